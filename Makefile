@@ -1,0 +1,34 @@
+# Every target works on a fresh machine with python3 and make; .venv is built on first use.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
+
+.PHONY: venv demo test lint bench clean
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --group dev --editable ".[mpi,perfetto,parquet]"
+	rm -f $(VENV)/.stamp-*
+	touch $@
+
+demo: venv  ## search MLP-1 on two machines, execute the winner, write build/demo.html
+	$(BIN)/python -m umm.cli.demo
+
+test: venv  ## every law, story and doctest
+	$(BIN)/python -m pytest -q
+
+lint: venv  ## format, lint, types, import layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: venv  ## ratios against peers and floors measured in the same run
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,36 @@
+"""Half-open ranges of one matrix dimension."""
+
+from typing import NamedTuple
+
+
+class Interval(NamedTuple):
+    """The indices start, start + 1, …, stop − 1; empty when stop ≤ start."""
+
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """Number of indices.
+
+        >>> Interval(3, 5).size, Interval(5, 3).size
+        (2, 0)
+        """
+        return max(0, self.stop - self.start)
+
+    def intersect(self, other: "Interval") -> "Interval":
+        """Return the shared indices (the paper's ``bound``); empty if there are none.
+
+        >>> Interval(0, 6).intersect(Interval(4, 9))
+        Interval(start=4, stop=6)
+        """
+        return Interval(max(self.start, other.start), min(self.stop, other.stop))
+
+    def shift(self, offset: int) -> "Interval":
+        """Return the range moved by an offset: global to local with minus the tile's start."""
+        return Interval(self.start + offset, self.stop + offset)
+
+    @property
+    def slice(self) -> slice:
+        """The range as a slice of an array."""
+        return slice(self.start, self.stop)

@@ -1,0 +1,118 @@
+"""Read and write quantities with units; inside the program everything is seconds, bytes and flop."""
+
+import re
+
+from umm.errors import InputError
+
+_DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+
+
+def _split(text: str, kind: str, example: str) -> tuple[float, str]:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise InputError(f"{text!r} is not {kind}; write it like {example!r}")
+    return float(match[1]), match[2]
+
+
+def _scaled(text: str, unit: str, kind: str, example: str) -> float:
+    number, suffix = _split(text, kind, example)
+    if suffix.endswith(unit):
+        prefix = suffix.removesuffix(unit)
+        scale = _DECIMAL.get(prefix) or _BINARY.get(prefix)
+        if scale is not None:
+            return number * scale
+    raise InputError(f"{text!r} is not {kind}; write it like {example!r}")
+
+
+def parse_bandwidth(text: str) -> float:
+    """Return bytes/s, one direction.
+
+    >>> parse_bandwidth("26.5 GB/s")
+    26500000000.0
+    """
+    return _scaled(text, "B/s", "a bandwidth", "450 GB/s")
+
+
+def parse_bytes(text: str) -> int:
+    """Return bytes; a bare number is bytes.
+
+    >>> parse_bytes("16GiB"), parse_bytes("64 GB")
+    (17179869184, 64000000000)
+    """
+    if text.strip().isdecimal():
+        return int(text)
+    return round(_scaled(text, "B", "a size in bytes", "16GiB"))
+
+
+def parse_rate(text: str) -> float:
+    """Return flop/s.
+
+    >>> parse_rate("22.7 Tflop/s")
+    22700000000000.0
+    """
+    return _scaled(text, "flop/s", "an arithmetic rate", "67 Tflop/s")
+
+
+def parse_seconds(text: str) -> float:
+    """Return seconds.
+
+    >>> parse_seconds("3 us")
+    3e-06
+    """
+    number, suffix = _split(text, "a time", "3 us")
+    if suffix not in _TIME:
+        raise InputError(f"{text!r} is not a time; write it like '3 us'")
+    return number * _TIME[suffix]
+
+
+def parse_dimension(text: str) -> int:
+    """Return a matrix dimension; K and M are binary, as the field writes them.
+
+    >>> parse_dimension("48K"), parse_dimension("8192")
+    (49152, 8192)
+    """
+    match = re.fullmatch(r"\s*(\d+)\s*([kKM]?)\s*", text)
+    if match is None:
+        raise InputError(f"{text!r} is not a matrix dimension; write it like 49152 or 48K")
+    return int(match[1]) * {"": 1, "k": 1024, "K": 1024, "M": 1024**2}[match[2]]
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time with the unit that keeps three figures readable.
+
+    >>> format_seconds(0.01234), format_seconds(3.2e-6), format_seconds(0.0)
+    ('12.34 ms', '3.20 µs', '0 s')
+    """
+    if seconds == 0:
+        return "0 s"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(seconds) >= scale:
+            return f"{seconds / scale:.4g} {unit}" if seconds / scale >= 10 else f"{seconds / scale:.2f} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def format_bytes(nbytes: float) -> str:
+    """Return a size in binary units.
+
+    >>> format_bytes(17179869184), format_bytes(1536), format_bytes(12)
+    ('16.0 GiB', '1.5 KiB', '12 B')
+    """
+    for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if abs(nbytes) >= scale:
+            return f"{nbytes / scale:.1f} {unit}"
+    return f"{nbytes:.0f} B"
+
+
+def format_bandwidth(bandwidth: float) -> str:
+    """Return bytes/s in decimal units, as link data sheets print them.
+
+    >>> format_bandwidth(450e9)
+    '450 GB/s'
+    """
+    for unit, scale in (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6)):
+        if bandwidth >= scale:
+            return f"{bandwidth / scale:.4g} {unit}"
+    return f"{bandwidth:.4g} B/s"
