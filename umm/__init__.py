@@ -1,0 +1,33 @@
+"""Partition and replicate a distributed matrix multiply: simulate it, run it, compare the two."""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Where each public name lives; a module is imported when one of its names is first used.
+_HOMES = {
+    "Interval": "umm.interval",
+    "Layout": "umm.layout",
+    "Problem": "umm.problem",
+    "Machine": "umm.machines",
+    "machine": "umm.machines",
+    "op_list": "umm.oplist",
+    "Schedule": "umm.schedules.table",
+    "schedule": "umm.schedules.build",
+    "Trace": "umm.trace",
+    "run": "umm.executor",
+    "compare": "umm.comparison",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'umm' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -90,7 +90,9 @@ def format_seconds(seconds: float) -> str:
         return "0 s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if abs(seconds) >= scale:
-            return f"{seconds / scale:.4g} {unit}" if seconds / scale >= 10 else f"{seconds / scale:.2f} {unit}"
+            return (
+                f"{seconds / scale:.4g} {unit}" if seconds / scale >= 10 else f"{seconds / scale:.2f} {unit}"
+            )
     return f"{seconds * 1e9:.3g} ns"
 
 

@@ -1,0 +1,1 @@
+"""Schedules: the table of actions, and the ways to make one."""

@@ -1,0 +1,54 @@
+"""Random problems: primes, one rank, more ranks than rows, every constructor, every replication."""
+
+from hypothesis import strategies as st
+
+from umm import Problem
+
+SIZES = st.one_of(st.sampled_from([1, 2, 3, 5, 7, 11, 13, 17, 31]), st.integers(1, 40))
+
+
+@st.composite
+def grids(draw, places):
+    """A process grid with exactly this many places."""
+    rows = draw(st.sampled_from([d for d in range(1, places + 1) if places % d == 0]))
+    return rows, places // rows
+
+
+@st.composite
+def layout_texts(draw, shape, ranks):
+    """The text form of any layout that fits the shape and the ranks."""
+    replicas = draw(st.sampled_from([c for c in range(1, ranks + 1) if ranks % c == 0]))
+    kind = draw(st.sampled_from(["row", "col", "2d", "2d:", "cyclic:", "edges:"]))
+    if kind in ("row", "col", "2d"):
+        text = kind + draw(st.sampled_from(["", ":balanced"]))
+    else:
+        rows, cols = draw(grids(ranks // replicas))
+        grid = f"{rows}x{cols}"
+        if kind == "2d:":
+            text = f"2d:{grid}" + draw(st.sampled_from(["", ":balanced"]))
+        elif kind == "cyclic:":
+            text = f"cyclic:{draw(st.integers(1, 16))}x{draw(st.integers(1, 16))}:{grid}"
+        else:
+            edges = "x".join(draw(edge_texts(size)) for size in shape)
+            text = f"edges:{edges}:{grid}"
+    return text + draw(st.sampled_from([f"@{replicas}", f"@{replicas}:interleaved"]))
+
+
+@st.composite
+def edge_texts(draw, size):
+    """Irregular edges of one dimension, empty tiles among them."""
+    inner = draw(st.lists(st.integers(0, size), max_size=4))
+    return "-".join(map(str, [0, *sorted(inner), size]))
+
+
+@st.composite
+def problems(draw, max_ranks=16, dtype="float64"):
+    """Any problem: sizes, ranks and three layouts independent of each other."""
+    m, n, k = draw(SIZES), draw(SIZES), draw(SIZES)
+    ranks = draw(st.integers(1, max_ranks))
+    a, b, c = (draw(layout_texts(shape, ranks)) for shape in ((m, k), (k, n), (m, n)))
+    return Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=ranks, dtype=dtype)
+
+
+stationaries = st.sampled_from(["A", "B", "C"])
+offsets = st.sampled_from(["none", "index", "rotate"])

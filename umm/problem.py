@@ -1,0 +1,123 @@
+"""What is multiplied: C = AB with its sizes, its type and the layouts of its three matrices."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from umm.errors import ProblemError
+from umm.layout import Layout
+
+MATRICES = ("A", "B", "C")
+DTYPES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A distributed matrix multiply C = AB; A is m×k, B is k×n, C is m×n.
+
+    Attributes:
+        m: Rows of A and C.
+        n: Columns of B and C.
+        k: Columns of A, rows of B.
+        a: Layout of A, as text (``col@2``) or as a Layout; kept as text.
+        b: Layout of B.
+        c: Layout of C.
+        ranks: Processes that share the work; None until a machine says how many it has.
+        dtype: Type of A and B: float64, float32, float16 or bfloat16.
+        c_dtype: Type C is kept and accumulated in; for half-precision inputs float32 unless given.
+
+    >>> problem = Problem(m=64, n=48, k=32, a="row", b="col", c="2d@2", ranks=4)
+    >>> problem.layout("C").process_grid, problem.flop
+    ((1, 2), 196608)
+    """
+
+    m: int
+    n: int
+    k: int
+    a: str | Layout = "row"
+    b: str | Layout = "row"
+    c: str | Layout = "row"
+    ranks: int | None = None
+    dtype: str = "float32"
+    c_dtype: str = ""
+    layouts: tuple[Layout, Layout, Layout] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the sizes and resolve the layouts."""
+        for name in "mnk":
+            size = getattr(self, name)
+            if not isinstance(size, int) or size < 1:
+                raise ProblemError(
+                    f"{name} = {size} is not a matrix dimension; it must be a whole number ≥ 1"
+                )
+        if self.dtype not in DTYPES:
+            raise ProblemError(f"dtype {self.dtype!r} is unknown; choose from {', '.join(DTYPES)}")
+        if not self.c_dtype:
+            object.__setattr__(self, "c_dtype", self.dtype if DTYPES[self.dtype] >= 4 else "float32")
+        if self.c_dtype not in DTYPES:
+            raise ProblemError(f"dtype {self.c_dtype!r} of C is unknown; choose from {', '.join(DTYPES)}")
+        if self.ranks is None:
+            ranks = [x.ranks for x in (self.a, self.b, self.c) if isinstance(x, Layout)]
+            if not ranks:
+                return
+            object.__setattr__(self, "ranks", ranks[0])
+        if not isinstance(self.ranks, int) or self.ranks < 1:
+            raise ProblemError(f"ranks = {self.ranks} is not possible; it must be a whole number ≥ 1")
+        layouts = tuple(self._resolved(name, getattr(self, name.lower())) for name in MATRICES)
+        object.__setattr__(self, "layouts", layouts)
+        for name, layout in zip("abc", layouts, strict=True):
+            object.__setattr__(self, name, str(layout))
+
+    def _resolved(self, matrix: str, given: "str | Layout") -> Layout:
+        assert self.ranks is not None
+        shape = self.shape(matrix)
+        if isinstance(given, str):
+            return Layout.parse(given, shape, self.ranks)
+        if given.shape != shape:
+            raise ProblemError(
+                f"the layout of {matrix} is for a {given.shape} matrix, but {matrix} is {shape}"
+            )
+        if given.ranks != self.ranks:
+            raise ProblemError(f"the layout of {matrix} is for {given.ranks} ranks, not for {self.ranks}")
+        return given
+
+    def on(self, ranks: int) -> "Problem":
+        """Return the problem on this many ranks if it does not say how many itself."""
+        return self if self.ranks is not None else replace(self, ranks=ranks)
+
+    def shape(self, matrix: str) -> tuple[int, int]:
+        """Return the rows and columns of matrix A, B or C."""
+        return {"A": (self.m, self.k), "B": (self.k, self.n), "C": (self.m, self.n)}[matrix]
+
+    def layout(self, matrix: str) -> Layout:
+        """Return the layout of matrix A, B or C."""
+        return self.layouts[MATRICES.index(matrix)]
+
+    def itemsize(self, matrix: str) -> int:
+        """Return the bytes of one element of matrix A, B or C."""
+        return DTYPES[self.c_dtype if matrix == "C" else self.dtype]
+
+    @property
+    def p(self) -> int:
+        """Number of ranks.
+
+        Raises:
+            ProblemError: if the problem does not say yet.
+        """
+        if self.ranks is None:
+            raise ProblemError("the problem does not say on how many ranks it runs; give ranks=…")
+        return self.ranks
+
+    @property
+    def flop(self) -> int:
+        """Floating-point operations of the product, 2mnk."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def unreplicated_share(self) -> float:
+        """Bytes of (|A| + |B| + |C|) / p: the unit of a memory budget such as ``2x``."""
+        total = sum(rows * cols * self.itemsize(x) for x in MATRICES for rows, cols in [self.shape(x)])
+        return total / self.p
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sizes, type and layouts as plain values, as JSON carries them."""
+        return {key: getattr(self, key) for key in ("m", "n", "k", "dtype", "a", "b", "c")}
