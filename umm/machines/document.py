@@ -1,0 +1,324 @@
+"""The topology file: its keys, and the rule that every number carries a source."""
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from umm.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
+
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+Dtype = Literal["float64", "float32", "float16", "bfloat16"]
+Source = Annotated[str, Field(min_length=1)]
+
+
+class Table(BaseModel):
+    """A table of the file: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Number(Table):
+    """A number from the world, where it comes from, what it is per, and whether it is a guess."""
+
+    source: Source
+    per: str = ""
+    assumed: bool = False
+
+
+class _Quantity(Number):
+    """A number with its unit in the string."""
+
+    value: str
+    may_be_zero: ClassVar[bool] = False
+
+    @staticmethod
+    def parse(text: str) -> float:
+        """Return the number in the program's unit."""
+        raise NotImplementedError
+
+    @field_validator("value")
+    @classmethod
+    def _is_a_quantity(cls, text: str) -> str:
+        number = cls.parse(text)
+        if not math.isfinite(number) or number < 0 or (number == 0 and not cls.may_be_zero):
+            raise ValueError(f"{text!r} is not {'at least' if cls.may_be_zero else 'more than'} zero")
+        return text
+
+    @property
+    def number(self) -> float:
+        """The value in bytes, seconds, bytes/s or flop/s."""
+        return type(self).parse(self.value)
+
+
+class Bandwidth(_Quantity):
+    """Bytes/s, one direction."""
+
+    @staticmethod
+    def parse(text: str) -> float:
+        """Return the number in the program's unit."""
+        return parse_bandwidth(text)
+
+
+class Size(_Quantity):
+    """Bytes."""
+
+    @staticmethod
+    def parse(text: str) -> float:
+        """Return the number in the program's unit."""
+        return parse_bytes(text)
+
+
+class Rate(_Quantity):
+    """flop/s."""
+
+    @staticmethod
+    def parse(text: str) -> float:
+        """Return the number in the program's unit."""
+        return parse_rate(text)
+
+
+class Seconds(_Quantity):
+    """A time."""
+
+    may_be_zero = True
+
+    @staticmethod
+    def parse(text: str) -> float:
+        """Return the number in the program's unit."""
+        return parse_seconds(text)
+
+
+class Count(Number):
+    """How many."""
+
+    value: Annotated[int, Field(ge=1, strict=True)]
+
+
+class Shape(Number):
+    """Lengths of a grid's axes."""
+
+    value: Annotated[list[Annotated[int, Field(ge=1, strict=True)]], Field(min_length=1)]
+
+
+class Share(Number):
+    """A part of one, more than zero."""
+
+    value: Annotated[float, Field(gt=0, le=1)]
+
+
+class Loss(Number):
+    """A part of one that is lost; less than one, so that work never stops."""
+
+    value: Annotated[float, Field(ge=0, lt=1)]
+
+
+class Interference(Table):
+    """The share of a rank's own GEMM rate lost while one of its transfers runs, by kind."""
+
+    get: Loss
+    accumulate: Loss
+    reduce: Loss
+
+
+def _increasing(points: list[int]) -> list[int]:
+    if any(b <= a for a, b in pairwise(points)):
+        raise ValueError("the measured points must increase")
+    return points
+
+
+class Efficiency(Table):
+    """The measured share of a dtype's peak on a grid of GEMM shapes: value[m][n][k]."""
+
+    dtype: Dtype
+    source: Source
+    m: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+    n: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+    k: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+    value: list[list[list[Annotated[float, Field(gt=0, le=2)]]]]
+    assumed: bool = False
+
+    _axes = field_validator("m", "n", "k")(_increasing)
+
+    @model_validator(mode="after")
+    def _value_fits(self) -> "Efficiency":
+        shape = f"{len(self.m)} x {len(self.n)} x {len(self.k)}"
+        fits = len(self.value) == len(self.m) and all(
+            len(plane) == len(self.n) and all(len(row) == len(self.k) for row in plane)
+            for plane in self.value
+        )
+        if not fits:
+            raise ValueError(f"value must hold {shape} numbers, one for each m, n and k")
+        return self
+
+
+class Devices(Table):
+    """What every device of the machine is."""
+
+    count: Count
+    names: list[Annotated[str, Field(min_length=1)]] | None = None
+    ranks_per_device: Count | None = None
+    default_ranks: Count | None = None
+    memory: Size
+    memory_bandwidth: Bandwidth
+    copy_engines: Count
+    launch: Seconds
+    transfer_overhead: Seconds
+    accumulate_efficiency: Share
+    interference: Interference
+    peak: Annotated[dict[Dtype, Rate], Field(min_length=1)]
+    efficiency: list[Efficiency] = []
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> "Devices":
+        if self.names is not None and len(set(self.names)) != self.count.value:
+            raise ValueError(f"names must hold {self.count.value} different names, one per device")
+        return self
+
+
+class Sizes(Table):
+    """The bandwidth one message reaches alone, by its size, on a link of bandwidth `link`."""
+
+    source: Source
+    link: Bandwidth
+    sizes: Annotated[list[str], Field(min_length=1)]
+    bandwidth: Annotated[list[str], Field(min_length=1)]
+    assumed: bool = False
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> "Sizes":
+        _increasing([parse_bytes(size) for size in self.sizes])
+        if len(self.sizes) != len(self.bandwidth):
+            raise ValueError("sizes and bandwidth must be equally long")
+        if min(parse_bandwidth(text) for text in self.bandwidth) <= 0:
+            raise ValueError("every bandwidth must be more than zero")
+        return self
+
+
+class Single(Table):
+    """One device: no links."""
+
+    kind: Literal["none"]
+
+
+class LinkNumbers(Table):
+    """Bandwidth and latency of one link, one direction."""
+
+    bandwidth: Bandwidth
+    latency: Seconds
+
+
+class Group(LinkNumbers):
+    """Neighbouring devices that are joined by faster links."""
+
+    size: Count
+
+
+class PairsFabric(LinkNumbers):
+    """An own link for every ordered pair; `group` has those of neighbours."""
+
+    kind: Literal["pairs"]
+    group: Group | None = None
+
+
+class SwitchFabric(LinkNumbers):
+    """A port up and down per device; `backplane` is shared by all transfers."""
+
+    kind: Literal["switch"]
+    backplane: Bandwidth | None = None
+
+
+class RingFabric(LinkNumbers):
+    """A link to the next and to the previous device."""
+
+    kind: Literal["ring"]
+
+
+class GridFabric(LinkNumbers):
+    """A link to each neighbour along each axis; a torus wraps around."""
+
+    kind: Literal["mesh", "torus"]
+    shape: Shape
+
+
+class Level(LinkNumbers):
+    """A level of switches: how many children each has, and the trunk to a child."""
+
+    size: Count
+
+
+class FatTreeFabric(Table):
+    """A tree of switches, levels from the devices upwards."""
+
+    kind: Literal["fat_tree"]
+    levels: Annotated[list[Level], Field(min_length=1)]
+
+
+class Card(LinkNumbers):
+    """The network card of a device, or the one its node shares."""
+
+    owner: Literal["device", "node"]
+
+
+class TiersFabric(LinkNumbers):
+    """Nodes with a switch inside (bandwidth, latency: a device's port), joined by network cards."""
+
+    kind: Literal["tiers"]
+    node_size: Count
+    nic: Card
+    core: Bandwidth | None = None
+
+
+class Edges(Table):
+    """Links of one type: between two vertices, or among all of a list; both directions each."""
+
+    type: str
+    between: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None
+    among: Annotated[list[str], Field(min_length=2)] | None = None
+
+    @model_validator(mode="after")
+    def _either(self) -> "Edges":
+        if (self.between is None) == (self.among is None):
+            raise ValueError("give either between = [a, b] or among = [a, b, c, …]")
+        return self
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Return the ordered pairs of vertices these links join."""
+        vertices = self.between or self.among or []
+        return ((a, b) for a in vertices for b in vertices if a != b)
+
+
+class Route(Table):
+    """The path meant where several are equally short."""
+
+    src: str = Field(alias="from")
+    dst: str = Field(alias="to")
+    via: Annotated[list[str], Field(min_length=1)]
+
+
+class LinksFabric(Table):
+    """Explicit links between devices and named switches."""
+
+    kind: Literal["links"]
+    types: dict[str, LinkNumbers]
+    switches: list[str] = []
+    links: Annotated[list[Edges], Field(min_length=1)]
+    routes: list[Route] = []
+
+
+AnyFabric = Annotated[
+    Single | PairsFabric | SwitchFabric | RingFabric | GridFabric | FatTreeFabric | TiersFabric | LinksFabric,
+    Field(discriminator="kind"),
+]
+
+
+class MachineFile(Table):
+    """A whole topology file."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    description: Source
+    devices: Devices
+    fabric: AnyFabric
+    message_sizes: Sizes | None = None

@@ -1,0 +1,228 @@
+"""The Machine: what a device can do, which links there are, and the route between two devices."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from umm.errors import MachineError
+from umm.machines.fabrics import Fabric
+from umm.machines.tables import EfficiencyTable, Floats, MessageSizes
+
+
+class Link(NamedTuple):
+    """One direction of a connection: bandwidth in bytes/s, latency in seconds."""
+
+    name: str
+    bandwidth: float
+    latency: float
+
+
+class Fact(NamedTuple):
+    """One number of a topology file, as written, and where it comes from."""
+
+    key: str
+    value: str
+    source: str
+    per: str
+    assumed: bool
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Machine:
+    """A set of equal devices and the links between them; the same name and content is the same machine.
+
+    Attributes:
+        name: The file's name without `.toml`.
+        source_path: The file.
+        sha: SHA-256 of the file's content, comments and order of keys aside.
+        description: One sentence from the file.
+        device_count: Number of devices.
+        device_names: One short name for each.
+        ranks_per_device: How many ranks may share a device.
+        default_ranks: Ranks of a problem that does not say.
+        memory: Bytes per device.
+        memory_bandwidth: Bytes/s per device.
+        copy_engines: How many gets of a rank can run at once.
+        accumulate_efficiency: Bandwidth of an accumulate over that of a get.
+        interference: Share of a rank's own GEMM rate lost while its get, accumulate or reduce runs.
+        launch_s: Seconds every GEMM takes before it computes.
+        transfer_overhead_s: Seconds every transfer takes beside its links' latencies. Already part of
+            `link_latency`, see docs/guides/machine-files.md.
+        peaks: flop/s per device, by dtype.
+        efficiency: Measured tables by dtype; a dtype without one is assumed to reach its peak.
+        message_sizes: Measured bandwidth by message size, if the file has it.
+        fabric: The links between devices and the routes over them.
+        link_names: Names of all links: the fabric's, then each device's own memory.
+        link_bandwidth: Bytes/s, one per link.
+        link_latency: Seconds, one per link.
+        document: The file as read, for `facts` and `resized`.
+    """
+
+    name: str
+    source_path: Path
+    sha: str
+    description: str
+    device_count: int
+    device_names: tuple[str, ...]
+    ranks_per_device: int
+    default_ranks: int
+    memory: int
+    memory_bandwidth: float
+    copy_engines: int
+    accumulate_efficiency: float
+    interference: Mapping[str, float]
+    launch_s: float
+    transfer_overhead_s: float
+    peaks: Mapping[str, float]
+    efficiency: Mapping[str, EfficiencyTable]
+    message_sizes: MessageSizes | None
+    fabric: Fabric
+    link_names: tuple[str, ...]
+    link_bandwidth: Floats
+    link_latency: Floats
+    document: Mapping[str, Any]
+    _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Machine) and (self.name, self.sha) == (other.name, other.sha)
+
+    def __repr__(self) -> str:
+        return f"Machine({self.name}: {_counted(self.device_count, 'device')}, {len(self.link_names)} links)"
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.sha))
+
+    @property
+    def links(self) -> list[Link]:
+        """All links, in the order routes count them."""
+        return [
+            Link(*row)
+            for row in zip(
+                self.link_names, self.link_bandwidth.tolist(), self.link_latency.tolist(), strict=True
+            )
+        ]
+
+    @property
+    def facts(self) -> list[Fact]:
+        """Every number of the file with its source."""
+        return _facts(self.document, "")
+
+    def peak(self, dtype: str) -> float:
+        """Return flop/s of one device.
+
+        Raises:
+            MachineError: The file states no peak for this dtype.
+        """
+        try:
+            return self.peaks[dtype]
+        except KeyError:
+            known = ", ".join(self.peaks)
+            message = f"{self.name} states no peak for {dtype}; choose a dtype from {known}"
+            raise MachineError(message) from None
+
+    def gemm_efficiency(self, dtype: str, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> Floats:
+        """Return the share of peak that m×n×k GEMMs reach; 1.0, assumed, without a measured table."""
+        table = self.efficiency.get(dtype)
+        if table is None:
+            return np.ones(np.broadcast_shapes(np.shape(m), np.shape(n), np.shape(k)))
+        return table.at(m, n, k)
+
+    def effective_bytes(self, payload: npt.ArrayLike, efficiency: float = 1.0) -> npt.NDArray[np.int64]:
+        """Return the bytes to charge on the links, so that bytes over bandwidth gives the time it takes.
+
+        Args:
+            payload: Bytes that travel.
+            efficiency: Bandwidth of this kind of transfer over that of a get.
+
+        Returns:
+            Whole bytes, rounded up; more than the payload where the file's size table says that a
+            message of this size does not reach the link's bandwidth.
+        """
+        charged = np.asarray(payload, dtype=np.float64) / efficiency
+        if self.message_sizes is not None:
+            charged = charged * self.message_sizes.slowdown(payload)
+        return np.ceil(charged).astype(np.int64)
+
+    def route(self, src_device: int, dst_device: int) -> tuple[int, ...]:
+        """Return the links from one device to another, in the order they are crossed.
+
+        From a device to itself it is the device's own memory (half its bandwidth: read and write),
+        which two ranks on one device use.
+
+        Raises:
+            MachineError: No path, or two equally short ones and the file lists neither.
+        """
+        key = (src_device, dst_device)
+        found = self._routes.get(key)
+        if found is None:
+            if src_device == dst_device:
+                found = (len(self.link_names) - self.device_count + src_device,)
+            else:
+                found = self.fabric.route(src_device, dst_device)
+            self._routes[key] = found
+        return found
+
+    def device_of(self, rank: int, ranks: int) -> int:
+        """Return the device of a rank: its own while they last, else neighbours share.
+
+        Source: the blocked order of MPI launchers.
+        """
+        return rank if ranks <= self.device_count else rank // -(-ranks // self.device_count)
+
+    def check_ranks(self, ranks: int) -> None:
+        """Refuse more ranks than the devices can share.
+
+        Raises:
+            MachineError: More than `device_count * ranks_per_device` ranks, or less than one.
+        """
+        most = self.device_count * self.ranks_per_device
+        if not 1 <= ranks <= most:
+            devices = _counted(self.device_count, "device")
+            each = _counted(self.ranks_per_device, "rank")
+            raise MachineError(
+                f"{self.name} cannot hold {ranks} ranks: it has {devices} for {each} each; "
+                f"choose from 1 to {most}"
+            )
+
+    def bandwidth_matrix(self) -> Floats:
+        """Return the bandwidth of the narrowest link from each device (row) to each (column), in bytes/s."""
+        n = self.device_count
+        narrowest = [min(self.link_bandwidth[list(self.route(i, j))]) for i in range(n) for j in range(n)]
+        return np.array(narrowest, dtype=np.float64).reshape(n, n)
+
+    def resized(self, devices: int) -> "Machine":
+        """Return the same machine with another number of devices, for experiments in scale.
+
+        Raises:
+            MachineError: The fabric's shape is fixed (mesh, torus, fat tree, explicit links), or nodes
+                would not be whole.
+        """
+        from umm.machines.files import resized
+
+        return resized(self, devices)
+
+
+def content_sha(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a file's content, comments and order of keys aside."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _facts(node: Any, key: str) -> list[Fact]:
+    if isinstance(node, list):
+        return [fact for i, item in enumerate(node) for fact in _facts(item, f"{key}[{i}]")]
+    if not isinstance(node, Mapping):
+        return []
+    if "source" in node:
+        value = node.get("value", "a table")
+        return [Fact(key, str(value), node["source"], node.get("per", ""), bool(node.get("assumed", False)))]
+    return [fact for name, item in node.items() for fact in _facts(item, f"{key}.{name}" if key else name)]

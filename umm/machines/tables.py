@@ -1,0 +1,87 @@
+"""Measured curves: GEMM efficiency by shape, and bandwidth by message size."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+def _bracket(points: Floats, x: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Floats]:
+    """Return the neighbours below and above log2(x) and how far x is on the way; clamped outside."""
+    log_x = np.log2(np.maximum(np.asarray(x, dtype=np.float64), 1.0))
+    if len(points) == 1:
+        zero = np.zeros(log_x.shape, dtype=np.intp)
+        return zero, zero, np.zeros(log_x.shape)
+    low = np.clip(np.searchsorted(points, log_x, side="right") - 1, 0, len(points) - 2)
+    weight = np.clip((log_x - points[low]) / (points[low + 1] - points[low]), 0.0, 1.0)
+    return low, low + 1, weight
+
+
+@dataclass(frozen=True, eq=False)
+class EfficiencyTable:
+    """The share of a dtype's peak that a GEMM reaches, measured on a grid of shapes.
+
+    Attributes:
+        log_m: log2 of the measured m, increasing; `log_n` and `log_k` likewise.
+        values: Shares of peak, one per (m, n, k).
+    """
+
+    log_m: Floats
+    log_n: Floats
+    log_k: Floats
+    values: Floats
+
+    @classmethod
+    def measured(
+        cls, m: Sequence[int], n: Sequence[int], k: Sequence[int], values: npt.ArrayLike
+    ) -> "EfficiencyTable":
+        """Build a table from the shapes and the shares found there."""
+        log_m, log_n, log_k = (np.log2(np.asarray(axis, dtype=np.float64)) for axis in (m, n, k))
+        return cls(log_m, log_n, log_k, np.asarray(values, dtype=np.float64))
+
+    def at(self, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> Floats:
+        """Return the efficiency of shapes: trilinear in log2, the table's edge outside it.
+
+        >>> table = EfficiencyTable.measured([64, 256], [64], [64], [[[0.2]], [[0.6]]])
+        >>> table.at([16, 64, 128, 4096], 64, 999).round(3).tolist()
+        [0.2, 0.2, 0.4, 0.6]
+        """
+        m0, m1, wm = _bracket(self.log_m, m)
+        n0, n1, wn = _bracket(self.log_n, n)
+        k0, k1, wk = _bracket(self.log_k, k)
+        v = self.values
+        low = (1 - wn) * ((1 - wk) * v[m0, n0, k0] + wk * v[m0, n0, k1]) + wn * (
+            (1 - wk) * v[m0, n1, k0] + wk * v[m0, n1, k1]
+        )
+        high = (1 - wn) * ((1 - wk) * v[m1, n0, k0] + wk * v[m1, n0, k1]) + wn * (
+            (1 - wk) * v[m1, n1, k0] + wk * v[m1, n1, k1]
+        )
+        return np.asarray((1 - wm) * low + wm * high)
+
+
+@dataclass(frozen=True, eq=False)
+class MessageSizes:
+    """The bandwidth one transfer reaches alone, by its size.
+
+    Attributes:
+        log_sizes: log2 of the measured sizes in bytes, increasing.
+        bandwidth: Bytes/s at these sizes.
+        link: Bytes/s of the link they were measured on.
+    """
+
+    log_sizes: Floats
+    bandwidth: Floats
+    link: float
+
+    def slowdown(self, nbytes: npt.ArrayLike) -> Floats:
+        """Return link bandwidth over reached bandwidth: linear in log2(size), the table's edge outside.
+
+        >>> sizes = MessageSizes(np.array([10.0, 20.0]), np.array([1e9, 4e9]), 4e9)
+        >>> sizes.slowdown([1, 2**10, 2**15, 2**30]).tolist()
+        [4.0, 4.0, 1.6, 1.0]
+        """
+        log_size = np.log2(np.maximum(np.asarray(nbytes, dtype=np.float64), 1.0))
+        return np.asarray(self.link / np.interp(log_size, self.log_sizes, self.bandwidth))
