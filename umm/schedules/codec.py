@@ -1,0 +1,234 @@
+"""Schedules as JSON (schema 1, for exchange and tests) and as .npz (for large ones)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from umm.errors import ScheduleError, UmmError
+from umm.problem import MATRICES, Problem
+from umm.schedules.table import BARRIER, GEMM, KINDS, LOCAL, Details, Lanes, Links, Schedule, check
+
+SCHEMA = 1
+JSON_LIMIT = 10**6
+
+
+def header(schedule: Schedule) -> dict[str, Any]:
+    """Return everything of a schedule but its actions, as plain values."""
+    problem: dict[str, Any] = schedule.problem.to_dict()
+    if schedule.problem.c_dtype != Problem(m=1, n=1, k=1, dtype=schedule.problem.dtype).c_dtype:
+        problem["c_dtype"] = schedule.problem.c_dtype
+    links, lanes = schedule.links, schedule.lanes
+    return {
+        "schema": SCHEMA,
+        "ranks": schedule.ranks,
+        "problem": problem | {"stationary": schedule.stationary, "machine": schedule.machine},
+        "options": dict(schedule.options) | {"peak": schedule.peak},
+        "interference": dict(schedule.interference),
+        "pools": [{"rank": r, "slots": slots.tolist()} for r, slots in enumerate(schedule.pools)],
+        "links": [
+            {"name": name, "bandwidth": bandwidth, "latency": latency}
+            for name, bandwidth, latency in zip(
+                links.names, links.bandwidth.tolist(), links.latency.tolist(), strict=True
+            )
+        ],
+        "routes": [[src, dst, list(schedule.routes[src, dst])] for src, dst in schedule.used_pairs()],
+        "lanes": [
+            {"rank": rank, "name": name, "engine": None if engine < 0 else engine}
+            for rank, name, engine in zip(
+                lanes.rank.tolist(), lanes.names, lanes.engine.tolist(), strict=True
+            )
+        ],
+    }
+
+
+def to_json(schedule: Schedule) -> str:
+    """Return the schedule as JSON, one action a line.
+
+    Raises:
+        ScheduleError: above 10^6 actions, where .npz is the form to use.
+    """
+    if len(schedule) > JSON_LIMIT:
+        raise ScheduleError(
+            f"{len(schedule)} actions are too many for JSON (at most {JSON_LIMIT}); save as .npz"
+        )
+    head = json.dumps(header(schedule))
+    actions = ",\n".join(json.dumps(row) for row in schedule.rows())
+    return f'{head[:-1]}, "actions": [\n{actions}\n]}}\n'
+
+
+def from_json(text: str) -> Schedule:
+    """Return the schedule a JSON text holds, checked.
+
+    Raises:
+        ScheduleError: if the text is no schedule of schema 1, or the schedule breaks a rule.
+    """
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ScheduleError(
+            f"not a schedule: the JSON ends or breaks at line {error.lineno} ({error.msg})"
+        ) from None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        found = data.get("schema") if isinstance(data, dict) else None
+        raise ScheduleError(f"not a schedule of schema {SCHEMA}: schema is {found!r}")
+    try:
+        schedule = _from_dict(data)
+    except KeyError as error:
+        raise ScheduleError(f"the schedule lacks {error.args[0]!r}") from None
+    except UmmError:
+        raise
+    except (TypeError, ValueError, IndexError, AttributeError) as error:
+        raise ScheduleError(f"the schedule holds a value of the wrong form: {error}") from None
+    check(schedule)
+    return schedule
+
+
+def _from_dict(data: Mapping[str, Any]) -> Schedule:
+    actions = data["actions"]
+    count = len(actions)
+    details = Details.empty(count)
+    number = {name: i for i, name in enumerate(KINDS)}
+    kind = np.empty(count, dtype=np.int8)
+    src, dst = np.full(count, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)
+    nbytes, seconds = np.zeros(count, dtype=np.int64), np.zeros(count)
+    for i, row in enumerate(actions):
+        if row["id"] != i:
+            raise ScheduleError(f"action {i} has id {row['id']}; ids must be row numbers 0, 1, 2, …")
+        if row["kind"] not in number:
+            raise ScheduleError(f"action {i} has kind {row['kind']!r}; choose from {', '.join(KINDS)}")
+        kind[i] = code = number[row["kind"]]
+        if code == BARRIER:
+            continue
+        if code in (GEMM, LOCAL):
+            seconds[i] = row["seconds"]
+        else:
+            src[i], dst[i], nbytes[i] = row["src"], row["dst"], row["nbytes"]
+            if row["src"] == row["dst"]:
+                seconds[i] = row["seconds"]
+            details.matrix[i] = MATRICES.index(row["matrix"])
+            details.tile[i], details.rows[i], details.cols[i] = row["tile"], row["rows"], row["cols"]
+            details.slot[i] = _slot(row["slot"])
+        if code == GEMM:
+            for name in ("m", "n", "k", "a_tile", "b_tile", "c_tile"):
+                getattr(details, name)[i] = row[name]
+            for name in ("a_slot", "b_slot", "c_slot"):
+                getattr(details, name)[i] = _slot(row[name])
+        if code != LOCAL:
+            details.op[i] = _slot(row["op"])
+    after = [row["after"] for row in actions]
+    offsets = np.concatenate(([0], np.cumsum([len(a) for a in after]))).astype(np.int64)
+    problem, stationary, machine, ranks = _problem(data)
+    pools = [np.zeros(0, dtype=np.int64) for _ in range(ranks)]
+    for pool in data["pools"]:
+        pools[pool["rank"]] = np.array(pool["slots"], dtype=np.int64)
+    return Schedule(
+        problem,
+        stationary,
+        machine,
+        ranks,
+        data["interference"],
+        _links(data["links"]),
+        {(int(s), int(d)): _route(links, len(data["links"])) for s, d, links in data["routes"]},
+        Lanes(
+            np.array([lane["rank"] for lane in data["lanes"]], dtype=np.int64),
+            tuple(lane["name"] for lane in data["lanes"]),
+            np.array([_slot(lane["engine"]) for lane in data["lanes"]], dtype=np.int64),
+        ),
+        kind,
+        np.array([row["rank"] for row in actions], dtype=np.int64),
+        np.array([row["lane"] for row in actions], dtype=np.int64),
+        offsets,
+        np.array([i for a in after for i in a], dtype=np.int64),
+        src,
+        dst,
+        nbytes,
+        seconds,
+        lambda: (details, pools),
+        {key: value for key, value in data.get("options", {}).items() if key != "peak"},
+        data.get("options", {}).get("peak", 0.0),
+    )
+
+
+def _problem(data: Mapping[str, Any]) -> tuple[Problem, str, str, int]:
+    given = dict(data["problem"])
+    stationary, machine = given.pop("stationary"), given.pop("machine")
+    return Problem(**given, ranks=data["ranks"]), stationary, machine, data["ranks"]
+
+
+def _links(rows: list[dict[str, Any]]) -> Links:
+    links = Links(
+        tuple(row["name"] for row in rows),
+        np.array([row["bandwidth"] for row in rows], dtype=np.float64),
+        np.array([row["latency"] for row in rows], dtype=np.float64),
+    )
+    bad = ~(links.bandwidth > 0) | ~(links.latency >= 0)
+    if bad.any():
+        raise ScheduleError(
+            f"link {links.names[int(np.argmax(bad))]!r} needs a bandwidth > 0 and a latency ≥ 0"
+        )
+    return links
+
+
+def _route(links: list[int], count: int) -> tuple[int, ...]:
+    if not links or not all(0 <= link < count for link in links):
+        raise ScheduleError(f"a route names links {links}, but the schedule has links 0 … {count - 1}")
+    return tuple(links)
+
+
+def _slot(value: int | None) -> int:
+    return -1 if value is None else value
+
+
+def save(schedule: Schedule, path: str | Path) -> None:
+    """Write a schedule to a file, as .npz if the name ends so, else as JSON; nothing is half-written."""
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        if path.suffix == ".npz":
+            columns = {name: getattr(schedule, name) for name in _COLUMNS}
+            columns |= {f"detail_{f.name}": getattr(schedule.details, f.name) for f in fields(Details)}
+            with partial.open("wb") as file:
+                np.savez_compressed(file, header=np.array(json.dumps(header(schedule))), **columns)
+        else:
+            partial.write_text(to_json(schedule), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise ScheduleError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+_COLUMNS = ("kind", "rank", "lane", "after_offsets", "after", "src", "dst", "nbytes", "seconds")
+
+
+def load(path: str | Path) -> Schedule:
+    """Read a schedule from a file that :func:`save` wrote.
+
+    Raises:
+        ScheduleError: if the file cannot be read or holds no schedule.
+    """
+    path = Path(path)
+    try:
+        if path.suffix != ".npz":
+            return from_json(path.read_text(encoding="utf-8"))
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except OSError as error:
+        raise ScheduleError(f"cannot read {path}: {error.strerror or 'not a file of this form'}") from None
+    except UnicodeDecodeError:
+        raise ScheduleError(f"{path} is not a text file; a schedule is .json or .npz") from None
+    except ScheduleError as error:
+        raise ScheduleError(f"{path}: {error}") from None
+    except Exception as error:  # numpy answers a damaged archive with many types
+        raise ScheduleError(f"{path} is not a whole .npz file: {error}") from None
+    head = json.loads(str(arrays["header"]))
+    without_actions = _from_dict(head | {"actions": []})
+    details = Details(**{f.name: arrays[f"detail_{f.name}"] for f in fields(Details)})
+    columns = {name: arrays[name] for name in _COLUMNS}
+    schedule = replace(without_actions, make_details=lambda: (details, without_actions.pools), **columns)
+    check(schedule)
+    return schedule

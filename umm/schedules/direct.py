@@ -1,0 +1,269 @@
+"""Direct execution: every op in the order of the op list, with prefetch, bounded concurrency and a pool.
+
+The rules are those of "Direct execution as dependencies" in docs/reference/schedule.md. The whole table is
+built by NumPy: an op has up to four actions (get A, get B, gemm, accumulate), so each column is a few
+scatters over the op list.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm import cost
+from umm.layout import Layout
+from umm.machines import Machine
+from umm.oplist import OpList, op_list
+from umm.problem import Problem
+from umm.schedules.options import Options
+from umm.schedules.rows import Rows, assemble, fabric, with_replica_traffic
+from umm.schedules.table import ACCUMULATE, GEMM, GET, Details, Ints, Schedule
+
+Bools = NDArray[np.bool_]
+
+
+def direct(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
+    """Return the schedule of direct execution.
+
+    Source: Brock & Golin (2025), section 4.2.
+    """
+    return lower(op_list(problem, stationary, offset=options.offset), machine, options)
+
+
+@dataclass(frozen=True, eq=False)
+class Fetches:
+    """The gets of one operand: which ops fetch, and which get each op reads.
+
+    Attributes:
+        ops: The fetching ops, ascending; a get is known by its place in this column.
+        fetch: For every op whether it fetches.
+        src: For each get the owner of the tile, in the reader's own replica.
+        number: For each get its number among the rank's gets of this operand.
+        last_reader: For each get the last op that reads it.
+        readers: The ops that read a remote tile, ascending.
+        read: For each of them the get it reads.
+    """
+
+    ops: Ints
+    fetch: Bools
+    src: Ints
+    number: Ints
+    last_reader: Ints
+    readers: Ints
+    read: Ints
+
+
+def fetches(layout: Layout, rank: Ints, tile: Ints, span: Ints, starts: Ints, reuse: bool) -> Fetches:
+    """Find the gets of one operand.
+
+    Args:
+        layout: Layout of the operand.
+        rank: Rank of each op.
+        tile: Row-major tile each op reads.
+        span: A number for the range an op would fetch: its tile or its slice.
+        starts: First op of each rank.
+        reuse: An op that needs the range of the op before it does not fetch again.
+    """
+    owners = layout.owners.reshape(layout.replicas, -1)
+    src = owners[layout.replica_of_rank[rank], tile]
+    remote = src != rank
+    fetch = remote
+    if reuse:
+        new = np.ones(len(rank), dtype=bool)
+        new[1:] = (span[1:] != span[:-1]) | (rank[1:] != rank[:-1])
+        fetch = remote & new
+    ops, readers = np.nonzero(fetch)[0], np.nonzero(remote)[0]
+    read = np.cumsum(fetch)[readers] - 1
+    last_reader = np.empty(len(ops), dtype=np.int64)
+    last_reader[read] = readers  # readers ascend, so the last assignment is the last reader
+    return Fetches(ops, fetch, src[ops], _number_within(rank[ops], starts, ops), last_reader, readers, read)
+
+
+def _number_within(rank: Ints, starts: Ints, ops: Ints) -> Ints:
+    """Number the chosen ops of each rank 0, 1, …; ``ops`` ascend."""
+    return np.arange(len(ops)) - np.searchsorted(ops, starts)[rank]
+
+
+def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
+    """Return the schedule that performs an op list in its own order by the rules of direct execution."""
+    problem, rank, count = ops.problem, ops.rank, len(ops)
+    shared = fabric(machine, problem.p, options.max_accumulates)
+    depth = options.prefetch + options.max_gemms
+    starts = np.searchsorted(rank, np.arange(problem.p))
+    number = np.arange(count) - starts[rank]
+    a_tile, b_tile, c_tile = ops.tiles
+    m, n, k = ops.sizes
+    slices = options.granularity == "slice"
+    a_span = ops.m_segment * len(ops.k_axis.edges) + ops.k_segment if slices else a_tile
+    b_span = ops.k_segment * len(ops.n_axis.edges) + ops.n_segment if slices else b_tile
+    a = fetches(problem.layouts[0], rank, a_tile, a_span, starts, options.reuse)
+    b = fetches(problem.layouts[1], rank, b_tile, b_span, starts, options.reuse)
+    c_owner, slotted = _updates(problem.layouts[2], rank, c_tile)
+    slot_ops = np.nonzero(slotted)[0]
+    c_number = _number_within(rank[slot_ops], starts, slot_ops)
+
+    # Rows: op 0 of every rank, then op 1 of every rank, …; within an op get A, get B, gemm, accumulate.
+    size = 1 + a.fetch + b.fetch + slotted
+    order = np.argsort(number, kind="stable")
+    op_row = np.empty(count, dtype=np.int64)
+    op_row[order] = np.cumsum(size[order]) - size[order]
+    a_row, b_row = op_row[a.ops], (op_row + a.fetch)[b.ops]
+    gemm_row = op_row + a.fetch + b.fetch
+    c_row = gemm_row[slot_ops] + 1
+    rows = int(size.sum())
+
+    kind = np.full(rows, GEMM, dtype=np.int8)
+    row_rank, lane = np.empty(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
+    src, dst = np.full(rows, -1, dtype=np.int64), np.full(rows, -1, dtype=np.int64)
+    nbytes, seconds = np.zeros(rows, dtype=np.int64), np.zeros(rows)
+    waits = np.full((rows, 3), -1, dtype=np.int64)  # at most three dependencies each, a column per reason
+    row_rank[gemm_row] = rank
+    seconds[gemm_row] = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"))
+
+    gets_before = np.cumsum(a.fetch) + np.cumsum(b.fetch) - a.fetch - b.fetch
+    gets_before -= gets_before[np.minimum(starts, count - 1)][rank]
+    for column, (x, get, matrix, before) in enumerate(
+        ((a, a_row, "A", gets_before), (b, b_row, "B", gets_before + a.fetch))
+    ):
+        kind[get] = GET
+        row_rank[get] = dst[get] = rank[x.ops]
+        src[get] = x.src
+        lane[get] = 1 + before[x.ops] % machine.copy_engines
+        elements = _elements(ops, matrix, slices)[x.ops]
+        nbytes[get] = cost.transfer_bytes(machine, elements * problem.itemsize(matrix))
+        late = np.nonzero(number[x.ops] >= depth)[0]
+        waits[get[late], 0] = gemm_row[x.ops[late] - depth]
+        refill = np.nonzero(x.number >= depth)[0]
+        reader = x.last_reader[refill - depth]
+        waits[get[refill], 1] = np.where(reader == x.ops[refill] - depth, -1, gemm_row[reader])
+        waits[gemm_row[x.readers], column] = get[x.read]
+
+    if len(slot_ops):
+        kind[c_row] = ACCUMULATE
+        row_rank[c_row] = src[c_row] = rank[slot_ops]
+        dst[c_row] = c_owner[slot_ops]
+        lane[c_row] = shared.first_accumulate + c_number % options.max_accumulates
+        payload = (m * n)[slot_ops] * problem.itemsize("C")
+        nbytes[c_row] = cost.accumulate_bytes(machine, payload)
+        local = c_owner[slot_ops] == rank[slot_ops]
+        seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload), 0.0)
+        waits[c_row, 0] = gemm_row[slot_ops]
+        c_slots = options.max_gemms + options.max_accumulates
+        refill = np.nonzero(c_number >= c_slots)[0]
+        waits[gemm_row[slot_ops[refill]], 2] = c_row[refill - c_slots]
+    if len(slot_ops) < count:
+        before, later = _in_place_chain(rank, c_tile, np.nonzero(~slotted)[0])
+        waits[gemm_row[later], 2] = gemm_row[before]
+
+    def fill(details: Details) -> None:
+        _fill(details, ops, options, (a, b), (a_row, b_row), gemm_row, slot_ops, c_row, c_number, number)
+
+    lane += row_rank * shared.lanes_per_rank
+    named = waits >= 0
+    table = Rows(kind, row_rank, lane, named.sum(axis=1), waits[named], src, dst, nbytes, seconds, fill)
+    parts = with_replica_traffic(table, problem, shared, options)
+    return assemble(
+        parts, problem, ops.stationary, shared, options, lambda: _pools(ops, options, (a, b), slot_ops)[1]
+    )
+
+
+def _updates(layout: Layout, rank: Ints, tile: Ints) -> tuple[Ints, Bools]:
+    """Return for each op the owner of its tile of C, and whether it goes there through a pool slot.
+
+    A remote tile does; so does a local one that any other rank accumulates into, because a gemm that adds
+    in place would race with those accumulates.
+    """
+    flat_tile = layout.replica_of_rank[rank] * (layout.owners.size // layout.replicas) + tile
+    owner = layout.owners.reshape(-1)[flat_tile]
+    shared = np.zeros(layout.owners.size, dtype=bool)
+    shared[flat_tile[owner != rank]] = True
+    return owner, shared[flat_tile]
+
+
+def _in_place_chain(rank: Ints, tile: Ints, ops: Ints) -> tuple[Ints, Ints]:
+    """Return pairs of consecutive ops of a rank that add to the same tile of C in place."""
+    by_tile = ops[np.argsort(rank[ops] * (int(tile.max()) + 1) + tile[ops], kind="stable")]
+    same = (tile[by_tile[1:]] == tile[by_tile[:-1]]) & (rank[by_tile[1:]] == rank[by_tile[:-1]])
+    return by_tile[:-1][same], by_tile[1:][same]
+
+
+def _elements(ops: OpList, matrix: str, slices: bool) -> Ints:
+    """Return the elements of A or B that each op would fetch: its whole tile or its slice."""
+    m, n, k = ops.sizes
+    if slices:
+        return m * k if matrix == "A" else k * n
+    layout = ops.problem.layout(matrix)
+    i, j = np.divmod(ops.tiles[0 if matrix == "A" else 1], layout.grid_shape()[1])
+    return np.diff(layout.row_edges)[i] * np.diff(layout.col_edges)[j]
+
+
+def _pools(
+    ops: OpList, options: Options, operands: tuple[Fetches, Fetches], slot_ops: Ints
+) -> tuple[Ints, list[Ints]]:
+    """Return each rank's first slot for A, B and C, shape (3, p), and the bytes of each rank's slots.
+
+    A and B have prefetch + max_gemms slots each, as large as the rank's largest fetch; C has max_gemms +
+    max_accumulates, as large as its largest update. A rank that fetches nothing needs no slots.
+    """
+    problem, rank = ops.problem, ops.rank
+    m, n, _ = ops.sizes
+    slices = options.granularity == "slice"
+    largest = np.zeros((3, problem.p), dtype=np.int64)
+    for x, matrix in enumerate("AB"):
+        fetching = operands[x].ops
+        nbytes = _elements(ops, matrix, slices)[fetching] * problem.itemsize(matrix)
+        np.maximum.at(largest[x], rank[fetching], nbytes)
+    np.maximum.at(largest[2], rank[slot_ops], (m * n)[slot_ops] * problem.itemsize("C"))
+    depth = options.prefetch + options.max_gemms
+    slots = np.array([depth, depth, options.max_gemms + options.max_accumulates])[:, None] * (largest > 0)
+    base = np.cumsum(slots, axis=0) - slots
+    return base, [np.repeat(largest[:, r], slots[:, r]) for r in range(problem.p)]
+
+
+def _fill(
+    details: Details,
+    ops: OpList,
+    options: Options,
+    operands: tuple[Fetches, Fetches],
+    get_rows: tuple[Ints, Ints],
+    gemm_row: Ints,
+    slot_ops: Ints,
+    c_row: Ints,
+    c_number: Ints,
+    number: Ints,
+) -> None:
+    """Write what each action touches: tiles, slices and pool slots."""
+    problem, rank = ops.problem, ops.rank
+    depth = options.prefetch + options.max_gemms
+    base = _pools(ops, options, operands, slot_ops)[0]
+    spans = {}
+    for dimension, axis, segment in (
+        ("m", ops.m_axis, ops.m_segment),
+        ("n", ops.n_axis, ops.n_segment),
+        ("k", ops.k_axis, ops.k_segment),
+    ):
+        spans[dimension] = np.stack([axis.edges[segment], axis.edges[segment + 1]], axis=1)
+        getattr(details, dimension)[gemm_row] = spans[dimension]
+    tiles = [
+        np.stack(np.divmod(tile, layout.grid_shape()[1]), axis=1)
+        for tile, layout in zip(ops.tiles, problem.layouts, strict=True)
+    ]
+    details.op[gemm_row], details.c_tile[gemm_row] = number, tiles[2]
+    for index, (name, span) in enumerate((("a", "mk"), ("b", "kn"))):
+        x, row, layout, tile = operands[index], get_rows[index], problem.layouts[index], tiles[index]
+        slot = base[index][rank[x.ops]] + x.number % depth
+        getattr(details, f"{name}_tile")[gemm_row] = tile
+        getattr(details, f"{name}_slot")[gemm_row[x.readers]] = slot[x.read]
+        details.op[row], details.matrix[row] = number[x.ops], index
+        details.tile[row], details.slot[row] = tile[x.ops], slot
+        if options.granularity == "slice":
+            details.rows[row], details.cols[row] = spans[span[0]][x.ops], spans[span[1]][x.ops]
+        else:
+            i, j = tile[x.ops].T
+            details.rows[row] = np.stack([layout.row_edges[i], layout.row_edges[i + 1]], axis=1)
+            details.cols[row] = np.stack([layout.col_edges[j], layout.col_edges[j + 1]], axis=1)
+    slot = base[2][rank[slot_ops]] + c_number % (options.max_gemms + options.max_accumulates)
+    details.c_slot[gemm_row[slot_ops]] = details.slot[c_row] = slot
+    details.op[c_row], details.matrix[c_row] = number[slot_ops], 2
+    details.tile[c_row] = tiles[2][slot_ops]
+    details.rows[c_row], details.cols[c_row] = spans["m"][slot_ops], spans["n"][slot_ops]

@@ -1,0 +1,54 @@
+"""The choices of a schedule beyond its problem: what --prefetch, --offset and their like set."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from umm.errors import ScheduleError
+from umm.oplist import OFFSETS
+
+
+@dataclass(frozen=True)
+class Options:
+    """How ops become actions; the defaults are those of the paper's direct execution.
+
+    Attributes:
+        policy: What orders the actions: direct, or a policy that lowers to IR.
+        prefetch: Ops ahead whose tiles are fetched, d ≥ 0.
+        max_gemms: Gemms in flight, g ≥ 1.
+        max_accumulates: Accumulates in flight, s ≥ 1.
+        offset: Iteration offset: none, index or rotate.
+        granularity: A get moves the whole ``tile`` or the ``slice`` its op needs.
+        reuse: The next op that needs the same range does not get it again.
+        final: ``reduce`` leaves a replicated C complete in its origin; ``broadcast`` in every replica.
+    """
+
+    policy: str = "direct"
+    prefetch: int = 2
+    max_gemms: int = 2
+    max_accumulates: int = 2
+    offset: str = "index"
+    granularity: str = "tile"
+    reuse: bool = True
+    final: str = "reduce"
+
+    def __post_init__(self) -> None:
+        """Refuse values that mean nothing."""
+        for name, least in (("prefetch", 0), ("max_gemms", 1), ("max_accumulates", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ScheduleError(
+                    f"{name} = {value!r} is not possible; it must be a whole number ≥ {least}"
+                )
+        for name, choices in (
+            ("offset", OFFSETS),
+            ("granularity", ("tile", "slice")),
+            ("final", ("reduce", "broadcast")),
+        ):
+            if getattr(self, name) not in choices:
+                raise ScheduleError(
+                    f"{name} {getattr(self, name)!r} is unknown; choose from {', '.join(choices)}"
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the choices as plain values."""
+        return asdict(self)

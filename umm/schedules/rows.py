@@ -1,0 +1,224 @@
+"""Consecutive rows of a schedule table while it is being built, and how parts become one schedule."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm import cost
+from umm.machines import Machine
+from umm.problem import Problem
+from umm.schedules.options import Options
+from umm.schedules.table import (
+    ACCUMULATE,
+    BARRIER,
+    BROADCAST,
+    REDUCE,
+    Details,
+    Ints,
+    Lanes,
+    Links,
+    Schedule,
+    machine_lanes,
+)
+
+
+class Routes(dict[tuple[int, int], tuple[int, ...]]):
+    """The links between pairs of ranks, looked up in the machine when first asked for."""
+
+    def __init__(self, machine: Machine, ranks: int) -> None:
+        super().__init__()
+        self._machine = machine
+        self._device = [machine.device_of(rank, ranks) for rank in range(ranks)]
+
+    def __missing__(self, pair: tuple[int, int]) -> tuple[int, ...]:
+        src, dst = pair
+        links = self._machine.route(self._device[src], self._device[dst])
+        self[pair] = links
+        return links
+
+    def __contains__(self, pair: object) -> bool:
+        return isinstance(pair, tuple) and len(pair) == 2 and bool(self[pair])
+
+
+@dataclass(frozen=True, eq=False)
+class Fabric:
+    """What all schedules for some ranks of a machine share.
+
+    Attributes:
+        machine: The machine.
+        links: Its links.
+        routes: The links between its ranks.
+        lanes: A compute lane, the copy_in lanes and the accumulate lanes of each rank.
+        lanes_per_rank: Lanes of one rank.
+        first_accumulate: Place of accumulate.0 among a rank's lanes; copy_in.0 is at 1.
+        devices: Devices the ranks use.
+    """
+
+    machine: Machine
+    links: Links
+    routes: Routes
+    lanes: Lanes
+    lanes_per_rank: int
+    first_accumulate: int
+    devices: int
+
+
+@lru_cache(maxsize=64)
+def fabric(machine: Machine, ranks: int, accumulate_lanes: int) -> Fabric:
+    """Return what all schedules for these ranks of a machine share."""
+    devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
+    return Fabric(
+        machine,
+        Links(machine.link_names, machine.link_bandwidth, machine.link_latency),
+        Routes(machine, ranks),
+        machine_lanes(ranks, devices, machine.copy_engines, accumulate_lanes),
+        1 + machine.copy_engines + accumulate_lanes,
+        1 + machine.copy_engines,
+        len(set(devices)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Consecutive actions as columns; see :class:`umm.schedules.table.Schedule` for their meaning.
+
+    Attributes:
+        waits: Number of dependencies of each action.
+        after: The dependencies, one action's after another's, as table rows.
+        fill: Writes the rows' details; called with the details' columns cut to these rows.
+    """
+
+    kind: NDArray[np.int8]
+    rank: Ints
+    lane: Ints
+    waits: Ints
+    after: Ints
+    src: Ints
+    dst: Ints
+    nbytes: Ints
+    seconds: NDArray[np.float64]
+    fill: Callable[[Details], None]
+
+
+def with_replica_traffic(rows: Rows, problem: Problem, shared: Fabric, options: Options) -> list[Rows]:
+    """Return the rows, and after them what brings a replicated C together.
+
+    A barrier, then every rank of every replica but the origin (replica 0) reduces each of its tiles into
+    the origin's owner; with ``final=broadcast`` another barrier, then the origin's owners put the sum
+    into the other replicas. Tiles of a rank go in row-major order, ranks take turns.
+
+    Source: Brock & Golin (2025), section 4.2 and table 1.
+    """
+    parts = [rows]
+    layout = problem.layout("C")
+    if layout.replicas == 1:
+        return parts
+    used = np.bincount(rows.rank[rows.kind == ACCUMULATE], minlength=problem.p)
+    for kind in (REDUCE, BROADCAST) if options.final == "broadcast" else (REDUCE,):
+        lane = np.concatenate([part.lane for part in parts])
+        last = np.full(len(shared.lanes), -1)
+        on_lane = np.nonzero(lane >= 0)[0]
+        last[lane[on_lane]] = on_lane  # rows ascend, so the last assignment is the lane's last action
+        parts.append(_barrier(np.sort(last[last >= 0])))
+        traffic = _replica_traffic(kind, problem, shared, used, options.max_accumulates, len(lane))
+        used = used + np.bincount(traffic.rank, minlength=problem.p)
+        parts.append(traffic)
+    return parts
+
+
+def _barrier(after: Ints) -> Rows:
+    none = np.full(1, -1, dtype=np.int64)
+    zero = np.zeros(1, dtype=np.int64)
+    kind = np.full(1, BARRIER, dtype=np.int8)
+    return Rows(
+        kind, none, none, zero + len(after), after, none, none, zero, np.zeros(1), lambda details: None
+    )
+
+
+def _replica_traffic(
+    kind: int, problem: Problem, shared: Fabric, used: Ints, lanes: int, barrier: int
+) -> Rows:
+    """Return one reduce or broadcast for each tile and replica but the origin, all after a barrier."""
+    layout = problem.layout("C")
+    owners = layout.owners
+    area = np.outer(np.diff(layout.row_edges), np.diff(layout.col_edges))
+    i, j, replica = np.nonzero(np.broadcast_to((area > 0)[:, :, None], (*area.shape, layout.replicas)))
+    i, j, replica = (x[replica > 0] for x in (i, j, replica))
+    there, origin = owners[replica, i, j].astype(np.int64), owners[0, i, j].astype(np.int64)
+    src, dst = (there, origin) if kind == REDUCE else (origin, there)
+    by_rank = np.argsort(src, kind="stable")
+    starts = np.searchsorted(src[by_rank], np.arange(problem.p))
+    number = np.empty(len(src), dtype=np.int64)
+    number[by_rank] = np.arange(len(src)) - starts[src[by_rank]]
+    order = np.lexsort((src, number))
+    src, dst, number, i, j = (x[order] for x in (src, dst, number, i, j))
+    payload = area[i, j] * problem.itemsize("C")
+    charged = (cost.accumulate_bytes if kind == REDUCE else cost.transfer_bytes)(shared.machine, payload)
+
+    def fill(details: Details) -> None:
+        details.op[:], details.matrix[:] = number, 2
+        details.tile[:] = np.stack([i, j], axis=1)
+        details.rows[:] = np.stack([layout.row_edges[i], layout.row_edges[i + 1]], axis=1)
+        details.cols[:] = np.stack([layout.col_edges[j], layout.col_edges[j + 1]], axis=1)
+
+    return Rows(
+        np.full(len(src), kind, dtype=np.int8),
+        src,
+        src * shared.lanes_per_rank + shared.first_accumulate + (used[src] + number) % lanes,
+        np.ones(len(src), dtype=np.int64),
+        np.full(len(src), barrier, dtype=np.int64),
+        src,
+        dst,
+        charged,
+        np.zeros(len(src)),
+        fill,
+    )
+
+
+def assemble(
+    parts: Sequence[Rows],
+    problem: Problem,
+    stationary: str,
+    shared: Fabric,
+    options: Options,
+    pools: Callable[[], list[Ints]],
+) -> Schedule:
+    """Return the schedule whose table is these parts, one below the other."""
+
+    def column(name: str) -> NDArray[np.generic]:
+        columns = [getattr(part, name) for part in parts]
+        return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+    def make_details() -> tuple[Details, list[Ints]]:
+        details = Details.empty(sum(len(part.kind) for part in parts))
+        start = 0
+        for part in parts:
+            stop = start + len(part.kind)
+            part.fill(details.cut(start, stop))
+            start = stop
+        return details, pools()
+
+    machine = shared.machine
+    waits = column("waits")
+    offsets = np.zeros(len(waits) + 1, dtype=np.int64)
+    np.cumsum(waits, out=offsets[1:])
+    names = ("kind", "rank", "lane", "after", "src", "dst", "nbytes", "seconds")
+    columns = {name: column(name) for name in names}
+    return Schedule(
+        problem=problem,
+        stationary=stationary,
+        machine=machine.name,
+        ranks=problem.p,
+        interference=machine.interference,
+        links=shared.links,
+        routes=shared.routes,
+        lanes=shared.lanes,
+        after_offsets=offsets,
+        make_details=make_details,
+        options=options.to_dict(),
+        peak=machine.peak(problem.dtype) * shared.devices,
+        **columns,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,365 @@
+"""The schedule: a table of actions, each on a lane, each after others; the contract of every executor.
+
+The exact semantics are in docs/reference/schedule.md. Two groups of columns: what an executor of time
+needs is there at once, what an executor of data needs is made when it is first asked for.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.errors import ScheduleError
+from umm.problem import MATRICES, Problem
+from umm.units import format_bytes, format_seconds
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+KINDS = ("get", "put", "gemm", "accumulate", "reduce", "broadcast", "local", "barrier")
+GET, PUT, GEMM, ACCUMULATE, REDUCE, BROADCAST, LOCAL, BARRIER = range(len(KINDS))
+TRANSFERS = (GET, PUT, ACCUMULATE, REDUCE, BROADCAST)
+NO_INTERFERENCE: Mapping[str, float] = {"get": 0.0, "accumulate": 0.0, "reduce": 0.0}
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """The links of a fabric: names, bandwidth in bytes/s (one direction) and latency in seconds."""
+
+    names: tuple[str, ...]
+    bandwidth: Floats
+    latency: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """The lanes: the rank each belongs to, its name, and the GEMM engine of a compute lane (else −1)."""
+
+    rank: Ints
+    names: tuple[str, ...]
+    engine: Ints
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, eq=False)
+class Details:
+    """What each action touches; −1 where a column has no meaning for the kind.
+
+    Attributes:
+        op: The rank's own number of the op an action belongs to.
+        matrix: 0, 1, 2 for A, B, C: what a transfer moves.
+        tile: Row and column of the tile a transfer moves, shape (actions, 2).
+        rows: Global rows a transfer moves, half-open, shape (actions, 2); cols likewise.
+        slot: Pool slot a get fills or an accumulate empties; −1 for the rank's own tile.
+        m: Global range of m of a gemm, shape (actions, 2); n and k likewise.
+        a_tile: Tile of A a gemm reads, shape (actions, 2); b_tile and c_tile likewise.
+        a_slot: Pool slot that holds A's tile, −1 for the rank's own; b_slot and c_slot likewise.
+    """
+
+    op: Ints
+    matrix: Ints
+    tile: Ints
+    rows: Ints
+    cols: Ints
+    slot: Ints
+    m: Ints
+    n: Ints
+    k: Ints
+    a_tile: Ints
+    b_tile: Ints
+    c_tile: Ints
+    a_slot: Ints
+    b_slot: Ints
+    c_slot: Ints
+
+    PAIRS = ("tile", "rows", "cols", "m", "n", "k", "a_tile", "b_tile", "c_tile")
+
+    @classmethod
+    def empty(cls, actions: int) -> "Details":
+        """Return columns of −1 to be filled in."""
+        return cls(
+            **{
+                f.name: np.full((actions, 2) if f.name in cls.PAIRS else actions, -1, dtype=np.int64)
+                for f in fields(cls)
+            }
+        )
+
+    def cut(self, start: int, stop: int) -> "Details":
+        """Return views of some consecutive rows."""
+        return Details(**{f.name: getattr(self, f.name)[start:stop] for f in fields(self)})
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Every get, gemm, accumulate and reduce of a problem, and what each waits for.
+
+    Attributes:
+        problem: What is multiplied.
+        stationary: The matrix that stays in place, or the name of the algorithm that made the schedule.
+        machine: Name of the machine it was lowered for.
+        ranks: Number of ranks, p.
+        interference: Share of its GEMM rate a rank loses while it gets, accumulates or reduces.
+        links: The links of the fabric.
+        routes: For a pair of ranks (source, destination) the links its bytes cross.
+        lanes: What runs one action at a time, in row order.
+        kind: Kind of each action, an index into KINDS.
+        rank: Rank of each action, −1 for a barrier.
+        lane: Lane of each action, −1 for a barrier.
+        after_offsets: Where each action's dependencies start in ``after``, and the end.
+        after: Numbers of the actions that must have finished; always smaller than the action's own.
+        src: Rank the bytes of a transfer leave, else −1.
+        dst: Rank they arrive at, else −1.
+        nbytes: Bytes a transfer puts on its route, else 0.
+        seconds: Duration of a gemm, of local work and of a transfer with src = dst, else 0.
+        options: How it was made: policy, prefetch, max_gemms, … as plain values.
+        peak: flop/s of the devices used together, 0 if unknown.
+    """
+
+    problem: Problem
+    stationary: str
+    machine: str
+    ranks: int
+    interference: Mapping[str, float]
+    links: Links
+    routes: Mapping[tuple[int, int], tuple[int, ...]]
+    lanes: Lanes
+    kind: NDArray[np.int8]
+    rank: Ints
+    lane: Ints
+    after_offsets: Ints
+    after: Ints
+    src: Ints
+    dst: Ints
+    nbytes: Ints
+    seconds: Floats
+    make_details: Callable[[], tuple[Details, list[Ints]]] = field(repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    peak: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @cached_property
+    def _data(self) -> tuple[Details, list[Ints]]:
+        return self.make_details()
+
+    @property
+    def details(self) -> Details:
+        """What each action touches, for executors that move data."""
+        return self._data[0]
+
+    @property
+    def pools(self) -> list[Ints]:
+        """For each rank the bytes of its pool slots."""
+        return self._data[1]
+
+    @cached_property
+    def payload(self) -> Ints:
+        """Useful bytes each transfer moves: rows × columns × element size; 0 for other kinds."""
+        d = self.details
+        itemsize = np.array([self.problem.itemsize(x) for x in MATRICES])
+        area = np.diff(d.rows)[:, 0] * np.diff(d.cols)[:, 0]
+        return np.where(d.matrix >= 0, area * itemsize[d.matrix], 0)
+
+    @cached_property
+    def flop(self) -> Ints:
+        """Floating-point operations of each gemm; 0 for other kinds."""
+        d = self.details
+        return np.where(
+            self.kind == GEMM, 2 * np.prod([np.diff(x)[:, 0] for x in (d.m, d.n, d.k)], axis=0), 0
+        )
+
+    @cached_property
+    def pool_bytes(self) -> Ints:
+        """Bytes of each rank's pool."""
+        return np.array([slots.sum() for slots in self.pools], dtype=np.int64)
+
+    @cached_property
+    def memory_bytes(self) -> Ints:
+        """Bytes each rank allocates: its tiles of A, B and C, and its pool."""
+        held = sum(
+            layout.elements_of_rank * self.problem.itemsize(x)
+            for x, layout in zip(MATRICES, self.problem.layouts, strict=True)
+        )
+        return self.pool_bytes + held
+
+    def after_of(self, action: int) -> Ints:
+        """Return the actions an action waits for."""
+        return self.after[self.after_offsets[action] : self.after_offsets[action + 1]]
+
+    def used_pairs(self) -> list[tuple[int, int]]:
+        """Return the (source, destination) pairs of ranks that bytes travel between, sorted."""
+        moving = self.src != self.dst
+        pairs = np.unique(self.src[moving] * self.ranks + self.dst[moving])
+        return [(int(x) // self.ranks, int(x) % self.ranks) for x in pairs]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield each action as a readable dict, in the order and with the keys of the JSON form."""
+        d = self.details
+        columns = {f.name: getattr(d, f.name).tolist() for f in fields(d)}
+        kinds, ranks, lanes = self.kind.tolist(), self.rank.tolist(), self.lane.tolist()
+        src, dst, nbytes, seconds = (x.tolist() for x in (self.src, self.dst, self.nbytes, self.seconds))
+        offsets, after = self.after_offsets.tolist(), self.after.tolist()
+
+        def slot(name: str, i: int) -> int | None:
+            return None if columns[name][i] < 0 else columns[name][i]
+
+        for i, kind in enumerate(kinds):
+            row: dict[str, Any] = {"id": i, "rank": ranks[i], "kind": KINDS[kind], "lane": lanes[i]}
+            row["after"] = after[offsets[i] : offsets[i + 1]]
+            if kind == GEMM:
+                row["op"] = columns["op"][i]
+                row |= {x: columns[x][i] for x in ("m", "n", "k", "a_tile", "b_tile", "c_tile")}
+                row |= {x: slot(x, i) for x in ("a_slot", "b_slot", "c_slot")}
+                row["seconds"] = seconds[i]
+            elif kind in TRANSFERS:
+                row |= {"op": columns["op"][i], "src": src[i], "dst": dst[i]}
+                row["matrix"] = MATRICES[columns["matrix"][i]]
+                row |= {x: columns[x][i] for x in ("tile", "rows", "cols")}
+                row |= {"slot": slot("slot", i), "nbytes": nbytes[i]}
+                if src[i] == dst[i]:
+                    row["seconds"] = seconds[i]
+            elif kind == LOCAL:
+                row["seconds"] = seconds[i]
+            yield row
+
+    def to_json(self) -> str:
+        """Return the schedule as JSON of schema 1; see :func:`umm.schedules.codec.to_json`."""
+        from umm.schedules.codec import to_json
+
+        return to_json(self)
+
+    @staticmethod
+    def from_json(text: str) -> "Schedule":
+        """Return the schedule a JSON text holds; see :func:`umm.schedules.codec.from_json`."""
+        from umm.schedules.codec import from_json
+
+        return from_json(text)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.stationary} of {self.problem.m}x{self.problem.n}x{self.problem.k} on {self.machine}: "
+            f"{self.ranks} ranks, {len(self.lanes)} lanes, {len(self)} actions"
+        ]
+        for row in self.rows():
+            if row["id"] == 200:
+                lines.append(f"  … {len(self) - 200} more")
+                break
+            lines.append(self._line(row))
+        return "\n".join(lines)
+
+    def _line(self, row: dict[str, Any]) -> str:
+        def tile(t: list[int]) -> str:
+            return f"({t[0]},{t[1]})"
+
+        lane = "" if row["lane"] < 0 else self.lanes.names[row["lane"]]
+        who = "all" if row["rank"] < 0 else f"r{row['rank']}"
+        what = ""
+        if row["kind"] == "gemm":
+            what = f"C{tile(row['c_tile'])} A{tile(row['a_tile'])} B{tile(row['b_tile'])} "
+            what += " ".join(f"{x}={row[x][0]}:{row[x][1]}" for x in "mnk")
+        elif "src" in row:
+            what = f"{row['matrix']}{tile(row['tile'])} r{row['src']} → r{row['dst']} "
+            what += format_bytes(row["nbytes"])
+        if "seconds" in row:
+            what += f" {format_seconds(row['seconds'])}"
+        after = " ".join(map(str, row["after"])) if len(row["after"]) <= 6 else f"{len(row['after'])} actions"
+        return f"{row['id']:>6} {who:<5} {lane:<13} {row['kind']:<10} {what}" + (
+            f"  after {after}" if after else ""
+        )
+
+
+def machine_lanes(ranks: int, engines: list[int], copy_engines: int, accumulate_lanes: int) -> Lanes:
+    """Return for each rank a compute lane, its copy_in lanes and its accumulate lanes, in this order."""
+    names = ["compute", *(f"copy_in.{i}" for i in range(copy_engines))]
+    names += [f"accumulate.{i}" for i in range(accumulate_lanes)]
+    engine = np.full((ranks, len(names)), -1, dtype=np.int64)
+    engine[:, 0] = engines
+    return Lanes(np.repeat(np.arange(ranks), len(names)), tuple(names * ranks), engine.reshape(-1))
+
+
+def check(schedule: Schedule) -> None:
+    """Refuse a schedule whose actions break the rules of the table.
+
+    Raises:
+        ScheduleError: naming the first action that breaks one.
+    """
+    count = len(schedule)
+
+    def refuse(bad: NDArray[np.bool_], why: str) -> None:
+        if bad.any():
+            i = int(np.argmax(bad))
+            raise ScheduleError(f"action {i} ({KINDS[schedule.kind[i]]} of rank {schedule.rank[i]}) {why}")
+
+    owner = np.repeat(np.arange(count), np.diff(schedule.after_offsets))
+    bad_after = np.zeros(count, dtype=bool)
+    bad_after[owner[(schedule.after >= owner) | (schedule.after < 0)]] = True
+    refuse(bad_after, "waits for an action that does not come before it; every id in after must be smaller")
+    barrier = schedule.kind == BARRIER
+    refuse(
+        ~barrier & ((schedule.rank < 0) | (schedule.rank >= schedule.ranks)), "has a rank that does not exist"
+    )
+    refuse(barrier != (schedule.lane < 0), "must have lane -1 if it is a barrier, and a lane otherwise")
+    refuse(schedule.lane >= len(schedule.lanes), "has a lane that does not exist")
+    refuse(
+        ~barrier & (schedule.lanes.rank[schedule.lane] != schedule.rank),
+        "is on a lane that belongs to another rank",
+    )
+    refuse(
+        (schedule.kind == GEMM) & (schedule.lanes.engine[schedule.lane] < 0), "is on a lane without an engine"
+    )
+    refuse(~(schedule.seconds >= 0) | ~np.isfinite(schedule.seconds), "has a duration that is not a time")
+    transfer = np.isin(schedule.kind, TRANSFERS)
+    outside = (np.minimum(schedule.src, schedule.dst) < 0) | (
+        np.maximum(schedule.src, schedule.dst) >= schedule.ranks
+    )
+    refuse(transfer & outside, "moves bytes from or to a rank that does not exist")
+    refuse(transfer & (schedule.src != schedule.dst) & (schedule.nbytes <= 0), "moves no bytes; leave it out")
+    missing = {pair for pair in schedule.used_pairs() if pair not in schedule.routes}
+    if missing:
+        src, dst = min(missing)
+        raise ScheduleError(f"bytes travel from rank {src} to rank {dst}, but no route joins them")
+    _check_slices(schedule, refuse)
+
+
+def _check_slices(schedule: Schedule, refuse: Callable[[NDArray[np.bool_], str], None]) -> None:
+    """Refuse actions whose slices leave their tiles, or whose slots do not exist."""
+    d = schedule.details
+    problem = schedule.problem
+    gemm = schedule.kind == GEMM
+
+    def outside(
+        where: NDArray[np.bool_], matrix: str, tile: Ints, rows: Ints, cols: Ints
+    ) -> NDArray[np.bool_]:
+        layout = problem.layout(matrix)
+        grid = layout.grid_shape()
+        bad: NDArray[np.bool_] = where & ((tile < 0) | (tile >= np.array(grid))).any(axis=1)
+        for axis, (edges, span) in enumerate(((layout.row_edges, rows), (layout.col_edges, cols))):
+            part = np.clip(tile[:, axis], 0, grid[axis] - 1)
+            bad |= where & (
+                (span[:, 0] < edges[part]) | (span[:, 1] > edges[part + 1]) | (span[:, 0] >= span[:, 1])
+            )
+        return bad
+
+    sizes = f"of the {problem.m}x{problem.n}x{problem.k} problem"
+    for matrix, tile, rows, cols in (
+        ("A", d.a_tile, d.m, d.k),
+        ("B", d.b_tile, d.k, d.n),
+        ("C", d.c_tile, d.m, d.n),
+    ):
+        text = str(problem.layout(matrix))
+        refuse(outside(gemm, matrix, tile, rows, cols), f"leaves its tile of {matrix} ({text}) {sizes}")
+    for number, matrix in enumerate(MATRICES):
+        text = str(problem.layout(matrix))
+        moved = d.matrix == number
+        refuse(
+            outside(moved, matrix, d.tile, d.rows, d.cols), f"leaves its tile of {matrix} ({text}) {sizes}"
+        )
+    slots = np.array([len(pool) for pool in schedule.pools])
+    for slot in (d.slot, d.a_slot, d.b_slot, d.c_slot):
+        refuse(slot >= slots[schedule.rank], "uses a pool slot that does not exist")
