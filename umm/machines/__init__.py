@@ -1,6 +1,6 @@
 """Machines: devices, links and routes, read from topology files."""
 
-from umm.machines.files import machine, machine_names, resized, user_folder
+from umm.machines.files import machine, machine_names, user_folder
 from umm.machines.machine import Fact, Link, Machine
 
-__all__ = ["Fact", "Link", "Machine", "machine", "machine_names", "resized", "user_folder"]
+__all__ = ["Fact", "Link", "Machine", "machine", "machine_names", "user_folder"]

@@ -155,13 +155,16 @@ def _hint(wrong: str, right: Any) -> str:
 
 
 def _explain(error: ValidationError) -> str:
-    """Return the file's first mistake in one line."""
-    first = error.errors(include_url=False)[0]
+    """Return one mistake of the file in one line: a misspelt key before what is missing because of it."""
+    mistakes = error.errors(include_url=False)
+    first = min(mistakes, key=lambda mistake: mistake["type"] != "extra_forbidden")
     table, parts = _walk(first["loc"])
     key = ".".join(parts)
     match first["type"]:
         case "extra_forbidden":
             return f"unknown key {key!r}{_hint(parts[-1], _keys(table))}"
+        case "literal_error" if parts[-1] == "[key]":
+            return f"unknown key {'.'.join(parts[:-1])!r}{_hint(parts[-2], doc.DTYPES)}"
         case "missing" if parts[-1] == "source":
             return f'{".".join(parts[:-1])} has no source; say where the number comes from: source = "…"'
         case "missing":

@@ -89,13 +89,13 @@ def _load(path: Path) -> Machine:
 
 
 def resized(machine: Machine, devices: int) -> Machine:
-    """Return a machine with another number of devices, its name followed by `x` and that number.
+    """Return a machine with another number of devices, its name followed by a colon and that number.
 
     Raises:
         MachineError: The fabric's shape is fixed, or nodes would not be whole.
 
     >>> resized(machine("h100-8"), 1024).name
-    'h100-8x1024'
+    'h100-8:1024'
     """
     from umm.machines.build import build
 
@@ -105,4 +105,4 @@ def resized(machine: Machine, devices: int) -> Machine:
     content["devices"] = {k: v for k, v in old.items() if k not in ("names", "default_ranks")} | {
         "count": count
     }
-    return build(content, machine.source_path, f"{machine.name}x{devices}")
+    return build(content, machine.source_path, f"{machine.name}:{devices}")

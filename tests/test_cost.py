@@ -1,0 +1,88 @@
+"""The cost of an action: hand-computed numbers, and the laws of a roofline."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from umm.cost import (
+    accumulate_bytes,
+    c_dtype,
+    gemm_seconds,
+    itemsize,
+    local_accumulate_seconds,
+    local_copy_seconds,
+    transfer_bytes,
+)
+from umm.errors import MachineError, ProblemError
+from umm.machines.files import machine, shipped_folder
+
+H100 = machine(shipped_folder() / "h100-8.toml")
+SIZES = st.integers(1, 50_000)
+
+
+def test_a_large_gemm_takes_its_flop_over_peak():
+    """2 · 8192³ flop at 67 Tflop/s is 16.41 ms, after a launch of 3 us."""
+    assert gemm_seconds(H100, "float32", 8192, 8192, 8192, 4) == pytest.approx(3e-6 + 2 * 8192**3 / 67e12)
+
+
+def test_a_thin_gemm_takes_its_bytes_over_memory_bandwidth():
+    """m=1: A and B are read (4 · (k + kn) bytes), C is read and written (8n), at 3.35 TB/s."""
+    nbytes = 4 * (4096 + 4096 * 8192) + 8 * 8192
+    assert gemm_seconds(H100, "float32", 1, 8192, 4096, 4) == pytest.approx(3e-6 + nbytes / 3.35e12)
+
+
+def test_half_precision_reads_two_bytes_and_writes_four():
+    nbytes = 2 * (4096 + 4096 * 8192) + 2 * 4 * 8192
+    assert gemm_seconds(H100, "bfloat16", 1, 8192, 4096, 4) == pytest.approx(3e-6 + nbytes / 3.35e12)
+
+
+def test_shapes_are_priced_all_at_once():
+    m, n, k = np.array([1, 64, 8192]), 8192, np.array([4096, 64, 8192])
+    one_by_one = [float(gemm_seconds(H100, "float32", a, n, b, 4)) for a, b in zip(m, k, strict=True)]
+    assert gemm_seconds(H100, "float32", m, n, k, 4).tolist() == one_by_one
+
+
+@given(SIZES, SIZES, SIZES)
+def test_a_gemm_never_beats_its_peak_nor_its_memory(m, n, k):
+    seconds = gemm_seconds(H100, "float32", m, n, k, 4) - H100.launch_s
+    assert seconds * 67e12 >= 2 * m * n * k * (1 - 1e-6) - 1e3
+    assert seconds * 3.35e12 >= 4 * (m * k + k * n + 2 * m * n) * (1 - 1e-6) - 1e3
+
+
+@given(SIZES, SIZES, SIZES)
+def test_swapping_m_and_n_changes_nothing(m, n, k):
+    """C transposed is Bᵀ Aᵀ: the same flop and the same bytes."""
+    assert gemm_seconds(H100, "float32", m, n, k, 4) == pytest.approx(
+        gemm_seconds(H100, "float32", n, m, k, 4)
+    )
+
+
+def test_a_dtype_without_a_peak_is_refused():
+    turing = machine(shipped_folder() / "frontera-rtx.toml")
+    with pytest.raises(
+        MachineError, match="no peak for bfloat16; choose a dtype from float64, float32, float16"
+    ):
+        gemm_seconds(turing, "bfloat16", 64, 64, 64, 4)
+
+
+def test_an_accumulate_is_charged_its_payload_over_its_efficiency():
+    """80 % of the copy engine's bandwidth: 1000 bytes are charged as 1250."""
+    assert transfer_bytes(H100, [0, 1000, 1003]).tolist() == [0, 1000, 1003]
+    assert accumulate_bytes(H100, [0, 1000, 1003]).tolist() == [0, 1250, 1254]
+    assert accumulate_bytes(H100, 1000).dtype == np.int64
+
+
+def test_work_inside_a_device_moves_its_payload_two_or_three_times():
+    assert local_copy_seconds(H100, 3.35e9) == pytest.approx(2e-3)
+    assert local_accumulate_seconds(H100, 3.35e9) == pytest.approx(3e-3)
+
+
+def test_element_sizes_and_the_dtype_of_c():
+    dtypes = ["float64", "float32", "float16", "bfloat16"]
+    assert [itemsize(d) for d in dtypes] == [8, 4, 2, 2]
+    assert [c_dtype(d) for d in dtypes] == ["float64", "float32", "float32", "float32"]
+    with pytest.raises(
+        ProblemError, match="unknown dtype 'int8'; choose from float64, float32, float16, bfloat16"
+    ):
+        itemsize("int8")
