@@ -14,6 +14,7 @@ from umm.machines import document as doc
 from umm.machines.fabrics import Fabric, FatTree, Grid, NoFabric, Pairs, Switch, Tiers
 from umm.machines.graph import Graph
 from umm.machines.machine import Machine, content_sha
+from umm.machines.quantities import Number
 from umm.machines.tables import EfficiencyTable, MessageSizes
 from umm.units import parse_bandwidth, parse_bytes
 
@@ -169,7 +170,7 @@ def _explain(error: ValidationError) -> str:
             return f'{".".join(parts[:-1])} has no source; say where the number comes from: source = "…"'
         case "missing":
             return f"{key} is missing"
-        case "model_type" if issubclass(_model(first["loc"]), doc.Number):
+        case "model_type" if issubclass(_model(first["loc"]), Number):
             return f'{key} has no source; write it like {{ value = …, source = "…" }}'
         case "union_tag_invalid" | "union_tag_not_found":
             kinds = "none, pairs, switch, ring, mesh, torus, fat_tree, tiers, links"

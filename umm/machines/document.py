@@ -1,118 +1,16 @@
-"""The topology file: its keys, and the rule that every number carries a source."""
+"""The topology file: its tables and keys."""
 
-import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from umm.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
+from umm.machines.quantities import Bandwidth, Count, Loss, Rate, Seconds, Shape, Share, Size, Source, Table
+from umm.units import parse_bandwidth, parse_bytes
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 Dtype = Literal["float64", "float32", "float16", "bfloat16"]
-Source = Annotated[str, Field(min_length=1)]
-
-
-class Table(BaseModel):
-    """A table of the file: unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Number(Table):
-    """A number from the world, where it comes from, what it is per, and whether it is a guess."""
-
-    source: Source
-    per: str = ""
-    assumed: bool = False
-
-
-class _Quantity(Number):
-    """A number with its unit in the string."""
-
-    value: str
-    may_be_zero: ClassVar[bool] = False
-
-    @staticmethod
-    def parse(text: str) -> float:
-        """Return the number in the program's unit."""
-        raise NotImplementedError
-
-    @field_validator("value")
-    @classmethod
-    def _is_a_quantity(cls, text: str) -> str:
-        number = cls.parse(text)
-        if not math.isfinite(number) or number < 0 or (number == 0 and not cls.may_be_zero):
-            raise ValueError(f"{text!r} is not {'at least' if cls.may_be_zero else 'more than'} zero")
-        return text
-
-    @property
-    def number(self) -> float:
-        """The value in bytes, seconds, bytes/s or flop/s."""
-        return type(self).parse(self.value)
-
-
-class Bandwidth(_Quantity):
-    """Bytes/s, one direction."""
-
-    @staticmethod
-    def parse(text: str) -> float:
-        """Return the number in the program's unit."""
-        return parse_bandwidth(text)
-
-
-class Size(_Quantity):
-    """Bytes."""
-
-    @staticmethod
-    def parse(text: str) -> float:
-        """Return the number in the program's unit."""
-        return parse_bytes(text)
-
-
-class Rate(_Quantity):
-    """flop/s."""
-
-    @staticmethod
-    def parse(text: str) -> float:
-        """Return the number in the program's unit."""
-        return parse_rate(text)
-
-
-class Seconds(_Quantity):
-    """A time."""
-
-    may_be_zero = True
-
-    @staticmethod
-    def parse(text: str) -> float:
-        """Return the number in the program's unit."""
-        return parse_seconds(text)
-
-
-class Count(Number):
-    """How many."""
-
-    value: Annotated[int, Field(ge=1, strict=True)]
-
-
-class Shape(Number):
-    """Lengths of a grid's axes."""
-
-    value: Annotated[list[Annotated[int, Field(ge=1, strict=True)]], Field(min_length=1)]
-
-
-class Share(Number):
-    """A part of one, more than zero."""
-
-    value: Annotated[float, Field(gt=0, le=1)]
-
-
-class Loss(Number):
-    """A part of one that is lost; less than one, so that work never stops."""
-
-    value: Annotated[float, Field(ge=0, lt=1)]
 
 
 class Interference(Table):
@@ -169,7 +67,7 @@ class Devices(Table):
     accumulate_efficiency: Share
     interference: Interference
     peak: Annotated[dict[Dtype, Rate], Field(min_length=1)]
-    efficiency: list[Efficiency] = []
+    efficiency: tuple[Efficiency, ...] = ()
 
     @model_validator(mode="after")
     def _names_fit(self) -> "Devices":
@@ -303,9 +201,9 @@ class LinksFabric(Table):
 
     kind: Literal["links"]
     types: dict[str, LinkNumbers]
-    switches: list[str] = []
+    switches: tuple[str, ...] = ()
     links: Annotated[list[Edges], Field(min_length=1)]
-    routes: list[Route] = []
+    routes: tuple[Route, ...] = ()
 
 
 AnyFabric = Annotated[

@@ -1,11 +1,11 @@
 """Find topology files by name or path, and keep the machines already read."""
 
 import difflib
+import functools
 import importlib.resources
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 
@@ -15,6 +15,7 @@ from umm.machines.machine import Machine
 _read: dict[tuple[Path, int, int], Machine] = {}
 
 
+@functools.cache
 def shipped_folder() -> Path:
     """Return the folder of shipped topology files: inside the installed package, or in the checkout."""
     package = Path(str(importlib.resources.files("umm")))
@@ -27,21 +28,15 @@ def user_folder() -> Path:
     return platformdirs.user_config_path("umm") / "machines"
 
 
-def _available() -> dict[str, Path]:
-    """Return the file of each known name, shipped ones first; the user's replace shipped ones."""
-    found: dict[str, Path] = {}
-    for folder in (shipped_folder(), user_folder()):
-        found |= {path.stem: path for path in sorted(folder.glob("*.toml"))}
-    return found
-
-
 def machine_names() -> list[str]:
     """Return the names `machine` knows.
 
     >>> {"pvc-12", "h100-8"} <= set(machine_names())
     True
     """
-    return sorted(_available())
+    return sorted(
+        {path.stem for folder in (shipped_folder(), user_folder()) for path in folder.glob("*.toml")}
+    )
 
 
 def machine(name_or_path: str | Path) -> Machine:
@@ -64,13 +59,15 @@ def machine(name_or_path: str | Path) -> Machine:
                 f"there is no topology file {text}; known machines: {', '.join(machine_names())}"
             )
     else:
-        known = _available()
-        if text not in known:
-            close = difflib.get_close_matches(text, list(known), n=1)
+        path = user_folder() / f"{text}.toml"
+        if not path.is_file():
+            path = shipped_folder() / path.name
+        if not path.is_file():
+            known = machine_names()
+            close = difflib.get_close_matches(text, known, n=1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            raise MachineError(f"unknown machine {text!r}; {hint}choose from {', '.join(sorted(known))}")
-        path = known[text]
-    path = path.resolve()
+            raise MachineError(f"unknown machine {text!r}; {hint}choose from {', '.join(known)}")
+    path = path.absolute()
     stat = path.stat()
     key = (path, stat.st_mtime_ns, stat.st_size)
     if key not in _read:
@@ -86,23 +83,3 @@ def _load(path: Path) -> Machine:
     from umm.machines.build import build
 
     return build(content, path, path.stem)
-
-
-def resized(machine: Machine, devices: int) -> Machine:
-    """Return a machine with another number of devices, its name followed by a colon and that number.
-
-    Raises:
-        MachineError: The fabric's shape is fixed, or nodes would not be whole.
-
-    >>> resized(machine("h100-8"), 1024).name
-    'h100-8:1024'
-    """
-    from umm.machines.build import build
-
-    content: dict[str, Any] = dict(machine.document)
-    old = content["devices"]
-    count = {"value": devices, "source": f"resized from {machine.device_count}", "assumed": True}
-    content["devices"] = {k: v for k, v in old.items() if k not in ("names", "default_ranks")} | {
-        "count": count
-    }
-    return build(content, machine.source_path, f"{machine.name}:{devices}")

@@ -203,9 +203,13 @@ class Machine:
             MachineError: The fabric's shape is fixed (mesh, torus, fat tree, explicit links), or nodes
                 would not be whole.
         """
-        from umm.machines.files import resized
+        from umm.machines.build import build  # pydantic, only where a file's content is read
 
-        return resized(self, devices)
+        count = {"value": devices, "source": f"resized from {self.device_count}", "assumed": True}
+        fixed = ("count", "names", "default_ranks")
+        kept = {key: item for key, item in self.document["devices"].items() if key not in fixed}
+        content = {**self.document, "devices": {"count": count, **kept}}
+        return build(content, self.source_path, f"{self.name}:{devices}")
 
 
 def content_sha(document: Mapping[str, Any]) -> str:

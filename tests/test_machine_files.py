@@ -1,0 +1,134 @@
+"""Topology files: how they are found, and what a wrong one answers."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+from machine_text import GOOD, GRAPH, SWITCH, edges, error_of, write
+
+from umm.errors import MachineError
+from umm.machines import machine, machine_names, user_folder
+
+
+@pytest.fixture(autouse=True)
+def own_config_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def test_a_file_in_the_users_folder_takes_the_place_of_a_shipped_one():
+    assert machine("localhost").device_count == 1
+    write(user_folder(), GOOD + SWITCH, "localhost.toml")
+    assert machine("localhost").device_count == 4
+    write(user_folder(), GOOD + SWITCH, "mine.toml")
+    assert "mine" in machine_names()
+    assert "pvc-12" in machine_names()
+
+
+def test_a_machine_is_read_once_and_again_when_its_file_changes(tmp_path):
+    path = write(tmp_path, GOOD + SWITCH)
+    first = machine(path)
+    assert machine(str(path)) is first
+    write(tmp_path, (GOOD + SWITCH).replace("10 Tflop/s", "100 Tflop/s"))
+    assert machine(path).peak("float32") == 100e12
+    assert machine(path) != first
+
+
+def test_comments_do_not_change_a_machines_hash(tmp_path):
+    plain = machine(write(tmp_path, GOOD + SWITCH, "a.toml"))
+    commented = machine(write(tmp_path, "# said\n" + GOOD + SWITCH, "b.toml"))
+    assert plain.sha == commented.sha
+    assert len(plain.sha) == 64
+
+
+def test_a_machine_travels_between_processes():
+    m = machine("pvc-12-planes")
+    copy = pickle.loads(pickle.dumps(m))
+    assert copy == m
+    assert copy.route(0, 2) == m.route(0, 2)
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    with pytest.raises(
+        MachineError, match=r"^unknown machine 'h100_8'; did you mean 'h100-8'\? choose from dgx"
+    ):
+        machine("h100_8")
+    with pytest.raises(MachineError, match=r"^there is no topology file nowhere\.toml; known machines: dgx"):
+        machine("nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "copy_engines =",
+            "copy_engine =",
+            "unknown key 'devices.copy_engine'; did you mean 'copy_engines'?",
+        ),
+        ("bandwidth = {", "bandwith = {", "unknown key 'fabric.bandwith'; did you mean 'bandwidth'?"),
+        (
+            'memory = { value = "16 GB", source = "test" }',
+            'memory = "16 GB"',
+            'devices.memory has no source; write it like { value = …, source = "…" }',
+        ),
+        (
+            'memory = { value = "16 GB", source = "test" }',
+            'memory = { value = "16 GB" }',
+            'devices.memory has no source; say where the number comes from: source = "…"',
+        ),
+        ('launch = { value = "1 us", source = "test" }', "", "devices.launch is missing"),
+        ('"16 GB"', '"16 G"', "devices.memory.value: '16 G' is not a size in bytes; write it like '16GiB'"),
+        ('"10 GB/s"', '"0 GB/s"', "fabric.bandwidth.value: '0 GB/s' is not more than zero"),
+        (
+            "value = 4,",
+            "value = 0,",
+            "devices.count.value: input should be greater than or equal to 1, not 0",
+        ),
+        ("schema = 1", "schema = 2", "schema: input should be 1, not 2"),
+        (
+            'kind = "switch"',
+            'kind = "cross"',
+            "fabric.kind must be one of none, pairs, switch, ring, mesh, torus, fat_tree, tiers, links",
+        ),
+        (
+            'kind = "switch"',
+            'kind = "torus"\nshape = { value = [2, 3], source = "test" }',
+            "a torus of 2x3 has 6 devices, not 4; make devices.count and the fabric agree",
+        ),
+        (
+            "float32 =",
+            "float31 =",
+            "unknown key 'devices.peak.float31'; did you mean 'float32'?",
+        ),
+        (
+            "copy_engines",
+            'names = ["a"]\ncopy_engines',
+            "devices: names must hold 4 different names, one per device",
+        ),
+    ],
+)
+def test_a_wrong_file_is_answered_in_one_line(tmp_path, old, new, said):
+    text = (GOOD + SWITCH).replace(old, new, 1)
+    if "fabric" in said or old == "bandwidth = {":
+        text = GOOD + SWITCH.replace(old, new, 1)
+    assert error_of(write(tmp_path, text)) == f"mine.toml: {said}"
+
+
+def test_a_wrong_graph_is_answered_in_one_line(tmp_path):
+    plain = GRAPH.replace("ROUTES", "")
+    ends = edges("g0-u")
+    assert error_of(write(tmp_path, GOOD + plain + ends)).startswith(
+        "mine.toml: fabric.links names 'u'; choose from"
+    )
+    twice = edges("g0-s", "s-g0")
+    said = "mine.toml: fabric.links joins s and g0 twice; keep one"
+    assert error_of(write(tmp_path, GOOD + plain + twice)) == said
+    typo = edges("g0-s").replace("wire", "wyre")
+    said = "mine.toml: fabric.links uses type 'wyre'; did you mean 'wire'?"
+    assert error_of(write(tmp_path, GOOD + plain + typo)) == said
+    routes = 'routes = [{ from = "g0", to = "g3", via = ["t"] }]'
+    said = "mine.toml: route g0 → t → g3 needs a link g0 → t, which is not listed"
+    assert error_of(write(tmp_path, GOOD + GRAPH.replace("ROUTES", routes) + edges("g0-s"))) == said
+
+
+def test_a_file_that_is_not_toml_says_so(tmp_path):
+    assert error_of(write(tmp_path, "schema = ")).startswith("mine.toml is not TOML: ")
