@@ -90,6 +90,13 @@ def test_every_ordered_pair_of_pvc_tiles_has_its_own_link():
     assert links(m, 2, 11) == ["1.0→5.1"]
 
 
+def test_a_transfer_on_pvc_12_waits_for_its_overhead_and_its_link():
+    """5 us of overhead; 1 us inside a GPU, 2 us between GPUs; inside a tile the overhead alone."""
+    m = machine("pvc-12")
+    waits = [sum(m.link_latency[i] for i in m.route(0, dst)) for dst in (0, 1, 2)]
+    assert waits == pytest.approx([5e-6, 6e-6, 7e-6])
+
+
 def test_planes_cross_through_the_pair_inside_the_sources_gpu():
     """0.0 and 1.1 share a plane; 1.0 is in the other one, reached through 0.1."""
     m = machine("pvc-12-planes")
