@@ -208,21 +208,21 @@ class Layout:
     # Owners and replicas --------------------------------------------------------------------------
 
     @cached_property
-    def owners(self) -> NDArray[np.int32]:
+    def owners(self) -> NDArray[np.int64]:
         """Owner rank of every tile: an array of shape (replicas, grid rows, grid columns)."""
         grid_rows, grid_cols = self.grid_shape()
-        place_row = np.arange(grid_rows, dtype=np.int32) % self.process_grid[0]
-        place_col = np.arange(grid_cols, dtype=np.int32) % self.process_grid[1]
+        place_row = np.arange(grid_rows) % self.process_grid[0]
+        place_col = np.arange(grid_cols) % self.process_grid[1]
         place = place_row[:, None] * self.process_grid[1] + place_col
-        replica = np.arange(self.replicas, dtype=np.int32)[:, None, None]
+        replica = np.arange(self.replicas)[:, None, None]
         if self.order == "interleaved":
             return place * self.replicas + replica
         return replica * (self.ranks // self.replicas) + place
 
     @cached_property
-    def replica_of_rank(self) -> NDArray[np.int32]:
+    def replica_of_rank(self) -> NDArray[np.int64]:
         """Replica that each rank belongs to, for all ranks."""
-        rank = np.arange(self.ranks, dtype=np.int32)
+        rank = np.arange(self.ranks)
         if self.order == "interleaved":
             return rank % self.replicas
         return rank // (self.ranks // self.replicas)

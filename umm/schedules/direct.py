@@ -120,15 +120,15 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     row_rank[gemm_row] = rank
     seconds[gemm_row] = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"))
 
-    gets_before = np.cumsum(a.fetch) + np.cumsum(b.fetch) - a.fetch - b.fetch
+    gets_before: Ints = np.cumsum(a.fetch) + np.cumsum(b.fetch) - a.fetch - b.fetch
     gets_before -= gets_before[np.minimum(starts, count - 1)][rank]
-    for column, (x, get, matrix, before) in enumerate(
+    for column, (x, get, matrix, gets) in enumerate(
         ((a, a_row, "A", gets_before), (b, b_row, "B", gets_before + a.fetch))
     ):
         kind[get] = GET
         row_rank[get] = dst[get] = rank[x.ops]
         src[get] = x.src
-        lane[get] = 1 + before[x.ops] % machine.copy_engines
+        lane[get] = 1 + gets[x.ops] % machine.copy_engines
         elements = _elements(ops, matrix, slices)[x.ops]
         nbytes[get] = cost.transfer_bytes(machine, elements * problem.itemsize(matrix))
         late = np.nonzero(number[x.ops] >= depth)[0]

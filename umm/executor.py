@@ -1,0 +1,109 @@
+"""Who can perform a schedule: the Executor protocol, and executors found by name among installed packages."""
+
+import inspect
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from umm.errors import ExecutorUnavailableError, InputError
+from umm.schedules.table import Schedule
+from umm.trace import Trace
+
+GROUP = "umm.executors"
+Operands = tuple[NDArray[Any], NDArray[Any]]
+
+
+class Executor(Protocol):
+    """Performs a schedule as given and reports when each action ran.
+
+    An executor decides nothing: order, overlap and data movement are all in the schedule. Its trace has one
+    span per action, none starting before everything in the action's ``after`` has finished.
+    """
+
+    def available(self) -> str | None:
+        """Return None if schedules can run here, else why not, ending with the line that fixes it."""
+
+    def run(self, schedule: Schedule, operands: Operands | None = None) -> Trace:
+        """Perform a schedule.
+
+        Args:
+            schedule: What to perform.
+            operands: A (m×k) and B (k×n) as whole arrays; None lets an executor of data choose random ones.
+                An executor of time alone does not look at them.
+
+        Returns:
+            The spans, and C as one array if real matrices were multiplied.
+        """
+
+    def makespan(self, schedule: Schedule) -> float:
+        """Return the last finish in seconds, for searches that need no spans."""
+
+
+def executor_names() -> list[str]:
+    """Return the names of all executors that installed packages offer, sorted."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def executor(name: str, **options: Any) -> Executor:
+    """Return a new executor; its package is imported only now.
+
+    Args:
+        name: What a package calls it in its entry-point group ``umm.executors``.
+        options: Keyword arguments of the executor.
+
+    Raises:
+        InputError: for a name that no installed package offers, or an option the executor does not take.
+        ExecutorUnavailableError: if a module it needs is not installed.
+    """
+    return _made(name, options)
+
+
+def run(schedule: Schedule, executor: str = "sim", operands: Operands | None = None, **options: Any) -> Trace:
+    """Perform a schedule with the executor of this name and return when each action ran.
+
+    Args:
+        schedule: What to perform.
+        executor: ``sim``, ``numpy`` or another name of :func:`executor_names`.
+        operands: A (m×k) and B (k×n) as whole arrays; random ones if None.
+        options: Keyword arguments of the executor.
+
+    Raises:
+        InputError: for an unknown executor or option, or operands that do not fit the problem.
+        ExecutorUnavailableError: if the executor cannot run here.
+    """
+    performer = _made(executor, options)
+    reason = performer.available()
+    if reason is not None:
+        raise ExecutorUnavailableError(reason)
+    return performer.run(schedule, operands)
+
+
+def _made(name: str, options: dict[str, Any]) -> Executor:
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in found:
+        raise InputError(f"executor {name!r} is unknown; choose from {', '.join(sorted(found))}")
+    try:
+        factory = found[name].load()
+    except ModuleNotFoundError as error:
+        raise ExecutorUnavailableError(
+            f"executor {name} needs {error.name}, which is not installed; {_install_line(found[name], error)}"
+        ) from None
+    try:
+        inspect.signature(factory).bind(**options)
+    except TypeError as error:
+        raise InputError(f"executor {name}: {error}; it takes {_options_of(factory)}") from None
+    made: Executor = factory(**options)
+    return made
+
+
+def _install_line(entry: EntryPoint, error: ModuleNotFoundError) -> str:
+    """Return the pip command that brings the missing module: the extra of the executor's name, if any."""
+    extras = entry.dist.metadata.get_all("Provides-Extra") or [] if entry.dist else []
+    if entry.dist and entry.name in extras:
+        return f"pip install '{entry.dist.name}[{entry.name}]'"
+    return f"pip install {error.name}"
+
+
+def _options_of(factory: Any) -> str:
+    return ", ".join(inspect.signature(factory).parameters) or "no options"

@@ -1,0 +1,55 @@
+"""One schedule played on a clock: every action starts when the last thing it waits for has finished."""
+
+from umm.errors import ScheduleError
+from umm.schedules.table import BARRIER, GEMM, Schedule
+from umm_sim.clock import Alarm, Clock
+from umm_sim.fabric import fabric_model, traffic
+from umm_sim.gemm_engines import GemmEngines, constant
+from umm_sim.graph import graph
+
+
+def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
+    """Return when each action starts and finishes, in seconds.
+
+    Raises:
+        ScheduleError: if some actions never finish, because what they wait for waits for them.
+    """
+    clock = Clock()
+    order = graph(schedule)
+    waiting, offsets, successors = order.waiting, order.offsets, order.successors
+    seconds, kinds = schedule.seconds.tolist(), schedule.kind.tolist()
+    started, finished = [0.0] * len(kinds), [-1.0] * len(kinds)
+    engines = None if constant(schedule) else GemmEngines(clock, schedule, lambda action: finish(action))
+    disturbs = engines.disturbs if engines else None
+
+    def begin(action: int) -> None:
+        started[action] = clock._now
+        if moved.route[action] >= 0:
+            if engines and disturbs and disturbs[action]:
+                engines.disturb(action, +1)
+            fabric.start(action)
+        elif engines and kinds[action] == GEMM:
+            engines.start(action)
+        elif kinds[action] == BARRIER:
+            finish(action)
+        else:
+            clock.ring(Alarm(done, action), seconds[action])
+
+    def finish(action: int) -> None:
+        finished[action] = clock._now
+        if engines and disturbs and disturbs[action]:
+            engines.disturb(action, -1)
+        for successor in successors[offsets[action] : offsets[action + 1]]:
+            waiting[successor] -= 1
+            if not waiting[successor]:
+                begin(successor)
+
+    done = [lambda alarm: finish(alarm.key)]
+    moved = traffic(schedule)
+    fabric = fabric_model(clock, moved, finish)
+    for action in [action for action, count in enumerate(waiting) if count == 0]:
+        begin(action)
+    clock.run()
+    if finished and min(finished) < 0:
+        raise ScheduleError(f"action {finished.index(min(finished))} never finishes")
+    return started, finished
