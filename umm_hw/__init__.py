@@ -1,0 +1,1 @@
+"""Real execution of schedules: NumPy, MPI, CUDA and NVSHMEM."""
