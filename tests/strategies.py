@@ -15,9 +15,10 @@ def grids(draw, places):
 
 
 @st.composite
-def layout_texts(draw, shape, ranks):
-    """The text form of any layout that fits the shape and the ranks."""
-    replicas = draw(st.sampled_from([c for c in range(1, ranks + 1) if ranks % c == 0]))
+def layout_texts(draw, shape, ranks, replicas=None):
+    """The text form of any layout that fits the shape and the ranks, with as many replicas as told."""
+    if replicas is None:
+        replicas = draw(st.sampled_from([c for c in range(1, ranks + 1) if ranks % c == 0]))
     kind = draw(st.sampled_from(["row", "col", "2d", "2d:", "cyclic:", "edges:"]))
     if kind in ("row", "col", "2d"):
         text = kind + draw(st.sampled_from(["", ":balanced"]))
@@ -52,3 +53,16 @@ def problems(draw, max_ranks=16, dtype="float64"):
 
 stationaries = st.sampled_from(["A", "B", "C"])
 offsets = st.sampled_from(["none", "index", "rotate"])
+
+# Everything but the policy that umm.schedule takes beside the stationary matrix.
+schedule_options = st.fixed_dictionaries(
+    {
+        "prefetch": st.integers(0, 3),
+        "max_gemms": st.integers(1, 3),
+        "max_accumulates": st.integers(1, 3),
+        "offset": offsets,
+        "granularity": st.sampled_from(["tile", "slice"]),
+        "reuse": st.booleans(),
+        "final": st.sampled_from(["reduce", "broadcast"]),
+    }
+)
