@@ -44,7 +44,8 @@ def critical_path(trace: "Trace") -> Ints:
             break
         path.append(int(held_up[np.argmax(end[held_up])]))
     found = np.array(path[::-1], dtype=np.int64)
-    return found[schedule.kind[found] != BARRIER]
+    without_barriers: Ints = found[schedule.kind[found] != BARRIER]
+    return without_barriers
 
 
 def path_times(trace: "Trace", path: Ints) -> tuple[Floats, float]:

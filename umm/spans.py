@@ -41,7 +41,8 @@ def time_by_classes(
         code += (np.cumsum(change) > 0).astype(np.int64) << bit
     lasts = np.where(who[1:] == who[:-1], np.diff(when), 0.0)
     cells = who[:-1] * 2**classes + code[:-1]
-    return np.bincount(cells, weights=lasts, minlength=groups * 2**classes).reshape(groups, 2**classes)
+    seconds = np.bincount(cells, weights=lasts, minlength=groups * 2**classes)
+    return seconds.astype(np.float64).reshape(groups, 2**classes)
 
 
 def busy_time(start: Floats, end: Floats, group: Ints, groups: int, horizon: float) -> Floats:

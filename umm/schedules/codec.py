@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from umm.errors import ScheduleError, UmmError
 from umm.problem import MATRICES, Problem
@@ -72,6 +73,15 @@ def from_json(text: str) -> Schedule:
         raise ScheduleError(
             f"not a schedule: the JSON ends or breaks at line {error.lineno} ({error.msg})"
         ) from None
+    return from_dict(data)
+
+
+def from_dict(data: Any) -> Schedule:
+    """Return the schedule that parsed JSON holds, checked.
+
+    Raises:
+        ScheduleError: if it is no schedule of schema 1, or the schedule breaks a rule.
+    """
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else None
         raise ScheduleError(f"not a schedule of schema {SCHEMA}: schema is {found!r}")
@@ -183,16 +193,42 @@ def _slot(value: int | None) -> int:
     return -1 if value is None else value
 
 
+def to_arrays(schedule: Schedule) -> dict[str, Any]:
+    """Return the schedule as the named arrays of its .npz form."""
+    columns: dict[str, Any] = {name: getattr(schedule, name) for name in _COLUMNS}
+    columns |= {f"detail_{f.name}": getattr(schedule.details, f.name) for f in fields(Details)}
+    return {"header": np.array(json.dumps(header(schedule)))} | columns
+
+
+def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Schedule:
+    """Return the schedule that arrays of :func:`to_arrays` hold, checked; other arrays are not looked at.
+
+    Raises:
+        ScheduleError: if one is missing, or the schedule breaks a rule.
+    """
+    try:
+        without_actions = _from_dict(json.loads(str(arrays["header"])) | {"actions": []})
+        details = Details(**{f.name: arrays[f"detail_{f.name}"] for f in fields(Details)})
+        columns: dict[str, Any] = {name: arrays[name] for name in _COLUMNS}
+    except KeyError as error:
+        raise ScheduleError(f"the schedule lacks {error.args[0]!r}") from None
+    except UmmError:
+        raise
+    except (TypeError, ValueError, IndexError, AttributeError) as error:
+        raise ScheduleError(f"the schedule holds a value of the wrong form: {error}") from None
+    schedule = replace(without_actions, make_details=lambda: (details, without_actions.pools), **columns)
+    check(schedule)
+    return schedule
+
+
 def save(schedule: Schedule, path: str | Path) -> None:
     """Write a schedule to a file, as .npz if the name ends so, else as JSON; nothing is half-written."""
     path = Path(path)
     partial = path.with_name(f".{path.name}.partial")
     try:
         if path.suffix == ".npz":
-            columns = {name: getattr(schedule, name) for name in _COLUMNS}
-            columns |= {f"detail_{f.name}": getattr(schedule.details, f.name) for f in fields(Details)}
             with partial.open("wb") as file:
-                np.savez_compressed(file, header=np.array(json.dumps(header(schedule))), **columns)
+                np.savez_compressed(file, **to_arrays(schedule))
         else:
             partial.write_text(to_json(schedule), encoding="utf-8")
         partial.replace(path)
@@ -225,10 +261,7 @@ def load(path: str | Path) -> Schedule:
         raise ScheduleError(f"{path}: {error}") from None
     except Exception as error:  # numpy answers a damaged archive with many types
         raise ScheduleError(f"{path} is not a whole .npz file: {error}") from None
-    head = json.loads(str(arrays["header"]))
-    without_actions = _from_dict(head | {"actions": []})
-    details = Details(**{f.name: arrays[f"detail_{f.name}"] for f in fields(Details)})
-    columns = {name: arrays[name] for name in _COLUMNS}
-    schedule = replace(without_actions, make_details=lambda: (details, without_actions.pools), **columns)
-    check(schedule)
-    return schedule
+    try:
+        return from_arrays(arrays)
+    except ScheduleError as error:
+        raise ScheduleError(f"{path}: {error}") from None

@@ -1,0 +1,146 @@
+"""Predicted against measured: two traces of the same schedule, action by action and kind by kind."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from umm.errors import InputError
+from umm.rank_agreement import RankAgreement, kendall_tau, rank_agreement
+from umm.schedules.table import KINDS, Schedule
+from umm.trace import Trace
+from umm.units import format_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Comparison", "RankAgreement", "compare", "rank_agreement"]
+
+_COLUMNS = ("kind", "rank", "lane", "src", "dst", "nbytes", "payload", "after_offsets", "after")
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Two traces of one schedule; action i of one is action i of the other.
+
+    Attributes:
+        predicted: The trace that was predicted.
+        measured: The trace it is held against.
+    """
+
+    predicted: Trace
+    measured: Trace
+
+    @property
+    def times_comparable(self) -> bool:
+        """Whether both have times of p ranks; the NumPy executor has one process in place of all ranks."""
+        return "numpy" not in (self.predicted.source, self.measured.source)
+
+    @property
+    def makespan_error(self) -> float:
+        """Predicted makespan over the measured one, less 1; nan if times cannot be compared."""
+        if not self.times_comparable or self.measured.makespan_s == 0:
+            return float("nan")
+        return self.predicted.makespan_s / self.measured.makespan_s - 1
+
+    @property
+    def order_kept(self) -> bool:
+        """Whether in both traces no action starts before all it waits for have finished."""
+        return all(_waits(trace) for trace in (self.predicted, self.measured))
+
+    @cached_property
+    def order_tau(self) -> float:
+        """Kendall's tau-b of the order in which actions finish: 1 for the same order."""
+        return kendall_tau(self.predicted.end, self.measured.end)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a row per action: kind, rank, nbytes (payload), predicted_s, measured_s and their ratio.
+
+        The ratio is predicted over measured, nan where nothing was measured or times cannot be compared.
+        """
+        import pandas as pd
+
+        predicted = self.predicted.end - self.predicted.start
+        measured = self.measured.end - self.measured.start
+        known = (measured > 0) & self.times_comparable
+        schedule = self.predicted.schedule
+        return pd.DataFrame(
+            {
+                "kind": np.array(KINDS, dtype=object)[schedule.kind],
+                "rank": schedule.rank,
+                "nbytes": schedule.payload,
+                "predicted_s": predicted,
+                "measured_s": measured,
+                "ratio": np.divide(predicted, measured, out=np.full(len(schedule), np.nan), where=known),
+            }
+        )
+
+    def phases(self) -> "pd.DataFrame":
+        """Return a row per kind: actions, nbytes, predicted_s and measured_s in total, median_ratio."""
+        grouped = self.to_frame().groupby("kind", sort=False)
+        return grouped.agg(
+            actions=("rank", "size"),
+            nbytes=("nbytes", "sum"),
+            predicted_s=("predicted_s", "sum"),
+            measured_s=("measured_s", "sum"),
+            median_ratio=("ratio", "median"),
+        )
+
+    def __str__(self) -> str:
+        order = "all dependencies kept" if self.order_kept else "some actions ran before what they wait for"
+        if not self.times_comparable:
+            return f"Order and bytes only: {order}; finish order τ = {self.order_tau:.2f}."
+        return (
+            f"Predicted {format_seconds(self.predicted.makespan_s)}, "
+            f"measured {format_seconds(self.measured.makespan_s)}: {100 * self.makespan_error:+.1f} %; "
+            f"{order}; finish order τ = {self.order_tau:.2f}."
+        )
+
+
+def compare(predicted: Trace, measured: Trace) -> Comparison:
+    """Hold a predicted trace against a measured one of the same schedule.
+
+    Raises:
+        InputError: if the schedules differ, saying in what.
+    """
+    difference = _difference(predicted.schedule, measured.schedule)
+    if difference:
+        raise InputError(f"the two traces are not of the same schedule: {difference}; run one schedule twice")
+    return Comparison(predicted, measured)
+
+
+def _difference(one: Schedule, other: Schedule) -> str:
+    """Return in what two schedules differ, empty if they do not; durations and links may."""
+    if one is other:
+        return ""
+    for name in ("problem", "stationary", "ranks"):
+        values = [getattr(x, name) for x in (one, other)]
+        if values[0] != values[1]:
+            if name == "problem":
+                fields = [x.to_dict() | {"c_dtype": x.c_dtype, "ranks": x.p} for x in values]
+                name = next(key for key in fields[0] if fields[0][key] != fields[1][key])
+                values = [x[name] for x in fields]
+            return f"{name} is {values[0]} in one, {values[1]} in the other"
+    if len(one) != len(other):
+        return f"one has {len(one)} actions, the other {len(other)}"
+    for name in _COLUMNS:
+        ours, theirs = getattr(one, name), getattr(other, name)
+        if not np.array_equal(ours, theirs):
+            if name.startswith("after"):
+                return "the actions wait for different ones"
+            i = int(np.argmax(ours != theirs))
+            shown = [_shown(name, values[i]) for values in (ours, theirs)]
+            return f"{name} of action {i} is {shown[0]} in one, {shown[1]} in the other"
+    return ""
+
+
+def _shown(name: str, value: np.generic) -> str:
+    return KINDS[int(value)] if name == "kind" else str(value)
+
+
+def _waits(trace: Trace) -> bool:
+    """Return whether no action starts before all it waits for have finished."""
+    schedule = trace.schedule
+    then = np.repeat(np.arange(len(schedule)), np.diff(schedule.after_offsets))
+    return bool((trace.start[then] >= trace.end[schedule.after]).all())

@@ -1,0 +1,74 @@
+"""Predicted against measured, a mark per action, with y = x and a ±20 % band."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from umm.comparison import Comparison
+from umm.errors import InputError
+from umm.figures.style import BLACK, GREY, KIND_COLOURS, KIND_SYMBOLS, styled, time_unit
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+BAND = 0.2
+
+
+def agreement(comparison: Comparison) -> "go.Figure":
+    """Return the predicted over the measured time of every action, on logarithmic axes.
+
+    Raises:
+        InputError: if times cannot be compared, or no action took any in both traces.
+    """
+    import plotly.graph_objects as go
+
+    if not comparison.times_comparable:
+        raise InputError("the NumPy executor measures one process in place of all ranks; compare order and bytes")
+    frame = comparison.to_frame()
+    frame = frame[(frame["predicted_s"] > 0) & (frame["measured_s"] > 0)]
+    if frame.empty:
+        raise InputError("no action took time in both traces, so there is nothing to draw")
+    times = frame[["predicted_s", "measured_s"]].to_numpy()
+    unit, per_second = time_unit(float(times.max()))
+    ends = np.array([times.min() / 1.5, times.max() * 1.5]) * per_second
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[*ends, *ends[::-1]],
+        y=[*(ends * (1 - BAND)), *(ends[::-1] * (1 + BAND))],
+        fill="toself",
+        fillcolor=GREY,
+        opacity=0.5,
+        line={"width": 0},
+        mode="lines",
+        hoverinfo="skip",
+        name=f"within ±{100 * BAND:.0f} %",
+    )
+    figure.add_scatter(
+        x=ends,
+        y=ends,
+        mode="lines",
+        line={"color": BLACK, "width": 1, "dash": "dash"},
+        hoverinfo="skip",
+        name="y = x",
+    )
+    for kind, rows in frame.groupby("kind", sort=False):
+        figure.add_scattergl(
+            x=rows["measured_s"] * per_second,
+            y=rows["predicted_s"] * per_second,
+            customdata=np.stack((rows.index, rows["rank"]), axis=1),
+            mode="markers",
+            marker={
+                "color": KIND_COLOURS[str(kind)],
+                "symbol": KIND_SYMBOLS[str(kind)],
+                "size": 7,
+                "line": {"width": 0.5, "color": BLACK},
+            },
+            hovertemplate=f"{kind}, action %{{customdata[0]}} of rank %{{customdata[1]}}<br>"
+            f"measured %{{x:.4g}} {unit}, predicted %{{y:.4g}} {unit}<extra></extra>",
+            name=str(kind),
+        )
+    error = f"{100 * comparison.makespan_error:+.1f} %"
+    styled(figure, f"Predicted against measured, per action (makespan {error})", height=620)
+    figure.update_xaxes(title=f"measured ({unit})", type="log")
+    figure.update_yaxes(title=f"predicted ({unit})", type="log")
+    return figure

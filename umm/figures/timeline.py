@@ -1,0 +1,116 @@
+"""The schedule in time: a line per rank and lane, a bar per action, the critical path marked."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.critical_path import critical_path
+from umm.figures.style import BLACK, KIND_COLOURS, KIND_WIDTHS, styled, time_unit
+from umm.trace import Trace
+from umm.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+RANKS = 16
+# Bars are told apart by their starts up to this many actions; beyond, they would be a grey mass.
+STARTS_UP_TO = 5000
+
+
+def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
+    """Return the Gantt chart of a trace by rank and lane, in one WebGL trace per kind.
+
+    Args:
+        trace: What to show.
+        ranks: How many ranks to show at most, from rank 0.
+    """
+    import plotly.graph_objects as go
+
+    schedule = trace.schedule
+    shown = (schedule.lane >= 0) & (schedule.rank < ranks)
+    lanes = np.unique(schedule.lane[shown])
+    place = np.searchsorted(lanes, schedule.lane)
+    unit, per_second = time_unit(trace.makespan_s)
+    frame = trace.to_frame()
+    figure = go.Figure()
+    for kind, width in KIND_WIDTHS.items():
+        mine = np.flatnonzero(shown & (frame["kind"] == kind).to_numpy())
+        if not len(mine):
+            continue
+        start, end = trace.start[mine] * per_second, trace.end[mine] * per_second
+        texts = np.array([_text(row) for row in frame.iloc[mine].to_dict("records")], dtype=object)
+        figure.add_scattergl(
+            x=np.stack((start, (start + end) / 2, end, np.full(len(mine), np.nan)), axis=1).ravel(),
+            y=np.repeat(place[mine], 4),
+            text=np.repeat(texts, 4),
+            mode="lines",
+            line={"color": KIND_COLOURS[kind], "width": width},
+            hovertemplate="%{text}<extra></extra>",
+            name=kind,
+        )
+    path = critical_path(trace)
+    path = path[shown[path]]
+    _add_path(figure, trace.start[path] * per_second, trace.end[path] * per_second, place[path])
+    count = int(shown.sum())
+    if count <= STARTS_UP_TO:
+        figure.add_scattergl(
+            x=trace.start[shown] * per_second,
+            y=place[shown],
+            mode="markers",
+            marker={"symbol": "line-ns-open", "size": 12, "color": "white", "line": {"width": 1}},
+            hoverinfo="skip",
+            showlegend=False,
+        )
+    for barrier in trace.end[schedule.lane < 0].tolist():
+        figure.add_vline(x=barrier * per_second, line={"color": BLACK, "width": 1, "dash": "dot"})
+    title = "Schedule by rank and lane"
+    if schedule.ranks > ranks:
+        title += f", ranks 0 to {ranks - 1} of {schedule.ranks}"
+    names = [f"rank {schedule.lanes.rank[lane]} {schedule.lanes.names[lane]}" for lane in lanes.tolist()]
+    styled(figure, title, height=140 + 18 * len(lanes), hovermode="closest")
+    figure.update_xaxes(title=f"time ({unit})", range=[0, trace.makespan_s * per_second])
+    figure.update_yaxes(
+        tickvals=np.arange(len(lanes)), ticktext=names, range=[len(lanes) - 0.4, -0.6], tickfont={"size": 11}
+    )
+    return figure
+
+
+def _add_path(
+    figure: "go.Figure", start: NDArray[np.float64], end: NDArray[np.float64], place: NDArray[np.int64]
+) -> None:
+    figure.add_scattergl(
+        x=np.stack((start, end, np.full(len(start), np.nan)), axis=1).ravel(),
+        y=np.repeat(place, 3) + 0.42,
+        mode="lines",
+        line={"color": BLACK, "width": 2},
+        hoverinfo="skip",
+        name="critical path",
+    )
+
+
+def _text(row: "dict[str, object]") -> str:
+    """Return what is shown beside the pointer."""
+    parts = [f"{row['kind']} of rank {row['rank']}, {row['lane']}, op {row['op']}"]
+    tiles = [f"{x}({row[f'{x.lower()}_tile']})" for x in "CAB" if row[f"{x.lower()}_tile"]]
+    parts.append(" ".join(tiles))
+    if row["nbytes"]:
+        parts.append(f"{format_bytes(float(str(row['nbytes'])))} with rank {row['peer']}")
+    start, end = float(str(row["start_s"])), float(str(row["end_s"]))
+    parts.append(f"{format_seconds(start)} to {format_seconds(end)}: {format_seconds(end - start)}")
+    return "<br>".join(part for part in parts if part)
+
+
+def lane_table(trace: Trace) -> "pd.DataFrame":
+    """Return a row per lane that is used and kind: actions, nbytes, busy_s, first start, last end."""
+    frame = trace.to_frame()
+    frame["busy_s"] = frame["end_s"] - frame["start_s"]
+    grouped = frame[frame["rank"] >= 0].groupby(["rank", "lane", "kind"])
+    return grouped.agg(
+        actions=("op", "size"),
+        nbytes=("nbytes", "sum"),
+        busy_s=("busy_s", "sum"),
+        first_start_s=("start_s", "min"),
+        last_end_s=("end_s", "max"),
+    ).reset_index()
