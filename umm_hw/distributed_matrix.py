@@ -161,10 +161,10 @@ class DistributedMatrix:
         """
         all_rows, all_cols = self.layout.tile_bounds(tile)
         rows, cols = rows or all_rows, cols or all_cols
-        if rows.intersect(all_rows).size != rows.size or cols.intersect(all_cols).size != cols.size:
+        if rows.intersect(all_rows) != rows or cols.intersect(all_cols) != cols:
             raise LayoutError(
-                f"rows {rows.start}:{rows.stop} and columns {cols.start}:{cols.stop} leave tile {tile}, "
-                f"which has rows {all_rows.start}:{all_rows.stop} and columns {all_cols.start}:{all_cols.stop}"
+                f"rows {rows.start}:{rows.stop} and columns {cols.start}:{cols.stop} leave tile {tile}: "
+                f"rows {all_rows.start}:{all_rows.stop} and columns {all_cols.start}:{all_cols.stop}"
             )
         if view.shape != (rows.size, cols.size):
             raise LayoutError(f"an array of shape {view.shape} cannot be added to {rows.size}x{cols.size}")

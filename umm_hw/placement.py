@@ -168,7 +168,7 @@ class _Resolver:
         block, all_rows, all_cols = self.blocks[key]
         if block.rank != rank:
             raise self._error(
-                f"uses tile {tile} of {MATRICES[matrix]} in place, but rank {block.rank} holds it"
+                f"uses tile {tile} of {MATRICES[matrix]} as rank {rank}'s own, but rank {block.rank} holds it"
             )
         return block.cut(rows.shift(-all_rows.start), cols.shift(-all_cols.start))
 

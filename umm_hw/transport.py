@@ -31,13 +31,14 @@ class Block(NamedTuple):
     dtype: np.dtype[Any]
 
     def cut(self, rows: Interval, cols: Interval) -> "Block":
-        """Return a sub-block; rows and columns count from this block's own first.
+        """Return a sub-block; rows and columns count from this block's own first. An empty one starts at it.
 
         >>> tile = Block(0, 0, offset=80, rows=4, cols=5, stride=5, dtype=np.dtype("float32"))
         >>> tile.cut(Interval(2, 4), Interval(1, 3))[2:6]
         (124, 2, 2, 5)
         """
-        offset = self.offset + (rows.start * self.stride + cols.start) * self.dtype.itemsize
+        before = rows.start * self.stride + cols.start if rows.size and cols.size else 0
+        offset = self.offset + before * self.dtype.itemsize
         return self._replace(offset=offset, rows=rows.size, cols=cols.size)
 
 

@@ -116,7 +116,8 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     row_rank, lane = np.empty(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
     src, dst = np.full(rows, -1, dtype=np.int64), np.full(rows, -1, dtype=np.int64)
     nbytes, seconds = np.zeros(rows, dtype=np.int64), np.zeros(rows)
-    waits = np.full((rows, 3), -1, dtype=np.int64)  # at most three dependencies each, a column per reason
+    waits = np.full((rows, 3), -1, dtype=np.int64)  # at most three dependencies each, a column per reason,
+    more: list[tuple[Ints, Ints]] = []  # but a get also waits for all gemms that share the slot it refills
     row_rank[gemm_row] = rank
     seconds[gemm_row] = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"))
 
@@ -137,6 +138,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         reader = x.last_reader[refill - depth]
         waits[get[refill], 1] = np.where(reader == x.ops[refill] - depth, -1, gemm_row[reader])
         waits[gemm_row[x.readers], column] = get[x.read]
+        more.append(_earlier_readers(x, rank, number, depth, get, gemm_row))
 
     if len(slot_ops):
         kind[c_row] = ACCUMULATE
@@ -159,12 +161,41 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         _fill(details, ops, options, (a, b), (a_row, b_row), gemm_row, slot_ops, c_row, c_number, number)
 
     lane += row_rank * shared.lanes_per_rank
-    named = waits >= 0
-    table = Rows(kind, row_rank, lane, named.sum(axis=1), waits[named], src, dst, nbytes, seconds, fill)
+    counts, after = _dependencies(waits, more)
+    table = Rows(kind, row_rank, lane, counts, after, src, dst, nbytes, seconds, fill)
     parts = with_replica_traffic(table, problem, shared, options)
     return assemble(
         parts, problem, ops.stationary, shared, options, lambda: _pools(ops, options, (a, b), slot_ops)[1]
     )
+
+
+def _earlier_readers(
+    x: Fetches, rank: Ints, number: Ints, depth: int, get: Ints, gemm_row: Ints
+) -> tuple[Ints, Ints]:
+    """Return pairs (get, gemm): the gemm reads what the get overwrites, and is not the last to do so.
+
+    In lane order waiting for the last one is enough, but dependencies alone must make a schedule right.
+    """
+    earlier = np.nonzero(x.last_reader[x.read] != x.readers)[0]
+    reader, refill = x.readers[earlier], x.read[earlier] + depth
+    exists = refill < len(x.ops)
+    reader, refill = reader[exists], refill[exists]
+    op = x.ops[refill]
+    needed = (rank[op] == rank[reader]) & (number[reader] != number[op] - depth)
+    return get[refill[needed]], gemm_row[reader[needed]]
+
+
+def _dependencies(waits: Ints, more: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    """Return how many actions each row waits for, and which: its columns (−1 is none), then the pairs."""
+    named = waits >= 0
+    counts, after = named.sum(axis=1), waits[named]
+    extra = np.concatenate([row for row, _ in more])
+    if len(extra) == 0:
+        return counts, after
+    row = np.concatenate([np.nonzero(named)[0], extra])
+    by_row = np.argsort(row, kind="stable")
+    after = np.concatenate([after, *(gemm for _, gemm in more)])[by_row]
+    return counts + np.bincount(extra, minlength=len(waits)), after
 
 
 def _updates(layout: Layout, rank: Ints, tile: Ints) -> tuple[Ints, Bools]:

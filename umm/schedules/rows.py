@@ -108,7 +108,8 @@ def with_replica_traffic(rows: Rows, problem: Problem, shared: Fabric, options: 
 
     A barrier, then every rank of every replica but the origin (replica 0) reduces each of its tiles into
     the origin's owner; with ``final=broadcast`` another barrier, then the origin's owners put the sum
-    into the other replicas. Tiles of a rank go in row-major order, ranks take turns.
+    into the other replicas. Tiles of a rank go in row-major order, ranks take turns. A barrier waits for
+    every action that nothing else waits for, and so, without looking at lanes, for all before it.
 
     Source: Brock & Golin (2025), section 4.2 and table 1.
     """
@@ -118,12 +119,11 @@ def with_replica_traffic(rows: Rows, problem: Problem, shared: Fabric, options: 
         return parts
     used = np.bincount(rows.rank[rows.kind == ACCUMULATE], minlength=problem.p)
     for kind in (REDUCE, BROADCAST) if options.final == "broadcast" else (REDUCE,):
-        lane = np.concatenate([part.lane for part in parts])
-        last = np.full(len(shared.lanes), -1)
-        on_lane = np.nonzero(lane >= 0)[0]
-        last[lane[on_lane]] = on_lane  # rows ascend, so the last assignment is the lane's last action
-        parts.append(_barrier(np.sort(last[last >= 0])))
-        traffic = _replica_traffic(kind, problem, shared, used, options.max_accumulates, len(lane))
+        count = sum(len(part.kind) for part in parts)
+        waited_for = np.zeros(count, dtype=bool)
+        waited_for[np.concatenate([part.after for part in parts])] = True
+        parts.append(_barrier(np.nonzero(~waited_for)[0]))
+        traffic = _replica_traffic(kind, problem, shared, used, options.max_accumulates, count)
         used = used + np.bincount(traffic.rank, minlength=problem.p)
         parts.append(traffic)
     return parts

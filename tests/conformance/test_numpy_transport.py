@@ -1,0 +1,76 @@
+"""The NumPy transport: the conformance suite with a thread for each rank, and what is refused."""
+
+import numpy as np
+import pytest
+from conformance.transport_suite import TransportConformance
+
+from umm import Interval, Layout
+from umm.errors import InputError, LayoutError
+from umm_hw import numpy_transport
+from umm_hw.distributed_matrix import DistributedMatrix
+from umm_hw.numpy_transport import NumpyTransport
+
+
+class TestNumpyTransport(TransportConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def run_ranks(cls):
+        return numpy_transport.run_ranks
+
+
+def test_a_failing_rank_fails_the_program_instead_of_hanging_it():
+    """Rank 1 fails while rank 0 waits at the barrier."""
+
+    def program(transport):
+        if transport.rank == 1:
+            raise ZeroDivisionError("here")
+        transport.barrier()
+
+    with pytest.raises(ZeroDivisionError, match="here"):
+        numpy_transport.run_ranks(2, program)
+
+
+def test_freed_memory_is_gone_and_can_be_allocated_again():
+    def program(transport):
+        transport.allocate([8, 8])
+        before = transport.nbytes
+        transport.free()
+        after = transport.nbytes
+        transport.barrier()
+        return before, after, transport.allocate([24, 24]), transport.nbytes
+
+    assert numpy_transport.run_ranks(2, program) == [(8, 0, 0, 24), (8, 0, 0, 24)]
+
+
+def matrix(text="row", shape=(4, 4), dtype="float32", ranks=1):
+    return DistributedMatrix(NumpyTransport(ranks), Layout.parse(text, shape, ranks), dtype)
+
+
+def test_a_layout_for_other_ranks_is_refused():
+    with pytest.raises(LayoutError, match="row is for 4 ranks, but the transport joins 2"):
+        DistributedMatrix(NumpyTransport(2), Layout.parse("row", (4, 4), 4), "float32")
+
+
+def test_a_type_numpy_lacks_is_refused():
+    with pytest.raises(
+        InputError, match="cannot hold bfloat16; choose from float64, float32, float16, int64"
+    ):
+        matrix(dtype="bfloat16")
+
+
+def test_a_part_that_leaves_the_tile_or_has_another_shape_is_refused():
+    two = matrix("row", ranks=2)
+    with pytest.raises(LayoutError, match=r"rows 1:3 and columns 0:4 leave tile \(0, 0\)"):
+        two.accumulate_tile((0, 0), np.zeros((2, 4), np.float32), rows=Interval(1, 3))
+    with pytest.raises(LayoutError, match=r"an array of shape \(4, 4\) cannot be added to 2x4"):
+        two.accumulate_tile((1, 0), np.zeros((4, 4), np.float32))
+
+
+def test_a_replica_that_does_not_exist_is_refused():
+    with pytest.raises(LayoutError, match="replica 2 is outside row@2, which has 2"):
+        matrix("row@2", ranks=2).get_tile((0, 0), replica=2)
+
+
+def test_an_array_of_another_shape_is_not_scattered():
+    with pytest.raises(LayoutError, match=r"an array of shape \(4, 5\) is no \(4, 4\) matrix"):
+        matrix().scatter(np.zeros((4, 5)))
