@@ -1,40 +1,42 @@
 """Fabrics in which no two pairs of ranks share a link: every pair is a server that splits its bandwidth.
 
 All transfers of a pair progress at the same rate, so one number per pair, the bytes each has moved since
-the pair was last idle, tells who finishes when; transfers elsewhere change nothing.
+the pair was last idle, tells who finishes when; transfers elsewhere change nothing. Mostly a transfer has
+its pair to itself from start to finish, and then its time is known at once.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
-from typing import cast
 
 from umm_sim.clock import Alarm, Clock
-from umm_sim.fabric import Traffic
+from umm_sim.traffic import Route, Traffic
+
+IDLE, SHARED = -1, -2
 
 
 class _Pair:
     """The transfers between two ranks.
 
     Attributes:
-        bandwidth: Bytes/s of the slowest link of the route.
-        latency: Seconds before a transfer's bytes flow.
+        alone: The only transfer under way, or IDLE, or SHARED.
+        joined: When its bytes flow.
         waiting: Transfers in their latency: when they join, bytes, action. All have the same latency, so
             they join in the order they start.
         flowing: Transfers that flow: the moved bytes at which each finishes, action; a heap.
-        moved: Bytes each flowing transfer has moved since the pair was idle, at time ``since``.
+        moved: Bytes each flowing transfer has moved since the pair was shared, at time ``since``.
         alarm: The alarm that counts; earlier ones are out of date.
     """
 
-    __slots__ = ("alarm", "bandwidth", "flowing", "latency", "moved", "since", "waiting")
+    __slots__ = ("alarm", "alone", "bandwidth", "flowing", "joined", "latency", "moved", "since", "waiting")
 
-    def __init__(self, bandwidth: float, latency: float) -> None:
-        self.bandwidth = bandwidth
-        self.latency = latency
-        self.waiting: deque[tuple[float, int, int]] = deque()
+    def __init__(self, route: Route) -> None:
+        self.bandwidth = route.bandwidth
+        self.latency = route.latency
+        self.alone = IDLE
+        self.joined = self.moved = self.since = 0.0
+        self.waiting: deque[tuple[float, float, int]] = deque()
         self.flowing: list[tuple[float, int]] = []
-        self.moved = 0.0
-        self.since = 0.0
         self.alarm: Alarm | None = None
 
 
@@ -45,21 +47,39 @@ class OwnLinks:
         self._clock = clock
         self._finish = finish
         self._nbytes = traffic.nbytes
-        pairs = [
-            _Pair(bandwidth, latency)
-            for bandwidth, latency in zip(traffic.route_bandwidth, traffic.route_latency, strict=True)
-        ]
-        self._pair_of = [pairs[route] if route >= 0 else None for route in traffic.route]
-        self._callbacks = [self._ring]
+        self._codes = traffic.codes
+        self._routes = traffic.routes
+        self._pairs: dict[int, _Pair] = {}
+        self._alone: Sequence[Callable[[Alarm], None]] = [self._arrive_alone]
+        self._shared: Sequence[Callable[[Alarm], None]] = [self._arrive_shared]
 
     def start(self, action: int) -> None:
         """Let a transfer begin: first its latency, then its bytes."""
-        pair = cast(_Pair, self._pair_of[action])
-        pair.waiting.append((self._clock._now + pair.latency, self._nbytes[action], action))
+        clock = self._clock
+        code = self._codes[action]
+        pair = self._pairs.get(code)
+        if pair is None:
+            pair = self._pairs[code] = _Pair(self._routes[code])
+        if pair.alone == IDLE:
+            pair.alone = action
+            pair.joined = clock._now + pair.latency
+            clock.ring(Alarm(self._alone, action), pair.latency + self._nbytes[action] / pair.bandwidth)
+            return
+        if pair.alone >= 0:
+            pair.waiting.append((pair.joined, self._nbytes[pair.alone], pair.alone))
+            pair.alone = SHARED
+        pair.waiting.append((clock._now + pair.latency, self._nbytes[action], action))
         self._plan(pair)
 
+    def _arrive_alone(self, alarm: Alarm) -> None:
+        action: int = alarm.key
+        pair = self._pairs[self._codes[action]]
+        if pair.alone == action:  # else another transfer has joined it, and its time has changed
+            pair.alone = IDLE
+            self._finish(action)
+
     def _plan(self, pair: _Pair) -> None:
-        """Set the alarm for the pair's next finish, letting those join that come before it."""
+        """Set the alarm for a shared pair's next finish, letting those join that come before it."""
         flowing, waiting = pair.flowing, pair.waiting
         while True:
             if flowing:
@@ -73,10 +93,10 @@ class OwnLinks:
                 pair.moved = 0.0
             pair.since = join
             heappush(flowing, (pair.moved + nbytes, action))
-        pair.alarm = alarm = Alarm(self._callbacks, pair)
+        pair.alarm = alarm = Alarm(self._shared, pair)
         self._clock.ring(alarm, done - self._clock._now)
 
-    def _ring(self, alarm: Alarm) -> None:
+    def _arrive_shared(self, alarm: Alarm) -> None:
         pair: _Pair = alarm.key
         if pair.alarm is not alarm:
             return
@@ -88,5 +108,7 @@ class OwnLinks:
             finished.append(heappop(flowing)[1])
         if flowing or pair.waiting:
             self._plan(pair)
+        else:
+            pair.alone = IDLE
         for action in finished:
             self._finish(action)

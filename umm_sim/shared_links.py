@@ -4,10 +4,10 @@ A start or a finish can only change the rates of transfers it is joined to throu
 those are filled anew, once per instant.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from umm_sim.clock import Alarm, Clock
-from umm_sim.fabric import Traffic
+from umm_sim.traffic import Traffic
 
 
 class _Flow:
@@ -18,10 +18,12 @@ class _Flow:
         links: The links of its route.
         left: Bytes still to move at time ``since``.
         rate: Bytes/s since then.
+        bottleneck: The link that keeps it from going faster.
         alarm: The alarm that counts; earlier ones are out of date.
+        filling: Number of the filling that last gave it a rate.
     """
 
-    __slots__ = ("action", "alarm", "left", "links", "rate", "since")
+    __slots__ = ("action", "alarm", "bottleneck", "filling", "left", "links", "rate", "since")
 
     def __init__(self, action: int, links: tuple[int, ...], nbytes: float, now: float) -> None:
         self.action = action
@@ -29,6 +31,8 @@ class _Flow:
         self.left = nbytes
         self.rate = 0.0
         self.since = now
+        self.bottleneck = -1
+        self.filling = 0
         self.alarm: Alarm | None = None
 
 
@@ -38,15 +42,21 @@ class SharedLinks:
     def __init__(self, clock: Clock, traffic: Traffic, finish: Callable[[int], None]) -> None:
         self._clock = clock
         self._finish = finish
-        self._traffic = traffic
-        self._on: list[set[_Flow]] = [set() for _ in traffic.link_bandwidth]
-        self._touched: set[int] = set()
-        self._joining, self._ringing = [self._join], [self._ring]
+        self._codes, self._nbytes, self._routes = traffic.codes, traffic.nbytes, traffic.routes
+        self._bandwidth = traffic.link_bandwidth
+        self._on: list[list[_Flow]] = [[] for _ in traffic.link_bandwidth]
+        self._reached = [0] * len(self._on)  # number of the filling that last reached each link
+        self._filling = 0
+        self._free = [0.0] * len(self._on)
+        self._count = [0] * len(self._on)
+        self._touched: list[int] = []
+        self._joining: Sequence[Callable[[Alarm], None]] = [self._join]
+        self._arriving: Sequence[Callable[[Alarm], None]] = [self._arrive]
 
     def start(self, action: int) -> None:
         """Let a transfer begin: first its latency, then its bytes."""
         alarm = Alarm(self._joining, action)
-        latency = self._traffic.route_latency[self._traffic.route[action]]
+        latency = self._routes[self._codes[action]].latency
         if latency > 0:
             self._clock.ring(alarm, latency)
         else:
@@ -54,74 +64,68 @@ class SharedLinks:
 
     def _join(self, alarm: Alarm) -> None:
         action: int = alarm.key
-        links = self._traffic.links[self._traffic.route[action]]
-        flow = _Flow(action, links, self._traffic.nbytes[action], self._clock._now)
+        links = self._routes[self._codes[action]].links
+        flow = _Flow(action, links, self._nbytes[action], self._clock._now)
         for link in links:
-            self._on[link].add(flow)
+            self._on[link].append(flow)
         self._touch(links)
 
-    def _ring(self, alarm: Alarm) -> None:
+    def _arrive(self, alarm: Alarm) -> None:
         flow: _Flow = alarm.key
         if flow.alarm is not alarm:
             return
+        flow.alarm = None
         for link in flow.links:
-            self._on[link].discard(flow)
-        self._touch(flow.links)
+            on = self._on[link]
+            on.remove(flow)
+            # Those left on a link can only go faster if it is what holds one of them back.
+            for other in on:
+                if other.bottleneck == link:
+                    self._touch((link,))
+                    break
         self._finish(flow.action)
 
     def _touch(self, links: tuple[int, ...]) -> None:
         if not self._touched:
             self._clock.settle(self._share)
-        self._touched.update(links)
+        self._touched.extend(links)
 
     def _share(self) -> None:
-        """Give the transfers that the instant's changes can reach their new rates."""
+        """Fill the links the instant's changes can reach: raise all rates until a link is full, and so on."""
+        on, free, count = self._on, self._free, self._count
+        self._filling = number = self._filling + 1
+        links = self._reachable(number)
+        for link in links:
+            free[link] = self._bandwidth[link]
+            count[link] = len(on[link])
+        while links:
+            rate, bottleneck = min([(free[link] / count[link], link) for link in links])
+            for flow in on[bottleneck]:
+                if flow.filling != number:
+                    flow.filling, flow.bottleneck = number, bottleneck
+                    if flow.rate != rate:
+                        self._change(flow, rate)
+                    for link in flow.links:
+                        free[link] -= rate
+                        count[link] -= 1
+            links = [link for link in links if count[link]]
+
+    def _reachable(self, number: int) -> list[int]:
+        """Return the links with flows that are joined through flows to the touched ones."""
+        on, reached = self._on, self._reached
+        waiting, self._touched = self._touched, []
+        links = []
+        for link in waiting:  # grows while it is walked
+            if reached[link] != number and on[link]:
+                reached[link] = number
+                links.append(link)
+                for flow in on[link]:
+                    waiting.extend(flow.links)
+        return links
+
+    def _change(self, flow: _Flow, rate: float) -> None:
         now = self._clock._now
-        reached, self._touched = self._reached(self._touched), set()
-        for flow, rate in filling(reached, self._traffic.link_bandwidth):
-            if rate == flow.rate:
-                continue
-            flow.left -= flow.rate * (now - flow.since)
-            flow.rate, flow.since = rate, now
-            flow.alarm = alarm = Alarm(self._ringing, flow)
-            self._clock.ring(alarm, max(flow.left, 0.0) / rate)
-
-    def _reached(self, links: set[int]) -> dict[int, set[_Flow]]:
-        """Return the links, with their flows, that are joined to some links through flows."""
-        reached = {}
-        waiting = list(links)
-        while waiting:
-            link = waiting.pop()
-            if link in reached or not self._on[link]:
-                continue
-            reached[link] = self._on[link]
-            for flow in self._on[link]:
-                waiting.extend(flow.links)
-        return reached
-
-
-def filling(on: dict[int, set[_Flow]], bandwidth: list[float]) -> Iterable[tuple[_Flow, float]]:
-    """Yield each flow's max-min fair rate: fill all evenly, freeze those on the fullest link, go on.
-
-    Args:
-        on: The flows on each link that has any.
-        bandwidth: Bytes/s of every link.
-    """
-    free = {link: bandwidth[link] for link in on}
-    count = {link: len(flows) for link, flows in on.items()}
-    frozen: set[_Flow] = set()
-    while count:
-        bottleneck = min(count, key=lambda link: free[link] / count[link])
-        rate = free[bottleneck] / count[bottleneck]
-        for flow in on[bottleneck]:
-            if flow in frozen:
-                continue
-            frozen.add(flow)
-            yield flow, rate
-            for link in flow.links:
-                if link != bottleneck:
-                    free[link] -= rate
-                    count[link] -= 1
-                    if count[link] == 0:
-                        del count[link]
-        del count[bottleneck]
+        left = flow.left = flow.left - flow.rate * (now - flow.since)
+        flow.rate, flow.since = rate, now
+        flow.alarm = alarm = Alarm(self._arriving, flow)
+        self._clock.ring(alarm, left / rate if left > 0.0 else 0.0)

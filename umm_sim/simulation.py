@@ -3,9 +3,10 @@
 from umm.errors import ScheduleError
 from umm.schedules.table import BARRIER, GEMM, Schedule
 from umm_sim.clock import Alarm, Clock
-from umm_sim.fabric import fabric_model, traffic
+from umm_sim.fabric import fabric_model
 from umm_sim.gemm_engines import GemmEngines, constant
 from umm_sim.graph import graph
+from umm_sim.traffic import traffic
 
 
 def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
@@ -24,29 +25,30 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
 
     def begin(action: int) -> None:
         started[action] = clock._now
-        if moved.route[action] >= 0:
+        if codes[action] >= 0:
             if engines and disturbs and disturbs[action]:
                 engines.disturb(action, +1)
-            fabric.start(action)
+            transfer(action)
         elif engines and kinds[action] == GEMM:
             engines.start(action)
         elif kinds[action] == BARRIER:
             finish(action)
         else:
-            clock.ring(Alarm(done, action), seconds[action])
+            ring(Alarm(done, action), seconds[action])
 
     def finish(action: int) -> None:
         finished[action] = clock._now
         if engines and disturbs and disturbs[action]:
             engines.disturb(action, -1)
         for successor in successors[offsets[action] : offsets[action + 1]]:
-            waiting[successor] -= 1
-            if not waiting[successor]:
+            if waiting[successor] == 1:
                 begin(successor)
+            else:
+                waiting[successor] -= 1
 
     done = [lambda alarm: finish(alarm.key)]
     moved = traffic(schedule)
-    fabric = fabric_model(clock, moved, finish)
+    codes, ring, transfer = moved.codes, clock.ring, fabric_model(clock, moved, finish).start
     for action in [action for action, count in enumerate(waiting) if count == 0]:
         begin(action)
     clock.run()

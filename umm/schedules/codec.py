@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from umm.errors import ScheduleError, UmmError
 from umm.problem import MATRICES, Problem
-from umm.schedules.table import BARRIER, GEMM, KINDS, LOCAL, Details, Lanes, Links, Schedule, check
+from umm.schedules.table import BARRIER, GEMM, KINDS, LOCAL, Details, Lanes, Links, Routes, Schedule, check
 
 SCHEMA = 1
 JSON_LIMIT = 10**6
@@ -142,7 +142,9 @@ def _from_dict(data: Mapping[str, Any]) -> Schedule:
         ranks,
         data["interference"],
         _links(data["links"]),
-        {(int(s), int(d)): _route(links, len(data["links"])) for s, d, links in data["routes"]},
+        Routes.listed(
+            {(int(s), int(d)): _route(links, len(data["links"])) for s, d, links in data["routes"]}
+        ),
         Lanes(
             np.array([lane["rank"] for lane in data["lanes"]], dtype=np.int64),
             tuple(lane["name"] for lane in data["lanes"]),

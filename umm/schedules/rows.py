@@ -20,27 +20,10 @@ from umm.schedules.table import (
     Ints,
     Lanes,
     Links,
+    Routes,
     Schedule,
     machine_lanes,
 )
-
-
-class Routes(dict[tuple[int, int], tuple[int, ...]]):
-    """The links between pairs of ranks, looked up in the machine when first asked for."""
-
-    def __init__(self, machine: Machine, ranks: int) -> None:
-        super().__init__()
-        self._machine = machine
-        self._device = [machine.device_of(rank, ranks) for rank in range(ranks)]
-
-    def __missing__(self, pair: tuple[int, int]) -> tuple[int, ...]:
-        src, dst = pair
-        links = self._machine.route(self._device[src], self._device[dst])
-        self[pair] = links
-        return links
-
-    def __contains__(self, pair: object) -> bool:
-        return isinstance(pair, tuple) and len(pair) == 2 and bool(self[pair])
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +56,7 @@ def fabric(machine: Machine, ranks: int, accumulate_lanes: int) -> Fabric:
     return Fabric(
         machine,
         Links(machine.link_names, machine.link_bandwidth, machine.link_latency),
-        Routes(machine, ranks),
+        Routes(lambda src, dst: machine.route(devices[src], devices[dst])),
         machine_lanes(ranks, devices, machine.copy_engines, accumulate_lanes),
         1 + machine.copy_engines + accumulate_lanes,
         1 + machine.copy_engines,

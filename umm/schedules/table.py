@@ -34,6 +34,25 @@ class Links:
     latency: Floats
 
 
+class Routes:
+    """The links between pairs of ranks, in the order bytes cross them; shared by all schedules of a fabric.
+
+    Attributes:
+        links: Returns the links from a source rank to a destination rank, () if nothing joins them.
+    """
+
+    def __init__(self, links: Callable[[int, int], tuple[int, ...]]) -> None:
+        self.links = links
+
+    @classmethod
+    def listed(cls, routes: Mapping[tuple[int, int], tuple[int, ...]]) -> "Routes":
+        """Return the routes of a table of pairs."""
+        return cls(lambda src, dst: routes.get((src, dst), ()))
+
+    def __getitem__(self, pair: tuple[int, int]) -> tuple[int, ...]:
+        return self.links(*pair)
+
+
 @dataclass(frozen=True, eq=False)
 class Lanes:
     """The lanes: the rank each belongs to, its name, and the GEMM engine of a compute lane (else −1)."""
@@ -126,7 +145,7 @@ class Schedule:
     ranks: int
     interference: Mapping[str, float]
     links: Links
-    routes: Mapping[tuple[int, int], tuple[int, ...]]
+    routes: Routes
     lanes: Lanes
     kind: NDArray[np.int8]
     rank: Ints
@@ -320,7 +339,7 @@ def check(schedule: Schedule) -> None:
     )
     refuse(transfer & outside, "moves bytes from or to a rank that does not exist")
     refuse(transfer & (schedule.src != schedule.dst) & (schedule.nbytes <= 0), "moves no bytes; leave it out")
-    missing = {pair for pair in schedule.used_pairs() if pair not in schedule.routes}
+    missing = {pair for pair in schedule.used_pairs() if not schedule.routes[pair]}
     if missing:
         src, dst = min(missing)
         raise ScheduleError(f"bytes travel from rank {src} to rank {dst}, but no route joins them")

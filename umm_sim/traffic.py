@@ -1,0 +1,78 @@
+"""The transfers of a schedule as a fabric sees them: bytes from pair to pair, over the links of a route."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from umm.schedules.table import Routes, Schedule
+
+
+class Route(NamedTuple):
+    """What a pair's bytes cross: its links, the bandwidth of the slowest, the latency of all together."""
+
+    links: tuple[int, ...]
+    bandwidth: float
+    latency: float
+
+
+class RouteBook(dict[int, Route]):
+    """The routes of one machine's ranks by pair code (source · ranks + destination), filled when asked for.
+
+    Kept from schedule to schedule of the same fabric, so that a sweep looks each route up once.
+
+    Attributes:
+        disjoint: No two routes looked up so far share a link.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__()
+        self._source, self._ranks = schedule.routes.links, schedule.ranks
+        self._bandwidth = schedule.links.bandwidth.tolist()
+        self._latency = schedule.links.latency.tolist()
+        self._used: set[int] = set()
+        self.disjoint = True
+
+    def __missing__(self, code: int) -> Route:
+        links = self._source(*divmod(code, self._ranks))
+        route = Route(links, min(self._bandwidth[x] for x in links), sum(self._latency[x] for x in links))
+        self.disjoint = self.disjoint and self._used.isdisjoint(links)
+        self._used.update(links)
+        self[code] = route
+        return route
+
+    def look_up(self, codes: set[int]) -> None:
+        """Make sure the routes of some pairs are in the book."""
+        for code in codes - self.keys():
+            self[code]
+
+
+_BOOKS: WeakKeyDictionary[Routes, RouteBook] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Who sends how much.
+
+    Attributes:
+        codes: Pair code of each action, −1 for one that uses no link.
+        nbytes: Bytes each action puts on its route.
+        routes: The route of each pair.
+        link_bandwidth: Bytes/s of each link.
+    """
+
+    codes: list[int]
+    nbytes: list[int]
+    routes: RouteBook
+    link_bandwidth: list[float]
+
+
+def traffic(schedule: Schedule) -> Traffic:
+    """Return the transfers of a schedule."""
+    book = _BOOKS.get(schedule.routes)
+    if book is None:
+        book = _BOOKS[schedule.routes] = RouteBook(schedule)
+    code = schedule.src * schedule.ranks + schedule.dst
+    code[schedule.src == schedule.dst] = -1
+    codes = code.tolist()
+    book.look_up({*codes} - {-1})
+    return Traffic(codes, schedule.nbytes.tolist(), book, book._bandwidth)
