@@ -1,0 +1,112 @@
+"""What another replication factor of one operand would save, and the memory it would cost."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from umm.errors import LayoutError, MachineError
+from umm.machines import Machine
+from umm.problem import MATRICES, Problem
+from umm.schedules.table import Schedule
+from umm.units import format_bytes
+
+# Neighbours are simulated while they have no more actions than this, all together: well under a second.
+MOST_ACTIONS = 40_000
+# Smaller savings than this are not worth a change.
+LEAST_SAVING = 0.01
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One operand's replication factor that makes a problem faster.
+
+    Attributes:
+        matrix: A, B or C.
+        replicas: The replication factor it should have.
+        problem: The problem with it.
+        saving: Share of the makespan that goes away.
+        extra_bytes: What the fullest rank holds more; negative if it holds less.
+    """
+
+    matrix: str
+    replicas: int
+    problem: Problem
+    saving: float
+    extra_bytes: int
+
+    def __str__(self) -> str:
+        more = "more" if self.extra_bytes >= 0 else "less"
+        return (
+            f"{self.matrix}@{self.replicas} would save {100 * self.saving:.0f} % "
+            f"for {format_bytes(abs(self.extra_bytes))} {more}"
+        )
+
+
+def advise(
+    schedule: Schedule,
+    machine: Machine,
+    lower: Callable[[Problem], Schedule],
+    makespan: Callable[[Schedule], float],
+) -> Advice | None:
+    """Return the best change of one operand's replication factor.
+
+    Args:
+        schedule: What the advice is about.
+        machine: Where it runs; what does not fit its memory is not advised.
+        lower: Makes the schedule of a neighbouring problem, with the same other choices.
+        makespan: Predicts the seconds of a schedule.
+
+    Returns:
+        The fastest neighbour, the smaller one of equally fast ones; None if none saves a percent, or if there
+        are too many actions to try neighbours in a second.
+
+    >>> import umm
+    >>> from umm.executor import executor
+    >>> slow = umm.Problem(m=8192, n=49152, k=12288, a="row", b="row", c="row", ranks=12)
+    >>> pvc = umm.machine("pvc-12")
+    >>> print(advise(umm.schedule(slow, pvc), pvc, lambda p: umm.schedule(p, pvc), executor("sim").makespan))
+    B@4 would save 16 % for 421.3 MiB more
+    """
+    if len(schedule) > MOST_ACTIONS:
+        return None
+    now, held = makespan(schedule), int(schedule.memory_bytes.max())
+    left = MOST_ACTIONS
+    best: tuple[float, int] = (now * (1 - LEAST_SAVING), 0)
+    advice = None
+    for matrix, replicas, problem in neighbours(schedule.problem):
+        try:
+            other = lower(problem)
+        except MachineError:
+            continue
+        left -= len(other)
+        if left < 0:
+            return None
+        memory = int(other.memory_bytes.max())
+        if memory * _ranks_per_device(machine, problem.p) > machine.memory:
+            continue
+        found = (makespan(other), memory)
+        if found < best:
+            best = found
+            advice = Advice(matrix, replicas, problem, 1 - found[0] / now, memory - held)
+    return advice
+
+
+def neighbours(problem: Problem) -> Iterator[tuple[str, int, Problem]]:
+    """Yield the problems that differ in one operand's replication factor, with the operand and the factor.
+
+    A layout that names its process grid fits one factor only and has no neighbours.
+    """
+    for matrix, layout in zip(MATRICES, problem.layouts, strict=True):
+        partition, _, replicated = str(layout).partition("@")
+        order = replicated.partition(":")[2]
+        for replicas in range(1, problem.p + 1):
+            if problem.p % replicas or replicas == layout.replicas:
+                continue
+            text = f"{partition}@{replicas}" + (f":{order}" if order else "")
+            try:
+                yield matrix, replicas, replace(problem, **{matrix.lower(): text})
+            except LayoutError:
+                continue
+
+
+def _ranks_per_device(machine: Machine, ranks: int) -> int:
+    return -(-ranks // machine.device_count)

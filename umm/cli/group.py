@@ -1,0 +1,86 @@
+"""The top command: subcommands imported when they are called, and every failure as one line."""
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from umm.errors import UmmError
+
+RUNTIME, USAGE, INTERRUPTED = 1, 2, 130
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one when it is called.
+
+    Args:
+        lazy: For each command where it is, as ``module:name``, and one line on what it does.
+    """
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **extra: Any) -> None:
+        super().__init__(*args, **extra)
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands, in the order of the table."""
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None if there is none of this name."""
+        if cmd_name not in self.lazy:
+            return None
+        module, name = self.lazy[cmd_name][0].split(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown one is answered with the nearest.
+
+        Raises:
+            click.UsageError: if there is no such command.
+        """
+        if args[0] not in self.lazy and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], list(self.lazy), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(self.lazy)}"
+            raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in self.lazy.items()])
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = "umm", **extra: Any) -> Any:
+        """Run the command line and exit; every failure is one line on stderr and its exit code."""
+        extra["standalone_mode"] = False
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # a terminal without µ gets a ? instead of a traceback
+                stream.reconfigure(errors="replace")
+        try:
+            code = super().main(args, prog_name, **extra)
+        except UmmError as error:
+            code = _fail(str(error), error.exit_code)
+        except click.exceptions.Abort:
+            code = _fail("interrupted", INTERRUPTED)
+        except click.UsageError as error:
+            where = f" (see '{error.ctx.command_path} --help')" if error.ctx else ""
+            code = _fail(error.format_message() + where, USAGE)
+        except click.ClickException as error:
+            code = _fail(error.format_message(), USAGE)
+        except MemoryError as error:
+            code = _fail(f"not enough memory on this host; try smaller m, n or k ({error})", RUNTIME)
+        except OSError as error:
+            named = f"{os.fspath(error.filename)}: " if isinstance(error.filename, str) else ""
+            code = _fail(f"{named}{error.strerror or error}", USAGE)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int) -> int:
+    click.echo(f"error: {' '.join(message.split())}", err=True)
+    return code

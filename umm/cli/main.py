@@ -1,0 +1,47 @@
+"""The command ``umm``: its subcommands and where each is."""
+
+import click
+
+from umm import __version__
+from umm.cli.group import LazyGroup
+
+COMMANDS = {
+    "simulate": ("umm.cli.simulate:simulate", "Predict one multiply on one machine."),
+    "search": ("umm.cli.search:search", "Find the best layouts for a problem and a machine."),
+    "run": ("umm.cli.run:run", "Execute a schedule for real and check the product."),
+    "compare": ("umm.cli.compare:compare", "Compare a predicted trace with a measured one."),
+    "tiles": ("umm.cli.tiles:tiles", "Show who owns which tile of A, B and C."),
+    "machine": ("umm.cli.machine:machine", "List, show and check machines."),
+    "doctor": ("umm.cli.doctor:doctor", "Tell what is installed and what can run here."),
+}
+EPILOG = """\b
+Start with:
+  umm simulate --machine h100-8 --preset mlp1 --a col --b col --c col
+  umm search --machine pvc-12 --preset mlp1
+
+A flag can also be set as UMM_<FLAG> in the environment or in a TOML file given with --config; a flag wins
+over the environment, that over the file, that over a preset. Exit codes: 0 fine, 1 runtime error, 2 bad
+input, 3 nothing feasible, 4 check or tolerance failed, 5 executor not available here, 130 interrupted."""
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    epilog=EPILOG,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, prog_name="umm")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """Which partition and replication should a distributed matrix multiply C = AB have?
+
+    Simulate it on a model of the machine, search for the best, execute the same schedule for real, and
+    compare the two.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+if __name__ == "__main__":
+    main()

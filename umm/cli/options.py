@@ -1,0 +1,136 @@
+"""The flags that commands share: the problem, the schedule's choices, the form of the output."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from umm.cli.config import PRESETS, load_config, load_preset
+from umm.errors import InputError
+from umm.units import parse_dimension
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+PROBLEM = ("m", "n", "k", "a", "b", "c", "dtype", "ranks", "machine", "preset")
+SCHEDULE = (
+    "stationary",
+    "policy",
+    "prefetch",
+    "max_gemms",
+    "max_accumulates",
+    "offset",
+    "granularity",
+    "reuse",
+    "final",
+)
+READ = click.Path(dir_okay=False, path_type=Path)
+WRITE = click.Path(dir_okay=False, path_type=Path)
+
+
+class Dimension(click.ParamType):
+    """A matrix dimension such as 49152 or 48K."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the integer a text means."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_dimension(value)
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+
+
+def option(*names: str, **extra: Any) -> Callable[[Command], Command]:
+    """Return a Click option that ``UMM_<NAME>`` can also set."""
+    flag = next((name for name in names if name.startswith("--")), names[0])
+    variable = "UMM_" + flag.split("/")[0].strip("- ").replace("-", "_").upper()
+    return click.option(*names, envvar=variable, **extra)
+
+
+def problem_options(machine: str, layouts: bool = True) -> Callable[[Command], Command]:
+    """Return a decorator that adds the flags of a problem.
+
+    Args:
+        machine: Name of the machine a command takes when none is given.
+        layouts: Whether the command takes one layout for each matrix.
+    """
+    flags = [
+        option(
+            "--config", type=READ, is_eager=True, callback=load_config, expose_value=False,
+            help="TOML file with flag names as keys.",
+        ),
+        option(
+            "--preset", type=click.Choice(list(PRESETS)), is_eager=True, callback=load_preset,
+            help="Sizes of an MLP's multiply: mlp1 is 8192x49152x12288, mlp2 8192x12288x49152 (m, n, k).",
+        ),
+        option("-m", type=Dimension(), help="Rows of A and C; 48K means 49152."),
+        option("-n", type=Dimension(), help="Columns of B and C."),
+        option("-k", type=Dimension(), help="Columns of A, rows of B."),
+        option("--dtype", default="float32", show_default=True, metavar="TYPE",
+               help="float64, float32, float16 or bfloat16."),
+        option("--ranks", type=int, metavar="P", help="Processes that share the work; the machine's own number."),
+        option("--machine", default=machine, show_default=True, metavar="NAME|FILE",
+               help="A machine of 'umm machine list' or a topology file."),
+    ]  # fmt: skip
+    if layouts:
+        form = "row, col, 2d, 2d:3x4, cyclic:256x128:3x4, …, then @c for c replicas"
+        flags += [
+            option("--a", default="row", show_default=True, metavar="LAYOUT", help=f"Layout of A: {form}."),
+            option("--b", default="row", show_default=True, metavar="LAYOUT", help="Layout of B."),
+            option("--c", default="row", show_default=True, metavar="LAYOUT", help="Layout of C."),
+        ]
+    return _all(flags)
+
+
+def schedule_options() -> Callable[[Command], Command]:
+    """Return a decorator that adds the choices of a schedule beyond its problem."""
+    return _all(
+        [
+            option("--stationary", default="auto", show_default=True, metavar="A|B|C|auto",
+                   help="Matrix that stays in place; auto is the largest."),
+            *tuning_options(),
+            option("--final", default="reduce", show_default=True, metavar="reduce|broadcast",
+                   help="A replicated C ends complete in its origin, or in every replica."),
+        ]
+    )  # fmt: skip
+
+
+def tuning_options() -> list[Callable[[Any], Any]]:
+    """Return the options of how ops become actions, which simulate and search have in common."""
+    return [
+        option("--policy", default="direct", show_default=True, metavar="NAME",
+               help="What orders the actions."),
+        option("--prefetch", type=int, default=2, show_default=True, metavar="D",
+               help="Ops ahead whose tiles are fetched."),
+        option("--max-gemms", type=int, default=2, show_default=True, metavar="G", help="Gemms in flight."),
+        option("--max-accumulates", type=int, default=2, show_default=True, metavar="S",
+               help="Accumulates in flight."),
+        option("--offset", default="index", show_default=True, metavar="none|index|rotate",
+               help="Iteration offset."),
+        option("--granularity", default="tile", show_default=True, metavar="tile|slice",
+               help="What a get moves."),
+        option("--reuse", type=click.Choice(["on", "none"]), default="on", show_default=True,
+               help="Whether the next op that needs the same range gets it again."),
+    ]  # fmt: skip
+
+
+def output_options() -> Callable[[Command], Command]:
+    """Return a decorator that adds the form of the output."""
+    return _all(
+        [
+            option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
+            option("--quiet", is_flag=True, help="No progress and no notes on stderr."),
+            option("--no-color", is_flag=True, help="No colour; so does NO_COLOR."),
+        ]
+    )
+
+
+def _all(flags: list[Callable[[Any], Any]]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for flag in reversed(flags):
+            command = flag(command)
+        return command
+
+    return decorate

@@ -1,0 +1,64 @@
+"""Where output goes: data to stdout, notes and progress to stderr, colour only on a terminal."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Output:
+    """The form of the output that was asked for.
+
+    Attributes:
+        as_json: One JSON object instead of text.
+        quiet: No notes and no progress.
+        no_color: Plain text even on a terminal.
+    """
+
+    as_json: bool = False
+    quiet: bool = False
+    no_color: bool = False
+
+    def console(self, err: bool = False) -> "Console":
+        """Return a rich console for stdout, or for stderr."""
+        from rich.console import Console
+
+        plain = self.no_color or bool(os.environ.get("NO_COLOR"))
+        return Console(
+            file=sys.stderr if err else sys.stdout,
+            color_system=None if plain else "auto",
+            highlight=False,
+            emoji=False,
+            markup=False,
+            soft_wrap=False,
+        )
+
+    def json(self, command: str, content: dict[str, Any]) -> None:
+        """Print one versioned object; a number that is not finite becomes null."""
+        click.echo(json.dumps({"schema": SCHEMA, "command": command, **content}, ensure_ascii=False))
+
+    def note(self, text: str) -> None:
+        """Print one line on stderr unless quiet."""
+        if not self.quiet:
+            click.echo(text, err=True)
+
+    @contextmanager
+    def progress(self) -> Iterator["Progress"]:
+        """Give a progress bar on stderr, shown only on a terminal and unless quiet; gone at the end."""
+        from rich.progress import Progress
+
+        console = self.console(err=True)
+        with Progress(console=console, transient=True, disable=self.quiet or not console.is_terminal) as bar:
+            yield bar

@@ -1,0 +1,123 @@
+"""A trace in words for people and in plain values for programs."""
+
+import math
+from collections import Counter
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from umm.advice import Advice
+from umm.schedules.table import KINDS, Schedule
+from umm.trace import Trace
+from umm.units import format_bytes, format_seconds
+
+BAR = 36  # columns of the bar that stands for the whole makespan
+
+
+def problem_record(schedule: Schedule) -> dict[str, Any]:
+    """Return what was multiplied, how and where, as the keys problem, machine and options."""
+    problem = schedule.problem
+    return {
+        "problem": problem.to_dict() | {"ranks": problem.p, "stationary": schedule.stationary},
+        "machine": schedule.machine,
+        "options": dict(schedule.options),
+    }
+
+
+def predicted_record(trace: Trace, advice: Advice | None = None) -> dict[str, Any]:
+    """Return what a trace shows: times in seconds, sizes in bytes; breakdown is the mean over ranks."""
+    return {
+        "makespan_s": trace.makespan_s,
+        "fraction_of_peak": _finite(trace.fraction_of_peak),
+        "breakdown": {part: seconds for part, seconds in trace.breakdown().mean.items()},
+        "memory_bytes": trace.memory_bytes,
+        "pool_bytes": trace.pool_bytes,
+        "get_bytes": trace.get_bytes,
+        "accumulate_bytes": trace.accumulate_bytes,
+        "reduce_bytes": trace.reduce_bytes,
+        "actions": len(trace.schedule),
+        "bound_by": trace.bound_by,
+        "verdict": full_verdict(trace, advice),
+    }
+
+
+def full_verdict(trace: Trace, advice: Advice | None) -> str:
+    """Return the sentence of a trace, with what would be better if anything is."""
+    return f"{trace.verdict.removesuffix('.')}; {advice}." if advice else trace.verdict
+
+
+def print_schedule(console: Console, schedule: Schedule) -> None:
+    """Print what is multiplied and how, in a few lines."""
+    table = _facts()
+    problem = schedule.problem
+    table.add_row(
+        "problem",
+        f"C = AB with m={problem.m}, n={problem.n}, k={problem.k}, {problem.dtype}, "
+        f"{_counted(problem.p, 'rank')} on {schedule.machine}",
+    )
+    table.add_row("layouts", f"A {problem.a}, B {problem.b}, C {problem.c}; stationary {schedule.stationary}")
+    if schedule.options:
+        table.add_row("choices", _choices(schedule))
+    kinds = Counter(KINDS[kind] for kind in schedule.kind.tolist())
+    parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    table.add_row("schedule", f"{_counted(len(schedule), 'action')}: {parts}")
+    console.print(table)
+
+
+def print_prediction(console: Console, trace: Trace, advice: Advice | None) -> None:
+    """Print how long it takes, where the time goes, what moves, what is held and what bounds it."""
+    table = _facts()
+    reached = trace.schedule.problem.flop / trace.makespan_s if trace.makespan_s else 0.0
+    peak = trace.fraction_of_peak
+    of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak ({reached / 1e12:.4g} Tflop/s)"
+    table.add_row("makespan", Text(format_seconds(trace.makespan_s) + of_peak, style="bold"))
+    for part, seconds in trace.breakdown().mean.items():
+        share = seconds / trace.makespan_s if trace.makespan_s else 0.0
+        bar = "█" * round(share * BAR)
+        table.add_row("", f"{100 * share:5.1f} % {part.replace('_', ' '):21} {bar}")
+    table.add_row("moved", moved(trace))
+    table.add_row(
+        "memory",
+        f"{format_bytes(trace.memory_bytes)} on the fullest rank, "
+        f"of it {format_bytes(trace.pool_bytes)} pool",
+    )
+    table.add_row("verdict", Text(full_verdict(trace, advice), style="bold"))
+    console.print(table)
+
+
+def moved(trace: Trace) -> str:
+    """Return the bytes of each kind of transfer in words, over all ranks."""
+    sizes = {"get": trace.get_bytes, "accumulate": trace.accumulate_bytes, "reduce": trace.reduce_bytes}
+    parts = [f"{kind} {format_bytes(size)}" for kind, size in sizes.items() if size]
+    return ", ".join(parts) or "nothing between ranks"
+
+
+def _choices(schedule: Schedule) -> str:
+    o = schedule.options
+    words = [
+        str(o.get("policy", "")),
+        f"prefetch {o['prefetch']}" if "prefetch" in o else "",
+        f"{_counted(o['max_gemms'], 'gemm')} in flight" if "max_gemms" in o else "",
+        _counted(o["max_accumulates"], "accumulate") if "max_accumulates" in o else "",
+        f"offset {o['offset']}" if "offset" in o else "",
+        f"whole {o['granularity']}s" if o.get("granularity") == "tile" else "slices" if o.get("granularity") else "",
+        "" if o.get("reuse", True) else "no reuse",
+    ]  # fmt: skip
+    return ", ".join(word for word in words if word)
+
+
+def _facts() -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True, min_width=8)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,54 @@
+"""``umm simulate``: predict one multiply on one machine."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from umm.cli.options import READ, WRITE, option, output_options, problem_options, schedule_options
+from umm.cli.output import Output
+
+
+@click.command()
+@problem_options(machine="h100-8")
+@schedule_options()
+@option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
+@option("--save-schedule", type=WRITE, help="Write the schedule, .json or .npz.")
+@option("--save-trace", type=WRITE, help="Write the trace, for 'umm compare'.")
+@option("--perfetto", type=WRITE, help="Write the trace for ui.perfetto.dev.")
+@option("--html", type=WRITE, help="Write a standalone page with the figures.")
+@output_options()
+@click.pass_context
+def simulate(
+    ctx: click.Context,
+    saved: Path | None,
+    save_schedule: Path | None,
+    save_trace: Path | None,
+    perfetto: Path | None,
+    html: Path | None,
+    as_json: bool,
+    quiet: bool,
+    no_color: bool,
+    **flags: Any,
+) -> None:
+    """Predict one multiply on one machine.
+
+    Tells the makespan, the fraction of peak, where the time goes, what moves, what is held, and what
+    bounds it.
+    """
+    from umm.advice import advise
+    from umm.cli.asked import saved_or_asked
+    from umm.cli.report import predicted_record, print_prediction, print_schedule, problem_record
+    from umm.executor import executor
+
+    output = Output(as_json, quiet, no_color)
+    schedule, request = saved_or_asked(ctx, saved, flags)
+    simulator = executor("sim")
+    trace = simulator.run(schedule)
+    advice = request and advise(schedule, request.machine, request.lower, simulator.makespan)
+    if as_json:
+        output.json("simulate", problem_record(schedule) | {"predicted": predicted_record(trace, advice)})
+    else:
+        console = output.console()
+        print_schedule(console, schedule)
+        print_prediction(console, trace, advice)
