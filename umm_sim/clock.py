@@ -42,10 +42,16 @@ class Clock(Environment):
         heappush(self._queue, (self._now + delay, NORMAL, next(self._eid), cast(Event, alarm)))
 
     def settle(self, function: Callable[[], None]) -> None:
-        """Call a function after all finishes and starts of this instant."""
+        """Call a function once after all finishes and starts of this instant."""
+        if function in self._unsettled:
+            return
         if not self._unsettled:
             self.schedule(cast(Event, Alarm(self._settling, None)), LAST)
         self._unsettled.append(function)
+
+    def instant_is_over(self) -> bool:
+        """Whether no alarm is left in this instant but the one that is going off."""
+        return not self._queue or self._queue[0][0] > self._now
 
     def _settle(self, alarm: Alarm) -> None:
         functions, self._unsettled = self._unsettled, []

@@ -1,15 +1,16 @@
 """GEMM engines whose speed changes: shared by ranks on one device, or disturbed by their own transfers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import inf
 
 from umm.schedules.table import GEMM, KINDS, Schedule
 from umm_sim.clock import Alarm, Clock
 
 
 class _Gemm:
-    """A running gemm: seconds of engine still to go at time ``since``, and how fast they pass."""
+    """A running gemm: seconds of engine still to go at time ``since``, how fast they pass, and the end."""
 
-    __slots__ = ("action", "alarm", "engine", "left", "rank", "rate", "since")
+    __slots__ = ("action", "alarm", "alarm_at", "due", "engine", "left", "rank", "rate", "since")
 
     def __init__(self, action: int, rank: int, engine: int, seconds: float, now: float) -> None:
         self.action = action
@@ -18,6 +19,7 @@ class _Gemm:
         self.left = seconds
         self.rate = 0.0
         self.since = now
+        self.due = self.alarm_at = inf
         self.alarm: Alarm | None = None
 
 
@@ -38,11 +40,11 @@ class GemmEngines:
             )
         ]
         """Share of its rank's GEMM rate each action takes while it runs."""
-        self._losses: list[dict[float, int]] = [{} for _ in range(schedule.ranks)]
+        self._losses: list[list[float]] = [[] for _ in range(schedule.ranks)]
         self._running: dict[int, list[_Gemm]] = {}
         self._of_rank: list[list[_Gemm]] = [[] for _ in range(schedule.ranks)]
         self._touched: set[int] = set()
-        self._ringing = [self._ring]
+        self._ringing: Sequence[Callable[[Alarm], None]] = [self._ring]
 
     def start(self, action: int) -> None:
         """Let a gemm begin."""
@@ -52,20 +54,27 @@ class GemmEngines:
         self._of_rank[rank].append(gemm)
         self._touch(engine)
 
-    def disturb(self, action: int, count: int) -> None:
-        """Count a transfer of a rank in (+1) or out (−1)."""
-        rank, losses = self._rank[action], self._losses[self._rank[action]]
-        loss = self.disturbs[action]
-        losses[loss] = losses.get(loss, 0) + count
-        if losses[loss] == 0:
-            del losses[loss]
+    def disturb(self, action: int) -> None:
+        """Take the action's share off its rank's gemm."""
+        losses, loss = self._losses[self._rank[action]], self.disturbs[action]
+        if loss > max(losses, default=0.0):
+            self._touch_rank(self._rank[action])
+        losses.append(loss)
+
+    def restore(self, action: int) -> None:
+        """Give the action's share back."""
+        losses, loss = self._losses[self._rank[action]], self.disturbs[action]
+        losses.remove(loss)
+        if loss > max(losses, default=0.0):
+            self._touch_rank(self._rank[action])
+
+    def _touch_rank(self, rank: int) -> None:
         for gemm in self._of_rank[rank]:
             self._touch(gemm.engine)
 
     def _touch(self, engine: int) -> None:
-        if not self._touched:
-            self._clock.settle(self._share)
         self._touched.add(engine)
+        self._clock.settle(self._share)
 
     def _share(self) -> None:
         now = self._clock._now
@@ -76,18 +85,29 @@ class GemmEngines:
                 rate = (1.0 - max(self._losses[gemm.rank], default=0.0)) / len(running)
                 if rate == gemm.rate:
                     continue
-                gemm.left -= gemm.rate * (now - gemm.since)
+                left = gemm.left = gemm.left - gemm.rate * (now - gemm.since)
                 gemm.rate, gemm.since = rate, now
-                gemm.alarm = alarm = Alarm(self._ringing, gemm)
-                self._clock.ring(alarm, max(gemm.left, 0.0) / rate)
+                gemm.due = now + left / rate if left > 0.0 else now
+                # An alarm that comes too early sets itself anew, so a gemm slowed down can keep its own.
+                if gemm.due < gemm.alarm_at:
+                    self._set_alarm(gemm)
+
+    def _set_alarm(self, gemm: _Gemm) -> None:
+        gemm.alarm, gemm.alarm_at = Alarm(self._ringing, gemm), gemm.due
+        self._clock.ring(gemm.alarm, gemm.due - self._clock._now)
 
     def _ring(self, alarm: Alarm) -> None:
         gemm: _Gemm = alarm.key
         if gemm.alarm is not alarm:
             return
-        self._running[gemm.engine].remove(gemm)
+        if gemm.due > gemm.alarm_at:
+            self._set_alarm(gemm)
+            return
+        running = self._running[gemm.engine]
+        running.remove(gemm)
         self._of_rank[gemm.rank].remove(gemm)
-        self._touch(gemm.engine)
+        if running:
+            self._touch(gemm.engine)
         self._finish(gemm.action)
 
 

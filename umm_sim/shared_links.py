@@ -5,6 +5,7 @@ those are filled anew, once per instant.
 """
 
 from collections.abc import Callable, Sequence
+from math import inf
 
 from umm_sim.clock import Alarm, Clock
 from umm_sim.traffic import Traffic
@@ -19,11 +20,23 @@ class _Flow:
         left: Bytes still to move at time ``since``.
         rate: Bytes/s since then.
         bottleneck: The link that keeps it from going faster.
-        alarm: The alarm that counts; earlier ones are out of date.
+        due: When it finishes at this rate.
+        alarm: The alarm that counts, and when it goes off; others are out of date.
         filling: Number of the filling that last gave it a rate.
     """
 
-    __slots__ = ("action", "alarm", "bottleneck", "filling", "left", "links", "rate", "since")
+    __slots__ = (
+        "action",
+        "alarm",
+        "alarm_at",
+        "bottleneck",
+        "due",
+        "filling",
+        "left",
+        "links",
+        "rate",
+        "since",
+    )
 
     def __init__(self, action: int, links: tuple[int, ...], nbytes: float, now: float) -> None:
         self.action = action
@@ -33,6 +46,7 @@ class _Flow:
         self.since = now
         self.bottleneck = -1
         self.filling = 0
+        self.due = self.alarm_at = inf
         self.alarm: Alarm | None = None
 
 
@@ -55,12 +69,7 @@ class SharedLinks:
 
     def start(self, action: int) -> None:
         """Let a transfer begin: first its latency, then its bytes."""
-        alarm = Alarm(self._joining, action)
-        latency = self._routes[self._codes[action]].latency
-        if latency > 0:
-            self._clock.ring(alarm, latency)
-        else:
-            self._join(alarm)
+        self._clock.ring(Alarm(self._joining, action), self._routes[self._codes[action]].latency)
 
     def _join(self, alarm: Alarm) -> None:
         action: int = alarm.key
@@ -68,27 +77,33 @@ class SharedLinks:
         flow = _Flow(action, links, self._nbytes[action], self._clock._now)
         for link in links:
             self._on[link].append(flow)
-        self._touch(links)
+        self._touched.extend(links)
+        self._settle()
 
     def _arrive(self, alarm: Alarm) -> None:
         flow: _Flow = alarm.key
         if flow.alarm is not alarm:
             return
-        flow.alarm = None
+        if flow.due > flow.alarm_at:
+            self._set_alarm(flow)
+            return
         for link in flow.links:
             on = self._on[link]
             on.remove(flow)
             # Those left on a link can only go faster if it is what holds one of them back.
             for other in on:
                 if other.bottleneck == link:
-                    self._touch((link,))
+                    self._touched.append(link)
                     break
         self._finish(flow.action)
+        if self._touched:
+            self._settle()
 
-    def _touch(self, links: tuple[int, ...]) -> None:
-        if not self._touched:
+    def _settle(self) -> None:
+        if self._clock.instant_is_over():
+            self._share()
+        else:
             self._clock.settle(self._share)
-        self._touched.extend(links)
 
     def _share(self) -> None:
         """Fill the links the instant's changes can reach: raise all rates until a link is full, and so on."""
@@ -99,15 +114,19 @@ class SharedLinks:
             free[link] = self._bandwidth[link]
             count[link] = len(on[link])
         while links:
-            rate, bottleneck = min([(free[link] / count[link], link) for link in links])
-            for flow in on[bottleneck]:
-                if flow.filling != number:
-                    flow.filling, flow.bottleneck = number, bottleneck
-                    if flow.rate != rate:
-                        self._change(flow, rate)
-                    for link in flow.links:
-                        free[link] -= rate
-                        count[link] -= 1
+            shares = [free[link] / count[link] for link in links]
+            rate = min(shares)
+            for bottleneck, share in zip(links, shares, strict=True):
+                if share != rate:
+                    continue
+                for flow in on[bottleneck]:
+                    if flow.filling != number:
+                        flow.filling, flow.bottleneck = number, bottleneck
+                        if flow.rate != rate:
+                            self._change(flow, rate)
+                        for link in flow.links:
+                            free[link] -= rate
+                            count[link] -= 1
             links = [link for link in links if count[link]]
 
     def _reachable(self, number: int) -> list[int]:
@@ -127,5 +146,11 @@ class SharedLinks:
         now = self._clock._now
         left = flow.left = flow.left - flow.rate * (now - flow.since)
         flow.rate, flow.since = rate, now
-        flow.alarm = alarm = Alarm(self._arriving, flow)
-        self._clock.ring(alarm, left / rate if left > 0.0 else 0.0)
+        due = flow.due = now + left / rate if left > 0.0 else now
+        # An alarm that comes too early sets itself anew, so one that is slowed down can keep its own.
+        if due < flow.alarm_at:
+            self._set_alarm(flow)
+
+    def _set_alarm(self, flow: _Flow) -> None:
+        flow.alarm, flow.alarm_at = Alarm(self._arriving, flow), flow.due
+        self._clock.ring(flow.alarm, flow.due - self._clock._now)

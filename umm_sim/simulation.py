@@ -27,7 +27,7 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
         started[action] = clock._now
         if codes[action] >= 0:
             if engines and disturbs and disturbs[action]:
-                engines.disturb(action, +1)
+                engines.disturb(action)
             transfer(action)
         elif engines and kinds[action] == GEMM:
             engines.start(action)
@@ -39,7 +39,7 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
     def finish(action: int) -> None:
         finished[action] = clock._now
         if engines and disturbs and disturbs[action]:
-            engines.disturb(action, -1)
+            engines.restore(action)
         for successor in successors[offsets[action] : offsets[action + 1]]:
             if waiting[successor] == 1:
                 begin(successor)
