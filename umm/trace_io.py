@@ -25,7 +25,7 @@ def save_trace(trace: Trace, path: str | Path) -> None:
     with whole_file(path) as partial:
         if path.suffix == ".npz":
             arrays = to_arrays(trace.schedule) | {"start": trace.start, "end": trace.end}
-            about = {"trace_schema": np.array(SCHEMA), "source": np.array(trace.source)}
+            about: dict[str, Any] = {"trace_schema": np.array(SCHEMA), "source": np.array(trace.source)}
             with partial.open("wb") as file:
                 np.savez_compressed(file, **arrays, **about)
         else:

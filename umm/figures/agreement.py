@@ -23,7 +23,9 @@ def agreement(comparison: Comparison) -> "go.Figure":
     import plotly.graph_objects as go
 
     if not comparison.times_comparable:
-        raise InputError("the NumPy executor measures one process in place of all ranks; compare order and bytes")
+        raise InputError(
+            "the NumPy executor measures one process in place of all ranks; compare order and bytes"
+        )
     frame = comparison.to_frame()
     frame = frame[(frame["predicted_s"] > 0) & (frame["measured_s"] > 0)]
     if frame.empty:
@@ -69,6 +71,7 @@ def agreement(comparison: Comparison) -> "go.Figure":
         )
     error = f"{100 * comparison.makespan_error:+.1f} %"
     styled(figure, f"Predicted against measured, per action (makespan {error})", height=620)
-    figure.update_xaxes(title=f"measured ({unit})", type="log")
-    figure.update_yaxes(title=f"predicted ({unit})", type="log")
+    decades = {"type": "log", "dtick": 1, "tickformat": "~g", "minor": {"ticks": "outside"}}
+    figure.update_xaxes(title=f"measured ({unit})", **decades)
+    figure.update_yaxes(title=f"predicted ({unit})", **decades)
     return figure

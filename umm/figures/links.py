@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.figures.style import styled, time_unit
+from umm.figures.style import BLUE, styled, time_unit
 from umm.trace import Trace
 from umm.traffic import crossings, link_utilisation
 
@@ -39,7 +39,7 @@ def link_map(trace: Trace, links: int = LINKS) -> "go.Figure":
             z=100 * fullness,
             zmin=0,
             zmax=100,
-            colorscale="Cividis",
+            colorscale=[[0, "#FFFFFF"], [1, BLUE]],
             colorbar={"title": "% of bandwidth"},
             hovertemplate=f"%{{y}} overall<br>%{{x:.4g}} {unit}: %{{z:.0f}} %<extra></extra>",
         )
@@ -48,9 +48,11 @@ def link_map(trace: Trace, links: int = LINKS) -> "go.Figure":
             title += f" ({len(order)} of {len(names)} shown)"
     else:
         title = "Links: nothing is communicated"
-    styled(figure, title, height=150 + 18 * max(len(order), 2))
-    figure.update_xaxes(title=f"time ({unit})", range=[0, trace.makespan_s * per_second])
-    figure.update_yaxes(autorange="reversed", tickfont={"size": 11})
+    styled(figure, title, height=150 + 18 * len(order))
+    figure.update_xaxes(
+        visible=bool(len(order)), title=f"time ({unit})", range=[0, trace.makespan_s * per_second]
+    )
+    figure.update_yaxes(visible=bool(len(order)), autorange="reversed", tickfont={"size": 11})
     return figure
 
 

@@ -1,6 +1,6 @@
 """The schedule in time: a line per rank and lane, a bar per action, the critical path marked."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,11 +40,11 @@ def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
         if not len(mine):
             continue
         start, end = trace.start[mine] * per_second, trace.end[mine] * per_second
-        texts = np.array([_text(row) for row in frame.iloc[mine].to_dict("records")], dtype=object)
+        texts = [_text(row) for row in frame.iloc[mine].itertuples(index=False)]
         figure.add_scattergl(
             x=np.stack((start, (start + end) / 2, end, np.full(len(mine), np.nan)), axis=1).ravel(),
             y=np.repeat(place[mine], 4),
-            text=np.repeat(texts, 4),
+            text=[text for text in texts for _ in range(4)],
             mode="lines",
             line={"color": KIND_COLOURS[kind], "width": width},
             hovertemplate="%{text}<extra></extra>",
@@ -69,7 +69,7 @@ def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
     if schedule.ranks > ranks:
         title += f", ranks 0 to {ranks - 1} of {schedule.ranks}"
     names = [f"rank {schedule.lanes.rank[lane]} {schedule.lanes.names[lane]}" for lane in lanes.tolist()]
-    styled(figure, title, height=140 + 18 * len(lanes), hovermode="closest")
+    styled(figure, title, height=170 + 18 * len(lanes), hovermode="closest")
     figure.update_xaxes(title=f"time ({unit})", range=[0, trace.makespan_s * per_second])
     figure.update_yaxes(
         tickvals=np.arange(len(lanes)), ticktext=names, range=[len(lanes) - 0.4, -0.6], tickfont={"size": 11}
@@ -90,15 +90,19 @@ def _add_path(
     )
 
 
-def _text(row: "dict[str, object]") -> str:
-    """Return what is shown beside the pointer."""
-    parts = [f"{row['kind']} of rank {row['rank']}, {row['lane']}, op {row['op']}"]
-    tiles = [f"{x}({row[f'{x.lower()}_tile']})" for x in "CAB" if row[f"{x.lower()}_tile"]]
-    parts.append(" ".join(tiles))
-    if row["nbytes"]:
-        parts.append(f"{format_bytes(float(str(row['nbytes'])))} with rank {row['peer']}")
-    start, end = float(str(row["start_s"])), float(str(row["end_s"]))
-    parts.append(f"{format_seconds(start)} to {format_seconds(end)}: {format_seconds(end - start)}")
+def _text(row: Any) -> str:
+    """Return what is shown beside the pointer for a row of a trace's frame."""
+    tiles = " ".join(
+        f"{x}({tile})" for x, tile in zip("CAB", (row.c_tile, row.a_tile, row.b_tile), strict=True) if tile
+    )
+    moved = f"{format_bytes(row.nbytes)} with rank {row.peer}" if row.nbytes else ""
+    when = f"{format_seconds(row.start_s)} to {format_seconds(row.end_s)}"
+    parts = [
+        f"{row.kind} of rank {row.rank}, {row.lane}, op {row.op}",
+        tiles,
+        moved,
+        f"{when}: {format_seconds(row.end_s - row.start_s)}",
+    ]
     return "<br>".join(part for part in parts if part)
 
 

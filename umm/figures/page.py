@@ -1,0 +1,122 @@
+"""A page of figures and tables in one HTML file that opens offline and asks nothing of any server."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from umm.units import format_bytes, format_seconds
+from umm.verdict import percent
+from umm.whole_file import whole_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+ROWS = 500
+CONFIG = {
+    "displaylogo": False,
+    "modeBarButtonsToRemove": ["sendChartToCloud"],
+    "plotlyServerURL": "",
+    "responsive": True,
+}
+# The browser itself refuses every request; WebGL plots compile their shaders with eval.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:"
+)
+_CSS = """
+body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; margin: 1.5rem auto;
+       max-width: 80rem; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin: 0 0 .5rem; } h2 { font-size: 1.2rem; margin: 2rem 0 .4rem; }
+p { margin: .4rem 0; } .verdict { font-size: 1.1rem; font-weight: 600; border-left: .3rem solid #0072B2;
+    padding: .4rem .8rem; background: #f3f7fa; }
+.table { overflow: auto; max-height: 24rem; width: fit-content; max-width: 100%; padding-right: 1rem; } summary { cursor: pointer; color: #0072B2; padding: .3rem 0; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
+th { position: sticky; top: 0; background: #fff; border-bottom: 2px solid #888; }
+td:first-child, th:first-child { text-align: left; }
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A part of a page: any of a heading, a sentence that matters, a paragraph, a figure and a table.
+
+    Attributes:
+        heading: Heading of the part.
+        verdict: One sentence, set off from the rest.
+        text: A plain paragraph.
+        figure: A plotly figure.
+        table: The data: under a figure it unfolds, alone it is open; its first rows are shown.
+    """
+
+    heading: str = ""
+    verdict: str = ""
+    text: str = ""
+    figure: "go.Figure | None" = None
+    table: "pd.DataFrame | None" = None
+
+
+def write_page(path: str | Path, title: str, sections: Sequence[Section]) -> None:
+    """Write a page, plotly.js included.
+
+    Raises:
+        InputError: if the file cannot be written.
+    """
+    from plotly.offline import get_plotlyjs
+
+    body = "\n".join(_section(number, section) for number, section in enumerate(sections))
+    script = f"<script>{get_plotlyjs()}</script>" if any(x.figure is not None for x in sections) else ""
+    text = (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'<meta name="viewport" content="width=device-width">\n<title>{escape(title)}</title>\n'
+        f"<style>{_CSS}</style>\n{script}\n</head>\n"
+        f"<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
+    )
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def _section(number: int, section: Section) -> str:
+    parts = []
+    if section.heading:
+        parts.append(f"<h2>{escape(section.heading)}</h2>")
+    if section.verdict:
+        parts.append(f'<p class="verdict">{escape(section.verdict)}</p>')
+    if section.text:
+        parts.append(f"<p>{escape(section.text)}</p>")
+    if section.figure is not None:
+        plot = section.figure.to_html(
+            full_html=False, include_plotlyjs=False, config=CONFIG, div_id=f"plot-{number}"
+        )
+        parts.append(plot)
+    if section.table is not None:
+        table = _table(section.table)
+        if section.figure is not None:
+            rows = f"{len(section.table)} row" + ("s" if len(section.table) != 1 else "")
+            table = f"<details><summary>Data of this figure, {rows}</summary>{table}</details>"
+        parts.append(table)
+    return "<section>\n" + "\n".join(parts) + "\n</section>"
+
+
+def _table(frame: "pd.DataFrame") -> str:
+    shown = frame.head(ROWS)
+    html = shown.to_html(
+        index=False, border=0, na_rep="", formatters={name: _formatter(name) for name in frame.columns}
+    )
+    more = f"<p>The first {ROWS} of {len(frame)} rows.</p>" if len(frame) > ROWS else ""
+    return f'<div class="table" tabindex="0" role="region" aria-label="data">{html}</div>{more}'
+
+
+def _formatter(column: str) -> Any:
+    """Return how the values of a column are written, by what its name says they are."""
+    if column.endswith("_s"):
+        return format_seconds
+    if column.endswith("bytes"):
+        return format_bytes
+    if column in ("utilisation", "fraction_of_peak"):
+        return percent
+    return lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,66 @@
+"""The report of one trace: its verdict, what was asked, and the figures with their data."""
+
+from pathlib import Path
+
+import numpy as np
+
+from umm.figures.links import link_map
+from umm.figures.page import Section, write_page
+from umm.figures.parts import breakdown_bars
+from umm.figures.timeline import lane_table, timeline
+from umm.trace import Trace
+from umm.traffic import bytes_by_kind, link_frame
+from umm.units import format_bytes, format_seconds
+from umm.verdict import percent
+
+
+def write_html(trace: Trace, path: str | Path) -> None:
+    """Write the report of a trace as one HTML file that opens offline.
+
+    Raises:
+        InputError: if the file cannot be written.
+    """
+    problem = trace.schedule.problem
+    title = f"C = AB, {problem.m}×{problem.n}×{problem.k} on {trace.schedule.machine}"
+    write_page(path, title, trace_sections(trace))
+
+
+def trace_sections(trace: Trace, heading: str = "") -> list[Section]:
+    """Return the parts of a page that show a trace.
+
+    Args:
+        trace: What to show.
+        heading: Heading above its verdict.
+    """
+    parts = trace.breakdown()
+    return [
+        Section(heading, verdict=trace.verdict, text=asked(trace)),
+        Section(text=found(trace)),
+        Section(figure=timeline(trace), table=lane_table(trace)),
+        Section(figure=link_map(trace), table=link_frame(trace)),
+        Section(figure=breakdown_bars(parts), table=parts.to_frame().reset_index()),
+    ]
+
+
+def asked(trace: Trace) -> str:
+    """Return problem, machine and options of a trace as one line."""
+    schedule, problem = trace.schedule, trace.schedule.problem
+    options = " ".join(f"{key}={value}" for key, value in schedule.options.items())
+    return (
+        f"m={problem.m} n={problem.n} k={problem.k} {problem.dtype}, A {problem.a}, B {problem.b}, "
+        f"C {problem.c}, stationary {schedule.stationary}, ranks {schedule.ranks} of {schedule.machine}"
+        f"{', ' + options if options else ''}; times from {trace.source}."
+    )
+
+
+def found(trace: Trace) -> str:
+    """Return the numbers of a trace as one line: makespan, fraction of peak, bytes, memory."""
+    peak = trace.fraction_of_peak
+    moved = [f"{kind} {format_bytes(n)}" for kind, n in bytes_by_kind(trace.schedule).items() if n]
+    return (
+        f"Makespan {format_seconds(trace.makespan_s)}"
+        + ("" if np.isnan(peak) else f", {percent(peak)} of peak")
+        + f"; {', '.join(moved) if moved else 'no bytes'} between ranks; the fullest rank holds "
+        f"{format_bytes(trace.memory_bytes)}, {format_bytes(trace.pool_bytes)} of it pool; "
+        f"actions: {len(trace.schedule)}."
+    )
