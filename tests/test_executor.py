@@ -1,0 +1,92 @@
+"""Executors found by name: what installed packages offer, and what is said when one cannot be had."""
+
+import numpy as np
+import pytest
+
+import umm
+from umm.errors import ExecutorUnavailableError, InputError
+from umm.executor import executor, executor_names
+from umm.trace import Trace
+
+CODE = """
+from umm.trace import Trace
+import numpy as np
+
+class Sloth:
+    def __init__(self, pace=1.0):
+        self.pace = pace
+
+    def available(self):
+        return None if self.pace > 0 else "a sloth at pace 0 never finishes; give it pace=1"
+
+    def run(self, schedule, operands=None):
+        end = self.pace * np.arange(1.0, len(schedule) + 1)
+        return Trace(schedule, "sloth", end - self.pace, end)
+
+    def makespan(self, schedule):
+        return self.run(schedule).makespan_s
+"""
+ENTRIES = """[umm.executors]
+sloth = sloth_package:Sloth
+quick = sloth_package.quick:Quick
+lonely = sloth_package_without_extra:Lonely
+"""
+METADATA = "Metadata-Version: 2.1\nName: sloth-package\nVersion: 1.0\nProvides-Extra: quick\n"
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path, monkeypatch):
+    """A package with three executors, as pip would lay it out; two need what is not installed."""
+    (tmp_path / "sloth_package.py").write_text(CODE)
+    info = tmp_path / "sloth_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(METADATA)
+    (info / "entry_points.txt").write_text(ENTRIES)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.fixture
+def schedule():
+    return umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=2), "h100-8", stationary="C")
+
+
+def test_an_installed_package_s_executor_is_found_and_given_its_options(schedule):
+    """Row×row→row over 2 ranks has 6 actions; at a pace of 0.5 s each they take 3 s."""
+    assert {"numpy", "sim", "sloth"} <= set(executor_names())
+    trace = umm.run(schedule, executor="sloth", pace=0.5)
+    assert isinstance(trace, Trace)
+    assert (trace.source, trace.makespan_s) == ("sloth", 3.0)
+    assert executor("sloth").makespan(schedule) == 6.0
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(InputError, match=r"executor 'snail' is unknown; choose from .*numpy.*sim, sloth"):
+        executor("snail")
+
+
+def test_an_option_the_executor_does_not_take_is_answered_with_those_it_takes():
+    with pytest.raises(
+        InputError, match="executor sloth: got an unexpected keyword argument 'speed'; it takes pace"
+    ):
+        executor("sloth", speed=2)
+
+
+def test_a_missing_extra_is_answered_with_its_pip_line():
+    with pytest.raises(ExecutorUnavailableError, match=r"pip install 'sloth-package\[quick\]'") as caught:
+        executor("quick")
+    assert caught.value.exit_code == 5
+
+
+def test_a_missing_module_without_an_extra_is_answered_with_its_name():
+    with pytest.raises(ExecutorUnavailableError, match="pip install sloth_package_without_extra"):
+        executor("lonely")
+
+
+def test_an_executor_that_cannot_run_here_says_why(schedule):
+    with pytest.raises(ExecutorUnavailableError, match="never finishes; give it pace=1"):
+        umm.run(schedule, executor="sloth", pace=0)
+
+
+def test_the_numpy_executor_is_run_by_name(schedule):
+    a, b = np.eye(8, dtype=np.float32), np.arange(64, dtype=np.float32).reshape(8, 8)
+    assert np.array_equal(umm.run(schedule, executor="numpy", operands=(a, b)).result, b)
