@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from umm.errors import LayoutError, MachineError
 from umm.machines import Machine
@@ -102,8 +103,9 @@ def neighbours(problem: Problem) -> Iterator[tuple[str, int, Problem]]:
             if problem.p % replicas or replicas == layout.replicas:
                 continue
             text = f"{partition}@{replicas}" + (f":{order}" if order else "")
+            changed: dict[str, Any] = {matrix.lower(): text}
             try:
-                yield matrix, replicas, replace(problem, **{matrix.lower(): text})
+                yield matrix, replicas, replace(problem, **changed)
             except LayoutError:
                 continue
 

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from umm.cli.options import PROBLEM, SCHEDULE
+from umm.cli.options import SCHEDULE, given
 from umm.errors import InputError
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -59,7 +58,7 @@ def asked_problem(flags: dict[str, Any]) -> Problem:
     return Problem(**dimensions(flags), **layouts, dtype=flags["dtype"], ranks=ranks)
 
 
-def dimensions(flags: dict[str, Any]) -> dict[str, int]:
+def dimensions(flags: dict[str, Any]) -> dict[str, Any]:
     """Return m, n and k.
 
     Raises:
@@ -82,14 +81,9 @@ def saved_or_asked(
     if path is None:
         request = asked(flags)
         return request.lower(request.problem), request
-    typed = [
-        name
-        for name in (*PROBLEM, *SCHEDULE)
-        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
+    typed = given(ctx)
     if typed:
-        names = ", ".join(("-" if name in "mnk" else "--") + name.replace("_", "-") for name in typed)
         raise InputError(
-            f"the schedule in {path} already decides {names}; leave it out, or leave out --schedule"
+            f"the schedule in {path} already decides {', '.join(typed)}; leave out one or the other"
         )
     return load(path), None

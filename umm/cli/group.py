@@ -4,7 +4,7 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -56,14 +56,14 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in self.lazy.items()])
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = "umm", **extra: Any) -> Any:
+    def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line and exit; every failure is one line on stderr and its exit code."""
-        extra["standalone_mode"] = False
+        extra = {"prog_name": "umm", **extra, "standalone_mode": False}
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # a terminal without µ gets a ? instead of a traceback
                 stream.reconfigure(errors="replace")
         try:
-            code = super().main(args, prog_name, **extra)
+            code = super().main(*args, **extra)
         except UmmError as error:
             code = _fail(str(error), error.exit_code)
         except click.exceptions.Abort:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from umm.cli.config import PRESETS, load_config, load_preset
 from umm.errors import InputError
@@ -27,19 +28,14 @@ READ = click.Path(dir_okay=False, path_type=Path)
 WRITE = click.Path(dir_okay=False, path_type=Path)
 
 
-class Dimension(click.ParamType):
-    """A matrix dimension such as 49152 or 48K."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the integer a text means."""
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_dimension(value)
-        except InputError as error:
-            self.fail(str(error), param, ctx)
+def dimension(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    """Return the integer that a matrix dimension such as 48K means."""
+    if text is None:
+        return None
+    try:
+        return parse_dimension(text)
+    except InputError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 def option(*names: str, **extra: Any) -> Callable[[Command], Command]:
@@ -47,6 +43,15 @@ def option(*names: str, **extra: Any) -> Callable[[Command], Command]:
     flag = next((name for name in names if name.startswith("--")), names[0])
     variable = "UMM_" + flag.split("/")[0].strip("- ").replace("-", "_").upper()
     return click.option(*names, envvar=variable, **extra)
+
+
+def given(ctx: click.Context) -> list[str]:
+    """Return the flags of the problem and the schedule that were typed, as they are typed."""
+    return [
+        ("-" if name in "mnk" else "--") + name.replace("_", "-")
+        for name in (*PROBLEM, *SCHEDULE)
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
 
 
 def problem_options(machine: str, layouts: bool = True) -> Callable[[Command], Command]:
@@ -65,12 +70,12 @@ def problem_options(machine: str, layouts: bool = True) -> Callable[[Command], C
             "--preset", type=click.Choice(list(PRESETS)), is_eager=True, callback=load_preset,
             help="Sizes of an MLP's multiply: mlp1 is 8192x49152x12288, mlp2 8192x12288x49152 (m, n, k).",
         ),
-        option("-m", type=Dimension(), help="Rows of A and C; 48K means 49152."),
-        option("-n", type=Dimension(), help="Columns of B and C."),
-        option("-k", type=Dimension(), help="Columns of A, rows of B."),
+        option("-m", callback=dimension, metavar="SIZE", help="Rows of A and C; 48K means 49152."),
+        option("-n", callback=dimension, metavar="SIZE", help="Columns of B and C."),
+        option("-k", callback=dimension, metavar="SIZE", help="Columns of A, rows of B."),
         option("--dtype", default="float32", show_default=True, metavar="TYPE",
                help="float64, float32, float16 or bfloat16."),
-        option("--ranks", type=int, metavar="P", help="Processes that share the work; the machine's own number."),
+        option("--ranks", type=int, metavar="P", help="Processes; the machine's own number if not given."),
         option("--machine", default=machine, show_default=True, metavar="NAME|FILE",
                help="A machine of 'umm machine list' or a topology file."),
     ]  # fmt: skip
@@ -114,6 +119,18 @@ def tuning_options() -> list[Callable[[Any], Any]]:
         option("--reuse", type=click.Choice(["on", "none"]), default="on", show_default=True,
                help="Whether the next op that needs the same range gets it again."),
     ]  # fmt: skip
+
+
+def measure_options(executor: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds who executes a schedule and how often; with the executor's default."""
+    return _all(
+        [
+            option("--executor", default=executor, show_default=True, metavar="NAME",
+                   help="Who executes; 'umm doctor' lists who can."),
+            option("--iters", type=int, default=10, show_default=True, help="Runs that count."),
+            option("--warmup", type=int, default=1, show_default=True, help="Runs before them."),
+        ]
+    )  # fmt: skip
 
 
 def output_options() -> Callable[[Command], Command]:

@@ -1,6 +1,7 @@
 """Where output goes: data to stdout, notes and progress to stderr, colour only on a terminal."""
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -47,7 +48,8 @@ class Output:
 
     def json(self, command: str, content: dict[str, Any]) -> None:
         """Print one versioned object; a number that is not finite becomes null."""
-        click.echo(json.dumps({"schema": SCHEMA, "command": command, **content}, ensure_ascii=False))
+        record = {"schema": SCHEMA, "command": command, **content}
+        click.echo(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False))
 
     def note(self, text: str) -> None:
         """Print one line on stderr unless quiet."""
@@ -62,3 +64,12 @@ class Output:
         console = self.console(err=True)
         with Progress(console=console, transient=True, disable=self.quiet or not console.is_terminal) as bar:
             yield bar
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with None for every number that is not finite, for which JSON has no form."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

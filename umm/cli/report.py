@@ -30,8 +30,8 @@ def predicted_record(trace: Trace, advice: Advice | None = None) -> dict[str, An
     """Return what a trace shows: times in seconds, sizes in bytes; breakdown is the mean over ranks."""
     return {
         "makespan_s": trace.makespan_s,
-        "fraction_of_peak": _finite(trace.fraction_of_peak),
-        "breakdown": {part: seconds for part, seconds in trace.breakdown().mean.items()},
+        "fraction_of_peak": trace.fraction_of_peak,
+        "breakdown": trace.breakdown().mean,
         "memory_bytes": trace.memory_bytes,
         "pool_bytes": trace.pool_bytes,
         "get_bytes": trace.get_bytes,
@@ -50,7 +50,7 @@ def full_verdict(trace: Trace, advice: Advice | None) -> str:
 
 def print_schedule(console: Console, schedule: Schedule) -> None:
     """Print what is multiplied and how, in a few lines."""
-    table = _facts()
+    table = facts()
     problem = schedule.problem
     table.add_row(
         "problem",
@@ -68,7 +68,7 @@ def print_schedule(console: Console, schedule: Schedule) -> None:
 
 def print_prediction(console: Console, trace: Trace, advice: Advice | None) -> None:
     """Print how long it takes, where the time goes, what moves, what is held and what bounds it."""
-    table = _facts()
+    table = facts()
     reached = trace.schedule.problem.flop / trace.makespan_s if trace.makespan_s else 0.0
     peak = trace.fraction_of_peak
     of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak ({reached / 1e12:.4g} Tflop/s)"
@@ -96,19 +96,21 @@ def moved(trace: Trace) -> str:
 
 def _choices(schedule: Schedule) -> str:
     o = schedule.options
+    gets = {"tile": "whole tiles", "slice": "slices"}
     words = [
         str(o.get("policy", "")),
         f"prefetch {o['prefetch']}" if "prefetch" in o else "",
         f"{_counted(o['max_gemms'], 'gemm')} in flight" if "max_gemms" in o else "",
         _counted(o["max_accumulates"], "accumulate") if "max_accumulates" in o else "",
         f"offset {o['offset']}" if "offset" in o else "",
-        f"whole {o['granularity']}s" if o.get("granularity") == "tile" else "slices" if o.get("granularity") else "",
+        gets.get(o.get("granularity", ""), ""),
         "" if o.get("reuse", True) else "no reuse",
     ]  # fmt: skip
     return ", ".join(word for word in words if word)
 
 
-def _facts() -> Table:
+def facts() -> Table:
+    """Return an empty table of names and what is to be said of each."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True, min_width=8)
     table.add_column(overflow="fold")
@@ -117,7 +119,3 @@ def _facts() -> Table:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

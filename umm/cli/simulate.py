@@ -21,6 +21,7 @@ from umm.cli.output import Output
 @click.pass_context
 def simulate(
     ctx: click.Context,
+    /,
     saved: Path | None,
     save_schedule: Path | None,
     save_trace: Path | None,
@@ -39,16 +40,20 @@ def simulate(
     from umm.advice import advise
     from umm.cli.asked import saved_or_asked
     from umm.cli.report import predicted_record, print_prediction, print_schedule, problem_record
+    from umm.cli.save import save_files
     from umm.executor import executor
 
     output = Output(as_json, quiet, no_color)
     schedule, request = saved_or_asked(ctx, saved, flags)
     simulator = executor("sim")
     trace = simulator.run(schedule)
-    advice = request and advise(schedule, request.machine, request.lower, simulator.makespan)
+    advice = None
+    if request is not None:
+        advice = advise(schedule, request.machine, request.lower, simulator.makespan)
     if as_json:
         output.json("simulate", problem_record(schedule) | {"predicted": predicted_record(trace, advice)})
     else:
         console = output.console()
         print_schedule(console, schedule)
         print_prediction(console, trace, advice)
+    save_files(trace, output, save_schedule, save_trace, perfetto, html)

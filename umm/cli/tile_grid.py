@@ -1,5 +1,7 @@
 """The tile grid of a layout as coloured boxes, readable without colour."""
 
+from itertools import pairwise
+
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -52,7 +54,7 @@ def spans(edges: list[int]) -> list[str]:
     >>> spans([0, 4, 8, 8])
     ['0:4', '4:8', 'empty']
     """
-    return [f"{a}:{b}" if a < b else "empty" for a, b in zip(edges, edges[1:], strict=False)]
+    return [f"{a}:{b}" if a < b else "empty" for a, b in pairwise(edges)]
 
 
 def cut(count: int, most: int) -> list[int | None]:

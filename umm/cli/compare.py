@@ -1,0 +1,141 @@
+"""``umm compare``: predicted against measured."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from umm.cli.options import (
+    READ,
+    given,
+    measure_options,
+    option,
+    output_options,
+    problem_options,
+    schedule_options,
+)
+from umm.cli.output import Output
+from umm.errors import CheckError, InputError
+
+if TYPE_CHECKING:
+    from umm.comparison import Comparison
+
+
+def share(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    """Return the share a text means: 0.25 for 25% and for 0.25."""
+    if text is None:
+        return None
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not value >= 0:
+        raise click.BadParameter(f"{text!r} is not a share; write it like 25% or 0.25", ctx, param)
+    return value
+
+
+@click.command()
+@click.argument("traces", nargs=-1, type=READ)
+@option(
+    "--fail-above",
+    callback=share,
+    metavar="SHARE",
+    help="Exit with 4 if the makespan is predicted this far off.",
+)
+@problem_options(machine="localhost")
+@schedule_options()
+@option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
+@measure_options(executor="numpy")
+@output_options()
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    /,
+    traces: tuple[Path, ...],
+    fail_above: float | None,
+    saved: Path | None,
+    executor: str,
+    iters: int,
+    warmup: int,
+    as_json: bool,
+    quiet: bool,
+    no_color: bool,
+    **flags: Any,
+) -> None:
+    """Compare a predicted trace with a measured one, action by action.
+
+    TRACES are two files that 'umm simulate --save-trace' and 'umm run --save-trace' wrote, the predicted
+    first. Without them the schedule is simulated, executed with --executor, and the best run is compared.
+    """
+    from umm.cli.asked import saved_or_asked
+    from umm.cli.measure import measure
+    from umm.cli.report import predicted_record, problem_record
+    from umm.cli.run_report import print_comparison
+    from umm.comparison import compare as compare_traces
+    from umm.executor import run as perform
+    from umm.trace_io import load_trace
+
+    output = Output(as_json, quiet, no_color)
+    measured_record: dict[str, Any] | None = None
+    if traces:
+        if len(traces) != 2:
+            raise InputError(
+                f"{len(traces)} trace is not enough to compare; give the predicted and the measured"
+            )
+        typed = given(ctx)
+        if typed or saved:
+            raise InputError(
+                f"the traces already decide {', '.join(typed or ['--schedule'])}; leave it out, or the traces"
+            )
+        predicted, measured = (load_trace(path) for path in traces)
+    else:
+        schedule, _ = saved_or_asked(ctx, saved, flags)
+        predicted = perform(schedule, "sim")
+        runs = measure(schedule, executor, iters, warmup, False, output)
+        measured, measured_record = runs.best, runs.record()
+    comparison = compare_traces(predicted, measured)
+    if as_json:
+        record = problem_record(predicted.schedule) | {
+            "predicted": predicted_record(predicted),
+            "measured": measured_record or {"best_s": measured.makespan_s},
+            "comparison": comparison_record(comparison),
+        }
+        output.json("compare", record)
+    else:
+        print_comparison(output.console(), comparison)
+    refuse(comparison, fail_above)
+
+
+def comparison_record(comparison: "Comparison") -> dict[str, Any]:
+    """Return a comparison as plain values; what cannot be compared is None."""
+    phases = comparison.phases().reset_index()
+    comparable = comparison.times_comparable
+    return {
+        "times_comparable": comparable,
+        "makespan_error": comparison.makespan_error if comparable else None,
+        "order_kept": comparison.order_kept,
+        "order_tau": comparison.order_tau,
+        "phases": phases.astype(object).where(phases.notna(), None).to_dict("records"),
+    }
+
+
+def refuse(comparison: "Comparison", fail_above: float | None) -> None:
+    """Raise if the order is broken or the makespan is further off than asked.
+
+    Raises:
+        CheckError: for either.
+        InputError: if times are to be held to a share but cannot be compared.
+    """
+    if not comparison.order_kept:
+        raise CheckError("some actions started before what they wait for had finished")
+    if fail_above is None:
+        return
+    if not comparison.times_comparable:
+        raise InputError(
+            "--fail-above needs times of real ranks, and the numpy executor performs all ranks in one process"
+        )
+    if not abs(comparison.makespan_error) <= fail_above:
+        raise CheckError(
+            f"the predicted makespan is {100 * comparison.makespan_error:+.1f} % off, "
+            f"more than the {100 * fail_above:g} % allowed"
+        )

@@ -1,0 +1,106 @@
+"""``umm machine``: list, show and check machines."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from umm.cli.options import output_options
+from umm.cli.output import Output
+from umm.errors import InputError, MachineError
+
+if TYPE_CHECKING:
+    from umm.machines import Machine
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def machine(ctx: click.Context) -> None:
+    """List, show and check machines."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@machine.command("list")
+@output_options()
+def list_machines(as_json: bool, quiet: bool, no_color: bool) -> None:
+    """List the machines that are known by name."""
+    from rich.table import Table
+
+    from umm.machines import machine as find_machine
+    from umm.machines import machine_names
+    from umm.units import format_bytes
+
+    output = Output(as_json, quiet, no_color)
+    machines = [find_machine(name) for name in machine_names()]
+    if as_json:
+        output.json("machine list", {"machines": [machine_record(found) for found in machines]})
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for header, right in (("name", False), ("devices", True), ("memory", True), ("description", False)):
+        table.add_column(header, justify="right" if right else "left", no_wrap=header != "description")
+    for found in machines:
+        table.add_row(found.name, str(found.device_count), format_bytes(found.memory), found.description)
+    output.console().print(table)
+
+
+@machine.command()
+@click.argument("name_or_file")
+@output_options()
+def show(name_or_file: str, as_json: bool, quiet: bool, no_color: bool) -> None:
+    """Show a machine: its devices, the bandwidth between them, and the source of every number."""
+    from umm.cli.machine_page import print_machine
+    from umm.machines import machine as find_machine
+
+    output = Output(as_json, quiet, no_color)
+    found = find_machine(name_or_file)
+    matrix = found.bandwidth_matrix()
+    if not as_json:
+        print_machine(output.console(), found, matrix)
+        return
+    facts = [fact._asdict() for fact in found.facts]
+    links = [link._asdict() for link in found.links]
+    record = machine_record(found) | {"bandwidth": matrix.tolist(), "links": links, "facts": facts}
+    output.json("machine show", {"machine": record})
+
+
+@machine.command()
+@click.argument("names_or_files", nargs=-1, required=True)
+@output_options()
+@click.pass_context
+def check(
+    ctx: click.Context, names_or_files: tuple[str, ...], as_json: bool, quiet: bool, no_color: bool
+) -> None:
+    """Check topology files: every key, every number, and a route between every two devices."""
+    from umm.machines import machine as find_machine
+
+    output = Output(as_json, quiet, no_color)
+    rows: list[dict[str, Any]] = []
+    for name in names_or_files:
+        try:
+            found = find_machine(name)
+            found.bandwidth_matrix()  # finds the route of every pair
+        except MachineError as error:
+            rows.append({"machine": name, "ok": False, "error": str(error)})
+            click.echo(f"error: {error}", err=True)
+        else:
+            rows.append({"machine": name, "ok": True, "error": None})
+            if not as_json:
+                click.echo(f"{name}: ok, {found.device_count} devices, {len(found.link_names)} links")
+    if as_json:
+        output.json("machine check", {"machines": rows})
+    if not all(row["ok"] for row in rows):
+        ctx.exit(InputError.exit_code)
+
+
+def machine_record(found: "Machine") -> dict[str, Any]:
+    """Return what a machine is in plain values: bytes, bytes/s, flop/s."""
+    return {
+        "name": found.name,
+        "description": found.description,
+        "file": str(found.source_path),
+        "sha": found.sha,
+        "devices": found.device_count,
+        "memory_bytes": found.memory,
+        "memory_bandwidth": found.memory_bandwidth,
+        "peaks": dict(found.peaks),
+    }

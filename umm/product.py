@@ -1,0 +1,80 @@
+"""Whether a product is right: operands to multiply, and float64 NumPy to hold C against."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.errors import InputError
+from umm.problem import Problem
+
+# Largest error allowed, relative to C's largest element, by the type C is accumulated in. Rounding alone
+# gives about the type's epsilon; a missing or doubled op gives far more.
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-2}
+
+
+@dataclass(frozen=True)
+class Check:
+    """How far a product is from float64 NumPy's.
+
+    Attributes:
+        max_abs_error: Largest absolute difference of an element; nan if C has one that is no number.
+        scale: Largest absolute element of the reference.
+        tolerance: Largest error allowed, relative to the scale.
+    """
+
+    max_abs_error: float
+    scale: float
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the error is within the tolerance."""
+        return self.max_abs_error <= self.tolerance * self.scale
+
+    def __str__(self) -> str:
+        word = "right" if self.ok else "wrong"
+        relative = self.max_abs_error / self.scale if self.scale else 0.0
+        return (
+            f"C is {word}: max error {self.max_abs_error:.3g} against float64 NumPy, "
+            f"{relative:.1e} of its largest element ({self.tolerance:.0e} allowed)"
+        )
+
+
+def random_operands(problem: Problem, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return A and B in the problem's type, uniform in [−1, 1).
+
+    Raises:
+        InputError: for a type NumPy does not have.
+    """
+    if problem.dtype not in TOLERANCE:
+        raise InputError(f"NumPy has no {problem.dtype}; choose from {', '.join(TOLERANCE)}")
+    rng = np.random.default_rng(seed)
+    a, b = (_uniform(rng, problem.shape(matrix), problem.dtype) for matrix in "AB")
+    return a, b
+
+
+def check_product(problem: Problem, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> Check:
+    """Return how far C is from AB as float64 NumPy has it.
+
+    Args:
+        problem: Its ``c_dtype`` sets the tolerance.
+        a: A, m×k.
+        b: B, k×n.
+        c: What an executor made of them, m×n.
+
+    >>> one = np.ones((2, 2), dtype=np.float32)
+    >>> check_product(Problem(m=2, n=2, k=2), one, one, 2 * one).ok
+    True
+    """
+    reference = a.astype(np.float64) @ b.astype(np.float64)
+    scale = float(np.abs(reference).max())
+    reference -= c
+    return Check(float(np.abs(reference).max()), scale, TOLERANCE[problem.c_dtype])
+
+
+def _uniform(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> NDArray[Any]:
+    drawn = np.float64 if dtype == "float64" else np.float32
+    values = rng.random(shape, dtype=drawn)
+    return (2 * values - 1).astype(dtype, copy=False)
