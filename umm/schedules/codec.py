@@ -253,7 +253,7 @@ def load(path: str | Path) -> Schedule:
     try:
         if path.suffix != ".npz":
             return from_json(path.read_text(encoding="utf-8"))
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except OSError as error:
         raise ScheduleError(f"cannot read {path}: {error.strerror or 'not a file of this form'}") from None
