@@ -1,7 +1,7 @@
 """SimPy's Environment as clock and queue, with events made in advance and one settling per instant."""
 
 from collections.abc import Callable, Sequence
-from heapq import heappush
+from heapq import heappop, heappush
 from typing import Any, cast
 
 from simpy.core import Environment
@@ -40,6 +40,14 @@ class Clock(Environment):
     def ring(self, alarm: Alarm, delay: float) -> None:
         """Let an alarm go off after a delay; what ``Environment.schedule`` does, one call shorter."""
         heappush(self._queue, (self._now + delay, NORMAL, next(self._eid), cast(Event, alarm)))
+
+    def run(self, until: Any = None) -> None:
+        """Let all alarms go off in order of time; like ``Environment.run``, but in one loop."""
+        queue = self._queue
+        while queue:
+            self._now, _, _, alarm = heappop(queue)
+            for callback in cast(Alarm, alarm).callbacks:
+                callback(cast(Alarm, alarm))
 
     def settle(self, function: Callable[[], None]) -> None:
         """Call a function once after all finishes and starts of this instant."""

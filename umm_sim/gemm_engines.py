@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from math import inf
 
-from umm.schedules.table import GEMM, KINDS, Schedule
+import numpy as np
+
+from umm.schedules.table import BARRIER, GEMM, KINDS, Schedule
 from umm_sim.clock import Alarm, Clock
 
 
@@ -43,7 +45,6 @@ class GemmEngines:
         self._losses: list[list[float]] = [[] for _ in range(schedule.ranks)]
         self._running: dict[int, list[_Gemm]] = {}
         self._of_rank: list[list[_Gemm]] = [[] for _ in range(schedule.ranks)]
-        self._touched: set[int] = set()
         self._ringing: Sequence[Callable[[Alarm], None]] = [self._ring]
 
     def start(self, action: int) -> None:
@@ -52,14 +53,15 @@ class GemmEngines:
         gemm = _Gemm(action, rank, engine, self._seconds[action], self._clock._now)
         self._running.setdefault(engine, []).append(gemm)
         self._of_rank[rank].append(gemm)
-        self._touch(engine)
+        self._share(engine)
 
     def disturb(self, action: int) -> None:
         """Take the action's share off its rank's gemm."""
         losses, loss = self._losses[self._rank[action]], self.disturbs[action]
-        if loss > max(losses, default=0.0):
-            self._touch_rank(self._rank[action])
+        more = loss > max(losses, default=0.0)
         losses.append(loss)
+        if more:
+            self._touch_rank(self._rank[action])
 
     def restore(self, action: int) -> None:
         """Give the action's share back."""
@@ -70,27 +72,21 @@ class GemmEngines:
 
     def _touch_rank(self, rank: int) -> None:
         for gemm in self._of_rank[rank]:
-            self._touch(gemm.engine)
+            self._share(gemm.engine)
 
-    def _touch(self, engine: int) -> None:
-        self._touched.add(engine)
-        self._clock.settle(self._share)
-
-    def _share(self) -> None:
-        now = self._clock._now
-        touched, self._touched = self._touched, set()
-        for engine in touched:
-            running = self._running[engine]
-            for gemm in running:
-                rate = (1.0 - max(self._losses[gemm.rank], default=0.0)) / len(running)
-                if rate == gemm.rate:
-                    continue
-                left = gemm.left = gemm.left - gemm.rate * (now - gemm.since)
-                gemm.rate, gemm.since = rate, now
-                gemm.due = now + left / rate if left > 0.0 else now
-                # An alarm that comes too early sets itself anew, so a gemm slowed down can keep its own.
-                if gemm.due < gemm.alarm_at:
-                    self._set_alarm(gemm)
+    def _share(self, engine: int) -> None:
+        """Give the engine's gemms their rates; within one instant this may happen more than once."""
+        now, running = self._clock._now, self._running[engine]
+        for gemm in running:
+            rate = (1.0 - max(self._losses[gemm.rank], default=0.0)) / len(running)
+            if rate == gemm.rate:
+                continue
+            left = gemm.left = gemm.left - gemm.rate * (now - gemm.since)
+            gemm.rate, gemm.since = rate, now
+            gemm.due = now + left / rate if left > 0.0 else now
+            # An alarm that comes too early sets itself anew, so a gemm slowed down can keep its own.
+            if gemm.due < gemm.alarm_at:
+                self._set_alarm(gemm)
 
     def _set_alarm(self, gemm: _Gemm) -> None:
         gemm.alarm, gemm.alarm_at = Alarm(self._ringing, gemm), gemm.due
@@ -106,16 +102,19 @@ class GemmEngines:
         running = self._running[gemm.engine]
         running.remove(gemm)
         self._of_rank[gemm.rank].remove(gemm)
-        if running:
-            self._touch(gemm.engine)
+        self._share(gemm.engine)
         self._finish(gemm.action)
 
 
 def constant(schedule: Schedule) -> bool:
     """Whether every gemm has an engine to itself and nothing disturbs it, so that it takes its seconds."""
-    kinds = {KINDS[kind] for kind in set(schedule.kind[schedule.src != schedule.dst].tolist())}
-    if any(schedule.interference.get(kind, 0.0) > 0 for kind in kinds):
-        return False
-    gemm_lanes = set(schedule.lane[schedule.kind == GEMM].tolist())
-    engines = [int(schedule.lanes.engine[lane]) for lane in gemm_lanes]
+    gemms = np.nonzero(schedule.kind == GEMM)[0]
+    losses = np.array([schedule.interference.get(kind, 0.0) for kind in KINDS])
+    disturbing = np.nonzero((losses[schedule.kind] > 0) & (schedule.src != schedule.dst))[0]
+    if len(gemms) and len(disturbing):
+        barriers = np.nonzero(schedule.kind == BARRIER)[0]
+        if not np.any((barriers > gemms[-1]) & (barriers < disturbing[0])):
+            return False
+    lanes = np.nonzero(np.bincount(schedule.lane[gemms], minlength=1))[0]
+    engines = schedule.lanes.engine[lanes].tolist()
     return len(engines) == len(set(engines))

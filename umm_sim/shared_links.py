@@ -19,24 +19,13 @@ class _Flow:
         links: The links of its route.
         left: Bytes still to move at time ``since``.
         rate: Bytes/s since then.
-        bottleneck: The link that keeps it from going faster.
+        full: Links that are full at its rate; the one among its own keeps it from going faster.
         due: When it finishes at this rate.
         alarm: The alarm that counts, and when it goes off; others are out of date.
-        filling: Number of the filling that last gave it a rate.
+        filling: Number of the filling that last reached it.
     """
 
-    __slots__ = (
-        "action",
-        "alarm",
-        "alarm_at",
-        "bottleneck",
-        "due",
-        "filling",
-        "left",
-        "links",
-        "rate",
-        "since",
-    )
+    __slots__ = ("action", "alarm", "alarm_at", "due", "filling", "full", "left", "links", "rate", "since")
 
     def __init__(self, action: int, links: tuple[int, ...], nbytes: float, now: float) -> None:
         self.action = action
@@ -44,7 +33,7 @@ class _Flow:
         self.left = nbytes
         self.rate = 0.0
         self.since = now
-        self.bottleneck = -1
+        self.full: set[int] = set()
         self.filling = 0
         self.due = self.alarm_at = inf
         self.alarm: Alarm | None = None
@@ -92,7 +81,7 @@ class SharedLinks:
             on.remove(flow)
             # Those left on a link can only go faster if it is what holds one of them back.
             for other in on:
-                if other.bottleneck == link:
+                if link in other.full:
                     self._touched.append(link)
                     break
         self._finish(flow.action)
@@ -107,49 +96,61 @@ class SharedLinks:
 
     def _share(self) -> None:
         """Fill the links the instant's changes can reach: raise all rates until a link is full, and so on."""
-        on, free, count = self._on, self._free, self._count
-        self._filling = number = self._filling + 1
-        links = self._reachable(number)
+        flows, links = self._reachable()
+        now, bandwidth, free = self._clock._now, self._bandwidth, self._free
+        shares = {}
         for link in links:
-            free[link] = self._bandwidth[link]
-            count[link] = len(on[link])
-        while links:
-            shares = [free[link] / count[link] for link in links]
-            rate = min(shares)
-            for bottleneck, share in zip(links, shares, strict=True):
-                if share != rate:
+            free[link] = bandwidth[link]
+            self._count[link] = count = len(self._on[link])
+            shares[link] = bandwidth[link] / count
+        while flows:
+            rate = min(shares.values())
+            full = {link for link in shares if shares[link] == rate}
+            others = []
+            for flow in flows:
+                if full.isdisjoint(flow.links):
+                    others.append(flow)
                     continue
-                for flow in on[bottleneck]:
-                    if flow.filling != number:
-                        flow.filling, flow.bottleneck = number, bottleneck
-                        if flow.rate != rate:
-                            self._change(flow, rate)
-                        for link in flow.links:
-                            free[link] -= rate
-                            count[link] -= 1
-            links = [link for link in links if count[link]]
+                flow.full = full
+                if flow.rate != rate:
+                    left = flow.left = flow.left - flow.rate * (now - flow.since)
+                    flow.rate, flow.since = rate, now
+                    due = flow.due = now + left / rate if left > 0.0 else now
+                    # An alarm that comes too early sets itself anew, so a flow slowed down keeps its own.
+                    if due < flow.alarm_at:
+                        self._set_alarm(flow)
+            if others:
+                shares = self._shares_left(flows, full, rate, links)
+            flows = others
 
-    def _reachable(self, number: int) -> list[int]:
-        """Return the links with flows that are joined through flows to the touched ones."""
+    def _shares_left(
+        self, flows: list[_Flow], full: set[int], rate: float, links: list[int]
+    ) -> dict[int, float]:
+        """Take the flows that a full link has stopped off all links; return what the others' links share."""
+        free, count = self._free, self._count
+        for flow in flows:
+            if flow.full is full:
+                for link in flow.links:
+                    free[link] -= rate
+                    count[link] -= 1
+        return {link: free[link] / count[link] for link in links if count[link]}
+
+    def _reachable(self) -> tuple[list[_Flow], list[int]]:
+        """Return the flows that are joined through links to the touched ones, and all their links."""
         on, reached = self._on, self._reached
+        self._filling = number = self._filling + 1
+        flows, links = [], []
         waiting, self._touched = self._touched, []
-        links = []
         for link in waiting:  # grows while it is walked
             if reached[link] != number and on[link]:
                 reached[link] = number
                 links.append(link)
                 for flow in on[link]:
-                    waiting.extend(flow.links)
-        return links
-
-    def _change(self, flow: _Flow, rate: float) -> None:
-        now = self._clock._now
-        left = flow.left = flow.left - flow.rate * (now - flow.since)
-        flow.rate, flow.since = rate, now
-        due = flow.due = now + left / rate if left > 0.0 else now
-        # An alarm that comes too early sets itself anew, so one that is slowed down can keep its own.
-        if due < flow.alarm_at:
-            self._set_alarm(flow)
+                    if flow.filling != number:
+                        flow.filling = number
+                        flows.append(flow)
+                        waiting.extend(flow.links)
+        return flows, links
 
     def _set_alarm(self, flow: _Flow) -> None:
         flow.alarm, flow.alarm_at = Alarm(self._arriving, flow), flow.due
