@@ -1,5 +1,6 @@
 """``umm machine``: list, show and check machines."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,8 +81,9 @@ def check(
             found = find_machine(name)
             found.bandwidth_matrix()  # finds the route of every pair
         except MachineError as error:
-            rows.append({"machine": name, "ok": False, "error": str(error)})
-            click.echo(f"error: {error}", err=True)
+            said = str(error) if Path(name).name in str(error) else f"{name}: {error}"
+            rows.append({"machine": name, "ok": False, "error": said})
+            click.echo(f"error: {said}", err=True)
         else:
             rows.append({"machine": name, "ok": True, "error": None})
             if not as_json:

@@ -25,6 +25,7 @@ input, 3 nothing feasible, 4 check or tolerance failed, 5 executor not available
 
 
 @click.group(
+    "umm",
     cls=LazyGroup,
     lazy=COMMANDS,
     epilog=EPILOG,
