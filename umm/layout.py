@@ -220,6 +220,11 @@ class Layout:
         return replica * (self.ranks // self.replicas) + place
 
     @cached_property
+    def replica_owners(self) -> NDArray[np.int64]:
+        """The same with tiles numbered row-major: shape (replicas, tiles)."""
+        return self.owners.reshape(self.replicas, -1)
+
+    @cached_property
     def replica_of_rank(self) -> NDArray[np.int64]:
         """Replica that each rank belongs to, for all ranks."""
         rank = np.arange(self.ranks)
@@ -242,11 +247,15 @@ class Layout:
         return list(zip(rows.tolist(), cols.tolist(), strict=True))
 
     @cached_property
+    def tile_elements(self) -> NDArray[np.int64]:
+        """Number of elements of every tile, row-major."""
+        return np.outer(np.diff(self.row_edges), np.diff(self.col_edges)).reshape(-1)
+
+    @cached_property
     def elements_of_rank(self) -> NDArray[np.int64]:
         """Number of elements each rank holds."""
-        sizes = np.outer(np.diff(self.row_edges), np.diff(self.col_edges))
         held = np.zeros(self.ranks, dtype=np.int64)
-        np.add.at(held, self.owners, np.broadcast_to(sizes, self.owners.shape))
+        np.add.at(held, self.owners.reshape(self.replicas, -1), self.tile_elements)
         return held
 
     # Identity -------------------------------------------------------------------------------------

@@ -54,9 +54,20 @@ class Axis:
     first: Ints
     second: Ints
 
+    @cached_property
+    def sizes(self) -> Ints:
+        """Number of indices of each segment."""
+        return np.diff(self.edges)
+
+    @cached_property
+    def groups(self) -> Ints:
+        """The segments where a tile of the first matrix starts, and the number of segments."""
+        changes = np.diff(self.first).nonzero()[0] + 1
+        return np.concatenate(([0], changes, [len(self.first)]))
+
     def segments(self, points: Ints) -> Ints:
         """Return the number of the segment that starts at each of these edges."""
-        return np.searchsorted(self.edges, points)
+        return self.edges.searchsorted(points)
 
     def interval(self, segment: int) -> Interval:
         """Return the global indices of a segment."""
@@ -118,9 +129,9 @@ class OpList(Sequence[Op]):
     def sizes(self) -> tuple[Ints, Ints, Ints]:
         """Length of the m, n and k range of each op."""
         return (
-            np.diff(self.m_axis.edges)[self.m_segment],
-            np.diff(self.n_axis.edges)[self.n_segment],
-            np.diff(self.k_axis.edges)[self.k_segment],
+            self.m_axis.sizes[self.m_segment],
+            self.n_axis.sizes[self.n_segment],
+            self.k_axis.sizes[self.k_segment],
         )
 
 
@@ -195,7 +206,7 @@ def op_list(
         ranges = {"m": row_range, "n": col_range, "k": share_range}
         order = "mkn"
     elif stationary == "B":
-        unit_tile, share_range = _split(unit_tile, share_range, _groups(m_axis))
+        unit_tile, share_range = _split(unit_tile, share_range, m_axis.groups)
         ranges = {"k": row_range, "n": col_range, "m": share_range}
         ranges = {
             x: (lo[unit_tile], hi[unit_tile]) if x != "m" else (lo, hi) for x, (lo, hi) in ranges.items()
@@ -204,7 +215,7 @@ def op_list(
     else:
         unit_tile, k_range = _split(unit_tile, col_range, np.arange(len(k_axis.edges)))
         part, n_range = _split(
-            np.arange(len(unit_tile)), (share_range[0][unit_tile], share_range[1][unit_tile]), _groups(n_axis)
+            np.arange(len(unit_tile)), (share_range[0][unit_tile], share_range[1][unit_tile]), n_axis.groups
         )
         unit_tile = unit_tile[part]
         m_range = (row_range[0][unit_tile], row_range[1][unit_tile])
@@ -213,9 +224,9 @@ def op_list(
 
     counts = {x: hi - lo for x, (lo, hi) in ranges.items()}
     unit_size = counts["m"] * counts["n"] * counts["k"]
-    unit_start = np.cumsum(unit_size) - unit_size
+    unit_start = unit_size.cumsum() - unit_size
     tile_size = np.bincount(unit_tile, unit_size, len(owner)).astype(np.int64)
-    tile_start = np.cumsum(tile_size) - tile_size
+    tile_start = tile_size.cumsum() - tile_size
     position = np.arange(int(tile_size.sum()))
 
     def segments(position: Ints) -> tuple[Ints, Ints, Ints]:
@@ -260,6 +271,7 @@ def _axis(
     )
 
 
+@lru_cache(maxsize=4096)
 def _stationary_tiles(layout: Layout, rank: int | None) -> tuple[Ints, Ints, Ints, Ints]:
     """Return owner, replica, row and column of the stationary tiles, by rank, then row-major."""
     owners = layout.owners
@@ -273,17 +285,11 @@ def _stationary_tiles(layout: Layout, rank: int | None) -> tuple[Ints, Ints, Int
     return owner[by_rank], replica, i, j
 
 
-def _groups(axis: Axis) -> Ints:
-    """Return the segments where a tile of the first matrix starts, and the number of segments."""
-    changes = np.nonzero(np.diff(axis.first))[0] + 1
-    return np.concatenate(([0], changes, [len(axis.first)]))
-
-
 def _split(unit: Ints, span: tuple[Ints, Ints], groups: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
     """Split each unit's range of segments at the group edges; return the new units' old number and range."""
     lo, hi = span
-    first = np.searchsorted(groups, lo, side="right") - 1
-    last = np.where(hi > lo, np.searchsorted(groups, hi, side="left"), first)
+    first = groups.searchsorted(lo, side="right") - 1
+    last = np.where(hi > lo, groups.searchsorted(hi), first)
     count = last - first
     parent = np.repeat(np.arange(len(unit)), count)
     group = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count - first, count)

@@ -64,16 +64,15 @@ def fetches(layout: Layout, rank: Ints, tile: Ints, span: Ints, starts: Ints, re
         starts: First op of each rank.
         reuse: An op that needs the range of the op before it does not fetch again.
     """
-    owners = layout.owners.reshape(layout.replicas, -1)
-    src = owners[layout.replica_of_rank[rank], tile]
+    src = layout.replica_owners[layout.replica_of_rank[rank], tile]
     remote = src != rank
     fetch = remote
     if reuse:
         new = np.ones(len(rank), dtype=bool)
         new[1:] = (span[1:] != span[:-1]) | (rank[1:] != rank[:-1])
         fetch = remote & new
-    ops, readers = np.nonzero(fetch)[0], np.nonzero(remote)[0]
-    read = np.cumsum(fetch)[readers] - 1
+    ops, readers = fetch.nonzero()[0], remote.nonzero()[0]
+    read = fetch.cumsum()[readers] - 1
     last_reader = np.empty(len(ops), dtype=np.int64)
     last_reader[read] = readers  # readers ascend, so the last assignment is the last reader
     return Fetches(ops, fetch, src[ops], _number_within(rank[ops], starts, ops), last_reader, readers, read)
@@ -81,7 +80,7 @@ def fetches(layout: Layout, rank: Ints, tile: Ints, span: Ints, starts: Ints, re
 
 def _number_within(rank: Ints, starts: Ints, ops: Ints) -> Ints:
     """Number the chosen ops of each rank 0, 1, …; ``ops`` ascend."""
-    return np.arange(len(ops)) - np.searchsorted(ops, starts)[rank]
+    return np.arange(len(ops)) - ops.searchsorted(starts)[rank]
 
 
 def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
@@ -89,7 +88,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     problem, rank, count = ops.problem, ops.rank, len(ops)
     shared = fabric(machine, problem.p, options.max_accumulates)
     depth = options.prefetch + options.max_gemms
-    starts = np.searchsorted(rank, np.arange(problem.p))
+    starts = rank.searchsorted(np.arange(problem.p))
     number = np.arange(count) - starts[rank]
     a_tile, b_tile, c_tile = ops.tiles
     m, n, k = ops.sizes
@@ -99,14 +98,14 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     a = fetches(problem.layouts[0], rank, a_tile, a_span, starts, options.reuse)
     b = fetches(problem.layouts[1], rank, b_tile, b_span, starts, options.reuse)
     c_owner, slotted = _updates(problem.layouts[2], rank, c_tile)
-    slot_ops = np.nonzero(slotted)[0]
+    slot_ops = slotted.nonzero()[0]
     c_number = _number_within(rank[slot_ops], starts, slot_ops)
 
     # Rows: op 0 of every rank, then op 1 of every rank, …; within an op get A, get B, gemm, accumulate.
     size = 1 + a.fetch + b.fetch + slotted
-    order = np.argsort(number, kind="stable")
+    order = number.argsort(kind="stable")
     op_row = np.empty(count, dtype=np.int64)
-    op_row[order] = np.cumsum(size[order]) - size[order]
+    op_row[order] = size[order].cumsum() - size[order]
     a_row, b_row = op_row[a.ops], (op_row + a.fetch)[b.ops]
     gemm_row = op_row + a.fetch + b.fetch
     c_row = gemm_row[slot_ops] + 1
@@ -121,7 +120,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     row_rank[gemm_row] = rank
     seconds[gemm_row] = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"))
 
-    gets_before: Ints = np.cumsum(a.fetch) + np.cumsum(b.fetch) - a.fetch - b.fetch
+    gets_before: Ints = a.fetch.cumsum() + b.fetch.cumsum() - a.fetch - b.fetch
     gets_before -= gets_before[np.minimum(starts, count - 1)][rank]
     for column, (x, get, matrix, gets) in enumerate(
         ((a, a_row, "A", gets_before), (b, b_row, "B", gets_before + a.fetch))
@@ -132,9 +131,9 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         lane[get] = 1 + gets[x.ops] % machine.copy_engines
         elements = _elements(ops, matrix, slices)[x.ops]
         nbytes[get] = cost.transfer_bytes(machine, elements * problem.itemsize(matrix))
-        late = np.nonzero(number[x.ops] >= depth)[0]
+        late = (number[x.ops] >= depth).nonzero()[0]
         waits[get[late], 0] = gemm_row[x.ops[late] - depth]
-        refill = np.nonzero(x.number >= depth)[0]
+        refill = (x.number >= depth).nonzero()[0]
         reader = x.last_reader[refill - depth]
         waits[get[refill], 1] = np.where(reader == x.ops[refill] - depth, -1, gemm_row[reader])
         waits[gemm_row[x.readers], column] = get[x.read]
@@ -151,10 +150,10 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload), 0.0)
         waits[c_row, 0] = gemm_row[slot_ops]
         c_slots = options.max_gemms + options.max_accumulates
-        refill = np.nonzero(c_number >= c_slots)[0]
+        refill = (c_number >= c_slots).nonzero()[0]
         waits[gemm_row[slot_ops[refill]], 2] = c_row[refill - c_slots]
     if len(slot_ops) < count:
-        before, later = _in_place_chain(rank, c_tile, np.nonzero(~slotted)[0])
+        before, later = _in_place_chain(rank, c_tile, (~slotted).nonzero()[0])
         waits[gemm_row[later], 2] = gemm_row[before]
 
     def fill(details: Details) -> None:
@@ -176,7 +175,7 @@ def _earlier_readers(
 
     In lane order waiting for the last one is enough, but dependencies alone must make a schedule right.
     """
-    earlier = np.nonzero(x.last_reader[x.read] != x.readers)[0]
+    earlier = (x.last_reader[x.read] != x.readers).nonzero()[0]
     reader, refill = x.readers[earlier], x.read[earlier] + depth
     exists = refill < len(x.ops)
     reader, refill = reader[exists], refill[exists]
@@ -192,7 +191,7 @@ def _dependencies(waits: Ints, more: list[tuple[Ints, Ints]]) -> tuple[Ints, Int
     extra = np.concatenate([row for row, _ in more])
     if len(extra) == 0:
         return counts, after
-    row = np.concatenate([np.nonzero(named)[0], extra])
+    row = np.concatenate([named.nonzero()[0], extra])
     by_row = np.argsort(row, kind="stable")
     after = np.concatenate([after, *(gemm for _, gemm in more)])[by_row]
     return counts + np.bincount(extra, minlength=len(waits)), after
@@ -223,9 +222,7 @@ def _elements(ops: OpList, matrix: str, slices: bool) -> Ints:
     m, n, k = ops.sizes
     if slices:
         return m * k if matrix == "A" else k * n
-    layout = ops.problem.layout(matrix)
-    i, j = np.divmod(ops.tiles[0 if matrix == "A" else 1], layout.grid_shape()[1])
-    return np.diff(layout.row_edges)[i] * np.diff(layout.col_edges)[j]
+    return ops.problem.layout(matrix).tile_elements[ops.tiles[0 if matrix == "A" else 1]]
 
 
 def _pools(

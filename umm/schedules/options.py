@@ -1,6 +1,6 @@
 """The choices of a schedule beyond its problem: what --prefetch, --offset and their like set."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from umm.errors import ScheduleError
@@ -51,4 +51,4 @@ class Options:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the choices as plain values."""
-        return asdict(self)
+        return dict(vars(self))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm import cost
+from umm.layout import Layout
 from umm.machines import Machine
 from umm.problem import Problem
 from umm.schedules.options import Options
@@ -125,40 +126,68 @@ def _replica_traffic(
     kind: int, problem: Problem, shared: Fabric, used: Ints, lanes: int, barrier: int
 ) -> Rows:
     """Return one reduce or broadcast for each tile and replica but the origin, all after a barrier."""
-    layout = problem.layout("C")
+    traffic = _replica_transfers(kind, problem.layout("C"), problem.itemsize("C"), shared.machine)
+    src, count = traffic.src, len(traffic.src)
+    return Rows(
+        kind=np.full(count, kind, dtype=np.int8),
+        rank=src,
+        lane=src * shared.lanes_per_rank + shared.first_accumulate + (used[src] + traffic.number) % lanes,
+        waits=np.ones(count, dtype=np.int64),
+        after=np.full(count, barrier, dtype=np.int64),
+        src=src,
+        dst=traffic.dst,
+        nbytes=traffic.nbytes,
+        seconds=np.zeros(count),
+        fill=traffic.fill,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Transfers:
+    """What moves between the replicas of C; the same for every problem with this layout of C.
+
+    Attributes:
+        layout: The layout of C.
+        src: Rank each transfer leaves; ranks take turns.
+        dst: Rank it arrives at.
+        number: Its number among the transfers of its rank.
+        nbytes: Bytes on the route.
+        i: Tile row; j is the tile column.
+    """
+
+    layout: Layout
+    src: Ints
+    dst: Ints
+    number: Ints
+    nbytes: Ints
+    i: Ints
+    j: Ints
+
+    def fill(self, details: Details) -> None:
+        """Write what the transfers move."""
+        layout = self.layout
+        details.op[:], details.matrix[:] = self.number, 2
+        details.tile[:] = np.stack([self.i, self.j], axis=1)
+        details.rows[:] = np.stack([layout.row_edges[self.i], layout.row_edges[self.i + 1]], axis=1)
+        details.cols[:] = np.stack([layout.col_edges[self.j], layout.col_edges[self.j + 1]], axis=1)
+
+
+@lru_cache(maxsize=256)
+def _replica_transfers(kind: int, layout: Layout, itemsize: int, machine: Machine) -> _Transfers:
     owners = layout.owners
-    area = np.outer(np.diff(layout.row_edges), np.diff(layout.col_edges))
+    area = layout.tile_elements.reshape(layout.grid_shape())
     i, j, replica = np.nonzero(np.broadcast_to((area > 0)[:, :, None], (*area.shape, layout.replicas)))
     i, j, replica = (x[replica > 0] for x in (i, j, replica))
-    there, origin = owners[replica, i, j].astype(np.int64), owners[0, i, j].astype(np.int64)
+    there, origin = owners[replica, i, j], owners[0, i, j]
     src, dst = (there, origin) if kind == REDUCE else (origin, there)
     by_rank = np.argsort(src, kind="stable")
-    starts = np.searchsorted(src[by_rank], np.arange(problem.p))
+    starts = np.searchsorted(src[by_rank], np.arange(layout.ranks))
     number = np.empty(len(src), dtype=np.int64)
     number[by_rank] = np.arange(len(src)) - starts[src[by_rank]]
     order = np.lexsort((src, number))
     src, dst, number, i, j = (x[order] for x in (src, dst, number, i, j))
-    payload = area[i, j] * problem.itemsize("C")
-    charged = (cost.accumulate_bytes if kind == REDUCE else cost.transfer_bytes)(shared.machine, payload)
-
-    def fill(details: Details) -> None:
-        details.op[:], details.matrix[:] = number, 2
-        details.tile[:] = np.stack([i, j], axis=1)
-        details.rows[:] = np.stack([layout.row_edges[i], layout.row_edges[i + 1]], axis=1)
-        details.cols[:] = np.stack([layout.col_edges[j], layout.col_edges[j + 1]], axis=1)
-
-    return Rows(
-        np.full(len(src), kind, dtype=np.int8),
-        src,
-        src * shared.lanes_per_rank + shared.first_accumulate + (used[src] + number) % lanes,
-        np.ones(len(src), dtype=np.int64),
-        np.full(len(src), barrier, dtype=np.int64),
-        src,
-        dst,
-        charged,
-        np.zeros(len(src)),
-        fill,
-    )
+    charged = cost.accumulate_bytes if kind == REDUCE else cost.transfer_bytes
+    return _Transfers(layout, src, dst, number, charged(machine, area[i, j] * itemsize), i, j)
 
 
 def assemble(
