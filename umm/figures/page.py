@@ -1,5 +1,6 @@
 """A page of figures and tables in one HTML file that opens offline and asks nothing of any server."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 ROWS = 500
 CONFIG = {
     "displaylogo": False,
+    "showSendToCloud": False,
     "modeBarButtonsToRemove": ["sendChartToCloud"],
     "plotlyServerURL": "",
     "responsive": True,
@@ -32,7 +34,8 @@ body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; mar
 h1 { font-size: 1.5rem; margin: 0 0 .5rem; } h2 { font-size: 1.2rem; margin: 2rem 0 .4rem; }
 p { margin: .4rem 0; } .verdict { font-size: 1.1rem; font-weight: 600; border-left: .3rem solid #0072B2;
     padding: .4rem .8rem; background: #f3f7fa; }
-.table { overflow: auto; max-height: 24rem; width: fit-content; max-width: 100%; padding-right: 1rem; } summary { cursor: pointer; color: #0072B2; padding: .3rem 0; }
+.table { overflow: auto; max-height: 24rem; width: fit-content; max-width: 100%; padding-right: 1rem; }
+summary { cursor: pointer; color: #0072B2; padding: .3rem 0; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
 th { position: sticky; top: 0; background: #fff; border-bottom: 2px solid #888; }
@@ -68,7 +71,10 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section]) -> Non
     from plotly.offline import get_plotlyjs
 
     body = "\n".join(_section(number, section) for number, section in enumerate(sections))
-    script = f"<script>{get_plotlyjs()}</script>" if any(x.figure is not None for x in sections) else ""
+    script = ""
+    if any(section.figure is not None for section in sections):
+        # Set for the whole page, because plotly drops an empty plotlyServerURL from a figure's own config.
+        script = f"<script>{get_plotlyjs()}\nPlotly.setPlotConfig({json.dumps(CONFIG)});</script>"
     text = (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -89,10 +95,7 @@ def _section(number: int, section: Section) -> str:
     if section.text:
         parts.append(f"<p>{escape(section.text)}</p>")
     if section.figure is not None:
-        plot = section.figure.to_html(
-            full_html=False, include_plotlyjs=False, config=CONFIG, div_id=f"plot-{number}"
-        )
-        parts.append(plot)
+        parts.append(section.figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"plot-{number}"))
     if section.table is not None:
         table = _table(section.table)
         if section.figure is not None:

@@ -1,0 +1,141 @@
+"""Predicted against measured: action by action, kind by kind, point by point."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from traces import two_ranks
+
+import umm
+from umm.comparison import rank_agreement
+from umm.errors import InputError
+from umm.rank_agreement import kendall_tau
+from umm.trace import Trace
+
+
+def slower(trace, factor, source="mpi"):
+    """The same trace with all times stretched."""
+    return Trace(trace.schedule, source, trace.start * factor, trace.end * factor)
+
+
+def test_each_action_is_held_against_itself():
+    """Measured times are a quarter longer, so predictions are 0.8 of them; a barrier takes no time."""
+    frame = umm.compare(two_ranks(), slower(two_ranks(), 1.25)).to_frame()
+    assert list(frame.columns) == ["kind", "rank", "nbytes", "predicted_s", "measured_s", "ratio"]
+    assert frame["predicted_s"].tolist() == [3, 2, 3, 4, 2, 1, 0, 3]
+    assert frame["measured_s"].tolist() == [3.75, 2.5, 3.75, 5, 2.5, 1.25, 0, 3.75]
+    assert frame["ratio"].drop(6).tolist() == pytest.approx([0.8] * 7)
+    assert math.isnan(frame["ratio"][6])
+
+
+def test_each_phase_is_summed_by_kind():
+    """Gemms 3 + 3 + 2 + 1 s, gets 2 + 4 s; the second get is measured at 8 s instead of 4."""
+    predicted = two_ranks()
+    end = predicted.end.copy()
+    end[3] += 4
+    phases = umm.compare(predicted, Trace(predicted.schedule, "mpi", predicted.start, end)).phases()
+    assert phases.index.tolist() == ["gemm", "get", "barrier", "reduce"]
+    assert phases.loc["gemm"].tolist() == [4, 0, 9, 9, 1]
+    assert phases.loc["get"].tolist() == [2, 32, 6, 10, 0.75]
+
+
+def test_the_makespan_error_is_predicted_over_measured_less_one():
+    comparison = umm.compare(two_ranks(), slower(two_ranks(), 1.25))
+    assert comparison.makespan_error == pytest.approx(-0.2)
+    assert str(comparison) == (
+        "Predicted 10 s, measured 12.5 s: -20.0 %; all dependencies kept; finish order τ = 1.00."
+    )
+
+
+def test_against_the_numpy_executor_only_order_and_bytes_are_compared():
+    problem = umm.Problem(m=12, n=10, k=8, a="col", b="row", c="2d@2", ranks=4)
+    schedule = umm.schedule(problem, "h100-8", stationary="B")
+    comparison = umm.compare(umm.run(schedule), umm.run(schedule, executor="numpy"))
+    assert not comparison.times_comparable
+    assert math.isnan(comparison.makespan_error)
+    assert comparison.to_frame()["ratio"].isna().all()
+    assert comparison.order_kept
+    assert str(comparison).startswith("Order and bytes only: all dependencies kept; finish order τ = ")
+
+
+def test_an_action_that_ran_too_early_is_noticed():
+    """The gemm 2 waits for the get 1, which ends at 2."""
+    trace = two_ranks()
+    start = trace.start.copy()
+    start[2] = 1.5
+    early = Trace(trace.schedule, "mpi", start, trace.end)
+    assert not umm.compare(trace, early).order_kept
+
+
+def changed(**columns):
+    """The trace of a schedule that differs in some columns."""
+    trace = two_ranks()
+    return replace(trace, schedule=replace(trace.schedule, **columns))
+
+
+def test_traces_of_different_schedules_are_refused_with_the_difference():
+    trace = two_ranks()
+    other = umm.Problem(m=4, n=6, k=2, a="row", b="row", c="row", ranks=2)
+    nbytes = trace.schedule.nbytes.copy()
+    nbytes[1] = 17
+    kind = trace.schedule.kind.copy()
+    kind[1] = 1
+    after = trace.schedule.after.copy()
+    after[0] = 0
+    cases = {
+        "c is row@2 in one, row in the other": changed(problem=other),
+        "stationary is C in one, B in the other": changed(stationary="B"),
+        "nbytes of action 1 is 16 in one, 17 in the other": changed(nbytes=nbytes),
+        "kind of action 1 is get in one, put in the other": changed(kind=kind),
+        "the actions wait for different ones": changed(after=after),
+    }
+    for part, measured in cases.items():
+        with pytest.raises(InputError, match=part):
+            umm.compare(trace, measured)
+    fewer = umm.schedule(trace.schedule.problem, "h100-8", stationary="C", final="broadcast")
+    with pytest.raises(InputError, match="one has 8 actions, the other 10"):
+        umm.compare(trace, umm.run(fewer))
+
+
+def test_durations_and_links_may_differ():
+    """A schedule lowered for another machine's gemms is the same schedule."""
+    assert umm.compare(two_ranks(), changed(seconds=two_ranks().schedule.seconds * 2)).order_kept
+
+
+def test_rank_agreement_counts_pairs_in_the_same_order():
+    """Of the pairs of 4 points one is in the wrong order: (5 - 1) / 6. The winner took 2 s, not 1."""
+    found = rank_agreement([1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 3.0, 4.0])
+    assert found.tau == pytest.approx(4 / 6)
+    assert (found.regret, found.points) == (1.0, 4)
+
+
+def test_the_right_winner_is_not_regretted():
+    assert rank_agreement([1.0, 3.0, 2.0], [5.0, 6.0, 7.0]).regret == 0
+
+
+def test_points_that_all_take_the_same_have_no_order():
+    assert math.isnan(rank_agreement([1.0, 1.0], [1.0, 2.0]).tau)
+
+
+def test_unpaired_times_are_refused():
+    with pytest.raises(InputError, match="2 predicted and 1 measured times cannot be compared"):
+        rank_agreement([1.0, 2.0], [1.0])
+    with pytest.raises(InputError, match="at least one"):
+        rank_agreement([], [])
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30))
+def test_kendalls_tau_is_what_counting_every_pair_gives(points):
+    """tau-b by its definition, ties among them."""
+    x, y = (np.array(values, dtype=float) for values in zip(*points, strict=True))
+    signs = [
+        (np.sign(x[i] - x[j]), np.sign(y[i] - y[j])) for i, j in itertools.combinations(range(len(x)), 2)
+    ]
+    agree = sum(a * b for a, b in signs)
+    untied = math.prod(sum(s[i] != 0 for s in signs) for i in (0, 1))
+    tau = kendall_tau(x, y)
+    assert math.isnan(tau) if untied == 0 else tau == pytest.approx(agree / math.sqrt(untied))
