@@ -253,9 +253,15 @@ class Layout:
 
     @cached_property
     def elements_of_rank(self) -> NDArray[np.int64]:
-        """Number of elements each rank holds."""
+        """Number of elements each rank holds.
+
+        >>> Layout.parse("row@3", (8, 6), ranks=9).elements_of_rank.tolist()
+        [18, 18, 12, 18, 18, 12, 18, 18, 12]
+        """
         held = np.zeros(self.ranks, dtype=np.int64)
-        np.add.at(held, self.owners.reshape(self.replicas, -1), self.tile_elements)
+        owners = self.owners.reshape(self.replicas, -1)
+        # Written out, because add.at reads past the end of values that it should broadcast (NumPy 2.4).
+        np.add.at(held, owners, np.broadcast_to(self.tile_elements, owners.shape))
         return held
 
     # Identity -------------------------------------------------------------------------------------
