@@ -95,30 +95,48 @@ def schedule_options() -> Callable[[Command], Command]:
         [
             option("--stationary", default="auto", show_default=True, metavar="A|B|C|auto",
                    help="Matrix that stays in place; auto is the largest."),
-            *tuning_options(),
+            option("--policy", default="direct", show_default=True, metavar="NAME",
+                   help="What orders the actions."),
+            option("--prefetch", type=int, default=2, show_default=True, metavar="D",
+                   help="Ops ahead whose tiles are fetched."),
+            option("--max-gemms", type=int, default=2, show_default=True, metavar="G",
+                   help="Gemms in flight."),
+            option("--max-accumulates", type=int, default=2, show_default=True, metavar="S",
+                   help="Accumulates in flight."),
+            option("--offset", default="index", show_default=True, metavar="none|index|rotate",
+                   help="Iteration offset."),
+            option("--granularity", default="tile", show_default=True, metavar="tile|slice",
+                   help="What a get moves."),
+            option("--reuse", type=click.Choice(["on", "none"]), default="on", show_default=True,
+                   help="Whether the next op that needs the same range finds it there."),
             option("--final", default="reduce", show_default=True, metavar="reduce|broadcast",
                    help="A replicated C ends complete in its origin, or in every replica."),
         ]
     )  # fmt: skip
 
 
-def tuning_options() -> list[Callable[[Any], Any]]:
-    """Return the options of how ops become actions, which simulate and search have in common."""
-    return [
-        option("--policy", default="direct", show_default=True, metavar="NAME",
-               help="What orders the actions."),
-        option("--prefetch", type=int, default=2, show_default=True, metavar="D",
-               help="Ops ahead whose tiles are fetched."),
-        option("--max-gemms", type=int, default=2, show_default=True, metavar="G", help="Gemms in flight."),
-        option("--max-accumulates", type=int, default=2, show_default=True, metavar="S",
-               help="Accumulates in flight."),
-        option("--offset", default="index", show_default=True, metavar="none|index|rotate",
-               help="Iteration offset."),
-        option("--granularity", default="tile", show_default=True, metavar="tile|slice",
-               help="What a get moves."),
-        option("--reuse", type=click.Choice(["on", "none"]), default="on", show_default=True,
-               help="Whether the next op that needs the same range gets it again."),
-    ]  # fmt: skip
+def axis_options() -> Callable[[Command], Command]:
+    """Return a decorator that adds layouts and choices as axes: one value or a comma list."""
+    axes = {
+        "a": ("all", "Layouts of A; all is row, col and 2d with every replication factor."),
+        "b": ("all", "Layouts of B."),
+        "c": ("all", "Layouts of C."),
+        "stationary": ("A,B,C", "Matrices that may stay in place."),
+        "policy": ("direct", "What orders the actions."),
+        "prefetch": ("2", "Ops ahead whose tiles are fetched."),
+        "max-gemms": ("2", "Gemms in flight."),
+        "max-accumulates": ("2", "Accumulates in flight."),
+        "offset": ("index", "Iteration offset: none, index, rotate."),
+        "granularity": ("tile", "What a get moves: tile, slice."),
+        "reuse": ("on", "Whether a range is kept for the next op: on, none."),
+        "final": ("reduce", "Where a replicated C ends: reduce, broadcast."),
+    }
+    return _all(
+        [
+            option(f"--{name}", default=default, show_default=True, metavar="LIST", help=text)
+            for name, (default, text) in axes.items()
+        ]
+    )
 
 
 def measure_options(executor: str) -> Callable[[Command], Command]:

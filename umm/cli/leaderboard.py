@@ -1,0 +1,60 @@
+"""What a search found: the best points as a table, and how sure that is."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from umm.problem import Problem
+from umm.space import Choice, Found, Space
+from umm.units import format_bytes, format_seconds
+
+
+def print_leaderboard(console: Console, space: Space, found: Found) -> None:
+    """Print the best points, fastest first, then how many were looked at."""
+    problem = space.bare
+    console.print(
+        f"C = AB with m={problem.m}, n={problem.n}, k={problem.k}, {problem.dtype}, {problem.p} ranks on "
+        f"{found.machine}{budget(problem, found)}"
+    )
+    varied = [name for name in vars(found.top[0].options) if len(getattr(space, name)) > 1]
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for header in ("#", "A", "B", "C", "stationary", *varied):
+        table.add_column(header, overflow="fold")
+    for header in ("makespan", "of peak", "memory"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for place, choice in enumerate(found.top, 1):
+        table.add_row(*row(place, choice, varied), style="bold" if place == 1 else "")
+    console.print(table)
+    console.print(Text(proof(found), style="bold"))
+
+
+def row(place: int, choice: Choice, varied: list[str]) -> list[str]:
+    """Return a point as the cells of its row; ``varied`` names the options that are an axis."""
+    return [
+        str(place),
+        str(choice.problem.a),
+        str(choice.problem.b),
+        str(choice.problem.c),
+        choice.stationary,
+        *(str(getattr(choice.options, name)) for name in varied),
+        format_seconds(choice.makespan_s),
+        f"{100 * choice.fraction_of_peak:.1f} %",
+        format_bytes(choice.memory_bytes),
+    ]
+
+
+def budget(problem: Problem, found: Found) -> str:
+    """Return the budget in words, empty if there was none."""
+    if found.limit is None:
+        return ""
+    share = found.limit / problem.unreplicated_share
+    return f", at most {format_bytes(found.limit)} a rank ({share:.3g}x)"
+
+
+def proof(found: Found) -> str:
+    """Return one line on how many points were looked at, and whether the best is proven to be."""
+    word = "Proven best" if found.proven else "Not proven"
+    return (
+        f"{word}: {found.priced} points priced, {found.distinct} distinct, {found.pruned} pruned, "
+        f"{found.simulated} simulated."
+    )

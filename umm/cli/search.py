@@ -1,0 +1,85 @@
+"""``umm search``: the best layouts for a problem and a machine, proven by bounds."""
+
+from typing import Any
+
+import click
+
+from umm.cli.options import axis_options, option, output_options, problem_options
+from umm.cli.output import Output
+from umm.errors import InputError
+
+WHOLE = ("prefetch", "max_gemms", "max_accumulates")
+
+
+@click.command()
+@problem_options(machine="h100-8", layouts=False)
+@axis_options()
+@option(
+    "--memory",
+    default="2x",
+    show_default=True,
+    metavar="BUDGET",
+    help="Most a rank may hold: 16GiB, a multiple of the unreplicated share such as 2x, or none.",
+)
+@option("--top", type=int, default=10, show_default=True, help="How many of the best to find.")
+@output_options()
+def search(memory: str, top: int, as_json: bool, quiet: bool, no_color: bool, **flags: Any) -> None:
+    """Find the best layouts for a problem and a machine, under a memory budget.
+
+    Every layout row, col and 2d with every replication factor for A, B and C, and every stationary matrix,
+    unless told. Points are priced by a lower bound and simulated from the lowest up, until no bound left can
+    beat what was found. A comma list makes an axis: --a row,col@2 --prefetch 1,2.
+    """
+    from umm.cli.asked import dimensions
+    from umm.cli.leaderboard import print_leaderboard
+    from umm.machines import machine as find_machine
+    from umm.space import Space
+    from umm.space import search as find
+
+    output = Output(as_json, quiet, no_color)
+    sizes = dimensions(flags)
+    machine = find_machine(flags["machine"])
+    ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
+    axes = {
+        name: flags[name]
+        for name in ("a", "b", "c", "stationary", "policy", "offset", "granularity", "final")
+    }
+    axes |= {name: [_whole(name, text) for text in flags[name].split(",")] for name in WHOLE}
+    axes["reuse"] = [_reuse(text) for text in flags["reuse"].split(",")]
+    space = Space(**sizes, dtype=flags["dtype"], ranks=ranks, **axes)
+    with output.progress() as bar:
+        task = bar.add_task("searching", total=None)
+        found = find(
+            space,
+            machine,
+            memory=None if memory == "none" else memory,
+            top=top,
+            progress=lambda settled, points: bar.update(task, completed=settled, total=points),
+        )
+    if not as_json:
+        print_leaderboard(output.console(), space, found)
+        return
+    counts = {name: getattr(found, name) for name in ("priced", "distinct", "pruned", "simulated", "proven")}
+    output.json(
+        "search",
+        {
+            "problem": sizes | {"dtype": space.dtype, "ranks": ranks},
+            "machine": found.machine,
+            "memory_limit_bytes": found.limit,
+            **counts,
+            "top": [choice.to_dict() for choice in found.top],
+        },
+    )
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.strip().isdecimal():
+        flag = "--" + name.replace("_", "-")
+        raise InputError(f"{flag}: {text!r} is not a whole number; write it like 2 or 1,2,4")
+    return int(text)
+
+
+def _reuse(text: str) -> bool:
+    if text.strip() not in ("on", "none"):
+        raise InputError(f"--reuse {text!r} is unknown; choose from on, none")
+    return text.strip() == "on"
