@@ -1,0 +1,94 @@
+"""The design space: how many points, which are equal, what restrictions leave."""
+
+import pytest
+
+from umm.errors import InputError, LayoutError
+from umm.space import Space
+
+MLP1 = {"m": 8192, "n": 49152, "k": 12288}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "written", "distinct"), [(12, 17_496, 8_232), (8, 5_184, 2_187), (1, 81, 3)]
+)
+def test_the_papers_space_has_its_number_of_points(ranks, written, distinct):
+    """{row, col, 2d}³ × factors³ × {A, B, C}; of 18 layouts on 12 ranks 14 differ, of 12 on 8 ranks 9."""
+    points = Space(**MLP1, ranks=ranks).points()
+    assert points.written == written
+    assert len(points) == distinct
+
+
+def test_equal_layouts_go_by_the_first_text_that_means_them():
+    """On 8 ranks with 4 replicas a 2d layout is 1x2, which is col; with 8 replicas all are the same."""
+    layouts = Space(**MLP1, ranks=8).points().layouts[0]
+    assert [str(x) for x in layouts if x.replicas >= 4] == ["row@4", "col@4", "row@8"]
+
+
+def test_nothing_fully_replicated_leaves_factors_below_the_ranks():
+    points = Space(**MLP1, ranks=12, fully_replicated=False).points()
+    assert points.written == 15**3 * 3
+    assert len(points) == 13**3 * 3
+    assert max(x.replicas for of in points.layouts for x in of) == 6
+
+
+def test_equal_replication_leaves_points_whose_operands_have_one_factor():
+    """3 layouts for each of 6 factors as written; 3, 3, 3, 2, 2 and 1 distinct ones."""
+    points = Space(**MLP1, ranks=12, equal_replication=True).points()
+    assert points.written == 6 * 3**3 * 3
+    assert len(points) == (3 * 27 + 2 * 8 + 1) * 3
+    for point in points.allowed.tolist():
+        assert len({x.replicas for x in points.parts(point)[2:]}) == 1
+
+
+def test_an_operand_can_be_fixed_to_one_layout_or_to_some():
+    points = Space(**MLP1, ranks=8, a="row", b="row@2, col@2", c=["2d"], stationary="C").points()
+    assert [[str(x) for x in of] for of in points.layouts] == [["row"], ["row@2", "col@2"], ["2d"]]
+    assert len(points) == 2
+
+
+def test_grids_tile_sizes_and_replica_orders_are_axes():
+    space = Space(
+        m=64,
+        n=64,
+        k=64,
+        ranks=4,
+        partitions=("2d", "cyclic:8x8"),
+        grids="all",
+        orders=("blocked", "interleaved"),
+        replication=(1, 2),
+    )
+    texts = [str(x) for x in space.points().layouts[0]]
+    assert texts == [
+        "2d:1x4", "2d:2x2", "2d:4x1", "cyclic:8x8:1x4", "cyclic:8x8:2x2", "cyclic:8x8:4x1",
+        "2d:1x2@2", "2d:2x1@2", "2d:1x2@2:interleaved", "2d:2x1@2:interleaved",
+        "cyclic:8x8:1x2@2", "cyclic:8x8:2x1@2",
+        "cyclic:8x8:1x2@2:interleaved", "cyclic:8x8:2x1@2:interleaved",
+    ]  # fmt: skip
+
+
+def test_a_written_grid_is_kept_where_it_fits():
+    points = Space(m=64, n=64, k=64, ranks=12, partitions=("2d:2x3", "row:balanced")).points()
+    assert [str(x) for x in points.layouts[0]][:3] == ["row:balanced", "2d:2x3@2", "row:balanced@2"]
+
+
+def test_schedule_options_are_axes():
+    points = Space(**MLP1, ranks=8, a="row", b="row", c="row", prefetch=(0, 2), offset="none,index").points()
+    assert len(points) == 3 * 2 * 2
+    options, stationary, *_ = points.parts(int(points.allowed[-1]))
+    assert (options.prefetch, options.offset, stationary) == (2, "index", "C")
+
+
+@pytest.mark.parametrize(
+    ("choices", "error", "line"),
+    [
+        ({"ranks": 8, "replication": 3}, LayoutError, "8 ranks cannot hold 3 equal replicas"),
+        ({"ranks": 8, "stationary": "D"}, InputError, "stationary matrix 'D' is unknown"),
+        ({"ranks": 8, "grids": "round"}, InputError, "grids 'round' is unknown; choose from square, all"),
+        ({"ranks": 8, "partitions": "2d:3x5"}, InputError, "no layout is left for A"),
+        ({}, InputError, "on how many ranks"),
+        ({"ranks": 8, "a": "row", "b": "row@2", "equal_replication": True}, InputError, "equal replication"),
+    ],
+)  # fmt: skip
+def test_a_space_that_cannot_be_says_why(choices, error, line):
+    with pytest.raises(error, match=line):
+        Space(**MLP1, **choices).points()
