@@ -1,0 +1,39 @@
+"""A wheel built from the tree works by itself, topology files included."""
+
+import json
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = {"umm", "umm_sim", "umm_hw"}
+
+
+def done(*command, cwd):
+    return subprocess.run(
+        [*map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=200, check=True
+    )
+
+
+def test_a_wheel_in_another_venv_simulates_from_any_folder(tmp_path):
+    """The new venv borrows the dependencies of this one, but not its editable install."""
+    done(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "-w", tmp_path, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("umm_sim-*.whl")
+    tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
+
+    venv = tmp_path / "venv"
+    done(sys.executable, "-m", "venv", "--without-pip", venv, cwd=tmp_path)
+    (site,) = venv.glob("lib/python*/site-packages")
+    done(sys.executable, "-m", "pip", f"--python={venv}", "install", "--no-deps", wheel, cwd=tmp_path)
+    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+
+    umm = venv / "bin" / "umm"
+    asked = ("--machine", "pvc-12", "--preset", "mlp1", "--a", "col", "--b", "col", "--c", "col", "--json")
+    assert json.loads(done(umm, "simulate", *asked, cwd="/").stdout)["machine"] == "pvc-12"
+    shown = json.loads(done(umm, "machine", "show", "h100-8", "--json", cwd=tmp_path).stdout)["machine"]
+    assert Path(shown["file"]).is_relative_to(site)
+    ran = done(umm, "run", "-m", 64, "-n", 48, "-k", 40, "--check", "--iters", 1, "--json", cwd="/")
+    assert json.loads(ran.stdout)["measured"]["ok"] is True
