@@ -38,13 +38,22 @@ def test_the_timeline_has_one_webgl_trace_per_kind():
     assert set(named(figure)) == {"gemm", "get", "reduce", "critical path"}
     assert {trace.type for trace in figure.data} == {"scattergl"}
     get = named(figure)["get"]
-    assert np.array_equal(get.x, [0, 1, 2, np.nan, 1, 3, 5, np.nan], equal_nan=True)
+    assert np.array_equal(get.x, [1, 3, 5, np.nan, 0, 1, 2, np.nan], equal_nan=True)
     assert (
-        get.text[0] == "get of rank 1, copy_in.0, op 0<br>A(0,0)<br>16 B with rank 0<br>0 s to 2.00 s: 2.00 s"
+        get.text[4] == "get of rank 1, copy_in.0, op 0<br>A(0,0)<br>16 B with rank 0<br>0 s to 2.00 s: 2.00 s"
     )
     assert list(figure.layout.yaxis.ticktext) == [
         "rank 0 compute", "rank 0 copy_in.0", "rank 1 compute", "rank 1 copy_in.0", "rank 1 accumulate.0"
     ]  # fmt: skip
+
+
+def test_a_timeline_of_many_actions_joins_those_a_pixel_apart(monkeypatch):
+    """r1's gemms 2-5 and 5-6 touch, r0's 0-3 and 5-7 do not: three bars of 4 points."""
+    monkeypatch.setattr("umm.figures.lanes.SINGLE_UP_TO", 0)
+    gemm = named(timeline(two_ranks()))["gemm"]
+    assert np.array_equal(gemm.x[8:], [2, 4, 6, np.nan], equal_nan=True)
+    assert len(gemm.x) == 12
+    assert gemm.text[8] == "2 gemm actions of rank 1, compute"
 
 
 def test_the_timeline_of_many_ranks_shows_the_first():

@@ -125,6 +125,7 @@ class Trace:
 
 def _tile_texts(tiles: NDArray[np.int64]) -> NDArray[np.object_]:
     """Return tile indices as ``row,column``, and nothing for −1."""
-    distinct, which = np.unique(tiles, axis=0, return_inverse=True)
-    texts = ["" if row < 0 else f"{row},{col}" for row, col in distinct.tolist()]
+    width = int(tiles.max(initial=0)) + 1
+    distinct, which = np.unique(tiles[:, 0] * width + tiles[:, 1], return_inverse=True)
+    texts = ["" if tile < 0 else f"{tile // width},{tile % width}" for tile in distinct.tolist()]
     return np.array(texts, dtype=object)[which]

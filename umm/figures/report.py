@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
+from umm.figures.lanes import lane_table, timeline
 from umm.figures.links import link_map
 from umm.figures.page import Section, write_page
 from umm.figures.parts import breakdown_bars
-from umm.figures.timeline import lane_table, timeline
 from umm.trace import Trace
 from umm.traffic import bytes_by_kind, link_frame
 from umm.units import format_bytes, format_seconds

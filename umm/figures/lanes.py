@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 RANKS = 16
-# Bars are told apart by their starts up to this many actions; beyond, they would be a grey mass.
-STARTS_UP_TO = 5000
+# Up to this many actions each has its own bar and a mark at its start. Of more, those of a kind that follow
+# each other on a lane within one of these parts of the makespan, about a pixel, share a bar.
+SINGLE_UP_TO = 10_000
+PARTS = 2000
 
 
 def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
@@ -34,16 +36,23 @@ def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
     place = np.searchsorted(lanes, schedule.lane)
     unit, per_second = time_unit(trace.makespan_s)
     frame = trace.to_frame()
+    count = int(shown.sum())
+    gap = -np.inf if count <= SINGLE_UP_TO else trace.makespan_s / PARTS
     figure = go.Figure()
     for kind, width in KIND_WIDTHS.items():
         mine = np.flatnonzero(shown & (frame["kind"] == kind).to_numpy())
         if not len(mine):
             continue
-        start, end = trace.start[mine] * per_second, trace.end[mine] * per_second
-        texts = [_text(row) for row in frame.iloc[mine].itertuples(index=False)]
+        first, last, shares = _bars(trace, mine, gap)
+        start, end = trace.start[first] * per_second, trace.end[last] * per_second
+        rows = frame.iloc[first].itertuples(index=False)
+        texts = [
+            _text(row) if n == 1 else f"{n} {kind} actions of rank {row.rank}, {row.lane}"
+            for row, n in zip(rows, shares.tolist(), strict=True)
+        ]
         figure.add_scattergl(
-            x=np.stack((start, (start + end) / 2, end, np.full(len(mine), np.nan)), axis=1).ravel(),
-            y=np.repeat(place[mine], 4),
+            x=np.stack((start, (start + end) / 2, end, np.full(len(first), np.nan)), axis=1).ravel(),
+            y=np.repeat(place[first], 4),
             text=[text for text in texts for _ in range(4)],
             mode="lines",
             line={"color": KIND_COLOURS[kind], "width": width},
@@ -52,9 +61,9 @@ def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
         )
     path = critical_path(trace)
     path = path[shown[path]]
-    _add_path(figure, trace.start[path] * per_second, trace.end[path] * per_second, place[path])
-    count = int(shown.sum())
-    if count <= STARTS_UP_TO:
+    first, last, _ = _bars(trace, path, gap)
+    _add_path(figure, trace.start[first] * per_second, trace.end[last] * per_second, place[first])
+    if count <= SINGLE_UP_TO:
         figure.add_scattergl(
             x=trace.start[shown] * per_second,
             y=place[shown],
@@ -75,6 +84,25 @@ def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
         tickvals=np.arange(len(lanes)), ticktext=names, range=[len(lanes) - 0.4, -0.6], tickfont={"size": 11}
     )
     return figure
+
+
+def _bars(
+    trace: Trace, actions: NDArray[np.int64], gap: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first and the last action of every bar and how many share it.
+
+    Args:
+        trace: The trace the actions are of.
+        actions: Actions of one kind, or of the critical path.
+        gap: Actions on one lane share a bar if the next starts less than this after the last, in seconds.
+    """
+    lane = trace.schedule.lane[actions]
+    order = np.lexsort((trace.start[actions], lane))
+    actions, lane = actions[order], lane[order]
+    apart = trace.start[actions[1:]] - trace.end[actions[:-1]] >= gap
+    opens = np.flatnonzero(np.concatenate(([True], (lane[1:] != lane[:-1]) | apart))[: len(actions)])
+    count = np.diff(np.append(opens, len(actions)))
+    return actions[opens], actions[opens + count - 1], count
 
 
 def _add_path(
