@@ -128,6 +128,8 @@ BROKEN = {
     "three replicas": (lambda d: d["problem"].update(c="col@3"), "cannot hold 3 equal replicas"),
     "another schema": (lambda d: d.update(schema=2), "not a schedule of schema 1: schema is 2"),
     "a word for a number": (lambda d: d["actions"][0].update(seconds="soon"), "a value of the wrong form"),
+    "a number too large": (lambda d: d["actions"][0].update(op=2**70), "a value of the wrong form"),
+    "a negative slot": (lambda d: d["pools"][0].update(slots=[-1]), "pool of rank 0 must be a list of slot"),
     "actions that are no list": (lambda d: d.update(actions=3), "a value of the wrong form"),
 }
 

@@ -11,7 +11,19 @@ from numpy.typing import NDArray
 
 from umm.errors import ScheduleError, UmmError
 from umm.problem import MATRICES, Problem
-from umm.schedules.table import BARRIER, GEMM, KINDS, LOCAL, Details, Lanes, Links, Routes, Schedule, check
+from umm.schedules.table import (
+    BARRIER,
+    GEMM,
+    KINDS,
+    LOCAL,
+    Details,
+    Ints,
+    Lanes,
+    Links,
+    Routes,
+    Schedule,
+    check,
+)
 
 SCHEMA = 1
 JSON_LIMIT = 10**6
@@ -91,7 +103,7 @@ def from_dict(data: Any) -> Schedule:
         raise ScheduleError(f"the schedule lacks {error.args[0]!r}") from None
     except UmmError:
         raise
-    except (TypeError, ValueError, IndexError, AttributeError) as error:
+    except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise ScheduleError(f"the schedule holds a value of the wrong form: {error}") from None
     check(schedule)
     return schedule
@@ -134,7 +146,7 @@ def _from_dict(data: Mapping[str, Any]) -> Schedule:
     problem, stationary, machine, ranks = _problem(data)
     pools = [np.zeros(0, dtype=np.int64) for _ in range(ranks)]
     for pool in data["pools"]:
-        pools[pool["rank"]] = np.array(pool["slots"], dtype=np.int64)
+        pools[pool["rank"]] = _pool(pool)
     return Schedule(
         problem,
         stationary,
@@ -147,7 +159,7 @@ def _from_dict(data: Mapping[str, Any]) -> Schedule:
         ),
         Lanes(
             np.array([lane["rank"] for lane in data["lanes"]], dtype=np.int64),
-            tuple(lane["name"] for lane in data["lanes"]),
+            tuple(str(lane["name"]) for lane in data["lanes"]),
             np.array([_slot(lane["engine"]) for lane in data["lanes"]], dtype=np.int64),
         ),
         kind,
@@ -191,6 +203,13 @@ def _route(links: list[int], count: int) -> tuple[int, ...]:
     return tuple(links)
 
 
+def _pool(pool: Mapping[str, Any]) -> Ints:
+    slots = np.array(pool["slots"], dtype=np.int64)
+    if slots.ndim != 1 or np.any(slots < 0):
+        raise ScheduleError(f"the pool of rank {pool['rank']} must be a list of slot sizes in bytes")
+    return slots
+
+
 def _slot(value: int | None) -> int:
     return -1 if value is None else value
 
@@ -216,7 +235,7 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Schedule:
         raise ScheduleError(f"the schedule lacks {error.args[0]!r}") from None
     except UmmError:
         raise
-    except (TypeError, ValueError, IndexError, AttributeError) as error:
+    except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise ScheduleError(f"the schedule holds a value of the wrong form: {error}") from None
     schedule = replace(without_actions, make_details=lambda: (details, without_actions.pools), **columns)
     check(schedule)
