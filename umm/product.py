@@ -55,23 +55,26 @@ def random_operands(problem: Problem, seed: int = 0) -> tuple[NDArray[Any], NDAr
     return a, b
 
 
-def check_product(problem: Problem, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> Check:
-    """Return how far C is from AB as float64 NumPy has it.
+def reference_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+    """Return AB as float64 NumPy has it, A and B taken as they are."""
+    product: NDArray[np.float64] = a.astype(np.float64) @ b.astype(np.float64)
+    return product
+
+
+def check_product(problem: Problem, reference: NDArray[np.float64], c: NDArray[Any]) -> Check:
+    """Return how far C is from the reference.
 
     Args:
         problem: Its ``c_dtype`` sets the tolerance.
-        a: A, m×k.
-        b: B, k×n.
-        c: What an executor made of them, m×n.
+        reference: What :func:`reference_product` has, m×n.
+        c: What an executor has, m×n.
 
     >>> one = np.ones((2, 2), dtype=np.float32)
-    >>> check_product(Problem(m=2, n=2, k=2), one, one, 2 * one).ok
+    >>> check_product(Problem(m=2, n=2, k=2), reference_product(one, one), 2 * one).ok
     True
     """
-    reference = a.astype(np.float64) @ b.astype(np.float64)
-    scale = float(np.abs(reference).max())
-    reference -= c
-    return Check(float(np.abs(reference).max()), scale, TOLERANCE[problem.c_dtype])
+    error = float(np.abs(reference - c).max())
+    return Check(error, float(np.abs(reference).max()), TOLERANCE[problem.c_dtype])
 
 
 def _uniform(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> NDArray[Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from umm.cli.output import Output
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.executor import executor
-from umm.product import Check, check_product, random_operands
+from umm.product import Check, check_product, random_operands, reference_product
 from umm.schedules.table import Schedule
 from umm.trace import Trace
 
@@ -63,14 +63,15 @@ def measure(schedule: Schedule, name: str, iters: int, warmup: int, check: bool,
         raise ExecutorUnavailableError(reason)
     problem = schedule.problem
     a, b = random_operands(problem)
+    reference = reference_product(a, b) if check else None
     best, worst_check, seconds = None, None, []
     with output.progress() as progress:
         for i in progress.track(range(warmup + iters), description=f"running with {name}"):
             trace = performer.run(schedule, (a, b))
-            if check:
+            if reference is not None:
                 if trace.result is None:
                     raise InputError(f"executor {name} multiplies no matrices; leave out --check")
-                found = check_product(problem, a, b, trace.result)
+                found = check_product(problem, reference, trace.result)
                 if worst_check is None or not found.max_abs_error <= worst_check.max_abs_error:
                     worst_check = found
             if i < warmup:

@@ -36,7 +36,7 @@ def grid(layout: Layout, width: int) -> Table:
     cell = max(len(label) for label in (*col_spans, *(owner_text(o) for o in _corner_owners(layout))))
     room = (width - max(map(len, row_spans)) - 4) // (cell + 3)
     shown_rows, shown_cols = cut(len(row_spans), MOST_ROWS), cut(len(col_spans), max(room, 3))
-    table = Table(box=box.SQUARE, show_lines=True, show_header=True, header_style="", pad_edge=False)
+    table = Table(box=box.SQUARE, show_lines=True, show_header=True, header_style="")
     table.add_column("", no_wrap=True, justify="right")
     for j in shown_cols:
         table.add_column(CUT if j is None else col_spans[j], no_wrap=True, justify="center")
