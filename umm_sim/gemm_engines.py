@@ -1,18 +1,18 @@
 """GEMM engines whose speed changes: shared by ranks on one device, or disturbed by their own transfers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 
 import numpy as np
 
 from umm.schedules.table import BARRIER, GEMM, KINDS, Schedule
-from umm_sim.clock import Alarm, Clock
+from umm_sim.clock import Clock
 
 
 class _Gemm:
     """A running gemm: seconds of engine still to go at time ``since``, how fast they pass, and the end."""
 
-    __slots__ = ("action", "alarm", "alarm_at", "due", "engine", "left", "rank", "rate", "since")
+    __slots__ = ("action", "alarm", "due", "engine", "left", "rank", "rate", "since")
 
     def __init__(self, action: int, rank: int, engine: int, seconds: float, now: float) -> None:
         self.action = action
@@ -21,8 +21,7 @@ class _Gemm:
         self.left = seconds
         self.rate = 0.0
         self.since = now
-        self.due = self.alarm_at = inf
-        self.alarm: Alarm | None = None
+        self.due = self.alarm = inf
 
 
 class GemmEngines:
@@ -45,7 +44,7 @@ class GemmEngines:
         self._losses: list[list[float]] = [[] for _ in range(schedule.ranks)]
         self._running: dict[int, list[_Gemm]] = {}
         self._of_rank: list[list[_Gemm]] = [[] for _ in range(schedule.ranks)]
-        self._ringing: Sequence[Callable[[Alarm], None]] = [self._ring]
+        self._ending = self._end
 
     def start(self, action: int) -> None:
         """Let a gemm begin."""
@@ -85,20 +84,19 @@ class GemmEngines:
             gemm.rate, gemm.since = rate, now
             gemm.due = now + left / rate if left > 0.0 else now
             # An alarm that comes too early sets itself anew, so a gemm slowed down can keep its own.
-            if gemm.due < gemm.alarm_at:
-                self._set_alarm(gemm)
+            if gemm.due < gemm.alarm:
+                gemm.alarm = gemm.due
+                self._clock.at(gemm.due, self._ending, gemm)
 
-    def _set_alarm(self, gemm: _Gemm) -> None:
-        gemm.alarm, gemm.alarm_at = Alarm(self._ringing, gemm), gemm.due
-        self._clock.ring(gemm.alarm, gemm.due - self._clock._now)
-
-    def _ring(self, alarm: Alarm) -> None:
-        gemm: _Gemm = alarm.key
-        if gemm.alarm is not alarm:
+    def _end(self, gemm: _Gemm) -> None:
+        now = self._clock._now
+        if gemm.alarm != now:
             return
-        if gemm.due > gemm.alarm_at:
-            self._set_alarm(gemm)
+        if gemm.due > now:
+            gemm.alarm = gemm.due
+            self._clock.at(gemm.due, self._ending, gemm)
             return
+        gemm.alarm = inf
         running = self._running[gemm.engine]
         running.remove(gemm)
         self._of_rank[gemm.rank].remove(gemm)

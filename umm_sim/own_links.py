@@ -6,10 +6,11 @@ its pair to itself from start to finish, and then its time is known at once.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heappop, heappush
+from math import inf
 
-from umm_sim.clock import Alarm, Clock
+from umm_sim.clock import Clock
 from umm_sim.traffic import Route, Traffic
 
 IDLE, SHARED = -1, -2
@@ -25,10 +26,10 @@ class _Pair:
             they join in the order they start.
         flowing: Transfers that flow: the moved bytes at which each finishes, action; a heap.
         moved: Bytes each flowing transfer has moved since the pair was shared, at time ``since``.
-        alarm: The alarm that counts; earlier ones are out of date.
+        due: When the next of them finishes; alarms at other times are out of date.
     """
 
-    __slots__ = ("alarm", "alone", "bandwidth", "flowing", "joined", "latency", "moved", "since", "waiting")
+    __slots__ = ("alone", "bandwidth", "due", "flowing", "joined", "latency", "moved", "since", "waiting")
 
     def __init__(self, route: Route) -> None:
         self.bandwidth = route.bandwidth
@@ -37,7 +38,7 @@ class _Pair:
         self.joined = self.moved = self.since = 0.0
         self.waiting: deque[tuple[float, float, int]] = deque()
         self.flowing: list[tuple[float, int]] = []
-        self.alarm: Alarm | None = None
+        self.due = inf
 
 
 class OwnLinks:
@@ -50,8 +51,7 @@ class OwnLinks:
         self._codes = traffic.codes
         self._routes = traffic.routes
         self._pairs: dict[int, _Pair] = {}
-        self._alone: Sequence[Callable[[Alarm], None]] = [self._arrive_alone]
-        self._shared: Sequence[Callable[[Alarm], None]] = [self._arrive_shared]
+        self._arrive_alone, self._arrive_shared = self._alone, self._shared
 
     def start(self, action: int) -> None:
         """Let a transfer begin: first its latency, then its bytes."""
@@ -63,7 +63,7 @@ class OwnLinks:
         if pair.alone == IDLE:
             pair.alone = action
             pair.joined = clock._now + pair.latency
-            clock.ring(Alarm(self._alone, action), pair.latency + self._nbytes[action] / pair.bandwidth)
+            clock.at(pair.joined + self._nbytes[action] / pair.bandwidth, self._arrive_alone, action)
             return
         if pair.alone >= 0:
             pair.waiting.append((pair.joined, self._nbytes[pair.alone], pair.alone))
@@ -71,8 +71,7 @@ class OwnLinks:
         pair.waiting.append((clock._now + pair.latency, self._nbytes[action], action))
         self._plan(pair)
 
-    def _arrive_alone(self, alarm: Alarm) -> None:
-        action: int = alarm.key
+    def _alone(self, action: int) -> None:
         pair = self._pairs[self._codes[action]]
         if pair.alone == action:  # else another transfer has joined it, and its time has changed
             pair.alone = IDLE
@@ -93,13 +92,14 @@ class OwnLinks:
                 pair.moved = 0.0
             pair.since = join
             heappush(flowing, (pair.moved + nbytes, action))
-        pair.alarm = alarm = Alarm(self._shared, pair)
-        self._clock.ring(alarm, done - self._clock._now)
+        if done != pair.due:
+            pair.due = done
+            self._clock.at(done, self._arrive_shared, pair)
 
-    def _arrive_shared(self, alarm: Alarm) -> None:
-        pair: _Pair = alarm.key
-        if pair.alarm is not alarm:
+    def _shared(self, pair: _Pair) -> None:
+        if pair.due != self._clock._now:
             return
+        pair.due = inf
         flowing = pair.flowing
         moved, action = heappop(flowing)
         pair.moved, pair.since = moved, self._clock._now

@@ -4,10 +4,10 @@ A start or a finish can only change the rates of transfers it is joined to throu
 those are filled anew, once per instant.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 
-from umm_sim.clock import Alarm, Clock
+from umm_sim.clock import Clock
 from umm_sim.traffic import Traffic
 
 
@@ -21,11 +21,11 @@ class _Flow:
         rate: Bytes/s since then.
         full: Links that are full at its rate; the one among its own keeps it from going faster.
         due: When it finishes at this rate.
-        alarm: The alarm that counts, and when it goes off; others are out of date.
+        alarm: When the alarm that counts goes off; those at other times are out of date.
         filling: Number of the filling that last reached it.
     """
 
-    __slots__ = ("action", "alarm", "alarm_at", "due", "filling", "full", "left", "links", "rate", "since")
+    __slots__ = ("action", "alarm", "due", "filling", "full", "left", "links", "rate", "since")
 
     def __init__(self, action: int, links: tuple[int, ...], nbytes: float, now: float) -> None:
         self.action = action
@@ -35,8 +35,7 @@ class _Flow:
         self.since = now
         self.full: set[int] = set()
         self.filling = 0
-        self.due = self.alarm_at = inf
-        self.alarm: Alarm | None = None
+        self.due = self.alarm = inf
 
 
 class SharedLinks:
@@ -46,53 +45,49 @@ class SharedLinks:
         self._clock = clock
         self._finish = finish
         self._codes, self._nbytes, self._routes = traffic.codes, traffic.nbytes, traffic.routes
-        self._bandwidth = traffic.link_bandwidth
-        self._on: list[list[_Flow]] = [[] for _ in traffic.link_bandwidth]
+        self._bandwidth = traffic.routes.link_bandwidth
+        self._on: list[list[_Flow]] = [[] for _ in self._bandwidth]
         self._reached = [0] * len(self._on)  # number of the filling that last reached each link
         self._filling = 0
         self._free = [0.0] * len(self._on)
         self._count = [0] * len(self._on)
         self._touched: list[int] = []
-        self._joining: Sequence[Callable[[Alarm], None]] = [self._join]
-        self._arriving: Sequence[Callable[[Alarm], None]] = [self._arrive]
+        self._joining, self._arriving, self._sharing = self._join, self._arrive, self._share
 
     def start(self, action: int) -> None:
         """Let a transfer begin: first its latency, then its bytes."""
-        self._clock.ring(Alarm(self._joining, action), self._routes[self._codes[action]].latency)
+        clock = self._clock
+        clock.at(clock._now + self._routes[self._codes[action]].latency, self._joining, action)
 
-    def _join(self, alarm: Alarm) -> None:
-        action: int = alarm.key
+    def _join(self, action: int) -> None:
         links = self._routes[self._codes[action]].links
         flow = _Flow(action, links, self._nbytes[action], self._clock._now)
         for link in links:
             self._on[link].append(flow)
+        if not self._touched:
+            self._clock.settle(self._sharing)
         self._touched.extend(links)
-        self._settle()
 
-    def _arrive(self, alarm: Alarm) -> None:
-        flow: _Flow = alarm.key
-        if flow.alarm is not alarm:
+    def _arrive(self, flow: _Flow) -> None:
+        now = self._clock._now
+        if flow.alarm != now:
             return
-        if flow.due > flow.alarm_at:
-            self._set_alarm(flow)
+        if flow.due > now:
+            flow.alarm = flow.due
+            self._clock.at(flow.due, self._arriving, flow)
             return
+        flow.alarm = inf
         for link in flow.links:
             on = self._on[link]
             on.remove(flow)
             # Those left on a link can only go faster if it is what holds one of them back.
             for other in on:
                 if link in other.full:
+                    if not self._touched:
+                        self._clock.settle(self._sharing)
                     self._touched.append(link)
                     break
         self._finish(flow.action)
-        if self._touched:
-            self._settle()
-
-    def _settle(self) -> None:
-        if self._clock.instant_is_over():
-            self._share()
-        else:
-            self._clock.settle(self._share)
 
     def _share(self) -> None:
         """Fill the links the instant's changes can reach: raise all rates until a link is full, and so on."""
@@ -117,8 +112,9 @@ class SharedLinks:
                     flow.rate, flow.since = rate, now
                     due = flow.due = now + left / rate if left > 0.0 else now
                     # An alarm that comes too early sets itself anew, so a flow slowed down keeps its own.
-                    if due < flow.alarm_at:
-                        self._set_alarm(flow)
+                    if due < flow.alarm:
+                        flow.alarm = due
+                        self._clock.at(due, self._arriving, flow)
             if others:
                 shares = self._shares_left(flows, full, rate, links)
             flows = others
@@ -151,7 +147,3 @@ class SharedLinks:
                         flows.append(flow)
                         waiting.extend(flow.links)
         return flows, links
-
-    def _set_alarm(self, flow: _Flow) -> None:
-        flow.alarm, flow.alarm_at = Alarm(self._arriving, flow), flow.due
-        self._clock.ring(flow.alarm, flow.due - self._clock._now)

@@ -2,7 +2,7 @@
 
 from umm.errors import ScheduleError
 from umm.schedules.table import BARRIER, GEMM, Schedule
-from umm_sim.clock import Alarm, Clock
+from umm_sim.clock import Clock
 from umm_sim.fabric import fabric_model
 from umm_sim.gemm_engines import GemmEngines, constant
 from umm_sim.graph import graph
@@ -34,7 +34,7 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
         elif kinds[action] == BARRIER:
             finish(action)
         else:
-            ring(Alarm(done, action), seconds[action])
+            at(clock._now + seconds[action], finish, action)
 
     def finish(action: int) -> None:
         finished[action] = clock._now
@@ -46,9 +46,8 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
             else:
                 waiting[successor] -= 1
 
-    done = [lambda alarm: finish(alarm.key)]
     moved = traffic(schedule)
-    codes, ring, transfer = moved.codes, clock.ring, fabric_model(clock, moved, finish).start
+    codes, at, transfer = moved.codes, clock.at, fabric_model(clock, moved, finish).start
     for action in [action for action, count in enumerate(waiting) if count == 0]:
         begin(action)
     clock.run()

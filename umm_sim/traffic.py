@@ -21,29 +21,27 @@ class RouteBook(dict[int, Route]):
     Kept from schedule to schedule of the same fabric, so that a sweep looks each route up once.
 
     Attributes:
+        link_bandwidth: Bytes/s of each link.
         disjoint: No two routes looked up so far share a link.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()
         self._source, self._ranks = schedule.routes.links, schedule.ranks
-        self._bandwidth = schedule.links.bandwidth.tolist()
+        self.link_bandwidth = schedule.links.bandwidth.tolist()
         self._latency = schedule.links.latency.tolist()
         self._used: set[int] = set()
         self.disjoint = True
 
-    def __missing__(self, code: int) -> Route:
-        links = self._source(*divmod(code, self._ranks))
-        route = Route(links, min(self._bandwidth[x] for x in links), sum(self._latency[x] for x in links))
-        self.disjoint = self.disjoint and self._used.isdisjoint(links)
-        self._used.update(links)
-        self[code] = route
-        return route
-
     def look_up(self, codes: set[int]) -> None:
         """Make sure the routes of some pairs are in the book."""
+        bandwidth, latency = self.link_bandwidth, self._latency
         for code in codes - self.keys():
-            self[code]
+            links = self._source(*divmod(code, self._ranks))
+            self[code] = Route(links, min([bandwidth[x] for x in links]), sum([latency[x] for x in links]))
+            self.disjoint = self.disjoint and self._used.isdisjoint(links)
+            if self.disjoint:
+                self._used.update(links)
 
 
 _BOOKS: WeakKeyDictionary[Routes, RouteBook] = WeakKeyDictionary()
@@ -57,13 +55,11 @@ class Traffic:
         codes: Pair code of each action, −1 for one that uses no link.
         nbytes: Bytes each action puts on its route.
         routes: The route of each pair.
-        link_bandwidth: Bytes/s of each link.
     """
 
     codes: list[int]
     nbytes: list[int]
     routes: RouteBook
-    link_bandwidth: list[float]
 
 
 def traffic(schedule: Schedule) -> Traffic:
@@ -75,4 +71,4 @@ def traffic(schedule: Schedule) -> Traffic:
     code[schedule.src == schedule.dst] = -1
     codes = code.tolist()
     book.look_up({*codes} - {-1})
-    return Traffic(codes, schedule.nbytes.tolist(), book, book._bandwidth)
+    return Traffic(codes, schedule.nbytes.tolist(), book)
