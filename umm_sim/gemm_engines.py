@@ -4,6 +4,7 @@ from collections.abc import Callable
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from umm.schedules.table import BARRIER, GEMM, KINDS, Schedule
 from umm_sim.clock import Clock
@@ -33,13 +34,7 @@ class GemmEngines:
         self._rank = schedule.rank.tolist()
         self._engine = schedule.lanes.engine[schedule.lane].tolist()
         self._seconds = schedule.seconds.tolist()
-        loss = [schedule.interference.get(kind, 0.0) for kind in KINDS]
-        self.disturbs = [
-            loss[kind] if src != dst else 0.0
-            for kind, src, dst in zip(
-                schedule.kind.tolist(), schedule.src.tolist(), schedule.dst.tolist(), strict=True
-            )
-        ]
+        self.disturbs: list[float] = _losses(schedule).tolist()
         """Share of its rank's GEMM rate each action takes while it runs."""
         self._losses: list[list[float]] = [[] for _ in range(schedule.ranks)]
         self._running: dict[int, list[_Gemm]] = {}
@@ -104,15 +99,21 @@ class GemmEngines:
         self._finish(gemm.action)
 
 
+def _losses(schedule: Schedule) -> NDArray[np.float64]:
+    """Return the share of its rank's GEMM rate that each action takes while it runs."""
+    by_kind = np.array([schedule.interference.get(kind, 0.0) for kind in KINDS])
+    losses: NDArray[np.float64] = by_kind[schedule.kind] * (schedule.src != schedule.dst)
+    return losses
+
+
 def constant(schedule: Schedule) -> bool:
     """Whether every gemm has an engine to itself and nothing disturbs it, so that it takes its seconds."""
-    gemms = np.nonzero(schedule.kind == GEMM)[0]
-    losses = np.array([schedule.interference.get(kind, 0.0) for kind in KINDS])
-    disturbing = np.nonzero((losses[schedule.kind] > 0) & (schedule.src != schedule.dst))[0]
+    gemms = (schedule.kind == GEMM).nonzero()[0]
+    disturbing = _losses(schedule).nonzero()[0]
     if len(gemms) and len(disturbing):
-        barriers = np.nonzero(schedule.kind == BARRIER)[0]
+        barriers = (schedule.kind == BARRIER).nonzero()[0]
         if not np.any((barriers > gemms[-1]) & (barriers < disturbing[0])):
             return False
-    lanes = np.nonzero(np.bincount(schedule.lane[gemms], minlength=1))[0]
+    lanes = np.bincount(schedule.lane[gemms], minlength=1).nonzero()[0]
     engines = schedule.lanes.engine[lanes].tolist()
     return len(engines) == len(set(engines))

@@ -92,44 +92,45 @@ class SharedLinks:
     def _share(self) -> None:
         """Fill the links the instant's changes can reach: raise all rates until a link is full, and so on."""
         flows, links = self._reachable()
-        now, bandwidth, free = self._clock._now, self._bandwidth, self._free
-        shares = {}
+        bandwidth, free, count = self._bandwidth, self._free, self._count
+        if len(flows) == 1:
+            rate = min([bandwidth[link] for link in links])
+            self._flow_on(flows, rate, {link for link in links if bandwidth[link] == rate})
+            return
         for link in links:
             free[link] = bandwidth[link]
-            self._count[link] = count = len(self._on[link])
-            shares[link] = bandwidth[link] / count
+            count[link] = len(self._on[link])
         while flows:
-            rate = min(shares.values())
-            full = {link for link in shares if shares[link] == rate}
-            others = []
-            for flow in flows:
-                if full.isdisjoint(flow.links):
-                    others.append(flow)
-                    continue
-                flow.full = full
-                if flow.rate != rate:
-                    left = flow.left = flow.left - flow.rate * (now - flow.since)
-                    flow.rate, flow.since = rate, now
-                    due = flow.due = now + left / rate if left > 0.0 else now
-                    # An alarm that comes too early sets itself anew, so a flow slowed down keeps its own.
-                    if due < flow.alarm:
-                        flow.alarm = due
-                        self._clock.at(due, self._arriving, flow)
+            shares = [free[link] / count[link] for link in links]
+            rate = min(shares)
+            full = {link for link, share in zip(links, shares, strict=False) if share == rate}
+            others = self._flow_on(flows, rate, full)
             if others:
-                shares = self._shares_left(flows, full, rate, links)
+                for flow in flows:
+                    if flow.full is full:
+                        for link in flow.links:
+                            free[link] -= rate
+                            count[link] -= 1
+                links = [link for link in links if count[link]]
             flows = others
 
-    def _shares_left(
-        self, flows: list[_Flow], full: set[int], rate: float, links: list[int]
-    ) -> dict[int, float]:
-        """Take the flows that a full link has stopped off all links; return what the others' links share."""
-        free, count = self._free, self._count
+    def _flow_on(self, flows: list[_Flow], rate: float, full: set[int]) -> list[_Flow]:
+        """Let the flows that cross full links go on at a rate; return the others."""
+        now, others = self._clock._now, []
         for flow in flows:
-            if flow.full is full:
-                for link in flow.links:
-                    free[link] -= rate
-                    count[link] -= 1
-        return {link: free[link] / count[link] for link in links if count[link]}
+            if full.isdisjoint(flow.links):
+                others.append(flow)
+                continue
+            flow.full = full
+            if flow.rate != rate:
+                left = flow.left = flow.left - flow.rate * (now - flow.since)
+                flow.rate, flow.since = rate, now
+                due = flow.due = now + left / rate if left > 0.0 else now
+                # An alarm that comes too early sets itself anew, so a flow slowed down keeps its own.
+                if due < flow.alarm:
+                    flow.alarm = due
+                    self._clock.at(due, self._arriving, flow)
+        return others
 
     def _reachable(self) -> tuple[list[_Flow], list[int]]:
         """Return the flows that are joined through links to the touched ones, and all their links."""
