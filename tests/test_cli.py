@@ -6,6 +6,7 @@ import re
 import pytest
 from command import MLP1, SMALL, good, record, umm
 
+from umm.cli import demo
 from umm.cli.main import COMMANDS
 
 PREDICTED = {
@@ -108,6 +109,42 @@ def test_times_of_the_numpy_executor_are_not_held_to_a_tolerance():
     result = umm("compare", *SMALL, "--iters", 1, "--fail-above", "25%")
     assert result.exit_code == 2
     assert "one process" in result.stderr
+
+
+def test_search_reports_how_many_points_it_took_and_the_best():
+    """1024 x 512 x 256 on 4 ranks: (3 · 3)³ · 3 = 2187 points as written."""
+    asked = ("search", "-m", "1K", "-n", 512, "-k", 256, "--ranks", 4, "--machine", "h100-8")
+    found = record(*asked, "--top", 3)
+    assert (found["priced"], found["proven"], len(found["top"])) == (2187, True, 3)
+    assert 3 <= found["simulated"] <= found["distinct"] < found["priced"]
+    best = found["top"][0]
+    assert {"a", "b", "c", "stationary", "makespan_s", "memory_bytes"} <= best.keys()
+    layouts = [part for matrix in "abc" for part in (f"--{matrix}", best[matrix])]
+    alone = record("simulate", *asked[1:], *layouts, "--stationary", best["stationary"])["predicted"]
+    assert alone["makespan_s"] == pytest.approx(best["makespan_s"], rel=1e-9)
+    out = good(*asked, "--prefetch", "1,2", "--a", "row,col@2", "--top", 3)
+    assert re.search(r"# +A +B +C +stationary +prefetch +makespan", out)
+    assert "Proven best: 972 points priced" in out
+
+
+def test_search_without_a_budget_and_with_one_too_small():
+    asked = ("search", *SMALL, "--ranks", 4)
+    assert record(*asked, "--memory", "none", "--top", 1)["memory_limit_bytes"] is None
+    result = umm(*asked, "--memory", "0.1x")
+    assert result.exit_code == 3
+    assert "the smallest memory that works is" in result.stderr
+
+
+def test_the_demo_prints_two_leaderboards_checks_every_row_and_writes_a_page(tmp_path, monkeypatch, capsys):
+    """At a sixty-fourth of the paper's sizes, so that it is quick."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "PRESETS", {"mlp1": {"m": "128", "n": "768", "k": "192"}})
+    demo.main()
+    out = capsys.readouterr().out
+    assert out.count("Proven best: ") == out.count("all 10 rows are right") == 2
+    page = (tmp_path / "build" / "demo.html").read_text()
+    assert "The winner on pvc-12" in page
+    assert "The winner on h100-8" in page
 
 
 def test_tiles_shows_every_owner_within_80_columns():

@@ -157,6 +157,21 @@ def test_an_executor_that_cannot_run_here_ends_in_5_with_the_line_that_fixes_it(
     assert (result.exit_code, result.stderr) == (5, "error: no abacus here; pip install abacus\n")
 
 
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--prefetch", "1,x"], "--prefetch: 'x' is not a whole number; write it like 2 or 1,2,4"),
+        (["--reuse", "maybe"], "--reuse 'maybe' is unknown; choose from on, none"),
+        (["--memory", "plenty"], "memory 'plenty' is not a budget; write it like 2x or 16GiB"),
+        (["--stationary", "auto"], "stationary matrix 'auto' is unknown; choose from A, B, C"),
+        (["--a", "row,diagonal"], "'diagonal' is not a layout; write row, "),
+        (["--top", "0"], "top = 0 is not possible"),
+    ],
+)
+def test_a_bad_axis_of_a_search_is_answered_in_one_line(args, said):
+    assert said in refused("search", *SMALL, *args)
+
+
 def test_no_runs_at_all_are_refused():
     assert "--iters ≥ 1" in refused("run", *SMALL, "--iters", 0)
 

@@ -23,6 +23,7 @@ from umm.space import Choice, Found, Space, search
 
 MACHINES = ("pvc-12", "h100-8")
 SCALE = 16  # the real multiplies have one sixteenth of m, n and k
+COLUMNS = ("a", "b", "c", "stationary", "makespan_s", "fraction_of_peak", "memory_bytes", "pool_bytes")
 PAGE = Path("build/demo.html")
 
 
@@ -92,7 +93,7 @@ def print_checks(console: Console, found: Found, checks: list[Check]) -> None:
 
 def machine_sections(machine: Machine, found: Found) -> list[Section]:
     """Return the page's part on one machine: leaderboard, the winner's trace, the best that moves tiles."""
-    shown = found.to_frame().drop(columns=["policy", "bound_s"])
+    shown = found.to_frame()[list(COLUMNS)]
     sections = [Section(heading=f"{machine.name}: {machine.description}", text=proof(found), table=shown)]
     winner = found.top[0]
     sections += trace_sections(run(_schedule(winner, machine)), f"The winner on {machine.name}")
