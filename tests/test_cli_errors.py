@@ -31,6 +31,10 @@ def refused(*args, env=None):
         (["--a", "col@3"], "8 ranks cannot hold 3 equal replicas; choose from 1, 2, 4, 8"),
         (["-m", "0"], "m = 0 is not a matrix dimension; it must be a whole number ≥ 1"),
         (["-m", "-1"], "Invalid value for '-m': '-1' is not a matrix dimension"),
+        (
+            ["-m", "9" * 30],
+            "is too large to count with; 2mnk and the elements of each matrix must stay below",
+        ),
         (["-k", "12.5"], "Invalid value for '-k': '12.5' is not a matrix dimension"),
         (["--machine", "h100"], "unknown machine 'h100'; did you mean 'h100-8'?"),
         (["--machine", "no/such.toml"], "there is no topology file no/such.toml; known machines: "),
@@ -177,7 +181,7 @@ def test_no_runs_at_all_are_refused():
 
 
 def test_a_multiply_that_does_not_fit_this_host_ends_in_one_line():
-    result = umm("run", "-m", "1024K", "-n", "1024K", "-k", "1024K", "--iters", 1)
+    result = umm("run", "-m", "8M", "-n", "8M", "-k", 8, "--iters", 1)
     assert result.exit_code == 1
     assert result.stderr.startswith("error: not enough memory on this host")
     assert result.stderr.count("\n") == 1

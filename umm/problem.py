@@ -7,6 +7,7 @@ from umm.errors import ProblemError
 from umm.layout import Layout
 
 MATRICES = ("A", "B", "C")
+LARGEST = 2**60  # bytes and flop of a part must fit 64 bits
 DTYPES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -51,6 +52,11 @@ class Problem:
                 )
         if self.dtype not in DTYPES:
             raise ProblemError(f"dtype {self.dtype!r} is unknown; choose from {', '.join(DTYPES)}")
+        if max(self.flop, *(self.shape(x)[0] * self.shape(x)[1] for x in MATRICES)) >= LARGEST:
+            raise ProblemError(
+                f"m, n, k = {self.m}, {self.n}, {self.k} is too large to count with; "
+                "2mnk and the elements of each matrix must stay below 2^60"
+            )
         if not self.c_dtype:
             object.__setattr__(self, "c_dtype", self.dtype if DTYPES[self.dtype] >= 4 else "float32")
         if self.c_dtype not in DTYPES:
