@@ -100,11 +100,13 @@ class Batch:
             table = table[:, :1] if of is self.x else table[:1]
         place = of.place[d]
         place = place[:, None, :, None] if of is self.x else place[None, :, :, None]
-        return np.asarray(np.take_along_axis(table, place, axis=2))
+        picked: Floats = np.take_along_axis(table, place, axis=2)
+        return picked
 
     def _area(self, of: Placement, measure: int) -> Floats:
         rows, cols = DIMENSIONS[of.matrix]
-        return np.asarray(self._of(of, rows, measure) * self._of(of, cols, measure))
+        area: Floats = self._of(of, rows, measure) * self._of(of, cols, measure)
+        return area
 
     def _pairs(self, of: Placement) -> Bools:
         """Return whether a rank works on what another rank of its replica holds."""
@@ -153,10 +155,11 @@ class Batch:
         arithmetic = m * n * k * (2.0 / self._peak())
         operands = m * k * self.count["n"] + k * n * self.count["m"]
         traffic = operands * problem.itemsize("A") + m * n * self.count["k"] * (2 * problem.itemsize("C"))
-        return self.ops * machine.launch_s + np.maximum(arithmetic, traffic / machine.memory_bandwidth)
+        roofline: Floats = np.maximum(arithmetic, traffic / machine.memory_bandwidth)
+        return roofline + self.ops * machine.launch_s
 
     def _one_gemm(self) -> Floats:
-        volume = self.shortest["m"] * self.shortest["n"] * self.shortest["k"]
+        volume: Floats = self.shortest["m"] * self.shortest["n"] * self.shortest["k"]
         return self.machine.launch_s + volume * (2.0 / self._peak())
 
     def _peak(self) -> float:

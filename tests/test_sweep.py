@@ -1,0 +1,140 @@
+"""Sweeps: every point once, whoever fills the store, however often it is stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from umm.errors import InputError, MachineError
+from umm.space import Space, Store, search, sweep
+
+SPACE = Space(m=64, n=96, k=48, partitions=("row", "col"), replication=(1, 2))  # 192 points
+SCRIPT = """
+import sys
+from umm.space import Space, sweep
+if __name__ == "__main__":
+    space = Space(m=64, n=96, k=48, partitions=("row", "col"), replication=(1, 2, 4))
+    sweep(space, ["h100-8", "pvc-12"], sys.argv[1], jobs=2, pool=sys.argv[2])
+"""
+ASKED = 2 * 3 * 6**3  # two machines, three stationaries, 6 layouts of each operand
+
+
+def start(folder, pool="process", command=(sys.executable,)):
+    script = Path(folder) / "script.py"
+    script.write_text(SCRIPT)
+    return subprocess.Popen([*command, str(script), str(Path(folder) / "s.db"), pool], start_new_session=True)
+
+
+def test_every_point_is_stored_once_with_the_makespan_that_a_search_finds(tmp_path):
+    swept = sweep(SPACE, "h100-8", tmp_path / "s.db", pool="none")
+    assert (swept.asked, swept.found, swept.performed, swept.failed) == (192, 0, 192, 0)
+    frame = swept.to_frame()
+    assert frame.config_id.nunique() == 192
+    assert frame.machine.unique().tolist() == ["h100-8"]
+    assert ((frame.gap >= 0) & (frame.gap < 1)).all()
+    assert set(frame.status) == {"ok"}
+    best = search(SPACE, "h100-8", memory=None, top=1).top[0]
+    assert frame.time_s[0] == pytest.approx(best.makespan_s)
+    assert frame.memory_bytes[0] == best.memory_bytes
+
+
+def test_a_second_sweep_finds_everything_and_a_wider_one_adds_what_is_new(tmp_path):
+    sweep(SPACE, "h100-8", tmp_path / "s.db", pool="none")
+    again = sweep(SPACE, "h100-8", tmp_path / "s.db", pool="none")
+    assert (again.found, again.performed) == (192, 0)
+    wider = sweep([SPACE, Space(m=128, n=96, k=48, a="row")], ["h100-8"], tmp_path / "s.db", pool="none")
+    assert (wider.asked, wider.found) == (192 + 9 * 9 * 3, 192)
+    assert len(wider.to_frame()) == wider.asked
+
+
+def test_progress_tells_rate_time_left_and_new_rows(tmp_path):
+    seen = []
+    sweep(SPACE, "h100-8", tmp_path / "s.db", pool="none", progress=seen.append)
+    assert sum(len(progress.rows) for progress in seen) == seen[-1].performed == 192
+    assert seen[0].left_s > seen[-1].left_s == 0
+    assert seen[-1].rate > 0
+
+
+def test_a_budget_and_bounds_are_stored_as_such(tmp_path):
+    """Under a budget a point is simulated or stored as too large; a bound is never above its simulation."""
+    path = tmp_path / "s.db"
+    tight = sweep(SPACE, "h100-8", path, memory="2x", pool="none").to_frame()
+    assert set(tight.status) == {"ok", "too large"}
+    limit = 2 * SPACE.on(8).bare.unreplicated_share
+    assert (tight.memory_bytes[tight.status == "ok"] <= limit).all()
+    assert (tight.memory_bytes[tight.status == "too large"] > limit).all()
+    sweep(SPACE, "h100-8", path, pool="none")
+    frame = sweep(SPACE, "h100-8", path, executor="bound", pool="none").to_frame()
+    assert set(frame.status) == {"ok"}
+    named = ["a", "b", "c", "stationary"]
+    bound, sim = (frame[frame.source == source].set_index(named).sort_index() for source in ("bound", "sim"))
+    assert len(bound) == len(sim) == 192
+    assert (bound.time_s <= sim.time_s).all()
+
+
+def test_a_killed_sweep_keeps_its_points_and_goes_on(tmp_path):
+    """kill -9 after the first points: what a reader saw is there, the rest is done by a second run."""
+    path = tmp_path / "s.db"
+    process = start(tmp_path)
+    seen = 0
+    while seen < 32:
+        assert process.poll() is None
+        time.sleep(0.05)
+        if path.exists():
+            with Store(path) as store:
+                seen = len(store)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    with Store(path) as store:
+        kept = len(store)
+    assert seen <= kept < ASKED
+    assert start(tmp_path).wait() == 0
+    with Store(path) as store:
+        frame = store.frame()
+    assert len(frame) == frame.config_id.nunique() == ASKED
+
+
+def test_two_sweeps_and_a_reader_share_a_store(tmp_path):
+    """Both do the same points at the same time: no error, nothing lost, nothing twice."""
+    sweeps = [start(tmp_path), start(tmp_path)]
+    while any(process.poll() is None for process in sweeps):
+        with Store(tmp_path / "s.db") as store:
+            assert len(store.frame()) <= ASKED
+        time.sleep(0.1)
+    assert [process.returncode for process in sweeps] == [0, 0]
+    with Store(tmp_path / "s.db") as store:
+        frame = store.frame()
+    assert len(frame) == frame.config_id.nunique() == ASKED
+    assert set(frame.status) == {"ok"}
+
+
+@pytest.mark.mpi
+def test_the_ranks_of_mpiexec_share_a_sweep(tmp_path):
+    pytest.importorskip("mpi4py")
+    mpiexec = Path(sys.executable).parent / "mpiexec"
+    if not mpiexec.exists():
+        pytest.skip("no mpiexec in this environment")
+    process = start(tmp_path, "mpi", (str(mpiexec), "-n", "3", sys.executable))
+    assert process.wait(timeout=120) == 0
+    with Store(tmp_path / "s.db") as store:
+        assert len(store) == ASKED
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "line"),
+    [
+        ({"pool": "threads"}, InputError, "choose from process, mpi, none"),
+        ({"jobs": 0}, InputError, "jobs = 0"),
+        ({"memory": "lots"}, InputError, "write it like 2x or 16GiB"),
+        ({"machines": "h100-9"}, MachineError, "h100-9"),
+        ({"executor": "telepathy", "pool": "none"}, InputError, "executor 'telepathy' is unknown"),
+    ],
+)
+def test_a_sweep_that_cannot_be_says_why(tmp_path, asked, error, line):
+    machines = asked.pop("machines", "h100-8")
+    with pytest.raises(error, match=line):
+        sweep(SPACE, machines, tmp_path / "s.db", **asked)

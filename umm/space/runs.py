@@ -1,0 +1,117 @@
+"""Rows of the store: what a point is called there, and what one run of it says."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from umm.errors import UmmError
+from umm.executor import executor
+from umm.machines import Machine
+from umm.space.points import Points, Space
+
+
+@dataclass(frozen=True)
+class Task:
+    """Some points of one space on one machine, to be performed by one worker.
+
+    Attributes:
+        space: The space, with its number of ranks.
+        machine: The machine.
+        source: Executor that performs the schedules, or ``bound`` for the closed-form bound alone.
+        limit: Bytes a rank may allocate; None for any number.
+        points: Numbers of the points.
+        seconds: Lower bound of each one's makespan.
+        memory: Lower bound of each one's memory in bytes.
+    """
+
+    space: Space
+    machine: Machine
+    source: str
+    limit: int | None
+    points: list[int]
+    seconds: list[float]
+    memory: list[float]
+
+
+def config_id(points: Points, point: int, machine: Machine, source: str) -> str:
+    """Return the key of a run: a hash of problem, machine, options and source."""
+    named = json.dumps(_asked(points, point, machine, source), sort_keys=True)
+    return hashlib.blake2b(named.encode(), digest_size=16).hexdigest()
+
+
+def _asked(points: Points, point: int, machine: Machine, source: str) -> dict[str, Any]:
+    """Return what makes a run the one it is."""
+    options, stationary, a, b, c = points.parts(point)
+    bare = points.bare
+    return {
+        "source": source,
+        "machine": machine.name,
+        "machine_sha": machine.sha,
+        "ranks": bare.p,
+        **{name: getattr(bare, name) for name in ("m", "n", "k", "dtype")},
+        "a": str(a),
+        "b": str(b),
+        "c": str(c),
+        "stationary": stationary,
+        **options.to_dict(),
+    }
+
+
+@lru_cache(maxsize=4)
+def points_of(space: Space) -> Points:
+    """Return the points of a space, kept for the next task."""
+    return space.points()
+
+
+def perform(task: Task) -> list[dict[str, Any]]:
+    """Perform a task and return its rows; a point that fails becomes a row that says why."""
+    import umm
+
+    points = points_of(task.space)
+    rows = []
+    for point, seconds, memory in zip(task.points, task.seconds, task.memory, strict=True):
+        row = {
+            "config_id": config_id(points, point, task.machine, task.source),
+            "umm_version": umm.__version__,
+            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **_asked(points, point, task.machine, task.source),
+            "status": "ok",
+        }
+        try:
+            row |= _results(task, points, point, seconds, memory)
+        except UmmError as error:
+            row |= {"status": "error", "error": str(error)}
+        except Exception as error:  # a sweep of hours does not end with one point
+            row |= {"status": "error", "error": f"{type(error).__name__}: {error}"}
+        rows.append(row)
+    return rows
+
+
+def _results(task: Task, points: Points, point: int, seconds: float, memory: float) -> Mapping[str, Any]:
+    """Return the measured or predicted columns of one point."""
+    limit = task.limit
+    too_large = {"status": "too large", "error": f"needs more than {limit} bytes per rank"}
+    if limit is not None and memory > limit:
+        return too_large | {"memory_bytes": int(memory)}
+    if task.source == "bound":
+        return {"time_s": seconds, "memory_bytes": int(memory), "gap": 0.0}
+    schedule = points.schedule(point, task.machine)
+    memory_bytes = int(schedule.memory_bytes.max())
+    if limit is not None and memory_bytes > limit:
+        return too_large | {"memory_bytes": memory_bytes}
+    trace = executor(task.source).run(schedule)
+    return {
+        "time_s": trace.makespan_s,
+        "fraction_of_peak": trace.fraction_of_peak,
+        "memory_bytes": memory_bytes,
+        "pool_bytes": trace.pool_bytes,
+        "get_bytes": trace.get_bytes,
+        "accumulate_bytes": trace.accumulate_bytes,
+        "reduce_bytes": trace.reduce_bytes,
+        "gap": 1.0 - seconds / trace.makespan_s,
+        "bound_by": trace.bound_by,
+    }
