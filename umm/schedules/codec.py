@@ -24,6 +24,7 @@ from umm.schedules.table import (
     Schedule,
     check,
 )
+from umm.whole_file import whole_file
 
 SCHEMA = 1
 JSON_LIMIT = 10**6
@@ -244,19 +245,12 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Schedule:
 
 def save(schedule: Schedule, path: str | Path) -> None:
     """Write a schedule to a file, as .npz if the name ends so, else as JSON; nothing is half-written."""
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        if path.suffix == ".npz":
+    with whole_file(path) as partial:
+        if Path(path).suffix == ".npz":
             with partial.open("wb") as file:
                 np.savez_compressed(file, **to_arrays(schedule))
         else:
             partial.write_text(to_json(schedule), encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise ScheduleError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 _COLUMNS = ("kind", "rank", "lane", "after_offsets", "after", "src", "dst", "nbytes", "seconds")
