@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv demo test lint bench clean
+.PHONY: venv demo test test-simgrid lint bench clean
 
 venv: $(STAMP)
 
@@ -20,6 +20,10 @@ demo: venv  ## search MLP-1 on two machines, execute the winner, write build/dem
 
 test: venv  ## every law, story and doctest
 	$(BIN)/python -m pytest -q
+
+test-simgrid: venv  ## makespans against SimGrid's; installs it where it is missing (apt-get, root or sudo)
+	sh tests/simgrid/install.sh || { echo "SimGrid is missing and cannot be installed here: it takes Debian's python3-simgrid, apt-get, and root or sudo"; exit 1; }
+	$(BIN)/python -m tests.simgrid
 
 lint: venv  ## format, lint, types, import layers
 	$(BIN)/ruff format --check .
