@@ -33,7 +33,7 @@ def refused(*args, env=None):
         (["-m", "-1"], "Invalid value for '-m': '-1' is not a matrix dimension"),
         (
             ["-m", "9" * 30],
-            "is too large to count with; 2mnk and the elements of each matrix must stay below",
+            "is too large to count with; 2mnk and the elements of each",
         ),
         (["-k", "12.5"], "Invalid value for '-k': '12.5' is not a matrix dimension"),
         (["--machine", "h100"], "unknown machine 'h100'; did you mean 'h100-8'?"),
