@@ -1,51 +1,40 @@
-"""SimPy's Environment as clock and queue, with one light event for all calls that fall on one time."""
+"""SimPy's Environment as clock and queue, with one light alarm for all calls that fall on one time."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any, cast
+from typing import Any
 
 from simpy.core import EmptySchedule, Environment
-from simpy.events import NORMAL, Event
 
-
-class Alarm:
-    """An event that calls a function with each of some keys; a Timeout costs four times as much.
-
-    Attributes:
-        time: When it goes off.
-        function: What is called.
-        keys: What it is called with: actions, pairs of ranks, flows.
-    """
-
-    __slots__ = ("function", "keys", "time")
-
-    def __init__(self, time: float, function: Callable[[Any], None], key: Any) -> None:
-        self.time = time
-        self.function = function
-        self.keys = [key]
+Call = Callable[[Any], None]
 
 
 class Clock(Environment):
     """Simulated time in seconds and a queue of alarms.
 
-    Actions that run in lockstep start and finish by the thousand at equal times, so a call at the same time
-    as the one asked for before goes to the same alarm.
+    An alarm is a time, a function and the keys to call it with: actions, pairs of ranks, flows. Actions that
+    run in lockstep start and finish by the thousand at equal times, so a call at the same time as the one
+    asked for before joins its alarm. A SimPy Timeout costs four times as much.
     """
+
+    _queue: list[tuple[float, int, Call, list[Any]]]  # type: ignore[assignment]
 
     def __init__(self) -> None:
         super().__init__()
         self._now: float = 0.0
-        self._latest = _NEVER
+        self._latest_time = -1.0
+        self._latest_call: Call | None = None
+        self._latest_keys: list[Any] = []
         self._unsettled: list[Callable[[], None]] = []
 
-    def at(self, time: float, function: Callable[[Any], None], key: Any) -> None:
+    def at(self, time: float, call: Call, key: Any) -> None:
         """Call a function with a key at a time, now or later."""
-        latest = self._latest
-        if latest.time == time and latest.function is function:
-            latest.keys.append(key)
+        if time == self._latest_time and call is self._latest_call:
+            self._latest_keys.append(key)
             return
-        self._latest = alarm = Alarm(time, function, key)
-        heappush(self._queue, (time, NORMAL, next(self._eid), cast(Event, alarm)))
+        self._latest_time, self._latest_call = time, call
+        self._latest_keys = keys = [key]
+        heappush(self._queue, (time, next(self._eid), call, keys))
 
     def settle(self, function: Callable[[], None]) -> None:
         """Call a function after all finishes and starts of this instant."""
@@ -60,17 +49,12 @@ class Clock(Environment):
         queue = self._queue
         if not queue:
             raise EmptySchedule
-        self._now, _, _, event = heappop(queue)
-        alarm = cast(Alarm, event)
-        function = alarm.function
-        for key in alarm.keys:  # may grow meanwhile
-            function(key)
-        if self._latest is alarm:
-            self._latest = _NEVER
+        self._now, _, call, keys = heappop(queue)
+        for key in keys:  # may grow meanwhile
+            call(key)
+        if keys is self._latest_keys:
+            self._latest_call = None
         if self._unsettled and (not queue or queue[0][0] > self._now):
             functions, self._unsettled = self._unsettled, []
             for settle in functions:
                 settle()
-
-
-_NEVER = Alarm(-1.0, lambda nothing: None, None)

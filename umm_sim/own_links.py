@@ -14,6 +14,7 @@ from umm_sim.clock import Clock
 from umm_sim.traffic import Route, Traffic
 
 IDLE, SHARED = -1, -2
+_EMPTY: deque[tuple[float, float, int]] = deque()
 
 
 class _Pair:
@@ -36,7 +37,7 @@ class _Pair:
         self.latency = route.latency
         self.alone = IDLE
         self.joined = self.moved = self.since = 0.0
-        self.waiting: deque[tuple[float, float, int]] = deque()
+        self.waiting: deque[tuple[float, float, int]] = _EMPTY  # replaced when the pair is first shared
         self.flowing: list[tuple[float, int]] = []
         self.due = inf
 
@@ -66,6 +67,8 @@ class OwnLinks:
             clock.at(pair.joined + self._nbytes[action] / pair.bandwidth, self._arrive_alone, action)
             return
         if pair.alone >= 0:
+            if pair.waiting is _EMPTY:
+                pair.waiting = deque()
             pair.waiting.append((pair.joined, self._nbytes[pair.alone], pair.alone))
             pair.alone = SHARED
         pair.waiting.append((clock._now + pair.latency, self._nbytes[action], action))

@@ -91,27 +91,26 @@ class SharedLinks:
 
     def _share(self) -> None:
         """Fill the links the instant's changes can reach: raise all rates until a link is full, and so on."""
-        flows, links = self._reachable()
-        bandwidth, free, count = self._bandwidth, self._free, self._count
-        if len(flows) == 1:
-            rate = min([bandwidth[link] for link in links])
-            self._flow_on(flows, rate, {link for link in links if bandwidth[link] == rate})
-            return
-        for link in links:
-            free[link] = bandwidth[link]
-            count[link] = len(self._on[link])
+        flows, links, shares = self._reachable()
+        free, count = self._free, self._count
+        first = True
         while flows:
-            shares = [free[link] / count[link] for link in links]
             rate = min(shares)
-            full = {link for link, share in zip(links, shares, strict=False) if share == rate}
+            full = {link for link, share in zip(links, shares) if share == rate}  # noqa: B905 - hot
             others = self._flow_on(flows, rate, full)
-            if others:
-                for flow in flows:
-                    if flow.full is full:
-                        for link in flow.links:
-                            free[link] -= rate
-                            count[link] -= 1
-                links = [link for link in links if count[link]]
+            if not others:
+                return
+            if first:
+                first = False
+                for link in links:
+                    free[link], count[link] = self._bandwidth[link], len(self._on[link])
+            for flow in flows:
+                if flow.full is full:
+                    for link in flow.links:
+                        free[link] -= rate
+                        count[link] -= 1
+            links = [link for link in links if count[link]]
+            shares = [free[link] / count[link] for link in links]
             flows = others
 
     def _flow_on(self, flows: list[_Flow], rate: float, full: set[int]) -> list[_Flow]:
@@ -132,19 +131,24 @@ class SharedLinks:
                     self._clock.at(due, self._arriving, flow)
         return others
 
-    def _reachable(self) -> tuple[list[_Flow], list[int]]:
-        """Return the flows that are joined through links to the touched ones, and all their links."""
-        on, reached = self._on, self._reached
+    def _reachable(self) -> tuple[list[_Flow], list[int], list[float]]:
+        """Return the flows joined through links to the touched ones, their links, and an even share of each."""
+        on, reached, bandwidth = self._on, self._reached, self._bandwidth
         self._filling = number = self._filling + 1
-        flows, links = [], []
+        flows: list[_Flow] = []
+        links, shares = [], []
         waiting, self._touched = self._touched, []
         for link in waiting:  # grows while it is walked
-            if reached[link] != number and on[link]:
-                reached[link] = number
+            if reached[link] == number:
+                continue
+            reached[link] = number
+            here = on[link]
+            if here:
                 links.append(link)
-                for flow in on[link]:
+                shares.append(bandwidth[link] / len(here))
+                for flow in here:
                     if flow.filling != number:
                         flow.filling = number
                         flows.append(flow)
-                        waiting.extend(flow.links)
-        return flows, links
+                        waiting += flow.links
+        return flows, links, shares
