@@ -48,7 +48,7 @@ def refused(*args, env=None):
         (["--ranks", "many"], "Invalid value for '--ranks': 'many' is not a valid integer."),
         (["--stationary", "D"], "stationary"),
         (["--policy", "best"], "policy 'best' is unknown; choose from direct"),
-        (["--prefetch", "-1"], "prefetch = -1 is not possible; it must be a whole number ≥ 0"),
+        (["--prefetch", "-1"], "prefetch = -1 is not possible; it must be a whole number ≥ 0 and ≤ 4096"),
         (["--preset", "mlp3"], "Invalid value for '--preset': 'mlp3' is not one of 'mlp1', 'mlp2'."),
         (["--stationry", "C"], "No such option"),
         (["--schedule", "x.json", "--a", "col"], "the schedule in x.json already decides "),

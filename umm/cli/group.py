@@ -74,7 +74,9 @@ class LazyGroup(click.Group):
         except click.ClickException as error:
             code = _fail(error.format_message(), USAGE)
         except MemoryError as error:
-            code = _fail(f"not enough memory on this host; try smaller m, n or k ({error})", RUNTIME)
+            said = f": {error}" if str(error) else ""
+            advice = "try smaller m, n or k, or larger tiles"
+            code = _fail(f"not enough memory on this host{said}; {advice}", RUNTIME)
         except OSError as error:
             named = f"{os.fspath(error.filename)}: " if isinstance(error.filename, str) else ""
             code = _fail(f"{named}{error.strerror or error}", USAGE)

@@ -6,6 +6,9 @@ from typing import Any
 from umm.errors import ScheduleError
 from umm.oplist import OFFSETS
 
+# More in flight than this helps nobody, and each takes a slot or a lane of every rank.
+MOST = 4096
+
 
 @dataclass(frozen=True)
 class Options:
@@ -35,9 +38,9 @@ class Options:
         """Refuse values that mean nothing."""
         for name, least in (("prefetch", 0), ("max_gemms", 1), ("max_accumulates", 1)):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
                 raise ScheduleError(
-                    f"{name} = {value!r} is not possible; it must be a whole number ≥ {least}"
+                    f"{name} = {value!r} is not possible; it must be a whole number ≥ {least} and ≤ {MOST}"
                 )
         for name, choices in (
             ("offset", OFFSETS),
