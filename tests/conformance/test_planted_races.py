@@ -102,13 +102,13 @@ def test_adding_in_place_to_a_tile_that_others_accumulate_into_is_caught(monkeyp
     options = {"stationary": "A", "max_gemms": 1}
     right = umm.schedule(problem_, "h100-8", **options)
     assert not any(is_wrong(right, seed) for seed in range(20))
-    updates = direct._updates
+    updates = direct.updates
 
     def in_place(layout, rank, tile):
         owner, _ = updates(layout, rank, tile)
         return owner, owner != rank
 
-    monkeypatch.setattr(direct, "_updates", in_place)
+    monkeypatch.setattr(direct, "updates", in_place)
     published = umm.schedule(problem_, "h100-8", **options)
     assert races(published, conflicts(published))
     assert any(is_wrong(published, seed) for seed in range(20))

@@ -15,6 +15,7 @@ from umm.layout import Layout
 from umm.machines import Machine
 from umm.oplist import OpList, op_list
 from umm.problem import Problem
+from umm.schedules.operands import Writer, elements, in_place_chain, spans, updates
 from umm.schedules.options import Options
 from umm.schedules.rows import Rows, assemble, fabric, with_replica_traffic
 from umm.schedules.table import ACCUMULATE, GEMM, GET, Details, Ints, Schedule
@@ -93,11 +94,10 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     a_tile, b_tile, c_tile = ops.tiles
     m, n, k = ops.sizes
     slices = options.granularity == "slice"
-    a_span = ops.m_segment * len(ops.k_axis.edges) + ops.k_segment if slices else a_tile
-    b_span = ops.k_segment * len(ops.n_axis.edges) + ops.n_segment if slices else b_tile
+    a_span, b_span = spans(ops, slices)
     a = fetches(problem.layouts[0], rank, a_tile, a_span, starts, options.reuse)
     b = fetches(problem.layouts[1], rank, b_tile, b_span, starts, options.reuse)
-    c_owner, slotted = _updates(problem.layouts[2], rank, c_tile)
+    c_owner, slotted = updates(problem.layouts[2], rank, c_tile)
     slot_ops = slotted.nonzero()[0]
     c_number = _number_within(rank[slot_ops], starts, slot_ops)
 
@@ -129,8 +129,8 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         row_rank[get] = dst[get] = rank[x.ops]
         src[get] = x.src
         lane[get] = 1 + gets[x.ops] % machine.copy_engines
-        elements = _elements(ops, matrix, slices)[x.ops]
-        nbytes[get] = cost.transfer_bytes(machine, elements * problem.itemsize(matrix))
+        payload = elements(ops, matrix, slices)[x.ops] * problem.itemsize(matrix)
+        nbytes[get] = cost.transfer_bytes(machine, payload)
         late = (number[x.ops] >= depth).nonzero()[0]
         waits[get[late], 0] = gemm_row[x.ops[late] - depth]
         refill = (x.number >= depth).nonzero()[0]
@@ -153,7 +153,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         refill = (c_number >= c_slots).nonzero()[0]
         waits[gemm_row[slot_ops[refill]], 2] = c_row[refill - c_slots]
     if len(slot_ops) < count:
-        before, later = _in_place_chain(rank, c_tile, (~slotted).nonzero()[0])
+        before, later = in_place_chain(rank, c_tile, (~slotted).nonzero()[0])
         waits[gemm_row[later], 2] = gemm_row[before]
 
     def fill(details: Details) -> None:
@@ -197,34 +197,6 @@ def _dependencies(waits: Ints, more: list[tuple[Ints, Ints]]) -> tuple[Ints, Int
     return counts + np.bincount(extra, minlength=len(waits)), after
 
 
-def _updates(layout: Layout, rank: Ints, tile: Ints) -> tuple[Ints, Bools]:
-    """Return for each op the owner of its tile of C, and whether it goes there through a pool slot.
-
-    A remote tile does; so does a local one that any other rank accumulates into, because a gemm that adds
-    in place would race with those accumulates.
-    """
-    flat_tile = layout.replica_of_rank[rank] * (layout.owners.size // layout.replicas) + tile
-    owner = layout.owners.reshape(-1)[flat_tile]
-    shared = np.zeros(layout.owners.size, dtype=bool)
-    shared[flat_tile[owner != rank]] = True
-    return owner, shared[flat_tile]
-
-
-def _in_place_chain(rank: Ints, tile: Ints, ops: Ints) -> tuple[Ints, Ints]:
-    """Return pairs of consecutive ops of a rank that add to the same tile of C in place."""
-    by_tile = ops[np.argsort(rank[ops] * (int(tile.max()) + 1) + tile[ops], kind="stable")]
-    same = (tile[by_tile[1:]] == tile[by_tile[:-1]]) & (rank[by_tile[1:]] == rank[by_tile[:-1]])
-    return by_tile[:-1][same], by_tile[1:][same]
-
-
-def _elements(ops: OpList, matrix: str, slices: bool) -> Ints:
-    """Return the elements of A or B that each op would fetch: its whole tile or its slice."""
-    m, n, k = ops.sizes
-    if slices:
-        return m * k if matrix == "A" else k * n
-    return ops.problem.layout(matrix).tile_elements[ops.tiles[0 if matrix == "A" else 1]]
-
-
 def _pools(
     ops: OpList, options: Options, operands: tuple[Fetches, Fetches], slot_ops: Ints
 ) -> tuple[Ints, list[Ints]]:
@@ -239,7 +211,7 @@ def _pools(
     largest = np.zeros((3, problem.p), dtype=np.int64)
     for x, matrix in enumerate("AB"):
         fetching = operands[x].ops
-        nbytes = _elements(ops, matrix, slices)[fetching] * problem.itemsize(matrix)
+        nbytes = elements(ops, matrix, slices)[fetching] * problem.itemsize(matrix)
         np.maximum.at(largest[x], rank[fetching], nbytes)
     np.maximum.at(largest[2], rank[slot_ops], (m * n)[slot_ops] * problem.itemsize("C"))
     depth = options.prefetch + options.max_gemms
@@ -261,37 +233,15 @@ def _fill(
     number: Ints,
 ) -> None:
     """Write what each action touches: tiles, slices and pool slots."""
-    problem, rank = ops.problem, ops.rank
+    rank = ops.rank
     depth = options.prefetch + options.max_gemms
     base = _pools(ops, options, operands, slot_ops)[0]
-    spans = {}
-    for dimension, axis, segment in (
-        ("m", ops.m_axis, ops.m_segment),
-        ("n", ops.n_axis, ops.n_segment),
-        ("k", ops.k_axis, ops.k_segment),
-    ):
-        spans[dimension] = np.stack([axis.edges[segment], axis.edges[segment + 1]], axis=1)
-        getattr(details, dimension)[gemm_row] = spans[dimension]
-    tiles = [
-        np.stack(np.divmod(tile, layout.grid_shape()[1]), axis=1)
-        for tile, layout in zip(ops.tiles, problem.layouts, strict=True)
-    ]
-    details.op[gemm_row], details.c_tile[gemm_row] = number, tiles[2]
-    for index, (name, span) in enumerate((("a", "mk"), ("b", "kn"))):
-        x, row, layout, tile = operands[index], get_rows[index], problem.layouts[index], tiles[index]
+    writer = Writer(details, ops, number, options.granularity == "slice")
+    writer.gemms(gemm_row)
+    for index, slots_read in enumerate((details.a_slot, details.b_slot)):
+        x = operands[index]
         slot = base[index][rank[x.ops]] + x.number % depth
-        getattr(details, f"{name}_tile")[gemm_row] = tile
-        getattr(details, f"{name}_slot")[gemm_row[x.readers]] = slot[x.read]
-        details.op[row], details.matrix[row] = number[x.ops], index
-        details.tile[row], details.slot[row] = tile[x.ops], slot
-        if options.granularity == "slice":
-            details.rows[row], details.cols[row] = spans[span[0]][x.ops], spans[span[1]][x.ops]
-        else:
-            i, j = tile[x.ops].T
-            details.rows[row] = np.stack([layout.row_edges[i], layout.row_edges[i + 1]], axis=1)
-            details.cols[row] = np.stack([layout.col_edges[j], layout.col_edges[j + 1]], axis=1)
+        slots_read[gemm_row[x.readers]] = slot[x.read]
+        writer.gets(index, get_rows[index], x.ops, slot)
     slot = base[2][rank[slot_ops]] + c_number % (options.max_gemms + options.max_accumulates)
-    details.c_slot[gemm_row[slot_ops]] = details.slot[c_row] = slot
-    details.op[c_row], details.matrix[c_row] = number[slot_ops], 2
-    details.tile[c_row] = tiles[2][slot_ops]
-    details.rows[c_row], details.cols[c_row] = spans["m"][slot_ops], spans["n"][slot_ops]
+    writer.updates(c_row, gemm_row[slot_ops], slot_ops, slot)
