@@ -4,14 +4,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from umm.errors import LayoutError, MachineError
+from umm.errors import LayoutError
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
 from umm.schedules.table import Schedule
+from umm.space.schedule_bound import schedule_bound
 from umm.units import format_bytes
 
-# Neighbours are simulated while they have no more actions than this, all together: well under a second.
-MOST_ACTIONS = 40_000
+# No advice is given where finding it would take longer than an answer should: above this many actions, of
+# the schedule itself or of all neighbours simulated.
+MOST_ACTIONS = 20_000
 # Smaller savings than this are not worth a change.
 LEAST_SAVING = 0.01
 
@@ -50,6 +52,8 @@ def advise(
 ) -> Advice | None:
     """Return the best change of one operand's replication factor.
 
+    Neighbours are simulated from the lowest bound up, until no bound left can beat what was found.
+
     Args:
         schedule: What the advice is about.
         machine: Where it runs; what does not fit its memory is not advised.
@@ -70,25 +74,32 @@ def advise(
     if len(schedule) > MOST_ACTIONS:
         return None
     now, held = makespan(schedule), int(schedule.memory_bytes.max())
-    left = MOST_ACTIONS
+    options = list(_feasible(schedule.problem, machine, lower))
     best: tuple[float, int] = (now * (1 - LEAST_SAVING), 0)
     advice = None
-    for matrix, replicas, problem in neighbours(schedule.problem):
-        try:
-            other = lower(problem)
-        except MachineError:
-            continue
+    left = MOST_ACTIONS
+    for bound, _, other, matrix, replicas in sorted(options, key=lambda option: option[:2]):
+        if bound > best[0]:
+            break
         left -= len(other)
         if left < 0:
             return None
-        memory = int(other.memory_bytes.max())
-        if memory * _ranks_per_device(machine, problem.p) > machine.memory:
-            continue
-        found = (makespan(other), memory)
+        found = (makespan(other), int(other.memory_bytes.max()))
         if found < best:
             best = found
-            advice = Advice(matrix, replicas, problem, 1 - found[0] / now, memory - held)
+            advice = Advice(matrix, replicas, other.problem, 1 - found[0] / now, found[1] - held)
     return advice
+
+
+def _feasible(
+    problem: Problem, machine: Machine, lower: Callable[[Problem], Schedule]
+) -> Iterator[tuple[float, int, Schedule, str, int]]:
+    """Yield the neighbours that fit the memory: bound in seconds, number, schedule, operand, factor."""
+    each = -(-problem.p // machine.device_count)
+    for number, (matrix, replicas, neighbour) in enumerate(neighbours(problem)):
+        schedule = lower(neighbour)
+        if int(schedule.memory_bytes.max()) * each <= machine.memory:
+            yield schedule_bound(schedule), number, schedule, matrix, replicas
 
 
 def neighbours(problem: Problem) -> Iterator[tuple[str, int, Problem]]:
@@ -108,7 +119,3 @@ def neighbours(problem: Problem) -> Iterator[tuple[str, int, Problem]]:
                 yield matrix, replicas, replace(problem, **changed)
             except LayoutError:
                 continue
-
-
-def _ranks_per_device(machine: Machine, ranks: int) -> int:
-    return -(-ranks // machine.device_count)
