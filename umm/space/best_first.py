@@ -149,7 +149,7 @@ def search(
     machine.check_ranks(points.bare.p)
     limit = memory_limit(memory, points.bare)
     bounds = closed_form(points, machine)
-    found = _Search(points, machine, bounds, limit, makespan or executor("sim").makespan, top)
+    found = BestFirst(points, machine, bounds, limit, makespan or executor("sim").makespan, top)
     found.run(progress)
     if not found.best:
         assert limit is not None
@@ -171,7 +171,7 @@ def search(
     )
 
 
-class _Search:
+class BestFirst:
     """The state of one search: what waits to be simulated, and the best so far."""
 
     def __init__(

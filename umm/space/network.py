@@ -22,6 +22,7 @@ class Network:
     Attributes:
         inverse: Seconds a byte takes alone from rank to rank, shape (p, p); 0 from a rank to itself.
         latency: Seconds before bytes flow, shape (p, p); 0 from a rank to itself.
+        links: Numbers of the used links, ascending.
         pair: For every link of every route its pair of ranks, src · p + dst; ordered by link.
         starts: Where the pairs of each used link start in ``pair``.
         link_inverse: Seconds a byte takes on each used link.
@@ -31,6 +32,7 @@ class Network:
 
     inverse: Floats
     latency: Floats
+    links: Ints
     pair: Ints
     starts: Ints
     link_inverse: Floats
@@ -70,6 +72,7 @@ def network(machine: Machine, ranks: int) -> Network:
     return Network(
         inverse,
         latency,
+        used,
         np.array(pairs, dtype=np.int64)[by_link],
         starts,
         1.0 / shared.links.bandwidth[used],

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from umm.errors import UmmError
-from umm.executor import executor
+from umm.executor import Executor, executor
 from umm.machines import Machine
 from umm.space.points import Points, Space
 
@@ -62,6 +62,11 @@ def _asked(points: Points, point: int, machine: Machine, source: str) -> dict[st
 
 
 @lru_cache(maxsize=4)
+def _performer(source: str) -> Executor:
+    return executor(source)
+
+
+@lru_cache(maxsize=64)
 def points_of(space: Space) -> Points:
     """Return the points of a space, kept for the next task."""
     return space.points()
@@ -103,7 +108,7 @@ def _results(task: Task, points: Points, point: int, seconds: float, memory: flo
     memory_bytes = int(schedule.memory_bytes.max())
     if limit is not None and memory_bytes > limit:
         return too_large | {"memory_bytes": memory_bytes}
-    trace = executor(task.source).run(schedule)
+    trace = _performer(task.source).run(schedule)
     return {
         "time_s": trace.makespan_s,
         "fraction_of_peak": trace.fraction_of_peak,
