@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import umm
-from umm.space import Space, search
-from umm.space.decision_map import map_over_bandwidth, map_over_memory
+from umm.space import Space, map_over_bandwidth, map_over_memory, search
 from umm.space.scaled import knobs, scaled
-from umm.space.sensitivity import frontier, sensitivity
+from umm.space.what_if import frontier, sensitivity
 
 SPACE = Space(m=256, n=3072, k=12288, partitions=("row", "col"), replication=(1, 2))
 

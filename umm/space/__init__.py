@@ -1,8 +1,28 @@
 """The design space: its points, bounds below them, the search that proves the best, and sweeps."""
 
 from umm.space.best_first import Choice, Found, search
+from umm.space.decision_map import DecisionMap, Stretch, map_over_bandwidth, map_over_memory
 from umm.space.points import Points, Space
 from umm.space.store import Store
 from umm.space.sweeps import Progress, Swept, sweep
+from umm.space.what_if import Flip, Sensitivity, frontier, sensitivity
 
-__all__ = ["Choice", "Found", "Points", "Progress", "Space", "Store", "Swept", "search", "sweep"]
+__all__ = [
+    "Choice",
+    "DecisionMap",
+    "Flip",
+    "Found",
+    "Points",
+    "Progress",
+    "Sensitivity",
+    "Space",
+    "Store",
+    "Stretch",
+    "Swept",
+    "frontier",
+    "map_over_bandwidth",
+    "map_over_memory",
+    "search",
+    "sensitivity",
+    "sweep",
+]

@@ -12,7 +12,7 @@ from umm.machines import machine as find_machine
 from umm.space.best_first import Choice, Makespan, search
 from umm.space.points import Space
 from umm.space.scaled import Knob, knobs, scaled
-from umm.space.sensitivity import frontier
+from umm.space.what_if import frontier
 
 if TYPE_CHECKING:
     import pandas as pd
