@@ -1,0 +1,135 @@
+"""The measurements, each a function that runs in a process of its own: nothing is warm but the interpreter.
+
+All seconds are processor seconds, which other work on the same cores disturbs less than the time of day.
+"""
+
+import resource
+import time
+
+import simpy
+
+import umm
+from tests.benchmarks.cases import POINTS, column_layout, random_points, undisturbed
+from tests.benchmarks.simgrid_race import Replay
+from tests.reference import process_simulator
+from umm.oplist import op_list
+from umm_sim.executor import SimExecutor
+
+QUEUE = 24  # events outstanding at once: what a schedule of 8 to 12 ranks keeps in SimPy's queue
+REFERENCE_POINTS = 100  # of the points, played by the reference version too, which takes its time
+
+
+def clocked(function):
+    start = time.process_time()
+    result = function()
+    return time.process_time() - start, result
+
+
+def floor(events=40_000):
+    """Return the seconds of one SimPy Timeout with a callback, the least an action can cost in SimPy."""
+    environment = simpy.Environment()
+    left = events
+
+    def again(event):
+        nonlocal left
+        left -= 1
+        if left > 0:
+            environment.timeout(1.0).callbacks.append(again)
+
+    for i in range(QUEUE):
+        environment.timeout(i / QUEUE).callbacks.append(again)
+    return clocked(environment.run)[0] / events
+
+
+def warm_up(machine):
+    """Let the interpreter specialise its bytecode, on points and a machine that are not measured."""
+    for problem, stationary in random_points(machine, 20, seed=2):
+        schedule = umm.schedule(problem, machine, stationary=stationary)
+        SimExecutor().makespan(schedule)
+        SimExecutor().run(schedule)
+    floor()
+
+
+def points_round(name):
+    """Lower and simulate the points of one machine once; seconds of each part, and the floor between them."""
+    warm_up(umm.machine(name))
+    machine, simulator = umm.machine(name), SimExecutor()
+    points = random_points(machine, POINTS)
+    floors = [floor()]
+    lower, schedules = clocked(lambda: [umm.schedule(p, machine, stationary=s) for p, s in points])
+    floors.append(floor())
+    simulate, _ = clocked(lambda: [simulator.makespan(schedule) for schedule in schedules])
+    floors.append(floor())
+    with_spans, _ = clocked(lambda: [simulator.run(schedule) for schedule in schedules])
+    floors.append(floor())
+    actions = sum(map(len, schedules))
+    few = schedules[:REFERENCE_POINTS]
+    ours, _ = clocked(lambda: [simulator.run(schedule) for schedule in few])
+    reference, _ = clocked(lambda: [process_simulator.simulate(schedule) for schedule in few])
+    return {
+        "actions_per_point": actions / len(points),
+        "floor_s": sorted(floors)[len(floors) // 2],
+        "lower_s_per_point": lower / len(points),
+        "simulate_s_per_point": simulate / len(points),
+        "spans_s_per_point": with_spans / len(points),
+        "simulate_over_floor": simulate / actions / sorted(floors[1:3])[0],
+        "spans_over_floor": with_spans / actions / sorted(floors[2:4])[0],
+        "points_per_s": len(points) / (lower + simulate),
+        "points_per_s_with_spans": len(points) / (lower + with_spans),
+        "reference_over_ours": reference / ours,
+    }
+
+
+def points_race(name, program, folder):
+    """Simulate the points of one machine here and in SimGrid; processor seconds of every point."""
+    warm_up(umm.machine(name))
+    machine = umm.machine(name)
+    points = random_points(machine, POINTS)
+    schedules = [undisturbed(umm.schedule(p, machine, stationary=s)) for p, s in points]
+    return race(schedules, program, folder)
+
+
+def large_race(case, program, folder):
+    """Simulate one large case here and in SimGrid."""
+    warm_up(umm.machine(case.machine))
+    return race([undisturbed(case.schedule())], program, folder)
+
+
+def race(schedules, program, folder):
+    replay, simulator = Replay(folder, program, schedules), SimExecutor()
+    ours, mine = zip(*(clocked(lambda s=s: simulator.makespan(s)) for s in schedules), strict=True)
+    platform, theirs, makespans = replay.run()
+    return {
+        "actions": sum(map(len, schedules)),
+        "ours_s": list(ours),
+        "simgrid_s": theirs,
+        "simgrid_platform_s": platform,
+        "worst_difference": max(abs(x / y - 1) for x, y in zip(makespans, mine, strict=True)),
+    }
+
+
+def op_lists():
+    """Return the ops per second of the op list generator at p = 256: aligned and misaligned layouts."""
+    rates = {}
+    for name, a, b, c in (("aligned", "col", "col", "col"), ("misaligned", "row", "col@2", "2d@4")):
+        problem = umm.Problem(m=8192, n=49152, k=12288, a=a, b=b, c=c, ranks=256)
+        op_list(problem, "C")
+        seconds, ops = clocked(lambda problem=problem: op_list(problem, "C"))
+        rates[name] = {"ops": len(ops), "ops_per_s": len(ops) / seconds}
+    return rates
+
+
+def growth(ranks):
+    """Return the seconds and the peak memory of the column layout on a number of ranks."""
+    warm_up(umm.machine("h100-8"))
+    start = time.perf_counter()
+    lower, schedule = clocked(column_layout(ranks).schedule)
+    simulate, _ = clocked(lambda: SimExecutor().makespan(schedule))
+    return {
+        "ranks": ranks,
+        "actions": len(schedule),
+        "lower_s": lower,
+        "simulate_s": simulate,
+        "elapsed_s": time.perf_counter() - start,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }

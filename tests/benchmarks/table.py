@@ -1,0 +1,92 @@
+"""The table of ratios: what was measured, what was asked for, and whether it was reached."""
+
+from statistics import median
+
+from tests.benchmarks.cases import LARGE, MACHINES
+
+
+def print_table(results):
+    """Print every ratio as the median of its rounds, with the issue's target and goal beside it."""
+    print(f"Medians of {results['rounds']} rounds; > and < say which way is better.\n")
+    print(f"{'':<68} {'measured':>10} {'target':>8} {'goal':>8}")
+    for name in MACHINES:
+        _points(name, results["points"][name])
+    if "race" in results:
+        for name in MACHINES:
+            _race(name, results["race"][name])
+        for case in LARGE:
+            rounds = results["large"][str(case)]
+            ratio = median(sum(r["simgrid_s"]) / sum(r["ours_s"]) for r in rounds)
+            _line(f"SimGrid C++ / ours, {case}", ratio, "x", ">", 1, 3 if case.lockstep else None)
+    else:
+        print("SimGrid C++: not measured, libsimgrid-dev or g++ is not installed")
+    for layouts in ("aligned", "misaligned"):
+        rate = median(r[layouts]["ops_per_s"] for r in results["op_lists"])
+        ops = results["op_lists"][0][layouts]["ops"]
+        _line(f"op list, p=256, {layouts} ({ops} ops): million ops/s", rate / 1e6, "", ">")
+    _growth(results["growth"])
+
+
+def _points(name, rounds):
+    def middle(key):
+        return median(r[key] for r in rounds)
+
+    goals = {"pvc-12": (4, 2.5, 1500, 4000), "h100-8": (8, 4, None, None)}[name]
+    print(
+        f"{name}: {middle('actions_per_point'):.0f} actions a point, "
+        f"{middle('lower_s_per_point') * 1e6:.0f} µs to lower, "
+        f"{middle('simulate_s_per_point') * 1e6:.0f} µs to simulate, "
+        f"{middle('spans_s_per_point') * 1e6:.0f} µs with spans; "
+        f"the floor is {middle('floor_s') * 1e6:.2f} µs an event"
+    )
+    _line(f"{name}: simulating an action / SimPy floor", middle("simulate_over_floor"), "x", "<", *goals[:2])
+    _line(f"{name}: the same, spans kept", middle("spans_over_floor"), "x", "<")
+    _line(f"{name}: lowering and simulating, points/s", middle("points_per_s"), "", ">", *goals[2:])
+    _line(f"{name}: the same, spans kept", middle("points_per_s_with_spans"), "", ">")
+    _line(f"{name}: reference process version / ours", middle("reference_over_ours"), "x", ">", 15)
+
+
+def _race(name, rounds):
+    target, goal = {"pvc-12": (2, 4), "h100-8": (1, 3)}[name]
+    ratio = median(sum(r["simgrid_s"]) / sum(r["ours_s"]) for r in rounds)
+    _line(f"SimGrid C++ / ours, {name}", ratio, "x", ">", target, goal)
+    with_platform = median(
+        (sum(r["simgrid_s"]) + len(r["simgrid_s"]) * r["simgrid_platform_s"]) / sum(r["ours_s"])
+        for r in rounds
+    )
+    _line("  the same with SimGrid's platform built anew for each point", with_platform, "x", ">")
+    points = zip(
+        *(zip(r["simgrid_s"], r["ours_s"], strict=True) for r in rounds), strict=True
+    )  # of each point, its rounds
+    ratios = sorted(median(theirs / ours for theirs, ours in point) for point in points)
+    _line("  slowest point", ratios[0], "x", ">", None, 1)
+    slower = sum(ratio < 1 for ratio in ratios)
+    _line(f"  points slower than SimGrid, of {len(ratios)}", slower, "", "<", None, 0)
+
+
+def _growth(rows):
+    print(
+        f"\n{'column layout, h100-8 fabric':<30} {'actions':>10} {'lowering':>10} {'simulating':>11}", end=""
+    )
+    print(f" {'elapsed':>9} {'peak':>9}")
+    for row in rows:
+        print(
+            f"{'p = ' + str(row['ranks']):<30} {row['actions']:>10} {row['lower_s']:>8.3f} s "
+            f"{row['simulate_s']:>9.3f} s {row['elapsed_s']:>7.2f} s {row['peak_bytes'] / 1e6:>6.0f} MB"
+        )
+    last = rows[-1]
+    _line("p = 1024: lowering and simulating, seconds elapsed", last["elapsed_s"], "", "<", 30)
+    _line("p = 1024: peak memory, GB", last["peak_bytes"] / 1e9, "", "<", 2)
+
+
+def _line(what, value, unit, better, target=None, goal=None):
+    """Print one measurement; a target or a goal that is missed is marked."""
+
+    def asked(limit):
+        if limit is None:
+            return ""
+        missed = value < limit if better == ">" else value > limit
+        return f"{better}{limit}{unit}{'!' if missed else ''}"
+
+    number = f"{value:.2f}" if value < 100 else f"{value:.0f}"
+    print(f"{what:<68} {number + unit:>10} {asked(target):>8} {asked(goal):>8}")
