@@ -75,6 +75,22 @@ def test_no_bound_is_above_the_simulated_makespan_or_the_memory_allocated(proble
     assert bounds.memory[0] <= schedule.memory_bytes.max()
 
 
+@pytest.mark.parametrize("name", ["pvc-12", "h100-8"])
+def test_no_point_of_a_small_space_is_below_its_bounds(name):
+    """648 points on 4 ranks with links of a thousandth of their speed, so that refetched tiles count."""
+    machine = umm.machine(name)
+    slow = replace(machine, name=f"slow {name}", link_bandwidth=machine.link_bandwidth / 1e3)
+    points = Space(m=192, n=256, k=320, ranks=4).points()
+    bounds = closed_form(points, slow)
+    assert len(points) == 6**3 * 3
+    for i, point in enumerate(points.allowed.tolist()):
+        schedule = points.schedule(point, slow)
+        simulated = SimExecutor().makespan(schedule)
+        assert bounds.seconds[i] <= simulated, points.text(point)
+        assert bounds.seconds[i] >= 0.2 * simulated, points.text(point)
+        assert bounds.memory[i] <= schedule.memory_bytes.max(), points.text(point)
+
+
 def one(machine, **choices):
     points = Space(dtype="float32", **choices).points()
     schedule = points.schedule(0, machine)

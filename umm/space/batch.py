@@ -25,6 +25,7 @@ from umm.space.cuts import (
     SMALLEST,
     WHOLE,
     WHOLES,
+    Meetings,
     Parts,
     meetings,
 )
@@ -64,49 +65,54 @@ class Batch:
         size = {"m": problem.m, "n": problem.n, "k": problem.k}[self.moving]
         self.by[self.moving] = Parts.shares(size, layout.replicas)
         self.at[self.moving] = self.own.replica[0]
-        self._tables: dict[tuple[str, str], Floats] = {}
-        self.count = {d: self._along(d, SEGMENTS).sum(axis=2) for d in "mnk"}
-        self.length = {d: self._along(d, OVERLAP)[:1, :1].sum(axis=2) for d in "mnk"}
-        self.shortest = {d: self._along(d, SHORTEST).min(axis=2) for d in "mnk"}
+        self._meetings: dict[tuple[str, str], Meetings] = {}
+        self._areas: dict[tuple[str, int], Floats] = {}
+        self.count = {d: self._along(d, SEGMENTS) for d in "mnk"}
+        self.length = {d: self._along(d, OVERLAP)[:1, :1] for d in "mnk"}
+        self.shortest = {d: self._along(d, SHORTEST) for d in "mnk"}
         self.ops: Floats = self.count["m"] * self.count["n"] * self.count["k"]
         self.works: Bools = self.ops > 0
 
     # Tables over one dimension ----------------------------------------------------------------------
 
-    def _table(self, of: Placement, d: str) -> Floats:
-        """Return how the parts of X or Y along a dimension meet what each rank works on.
-
-        Returns:
-            An array of shape (9, layouts of X or 1, layouts of Y or 1, places, p).
-        """
+    def _met(self, of: Placement, d: str) -> Meetings:
+        """Return how the parts of X or Y along a dimension meet what ranks work on."""
         key = (of.matrix, d)
-        if key not in self._tables:
+        if key not in self._meetings:
             other = self.y if of is self.x else self.x
             cutting = other.parts[d] if d == self.moving else [self.by[d]]
-            table = meetings(of.parts[d], cutting, self.by[d], self.problem.p)[..., self.at[d]]
-            self._tables[key] = table if of is self.x else table.swapaxes(1, 2)
-        return self._tables[key]
+            self._meetings[key] = meetings(of.parts[d], cutting, self.by[d], self.problem.p)
+        return self._meetings[key]
 
-    def _along(self, d: str, measure: int) -> Floats:
-        """Return a measure of any matrix but the stationary one that has a dimension."""
-        of = self.x if d in DIMENSIONS[self.x.matrix] else self.y
-        table: Floats = self._table(of, d)[measure]
-        return table
+    def _along(self, d: str, measure: int, of: Placement | None = None) -> Floats:
+        """Return a measure of all places together along a dimension, shape (X or 1, Y or 1, p).
+
+        What pieces say (their number, lengths, the shortest) is the same of X and Y where both have it.
+        """
+        of = of or (self.x if d in DIMENSIONS[self.x.matrix] else self.y)
+        met = self._met(of, d)
+        table = met.table[measure].min(axis=2) if measure == SHORTEST else met.table[measure].sum(axis=2)
+        along: Floats = table[met.kind[:, None], met.other][..., self.at[d]]
+        return along if of is self.x else along.swapaxes(0, 1)
 
     def _of(self, of: Placement, d: str, measure: int) -> Floats:
         """Return a measure of X or Y along a dimension for pairs of ranks: (X, Y, other rank, rank)."""
-        table = self._table(of, d)[measure]
-        if measure in (OVERLAP, WHOLE, WHOLES, LARGEST, SMALLEST):  # the other matrix changes nothing
-            table = table[:, :1] if of is self.x else table[:1]
-        place = of.place[d]
-        place = place[:, None, :, None] if of is self.x else place[None, :, :, None]
-        picked: Floats = np.take_along_axis(table, place, axis=2)
-        return picked
+        met, place = self._met(of, d), of.place[d]
+        other = met.other[:1] if measure in (OVERLAP, WHOLE, WHOLES, LARGEST, SMALLEST) else met.other
+        if of is self.x:
+            where = (met.kind[:, None, None, None], other[:, None, None], place[:, None, :, None])
+        else:
+            where = (met.kind[:, None, None], other[:, None, None, None], place[:, :, None])
+        measured: Floats = met.table[measure][(*where, self.at[d])]
+        return measured
 
     def _area(self, of: Placement, measure: int) -> Floats:
-        rows, cols = DIMENSIONS[of.matrix]
-        area: Floats = self._of(of, rows, measure) * self._of(of, cols, measure)
-        return area
+        """Return a measure along both dimensions, multiplied."""
+        key = (of.matrix, measure)
+        if key not in self._areas:
+            rows, cols = DIMENSIONS[of.matrix]
+            self._areas[key] = self._of(of, rows, measure) * self._of(of, cols, measure)
+        return self._areas[key]
 
     def _pairs(self, of: Placement) -> Bools:
         """Return whether a rank works on what another rank of its replica holds."""
@@ -185,7 +191,7 @@ class Batch:
             if slices:
                 again = wide | (self.count["k"][:, :, None] > 1)
             else:
-                again = wide | (self._table(of, "k")[WHOLES].sum(axis=2)[:, :, None] > 1)
+                again = wide | (self._along("k", WHOLES, of)[:, :, None] > 1)
                 n_size, n_number = self._of(of, "n", WHOLE), self._of(of, "n", WHOLES)
                 size = np.where(wide, self._of(of, "k", REFETCHED) * n_size, size)
                 number = np.where(wide, self._of(of, "k", SEGMENTS) * n_number, number)

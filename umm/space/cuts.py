@@ -6,6 +6,7 @@ a small table over pairs of places, one for every pair of ways to cut the dimens
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -81,12 +82,23 @@ def meeting(of: Parts, other: Parts, by: Parts) -> Floats:
     return table.reshape(9, of.places, by.places)
 
 
-def meetings(of: Sequence[Parts], other: Sequence[Parts], by: Parts, places: int) -> Floats:
-    """Return :func:`meeting` for all pairs, padded to a number of places.
+@dataclass(frozen=True, eq=False)
+class Meetings:
+    """:func:`meeting` for all pairs of some layouts of two matrices, each different pair once.
 
-    Returns:
-        An array of shape (9, len(of), len(other), places, places of ``by``).
+    Attributes:
+        table: The tables of the different pairs, shape (9, kinds, other kinds, places, places of ranks).
+        kind: Which kind each layout of the one matrix is.
+        other: Which kind each layout of the other matrix is.
     """
+
+    table: Floats
+    kind: Ints
+    other: Ints
+
+
+def meetings(of: Sequence[Parts], other: Sequence[Parts], by: Parts, places: int) -> Meetings:
+    """Return how the parts of all layouts of a matrix meet what ranks work on, padded to some places."""
     kinds, kind = _distinct(of)
     others, other_kind = _distinct(other)
     table = np.zeros((9, len(kinds), len(others), places, by.places))
@@ -94,7 +106,7 @@ def meetings(of: Sequence[Parts], other: Sequence[Parts], by: Parts, places: int
     for i, x in enumerate(kinds):
         for j, y in enumerate(others):
             table[:, i, j, : x.places] = meeting(x, y, by)
-    return table[:, kind[:, None], other_kind]
+    return Meetings(table, kind, other_kind)
 
 
 def _distinct(parts: Sequence[Parts]) -> tuple[list[Parts], Ints]:
