@@ -55,23 +55,24 @@ class DistributedMatrix:
     Args:
         transport: How this rank reaches the others.
         layout: Who owns which tile; as many ranks as the transport.
-        dtype: float64, float32, float16, int64 or int32.
+        dtype: float64, float32, float16, int64 or int32; a NumPy type is taken as it is, so that a transport
+            can bring one of its own.
 
     Raises:
         LayoutError: if the layout is for another number of ranks.
-        InputError: for another dtype.
+        InputError: for another name.
 
     Source: Brock & Golin (2025), table 1.
     """
 
-    def __init__(self, transport: Transport, layout: Layout, dtype: str) -> None:
+    def __init__(self, transport: Transport, layout: Layout, dtype: str | np.dtype[Any]) -> None:
         if layout.ranks != transport.size:
             raise LayoutError(
                 f"the layout {layout} is for {layout.ranks} ranks, but the transport joins {transport.size}"
             )
         self.transport = transport
         self.layout = layout
-        self.dtype = array_dtype(dtype)
+        self.dtype = array_dtype(dtype) if isinstance(dtype, str) else dtype
         self.heap = transport.allocate((layout.elements_of_rank * self.dtype.itemsize).tolist())
 
     # Indices --------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ class DistributedMatrix:
             raise LayoutError(f"an array of shape {array.shape} is no {self.layout.shape} matrix")
         for tile in self.layout.tiles_of(self.transport.rank):
             rows, cols = self.layout.tile_bounds(tile)
-            self.tile(tile)[...] = array[rows.slice, cols.slice]
+            self.transport.put(array[rows.slice, cols.slice], self.block(tile))
 
     def gather(self, replica: int | None = None) -> NDArray[Any]:
         """Return a copy of the whole matrix; from this rank's own replica unless told."""

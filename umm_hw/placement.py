@@ -1,6 +1,6 @@
 """Where each action's data lies: the tiles and pool slots it reads and writes, as blocks of memory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -57,8 +57,15 @@ class Placement:
     pool: int
 
 
-def place(schedule: Schedule, transport: Transport) -> Placement:
+def place(
+    schedule: Schedule, transport: Transport, types: Callable[[str], np.dtype[Any]] = array_dtype
+) -> Placement:
     """Allocate A, B, C and the pools, exactly ``schedule.memory_bytes``; collective.
+
+    Args:
+        schedule: What is to be performed.
+        transport: How this rank reaches the others.
+        types: The NumPy type that stands for a type of the problem.
 
     Raises:
         InputError: for a dtype NumPy does not have.
@@ -66,9 +73,9 @@ def place(schedule: Schedule, transport: Transport) -> Placement:
     problem = schedule.problem
     a, b, c = problem.layouts
     return Placement(
-        DistributedMatrix(transport, a, problem.dtype),
-        DistributedMatrix(transport, b, problem.dtype),
-        DistributedMatrix(transport, c, problem.c_dtype),
+        DistributedMatrix(transport, a, types(problem.dtype)),
+        DistributedMatrix(transport, b, types(problem.dtype)),
+        DistributedMatrix(transport, c, types(problem.c_dtype)),
         transport.allocate(schedule.pool_bytes.tolist()),
     )
 

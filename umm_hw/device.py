@@ -1,0 +1,132 @@
+"""The seam to a GPU: the few calls that the executors need, so that all else runs without one in the tests."""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm_hw.transport import Block
+
+Stream = Any  # work queued in order; made by a device and used with that device alone
+Event = Any  # a point in a stream
+
+
+class Region(NamedTuple):
+    """A 2-D block of GPU memory by address: what a device's calls work on.
+
+    Attributes:
+        address: Of the first element, as this process sees it; a peer's memory has addresses here too.
+        rows: Number of rows.
+        cols: Number of columns; the elements of a row are adjacent.
+        stride: Elements from one row to the next.
+        dtype: Type of the elements, BFLOAT16 among them.
+    """
+
+    address: int
+    rows: int
+    cols: int
+    stride: int
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def of(cls, block: Block, base: int) -> "Region":
+        """Return where a block lies if its rank's part of the heap begins at an address."""
+        return cls(base + block.offset, block.rows, block.cols, block.stride, block.dtype)
+
+    @property
+    def width(self) -> int:
+        """Bytes of one row's elements."""
+        return self.cols * self.dtype.itemsize
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from one row to the next."""
+        return self.stride * self.dtype.itemsize
+
+
+class Device(Protocol):
+    """One GPU.
+
+    The promise: what is given a stream is only queued there and the call returns at once; the work of a
+    stream runs in order, the work of two streams in any order that events do not forbid. An event must be
+    recorded before it is waited for. ``upload``, ``download`` and ``synchronize`` return when they are done;
+    they wait for nothing that other streams still have to do, except ``synchronize``, which waits for all.
+    Regions may be empty.
+
+    Attributes:
+        number: Number of the device in this process.
+        name: What it is, such as ``NVIDIA H200``.
+    """
+
+    number: int
+    name: str
+
+    def reach(self, other: "Device") -> str | None:
+        """Let this device's kernels use another's memory; return why its atomic adds cannot, or None."""
+
+    def allocate(self, nbytes: int) -> int:
+        """Return the address of new memory, all zero."""
+
+    def free(self, address: int) -> None:
+        """Give memory back."""
+
+    def stream(self) -> Stream:
+        """Return a new stream, which does not wait for the default one."""
+
+    def event(self, timed: bool) -> Event:
+        """Return a new event; only a timed one can tell when it happened."""
+
+    def record(self, event: Event, stream: Stream) -> None:
+        """Queue an event of this device; it happens when the work before it in the stream is done."""
+
+    def wait(self, stream: Stream, event: Event) -> None:
+        """Queue a wait for an event, of this device or of another."""
+
+    def copy(self, source: Region, target: Region, stream: Stream) -> None:
+        """Queue a copy between regions of the same shape and type, on this device or on a peer."""
+
+    def multiply(self, a: Region, b: Region, c: Region, adds: bool, tf32: bool, stream: Stream) -> None:
+        """Queue C = AB, or C += AB: products summed in float32, or float64 if that is the type.
+
+        Args:
+            a: m×k.
+            b: k×n.
+            c: m×n.
+            adds: Whether C is added to.
+            tf32: Whether float32 factors may be rounded to TF32's 10 bits of mantissa.
+            stream: No other thread queues multiplies in it.
+        """
+
+    def accumulate(self, source: Region, target: Region, blocks: int, stream: Stream) -> None:
+        """Queue target += source, atomic element by element among all GPUs.
+
+        Args:
+            source: In this device's own memory.
+            target: Anywhere it reaches.
+            blocks: Most thread blocks to use.
+            stream: Where.
+        """
+
+    def upload(self, array: NDArray[Any], target: Region) -> None:
+        """Copy a NumPy array here."""
+
+    def download(self, source: Region, array: NDArray[Any]) -> None:
+        """Copy memory into a NumPy array."""
+
+    def synchronize(self) -> None:
+        """Return when all that was queued on this device is done."""
+
+    def seconds(self, start: Event, end: Event) -> float:
+        """Return the seconds from one timed event of this device to another; both have happened."""
+
+    def now(self) -> float:
+        """Return the host's clock, in seconds."""
+
+    def view(self, region: Region) -> Any:
+        """Return an array of the device's own kind that is a region, without copying."""
+
+    def region(self, array: Any) -> Region | None:
+        """Return where an array of the device's own kind lies, None if it is a NumPy array."""
+
+    def name_range(self, name: str | None) -> None:
+        """Begin a named range in a profiler's timeline, or end the innermost one."""
