@@ -1,0 +1,187 @@
+"""Max-min fair rates by progressive filling: of all flows a change can reach, or of those it does reach.
+
+Rates are max-min fair exactly when every flow has a bottleneck: a link of its route that is full and on which
+no flow is faster. A change can only matter to flows that are joined to it through shared links. Where those
+are few they are all filled anew; where they are many, the change seldom gets far: the flows on the changed
+links are filled anew with all others held fixed, and then those others whose bottleneck no longer is one, or
+that are faster than a flow on its bottleneck, join them, until none is left. The condition makes it exact.
+"""
+
+from collections.abc import Iterable
+from math import inf
+
+MANY = 6  # flows above which following a change costs less than filling all it could reach
+SAME = 1e-12  # relative difference below which a rate or a load is the same
+
+
+class Flow:
+    """A transfer whose bytes flow.
+
+    Attributes:
+        action: The action it performs.
+        links: The links of its route.
+        left: Bytes still to move at time ``since``.
+        rate: Bytes/s since then.
+        bottleneck: The link of its route that keeps it from going faster.
+        due: When it finishes at this rate.
+        alarm: When the alarm that counts goes off; those at other times are out of date.
+        filling: Number of the filling that last reached it.
+        new_rate: The rate that filling gives it.
+    """
+
+    __slots__ = (
+        "action", "alarm", "bottleneck", "due", "filling", "left", "links", "new_rate", "rate", "since",
+    )  # fmt: skip
+
+    def __init__(self, action: int, links: tuple[int, ...], nbytes: float, now: float) -> None:
+        self.action = action
+        self.links = links
+        self.left = nbytes
+        self.since = now
+        self.rate = self.new_rate = 0.0
+        self.bottleneck = -1
+        self.filling = 0
+        self.due = self.alarm = inf
+
+
+class Filling:
+    """The flows on every link, and their max-min fair rates.
+
+    Attributes:
+        on: The flows on each link.
+    """
+
+    def __init__(self, bandwidth: list[float]) -> None:
+        self.on: list[list[Flow]] = [[] for _ in bandwidth]
+        self._bandwidth = bandwidth
+        self._free = [0.0] * len(bandwidth)
+        self._count = [0] * len(bandwidth)
+        self._reached = [0] * len(bandwidth)  # number of the filling that last reached each link
+        self._number = 0
+
+    def fill(self, touched: list[int]) -> list[Flow]:
+        """Find the new rates after flows have come or gone on some links.
+
+        Returns:
+            The flows that may have a new rate, each with its ``new_rate`` and ``bottleneck``.
+        """
+        self._number += 1
+        reached = self._reachable(touched)
+        if reached is None:
+            return self._follow(touched)
+        flows, links, shares = reached
+        if flows:
+            self._raise(flows, links, shares)
+        return flows
+
+    def _reachable(self, touched: list[int]) -> tuple[list[Flow], list[int], list[float]] | None:
+        """Return the flows joined to some links, their links and an even share of each; None if too many."""
+        on, reached, bandwidth, number = self.on, self._reached, self._bandwidth, self._number
+        free, count = self._free, self._count
+        flows: list[Flow] = []
+        links, shares = [], []
+        waiting = touched.copy()
+        many = MANY + 2 * len(touched)
+        for link in waiting:  # grows while it is walked
+            if reached[link] == number:
+                continue
+            reached[link] = number
+            here = on[link]
+            if here:
+                links.append(link)
+                free[link], count[link] = bandwidth[link], len(here)
+                shares.append(bandwidth[link] / len(here))
+                for flow in here:
+                    if flow.filling != number:
+                        flow.filling = number
+                        flows.append(flow)
+                        waiting += flow.links
+                if len(flows) > many:
+                    return None
+        return flows, links, shares
+
+    def _raise(self, flows: list[Flow], links: list[int], shares: list[float]) -> None:
+        """Raise all rates evenly; when a link is full its flows stay where they are; go on with the others.
+
+        Args:
+            flows: The flows to fill.
+            links: All their links; ``_free`` and ``_count`` say what each has for how many of the flows.
+            shares: The quotient of the two.
+        """
+        free, count = self._free, self._count
+        while True:
+            rate = min(shares)
+            full = {link for link, share in zip(links, shares, strict=False) if share == rate}
+            others = []
+            for flow in flows:
+                for link in flow.links:
+                    if link in full:
+                        flow.new_rate, flow.bottleneck = rate, link
+                        break
+                else:
+                    others.append(flow)
+            if not others:
+                return
+            for flow in flows:
+                if flow.bottleneck in full:
+                    for link in flow.links:
+                        free[link] -= rate
+                        count[link] -= 1
+            links = [link for link in links if count[link]]
+            shares = [free[link] / count[link] for link in links]
+            flows = others
+
+    def _follow(self, touched: Iterable[int]) -> list[Flow]:
+        """Fill the flows on some links anew, and further ones only where the change reaches them."""
+        on, bandwidth = self.on, self._bandwidth
+        self._number = number = self._number + 1
+        flows: list[Flow] = []
+        for link in touched:
+            for flow in on[link]:
+                if flow.filling != number:
+                    flow.filling = number
+                    flows.append(flow)
+        while flows:
+            links = list({link for flow in flows for link in flow.links})
+            shares = []
+            for link in links:
+                free, count = bandwidth[link], 0
+                for flow in on[link]:
+                    if flow.filling == number:
+                        count += 1
+                    else:
+                        free -= flow.rate
+                self._free[link], self._count[link] = free, count
+                shares.append(free / count)
+            self._raise(flows, links, shares)
+            more = self._unsettled(links)
+            if not more:
+                return flows
+            for flow in more:
+                flow.filling = number
+            flows += more
+        return flows
+
+    def _unsettled(self, links: list[int]) -> list[Flow]:
+        """Return the fixed flows on some links that the new rates leave without a bottleneck, or too fast."""
+        number, more = self._number, []
+        for link in links:
+            fixed, load, fastest, slowest = [], 0.0, 0.0, inf
+            for flow in self.on[link]:
+                if flow.filling != number:
+                    fixed.append(flow)
+                    load += flow.rate
+                    continue
+                rate = flow.new_rate
+                load += rate
+                if rate > fastest:
+                    fastest = rate
+                if flow.bottleneck == link and rate < slowest:
+                    slowest = rate
+            slack = load < self._bandwidth[link] * (1 - SAME)
+            for flow in fixed:
+                rate = flow.rate
+                loose = flow.bottleneck == link and (slack or fastest > rate * (1 + SAME))
+                if (loose or rate > slowest * (1 + SAME)) and flow not in more:
+                    more.append(flow)
+        return more
