@@ -14,6 +14,8 @@ _HOMES = {
     "machine": "umm.machines",
     "op_list": "umm.oplist",
     "Schedule": "umm.schedules.table",
+    "Space": "umm.space",
+    "search": "umm.space",
     "schedule": "umm.schedules.build",
     "Trace": "umm.trace",
     "run": "umm.executor",
