@@ -1,0 +1,119 @@
+"""The CUDA transport over GPUs that are NumPy underneath: the conformance suite, and what is its own."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import BrokenBarrierError
+
+import numpy as np
+import pytest
+from conformance.fake_device import FakeWorld
+from conformance.transport_suite import TransportConformance
+
+from umm.errors import ExecutorUnavailableError, InputError
+from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
+from umm_hw.cuda_transport import CudaTransport, owner_devices
+from umm_hw.transport import Block
+
+
+def run_ranks(first, program):
+    """A thread for each virtual rank; a failing one fails them all."""
+
+    def run(rank):
+        try:
+            return program(first.as_rank(rank))
+        except BaseException:
+            first.abort()
+            raise
+
+    with ThreadPoolExecutor(max_workers=first.size) as threads:
+        futures = [threads.submit(run, rank) for rank in range(first.size)]
+    errors = [future.exception() for future in futures if future.exception() is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, BrokenBarrierError)):
+        raise error
+    first.close()
+    return [future.result() for future in futures]
+
+
+class TestOneDevice(TransportConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def run_ranks(cls):
+        return lambda size, program: run_ranks(
+            CudaTransport(size, FakeWorld(fail_on_deadlock=False).devices(1)), program
+        )
+
+
+class TestThreeDevices(TransportConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def run_ranks(cls):
+        return lambda size, program: run_ranks(
+            CudaTransport(size, FakeWorld(eager=0.0, fail_on_deadlock=False).devices(3)), program
+        )
+
+
+def test_neighbouring_ranks_share_a_device_and_spare_devices_stay_empty():
+    """8 ranks on 3 devices: 3, 3 and 2; 2 ranks on 3 devices: one each."""
+    assert owner_devices(8, "abc") == list("aaabbbcc")
+    assert owner_devices(2, "abc") == list("ab")
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), BFLOAT16])
+def test_half_precision_is_accumulated_into_float32_without_losing_bits(dtype):
+    """2048 + 1 in float32; in float16 it would be 2048."""
+    transport = CudaTransport(2, FakeWorld().devices(2))
+    heap = transport.allocate([0, 16])
+    there = Block(1, heap, 0, 1, 4, 4, np.dtype(np.float32))
+    for value in (2048.0, 1.0):
+        array = np.full((1, 4), value, np.float32)
+        transport.accumulate(to_bfloat16(array) if dtype == BFLOAT16 else array.astype(dtype), there)
+    sums = np.empty((1, 4), np.float32)
+    transport.get(there, sums)
+    assert sums.tolist() == [[2049.0] * 4]
+
+
+def test_bfloat16_is_accumulated_into_bfloat16():
+    transport = CudaTransport(1, FakeWorld().devices(1))
+    block = Block(0, transport.allocate([4]), 0, 1, 2, 2, BFLOAT16)
+    for value in (1.5, 2.25):
+        transport.accumulate(to_bfloat16(np.full((1, 2), value)), block)
+    held = np.empty((1, 2), BFLOAT16)
+    transport.get(block, held)
+    assert to_float32(held).tolist() == [[3.75, 3.75]]
+
+
+def test_arrays_of_the_device_are_got_put_and_accumulated_there():
+    transport = CudaTransport(2, FakeWorld().devices(2))
+    heap = transport.allocate([32, 32])
+    here, there = (Block(rank, heap, 0, 2, 2, 2, np.dtype(np.float64)) for rank in (0, 1))
+    own = transport.view(here)
+    own[...] = 3.0
+    transport.put(own, there)
+    transport.accumulate(own, there)
+    transport.get(there, own)
+    assert own.tolist() == [[6.0, 6.0], [6.0, 6.0]]
+
+
+def test_a_link_without_atomic_adds_is_refused_unless_copies_land():
+    devices = FakeWorld().devices(2)
+    devices[0].reach = lambda other: "the link from GPU 0 to GPU 1 carries no atomic adds"
+    with pytest.raises(ExecutorUnavailableError, match="no atomic adds; accumulate=landing copies instead"):
+        CudaTransport(2, devices)
+    CudaTransport(2, devices, accumulate="landing")
+    CudaTransport(1, devices)
+
+
+def test_an_unknown_way_to_accumulate_is_refused():
+    with pytest.raises(InputError, match="accumulate 'push' is unknown; choose from kernel, landing"):
+        CudaTransport(1, FakeWorld().devices(1), accumulate="push")
+    with pytest.raises(InputError, match="blocks = 0 is not possible"):
+        CudaTransport(1, FakeWorld().devices(1), blocks=0)
+
+
+def test_all_memory_is_given_back():
+    world = FakeWorld()
+    transport = CudaTransport(3, world.devices(2))
+    transport.allocate([8, 8, 8])
+    transport.accumulate(np.ones((1, 1)), Block(2, 0, 0, 1, 1, 1, np.dtype(np.float64)))
+    assert [transport.as_rank(rank).nbytes for rank in range(3)] == [8, 8, 8]
+    transport.close()
+    assert world.memory == {}
