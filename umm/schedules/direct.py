@@ -125,19 +125,24 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     for column, (x, get, matrix, gets) in enumerate(
         ((a, a_row, "A", gets_before), (b, b_row, "B", gets_before + a.fetch))
     ):
+        if not len(get):
+            continue
         kind[get] = GET
         row_rank[get] = dst[get] = rank[x.ops]
         src[get] = x.src
         lane[get] = 1 + gets[x.ops] % machine.copy_engines
         payload = elements(ops, matrix, slices)[x.ops] * problem.itemsize(matrix)
         nbytes[get] = cost.transfer_bytes(machine, payload)
+        waits[gemm_row[x.readers], column] = get[x.read]
         late = (number[x.ops] >= depth).nonzero()[0]
+        if not len(late):
+            continue
         waits[get[late], 0] = gemm_row[x.ops[late] - depth]
         refill = (x.number >= depth).nonzero()[0]
         reader = x.last_reader[refill - depth]
         waits[get[refill], 1] = np.where(reader == x.ops[refill] - depth, -1, gemm_row[reader])
-        waits[gemm_row[x.readers], column] = get[x.read]
-        more.append(_earlier_readers(x, rank, number, depth, get, gemm_row))
+        if len(x.readers) > len(x.ops):
+            more.append(_earlier_readers(x, rank, number, depth, get, gemm_row))
 
     if len(slot_ops):
         kind[c_row] = ACCUMULATE
@@ -188,9 +193,9 @@ def _dependencies(waits: Ints, more: list[tuple[Ints, Ints]]) -> tuple[Ints, Int
     """Return how many actions each row waits for, and which: its columns (−1 is none), then the pairs."""
     named = waits >= 0
     counts, after = named.sum(axis=1), waits[named]
-    extra = np.concatenate([row for row, _ in more])
-    if len(extra) == 0:
+    if not more:
         return counts, after
+    extra = np.concatenate([row for row, _ in more])
     row = np.concatenate([named.nonzero()[0], extra])
     by_row = np.argsort(row, kind="stable")
     after = np.concatenate([after, *(gemm for _, gemm in more)])[by_row]
