@@ -1,0 +1,17 @@
+"""The MPI transport: the conformance suite through shared memory, and through the way across hosts."""
+
+import pytest
+from conformance.transport_suite import TransportConformance
+
+from umm_hw.mpi_job import MpiJob
+
+pytestmark = pytest.mark.mpi
+
+
+class TestSharedMemory(TransportConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def run_ranks(cls):
+        job = MpiJob(12, timeout=120)
+        yield job.call
+        job.close()

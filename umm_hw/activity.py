@@ -1,0 +1,70 @@
+"""What this process is doing right now, for the watchdog to name: one stage, and an action for each lane."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import NamedTuple
+
+
+class Doing(NamedTuple):
+    """The action of a lane.
+
+    Attributes:
+        row: Row of the schedule.
+        waits: Whether it still waits for others.
+        since: When it began to run or to wait, in seconds of ``perf_counter``.
+    """
+
+    row: int
+    waits: bool
+    since: float
+
+
+def _nameless(row: int) -> tuple[str, float]:
+    return f"action {row}", float("inf")
+
+
+@dataclass
+class Activity:
+    """What one process is doing.
+
+    Attributes:
+        stage: What the rank as a whole does.
+        lanes: What each lane does, while a schedule is performed.
+        words: A row in words, and the most seconds it may run.
+    """
+
+    stage: str = "work"
+    lanes: dict[int, Doing] = field(default_factory=dict)
+    words: Callable[[int], tuple[str, float]] = _nameless
+
+    @contextmanager
+    def during(self, stage: str) -> Iterator[None]:
+        """Name a stage for as long as it lasts."""
+        before, self.stage = self.stage, stage
+        try:
+            yield
+        finally:
+            self.stage = before
+
+    def waited_for(self) -> str:
+        """Return what this rank waits for, in words."""
+        waits = [doing.row for doing in self._now() if doing.waits]
+        return self.words(min(waits))[0] + " to be ready to start" if waits else self.stage
+
+    def overdue(self) -> str | None:
+        """Return in words an action that has run longer than it may, if there is one."""
+        now = perf_counter()
+        for doing in self._now():
+            if not doing.waits:
+                what, limit = self.words(doing.row)
+                if now - doing.since > limit:
+                    return f"{what}, which runs for {now - doing.since:.0f} s; {limit:.0f} s are allowed"
+        return None
+
+    def _now(self) -> list[Doing]:
+        return list(self.lanes.values())
+
+
+ACTIVITY = Activity()

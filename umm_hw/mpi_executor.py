@@ -1,0 +1,154 @@
+"""The MPI executor: each rank a process with a thread for each lane, reaching the others one-sided."""
+
+import os
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Protocol
+
+from umm.errors import ExecutorUnavailableError, InputError
+from umm.executor import Operands
+from umm.schedules.codec import to_arrays
+from umm.schedules.table import Schedule
+from umm.trace import Trace
+from umm_hw.launched import launched_rank, launched_size
+from umm_hw.placement import operands_of
+
+if TYPE_CHECKING:
+    from umm_hw.mpi_team import Team
+
+INSTALL = "pip install 'umm-sim[mpi]'"
+
+
+class Job(Protocol):
+    """Ranks that run programs."""
+
+    size: int
+    running: bool
+
+    def call(self, size: int, program: Any, operands: Operands | None = None) -> list[Any]:
+        """Run a program on the first ranks, rank 0 with the operands; return what it returned on each."""
+
+    def close(self, code: int = 0) -> None:
+        """End the ranks."""
+
+
+class MpiExecutor:
+    """Performs schedules for real, each rank a process with one core's BLAS.
+
+    From a plain process it starts the ranks itself and keeps them for the next run. In a process that mpiexec
+    has started, rank 0 leads the others: they call :meth:`follow`.
+
+    Args:
+        ranks: Processes to start, at least the ranks of every schedule; those of the first one if None.
+        replica: Replica of C that the result is gathered from; only the origin, 0, is complete unless the
+            schedule broadcasts it.
+        timeout: Most seconds for one run; None waits as long as the ranks' watchdog does.
+        job: Ranks that run already; they are not ended with the executor.
+    """
+
+    def __init__(
+        self,
+        ranks: int | None = None,
+        replica: int = 0,
+        timeout: float | None = None,
+        job: Job | None = None,
+    ) -> None:
+        self.replica = replica
+        self.timeout = timeout
+        self._asked = ranks
+        self._job = job
+        self._owns = job is None
+
+    def available(self) -> str | None:
+        """Return None, or what is missing and the line that installs it."""
+        missing = [name for name in ("mpi4py", "threadpoolctl") if find_spec(name) is None]
+        if missing:
+            return f"executor mpi needs {' and '.join(missing)}; {INSTALL}"
+        if launched_rank() is None:
+            from umm_hw.mpi_job import find_mpiexec
+
+            try:
+                find_mpiexec()
+            except ExecutorUnavailableError as error:
+                return str(error)
+        return None
+
+    @property
+    def ranks(self) -> int | None:
+        """Ranks that run already or were asked for; None if a schedule decides."""
+        return self._job.size if self._job else launched_size() or self._asked
+
+    def run(self, schedule: Schedule, operands: Operands | None = None) -> Trace:
+        """Perform a schedule on real matrices.
+
+        Args:
+            schedule: What to perform.
+            operands: A and B as whole arrays; uniform in [−1, 1) with a fixed seed if None.
+
+        Returns:
+            Wall-clock spans of all ranks on one clock, and C as one array of the problem's ``c_dtype``.
+
+        Raises:
+            InputError: if the operands do not fit, NumPy lacks the type, or there are too few ranks.
+            InfeasibleError: if the memory is not there.
+            ScheduleError: if an action uses memory that is not there.
+            UmmError: if a rank fails, freezes or is killed.
+        """
+        return self.runs(schedule, operands)[0]
+
+    def runs(self, schedule: Schedule, operands: Operands | None = None, repeat: int = 1) -> list[Trace]:
+        """Perform a schedule several times with the same operands; C is that of the last run."""
+        from umm_hw.mpi_program import perform
+
+        matrices = operands_of(schedule.problem, operands)
+        if self.replica >= schedule.problem.layout("C").replicas:
+            count = schedule.problem.layout("C").replicas
+            raise InputError(f"replica {self.replica} is outside {schedule.problem.c}, which has {count}")
+        program = partial(perform, arrays=to_arrays(schedule), replica=self.replica, repeat=repeat)
+        spans, result = self._started(schedule.ranks).call(schedule.ranks, program, matrices)[0]
+        return [Trace(schedule, "mpi", start, end, result) for start, end in spans]
+
+    def makespan(self, schedule: Schedule) -> float:
+        """Return the seconds a run with random operands takes."""
+        return self.run(schedule).makespan_s
+
+    def follow(self) -> int | None:
+        """Do what rank 0 asks for until it stops, and return the exit code; None at once if this one leads."""
+        return _team().follow() if launched_rank() else None
+
+    def close(self, code: int = 0) -> None:
+        """End the ranks; under mpiexec they end with this exit code."""
+        if self._job is None and launched_rank() == 0:
+            self._job = _team()
+        if self._job is not None and self._owns:
+            self._job.close(code)
+        self._job = None
+
+    def _started(self, ranks: int) -> Job:
+        """Return a job with at least so many ranks, started if need be."""
+        if launched_rank():
+            raise InputError(
+                "only rank 0 of an mpiexec can run schedules; use 'mpiexec -n p umm run --executor mpi', or one "
+                "plain Python process, whose executor starts the ranks"
+            )
+        if launched_rank() == 0:
+            self._job = self._job or _team()
+        elif self._job is None or not self._job.running:
+            from umm_hw.mpi_job import MpiJob
+
+            self._job = MpiJob(self._asked or ranks, self.timeout)
+        if ranks > self._job.size:
+            raise InputError(
+                f"the schedule is for {ranks} ranks, but {self._job.size} run; ask for {ranks}, or make the "
+                f"schedule for {self._job.size}"
+            )
+        return self._job
+
+
+@cache
+def _team() -> "Team":
+    """Return the ranks that mpiexec has started together with this process."""
+    os.environ.setdefault("UCX_LOG_LEVEL", "error")
+    from umm_hw.mpi_team import Team
+
+    return Team()

@@ -1,0 +1,131 @@
+"""The ranks of one MPI job: rank 0 leads, the others perform what it asks for."""
+
+import os
+import pickle
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mpi4py import MPI
+from threadpoolctl import threadpool_limits
+
+from umm.errors import UmmError
+from umm.executor import Operands
+from umm_hw import mpi_wait
+from umm_hw.activity import ACTIVITY
+from umm_hw.launched import launched_size
+from umm_hw.mpi_transport import MpiTransport, on_one_host
+from umm_hw.outcomes import Outcome, results
+from umm_hw.watchdog import Watchdog, end_job
+
+Program = Callable[..., Any]  # of a transport, and on rank 0 of operands if there are any
+ALONE = 2.0  # seconds all ranks have to fail as one of them did
+IDLE_PAUSE = 5e-3  # seconds between two looks for work
+
+
+class Team:
+    """All ranks of ``COMM_WORLD``; made once in a process, on all ranks.
+
+    Raises:
+        UmmError: if mpiexec belongs to another MPI than mpi4py.
+    """
+
+    def __init__(self) -> None:
+        self.world = MPI.COMM_WORLD
+        started = launched_size()
+        if started is not None and started != self.world.size:
+            library = MPI.Get_library_version().splitlines()[0].rstrip("\0")
+            raise UmmError(
+                f"mpiexec started {started} processes, but mpi4py sees {self.world.size}: they belong to "
+                f"different MPIs; mpi4py has {library}, start with its own mpiexec"
+            )
+        self._limits = threadpool_limits(1)  # each rank computes on one core
+        self._transports: dict[int, MpiTransport | None] = {}
+        here = [(MPI.Get_processor_name(), os.getpid())]
+        self.processes: list[tuple[str, int]] = self.world.allgather(here[0])
+        """Host and process of each rank."""
+        _forget_segment()
+        self._watchdog = Watchdog(self.world.Dup(), on_one_host(self.world))
+        self._watchdog.start()
+
+    running = True
+
+    @property
+    def rank(self) -> int:
+        """This rank's number."""
+        return self.world.rank
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.world.size
+
+    def call(self, size: int, program: Program, operands: Operands | None = None) -> list[Any]:
+        """Run a program on the first ranks, here with the operands; return what it returned on each."""
+        return results(self.lead(size, pickle.dumps(program, protocol=5), operands))
+
+    def lead(self, size: int, program: bytes, operands: Operands | None) -> list[Outcome]:
+        """Run a pickled program on the first ranks, here with the operands; return what came of it on each."""
+        mpi_wait.broadcast(self.world, (size, program))
+        return self._perform(size, program, operands)
+
+    def follow(self) -> int:
+        """Do what rank 0 asks for until it stops; on the other ranks. Returns the exit code."""
+        while True:
+            request = mpi_wait.broadcast(self.world, longest_pause=IDLE_PAUSE)
+            if isinstance(request, int):
+                self._finish()
+                return request
+            self._perform(*request)
+
+    def close(self, code: int = 0) -> None:
+        """Let all ranks end with this exit code; on rank 0."""
+        mpi_wait.broadcast(self.world, code)
+        self._finish()
+
+    def _finish(self) -> None:
+        for transport in self._transports.values():
+            if transport is not None:
+                transport.close()
+        self._watchdog.stop()
+
+    def _perform(self, size: int, program: bytes, operands: Operands | None = None) -> list[Outcome]:
+        transport = self._transport(size)
+        if transport is None:
+            return []
+        try:
+            run: Program = pickle.loads(program)
+            outcome = True, run(transport) if operands is None else run(transport, operands=operands)
+        except Exception as error:
+            outcome = False, error
+        with ACTIVITY.during("all ranks to come to the end"):
+            together = transport.comm.Ibarrier()
+            if not outcome[0] and not mpi_wait.wait(together, most=ALONE):
+                traceback.print_exception(outcome[1])
+                end_job(f"rank {self.rank} failed: {type(outcome[1]).__name__}: {outcome[1]}")
+            mpi_wait.wait(together)
+            found: list[Outcome] = mpi_wait.gather(transport.comm, outcome)
+            transport.free()
+        return found
+
+    def _transport(self, size: int) -> MpiTransport | None:
+        """Return the transport among the first ranks, None on a rank that is not one of them; collective."""
+        if size not in self._transports:
+            comm = self.world.Split(0 if self.rank < size else MPI.UNDEFINED)
+            self._transports[size] = None if comm == MPI.COMM_NULL else MpiTransport(comm)
+        return self._transports[size]
+
+
+def _forget_segment() -> None:
+    """Remove the name of MPICH's own shared segment, mapped by all ranks of this host by now.
+
+    MPICH removes it at the end only, so that a job that is killed would leave it behind.
+    """
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        return
+    for line in maps.read_text(encoding="utf-8", errors="replace").splitlines():
+        path = line.split(maxsplit=5)[-1]
+        if path.startswith("/dev/shm/mpich_shm_") and not path.endswith("(deleted)"):
+            Path(path).unlink(missing_ok=True)

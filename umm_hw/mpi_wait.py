@@ -1,0 +1,64 @@
+"""Waiting for MPI without spinning: ranks that share cores must leave them to those who compute."""
+
+import pickle
+from math import inf
+from time import perf_counter, sleep
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks
+
+
+def wait(request: MPI.Request, longest_pause: float = LONGEST_PAUSE, most: float = inf) -> bool:
+    """Wait until a request is complete; look at it now and then, sleeping in between.
+
+    A blocking call of MPICH spins: with 8 ranks on 2 cores it slows another rank's GEMM fivefold.
+
+    Args:
+        request: Any non-blocking operation.
+        longest_pause: Most seconds between two looks.
+        most: Most seconds to wait.
+
+    Returns:
+        Whether it is complete.
+    """
+    pause, until = FIRST_PAUSE, perf_counter() + most
+    while not request.Test():
+        if perf_counter() > until:
+            return False
+        sleep(pause)
+        pause = min(1.5 * pause, longest_pause)
+    return True
+
+
+def barrier(comm: MPI.Comm) -> None:
+    """Wait until every rank has come here."""
+    wait(comm.Ibarrier())
+
+
+def broadcast(comm: MPI.Comm, content: Any = None, longest_pause: float = LONGEST_PAUSE) -> Any:
+    """Return rank 0's content on every rank; anything that can be pickled."""
+    data = pickle.dumps(content, protocol=5) if comm.rank == 0 else b""
+    size = np.array([len(data)], dtype=np.int64)
+    wait(comm.Ibcast(size, root=0), longest_pause)
+    buffer = np.frombuffer(data, dtype=np.uint8) if comm.rank == 0 else np.empty(size[0], dtype=np.uint8)
+    wait(comm.Ibcast(buffer, root=0))
+    return content if comm.rank == 0 else pickle.loads(buffer)
+
+
+def gather(comm: MPI.Comm, content: Any) -> list[Any]:
+    """Return the contents of all ranks on rank 0, and an empty list elsewhere."""
+    data = np.frombuffer(pickle.dumps(content, protocol=5), dtype=np.uint8)
+    sizes = np.zeros(comm.size, dtype=np.int64)
+    wait(comm.Igather(np.array([len(data)], dtype=np.int64), sizes, root=0))
+    if comm.rank > 0:
+        wait(comm.Igatherv(data, None, root=0))
+        return []
+    starts = np.cumsum(sizes) - sizes
+    together = np.empty(int(sizes.sum()), dtype=np.uint8)
+    wait(comm.Igatherv(data, (together, (sizes, starts)), root=0))
+    return [
+        pickle.loads(together[start : start + size]) for start, size in zip(starts, sizes, strict=True)
+    ]

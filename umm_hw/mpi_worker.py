@@ -1,0 +1,29 @@
+"""One rank of a job that :class:`umm_hw.mpi_job.MpiJob` started: ``python -m mpi4py -m umm_hw.mpi_worker``."""
+
+import sys
+from multiprocessing.connection import Client
+
+from umm_hw import mpi_wait
+from umm_hw.mpi_team import Team
+
+
+def serve(address: str) -> int:
+    """Perform what comes over the socket until it closes; return the exit code."""
+    team = Team()
+    if team.rank > 0:
+        sys.path[:] = mpi_wait.broadcast(team.world)
+        return team.follow()
+    with Client(address, family="AF_UNIX") as parent:
+        sys.path[:] = parent.recv()  # programs are pickled by name
+        mpi_wait.broadcast(team.world, sys.path)
+        parent.send(team.processes)
+        try:
+            while True:
+                parent.send(team.lead(*parent.recv()))
+        except (EOFError, ConnectionError):
+            team.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(serve(sys.argv[1]))

@@ -1,0 +1,17 @@
+"""What came of a program on each rank."""
+
+from typing import Any
+
+Outcome = tuple[bool, Any]  # whether it went well, and the result or the error
+
+
+def results(outcomes: list[Outcome]) -> list[Any]:
+    """Return what a program returned on each rank, or raise the error of the lowest rank that has one.
+
+    >>> results([(True, 3), (True, 4)])
+    [3, 4]
+    """
+    for went_well, result in outcomes:
+        if not went_well:
+            raise result
+    return [result for _, result in outcomes]
