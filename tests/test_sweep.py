@@ -1,5 +1,6 @@
 """Sweeps: every point once, whoever fills the store, however often it is stopped."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,7 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from command import good, umm
 
 from umm.errors import InputError, MachineError
 from umm.space import Space, Store, search, sweep
@@ -21,6 +24,9 @@ if __name__ == "__main__":
     sweep(space, ["h100-8", "pvc-12"], sys.argv[1], jobs=2, pool=sys.argv[2])
 """
 ASKED = 2 * 3 * 6**3  # two machines, three stationaries, 6 layouts of each operand
+
+
+CORNER = ["-m", "64,128", "-n", 96, "-k", 48, "--a", "row,col", "--b", "row", "--c", "2d"]  # 12 points
 
 
 def start(folder, pool="process", command=(sys.executable,)):
@@ -122,6 +128,67 @@ def test_the_ranks_of_mpiexec_share_a_sweep(tmp_path):
     assert process.wait(timeout=120) == 0
     with Store(tmp_path / "s.db") as store:
         assert len(store) == ASKED
+
+
+def test_the_command_prints_json_lines_exports_and_goes_on(tmp_path):
+    path, out = tmp_path / "s.db", tmp_path / "runs.csv"
+    asked = ["sweep", *CORNER, "--machine", "h100-8,pvc-12", "-o", path, "--pool", "none"]
+    rows = [json.loads(line) for line in good(*asked, "--json", "--export", out).splitlines()]
+    assert len(rows) == 24
+    assert {(row["schema"], row["command"], row["status"]) for row in rows} == {(1, "sweep", "ok")}
+    assert {(row["machine"], row["m"], row["a"]) for row in rows} == {
+        (machine, m, a) for machine in ("h100-8", "pvc-12") for m in (64, 128) for a in ("row", "col")
+    }
+    assert len(pd.read_csv(out)) == 24
+    assert "24 points: 24 were in" in umm(*asked).stderr
+    assert good(*asked, "--json") == ""
+
+
+def test_the_command_takes_layers_by_name(tmp_path):
+    asked = ["sweep", "--preset", "mlp1,mlp2", "-m", "1K", "--a", "row", "--b", "row", "--c", "row"]
+    rows = good(
+        *asked, "-o", tmp_path / "s.db", "--pool", "none", "--executor", "bound", "--json"
+    ).splitlines()
+    sizes = {tuple(json.loads(row)[x] for x in "mnk") for row in rows}
+    assert sizes == {(1024, 49152, 12288), (1024, 12288, 49152)}
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--preset", "mlp3"], "preset 'mlp3' is unknown; choose from mlp1, mlp2"),
+        (["--preset", "mlp1", "-k", "4"], "a preset already decides -n and -k"),
+        (["-m", "64"], "give -m, -n and -k, or --preset mlp1,mlp2"),
+        (["-m", "many"], "'many' is not a matrix dimension"),
+        (["--preset", "mlp1", "--prefetch", "two"], "--prefetch: 'two' is not a whole number"),
+        (
+            ["--preset", "mlp1", "--export", "runs.xlsx", "--executor", "bound", "--a", "row"],
+            "neither .csv nor",
+        ),
+    ],
+)
+def test_a_command_that_cannot_be_ends_in_one_line_and_2(tmp_path, flags, line):
+    result = umm("sweep", *flags, "-o", tmp_path / "s.db", "--b", "row", "--c", "row", "--pool", "none")
+    assert result.exit_code == 2
+    assert line in result.stderr
+    assert result.stderr.count("\n") <= 2
+
+
+def test_ctrl_c_ends_the_command_with_130_and_keeps_what_is_done(tmp_path):
+    asked = ["sweep", "--preset", "mlp1", "--machine", "pvc-12", "-o", str(tmp_path / "s.db"), "--jobs", "2"]
+    code = f"from umm.cli.main import main; main({asked!r})"
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    rows = 0
+    while rows < 32:
+        assert process.poll() is None
+        time.sleep(0.05)
+        if (tmp_path / "s.db").exists():
+            with Store(tmp_path / "s.db") as store:
+                rows = len(store)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    with Store(tmp_path / "s.db") as store:
+        assert len(store) >= rows
 
 
 @pytest.mark.parametrize(

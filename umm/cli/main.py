@@ -8,6 +8,7 @@ from umm.cli.group import LazyGroup
 COMMANDS = {
     "simulate": ("umm.cli.simulate:simulate", "Predict one multiply on one machine."),
     "search": ("umm.cli.search:search", "Find the best layouts for a problem and a machine."),
+    "sweep": ("umm.cli.sweep:sweep", "Perform every point asked for, into a store."),
     "run": ("umm.cli.run:run", "Execute a schedule for real and check the product."),
     "compare": ("umm.cli.compare:compare", "Compare a predicted trace with a measured one."),
     "tiles": ("umm.cli.tiles:tiles", "Show who owns which tile of A, B and C."),

@@ -6,9 +6,6 @@ import click
 
 from umm.cli.options import axis_options, option, output_options, problem_options
 from umm.cli.output import Output
-from umm.errors import InputError
-
-WHOLE = ("prefetch", "max_gemms", "max_accumulates")
 
 
 @click.command()
@@ -31,6 +28,7 @@ def search(memory: str, top: int, as_json: bool, quiet: bool, no_color: bool, **
     beat what was found. A comma list makes an axis: --a row,col@2 --prefetch 1,2.
     """
     from umm.cli.asked import dimensions
+    from umm.cli.axes import asked_axes
     from umm.cli.leaderboard import print_leaderboard
     from umm.machines import machine as find_machine
     from umm.space import Space
@@ -40,13 +38,7 @@ def search(memory: str, top: int, as_json: bool, quiet: bool, no_color: bool, **
     sizes = dimensions(flags)
     machine = find_machine(flags["machine"])
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
-    axes = {
-        name: flags[name]
-        for name in ("a", "b", "c", "stationary", "policy", "offset", "granularity", "final")
-    }
-    axes |= {name: [_whole(name, text) for text in flags[name].split(",")] for name in WHOLE}
-    axes["reuse"] = [_reuse(text) for text in flags["reuse"].split(",")]
-    space = Space(**sizes, dtype=flags["dtype"], ranks=ranks, **axes)
+    space = Space(**sizes, dtype=flags["dtype"], ranks=ranks, **asked_axes(flags))
     with output.progress() as bar:
         task = bar.add_task("searching", total=None)
         found = find(
@@ -70,16 +62,3 @@ def search(memory: str, top: int, as_json: bool, quiet: bool, no_color: bool, **
             "top": [choice.to_dict() for choice in found.top],
         },
     )
-
-
-def _whole(name: str, text: str) -> int:
-    if not text.strip().isdecimal():
-        flag = "--" + name.replace("_", "-")
-        raise InputError(f"{flag}: {text!r} is not a whole number; write it like 2 or 1,2,4")
-    return int(text)
-
-
-def _reuse(text: str) -> bool:
-    if text.strip() not in ("on", "none"):
-        raise InputError(f"--reuse {text!r} is unknown; choose from on, none")
-    return text.strip() == "on"

@@ -1,7 +1,9 @@
 """The store: one SQLite file of runs that several sweeps may fill while others read it."""
 
 import sqlite3
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -84,7 +86,7 @@ class Store:
     def _migrate(self) -> None:
         """Bring the file to this version's schema; concurrent openers take turns."""
         run = self._connection.execute
-        run("PRAGMA journal_mode = WAL")
+        self._enter_wal()
         run("PRAGMA synchronous = NORMAL")  # a commit survives the process; only power loss may undo it
         if self.version == len(MIGRATIONS):
             return
@@ -101,6 +103,17 @@ class Store:
                 for statement in script:
                     run(statement)
             run(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+    def _enter_wal(self) -> None:
+        """Switch to write-ahead logging; for this alone SQLite does not wait for others by itself."""
+        for attempt in range(600):
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or attempt == 599:
+                    raise
+                time.sleep(0.1)
 
     @property
     def version(self) -> int:
@@ -170,16 +183,11 @@ class Store:
         Raises:
             InputError: if the name ends in something else, or Parquet needs a package that is missing.
         """
-        path = Path(path)
+        path = checked_export(path)
         if path.suffix == ".csv":
             self.frame().to_csv(path, index=False)
-        elif path.suffix == ".parquet":
-            try:
-                self.frame().to_parquet(path, index=False)
-            except ImportError:
-                raise InputError("Parquet needs pyarrow; pip install 'umm-sim[parquet]'") from None
         else:
-            raise InputError(f"{path} is neither .csv nor .parquet; choose one of these endings")
+            self.frame().to_parquet(path, index=False)
 
     def close(self) -> None:
         """Close the file."""
@@ -192,6 +200,20 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def checked_export(path: str | Path) -> Path:
+    """Return the path of an export, if one can be written there.
+
+    Raises:
+        InputError: if the name ends in something else, or Parquet needs a package that is missing.
+    """
+    path = Path(path)
+    if path.suffix not in (".csv", ".parquet"):
+        raise InputError(f"{path} is neither .csv nor .parquet; choose one of these endings")
+    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise InputError("Parquet needs pyarrow, which is not installed; pip install 'umm-sim[parquet]'")
+    return path
 
 
 def _values(row: Row) -> list[Any]:
