@@ -10,38 +10,30 @@ that are faster than a flow on its bottleneck, join them, until none is left. Th
 from collections.abc import Iterable
 from math import inf
 
+from umm_sim.work import Work
+
 MANY = 6  # flows above which following a change costs less than filling all it could reach
 SAME = 1e-12  # relative difference below which a rate or a load is the same
 
 
-class Flow:
+class Flow(Work):
     """A transfer whose bytes flow.
 
     Attributes:
-        action: The action it performs.
         links: The links of its route.
-        left: Bytes still to move at time ``since``.
-        rate: Bytes/s since then.
         bottleneck: The link of its route that keeps it from going faster.
-        due: When it finishes at this rate.
-        alarm: When the alarm that counts goes off; those at other times are out of date.
         filling: Number of the filling that last reached it.
         new_rate: The rate that filling gives it.
     """
 
-    __slots__ = (
-        "action", "alarm", "bottleneck", "due", "filling", "left", "links", "new_rate", "rate", "since",
-    )  # fmt: skip
+    __slots__ = ("bottleneck", "filling", "links", "new_rate")
 
     def __init__(self, action: int, links: tuple[int, ...], nbytes: float, now: float) -> None:
-        self.action = action
+        super().__init__(action, nbytes, now)
         self.links = links
-        self.left = nbytes
-        self.since = now
-        self.rate = self.new_rate = 0.0
+        self.new_rate = 0.0
         self.bottleneck = -1
         self.filling = 0
-        self.due = self.alarm = inf
 
 
 class Filling:

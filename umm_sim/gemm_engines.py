@@ -1,28 +1,24 @@
 """GEMM engines whose speed changes: shared by ranks on one device, or disturbed by their own transfers."""
 
 from collections.abc import Callable
-from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umm.schedules.table import BARRIER, GEMM, KINDS, Schedule
 from umm_sim.clock import Clock
+from umm_sim.work import Work
 
 
-class _Gemm:
-    """A running gemm: seconds of engine still to go at time ``since``, how fast they pass, and the end."""
+class _Gemm(Work):
+    """A running gemm: its work are the seconds it takes of an engine that is all its own."""
 
-    __slots__ = ("action", "alarm", "due", "engine", "left", "rank", "rate", "since")
+    __slots__ = ("engine", "rank")
 
     def __init__(self, action: int, rank: int, engine: int, seconds: float, now: float) -> None:
-        self.action = action
+        super().__init__(action, seconds, now)
         self.rank = rank
         self.engine = engine
-        self.left = seconds
-        self.rate = 0.0
-        self.since = now
-        self.due = self.alarm = inf
 
 
 class GemmEngines:
@@ -70,28 +66,15 @@ class GemmEngines:
 
     def _share(self, engine: int) -> None:
         """Give the engine's gemms their rates; within one instant this may happen more than once."""
-        now, running = self._clock._now, self._running[engine]
+        running = self._running[engine]
         for gemm in running:
             rate = (1.0 - max(self._losses[gemm.rank], default=0.0)) / len(running)
-            if rate == gemm.rate:
-                continue
-            left = gemm.left = gemm.left - gemm.rate * (now - gemm.since)
-            gemm.rate, gemm.since = rate, now
-            gemm.due = now + left / rate if left > 0.0 else now
-            # An alarm that comes too early sets itself anew, so a gemm slowed down can keep its own.
-            if gemm.due < gemm.alarm:
-                gemm.alarm = gemm.due
-                self._clock.at(gemm.due, self._ending, gemm)
+            if rate != gemm.rate:
+                gemm.go_on(rate, self._clock, self._ending)
 
     def _end(self, gemm: _Gemm) -> None:
-        now = self._clock._now
-        if gemm.alarm != now:
+        if not gemm.has_ended(self._clock, self._ending):
             return
-        if gemm.due > now:
-            gemm.alarm = gemm.due
-            self._clock.at(gemm.due, self._ending, gemm)
-            return
-        gemm.alarm = inf
         running = self._running[gemm.engine]
         running.remove(gemm)
         self._of_rank[gemm.rank].remove(gemm)

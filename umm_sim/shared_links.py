@@ -1,7 +1,6 @@
 """Fabrics in which transfers of different pairs meet on links, which they share max-min fairly."""
 
 from collections.abc import Callable
-from math import inf
 
 from umm_sim.clock import Clock
 from umm_sim.filling import Filling, Flow
@@ -32,14 +31,8 @@ class SharedLinks:
         self._touch(links)
 
     def _arrive(self, flow: Flow) -> None:
-        now = self._clock._now
-        if flow.alarm != now:
+        if not flow.has_ended(self._clock, self._arriving):
             return
-        if flow.due > now:
-            flow.alarm = flow.due
-            self._clock.at(flow.due, self._arriving, flow)
-            return
-        flow.alarm = inf
         for link in flow.links:
             on = self._filling.on[link]
             on.remove(flow)
@@ -57,15 +50,8 @@ class SharedLinks:
 
     def _share(self) -> None:
         """Let all flows that the instant's changes reach go on at their new rates."""
-        clock, now = self._clock, self._clock._now
+        clock, arriving = self._clock, self._arriving
         touched, self._touched = self._touched, []
         for flow in self._filling.fill(touched):
-            rate = flow.new_rate
-            if rate != flow.rate:
-                left = flow.left = flow.left - flow.rate * (now - flow.since)
-                flow.rate, flow.since = rate, now
-                due = flow.due = now + left / rate if left > 0.0 else now
-                # An alarm that comes too early sets itself anew, so a flow slowed down keeps its own.
-                if due < flow.alarm:
-                    flow.alarm = due
-                    clock.at(due, self._arriving, flow)
+            if flow.new_rate != flow.rate:
+                flow.go_on(flow.new_rate, clock, arriving)
