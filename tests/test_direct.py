@@ -11,7 +11,8 @@ from strategies import problems, schedule_options, stationaries
 import umm
 from umm.errors import ScheduleError
 from umm.problem import MATRICES
-from umm.schedules.table import ACCUMULATE, BARRIER, GEMM, GET, REDUCE, TRANSFERS, check
+from umm.schedules.check import check
+from umm.schedules.table import ACCUMULATE, BARRIER, GEMM, GET, REDUCE, TRANSFERS
 
 GOLDEN = Path(__file__).parent / "golden"
 MACHINE = umm.machine(GOLDEN / "round.toml")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from umm.errors import ScheduleError, UmmError
 from umm.problem import MATRICES, Problem
+from umm.schedules.check import check
 from umm.schedules.table import (
     BARRIER,
     GEMM,
@@ -22,7 +23,6 @@ from umm.schedules.table import (
     Links,
     Routes,
     Schedule,
-    check,
 )
 from umm.whole_file import whole_file
 
