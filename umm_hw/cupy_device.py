@@ -24,6 +24,12 @@ _NATIVE_ATOMICS = 3  # CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
 _PEER_ACCESS_ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
 
 
+def device_count() -> int:
+    """Return the number of visible GPUs."""
+    count: int = runtime.getDeviceCount()
+    return count
+
+
 class CupyDevice:
     """One of the visible GPUs; the promise is that of :class:`umm_hw.device.Device`.
 

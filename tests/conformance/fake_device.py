@@ -40,6 +40,8 @@ class FakeWorld:
     def __init__(self, seed=0, eager=0.5, fail_on_deadlock=True):
         self.random = Random(seed)
         self.eager = eager
+        self.change = self.random.choice([0.03, 0.1, 0.3, 1.0])
+        self.favourite = None
         self.fail_on_deadlock = fail_on_deadlock
         self.turn = Condition()
         self.ticks = 0
@@ -86,11 +88,16 @@ class FakeWorld:
                 pass
 
     def step(self):
-        """Do the next step of a stream picked at random; False if none can go on."""
+        """Do the next step of a random stream, mostly the one before; False if none can go on.
+
+        Staying with a stream lets it get far ahead of the others, or keeps it far behind.
+        """
         able = [s for s in self.streams if s.work and (s.work[0][0] is None or s.work[0][0]())]
         if not able:
             return False
-        stream = self.random.choice(able)
+        if self.favourite not in able or self.random.random() < self.change:
+            self.favourite = self.random.choice(able)
+        stream = self.favourite
         _, steps = stream.work[0]
         self.ticks += 1
         steps.popleft()()

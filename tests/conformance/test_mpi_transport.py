@@ -15,3 +15,16 @@ class TestSharedMemory(TransportConformance):
         job = MpiJob(12, timeout=120)
         yield job.call
         job.close()
+
+
+class TestRemoteMemory(TransportConformance):
+    """Rget, Rput and Raccumulate, as between hosts, though all ranks are on this one."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def run_ranks(cls):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("UMM_MPI_WINDOW", "remote")
+            job = MpiJob(12, timeout=120)
+        yield job.call
+        job.close()

@@ -1,0 +1,195 @@
+"""The CUDA executor over GPUs that are NumPy underneath: the conformance suite, and planted mistakes.
+
+``UMM_TEST_GPU=1`` (make test-gpu) runs the same suite on the real ones.
+"""
+
+import os
+from dataclasses import replace
+from functools import partial
+from itertools import count
+
+import numpy as np
+import pytest
+from conformance.executor_suite import MACHINE, ExecutorConformance, integer_operands
+from conformance.fake_device import FakeDevice, FakeWorld
+
+import umm
+from umm.errors import InputError, LayoutError
+from umm.schedules.table import KINDS
+from umm_hw.bfloat16 import to_bfloat16, to_float32
+from umm_hw.cuda_executor import CudaExecutor
+
+seeds = count()
+
+
+def fake_executor(devices, **options):
+    """An executor whose GPUs take another random order every time."""
+    seed = next(seeds)
+    world = FakeWorld(seed, eager=(0.0, 0.5, 0.9)[seed % 3])
+    return CudaExecutor(devices=world.devices(devices), **options)
+
+
+class TestOneDevice(ExecutorConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return partial(fake_executor, 1)
+
+
+class TestFourDevices(ExecutorConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return partial(fake_executor, 4)
+
+
+class TestLanding(ExecutorConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return partial(fake_executor, 3, accumulate="landing")
+
+
+if os.environ.get("UMM_TEST_GPU"):
+
+    class TestRealDevices(ExecutorConformance):
+        @pytest.fixture(scope="class")
+        @classmethod
+        def executor(cls):
+            return CudaExecutor
+
+
+@pytest.fixture(params=["fake", "real"] if os.environ.get("UMM_TEST_GPU") else ["fake"])
+def make(request):
+    """Executors of fake GPUs, and of real ones where those are tested."""
+    return partial(fake_executor, 2) if request.param == "fake" else CudaExecutor
+
+
+TOLERANCE = {"float64": 1e-13, "float32": 1e-5, "float16": 1e-5, "bfloat16": 1e-5}
+
+
+@pytest.mark.parametrize("accumulate", ["kernel", "landing"])
+@pytest.mark.parametrize("stationary", ["A", "B", "C"])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_every_type_is_multiplied_with_sums_in_float32_or_float64(make, dtype, stationary, accumulate):
+    """Against a float64 product of the rounded operands; C of half-precision operands is float32."""
+    problem = umm.Problem(m=33, n=20, k=50, a="row", b="2d@2", c="col@2", ranks=4, dtype=dtype)
+    schedule = umm.schedule(problem, MACHINE, stationary=stationary)
+    rng = np.random.default_rng(1)
+    a, b = (rng.uniform(-1, 1, problem.shape(x)).astype(np.float32) for x in "AB")
+    if dtype == "bfloat16":
+        a, b = to_float32(to_bfloat16(a)), to_float32(to_bfloat16(b))
+    elif dtype == "float16":
+        a, b = a.astype(np.float16), b.astype(np.float16)
+    result = make(accumulate=accumulate).run(schedule, (a, b)).result
+    assert result.dtype == (np.float64 if dtype == "float64" else np.float32)
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    assert np.all(np.abs(result - a @ b) <= TOLERANCE[dtype] * (np.abs(a) @ np.abs(b)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_c_may_be_kept_in_half_precision(make, dtype):
+    """Whole numbers up to 256 are exact in both."""
+    problem = umm.Problem(m=8, n=8, k=8, a="col", b="row", c="row", ranks=2, dtype=dtype, c_dtype=dtype)
+    a = np.arange(64, dtype=np.float32).reshape(8, 8) % 5
+    result = make().run(umm.schedule(problem, MACHINE, stationary="A"), (a, np.eye(8))).result
+    assert np.array_equal(result, a)
+
+
+def test_types_that_cublas_does_not_combine_are_refused(make):
+    wide = umm.Problem(m=4, n=4, k=4, ranks=2, dtype="float32", c_dtype="float64")
+    with pytest.raises(InputError, match="C of float64 from operands of float32 .* choose c_dtype from float32"):
+        make().run(umm.schedule(wide, MACHINE))
+    half = umm.Problem(m=4, n=4, k=4, ranks=2, dtype="float16")
+    with pytest.raises(InputError, match="tf32 rounds float32 operands; leave it out for float16"):
+        make(tf32=True).run(umm.schedule(half, MACHINE))
+
+
+# Planted mistakes ---------------------------------------------------------------------------------
+
+
+def without_waits(schedule, waiting_kind, awaited_kind):
+    """The schedule in which no action of one kind waits for one of another kind."""
+    waiting = np.repeat(np.arange(len(schedule)), np.diff(schedule.after_offsets))
+    drop = (schedule.kind[waiting] == KINDS.index(waiting_kind)) & (
+        schedule.kind[schedule.after] == KINDS.index(awaited_kind)
+    )
+    assert drop.any()
+    counts = np.bincount(waiting[~drop], minlength=len(schedule))
+    return replace(
+        schedule, after=schedule.after[~drop], after_offsets=np.concatenate([[0], np.cumsum(counts)])
+    )
+
+
+def is_wrong(schedule, seed):
+    a, b = integer_operands(schedule.problem)
+    executor = CudaExecutor(devices=FakeWorld(seed, eager=(0.0, 0.7)[seed % 2]).devices(2))
+    return not np.array_equal(executor.run(schedule, (a, b)).result, a @ b)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "awaited", "stationary", "c"),
+    [
+        ("gemm", "get", "C", "row"),
+        ("get", "gemm", "C", "row"),
+        ("accumulate", "gemm", "A", "row"),
+        ("gemm", "accumulate", "A", "row"),
+        ("reduce", "barrier", "C", "row@2"),
+        ("barrier", "gemm", "C", "row@2"),
+    ],
+)
+def test_a_left_out_event_shows_as_a_wrong_product(waiting, awaited, stationary, c):
+    """Each reason to wait, left out everywhere, is caught by some of 40 random orders; with it none fails."""
+    problem = umm.Problem(m=24, n=24, k=24, a="cyclic:4x4:1x4", b="cyclic:4x4:4x1", c=c, ranks=4, dtype="float64")
+    right = umm.schedule(problem, MACHINE, stationary=stationary, prefetch=1, max_gemms=1, max_accumulates=1)
+    assert not any(is_wrong(right, seed) for seed in range(10))
+    wrong = without_waits(right, waiting, awaited)
+    assert any(is_wrong(wrong, seed) for seed in range(40))
+
+
+def test_a_wait_for_an_event_that_was_not_recorded_is_noticed():
+    """CUDA would go on without waiting."""
+    (device,) = FakeWorld().devices(1)
+    with pytest.raises(AssertionError, match="never recorded"):
+        device.wait(device.stream(), device.event(timed=False))
+
+
+def test_a_slice_is_multiplied_where_it_lies(monkeypatch):
+    """No copy is made for a gemm: gets are the only copies of row×row→row by stationary C, 2 per rank."""
+    copies = []
+    monkeypatch.setattr(FakeDevice, "copy", lambda self, source, target, stream: copies.append(source))
+    problem = umm.Problem(m=9, n=9, k=9, a="row", b="row", c="row", ranks=3)
+    fake_executor(1).run(umm.schedule(problem, MACHINE, stationary="C"))
+    assert len(copies) == 6
+
+
+def test_actions_are_named_in_a_profiler_s_timeline():
+    """Row×row→row over 2 ranks has 6 actions."""
+    world = FakeWorld()
+    (device,) = world.devices(1)
+    problem = umm.Problem(m=8, n=8, k=8, a="row", b="row", c="row", ranks=2)
+    CudaExecutor(devices=[device], nvtx=True).run(umm.schedule(problem, MACHINE, stationary="C"))
+    assert device.ranges[:4] == ["gemm 0 of rank 0", None, "gemm 1 of rank 1", None]
+    assert len(device.ranges) == 12
+
+
+def test_no_memory_is_kept_after_a_run_or_a_failure():
+    world = FakeWorld()
+    executor = CudaExecutor(devices=world.devices(2), replica=7)
+    schedule = umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=4), MACHINE)
+    with pytest.raises(LayoutError, match="replica 7 is outside"):
+        executor.run(schedule)
+    assert world.memory == {}
+    executor.makespan(schedule)
+    assert world.memory == {}
+
+
+def test_streams_are_kept_from_run_to_run():
+    """Each has a cuBLAS workspace that should not be allocated anew."""
+    world = FakeWorld()
+    executor = CudaExecutor(devices=world.devices(1))
+    schedule = umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=2), MACHINE)
+    executor.run(schedule)
+    kept = dict(executor._streams)
+    executor.run(schedule)
+    assert executor._streams == kept

@@ -1,0 +1,43 @@
+"""The visible GPUs, or what is missing to use one."""
+
+from functools import lru_cache
+from importlib import import_module
+
+from umm_hw.device import Device
+
+
+def gpu_problem(extra: str) -> str | None:
+    """Return why GPUs cannot be used here, ending with the line that fixes it; None if they can.
+
+    Args:
+        extra: The extra of this package that brings what is missing: cuda or nvshmem.
+    """
+    install = f"pip install 'umm-sim[{extra}]'"
+    try:
+        import cupy
+    except ImportError as error:
+        return f"CuPy is not installed ({error}); {install}"
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return (
+            f"CUDA finds no usable GPU ({error}); on a machine with an NVIDIA GPU install its driver, version "
+            f"580 or newer, and see that nvidia-smi lists it"
+        )
+    if count == 0:
+        return "no GPU is visible; set CUDA_VISIBLE_DEVICES to one that nvidia-smi lists"
+    for library, purpose in (("cublas", "multiply"), ("nvrtc", "compile the accumulate kernels")):
+        try:
+            import_module(f"cupy_backends.cuda.libs.{library}")
+        except ImportError as error:
+            first_line = str(error).splitlines()[0]
+            return f"CuPy lacks the library to {purpose} ({first_line}); {install}"
+    return None
+
+
+@lru_cache(maxsize=1)
+def visible_gpus() -> tuple[Device, ...]:
+    """Return all visible GPUs; CUDA starts on the first call."""
+    from umm_hw.cupy_device import CupyDevice, device_count
+
+    return tuple(CupyDevice(number) for number in range(device_count()))
