@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 import umm
-from umm.space import Space, search, sweep
+from umm.space import Progress, Space, search, sweep
 from umm.space.closed_form import closed_form
 
 MACHINES = ("pvc-12", "h100-8")
@@ -36,10 +36,15 @@ def exhaustive_top(
     return list(top[["figures", "memory_bytes", *NAMED]].itertuples(index=False, name=None))
 
 
+def _tell(progress: Progress) -> None:
+    left = f"{progress.rate:.0f} points/s, {progress.left_s:.0f} s left"
+    print(f"\r{progress.found + progress.performed} of {progress.asked}, {left}  ", end="", file=sys.stderr)
+
+
 def compared(store: str) -> Iterator[dict[str, object]]:
     """Yield a row for each machine, layer, batch size and rule."""
     spaces = [Space(m=m, n=n, k=k) for n, k in LAYERS.values() for m in BATCHES]
-    swept = sweep(spaces, MACHINES, store, progress=lambda p: print(f"\r{p}", end="", file=sys.stderr))
+    swept = sweep(spaces, MACHINES, store, progress=_tell)
     assert swept is not None
     print(f"\nswept {swept}", file=sys.stderr)
     everything = swept.to_frame()
