@@ -3,8 +3,10 @@
 All seconds are processor seconds, which other work on the same cores disturbs less than the time of day.
 """
 
+import gc
 import resource
 import time
+from statistics import fmean
 
 import simpy
 
@@ -19,13 +21,13 @@ QUEUE = 24  # events outstanding at once: what a schedule of 8 to 12 ranks keeps
 REFERENCE_POINTS = 100  # of the points, played by the reference version too, which takes its time
 
 
-def clocked(function):
+def clocked(function, *arguments, **options):
     start = time.process_time()
-    result = function()
+    result = function(*arguments, **options)
     return time.process_time() - start, result
 
 
-def floor(events=40_000):
+def floor(events=3000):
     """Return the seconds of one SimPy Timeout with a callback, the least an action can cost in SimPy."""
     environment = simpy.Environment()
     left = events
@@ -51,33 +53,46 @@ def warm_up(machine):
 
 
 def points_round(name):
-    """Lower and simulate the points of one machine once; seconds of each part, and the floor between them."""
+    """Return what the points of one machine cost, once without and once with spans kept."""
     warm_up(umm.machine(name))
-    machine, simulator = umm.machine(name), SimExecutor()
-    points = random_points(machine, POINTS)
-    floors = [floor()]
-    lower, schedules = clocked(lambda: [umm.schedule(p, machine, stationary=s) for p, s in points])
-    floors.append(floor())
-    simulate, _ = clocked(lambda: [simulator.makespan(schedule) for schedule in schedules])
-    floors.append(floor())
-    with_spans, _ = clocked(lambda: [simulator.run(schedule) for schedule in schedules])
-    floors.append(floor())
-    actions = sum(map(len, schedules))
-    few = schedules[:REFERENCE_POINTS]
+    simulator = SimExecutor()
+    lower, simulate, floor_s, actions = sweep(name, simulator.makespan)
+    _, with_spans, floor_with_spans, _ = sweep(name, simulator.run)
+    machine = umm.machine(name)
+    few = [umm.schedule(p, machine, stationary=s) for p, s in random_points(machine, REFERENCE_POINTS)]
     ours, _ = clocked(lambda: [simulator.run(schedule) for schedule in few])
     reference, _ = clocked(lambda: [process_simulator.simulate(schedule) for schedule in few])
     return {
-        "actions_per_point": actions / len(points),
-        "floor_s": sorted(floors)[len(floors) // 2],
-        "lower_s_per_point": lower / len(points),
-        "simulate_s_per_point": simulate / len(points),
-        "spans_s_per_point": with_spans / len(points),
-        "simulate_over_floor": simulate / actions / sorted(floors[1:3])[0],
-        "spans_over_floor": with_spans / actions / sorted(floors[2:4])[0],
-        "points_per_s": len(points) / (lower + simulate),
-        "points_per_s_with_spans": len(points) / (lower + with_spans),
+        "actions_per_point": actions / POINTS,
+        "floor_s": floor_s,
+        "lower_s_per_point": lower / POINTS,
+        "simulate_s_per_point": simulate / POINTS,
+        "spans_s_per_point": with_spans / POINTS,
+        "simulate_over_floor": simulate / actions / floor_s,
+        "spans_over_floor": with_spans / actions / floor_with_spans,
+        "points_per_s": POINTS / (lower + simulate),
+        "points_per_s_with_spans": POINTS / (lower + with_spans),
         "reference_over_ours": reference / ours,
     }
+
+
+def sweep(name, play):
+    """Lower and play the points one after the other, nothing kept, with the floor measured in between.
+
+    Returns:
+        Seconds of all lowering, of all playing, of one event of the floor, and the number of actions.
+    """
+    machine = umm.machine(name)  # a new one, so that nothing is remembered from an earlier sweep
+    lower = simulate = 0.0
+    floors, actions = [], 0
+    for number, (problem, stationary) in enumerate(random_points(machine, POINTS)):
+        seconds, schedule = clocked(umm.schedule, problem, machine, stationary=stationary)
+        lower += seconds
+        simulate += clocked(play, schedule)[0]
+        actions += len(schedule)
+        if number % 10 == 0:
+            floors.append(floor())
+    return lower, simulate, fmean(floors), actions
 
 
 def points_race(name, program, folder):
@@ -97,7 +112,9 @@ def large_race(case, program, folder):
 
 def race(schedules, program, folder):
     replay, simulator = Replay(folder, program, schedules), SimExecutor()
-    ours, mine = zip(*(clocked(lambda s=s: simulator.makespan(s)) for s in schedules), strict=True)
+    gc.collect()
+    gc.freeze()  # a sweep does not keep the schedules, so collections should not look at them
+    ours, mine = zip(*(clocked(simulator.makespan, s) for s in schedules), strict=True)
     platform, theirs, makespans = replay.run()
     return {
         "actions": sum(map(len, schedules)),
@@ -114,7 +131,7 @@ def op_lists():
     for name, a, b, c in (("aligned", "col", "col", "col"), ("misaligned", "row", "col@2", "2d@4")):
         problem = umm.Problem(m=8192, n=49152, k=12288, a=a, b=b, c=c, ranks=256)
         op_list(problem, "C")
-        seconds, ops = clocked(lambda problem=problem: op_list(problem, "C"))
+        seconds, ops = clocked(op_list, problem, "C")
         rates[name] = {"ops": len(ops), "ops_per_s": len(ops) / seconds}
     return rates
 
@@ -124,7 +141,7 @@ def growth(ranks):
     warm_up(umm.machine("h100-8"))
     start = time.perf_counter()
     lower, schedule = clocked(column_layout(ranks).schedule)
-    simulate, _ = clocked(lambda: SimExecutor().makespan(schedule))
+    simulate, _ = clocked(SimExecutor().makespan, schedule)
     return {
         "ranks": ranks,
         "actions": len(schedule),
