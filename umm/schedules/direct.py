@@ -5,22 +5,17 @@ built by NumPy: an op has up to four actions (get A, get B, gemm, accumulate), s
 scatters over the op list.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
 from umm import cost
-from umm.layout import Layout
 from umm.machines import Machine
 from umm.oplist import OpList, op_list
 from umm.problem import Problem
-from umm.schedules.operands import Writer, elements, in_place_chain, spans, updates
+from umm.schedules.fetches import Fetches, fetches, refill_waits
+from umm.schedules.operands import Writer, elements, in_place_chain, updates
 from umm.schedules.options import Options
 from umm.schedules.rows import Rows, assemble, fabric, with_replica_traffic
 from umm.schedules.table import ACCUMULATE, GEMM, GET, Details, Ints, Schedule
-
-Bools = NDArray[np.bool_]
 
 
 def direct(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
@@ -31,59 +26,6 @@ def direct(problem: Problem, machine: Machine, stationary: str, options: Options
     return lower(op_list(problem, stationary, offset=options.offset), machine, options)
 
 
-@dataclass(frozen=True, eq=False)
-class Fetches:
-    """The gets of one operand: which ops fetch, and which get each op reads.
-
-    Attributes:
-        ops: The fetching ops, ascending; a get is known by its place in this column.
-        fetch: For every op whether it fetches.
-        src: For each get the owner of the tile, in the reader's own replica.
-        number: For each get its number among the rank's gets of this operand.
-        last_reader: For each get the last op that reads it.
-        readers: The ops that read a remote tile, ascending.
-        read: For each of them the get it reads.
-    """
-
-    ops: Ints
-    fetch: Bools
-    src: Ints
-    number: Ints
-    last_reader: Ints
-    readers: Ints
-    read: Ints
-
-
-def fetches(layout: Layout, rank: Ints, tile: Ints, span: Ints, starts: Ints, reuse: bool) -> Fetches:
-    """Find the gets of one operand.
-
-    Args:
-        layout: Layout of the operand.
-        rank: Rank of each op.
-        tile: Row-major tile each op reads.
-        span: A number for the range an op would fetch: its tile or its slice.
-        starts: First op of each rank.
-        reuse: An op that needs the range of the op before it does not fetch again.
-    """
-    src = layout.replica_owners[layout.replica_of_rank[rank], tile]
-    remote = src != rank
-    fetch = remote
-    if reuse:
-        new = np.ones(len(rank), dtype=bool)
-        new[1:] = (span[1:] != span[:-1]) | (rank[1:] != rank[:-1])
-        fetch = remote & new
-    ops, readers = fetch.nonzero()[0], remote.nonzero()[0]
-    read = fetch.cumsum()[readers] - 1
-    last_reader = np.empty(len(ops), dtype=np.int64)
-    last_reader[read] = readers  # readers ascend, so the last assignment is the last reader
-    return Fetches(ops, fetch, src[ops], _number_within(rank[ops], starts, ops), last_reader, readers, read)
-
-
-def _number_within(rank: Ints, starts: Ints, ops: Ints) -> Ints:
-    """Number the chosen ops of each rank 0, 1, …; ``ops`` ascend."""
-    return np.arange(len(ops)) - ops.searchsorted(starts)[rank]
-
-
 def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     """Return the schedule that performs an op list in its own order by the rules of direct execution."""
     problem, rank, count = ops.problem, ops.rank, len(ops)
@@ -91,23 +33,22 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     depth = options.prefetch + options.max_gemms
     starts = rank.searchsorted(np.arange(problem.p))
     number = np.arange(count) - starts[rank]
-    a_tile, b_tile, c_tile = ops.tiles
     m, n, k = ops.sizes
     slices = options.granularity == "slice"
-    a_span, b_span = spans(ops, slices)
-    a = fetches(problem.layouts[0], rank, a_tile, a_span, starts, options.reuse)
-    b = fetches(problem.layouts[1], rank, b_tile, b_span, starts, options.reuse)
-    c_owner, slotted = updates(problem.layouts[2], rank, c_tile)
+    x = fetches(ops, starts, slices, options.reuse)
+    c_owner, slotted = updates(problem.layouts[2], rank, ops.tiles[2])
     slot_ops = slotted.nonzero()[0]
-    c_number = _number_within(rank[slot_ops], starts, slot_ops)
+    c_number = np.arange(len(slot_ops)) - slot_ops.searchsorted(starts)[rank[slot_ops]]
 
     # Rows: op 0 of every rank, then op 1 of every rank, …; within an op get A, get B, gemm, accumulate.
-    size = 1 + a.fetch + b.fetch + slotted
+    a_fetch = x.fetch[:count]
+    gets = a_fetch + x.fetch[count:].astype(np.int64)
+    size = gets + slotted + 1
     order = number.argsort(kind="stable")
     op_row = np.empty(count, dtype=np.int64)
     op_row[order] = size[order].cumsum() - size[order]
-    a_row, b_row = op_row[a.ops], (op_row + a.fetch)[b.ops]
-    gemm_row = op_row + a.fetch + b.fetch
+    gemm_row = op_row + gets
+    get_row = np.concatenate((op_row, op_row + a_fetch))[x.reads]
     c_row = gemm_row[slot_ops] + 1
     rows = int(size.sum())
 
@@ -115,34 +56,30 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     row_rank, lane = np.empty(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
     src, dst = np.full(rows, -1, dtype=np.int64), np.full(rows, -1, dtype=np.int64)
     nbytes, seconds = np.zeros(rows, dtype=np.int64), np.zeros(rows)
-    waits = np.full((rows, 3), -1, dtype=np.int64)  # at most three dependencies each, a column per reason,
-    more: list[tuple[Ints, Ints]] = []  # but a get also waits for all gemms that share the slot it refills
+    waits = np.full((rows, 3), -1, dtype=np.int64)  # mostly there are at most three, a column per reason
+    more: tuple[Ints, Ints] | None = None
     row_rank[gemm_row] = rank
     seconds[gemm_row] = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"))
+    if len(slot_ops) < count:
+        before, later = in_place_chain(rank, ops.tiles[2], (~slotted).nonzero()[0])
+        waits[gemm_row[later], 2] = gemm_row[before]
 
-    gets_before: Ints = a.fetch.cumsum() + b.fetch.cumsum() - a.fetch - b.fetch
-    gets_before -= gets_before[np.minimum(starts, count - 1)][rank]
-    for column, (x, get, matrix, gets) in enumerate(
-        ((a, a_row, "A", gets_before), (b, b_row, "B", gets_before + a.fetch))
-    ):
-        if not len(get):
-            continue
-        kind[get] = GET
-        row_rank[get] = dst[get] = rank[x.ops]
-        src[get] = x.src
-        lane[get] = 1 + gets[x.ops] % machine.copy_engines
-        payload = elements(ops, matrix, slices)[x.ops] * problem.itemsize(matrix)
-        nbytes[get] = cost.transfer_bytes(machine, payload)
-        waits[gemm_row[x.readers], column] = get[x.read]
-        late = (number[x.ops] >= depth).nonzero()[0]
-        if not len(late):
-            continue
-        waits[get[late], 0] = gemm_row[x.ops[late] - depth]
-        refill = (x.number >= depth).nonzero()[0]
-        reader = x.last_reader[refill - depth]
-        waits[get[refill], 1] = np.where(reader == x.ops[refill] - depth, -1, gemm_row[reader])
-        if len(x.readers) > len(x.ops):
-            more.append(_earlier_readers(x, rank, number, depth, get, gemm_row))
+    if len(get_row):
+        get_op = x.reads % count
+        before = gets.cumsum() - gets
+        before -= before[np.minimum(starts, count - 1)][rank]
+        kind[get_row] = GET
+        row_rank[get_row] = dst[get_row] = rank[get_op]
+        src[get_row] = x.src
+        lane[get_row] = 1 + np.concatenate((before, before + a_fetch))[x.reads] % machine.copy_engines
+        payload = np.concatenate([elements(ops, matrix, slices) for matrix in "AB"])[x.reads]
+        nbytes[get_row] = cost.transfer_bytes(machine, payload * problem.itemsize("A"))
+        waits[gemm_row[x.remote % count], (x.remote >= count).astype(np.int64)] = get_row[x.served_by]
+        late = (number[get_op] >= depth).nonzero()[0]
+        if len(late):
+            waits[get_row[late], 0] = gemm_row[get_op[late] - depth]
+            refill, reader = refill_waits(x, depth)
+            more = get_row[refill], gemm_row[reader]
 
     if len(slot_ops):
         kind[c_row] = ACCUMULATE
@@ -155,56 +92,45 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload), 0.0)
         waits[c_row, 0] = gemm_row[slot_ops]
         c_slots = options.max_gemms + options.max_accumulates
-        refill = (c_number >= c_slots).nonzero()[0]
-        waits[gemm_row[slot_ops[refill]], 2] = c_row[refill - c_slots]
-    if len(slot_ops) < count:
-        before, later = in_place_chain(rank, c_tile, (~slotted).nonzero()[0])
-        waits[gemm_row[later], 2] = gemm_row[before]
+        reuse = (c_number >= c_slots).nonzero()[0]
+        waits[gemm_row[slot_ops[reuse]], 2] = c_row[reuse - c_slots]
 
     def fill(details: Details) -> None:
-        _fill(details, ops, options, (a, b), (a_row, b_row), gemm_row, slot_ops, c_row, c_number, number)
+        base = _pools(ops, options, x, slot_ops)[0]
+        writer = Writer(details, ops, number, slices)
+        writer.gemms(gemm_row)
+        for operand, slots_read in enumerate((details.a_slot, details.b_slot)):
+            gets = x.of(operand)
+            op = x.reads[gets] % count
+            slot = base[operand][rank[op]] + x.number[gets] % depth
+            writer.gets(operand, get_row[gets], op, slot)
+            served = (x.remote >= count) == bool(operand)
+            slots_read[gemm_row[x.remote[served] % count]] = slot[x.served_by[served] - (gets.start or 0)]
+        slot = base[2][rank[slot_ops]] + c_number % (options.max_gemms + options.max_accumulates)
+        writer.updates(c_row, gemm_row[slot_ops], slot_ops, slot)
 
     lane += row_rank * shared.lanes_per_rank
     counts, after = _dependencies(waits, more)
     table = Rows(kind, row_rank, lane, counts, after, src, dst, nbytes, seconds, fill)
     parts = with_replica_traffic(table, problem, shared, options)
     return assemble(
-        parts, problem, ops.stationary, shared, options, lambda: _pools(ops, options, (a, b), slot_ops)[1]
+        parts, problem, ops.stationary, shared, options, lambda: _pools(ops, options, x, slot_ops)[1]
     )
 
 
-def _earlier_readers(
-    x: Fetches, rank: Ints, number: Ints, depth: int, get: Ints, gemm_row: Ints
-) -> tuple[Ints, Ints]:
-    """Return pairs (get, gemm): the gemm reads what the get overwrites, and is not the last to do so.
-
-    In lane order waiting for the last one is enough, but dependencies alone must make a schedule right.
-    """
-    earlier = (x.last_reader[x.read] != x.readers).nonzero()[0]
-    reader, refill = x.readers[earlier], x.read[earlier] + depth
-    exists = refill < len(x.ops)
-    reader, refill = reader[exists], refill[exists]
-    op = x.ops[refill]
-    needed = (rank[op] == rank[reader]) & (number[reader] != number[op] - depth)
-    return get[refill[needed]], gemm_row[reader[needed]]
-
-
-def _dependencies(waits: Ints, more: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+def _dependencies(waits: Ints, more: tuple[Ints, Ints] | None) -> tuple[Ints, Ints]:
     """Return how many actions each row waits for, and which: its columns (−1 is none), then the pairs."""
     named = waits >= 0
     counts, after = named.sum(axis=1), waits[named]
-    if not more:
+    if more is None or not len(more[0]):
         return counts, after
-    extra = np.concatenate([row for row, _ in more])
+    extra, other = more
     row = np.concatenate([named.nonzero()[0], extra])
-    by_row = np.argsort(row, kind="stable")
-    after = np.concatenate([after, *(gemm for _, gemm in more)])[by_row]
-    return counts + np.bincount(extra, minlength=len(waits)), after
+    by_row = row.argsort(kind="stable")
+    return counts + np.bincount(extra, minlength=len(waits)), np.concatenate([after, other])[by_row]
 
 
-def _pools(
-    ops: OpList, options: Options, operands: tuple[Fetches, Fetches], slot_ops: Ints
-) -> tuple[Ints, list[Ints]]:
+def _pools(ops: OpList, options: Options, x: Fetches, slot_ops: Ints) -> tuple[Ints, list[Ints]]:
     """Return each rank's first slot for A, B and C, shape (3, p), and the bytes of each rank's slots.
 
     A and B have prefetch + max_gemms slots each, as large as the rank's largest fetch; C has max_gemms +
@@ -212,41 +138,13 @@ def _pools(
     """
     problem, rank = ops.problem, ops.rank
     m, n, _ = ops.sizes
-    slices = options.granularity == "slice"
     largest = np.zeros((3, problem.p), dtype=np.int64)
-    for x, matrix in enumerate("AB"):
-        fetching = operands[x].ops
-        nbytes = elements(ops, matrix, slices)[fetching] * problem.itemsize(matrix)
-        np.maximum.at(largest[x], rank[fetching], nbytes)
+    for operand, matrix in enumerate("AB"):
+        fetching = x.reads[x.of(operand)] % x.count
+        payload = elements(ops, matrix, options.granularity == "slice") * problem.itemsize(matrix)
+        np.maximum.at(largest[operand], rank[fetching], payload[fetching])
     np.maximum.at(largest[2], rank[slot_ops], (m * n)[slot_ops] * problem.itemsize("C"))
     depth = options.prefetch + options.max_gemms
     slots = np.array([depth, depth, options.max_gemms + options.max_accumulates])[:, None] * (largest > 0)
     base = np.cumsum(slots, axis=0) - slots
     return base, [np.repeat(largest[:, r], slots[:, r]) for r in range(problem.p)]
-
-
-def _fill(
-    details: Details,
-    ops: OpList,
-    options: Options,
-    operands: tuple[Fetches, Fetches],
-    get_rows: tuple[Ints, Ints],
-    gemm_row: Ints,
-    slot_ops: Ints,
-    c_row: Ints,
-    c_number: Ints,
-    number: Ints,
-) -> None:
-    """Write what each action touches: tiles, slices and pool slots."""
-    rank = ops.rank
-    depth = options.prefetch + options.max_gemms
-    base = _pools(ops, options, operands, slot_ops)[0]
-    writer = Writer(details, ops, number, options.granularity == "slice")
-    writer.gemms(gemm_row)
-    for index, slots_read in enumerate((details.a_slot, details.b_slot)):
-        x = operands[index]
-        slot = base[index][rank[x.ops]] + x.number % depth
-        slots_read[gemm_row[x.readers]] = slot[x.read]
-        writer.gets(index, get_rows[index], x.ops, slot)
-    slot = base[2][rank[slot_ops]] + c_number % (options.max_gemms + options.max_accumulates)
-    writer.updates(c_row, gemm_row[slot_ops], slot_ops, slot)
