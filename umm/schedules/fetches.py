@@ -1,4 +1,4 @@
-"""The gets of an op list: which reads of A and B fetch, which find their tile, what refilling a slot waits for.
+"""The gets of an op list: which reads of A and B fetch, which do not, and what refilling a slot waits for.
 
 Every op reads A and B. With N ops, read i is op i's read of A and read N + i its read of B; both operands go
 through the same few NumPy calls together.
