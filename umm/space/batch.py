@@ -6,8 +6,6 @@ one dimension (:mod:`umm.space.cuts`), so all layouts of X and Y, the two matric
 broadcasts together.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,6 +29,7 @@ from umm.space.cuts import (
 )
 from umm.space.network import Network, network
 from umm.space.placement import DIMENSIONS, Placement
+from umm.space.transfers import Transfers, busiest_lane, least_slowdown
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -133,7 +132,7 @@ class Batch:
         one = np.where(self.works, self._one_gemm(), 0.0)
         gets = [self._gets(f) for f in (self.x, self.y) if f.matrix != "C"]
         head = np.maximum.reduce([g.at_least for g in gets])
-        get_lane = _lanes(gets, machine.copy_engines)
+        get_lane = busiest_lane(gets, machine.copy_engines)
         accumulates = [self._accumulates(f) for f in (self.x, self.y) if f.matrix == "C"]
         tail = accumulates[0].at_least if accumulates else np.zeros(1)
         bounds = [engine, compute + head + tail, get_lane + one + tail]
@@ -141,7 +140,7 @@ class Batch:
         if len(gets) > 1:
             nbytes = nbytes + gets[1].nbytes
         if accumulates:
-            accumulate_lane = _lanes(accumulates, self.options.max_accumulates)
+            accumulate_lane = busiest_lane(accumulates, self.options.max_accumulates)
             bounds.append(head + one + accumulate_lane)
             nbytes = nbytes + accumulates[0].nbytes.swapaxes(-1, -2)
         if len(set(net.device.tolist())) == len(net.device):
@@ -173,7 +172,7 @@ class Batch:
         table = self.machine.efficiency.get(dtype)
         return self.machine.peak(dtype) * (1.0 if table is None else float(table.values.max()))
 
-    def _gets(self, of: Placement) -> "Transfers":
+    def _gets(self, of: Placement) -> Transfers:
         """Return the gets of an operand: each tile or slice once, or as often as the order makes sure."""
         rows, cols = DIMENSIONS[of.matrix]
         third = next(d for d in "mnk" if d not in (rows, cols))
@@ -203,7 +202,7 @@ class Batch:
         grid = self.layout.grid_shape()
         return grid[0] <= self.layout.process_grid[0] and grid[1] <= self.layout.process_grid[1]
 
-    def _accumulates(self, of: Placement) -> "Transfers":
+    def _accumulates(self, of: Placement) -> Transfers:
         """Return the accumulates: one for every op whose tile of C another rank owns."""
         third = next(d for d in "mnk" if d not in DIMENSIONS["C"])
         times = self.count[third][:, :, None]
@@ -213,7 +212,7 @@ class Batch:
 
     def _transfers(
         self, of: Placement, size: Floats, number: Floats, smallest: Floats, cost_efficiency: float
-    ) -> "Transfers":
+    ) -> Transfers:
         """Return transfers of some elements in a number of messages; all arrays are for pairs of ranks."""
         slowdown = np.array([least_slowdown(self.machine, largest) for largest in of.largest_tile])
         charge = of.itemsize / cost_efficiency * slowdown
@@ -248,40 +247,3 @@ class Batch:
             largest = np.where(self._pairs(of), self._area(of, LONGEST if pieces else LARGEST), 0.0)
             total = total + slots * of.itemsize * largest.max(axis=2)
         return np.asarray(total.max(axis=-1))
-
-
-@dataclass(frozen=True, eq=False)
-class Transfers:
-    """Transfers of one matrix; axes as in :class:`Batch`.
-
-    Attributes:
-        nbytes: Charged bytes for pairs of ranks.
-        number: How many a rank makes.
-        seconds: What they take one after another, each alone on its route.
-        shortest: The shortest of them, infinite if there is none.
-        at_least: How long every op of the rank waits for one of them; 0 if some op needs none.
-    """
-
-    nbytes: Floats
-    number: Floats
-    seconds: Floats
-    shortest: Floats
-    at_least: Floats
-
-
-def _lanes(transfers: list[Transfers], lanes: int) -> Floats:
-    """Return how long the busiest of a rank's lanes is busy at least, transfers dealt out in turn."""
-    number: Floats = np.asarray(sum(t.number for t in transfers))
-    seconds: Floats = np.asarray(sum(t.seconds for t in transfers))
-    shortest = np.minimum.reduce(np.broadcast_arrays(*(t.shortest for t in transfers)))
-    shortest = np.where(number > 0, shortest, 0.0)
-    return np.asarray(np.maximum(seconds / lanes, np.ceil(number / lanes) * shortest))
-
-
-def least_slowdown(machine: Machine, largest: int) -> float:
-    """Return the least factor by which messages of up to some bytes are charged more than their payload."""
-    sizes = machine.message_sizes
-    if sizes is None or largest < 1:
-        return 1.0
-    measured = 2.0**sizes.log_sizes
-    return float(sizes.slowdown(np.append(measured[measured <= largest], largest)).min())

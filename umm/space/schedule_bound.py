@@ -24,11 +24,13 @@ def schedule_bound(schedule: Schedule) -> float:
     flow to what must still follow the last; so has a shared GEMM engine. A rank whose transfers slow its
     gemms down makes up for that.
     """
-    seconds = _seconds_alone(schedule)
+    latency, inverse = _routes(schedule)
+    alone = np.where(schedule.src != schedule.dst, latency + schedule.nbytes * inverse, schedule.seconds)
     total = 0.0
     for phase in _phases(schedule):
-        paths = _paths(schedule, seconds, phase)
-        total += max(paths.longest, _resources(schedule, seconds, paths), _slowed(schedule, seconds, paths))
+        paths = _paths(schedule, alone, phase)
+        busiest = _resources(schedule, alone, latency, paths)
+        total += max(paths.longest, busiest, _slowed(schedule, alone, paths))
     return total * ROUNDING
 
 
@@ -47,12 +49,6 @@ class _Paths:
     start: Floats
     tail: Floats
     longest: float
-
-
-def _seconds_alone(schedule: Schedule) -> Floats:
-    """Return what each action takes with links and engine to itself."""
-    latency, inverse = _routes(schedule)
-    return np.where(schedule.src != schedule.dst, latency + schedule.nbytes * inverse, schedule.seconds)
 
 
 def _routes(schedule: Schedule) -> tuple[Floats, Floats]:
@@ -105,7 +101,7 @@ def _paths(schedule: Schedule, seconds: Floats, phase: range) -> _Paths:
     return _Paths(phase, np.array(start), np.array(tail), max(finish, default=0.0))
 
 
-def _resources(schedule: Schedule, seconds: Floats, paths: _Paths) -> float:
+def _resources(schedule: Schedule, seconds: Floats, latency: Floats, paths: _Paths) -> float:
     """Return how long the phase's busiest link or engine needs, from its first start to its last tail.
 
     For the jobs of a resource that can start at some time or later: that time, all their work, and the
@@ -114,7 +110,6 @@ def _resources(schedule: Schedule, seconds: Floats, paths: _Paths) -> float:
     cut = slice(paths.phase.start, paths.phase.stop)
     src, dst = schedule.src[cut], schedule.dst[cut]
     moving = np.nonzero(src != dst)[0]
-    latency, _ = _routes(schedule)
     pairs, number = np.unique(src[moving] * schedule.ranks + dst[moving], return_inverse=True)
     routes = [schedule.routes[divmod(pair, schedule.ranks)] for pair in pairs.tolist()]
     hops = np.array([len(route) for route in routes], dtype=np.int64)

@@ -109,7 +109,7 @@ def sweep(
         memory: Budget per rank as in :func:`umm.space.search`; points above it are stored as too large.
         pool: ``process`` for processes on this host, ``mpi`` for the ranks of an ``mpiexec``, ``none`` for
             this process alone.
-        jobs: Processes; None for one per core this process may use.
+        jobs: Processes; None for one per core.
         progress: Called after each part that is stored.
 
     Returns:
@@ -224,7 +224,7 @@ def _pool(kind: str, jobs: int | None) -> AbstractContextManager[Executor | None
         return cast(AbstractContextManager[Executor | None], ranks)
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs = {jobs} is not possible; it must be a whole number ≥ 1")
-    return ProcessPoolExecutor(jobs or len(os.sched_getaffinity(0)), initializer=_end_with_parent)
+    return ProcessPoolExecutor(jobs, initializer=_end_with_parent)
 
 
 def _end_with_parent() -> None:
