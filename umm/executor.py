@@ -2,7 +2,7 @@
 
 import inspect
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -38,6 +38,24 @@ class Executor(Protocol):
 
     def makespan(self, schedule: Schedule) -> float:
         """Return the last finish in seconds, for searches that need no spans."""
+
+
+@runtime_checkable
+class Leader(Protocol):
+    """What an executor also has whose ranks are processes: the first one leads, the others follow."""
+
+    @property
+    def ranks(self) -> int | None:
+        """Ranks that run already or were asked for; None if a schedule decides."""
+
+    def processes(self) -> str | None:
+        """Return which process each rank is, in words; None if this executor starts them itself."""
+
+    def follow(self) -> int | None:
+        """Do what rank 0 asks for until it stops and return the exit code; None at once if this one leads."""
+
+    def close(self, code: int = 0) -> None:
+        """End the ranks; those that something else has started end with this exit code."""
 
 
 def executor_names() -> list[str]:

@@ -30,7 +30,9 @@ def multiply(a: Array, b: Array, c: Array, adds: bool) -> None:
     if routine is not None:
         (m, n), k = c.shape, a.shape[1]
         sides = [side for x in (a, b) for side in (x.ctypes.data, _leading(x))]
-        routine(_ROW_MAJOR, _AS_IT_IS, _AS_IT_IS, m, n, k, 1.0, *sides, float(adds), c.ctypes.data, _leading(c))
+        routine(
+            _ROW_MAJOR, _AS_IT_IS, _AS_IT_IS, m, n, k, 1.0, *sides, float(adds), c.ctypes.data, _leading(c)
+        )
         return
     work_dtype = np.result_type(c.dtype, np.float32)
     if not adds:
@@ -44,7 +46,7 @@ def multiply(a: Array, b: Array, c: Array, adds: bool) -> None:
 
 def _leading(array: Array) -> int:
     """Return the elements from one row to the next."""
-    return max(array.strides[0] // array.itemsize, array.shape[1])
+    return max(int(array.strides[0]) // array.itemsize, int(array.shape[1]))
 
 
 @lru_cache

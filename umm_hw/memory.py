@@ -39,11 +39,11 @@ def check_memory(comm: MPI.Intracomm, schedule: Schedule, nbytes: int) -> None:
     mpi_wait.wait(comm.Iallgather(short, every))
     worst, need, ranks = every[np.argmax(every[:, 0])].tolist()
     if worst > 0:
-        pools = format_bytes(int(schedule.pool_bytes.max()))
+        missing, needed_all, there = (format_bytes(x) for x in (worst, need, need - worst))
         raise InfeasibleError(
-            f"{ranks} ranks on one host need {format_bytes(need)} for tiles and pools (pools of up to {pools} "
-            f"each), but {format_bytes(need - worst)} is free: {format_bytes(worst)} short; fewer replicas, "
-            "--granularity slice or a smaller --prefetch take less"
+            f"{ranks} ranks on one host need {needed_all} for tiles and pools (a pool has up to "
+            f"{format_bytes(int(schedule.pool_bytes.max()))}), but {there} is free: {missing} short; "
+            "fewer replicas, --granularity slice or a smaller --prefetch take less"
         )
 
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.executor import Operands
+from umm.launched import launched_rank, launched_size
 from umm.schedules.codec import to_arrays
 from umm.schedules.table import Schedule
 from umm.trace import Trace
-from umm_hw.launched import launched_rank, launched_size
 from umm_hw.placement import operands_of
+from umm_hw.supervisor import supervise
 
 if TYPE_CHECKING:
     from umm_hw.mpi_team import Team
@@ -22,8 +23,13 @@ INSTALL = "pip install 'umm-sim[mpi]'"
 class Job(Protocol):
     """Ranks that run programs."""
 
-    size: int
-    running: bool
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the ranks are there for work."""
 
     def call(self, size: int, program: Any, operands: Operands | None = None) -> list[Any]:
         """Run a program on the first ranks, rank 0 with the operands; return what it returned on each."""
@@ -56,7 +62,7 @@ class MpiExecutor:
         self.replica = replica
         self.timeout = timeout
         self._asked = ranks
-        self._job = job
+        self._job: Job | None = job
         self._owns = job is None
 
     def available(self) -> str | None:
@@ -112,8 +118,18 @@ class MpiExecutor:
         """Return the seconds a run with random operands takes."""
         return self.run(schedule).makespan_s
 
+    def processes(self) -> str | None:
+        """Return which process each rank is, in words; None if this executor starts them itself.
+
+        mpiexec names a rank that was killed by its process alone.
+        """
+        if launched_rank() is None:
+            return None
+        ranks = [f"{rank} is {process} on {host}" for rank, (host, process) in enumerate(_team().processes)]
+        return "processes of the ranks: " + ", ".join(ranks)
+
     def follow(self) -> int | None:
-        """Do what rank 0 asks for until it stops, and return the exit code; None at once if this one leads."""
+        """Do what rank 0 asks for until it stops and return the exit code; None at once if this one leads."""
         return _team().follow() if launched_rank() else None
 
     def close(self, code: int = 0) -> None:
@@ -128,27 +144,30 @@ class MpiExecutor:
         """Return a job with at least so many ranks, started if need be."""
         if launched_rank():
             raise InputError(
-                "only rank 0 of an mpiexec can run schedules; use 'mpiexec -n p umm run --executor mpi', or one "
-                "plain Python process, whose executor starts the ranks"
+                "only rank 0 of an mpiexec can run schedules; use 'mpiexec -n p umm run --executor mpi', or "
+                "one plain Python process, whose executor starts the ranks"
             )
+        job = self._job
         if launched_rank() == 0:
-            self._job = self._job or _team()
-        elif self._job is None or not self._job.running:
+            job = job or _team()
+        elif job is None or not job.running:
             from umm_hw.mpi_job import MpiJob
 
-            self._job = MpiJob(self._asked or ranks, self.timeout)
-        if ranks > self._job.size:
+            job = MpiJob(self._asked or ranks, self.timeout)
+        self._job = job
+        if ranks > job.size:
             raise InputError(
-                f"the schedule is for {ranks} ranks, but {self._job.size} run; ask for {ranks}, or make the "
-                f"schedule for {self._job.size}"
+                f"the schedule is for {ranks} ranks, but {job.size} run; ask for {ranks}, or make the "
+                f"schedule for {job.size}"
             )
-        return self._job
+        return job
 
 
 @cache
 def _team() -> "Team":
     """Return the ranks that mpiexec has started together with this process."""
     os.environ.setdefault("UCX_LOG_LEVEL", "error")
+    supervise()
     from umm_hw.mpi_team import Team
 
     return Team()

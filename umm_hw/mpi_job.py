@@ -4,11 +4,11 @@ import os
 import pickle
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import weakref
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import mkdtemp
@@ -47,7 +47,7 @@ class MpiJob:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(folder / "socket"))
         listener.listen(1)
-        command = [find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "mpi4py", "-m"]
+        command = [*launcher(), "-n", str(ranks), sys.executable, "-m", "mpi4py", "-m"]
         environment = {"UCX_LOG_LEVEL": "error"} | os.environ | _ONE_THREAD
         with (folder / "output").open("wb") as output:
             self._process = subprocess.Popen(
@@ -119,13 +119,11 @@ class MpiJob:
 
     def _ended(self, how: str) -> UmmError:
         """End what is left of the job; return an error that says why it ended."""
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_WITHIN if how == "ended early" else 0)
-        except subprocess.TimeoutExpired:
-            pass
         said = self._output.read_text(encoding="utf-8", errors="replace")
         self.close()
-        why = _reason(said, getattr(self, "processes", []))
+        why = _reason(said)
         return UmmError(f"the MPI job of {self.size} ranks {how}: {why}")
 
 
@@ -142,11 +140,18 @@ def find_mpiexec() -> str:
     return found
 
 
+def launcher() -> list[str]:
+    """Return mpiexec, told to leave it to the ranks to say who has died where it can be told so."""
+    mpiexec = find_mpiexec()
+    about = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False).stdout
+    return [mpiexec, "-disable-auto-cleanup"] if "HYDRA" in about else [mpiexec]
+
+
 def _end(process: "subprocess.Popen[bytes]", folder: Path, connections: list[Connection]) -> None:
     """Close the socket, which tells the ranks to end; then end those that do not; remove the files."""
     for connection in connections:
         connection.close()
-    for stop in (lambda: None, process.terminate, process.kill):
+    for stop in (process.poll, process.terminate, process.kill):
         stop()
         try:
             process.wait(END_WITHIN if connections else 0)
@@ -156,18 +161,11 @@ def _end(process: "subprocess.Popen[bytes]", folder: Path, connections: list[Con
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _reason(said: str, processes: list[tuple[str, int]]) -> str:
+def _reason(said: str) -> str:
     """Return in one line why a job ended, from all that mpiexec and the ranks have printed."""
     own = re.findall(r"^error: (.+)$", said, re.MULTILINE)
     if own:
         return str(own[0])
-    killed = re.search(r"PID (\d+) RUNNING AT (\S+)\s+=\s+EXIT CODE: (\d+)", said)
-    if killed:
-        pid, code = int(killed[1]), int(killed[3])
-        ranks = [rank for rank, (_, process) in enumerate(processes) if process == pid]
-        who = f"rank {ranks[0]}" if ranks else "a rank"
-        how = signal.Signals(code).name if code in set(signal.Signals) else f"exit code {code}"
-        return f"{who} (process {pid} on {killed[2]}) was ended by {how}"
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
     return (errors or lines or ["it printed nothing"])[-1]

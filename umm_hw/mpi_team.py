@@ -12,14 +12,15 @@ from threadpoolctl import threadpool_limits
 
 from umm.errors import UmmError
 from umm.executor import Operands
+from umm.launched import launched_size
 from umm_hw import mpi_wait
 from umm_hw.activity import ACTIVITY
-from umm_hw.launched import launched_size
 from umm_hw.mpi_transport import MpiTransport, on_one_host
 from umm_hw.outcomes import Outcome, results
 from umm_hw.watchdog import Watchdog, end_job
 
 Program = Callable[..., Any]  # of a transport, and on rank 0 of operands if there are any
+INTERRUPTED = 130  # exit code
 ALONE = 2.0  # seconds all ranks have to fail as one of them did
 IDLE_PAUSE = 5e-3  # seconds between two looks for work
 
@@ -40,16 +41,16 @@ class Team:
                 f"mpiexec started {started} processes, but mpi4py sees {self.world.size}: they belong to "
                 f"different MPIs; mpi4py has {library}, start with its own mpiexec"
             )
+        self.running = True
+        """Whether all ranks are ready for work."""
         self._limits = threadpool_limits(1)  # each rank computes on one core
         self._transports: dict[int, MpiTransport | None] = {}
-        here = [(MPI.Get_processor_name(), os.getpid())]
-        self.processes: list[tuple[str, int]] = self.world.allgather(here[0])
+        self._endings: dict[int, MPI.Comm] = {}  # not the programs', so that no barrier of theirs is met
+        self.processes: list[tuple[str, int]] = self.world.allgather((MPI.Get_processor_name(), os.getpid()))
         """Host and process of each rank."""
         _forget_segment()
-        self._watchdog = Watchdog(self.world.Dup(), on_one_host(self.world))
+        self._watchdog = Watchdog(self.world.Dup(), on_one_host(self.world), self.processes)
         self._watchdog.start()
-
-    running = True
 
     @property
     def rank(self) -> int:
@@ -66,21 +67,30 @@ class Team:
         return results(self.lead(size, pickle.dumps(program, protocol=5), operands))
 
     def lead(self, size: int, program: bytes, operands: Operands | None) -> list[Outcome]:
-        """Run a pickled program on the first ranks, here with the operands; return what came of it on each."""
+        """Run a pickled program on the first ranks, here with the operands; return what came of each."""
+        self.running = False
         mpi_wait.broadcast(self.world, (size, program))
-        return self._perform(size, program, operands)
+        outcomes = self._perform(size, program, operands)
+        self.running = True
+        return outcomes
 
     def follow(self) -> int:
         """Do what rank 0 asks for until it stops; on the other ranks. Returns the exit code."""
-        while True:
-            request = mpi_wait.broadcast(self.world, longest_pause=IDLE_PAUSE)
-            if isinstance(request, int):
-                self._finish()
-                return request
-            self._perform(*request)
+        try:
+            while True:
+                request = mpi_wait.broadcast(self.world, longest_pause=IDLE_PAUSE)
+                if isinstance(request, int):
+                    self._finish()
+                    return request
+                self._perform(*request)
+        except KeyboardInterrupt:
+            self.world.Abort(INTERRUPTED)
+            raise
 
     def close(self, code: int = 0) -> None:
         """Let all ranks end with this exit code; on rank 0."""
+        if not self.running:  # rank 0 has left the others amid their work
+            self.world.Abort(code)
         mpi_wait.broadcast(self.world, code)
         self._finish()
 
@@ -100,20 +110,23 @@ class Team:
         except Exception as error:
             outcome = False, error
         with ACTIVITY.during("all ranks to come to the end"):
-            together = transport.comm.Ibarrier()
+            ending = self._endings[size]
+            together = ending.Ibarrier()
             if not outcome[0] and not mpi_wait.wait(together, most=ALONE):
                 traceback.print_exception(outcome[1])
                 end_job(f"rank {self.rank} failed: {type(outcome[1]).__name__}: {outcome[1]}")
             mpi_wait.wait(together)
-            found: list[Outcome] = mpi_wait.gather(transport.comm, outcome)
+            found: list[Outcome] = mpi_wait.gather(ending, outcome)
             transport.free()
         return found
 
     def _transport(self, size: int) -> MpiTransport | None:
         """Return the transport among the first ranks, None on a rank that is not one of them; collective."""
         if size not in self._transports:
-            comm = self.world.Split(0 if self.rank < size else MPI.UNDEFINED)
-            self._transports[size] = None if comm == MPI.COMM_NULL else MpiTransport(comm)
+            comm = self.world.Split(0 if self.rank < size else 1)
+            assert isinstance(comm, MPI.Intracomm)
+            self._endings[size] = comm.Dup()
+            self._transports[size] = MpiTransport(comm) if self.rank < size else None
         return self._transports[size]
 
 

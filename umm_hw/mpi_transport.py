@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from umm.errors import InputError
 from umm_hw import mpi_wait
-from umm_hw.mpi_windows import RemoteWindow, SharedWindow, Window, block_view
+from umm_hw.mpi_windows import RemoteWindow, SharedWindow, Window, block_view, bytes_of
 from umm_hw.transport import Block
 
 ALIGNMENT = 64  # bytes; heaps start at cache lines
@@ -45,7 +45,7 @@ class MpiTransport:
         self._heaps: list[tuple[Window, NDArray[np.int64]]] = []  # with the offset in each rank
         self._lock_words = MPI.Win.Allocate(8, 8, comm=comm)
         self._lock_words.Lock_all(MPI.MODE_NOCHECK)
-        np.frombuffer(self._lock_words.tomemory(), dtype=np.int64)[:] = _FREE
+        bytes_of(self._lock_words.tomemory())[:] = 0
         self._copier: ThreadPoolExecutor | None = None
         self.barrier()
 

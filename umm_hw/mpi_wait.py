@@ -40,25 +40,24 @@ def barrier(comm: MPI.Comm) -> None:
 
 def broadcast(comm: MPI.Comm, content: Any = None, longest_pause: float = LONGEST_PAUSE) -> Any:
     """Return rank 0's content on every rank; anything that can be pickled."""
-    data = pickle.dumps(content, protocol=5) if comm.rank == 0 else b""
+    data = bytearray(pickle.dumps(content, protocol=5)) if comm.rank == 0 else bytearray()
     size = np.array([len(data)], dtype=np.int64)
     wait(comm.Ibcast(size, root=0), longest_pause)
-    buffer = np.frombuffer(data, dtype=np.uint8) if comm.rank == 0 else np.empty(size[0], dtype=np.uint8)
-    wait(comm.Ibcast(buffer, root=0))
-    return content if comm.rank == 0 else pickle.loads(buffer)
+    if comm.rank > 0:
+        data = bytearray(int(size[0]))
+    wait(comm.Ibcast([data, MPI.BYTE], root=0))
+    return content if comm.rank == 0 else pickle.loads(data)
 
 
 def gather(comm: MPI.Comm, content: Any) -> list[Any]:
     """Return the contents of all ranks on rank 0, and an empty list elsewhere."""
-    data = np.frombuffer(pickle.dumps(content, protocol=5), dtype=np.uint8)
+    data = bytearray(pickle.dumps(content, protocol=5))
     sizes = np.zeros(comm.size, dtype=np.int64)
     wait(comm.Igather(np.array([len(data)], dtype=np.int64), sizes, root=0))
     if comm.rank > 0:
-        wait(comm.Igatherv(data, None, root=0))
+        wait(comm.Igatherv([data, MPI.BYTE], None, root=0))
         return []
     starts = np.cumsum(sizes) - sizes
-    together = np.empty(int(sizes.sum()), dtype=np.uint8)
-    wait(comm.Igatherv(data, (together, (sizes, starts)), root=0))
-    return [
-        pickle.loads(together[start : start + size]) for start, size in zip(starts, sizes, strict=True)
-    ]
+    together = bytearray(int(sizes.sum()))
+    wait(comm.Igatherv([data, MPI.BYTE], [together, sizes, starts, MPI.BYTE], root=0))
+    return [pickle.loads(together[start : start + size]) for start, size in zip(starts, sizes, strict=True)]

@@ -54,6 +54,11 @@ def block_view(memory: Bytes, block: Block) -> NDArray[Any]:
     return np.ndarray(shape, block.dtype, memory, block.offset, strides)
 
 
+def bytes_of(memory: Any) -> Bytes:
+    """Return MPI's memory as an array, without copying."""
+    return np.frombuffer(memory, dtype=np.uint8)
+
+
 class SharedWindow:
     """All ranks are on one host: every rank's part is mapped into every process.
 
@@ -68,9 +73,7 @@ class SharedWindow:
         self._window = MPI.Win.Allocate_shared(nbytes[comm.rank], 1, info=apart, comm=comm)
         apart.Free()
         self._window.Lock_all(MPI.MODE_NOCHECK)
-        self._parts = [
-            np.frombuffer(self._window.Shared_query(rank)[0], dtype=np.uint8) for rank in range(comm.size)
-        ]
+        self._parts = [bytes_of(self._window.Shared_query(rank)[0]) for rank in range(comm.size)]
         self.own = self._parts[comm.rank]
 
     def adds(self, dtype: np.dtype[Any]) -> bool:
@@ -120,7 +123,7 @@ class RemoteWindow:
     def __init__(self, comm: MPI.Intracomm, nbytes: Sequence[int]) -> None:
         self._window = MPI.Win.Allocate(nbytes[comm.rank], 1, comm=comm)
         self._window.Lock_all(MPI.MODE_NOCHECK)
-        self.own = np.frombuffer(self._window.tomemory(), dtype=np.uint8)
+        self.own = bytes_of(self._window.tomemory())
 
     def adds(self, dtype: np.dtype[Any]) -> bool:
         """Whether MPI has the type; it has no float16."""

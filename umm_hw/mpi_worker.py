@@ -1,4 +1,4 @@
-"""One rank of a job that :class:`umm_hw.mpi_job.MpiJob` started: ``python -m mpi4py -m umm_hw.mpi_worker``."""
+"""One rank of a job that MpiJob started, as ``python -m mpi4py -m umm_hw.mpi_worker ADDRESS``."""
 
 import sys
 from multiprocessing.connection import Client

@@ -68,7 +68,7 @@ def compare(
     first. Without them the schedule is simulated, executed with --executor, and the best run is compared.
     """
     from umm.cli.asked import saved_or_asked
-    from umm.cli.measure import measure
+    from umm.cli.measure import measure, performing
     from umm.cli.report import predicted_record, problem_record
     from umm.cli.run_report import print_comparison
     from umm.comparison import compare as compare_traces
@@ -89,10 +89,11 @@ def compare(
             )
         predicted, measured = (load_trace(path) for path in traces)
     else:
-        schedule, _ = saved_or_asked(ctx, saved, flags)
-        predicted = perform(schedule, "sim")
-        runs = measure(schedule, executor, iters, warmup, False, output)
-        measured, measured_record = runs.best, runs.record()
+        with performing(ctx, executor, flags, output) as performer:
+            schedule, _ = saved_or_asked(ctx, saved, flags)
+            predicted = perform(schedule, "sim")
+            runs = measure(schedule, performer, executor, iters, warmup, False, output)
+            measured, measured_record = runs.best, runs.record()
     comparison = compare_traces(predicted, measured)
     if as_json:
         record = problem_record(predicted.schedule) | {

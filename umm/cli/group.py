@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from umm.errors import UmmError
+from umm.launched import launched_rank
 
 RUNTIME, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -84,5 +85,6 @@ class LazyGroup(click.Group):
 
 
 def _fail(message: str, code: int) -> int:
-    click.echo(f"error: {' '.join(message.split())}", err=True)
+    if not launched_rank():  # of all ranks that mpiexec started, the first speaks
+        click.echo(f"error: {' '.join(message.split())}", err=True)
     return code

@@ -1,13 +1,16 @@
 """Run a schedule several times with an executor and keep the best run."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import click
 import numpy as np
 
 from umm.cli.output import Output
-from umm.errors import ExecutorUnavailableError, InputError
-from umm.executor import executor
+from umm.errors import ExecutorUnavailableError, InputError, UmmError
+from umm.executor import Executor, Leader, executor
 from umm.product import Check, check_product, random_operands, reference_product
 from umm.schedules.table import Schedule
 from umm.trace import Trace
@@ -39,28 +42,75 @@ class Measured:
         }
 
 
-def measure(schedule: Schedule, name: str, iters: int, warmup: int, check: bool, output: Output) -> Measured:
+@contextmanager
+def performing(ctx: click.Context, name: str, flags: dict[str, Any], output: Output) -> Iterator[Executor]:
+    """Give an executor for a command, and end it with the command.
+
+    Of the ranks that mpiexec has started, rank 0 performs the command; the others do what it asks for, and
+    leave the command here with its exit code.
+
+    Args:
+        ctx: The command.
+        name: Name of the executor.
+        flags: Those of the problem; without --ranks it gets the ranks that run already.
+        output: Where notes go.
+
+    Raises:
+        ExecutorUnavailableError: if the executor cannot run here.
+    """
+    performer = executor(name)
+    reason = performer.available()
+    if reason is not None:
+        raise ExecutorUnavailableError(reason)
+    if not isinstance(performer, Leader):
+        yield performer
+        return
+    code = performer.follow()
+    if code is not None:
+        ctx.exit(code)
+    processes = performer.processes()
+    if processes:
+        output.note(processes)
+    if flags["ranks"] is None:
+        flags["ranks"] = performer.ranks
+    code = UmmError.exit_code
+    try:
+        yield performer
+        code = 0
+    except UmmError as error:
+        code = error.exit_code
+        raise
+    finally:
+        performer.close(code)
+
+
+def measure(
+    schedule: Schedule,
+    performer: Executor,
+    name: str,
+    iters: int,
+    warmup: int,
+    check: bool,
+    output: Output,
+) -> Measured:
     """Run a schedule.
 
     Args:
         schedule: What to run.
-        name: Name of the executor.
+        performer: Who runs it.
+        name: Its name.
         iters: Counted runs, ≥ 1.
         warmup: Runs before them that do not count.
         check: Whether to hold every run's C against float64 NumPy.
         output: Where progress goes.
 
     Raises:
-        ExecutorUnavailableError: if the executor cannot run here.
+        InputError: for less than one run, or a check of an executor that multiplies nothing.
     """
     if iters < 1 or warmup < 0:
         raise InputError(
             f"{iters} runs after {warmup} to warm up are not possible; --iters ≥ 1, --warmup ≥ 0"
         )
-    performer = executor(name)
-    reason = performer.available()
-    if reason is not None:
-        raise ExecutorUnavailableError(reason)
     problem = schedule.problem
     a, b = random_operands(problem)
     reference = reference_product(a, b) if check else None

@@ -45,25 +45,27 @@ def run(
     """Execute a schedule for real and check the product.
 
     A and B are random in [−1, 1). The numpy executor performs all ranks in one process, one action at a
-    time: it shows that the schedule is right, not how fast it would be.
+    time: it shows that the schedule is right, not how fast it would be. The mpi executor starts a process
+    for each rank, or leads those of 'mpiexec -n 4 umm run --executor mpi'.
     """
     from umm.cli.asked import saved_or_asked
-    from umm.cli.measure import measure
+    from umm.cli.measure import measure, performing
     from umm.cli.report import print_schedule, problem_record
     from umm.cli.run_report import print_measured
     from umm.cli.save import save_files
     from umm.errors import CheckError
 
     output = Output(as_json, quiet, no_color)
-    schedule, _ = saved_or_asked(ctx, saved, flags)
-    measured = measure(schedule, executor, iters, warmup, check, output)
-    if as_json:
-        record = problem_record(schedule) | {"executor": executor, "measured": measured.record()}
-        output.json("run", record)
-    else:
-        console = output.console()
-        print_schedule(console, schedule)
-        print_measured(console, executor, measured)
-    save_files(measured.best, output, schedule=save_schedule, trace=save_trace)
-    if measured.check is not None and not measured.check.ok:
-        raise CheckError(str(measured.check))
+    with performing(ctx, executor, flags, output) as performer:
+        schedule, _ = saved_or_asked(ctx, saved, flags)
+        measured = measure(schedule, performer, executor, iters, warmup, check, output)
+        if as_json:
+            record = problem_record(schedule) | {"executor": executor, "measured": measured.record()}
+            output.json("run", record)
+        else:
+            console = output.console()
+            print_schedule(console, schedule)
+            print_measured(console, executor, measured)
+        save_files(measured.best, output, schedule=save_schedule, trace=save_trace)
+        if measured.check is not None and not measured.check.ok:
+            raise CheckError(str(measured.check))

@@ -1,0 +1,54 @@
+"""Programs that go wrong on one rank; they are sent to the ranks by name."""
+
+import os
+import signal
+import time
+
+from umm_hw import memory, mpi_program, watchdog
+
+
+def freeze(transport, rank, silence):
+    """One rank stops, the others wait for it at a barrier."""
+    watchdog.SILENCE = silence
+    if transport.rank == rank:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    transport.barrier()
+
+
+def die(transport, rank):
+    """One rank is killed while the others wait for it."""
+    if transport.rank == rank:
+        os.kill(os.getpid(), signal.SIGKILL)
+    transport.barrier()
+
+
+def fail(transport, rank):
+    """One rank raises while the others wait for it."""
+    if transport.rank == rank:
+        raise ZeroDivisionError("on purpose")
+    transport.barrier()
+
+
+def stick(transport, arrays, limit, operands=None):
+    """The first gemm of rank 1 never ends."""
+    mpi_program.LEAST_LIMIT = limit
+    if transport.rank == 1:
+        mpi_program.multiply = lambda *_: time.sleep(60)
+    mpi_program.perform(transport, arrays, operands)
+
+
+def starve(transport, arrays, free, operands=None):
+    """The host has less memory free than the schedule needs."""
+    memory.free_memory = lambda: free
+    mpi_program.perform(transport, arrays, operands)
+
+
+def clock_offset(transport):
+    """What a rank on another host would measure; here the truth is 0."""
+    from umm_hw.clock import offset_to_first
+
+    return offset_to_first(transport.comm, same_clock=False)
+
+
+def ranks(transport):
+    return transport.rank

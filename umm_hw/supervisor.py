@@ -1,0 +1,40 @@
+"""A process between mpiexec and a rank, so that a rank's death can be told before mpiexec ends the job."""
+
+import ctypes
+import os
+import signal
+import sys
+from time import sleep
+
+AMID_DEATH = 2.0  # seconds the watchdogs of other ranks have to say who died
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
+
+
+def supervise() -> None:
+    """Go on in a child process; this one waits for it and ends as it does. Before MPI begins.
+
+    mpiexec kills all ranks as soon as one of its own processes dies, and often names the wrong one. Its
+    process is now this one, which outlives its rank by the time the other ranks need to tell.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    supervisor = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _die_with(supervisor)
+        return
+    for forwarded in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(forwarded, lambda number, _: os.kill(child, number))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status < 0:
+        sleep(AMID_DEATH)
+        os.write(2, f"error: process {child} was ended by {signal.Signals(-status).name}\n".encode())
+    os._exit(status if status >= 0 else 1)
+
+
+def _die_with(parent: int) -> None:
+    """Have the system kill this process when its parent dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
