@@ -1,10 +1,10 @@
-"""Max-min fair rates by progressive filling: of all flows a change can reach, or of those it does reach.
+"""Max-min fair rates by progressive filling, of those flows alone that a change reaches.
 
 Rates are max-min fair exactly when every flow has a bottleneck: a link of its route that is full and on which
-no flow is faster. A change can only matter to flows that are joined to it through shared links. Where those
-are few they are all filled anew; where they are many, the change seldom gets far: the flows on the changed
-links are filled anew with all others held fixed, and then those others whose bottleneck no longer is one, or
-that are faster than a flow on its bottleneck, join them, until none is left. The condition makes it exact.
+no flow is faster. After a change the flows on the changed links are filled anew with all others held fixed;
+then those others join them that have lost their bottleneck, or are faster than a new flow on its bottleneck,
+until none is left. The condition makes the result exact, and a change seldom gets far: among hundreds of
+flows that start and finish at their own times it reaches a handful; in lockstep the changed links are all.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,6 @@ from math import inf
 
 from umm_sim.work import Work
 
-MANY = 6  # flows above which following a change costs less than filling all it could reach
 SAME = 1e-12  # relative difference below which a rate or a load is the same
 
 
@@ -48,49 +47,44 @@ class Filling:
         self._bandwidth = bandwidth
         self._free = [0.0] * len(bandwidth)
         self._count = [0] * len(bandwidth)
-        self._reached = [0] * len(bandwidth)  # number of the filling that last reached each link
         self._number = 0
 
-    def fill(self, touched: list[int]) -> list[Flow]:
+    def fill(self, touched: Iterable[int]) -> list[Flow]:
         """Find the new rates after flows have come or gone on some links.
 
         Returns:
             The flows that may have a new rate, each with its ``new_rate`` and ``bottleneck``.
         """
-        self._number += 1
-        reached = self._reachable(touched)
-        if reached is None:
-            return self._follow(touched)
-        flows, links, shares = reached
-        if flows:
-            self._raise(flows, links, shares)
-        return flows
-
-    def _reachable(self, touched: list[int]) -> tuple[list[Flow], list[int], list[float]] | None:
-        """Return the flows joined to some links, their links and an even share of each; None if too many."""
-        on, reached, bandwidth, number = self.on, self._reached, self._bandwidth, self._number
-        free, count = self._free, self._count
+        on, bandwidth = self.on, self._bandwidth
+        self._number = number = self._number + 1
         flows: list[Flow] = []
-        links, shares = [], []
-        waiting = touched.copy()
-        many = MANY + 2 * len(touched)
-        for link in waiting:  # grows while it is walked
-            if reached[link] == number:
-                continue
-            reached[link] = number
-            here = on[link]
-            if here:
-                links.append(link)
-                free[link], count[link] = bandwidth[link], len(here)
-                shares.append(bandwidth[link] / len(here))
+        for link in touched:
+            for flow in on[link]:
+                if flow.filling != number:
+                    flow.filling = number
+                    flows.append(flow)
+        while flows:
+            links = list({link for flow in flows for link in flow.links})
+            shares, mixed = [], []
+            for link in links:
+                here, free, count = on[link], bandwidth[link], 0
                 for flow in here:
-                    if flow.filling != number:
-                        flow.filling = number
-                        flows.append(flow)
-                        waiting += flow.links
-                if len(flows) > many:
-                    return None
-        return flows, links, shares
+                    if flow.filling == number:
+                        count += 1
+                    else:
+                        free -= flow.rate
+                if count < len(here):
+                    mixed.append(link)
+                self._free[link], self._count[link] = free, count
+                shares.append(free / count)
+            self._raise(flows, links, shares)
+            more = self._unsettled(mixed)
+            if not more:
+                break
+            for flow in more:
+                flow.filling = number
+            flows += more
+        return flows
 
     def _raise(self, flows: list[Flow], links: list[int], shares: list[float]) -> None:
         """Raise all rates evenly; when a link is full its flows stay where they are; go on with the others.
@@ -123,39 +117,12 @@ class Filling:
             shares = [free[link] / count[link] for link in links]
             flows = others
 
-    def _follow(self, touched: Iterable[int]) -> list[Flow]:
-        """Fill the flows on some links anew, and further ones only where the change reaches them."""
-        on, bandwidth = self.on, self._bandwidth
-        self._number = number = self._number + 1
-        flows: list[Flow] = []
-        for link in touched:
-            for flow in on[link]:
-                if flow.filling != number:
-                    flow.filling = number
-                    flows.append(flow)
-        while flows:
-            links = list({link for flow in flows for link in flow.links})
-            shares = []
-            for link in links:
-                free, count = bandwidth[link], 0
-                for flow in on[link]:
-                    if flow.filling == number:
-                        count += 1
-                    else:
-                        free -= flow.rate
-                self._free[link], self._count[link] = free, count
-                shares.append(free / count)
-            self._raise(flows, links, shares)
-            more = self._unsettled(links)
-            if not more:
-                return flows
-            for flow in more:
-                flow.filling = number
-            flows += more
-        return flows
-
     def _unsettled(self, links: list[int]) -> list[Flow]:
-        """Return the fixed flows on some links that the new rates leave without a bottleneck, or too fast."""
+        """Return the flows held fixed that the new rates leave without a bottleneck, or too fast.
+
+        Args:
+            links: The links with both filled and fixed flows.
+        """
         number, more = self._number, []
         for link in links:
             fixed, load, fastest, slowest = [], 0.0, 0.0, inf
