@@ -26,7 +26,7 @@ def kernel_name(source: str, target: str) -> str:
 
 # No header is included, so the source compiles wherever NVRTC is. Each kernel takes pointers, strides in
 # elements from row to row, and the shape. Where both blocks are aligned to 16 bytes of the target, a thread
-# adds 16 bytes at once: Hopper has a vector form of red, Ampere adds element by element, and bfloat16 there by
+# adds 16 bytes at once: Hopper has a vector form of red. Ampere adds element by element, and bfloat16 by
 # compare-and-swap, because its native form comes with Hopper. A plain atomicAdd would be atomic only among
 # threads of one GPU.
 _CODE = r"""
@@ -52,11 +52,13 @@ __device__ void add(Index* target, Index value) { atomicAdd_system((Address*)tar
 __device__ void add(float* target, Half value) { atomicAdd_system(target, value_of(value)); }
 __device__ void add(float* target, Brain value) { atomicAdd_system(target, value_of(value)); }
 __device__ void add(Half* target, Half value) {
-    asm volatile("red.relaxed.sys.global.add.noftz.f16 [%0], %1;" :: "l"(target), "h"(value.bits) : "memory");
+    asm volatile("red.relaxed.sys.global.add.noftz.f16 [%0], %1;"
+                 :: "l"(target), "h"(value.bits) : "memory");
 }
 __device__ void add(Brain* target, Brain value) {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("red.relaxed.sys.global.add.noftz.bf16 [%0], %1;" :: "l"(target), "h"(value.bits) : "memory");
+    asm volatile("red.relaxed.sys.global.add.noftz.bf16 [%0], %1;"
+                 :: "l"(target), "h"(value.bits) : "memory");
 #else
     unsigned* word = (unsigned*)((Address)target & ~(Address)3);
     const int shift = ((Address)target & 2) ? 16 : 0;
@@ -146,11 +148,15 @@ __device__ void walk(const char* source, Index source_pitch, Target* target, Ind
         Target* to = target + row * target_stride;
         Load held[unroll];
 #pragma unroll
-        for (int i = 0; i < unroll; ++i)
-            if (first + (Index)i * blockDim.x < items) held[i] = from[first + (Index)i * blockDim.x];
+        for (int i = 0; i < unroll; ++i) {
+            const Index item = first + (Index)i * blockDim.x;
+            if (item < items) held[i] = from[item];
+        }
 #pragma unroll
-        for (int i = 0; i < unroll; ++i)
-            if (first + (Index)i * blockDim.x < items) adds(to + (first + (Index)i * blockDim.x) * width, held[i]);
+        for (int i = 0; i < unroll; ++i) {
+            const Index item = first + (Index)i * blockDim.x;
+            if (item < items) adds(to + item * width, held[i]);
+        }
     }
 }
 

@@ -1,22 +1,22 @@
 """The CUDA executor: p virtual ranks of one process on its GPUs, a stream for every lane of the schedule."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umm.errors import ExecutorUnavailableError
 from umm.executor import Operands
-from umm.schedules.table import GEMM, Schedule
+from umm.schedules.table import Schedule
 from umm.trace import Trace
 from umm_hw.accumulate_kernels import BLOCKS
-from umm_hw.cuda_transport import CudaTransport, Step, gpu_dtype
+from umm_hw.cuda_transport import CudaTransport, gpu_dtype
 from umm_hw.device import Device, Stream
+from umm_hw.distributed_matrix import DistributedMatrix
 from umm_hw.gpu_operands import check_types, host_operands, host_result
+from umm_hw.gpu_steps import gpu_step
 from umm_hw.gpus import gpu_problem, visible_gpus
-from umm_hw.placement import Work, place, resolve
+from umm_hw.placement import place, resolve
 from umm_hw.stream_run import OneProcess, StreamRun, ordered_spans
 
 Floats = NDArray[np.float64]
@@ -75,9 +75,10 @@ class CudaExecutor:
         """
         run, transport, c = self._prepared(schedule, operands, spans=True)
         try:
-            origins = run.perform()
+            origins = run.begin()
+            run.perform()
             start, end = np.zeros(len(schedule)), np.zeros(len(schedule))
-            began = min(origins.values())
+            began = max(origins.values())  # nothing was queued before the last clock had started
             for row, first, last in run.spans():
                 late = origins[run.device_of(row)] - began
                 start[row], end[row] = first + late, last + late
@@ -91,12 +92,15 @@ class CudaExecutor:
         """Return the seconds a run with random operands takes, timed by the host without events."""
         run, transport, _ = self._prepared(schedule, None, spans=False)
         try:
-            origins = run.perform()
-            return transport.device_of(0).now() - max(origins.values())
+            began = max(run.begin().values())
+            run.perform()
+            return transport.device_of(0).now() - began
         finally:
             transport.close()
 
-    def _prepared(self, schedule: Schedule, operands: Operands | None, spans: bool) -> Any:
+    def _prepared(
+        self, schedule: Schedule, operands: Operands | None, spans: bool
+    ) -> tuple[StreamRun, CudaTransport, DistributedMatrix]:
         """Return the run ready to begin, its memory, and C."""
         check_types(schedule.problem, self.tf32)
         a, b = host_operands(schedule.problem, operands)
@@ -130,15 +134,3 @@ class CudaExecutor:
         if key not in self._streams:
             self._streams[key] = device.stream()
         return self._streams[key]
-
-
-def gpu_step(schedule: Schedule, row: int, work: Work, transport: Any, tf32: bool) -> Step:
-    """Return what queues one action of data in a stream of its rank's device."""
-    assert work.writes is not None
-    if schedule.kind[row] == GEMM:
-        a, b, c = (transport.region(block) for block in (*work.reads, work.writes))
-        device = transport.device_of(int(schedule.rank[row]))
-        return partial(device.multiply, a, b, c, work.adds, tf32)
-    if work.adds:
-        return transport.adding(work.reads[0], work.writes, int(schedule.lane[row]))  # type: ignore[no-any-return]
-    return transport.copying(int(schedule.rank[row]), work.reads[0], work.writes)  # type: ignore[no-any-return]

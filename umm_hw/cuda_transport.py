@@ -1,4 +1,4 @@
-"""The transport of one process over its GPUs: virtual ranks in one address space, peers' memory by pointer."""
+"""The transport of one process over its GPUs: virtual ranks share one address space."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,10 +14,10 @@ from umm_hw.accumulate_kernels import BLOCKS
 from umm_hw.bfloat16 import BFLOAT16
 from umm_hw.device import Device, Region, Stream
 from umm_hw.distributed_matrix import array_dtype
+from umm_hw.gpu_steps import Step
 from umm_hw.transport import Block
 
 WAYS = ("kernel", "landing")
-Step = Callable[[Stream], object]
 
 
 def gpu_dtype(name: str) -> np.dtype[Any]:
@@ -68,7 +68,7 @@ class Landing:
 
     def add(self, source: Region, target: Region, blocks: int, stream: Stream) -> None:
         """Queue target += source; the lane's stream goes on when the sum is there."""
-        here = Region(self.address, source.rows, source.cols, source.cols, source.dtype)
+        here = Region.packed(self.address, source[1:3], source.dtype)
         self.source.copy(source, here, stream)
         self.source.record(self.landed, stream)
         self.device.wait(self.stream, self.landed)
@@ -209,7 +209,7 @@ class CudaTransport:
         address = None
         if source is None:
             address = device.allocate(array.nbytes)
-            source = Region(address, *array.shape, array.shape[1], array.dtype)
+            source = Region.packed(address, array.shape, array.dtype)
             device.upload(array, source)
         try:
             self._at_once(

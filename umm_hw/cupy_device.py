@@ -14,20 +14,34 @@ from umm_hw.accumulate_kernels import OPTIONS, SOURCE, THREADS, kernel_name
 from umm_hw.bfloat16 import BFLOAT16, dtype_name
 from umm_hw.device import Device, Event, Region, Stream
 
-# Streams beyond this many share hardware queues; 8 unless the environment says more when CUDA starts.
-os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-
-import cupy
-from cupy.cuda import nvtx, runtime
-
 _NATIVE_ATOMICS = 3  # CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
 _PEER_ACCESS_ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
 
 
 def device_count() -> int:
-    """Return the number of visible GPUs."""
+    """Return the number of visible GPUs; CUDA starts here.
+
+    Raises:
+        ImportError: if CuPy is not installed.
+        Exception: CuPy's CUDARuntimeError if there is no driver or no GPU.
+    """
+    # Streams beyond this many share hardware queues; it would be 8.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    from cupy.cuda import runtime
+
     count: int = runtime.getDeviceCount()
     return count
+
+
+def atomics_problem(number: int, other: int) -> str | None:
+    """Return why kernels of one GPU cannot add atomically to memory of another; None if they can."""
+    supported = ctypes.c_int(0)
+    ctypes.CDLL("libcuda.so.1").cuDeviceGetP2PAttribute(
+        ctypes.byref(supported), _NATIVE_ATOMICS, number, other
+    )
+    if not supported.value:
+        return f"the link from GPU {number} to GPU {other} carries no atomic adds"
+    return None
 
 
 class CupyDevice:
@@ -41,8 +55,12 @@ class CupyDevice:
     """
 
     def __init__(self, number: int) -> None:
+        import cupy
+        from cupy.cuda import nvtx, runtime
+
+        self._cupy, self._runtime, self._nvtx = cupy, runtime, nvtx
         self.number = number
-        self.name = runtime.getDeviceProperties(number)["name"].decode()
+        self.name = self._runtime.getDeviceProperties(number)["name"].decode()
         self._own = self.stream()
         self._handles: dict[int, int] = {}
         self._kernels: dict[tuple[np.dtype[Any], np.dtype[Any]], Any] = {}
@@ -51,36 +69,30 @@ class CupyDevice:
         """Enable peer access, and ask the driver whether the link carries atomic adds."""
         if other.number == self.number:
             return None
-        if not runtime.deviceCanAccessPeer(self.number, other.number):
+        if not self._runtime.deviceCanAccessPeer(self.number, other.number):
             return f"GPU {self.number} cannot access the memory of GPU {other.number}"
         self._select()
         try:
-            runtime.deviceEnablePeerAccess(other.number)
-        except runtime.CUDARuntimeError as error:
+            self._runtime.deviceEnablePeerAccess(other.number)
+        except self._runtime.CUDARuntimeError as error:
             if error.status != _PEER_ACCESS_ALREADY_ENABLED:
                 raise
-        supported = ctypes.c_int(0)
-        ctypes.CDLL("libcuda.so.1").cuDeviceGetP2PAttribute(
-            ctypes.byref(supported), _NATIVE_ATOMICS, self.number, other.number
-        )
-        if not supported.value:
-            return f"the link from GPU {self.number} to GPU {other.number} carries no atomic adds"
-        return None
+        return atomics_problem(self.number, other.number)
 
     # Memory ---------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int) -> int:
         """Allocate raw memory, outside CuPy's pool, so that its pointer is its base."""
         self._select()
-        address: int = runtime.malloc(max(nbytes, 1))
-        runtime.memsetAsync(address, 0, nbytes, self._own.ptr)
-        runtime.streamSynchronize(self._own.ptr)
+        address: int = self._runtime.malloc(max(nbytes, 1))
+        self._runtime.memsetAsync(address, 0, nbytes, self._own.ptr)
+        self._runtime.streamSynchronize(self._own.ptr)
         return address
 
     def free(self, address: int) -> None:
         """Free raw memory."""
         self._select()
-        runtime.free(address)
+        self._runtime.free(address)
 
     def upload(self, array: NDArray[Any], target: Region) -> None:
         """Copy rows from the host; the stream is waited for because pageable memory is staged."""
@@ -89,7 +101,7 @@ class CupyDevice:
             self._copy_rows(
                 target.address, target.pitch, rows.ctypes.data, rows.strides[0], target, self._own
             )
-            runtime.streamSynchronize(self._own.ptr)
+            self._runtime.streamSynchronize(self._own.ptr)
 
     def download(self, source: Region, array: NDArray[Any]) -> None:
         """Copy rows to the host."""
@@ -98,7 +110,7 @@ class CupyDevice:
             self._copy_rows(
                 rows.ctypes.data, rows.strides[0], source.address, source.pitch, source, self._own
             )
-            runtime.streamSynchronize(self._own.ptr)
+            self._runtime.streamSynchronize(self._own.ptr)
             if rows is not array:
                 array[...] = rows
 
@@ -106,13 +118,13 @@ class CupyDevice:
         """Return a CuPy array; bfloat16 appears as its bits, uint16, because CuPy has no such type."""
         dtype = np.dtype(np.uint16) if region.dtype == BFLOAT16 else region.dtype
         extent = max(region.rows - 1, 0) * region.pitch + region.width
-        memory = cupy.cuda.UnownedMemory(region.address, extent, self, self.number)
-        pointer = cupy.cuda.MemoryPointer(memory, 0)
-        return cupy.ndarray((region.rows, region.cols), dtype, pointer, (region.pitch, dtype.itemsize))
+        memory = self._cupy.cuda.UnownedMemory(region.address, extent, self, self.number)
+        pointer = self._cupy.cuda.MemoryPointer(memory, 0)
+        return self._cupy.ndarray((region.rows, region.cols), dtype, pointer, (region.pitch, dtype.itemsize))
 
     def region(self, array: Any) -> Region | None:
         """Return where a CuPy array lies."""
-        if not isinstance(array, cupy.ndarray):
+        if not isinstance(array, self._cupy.ndarray):
             return None
         rows, cols = array.shape
         if cols > 1 and array.strides[1] != array.itemsize:
@@ -124,29 +136,33 @@ class CupyDevice:
     def stream(self) -> Stream:
         """Return a non-blocking stream."""
         self._select()
-        return cupy.cuda.Stream(non_blocking=True)
+        return self._cupy.cuda.Stream(non_blocking=True)
 
     def event(self, timed: bool) -> Event:
         """Return an event of this device."""
         self._select()
-        return cupy.cuda.Event(disable_timing=not timed)
+        return self._cupy.cuda.Event(disable_timing=not timed)
 
     def record(self, event: Event, stream: Stream) -> None:
         """Call cudaEventRecord."""
-        runtime.eventRecord(event.ptr, stream.ptr)
+        self._runtime.eventRecord(event.ptr, stream.ptr)
 
     def wait(self, stream: Stream, event: Event) -> None:
         """Call cudaStreamWaitEvent, which devices may share."""
-        runtime.streamWaitEvent(stream.ptr, event.ptr)
+        self._runtime.streamWaitEvent(stream.ptr, event.ptr)
+
+    def finish(self, stream: Stream) -> None:
+        """Call cudaStreamSynchronize."""
+        self._runtime.streamSynchronize(stream.ptr)
 
     def synchronize(self) -> None:
         """Call cudaDeviceSynchronize."""
         self._select()
-        runtime.deviceSynchronize()
+        self._runtime.deviceSynchronize()
 
     def seconds(self, start: Event, end: Event) -> float:
         """Return CUDA's milliseconds as seconds."""
-        elapsed: float = runtime.eventElapsedTime(start.ptr, end.ptr)
+        elapsed: float = self._runtime.eventElapsedTime(start.ptr, end.ptr)
         return elapsed * 1e-3
 
     def now(self) -> float:
@@ -156,9 +172,9 @@ class CupyDevice:
     def name_range(self, name: str | None) -> None:
         """Push or pop an NVTX range of this thread."""
         if name is None:
-            nvtx.RangePop()
+            self._nvtx.RangePop()
         else:
-            nvtx.RangePush(name)
+            self._nvtx.RangePush(name)
 
     # Work -----------------------------------------------------------------------------------------
 
@@ -221,17 +237,19 @@ class CupyDevice:
 
     def _select(self) -> None:
         """Make this the current device of the thread; cheap if it is."""
-        runtime.setDevice(self.number)
+        self._runtime.setDevice(self.number)
 
-    def _copy_rows(self, to: int, to_pitch: int, start: int, pitch: int, shape: Region, stream: Stream) -> None:
+    def _copy_rows(
+        self, to: int, to_pitch: int, start: int, pitch: int, shape: Region, stream: Stream
+    ) -> None:
         if to_pitch == pitch == shape.width:
             nbytes = shape.rows * shape.width
-            runtime.memcpyAsync(to, start, nbytes, runtime.memcpyDefault, stream.ptr)
+            self._runtime.memcpyAsync(to, start, nbytes, self._runtime.memcpyDefault, stream.ptr)
         else:
             width, height = shape.width, shape.rows
             pitches = max(to_pitch, width), max(pitch, width)
-            runtime.memcpy2DAsync(
-                to, pitches[0], start, pitches[1], width, height, runtime.memcpyDefault, stream.ptr
+            self._runtime.memcpy2DAsync(
+                to, pitches[0], start, pitches[1], width, height, self._runtime.memcpyDefault, stream.ptr
             )
 
     def _handle(self, stream: Stream) -> int:
@@ -245,13 +263,13 @@ class CupyDevice:
     @cached_property
     def _module(self) -> Any:
         self._select()
-        return cupy.RawModule(code=SOURCE, options=OPTIONS)
+        return self._cupy.RawModule(code=SOURCE, options=OPTIONS)
 
     @cached_property
     def _data_types(self) -> dict[str, int]:
         return {
-            "float64": runtime.CUDA_R_64F,
-            "float32": runtime.CUDA_R_32F,
-            "float16": runtime.CUDA_R_16F,
-            "bfloat16": runtime.CUDA_R_16BF,
+            "float64": self._runtime.CUDA_R_64F,
+            "float32": self._runtime.CUDA_R_32F,
+            "float16": self._runtime.CUDA_R_16F,
+            "bfloat16": self._runtime.CUDA_R_16BF,
         }

@@ -1,4 +1,4 @@
-"""The seam to a GPU: the few calls that the executors need, so that all else runs without one in the tests."""
+"""The seam to a GPU: the few calls that executors need, so that all else runs in the tests without one."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -33,6 +33,12 @@ class Region(NamedTuple):
         """Return where a block lies if its rank's part of the heap begins at an address."""
         return cls(base + block.offset, block.rows, block.cols, block.stride, block.dtype)
 
+    @classmethod
+    def packed(cls, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> "Region":
+        """Return a matrix without gaps between its rows."""
+        rows, cols = shape
+        return cls(address, rows, cols, cols, dtype)
+
     @property
     def width(self) -> int:
         """Bytes of one row's elements."""
@@ -50,7 +56,7 @@ class Device(Protocol):
     The promise: what is given a stream is only queued there and the call returns at once; the work of a
     stream runs in order, the work of two streams in any order that events do not forbid. An event must be
     recorded before it is waited for. ``upload``, ``download`` and ``synchronize`` return when they are done;
-    they wait for nothing that other streams still have to do, except ``synchronize``, which waits for all.
+    they wait for nothing that streams still have to do, except ``synchronize``, which waits for all of them.
     Regions may be empty.
 
     Attributes:
@@ -112,6 +118,9 @@ class Device(Protocol):
 
     def download(self, source: Region, array: NDArray[Any]) -> None:
         """Copy memory into a NumPy array."""
+
+    def finish(self, stream: Stream) -> None:
+        """Return when all that was queued in a stream is done."""
 
     def synchronize(self) -> None:
         """Return when all that was queued on this device is done."""

@@ -3,6 +3,7 @@
 from functools import lru_cache
 from importlib import import_module
 
+from umm_hw.cupy_device import CupyDevice, device_count
 from umm_hw.device import Device
 
 
@@ -14,15 +15,13 @@ def gpu_problem(extra: str) -> str | None:
     """
     install = f"pip install 'umm-sim[{extra}]'"
     try:
-        import cupy
+        count = device_count()
     except ImportError as error:
-        return f"CuPy is not installed ({error}); {install}"
-    try:
-        count = cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"CuPy cannot be imported ({error}); {install}"
+    except Exception as error:  # CuPy's own type cannot be named without CuPy
         return (
-            f"CUDA finds no usable GPU ({error}); on a machine with an NVIDIA GPU install its driver, version "
-            f"580 or newer, and see that nvidia-smi lists it"
+            f"CUDA finds no usable GPU ({error}); on a machine with an NVIDIA GPU install its driver, "
+            f"version 580 or newer, and see that nvidia-smi lists it"
         )
     if count == 0:
         return "no GPU is visible; set CUDA_VISIBLE_DEVICES to one that nvidia-smi lists"
@@ -38,6 +37,4 @@ def gpu_problem(extra: str) -> str | None:
 @lru_cache(maxsize=1)
 def visible_gpus() -> tuple[Device, ...]:
     """Return all visible GPUs; CUDA starts on the first call."""
-    from umm_hw.cupy_device import CupyDevice, device_count
-
     return tuple(CupyDevice(number) for number in range(device_count()))

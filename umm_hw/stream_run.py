@@ -85,18 +85,17 @@ class StreamRun:
         self._ends = {row: self._device[row].event(spans) for row in self._rows if spans or awaited[row]}
         self._origins = {device: (device.event(True), device.stream()) for device in devices.values()}
 
-    def perform(self) -> dict[Device, float]:
-        """Queue everything and wait until it is done.
+    def begin(self) -> dict[Device, float]:
+        """Start the clock of each device; return the host's time of each clock's origin."""
+        return {device: _origin(device, *made) for device, made in self._origins.items()}
 
-        Returns:
-            The host's time at which the run began, as each device has it: its clock's origin.
-        """
-        origins = {device: _origin(device, *made) for device, made in self._origins.items()}
+    def perform(self) -> None:
+        """Queue everything and wait until it is done; as often as wanted, each time after ``begin``."""
+        self._seen.clear()
         for row in self._rows:
             self._queue(row)
         for device in self._origins:
             device.synchronize()
-        return origins
 
     def spans(self) -> Iterator[tuple[int, float, float]]:
         """Yield each row with its start and end, in seconds after its device's origin."""

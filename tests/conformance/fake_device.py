@@ -3,7 +3,7 @@
 Everything the real device may do late, these do late now and then: queued work waits in its stream until the
 random choice falls on it, or somebody synchronises. What an action overwrites is NaN from its start to its
 finish, and what it reads it reads at its finish, so a wait that was left out shows as NaN or a wrong sum.
-Addresses are numbers of no real memory, with gaps between allocations: what leaves its allocation is an error.
+Addresses are numbers of no real memory, with gaps in between: what leaves its allocation is an error.
 """
 
 from bisect import bisect_right
@@ -42,6 +42,7 @@ class FakeWorld:
         self.eager = eager
         self.change = self.random.choice([0.03, 0.1, 0.3, 1.0])
         self.favourite = None
+        self.waiting = 0  # threads that can do nothing until others queue work
         self.fail_on_deadlock = fail_on_deadlock
         self.turn = Condition()
         self.ticks = 0
@@ -83,7 +84,8 @@ class FakeWorld:
         """Put work into a stream, and let some happen."""
         with self.turn:
             stream.work.append((ready, deque(steps)))
-            self.turn.notify_all()
+            if self.waiting:
+                self.turn.notify_all()
             while self.random.random() < self.eager and self.step():
                 pass
 
@@ -103,7 +105,8 @@ class FakeWorld:
         steps.popleft()()
         if not steps:
             stream.work.popleft()
-        self.turn.notify_all()
+            if self.waiting and not stream.work:
+                self.turn.notify_all()
         return True
 
     def finish(self, streams):
@@ -113,7 +116,9 @@ class FakeWorld:
                 if self.step():
                     continue
                 assert not self.fail_on_deadlock, "every stream waits for another"
+                self.waiting += 1
                 assert self.turn.wait(PATIENCE), "every stream waits for another"
+                self.waiting -= 1
 
 
 class FakeDevice:
@@ -204,6 +209,9 @@ class FakeDevice:
         if array.size:
             array[...] = self._array(source)
 
+    def finish(self, stream):
+        self.world.finish([stream])
+
     def synchronize(self):
         self.world.finish(self.streams)
 
@@ -226,7 +234,7 @@ class FakeDevice:
         base = array
         while base.base is not None:
             base = base.base
-        for start, (buffer, _) in self.world.memory.items():
+        for start, (buffer, _) in list(self.world.memory.items()):
             if base is buffer:
                 address = start + array.ctypes.data - buffer.ctypes.data
                 stride = max(array.strides[0] // array.itemsize, array.shape[1])

@@ -1,0 +1,156 @@
+"""The NVSHMEM executor and transport over GPUs that are NumPy underneath, in one node and across nodes.
+
+``UMM_TEST_GPU=nvshmem`` (make test-nvshmem) runs the executor's suite on real GPUs.
+"""
+
+import os
+from dataclasses import replace
+from functools import partial
+from itertools import count, pairwise
+
+import numpy as np
+import pytest
+from conformance import fake_device
+from conformance.executor_suite import MACHINE, ExecutorConformance, integer_operands
+from conformance.fake_nvshmem import FakeJob, FakeLibrary
+from conformance.fewer_examples import FewerExamples
+from conformance.transport_suite import TransportConformance
+
+import umm
+from umm.errors import InputError
+from umm.schedules.table import ACCUMULATE
+from umm_hw.nvshmem_executor import NvshmemExecutor
+from umm_hw.nvshmem_transport import NvshmemTransport
+
+seeds = count()
+
+
+class FakeNvshmem:
+    """Executors that start as many fake ranks as a schedule has, in another random order every time."""
+
+    def __init__(self, ranks_per_node=1000, **options):
+        self.ranks_per_node, self.options = ranks_per_node, options
+        self.jobs = []
+
+    def run(self, schedule, operands=None):
+        return self._executor(schedule).run(schedule, operands)
+
+    def makespan(self, schedule):
+        return self._executor(schedule).makespan(schedule)
+
+    def available(self):
+        return NvshmemExecutor(connect=lambda rank: None).available()
+
+    def _executor(self, schedule):
+        seed = next(seeds)
+        job = FakeJob(schedule.ranks, seed, (0.0, 0.5, 0.9)[seed % 3], self.ranks_per_node)
+        self.jobs.append(job)
+        return NvshmemExecutor(job=job, connect=job.joined, **self.options)
+
+
+class TestOneNode(FewerExamples):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return FakeNvshmem
+
+
+class TestTwoRanksPerNode(FewerExamples):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return partial(FakeNvshmem, 2)
+
+
+if os.environ.get("UMM_TEST_GPU") == "nvshmem":
+
+    class TestRealDevices(ExecutorConformance):
+        @pytest.fixture(scope="class")
+        @classmethod
+        def executor(cls):
+            return NvshmemExecutor
+
+
+class TransportOverNvshmem(TransportConformance):
+    ranks_per_node = 1000
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def run_ranks(cls):
+        def run_ranks(size, program):
+            job = FakeJob(size, ranks_per_node=cls.ranks_per_node)
+
+            def on_rank(rank):
+                transport = NvshmemTransport(job.joined(rank))
+                result = program(transport)
+                transport.close()
+                return result
+
+            found = job.call(size, on_rank)
+            assert job.world.memory == {}
+            return found
+
+        return run_ranks
+
+
+class TestTransportInOneNode(TransportOverNvshmem):
+    pass
+
+
+class TestTransportAcrossNodes(TransportOverNvshmem):
+    ranks_per_node = 3
+
+
+def test_no_memory_is_kept_after_a_run():
+    executor = FakeNvshmem(ranks_per_node=2)
+    executor.run(umm.schedule(umm.Problem(m=8, n=8, k=8, c="col@2", ranks=4), MACHINE, stationary="A"))
+    assert executor.jobs[0].world.memory == {}
+
+
+def test_processes_that_are_more_than_the_ranks_are_refused():
+    """NVSHMEM joins all processes of a job."""
+    job = FakeJob(3)
+    schedule = umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=2), MACHINE)
+    with pytest.raises(InputError, match="the schedule is for 2 ranks, but NVSHMEM joins 3 processes"):
+        NvshmemExecutor(job=job, connect=job.joined).run(schedule)
+
+
+# Signals: dependencies between ranks without a barrier ---------------------------------------------
+
+
+def chained():
+    """A schedule in which each accumulate waits for the one before it, mostly of another rank.
+
+    Direct schedules have no such dependencies; a signal that is missing would stop the run.
+    """
+    problem = umm.Problem(m=12, n=12, k=12, a="col", b="row", c="2d", ranks=4, dtype="float64")
+    schedule = umm.schedule(problem, MACHINE, stationary="A")
+    after = [schedule.after_of(row).tolist() for row in range(len(schedule))]
+    accumulates = (schedule.kind == ACCUMULATE).nonzero()[0].tolist()
+    for before, then in pairwise(accumulates):
+        after[then].append(before)
+    counts = [len(waits) for waits in after]
+    return replace(
+        schedule,
+        after=np.array([before for waits in after for before in waits]),
+        after_offsets=np.concatenate([[0], np.cumsum(counts)]),
+    )
+
+
+@pytest.mark.parametrize("ranks_per_node", [1000, 2])
+def test_actions_wait_for_those_of_other_ranks_by_signals(ranks_per_node):
+    """No accumulate begins before the one before it, of another rank, has ended."""
+    schedule = chained()
+    accumulates = (schedule.kind == ACCUMULATE).nonzero()[0]
+    a, b = integer_operands(schedule.problem)
+    for _ in range(5):
+        trace = FakeNvshmem(ranks_per_node).run(schedule, (a, b))
+        assert np.array_equal(trace.result, a @ b)
+        assert np.all(trace.start[accumulates][1:] >= trace.end[accumulates][:-1])
+
+
+def test_a_signal_that_is_not_raised_stops_the_run(monkeypatch):
+    monkeypatch.setattr(fake_device, "PATIENCE", 0.5)
+    monkeypatch.setattr(FakeLibrary, "signal", lambda self, address, rank, stream: None)
+    with pytest.raises(AssertionError, match="every stream waits for another"):
+        FakeNvshmem().run(chained())

@@ -1,0 +1,160 @@
+"""What every rank does to perform a schedule over NVSHMEM: hold its tiles, queue its rows, tell its spans."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.executor import Operands
+from umm.schedules.codec import from_arrays
+from umm.schedules.table import BARRIER, Schedule
+from umm_hw.bfloat16 import BFLOAT16
+from umm_hw.cuda_transport import gpu_dtype
+from umm_hw.device import Region, Stream
+from umm_hw.distributed_matrix import DistributedMatrix
+from umm_hw.gpu_operands import host_result
+from umm_hw.gpu_steps import gpu_step
+from umm_hw.nvshmem_transport import NvshmemTransport
+from umm_hw.one_sided import Joined
+from umm_hw.placement import place, resolve
+from umm_hw.rank_order import rank_order
+from umm_hw.stream_run import StreamRun, ordered_spans
+
+Floats = NDArray[np.float64]
+Runs = tuple[list[tuple[Floats, Floats]], NDArray[Any]]
+
+
+def perform(
+    transport: Any,
+    connect: Callable[[Any], Joined],
+    arrays: Mapping[str, Any],
+    operands: Operands | None = None,
+    replica: int = 0,
+    repeat: int = 1,
+    blocks: int = 1,
+    tf32: bool = False,
+    nvtx: bool = False,
+) -> Runs | None:
+    """Perform a schedule; collective.
+
+    Args:
+        transport: What joins the ranks on the host, as many as the schedule has.
+        connect: Joins them by NVSHMEM, given the transport.
+        arrays: The schedule as its arrays.
+        operands: A and B in the problem's types, on rank 0.
+        replica: Replica of C that is gathered.
+        repeat: How often to perform it, with the same operands.
+        blocks: Most thread blocks of an accumulate kernel.
+        tf32: Whether float32 factors may be rounded to TF32.
+        nvtx: Whether to name every action in a profiler's timeline.
+
+    Returns:
+        On rank 0 for each run the start and end of every action, in seconds after the run's start, and C of
+        the last run; None elsewhere.
+    """
+    schedule = from_arrays(arrays)
+    joined = connect(transport)
+    ranks, device = joined.ranks, joined.device
+    memory = NvshmemTransport(joined, blocks)
+    placement = place(schedule, memory, gpu_dtype)
+    signals = _Signals(joined, schedule)
+    steps = {
+        row: gpu_step(schedule, row, work, memory, tf32)
+        for row, work in enumerate(resolve(schedule, placement))
+        if work.writes is not None and schedule.rank[row] == ranks.rank
+    }
+    streams = joined.stream
+    devices = {ranks.rank: device}
+    run = StreamRun(schedule, steps, devices, lambda lane, _: streams(lane), signals, True, nvtx)
+    memory.barrier()
+    if operands is not None:
+        for matrix, array in zip((placement.a, placement.b), operands, strict=True):
+            _hand_out(matrix, array)
+    offset = ranks.offset()
+    runs = []
+    for _ in range(repeat):
+        _clear(placement.c)
+        signals.lower()
+        memory.barrier()
+        (origin,) = run.begin().values()
+        ranks.barrier()
+        run.perform()
+        found = ranks.gather((origin + offset, list(run.spans())))
+        if ranks.rank == 0:
+            runs.append(_together(schedule, found))
+    memory.barrier()
+    result = host_result(placement.c.gather(replica)) if ranks.rank == 0 else None
+    signals.free()
+    memory.close()  # not after a failure: it is collective, and the other ranks may have gone on
+    return None if result is None else (runs, result)
+
+
+class _Signals:
+    """A signal in symmetric memory for every row that other ranks wait for, 8 bytes each."""
+
+    def __init__(self, joined: Joined, schedule: Schedule) -> None:
+        waiting = np.repeat(np.arange(len(schedule)), np.diff(schedule.after_offsets))
+        first = schedule.after
+        barrier = schedule.kind == BARRIER
+        elsewhere = (schedule.rank[first] != schedule.rank[waiting]) & ~barrier[first] & ~barrier[waiting]
+        rows = np.unique(first[elsewhere]).tolist()
+        self._device, self._library = joined.device, joined.library
+        self._base = joined.library.allocate(8 * max(len(rows), 1))
+        self._address = {row: self._base + 8 * i for i, row in enumerate(rows)}
+        self._tells = rank_order(schedule, joined.ranks.rank).tells
+
+    def lower(self) -> None:
+        """Set this rank's signals to zero."""
+        zeros = np.zeros((1, max(len(self._address), 1)), dtype=np.int64)
+        self._device.upload(zeros, Region.packed(self._base, zeros.shape, zeros.dtype))
+
+    def free(self) -> None:
+        """Give the signals back; collective."""
+        self._library.free(self._base)
+
+    def raise_for(self, row: int, stream: Stream) -> None:
+        """Queue the news that a row has finished, to the ranks that wait for it."""
+        for rank in self._tells.get(row, ()):
+            self._library.signal(self._address[row], rank, stream)
+
+    def wait_for(self, row: int, stream: Stream) -> None:
+        """Queue a wait for the news that another rank's row has finished."""
+        self._library.wait_signal(self._address[row], stream)
+
+    def barrier(self, stream: Stream) -> None:
+        """Queue a barrier over all ranks."""
+        self._library.barrier(stream)
+
+
+def _hand_out(matrix: DistributedMatrix, array: NDArray[Any]) -> None:
+    """Put every tile of a whole array where it belongs, in every replica."""
+    layout = matrix.layout
+    rows, cols = layout.grid_shape()
+    for tile in ((i, j) for i in range(rows) for j in range(cols)):
+        part_rows, part_cols = layout.tile_bounds(tile)
+        part = array[part_rows.slice, part_cols.slice]
+        for replica in range(layout.replicas):
+            matrix.transport.put(part, matrix.block(tile, replica))
+
+
+def _clear(matrix: DistributedMatrix) -> None:
+    """Set this rank's tiles to zero."""
+    for tile in matrix.layout.tiles_of(matrix.transport.rank):
+        block = matrix.block(tile)
+        zeros = np.zeros((block.rows, block.cols), np.uint16 if matrix.dtype == BFLOAT16 else matrix.dtype)
+        matrix.transport.put(zeros.view(matrix.dtype), block)
+
+
+def _together(
+    schedule: Schedule, found: list[tuple[float, list[tuple[int, float, float]]]]
+) -> tuple[Floats, Floats]:
+    """Return start and end of every action on one clock; a barrier ends when it does on the last rank."""
+    start, end = np.zeros(len(schedule)), np.zeros(len(schedule))
+    began = max(origin for origin, _ in found)  # nothing was queued before the last clock had started
+    for origin, spans in found:
+        for row, first, last in spans:
+            start[row] = max(start[row], first + origin - began)
+            end[row] = max(end[row], last + origin - began)
+    ordered_spans(schedule, start, end)
+    return start, end
