@@ -9,9 +9,13 @@ from umm.oplist import largest_matrix
 from umm.problem import Problem
 from umm.schedules.direct import direct
 from umm.schedules.options import Options
+from umm.schedules.policies import METHODS, ir_policy
 from umm.schedules.table import Schedule
 
-POLICIES: dict[str, Callable[[Problem, Machine, str, Options], Schedule]] = {"direct": direct}
+POLICIES: dict[str, Callable[[Problem, Machine, str, Options], Schedule]] = {
+    "direct": direct,
+    **{name: ir_policy(name) for name in METHODS},
+}
 
 
 def schedule(
@@ -34,7 +38,7 @@ def schedule(
         problem: What is multiplied; without ranks it gets the machine's own number.
         machine: A machine, its name, or the path of its topology file.
         stationary: A, B, C or ``auto`` for the largest matrix.
-        policy: ``direct``, or a policy that lowers to IR.
+        policy: ``direct``, or one that lowers to IR: ``greedy``, ``cost-greedy``, ``exhaustive``.
         prefetch: Ops ahead whose tiles are fetched, ≥ 0.
         max_gemms: Gemms in flight, ≥ 1.
         max_accumulates: Accumulates in flight, ≥ 1.
