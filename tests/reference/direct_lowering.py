@@ -1,0 +1,347 @@
+"""Direct execution lowered to actions a second time: loops, lists and dicts, straight from the definition.
+
+Slow and simple on purpose. `umm.schedule` has to give the same actions, lane for lane and byte for byte;
+where the two differ, one of them is wrong. Layouts and ops come from the two modules beside this one, so
+all that is shared with the package is the machine's numbers and routes.
+"""
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from reference.plain_layout import Range, Tile, length
+from reference.plain_ops import Op, layouts_of, ops_of
+
+from umm import Machine, Problem
+
+ITEMSIZE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+
+class Fetched(NamedTuple):
+    """A range that an op has in a pool slot."""
+
+    op: int
+    tile: Tile
+    rows: Range
+    cols: Range
+    slot: int
+    get: int  # action id
+
+
+@dataclass
+class State:
+    """What a rank has done so far."""
+
+    gemms: list[int] = field(default_factory=list)  # action id of gemm j
+    gets: int = 0
+    sends: int = 0  # actions in the accumulate lanes
+    fetched: dict[str, Fetched] = field(default_factory=dict)  # what the last op to need a get of A or B has
+    turn: Counter[str] = field(default_factory=Counter)  # slots handed out, by matrix
+    readers: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # slot → who reads it
+    added: dict[Tile, list[int]] = field(default_factory=lambda: defaultdict(list))  # C tile → gemms in place
+
+
+class Lowering:
+    """All actions of a direct schedule, and the lanes, pools and routes they name.
+
+    `actions` waits for what the definition says; `also` holds what an action may wait for beyond that, so
+    that dependencies alone give the right product (docs/decisions/0002).
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        machine: Machine,
+        stationary: str,
+        *,
+        prefetch: int = 2,
+        max_gemms: int = 2,
+        max_accumulates: int = 2,
+        offset: str = "index",
+        granularity: str = "tile",
+        reuse: bool = True,
+        final: str = "reduce",
+    ) -> None:
+        self.problem, self.machine, self.stationary = problem, machine, stationary
+        self.layouts = layouts_of(problem)
+        self.ahead = prefetch + max_gemms
+        self.c_slots = max_gemms + max_accumulates
+        self.copy_lanes, self.send_lanes = machine.copy_engines, max_accumulates
+        self.whole_tiles, self.reuse = granularity == "tile", reuse
+        self.ops = [ops_of(problem, stationary, offset, rank) for rank in range(problem.p)]
+        self.shared = self.tiles_with_remote_updates()
+        self.slots = [self.slot_counts(rank) for rank in range(problem.p)]
+        self.state = [State() for _ in range(problem.p)]
+        self.actions: list[dict[str, Any]] = []
+        self.also: dict[int, set[int]] = {}
+
+        for j in range(max(len(ops) for ops in self.ops)):
+            for rank in range(problem.p):
+                if j < len(self.ops[rank]):
+                    self.lower_op(rank, j)
+        if self.layouts["C"].replicas > 1:
+            self.lower_reduce()
+            if final == "broadcast":
+                self.lower_broadcast()
+
+    # Helpers
+
+    def emit(self, kind: str, rank: int, lane: int, after: set[int], **details: Any) -> int:
+        action = {"id": len(self.actions), "rank": rank, "kind": kind, "lane": lane, "after": sorted(after)}
+        self.actions.append(action | details)
+        return len(self.actions) - 1
+
+    def lane(self, rank: int, name: str, number: int = 0) -> int:
+        """Lanes of a rank: compute, then copy_in.0 …, then accumulate.0 …"""
+        first = rank * (1 + self.copy_lanes + self.send_lanes)
+        if name == "compute":
+            return first
+        if name == "copy_in":
+            return first + 1 + number % self.copy_lanes
+        return first + 1 + self.copy_lanes + number % self.send_lanes
+
+    def home(self, matrix: str, tile: Tile, rank: int) -> int:
+        """The owner of a tile in the replica that a rank belongs to."""
+        layout = self.layouts[matrix]
+        return layout.owner(tile, layout.replica(rank))
+
+    def itemsize(self, matrix: str) -> int:
+        return ITEMSIZE[self.problem.c_dtype if matrix == "C" else self.problem.dtype]
+
+    def charged(self, payload: int, efficiency: float = 1.0) -> int:
+        """Bytes on the links; more than the payload for accumulates and, if measured, small messages."""
+        charge = payload / efficiency
+        if self.machine.message_sizes is not None:
+            charge *= float(self.machine.message_sizes.slowdown(payload))
+        return math.ceil(charge)
+
+    def payload(self, matrix: str, rows: Range, cols: Range) -> int:
+        return length(rows) * length(cols) * self.itemsize(matrix)
+
+    def tiles_with_remote_updates(self) -> set[tuple[Tile, int]]:
+        """Every C tile that a rank other than its owner adds to, with its owner."""
+        updates = set()
+        for rank, ops in enumerate(self.ops):
+            for op in ops:
+                owner = self.home("C", op.tiles["C"], rank)
+                if owner != rank:
+                    updates.add((op.tiles["C"], owner))
+        return updates
+
+    # One op
+
+    def lower_op(self, rank: int, j: int) -> None:
+        op, state = self.ops[rank][j], self.state[rank]
+        slots: dict[str, int | None] = {"A": None, "B": None, "C": None}
+        after = set()
+        for matrix in "AB":
+            if self.home(matrix, op.tiles[matrix], rank) != rank:
+                slots[matrix], get = self.lower_get(rank, j, matrix)
+                after.add(get)
+        target = op.tiles["C"]
+        sends = self.sends(op, rank)
+        if sends:
+            slots["C"] = self.next_slot(rank, "C")
+            after |= set(state.readers[slots["C"]][-1:])
+        gemm = self.emit(
+            "gemm",
+            rank,
+            self.lane(rank, "compute"),
+            after,
+            op=j,
+            m=[*op.m],
+            n=[*op.n],
+            k=[*op.k],
+            **{f"{x.lower()}_tile": [*op.tiles[x]] for x in "ABC"},
+            **{f"{x.lower()}_slot": slots[x] for x in "ABC"},
+            seconds=self.gemm_seconds(length(op.m), length(op.n), length(op.k)),
+        )
+        state.gemms.append(gemm)
+        for matrix in "AB":
+            if slots[matrix] is not None:
+                state.readers[slots[matrix]].append(gemm)
+        if sends:
+            owner = self.home("C", target, rank)
+            sent = self.lower_transfer(
+                "accumulate", rank, {gemm}, j, rank, owner, "C", target, (op.m, op.n), slots["C"]
+            )
+            state.readers[slots["C"]].append(sent)
+        else:
+            self.also[gemm] = set(state.added[target][-1:])  # two gemms at once may not add to one tile
+            state.added[target].append(gemm)
+
+    def lower_get(self, rank: int, j: int, matrix: str) -> tuple[int, int]:
+        """Fetch a tile or slice unless the op before has it; returns its slot and the get."""
+        op, state, layout = self.ops[rank][j], self.state[rank], self.layouts[matrix]
+        tile = op.tiles[matrix]
+        rows, cols = layout.bounds(tile) if self.whole_tiles else op.slice(matrix)
+        held = state.fetched.get(matrix)
+        if self.reuse and held is not None and held[:4] == (j - 1, tile, rows, cols):
+            slot, get = held.slot, held.get
+        else:
+            slot = self.next_slot(rank, matrix)
+            after = set(state.readers[slot][-1:])
+            if j >= self.ahead:
+                after.add(state.gemms[j - self.ahead])
+            owner = self.home(matrix, tile, rank)
+            get = self.lower_transfer("get", rank, after, j, owner, rank, matrix, tile, (rows, cols), slot)
+            self.also[get] = set(state.readers[slot])  # every gemm that reads it, not only the last
+            state.readers[slot] = []
+        state.fetched[matrix] = Fetched(j, tile, rows, cols, slot, get)
+        return slot, get
+
+    def next_slot(self, rank: int, matrix: str) -> int:
+        """Slots of a matrix are taken in turn; in the pool those of A come first, then B's, then C's."""
+        counts = self.slots[rank]
+        first = sum(counts[x] for x in "ABC" if x < matrix)
+        turn = self.state[rank].turn[matrix]
+        self.state[rank].turn[matrix] += 1
+        return first + turn % counts[matrix]
+
+    def slot_counts(self, rank: int) -> dict[str, int]:
+        """d + g slots for A and for B, g + s for C; none for a matrix that the rank needs no slot of."""
+        counts = dict.fromkeys("ABC", 0)
+        for op in self.ops[rank]:
+            for matrix in "AB":
+                if self.home(matrix, op.tiles[matrix], rank) != rank:
+                    counts[matrix] = self.ahead
+            if self.sends(op, rank):
+                counts["C"] = self.c_slots
+        return counts
+
+    def sends(self, op: Op, rank: int) -> bool:
+        """Whether the result goes through a slot and an accumulate, not straight into the tile."""
+        owner = self.home("C", op.tiles["C"], rank)
+        return owner != rank or (op.tiles["C"], owner) in self.shared
+
+    def lower_transfer(
+        self,
+        kind: str,
+        rank: int,
+        after: set[int],
+        op: int,
+        src: int,
+        dst: int,
+        matrix: str,
+        tile: Tile,
+        span: tuple[Range, Range],
+        slot: int | None = None,
+    ) -> int:
+        """A get in the reader's copy lanes, anything else in the accumulate lanes of the sender."""
+        state, payload = self.state[rank], self.payload(matrix, *span)
+        if kind == "get":
+            lane = self.lane(rank, "copy_in", state.gets)
+            state.gets += 1
+        else:
+            lane = self.lane(rank, "accumulate", state.sends)
+            state.sends += 1
+        efficiency = self.machine.accumulate_efficiency if kind in ("accumulate", "reduce") else 1.0
+        details: dict[str, Any] = {"op": op, "src": src, "dst": dst, "matrix": matrix, "tile": [*tile]}
+        details |= {"rows": [*span[0]], "cols": [*span[1]], "slot": slot}
+        details["nbytes"] = self.charged(payload, efficiency)
+        if src == dst:  # only a rank's accumulate into its own tile
+            details["seconds"] = 3 * payload / self.machine.memory_bandwidth
+        return self.emit(kind, rank, lane, after, **details)
+
+    def gemm_seconds(self, m: int, n: int, k: int) -> float:
+        machine, dtype = self.machine, self.problem.dtype
+        arithmetic = 2 * m * n * k / (machine.peaks[dtype] * float(machine.gemm_efficiency(dtype, m, n, k)))
+        moved = (m * k + k * n) * self.itemsize("A") + 2 * m * n * self.itemsize("C")
+        return machine.launch_s + max(arithmetic, moved / machine.memory_bandwidth)
+
+    # Replicated C
+
+    def lower_barrier(self) -> int:
+        last = {action["lane"]: action["id"] for action in self.actions}
+        return self.emit("barrier", -1, -1, set(last.values()))
+
+    def lower_reduce(self) -> None:
+        """Every other replica adds its tiles to the origin's."""
+        layout = self.layouts["C"]
+        sends = [(tile, r, 0) for tile in self.c_tiles() for r in range(1, layout.replicas)]
+        self.lower_sends("reduce", sends)
+
+    def lower_broadcast(self) -> None:
+        """The origin's owners put their tiles to the other replicas."""
+        layout = self.layouts["C"]
+        sends = [(tile, 0, r) for tile in self.c_tiles() for r in range(1, layout.replicas)]
+        self.lower_sends("broadcast", sends)
+
+    def c_tiles(self) -> list[Tile]:
+        """The tiles of C that are not empty, row-major."""
+        return [x for x in self.layouts["C"].tiles() if all(map(length, self.layouts["C"].bounds(x)))]
+
+    def lower_sends(self, kind: str, sends: list[tuple[Tile, int, int]]) -> None:
+        """A barrier, then whole C tiles from replica to replica: first every rank's first, and so on."""
+        layout, barrier = self.layouts["C"], self.lower_barrier()
+        listed: list[list[tuple[Tile, int]]] = [[] for _ in range(self.problem.p)]
+        for tile, src, dst in sends:
+            listed[layout.owner(tile, src)].append((tile, layout.owner(tile, dst)))
+        for number in range(max(map(len, listed))):
+            for rank in range(self.problem.p):
+                if number < len(listed[rank]):
+                    tile, dst = listed[rank][number]
+                    bounds = layout.bounds(tile)
+                    self.lower_transfer(kind, rank, {barrier}, number, rank, dst, "C", tile, bounds)
+
+    # What surrounds the actions
+
+    def pools(self) -> list[list[int]]:
+        """Slot sizes of each rank: the largest range that a slot of this matrix ever holds."""
+        pools = []
+        for rank in range(self.problem.p):
+            size = dict.fromkeys("ABC", 0)
+            for action in self.actions:
+                if action["rank"] == rank and action.get("slot") is not None:
+                    payload = self.payload(action["matrix"], action["rows"], action["cols"])
+                    size[action["matrix"]] = max(size[action["matrix"]], payload)
+            counts = self.slots[rank]
+            pools.append([size[x] for x in "ABC" for _ in range(counts[x])])
+        return pools
+
+    def memory(self) -> list[int]:
+        """Bytes of each rank: its tiles of A, B and C and its pool."""
+        totals = [sum(pool) for pool in self.pools()]
+        for matrix, layout in self.layouts.items():
+            for tile in layout.tiles():
+                for replica in range(layout.replicas):
+                    totals[layout.owner(tile, replica)] += self.payload(matrix, *layout.bounds(tile))
+        return totals
+
+    def document(self) -> dict[str, Any]:
+        """The whole schedule as JSON carries it, schema 1."""
+        problem, machine = self.problem, self.machine
+        described = {key: getattr(problem, key) for key in ("m", "n", "k", "dtype", "a", "b", "c")}
+        return {
+            "schema": 1,
+            "ranks": problem.p,
+            "problem": described | {"stationary": self.stationary, "machine": machine.name},
+            "interference": {kind: machine.interference[kind] for kind in ("get", "accumulate", "reduce")},
+            "pools": [{"rank": rank, "slots": slots} for rank, slots in enumerate(self.pools())],
+            "links": [
+                {"name": x.name, "bandwidth": x.bandwidth, "latency": x.latency} for x in machine.links
+            ],
+            "routes": self.routes(),
+            "lanes": self.lanes(),
+            "actions": self.actions,
+        }
+
+    def device(self, rank: int) -> int:
+        """A rank's own device while they last, else neighbours share."""
+        return rank // math.ceil(self.problem.p / self.machine.device_count)
+
+    def routes(self) -> list[list[Any]]:
+        """The links between every two ranks that exchange something, by rank."""
+        pairs = sorted({(x["src"], x["dst"]) for x in self.actions if "src" in x and x["src"] != x["dst"]})
+        return [[a, b, [*self.machine.route(self.device(a), self.device(b))]] for a, b in pairs]
+
+    def lanes(self) -> list[dict[str, Any]]:
+        """Every rank's lanes; only the compute lane has an engine, its device's."""
+        names = ["compute", *(f"copy_in.{i}" for i in range(self.copy_lanes))]
+        names += [f"accumulate.{i}" for i in range(self.send_lanes)]
+        return [
+            {"rank": rank, "name": name, "engine": self.device(rank) if name == "compute" else None}
+            for rank in range(self.problem.p)
+            for name in names
+        ]

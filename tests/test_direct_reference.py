@@ -1,0 +1,227 @@
+"""umm.schedule against a second lowering that shares no code with it, and both against JSON's description."""
+
+import json
+from dataclasses import replace
+from math import isclose
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machine_text import GOOD, SWITCH, write
+from reference.direct_lowering import Lowering
+from reference.plain_layout import plain_layout
+from reference.plain_ops import ops_of
+from strategies import SIZES, grids, layout_texts, offsets, problems, schedule_options, stationaries
+
+import umm
+from umm import Interval, Layout, Problem
+
+MEASURED = (
+    GOOD.replace("value = 0.8", "value = 0.7").replace(
+        "count = {", 'ranks_per_device = { value = 3, source = "test" }\ncount = {'
+    )
+    + '[[devices.efficiency]]\ndtype = "float32"\nsource = "test"\nm = [1, 16]\nn = [4]\nk = [2, 32]\n'
+    + "value = [[[0.01, 0.02]], [[0.03, 0.9]]]\n"
+    + SWITCH
+    + '[message_sizes]\nsource = "test"\nlink = { value = "10 GB/s", source = "test" }\n'
+    + 'sizes = ["100 B", "1 kB"]\nbandwidth = ["3 GB/s", "10 GB/s"]\n'
+)
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory):
+    """Own device per rank; twelve ranks on one; three ranks to a device, with every measured table."""
+    measured = umm.machine(write(tmp_path_factory.mktemp("machines"), MEASURED))
+    return [umm.machine("pvc-12"), umm.machine("h200-1"), measured]
+
+
+def typed_problems():
+    """Problems on up to 12 ranks, in types whose C is as wide as A and B, wider, or narrower than usual."""
+    types = st.sampled_from(
+        [("float32", "float32"), ("float32", "float64"), ("bfloat16", "float32"), ("bfloat16", "bfloat16")]
+    )
+    return st.builds(
+        lambda problem, pair: replace(problem, dtype=pair[0], c_dtype=pair[1]), problems(max_ranks=12), types
+    )
+
+
+def pick(machines, problem, which):
+    """One of the machines that states a peak for the problem's type."""
+    able = [m for m in machines if problem.dtype in m.peaks]
+    return able[which % len(able)]
+
+
+# Layouts ------------------------------------------------------------------------------------------
+
+
+@st.composite
+def shaped_texts(draw):
+    shape, ranks = (draw(SIZES), draw(SIZES)), draw(st.integers(1, 16))
+    return draw(layout_texts(shape, ranks)), shape, ranks
+
+
+@given(shaped_texts(), st.data())
+def test_a_text_form_means_the_same_edges_owners_and_replicas(drawn, data):
+    text, shape, ranks = drawn
+    ours, plain = Layout.parse(text, shape, ranks), plain_layout(text, shape, ranks)
+    tiles = plain.tiles()
+    assert ours.grid_shape() == (len(plain.row_edges) - 1, len(plain.col_edges) - 1)
+    assert [tuple(map(tuple, ours.tile_bounds(t))) for t in tiles] == [plain.bounds(t) for t in tiles]
+    assert ours.replicas == plain.replicas
+    for replica in range(plain.replicas):
+        assert [ours.owner(t, replica) for t in tiles] == [plain.owner(t, replica) for t in tiles]
+    for rank in range(ranks):
+        replica = plain.replica(rank)
+        assert ours.replica(rank) == replica
+        assert ours.tiles_of(rank) == [t for t in tiles if plain.owner(t, replica) == rank]
+    rows, cols = (sorted((data.draw(st.integers(0, n)), data.draw(st.integers(0, n)))) for n in shape)
+    assert ours.overlapping_tiles(Interval(*rows), Interval(*cols)) == plain.overlapping(rows, cols)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "ranks", "rows", "cols", "owners"),
+    [
+        ("row", (10, 6), 4, [0, 3, 6, 9, 10], [0, 6], [[0, 1, 2, 3]]),
+        ("row:balanced", (10, 6), 4, [0, 3, 6, 8, 10], [0, 6], [[0, 1, 2, 3]]),
+        ("row", (5, 6), 4, [0, 2, 4, 5, 5], [0, 6], [[0, 1, 2, 3]]),
+        ("col@2", (6, 5), 4, [0, 6], [0, 3, 5], [[0, 1], [2, 3]]),
+        ("col@3:interleaved", (6, 5), 6, [0, 6], [0, 3, 5], [[0, 3], [1, 4], [2, 5]]),
+        ("2d", (4, 7), 6, [0, 2, 4], [0, 3, 6, 7], [[0, 1, 2, 3, 4, 5]]),
+        ("2d@2", (4, 7), 14, [0, 4], [0, 1, 2, 3, 4, 5, 6, 7], [[*range(7)], [*range(7, 14)]]),
+        ("2d:3x2:balanced", (4, 7), 6, [0, 2, 3, 4], [0, 4, 7], [[0, 1, 2, 3, 4, 5]]),
+        ("2d:2x2@2:interleaved", (4, 4), 8, [0, 2, 4], [0, 2, 4], [[0, 2, 4, 6], [1, 3, 5, 7]]),
+        ("cyclic:4x3:2x1@2", (9, 7), 4, [0, 4, 8, 9], [0, 3, 6, 7], [[0] * 3 + [1] * 3 + [0] * 3,
+                                                                     [2] * 3 + [3] * 3 + [2] * 3]),
+        ("edges:0-3-3-8x0-5-9:1x2", (8, 9), 2, [0, 3, 3, 8], [0, 5, 9], [[0, 1, 0, 1, 0, 1]]),
+    ],
+)  # fmt: skip
+def test_text_forms_worked_by_hand(text, shape, ranks, rows, cols, owners):
+    """Uneven sizes by ceil unless balanced; places row-major; 2d takes rows ≤ columns."""
+    ours, plain = Layout.parse(text, shape, ranks), plain_layout(text, shape, ranks)
+    assert (ours.row_edges.tolist(), ours.col_edges.tolist()) == (rows, cols)
+    assert (plain.row_edges, plain.col_edges) == (rows, cols)
+    assert ours.replica_owners.tolist() == owners
+    assert [[plain.owner(t, r) for t in plain.tiles()] for r in range(plain.replicas)] == owners
+
+
+# Actions ------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=120)
+@given(typed_problems(), stationaries, schedule_options, st.integers(0, 2))
+def test_every_action_is_the_one_the_definition_gives(machines, problem, stationary, options, which):
+    machine = pick(machines, problem, which)
+    schedule = umm.schedule(problem, machine, stationary=stationary, **options)
+    wanted = Lowering(problem, machine, stationary, **options)
+    rows = list(schedule.rows())
+    assert len(rows) == len(wanted.actions)
+    before = []  # everything that finishes before an action starts, by dependencies alone, as bits
+    for row, action in zip(rows, wanted.actions, strict=True):
+        assert without_times(row) == without_times(action)
+        assert isclose(row.get("seconds", 0.0), action.get("seconds", 0.0), rel_tol=1e-12)
+        implied = 0
+        for other in row["after"]:
+            implied |= before[other] | 1 << other
+        before.append(implied)
+        missing = [other for other in action["after"] if not implied >> other & 1]
+        assert not missing, (row, action)
+        if row["kind"] != "barrier":
+            assert set(row["after"]) <= set(action["after"]) | wanted.also.get(row["id"], set()), (
+                row,
+                action,
+            )
+    assert [slots.tolist() for slots in schedule.pools] == wanted.pools()
+    assert schedule.memory_bytes.tolist() == wanted.memory()
+
+
+def without_times(action):
+    return {key: value for key, value in action.items() if key not in ("after", "seconds")}
+
+
+@st.composite
+def misaligned_texts(draw, shape, ranks):
+    """Many tiles per rank whose edges meet those of no other matrix."""
+    grid = "x".join(map(str, draw(grids(ranks))))
+    if draw(st.booleans()):
+        return f"cyclic:{draw(st.integers(1, 5))}x{draw(st.integers(1, 5))}:{grid}"
+    inner = [draw(st.lists(st.integers(0, size), min_size=2, max_size=5)) for size in shape]
+    edges = ["-".join(map(str, [0, *sorted(x), size])) for x, size in zip(inner, shape, strict=True)]
+    return f"edges:{edges[0]}x{edges[1]}:{grid}"
+
+
+@settings(max_examples=150)
+@given(st.data(), st.sampled_from([1, 2, 4]), st.tuples(*[st.integers(5, 14)] * 3), offsets)
+def test_misaligned_tiles_are_multiplied_in_the_defined_order(data, ranks, sizes, offset):
+    m, n, k = sizes
+    a, b, c = (data.draw(misaligned_texts(shape, ranks)) for shape in ((m, k), (k, n), (m, n)))
+    problem = Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=ranks)
+    for stationary in "ABC":
+        found = [[] for _ in range(ranks)]
+        for row in umm.schedule(problem, "h200-1", stationary=stationary, offset=offset).rows():
+            if row["kind"] == "gemm":
+                found[row["rank"]].append(tuple(tuple(row[x]) for x in "mnk"))
+        ops = [ops_of(problem, stationary, offset, rank) for rank in range(ranks)]
+        assert found == [[(op.m, op.n, op.k) for op in listed] for listed in ops]
+
+
+def test_a_replicas_share_is_cut_at_ceil_edges_and_counted_once():
+    """k = 10 over three replicas: 4, 4, 2; A's tiles are cut at 5, so the second replica has two ops."""
+    problem = Problem(m=2, n=2, k=10, a="edges:0-2x0-5-10:1x3", b="row", c="row@3", ranks=3)
+    schedule = umm.schedule(problem, "h200-1", stationary="C", offset="none")
+    parts = [
+        (x["rank"], x["k"], x["a_tile"][1], x["b_tile"][0]) for x in schedule.rows() if x["kind"] == "gemm"
+    ]
+    assert sorted(parts) == [(0, [0, 4], 0, 0), (1, [4, 5], 0, 1), (1, [5, 8], 1, 1), (2, [8, 10], 1, 2)]
+
+
+# JSON ---------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(typed_problems(), stationaries, schedule_options, st.integers(0, 2))
+def test_json_says_what_the_definition_says(machines, problem, stationary, options, which):
+    """Beyond schema 1 as described there are only the options, and C's type where it is not the usual one."""
+    machine = pick(machines, problem, which)
+    found = json.loads(umm.schedule(problem, machine, stationary=stationary, **options).to_json())
+    wanted = Lowering(problem, machine, stationary, **options).document()
+    assert {**options}.items() <= found.pop("options").items()
+    assert found["problem"].pop("c_dtype", problem.c_dtype) == problem.c_dtype
+    actions, expected = found.pop("actions"), wanted.pop("actions")
+    assert found == wanted
+    assert [without_times(x) for x in actions] == [without_times(x) for x in expected]
+    assert [list(x) for x in actions] == [list(x) for x in expected]  # the same keys in the same order
+
+
+TRANSFER = "id rank kind lane after op src dst matrix tile rows cols slot nbytes"
+KEYS = {
+    "gemm": "id rank kind lane after op m n k a_tile b_tile c_tile a_slot b_slot c_slot seconds",
+    "get": TRANSFER,
+    "accumulate": TRANSFER,
+    "accumulate to itself": TRANSFER + " seconds",
+    "reduce": TRANSFER,
+    "broadcast": TRANSFER,
+    "barrier": "id rank kind lane after",
+}
+
+
+def test_json_has_exactly_the_described_keys():
+    """The options are the one thing more; a reader may skip them."""
+    problem = Problem(m=8, n=7, k=5, a="col", b="2d", c="2d@2", ranks=4)
+    found = json.loads(umm.schedule(problem, "pvc-12", stationary="A", final="broadcast").to_json())
+    assert keys(found) == "schema ranks problem options interference pools links routes lanes actions"
+    assert keys(found["problem"]) == "m n k dtype a b c stationary machine"
+    assert keys(found["interference"]) == "get accumulate reduce"
+    assert {keys(x) for x in found["pools"]} == {"rank slots"}
+    assert {keys(x) for x in found["links"]} == {"name bandwidth latency"}
+    assert {keys(x) for x in found["lanes"]} == {"rank name engine"}
+    assert all(len(route) == 3 and isinstance(route[2], list) for route in found["routes"])
+    kinds = set()
+    for action in found["actions"]:
+        kind = action["kind"] + (" to itself" if action.get("src", -1) == action.get("dst", -2) else "")
+        assert keys(action) == KEYS[kind]
+        kinds.add(kind)
+    assert kinds == set(KEYS)
+
+
+def keys(table):
+    return " ".join(table)
