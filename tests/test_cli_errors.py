@@ -148,7 +148,9 @@ def test_machine_check_goes_on_after_a_bad_file(tmp_path):
 
 
 def test_an_unknown_executor_lists_those_there_are():
-    assert refused("run", *SMALL, "--executor", "gpu") == "executor 'gpu' is unknown; choose from numpy, sim"
+    assert refused("run", *SMALL, "--executor", "gpu") == (
+        "executor 'gpu' is unknown; choose from cuda, mpi, numpy, nvshmem, sim"
+    )
 
 
 def test_an_executor_that_cannot_run_here_ends_in_5_with_the_line_that_fixes_it(monkeypatch):
