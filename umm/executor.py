@@ -1,6 +1,7 @@
 """Who can perform a schedule: the Executor protocol, and executors found by name among installed packages."""
 
 import inspect
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, runtime_checkable
 
@@ -56,6 +57,19 @@ class Leader(Protocol):
 
     def close(self, code: int = 0) -> None:
         """End the ranks; those that something else has started end with this exit code."""
+
+
+@runtime_checkable
+class Calibrator(Protocol):
+    """What an executor also has that can measure the machine it runs on."""
+
+    def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
+        """Measure this machine with microbenchmarks and return its topology file.
+
+        Args:
+            dtypes: Types whose multiplies are measured.
+            note: Told what is measured now.
+        """
 
 
 def executor_names() -> list[str]:

@@ -1,6 +1,7 @@
 """The MPI executor: each rank a process with a thread for each lane, reaching the others one-sided."""
 
 import os
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
@@ -117,6 +118,19 @@ class MpiExecutor:
     def makespan(self, schedule: Schedule) -> float:
         """Return the seconds a run with random operands takes."""
         return self.run(schedule).makespan_s
+
+    def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
+        """Measure this host, a rank on each core unless told otherwise, and return its topology file.
+
+        Args:
+            dtypes: Types whose multiplies are measured.
+            note: Told what is measured now.
+        """
+        from umm_hw.calibration import calibrate
+        from umm_hw.calibration_file import topology_text
+
+        ranks = self.ranks or len(os.sched_getaffinity(0))
+        return topology_text(calibrate(self._started(ranks).call, ranks, dtypes, note))
 
     def processes(self) -> str | None:
         """Return which process each rank is, in words; None if this executor starts them itself.

@@ -47,6 +47,8 @@ def doctor(as_json: bool, quiet: bool, no_color: bool) -> None:
     table.add_row("\nBLAS")
     for row in blas:
         table.add_row(f"  {row['library']}", row["version"], f"{row['kernel']}, {row['threads']} threads")
+        if row["warning"]:
+            table.add_row("", "warning", row["warning"])
     if not blas:
         table.add_row("  unknown", "", "pip install threadpoolctl tells which one NumPy uses")
     console.print(table)
@@ -86,20 +88,8 @@ def executor_rows() -> list[dict[str, Any]]:
 
 
 def blas_rows() -> list[dict[str, Any]]:
-    """Return the BLAS libraries NumPy has loaded, if threadpoolctl is here to tell."""
-    try:
-        from threadpoolctl import threadpool_info
-    except ModuleNotFoundError:
-        return []
-    import numpy  # noqa: F401  loads the BLAS that is asked about
+    """Return the BLAS libraries NumPy has loaded, with a warning if the CPU could do better, or None."""
+    from umm.blas import blas_libraries, kernel_warning
 
-    return [
-        {
-            "library": info["internal_api"],
-            "version": info.get("version") or "",
-            "kernel": info.get("architecture", "unknown kernel"),
-            "threads": info["num_threads"],
-        }
-        for info in threadpool_info()
-        if info["user_api"] == "blas"
-    ]
+    rows = blas_libraries()
+    return [row | {"warning": kernel_warning(row["library"], row["kernel"])} for row in rows]

@@ -1,10 +1,11 @@
-"""``umm machine``: list, show and check machines."""
+"""``umm machine``: list, show, check and calibrate machines."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from umm.cli.calibrate import calibrate
 from umm.cli.options import output_options
 from umm.cli.output import Output
 from umm.errors import InputError, MachineError
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def machine(ctx: click.Context) -> None:
-    """List, show and check machines."""
+    """List, show, check and calibrate machines."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -92,6 +93,9 @@ def check(
         output.json("machine check", {"machines": rows})
     if not all(row["ok"] for row in rows):
         ctx.exit(InputError.exit_code)
+
+
+machine.add_command(calibrate)
 
 
 def machine_record(found: "Machine") -> dict[str, Any]:

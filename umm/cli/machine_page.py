@@ -71,5 +71,6 @@ def sources(machine: Machine) -> Table:
     for fact in machine.facts:
         per = f" per {fact.per}" if fact.per else ""
         assumed = "(assumed) " if fact.assumed else ""
-        table.add_row(fact.key.removeprefix("devices."), fact.value + per, assumed + fact.source)
+        sure = "" if fact.uncertainty is None else f" ± {100 * fact.uncertainty:.0f} %"
+        table.add_row(fact.key.removeprefix("devices."), fact.value + sure + per, assumed + fact.source)
     return table

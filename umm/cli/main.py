@@ -12,7 +12,7 @@ COMMANDS = {
     "run": ("umm.cli.run:run", "Execute a schedule for real and check the product."),
     "compare": ("umm.cli.compare:compare", "Compare a predicted trace with a measured one."),
     "tiles": ("umm.cli.tiles:tiles", "Show who owns which tile of A, B and C."),
-    "machine": ("umm.cli.machine:machine", "List, show and check machines."),
+    "machine": ("umm.cli.machine:machine", "List, show, check and calibrate machines."),
     "doctor": ("umm.cli.doctor:doctor", "Tell what is installed and what can run here."),
 }
 EPILOG = """\b

@@ -6,7 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from umm.machines.quantities import Bandwidth, Count, Loss, Rate, Seconds, Shape, Share, Size, Source, Table
+from umm.machines.quantities import (
+    Bandwidth,
+    Count,
+    Loss,
+    Rate,
+    Seconds,
+    Shape,
+    Share,
+    Size,
+    Source,
+    Table,
+    Uncertainty,
+)
 from umm.units import parse_bandwidth, parse_bytes
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -36,6 +48,7 @@ class Efficiency(Table):
     n: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
     k: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
     value: list[list[list[Annotated[float, Field(gt=0, le=2)]]]]
+    uncertainty: Uncertainty = None
     assumed: bool = False
 
     _axes = field_validator("m", "n", "k")(_increasing)
@@ -83,6 +96,7 @@ class Sizes(Table):
     link: Bandwidth
     sizes: Annotated[list[str], Field(min_length=1)]
     bandwidth: Annotated[list[str], Field(min_length=1)]
+    uncertainty: Uncertainty = None
     assumed: bool = False
 
     @model_validator(mode="after")

@@ -24,13 +24,14 @@ class Link(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """One number of a topology file, as written, and where it comes from."""
+    """One number of a topology file, as written, where it comes from, and how sure it is (a share of it)."""
 
     key: str
     value: str
     source: str
     per: str
     assumed: bool
+    uncertainty: float | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -227,6 +228,7 @@ def _facts(node: Any, key: str) -> list[Fact]:
     if not isinstance(node, Mapping):
         return []
     if "source" in node:
-        value = node.get("value", "a table")
-        return [Fact(key, str(value), node["source"], node.get("per", ""), bool(node.get("assumed", False)))]
+        value = "a table" if "m" in node else str(node.get("value", "a table"))
+        about = node["source"], node.get("per", ""), bool(node.get("assumed", False))
+        return [Fact(key, value, *about, node.get("uncertainty"))]
     return [fact for name, item in node.items() for fact in _facts(item, f"{key}.{name}" if key else name)]

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from umm.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
 
 Source = Annotated[str, Field(min_length=1)]
+Uncertainty = Annotated[float | None, Field(ge=0)]  # a share of the value, either way
 
 
 class Table(BaseModel):
@@ -17,10 +18,11 @@ class Table(BaseModel):
 
 
 class Number(Table):
-    """A number from the world, where it comes from, what it is per, and whether it is a guess."""
+    """A number from the world, where it comes from, what it is per, how sure it is, whether it is a guess."""
 
     source: Source
     per: str = ""
+    uncertainty: Uncertainty = None
     assumed: bool = False
 
 
