@@ -27,7 +27,7 @@ from umm.schedules.ir import Limits, Step, Steps, total
 from umm.schedules.orders import improved
 from umm.schedules.parts import Part, bits, selections
 
-TRIES = 300_000
+TRIES = 100_000
 """Steps a search tries before it settles for the best it has: a second or a few."""
 TOLERANCE = 1e-12
 """Costs that differ by less, relative to the total, are equal."""

@@ -206,6 +206,13 @@ class Schedule:
         )
         return self.pool_bytes + held
 
+    @cached_property
+    def model_cost_s(self) -> float:
+        """What the schedule takes by the step model; see :func:`umm.schedules.steps.model_cost`."""
+        from umm.schedules.steps import model_cost
+
+        return model_cost(self)
+
     def after_of(self, action: int) -> Ints:
         """Return the actions an action waits for."""
         return self.after[self.after_offsets[action] : self.after_offsets[action + 1]]
