@@ -1,6 +1,6 @@
 """The CUDA executor: p virtual ranks of one process on its GPUs, a stream for every lane of the schedule."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from umm.executor import Operands
 from umm.schedules.table import Schedule
 from umm.trace import Trace
 from umm_hw.accumulate_kernels import BLOCKS
+from umm_hw.cuda_calibrate import calibrate
 from umm_hw.cuda_transport import CudaTransport, gpu_dtype
 from umm_hw.device import Device, Stream
 from umm_hw.distributed_matrix import DistributedMatrix
@@ -98,18 +99,34 @@ class CudaExecutor:
         finally:
             transport.close()
 
+    def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
+        """Measure the GPUs and return the text of a machine file; it takes minutes.
+
+        Args:
+            dtypes: Types whose multiplies are measured.
+            note: Told what is measured now.
+
+        Raises:
+            ExecutorUnavailableError: if there is no GPU, or CuPy is not installed.
+        """
+        return calibrate(self._gpus(), dtypes, note, self.blocks)[0]
+
+    def _gpus(self) -> Sequence[Device]:
+        """Return the GPUs to use."""
+        if self._devices is None:
+            reason = self.available()
+            if reason is not None:
+                raise ExecutorUnavailableError(reason)
+            self._devices = visible_gpus()
+        return self._devices
+
     def _prepared(
         self, schedule: Schedule, operands: Operands | None, spans: bool
     ) -> tuple[StreamRun, CudaTransport, DistributedMatrix]:
         """Return the run ready to begin, its memory, and C."""
         check_types(schedule.problem, self.tf32)
         a, b = host_operands(schedule.problem, operands)
-        if self._devices is None:
-            reason = self.available()
-            if reason is not None:
-                raise ExecutorUnavailableError(reason)
-            self._devices = visible_gpus()
-        first = CudaTransport(schedule.ranks, self._devices, self.accumulate, self.blocks)
+        first = CudaTransport(schedule.ranks, self._gpus(), self.accumulate, self.blocks)
         try:
             placements = [place(schedule, first.as_rank(r), gpu_dtype) for r in range(schedule.ranks)]
             for placement in placements:

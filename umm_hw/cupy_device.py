@@ -60,7 +60,12 @@ class CupyDevice:
 
         self._cupy, self._runtime, self._nvtx = cupy, runtime, nvtx
         self.number = number
-        self.name = self._runtime.getDeviceProperties(number)["name"].decode()
+        properties = self._runtime.getDeviceProperties(number)
+        self.name: str = properties["name"].decode()
+        self.memory: int = properties["totalGlobalMem"]
+        self.copy_engines: int = self._runtime.deviceGetAttribute(
+            self._runtime.cudaDevAttrAsyncEngineCount, number
+        )
         self._own = self.stream()
         self._handles: dict[int, int] = {}
         self._kernels: dict[tuple[np.dtype[Any], np.dtype[Any]], Any] = {}

@@ -62,10 +62,14 @@ class Device(Protocol):
     Attributes:
         number: Number of the device in this process.
         name: What it is, such as ``NVIDIA H200``.
+        memory: Bytes it has.
+        copy_engines: Copies it can do at once.
     """
 
     number: int
     name: str
+    memory: int
+    copy_engines: int
 
     def reach(self, other: "Device") -> str | None:
         """Let this device's kernels use another's memory; return why its atomic adds cannot, or None."""

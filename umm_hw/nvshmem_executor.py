@@ -1,6 +1,6 @@
 """The NVSHMEM executor: one process per rank, tiles in the symmetric memory of their GPUs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -100,6 +100,28 @@ class NvshmemExecutor(MpiExecutor):
             )
         spans, result = job.call(schedule.ranks, program, matrices)[0]
         return [Trace(schedule, "nvshmem", start, end, result) for start, end in spans]
+
+    def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
+        """Measure rank 0's GPU and its way to the last rank; return the text of a machine file.
+
+        Args:
+            dtypes: Types whose multiplies are measured.
+            note: Told what is measured now.
+
+        Raises:
+            ExecutorUnavailableError: if there is no GPU, or NVSHMEM does not start.
+        """
+        from umm_hw.nvshmem_program import measured
+
+        reason = self.available()
+        if reason is not None:
+            raise ExecutorUnavailableError(reason)
+        note("everything, on rank 0 and from the last rank")
+        job = self._started(self.ranks or 2)
+        connect = self._connect or _real_connect()
+        program = partial(measured, connect=connect, dtypes=dtypes, blocks=self.blocks)
+        text: str = job.call(job.size, program)[0]
+        return text
 
 
 def _real_connect() -> Callable[[Any], Joined]:

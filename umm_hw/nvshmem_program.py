@@ -1,6 +1,6 @@
 """What every rank does to perform a schedule over NVSHMEM: hold its tiles, queue its rows, tell its spans."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,11 @@ from umm.executor import Operands
 from umm.schedules.codec import from_arrays
 from umm.schedules.table import BARRIER, Schedule
 from umm_hw.bfloat16 import BFLOAT16
+from umm_hw.cuda_calibrate import SWEEP, machine_text
 from umm_hw.cuda_transport import gpu_dtype
 from umm_hw.device import Region, Stream
 from umm_hw.distributed_matrix import DistributedMatrix
+from umm_hw.gpu_benchmarks import SIDES, SIZES, Bench, measure
 from umm_hw.gpu_operands import host_result
 from umm_hw.gpu_steps import gpu_step
 from umm_hw.nvshmem_transport import NvshmemTransport
@@ -20,6 +22,7 @@ from umm_hw.one_sided import Joined
 from umm_hw.placement import place, resolve
 from umm_hw.rank_order import rank_order
 from umm_hw.stream_run import StreamRun, ordered_spans
+from umm_hw.transport import Block
 
 Floats = NDArray[np.float64]
 Runs = tuple[list[tuple[Floats, Floats]], NDArray[Any]]
@@ -88,6 +91,34 @@ def perform(
     signals.free()
     memory.close()  # not after a failure: it is collective, and the other ranks may have gone on
     return None if result is None else (runs, result)
+
+
+def measured(transport: Any, connect: Callable[[Any], Joined], dtypes: Sequence[str], blocks: int) -> str:
+    """Return on rank 0 the text of a machine file, with its way to the last rank; "" elsewhere; collective.
+
+    Args:
+        transport: What joins the ranks on the host.
+        connect: Joins them by NVSHMEM, given the transport.
+        dtypes: Types whose multiplies are measured.
+        blocks: Thread blocks of an accumulate kernel.
+    """
+    joined = connect(transport)
+    memory = NvshmemTransport(joined, blocks)
+    heap = memory.allocate([max(SIZES)] * memory.size)
+    memory.barrier()
+    text = ""
+    if memory.rank == 0:
+        there = Block(memory.size - 1, heap, 0, 1, max(SIZES), max(SIZES), np.dtype(np.uint8))
+        bench = Bench(joined.device, memory.region(there).address)
+        found = measure(bench, dtypes, _silent, blocks, SWEEP, SIDES, SIZES)
+        text = machine_text(joined.device, memory.size, found, "nvshmem")
+    memory.barrier()
+    memory.close()
+    return text
+
+
+def _silent(what: str) -> None:
+    """Say nothing: the output of ranks is read for errors only."""
 
 
 class _Signals:

@@ -109,6 +109,10 @@ class FakeWorld:
                 self.turn.notify_all()
         return True
 
+    def spend(self, region):
+        """Let the time pass that moving a region takes."""
+        self.ticks += region.rows * region.width // 256
+
     def finish(self, streams):
         """Do steps until some streams are empty."""
         with self.turn:
@@ -126,6 +130,7 @@ class FakeDevice:
 
     def __init__(self, world, number):
         self.world, self.number, self.name = world, number, f"fake {number}"
+        self.memory, self.copy_engines = 1 << 30, 3
         self.reachable = {self}
         self.streams = []
         self.skew = 1000 * number  # ticks that its clock is ahead
@@ -181,6 +186,7 @@ class FakeDevice:
             poison(self._array(c))
 
         def finish():
+            self.world.ticks += a.rows * a.cols * b.cols // 64
             with np.errstate(invalid="ignore"):
                 product = to_float(self._array(a)) @ to_float(self._array(b))
                 product = product.astype(held[0].dtype)
@@ -195,6 +201,7 @@ class FakeDevice:
 
         def finish():
             into = self._array(target)
+            self.world.spend(target)
             with np.errstate(invalid="ignore"):
                 store(into, to_float(into) + to_float(self._array(source)))
 
@@ -257,7 +264,7 @@ class FakeDevice:
         self.world.queue(
             stream,
             lambda: poison(self._array(target)),
-            lambda: write(self._array(target), read()),
+            lambda: (self.world.spend(target), write(self._array(target), read())),
         )
 
 
