@@ -74,20 +74,37 @@ class CudaExecutor:
             InputError: if the operands do not fit, or cuBLAS lacks the pair of types.
             ScheduleError: if an action uses memory that is not there.
         """
+        return self.runs(schedule, operands)[0]
+
+    def runs(
+        self, schedule: Schedule, operands: Operands | None = None, repeat: int = 1, result: bool = True
+    ) -> list[Trace]:
+        """Perform a schedule several times with the same operands.
+
+        Args:
+            schedule: What to perform.
+            operands: See :meth:`run`.
+            repeat: How often.
+            result: Whether to gather C, which is that of the last run, to the host.
+        """
         run, transport, c = self._prepared(schedule, operands, spans=True)
         try:
-            origins = run.begin()
-            run.perform()
-            start, end = np.zeros(len(schedule)), np.zeros(len(schedule))
-            began = max(origins.values())  # nothing was queued before the last clock had started
-            for row, first, last in run.spans():
-                late = origins[run.device_of(row)] - began
-                start[row], end[row] = first + late, last + late
-            ordered_spans(schedule, start, end)
-            result = host_result(c.gather(self.replica))
+            found = []
+            for _ in range(repeat):
+                transport.clear(c.heap)
+                origins = run.begin()
+                run.perform()
+                start, end = np.zeros(len(schedule)), np.zeros(len(schedule))
+                began = max(origins.values())  # nothing was queued before the last clock had started
+                for row, first, last in run.spans():
+                    late = origins[run.device_of(row)] - began
+                    start[row], end[row] = first + late, last + late
+                ordered_spans(schedule, start, end)
+                found.append((start, end))
+            product = host_result(c.gather(self.replica)) if result else None
         finally:
             transport.close()
-        return Trace(schedule, "cuda", start, end, result)
+        return [Trace(schedule, "cuda", start, end, product) for start, end in found]
 
     def makespan(self, schedule: Schedule) -> float:
         """Return the seconds a run with random operands takes, timed by the host without events."""

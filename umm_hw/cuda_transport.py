@@ -163,6 +163,12 @@ class CudaTransport:
         self._world.landings.append(Landing(lane, device, there, nbytes))
         return self._world.landings[-1]
 
+    def clear(self, heap: int) -> None:
+        """Set all ranks' parts of a heap to zero."""
+        world = self._world
+        for device, address, nbytes in zip(world.devices, world.heaps[heap], world.nbytes[heap], strict=True):
+            device.zero(address, nbytes)
+
     # The transport's promise ----------------------------------------------------------------------
 
     def allocate(self, nbytes: Sequence[int]) -> int:

@@ -90,9 +90,13 @@ class CupyDevice:
         """Allocate raw memory, outside CuPy's pool, so that its pointer is its base."""
         self._select()
         address: int = self._runtime.malloc(max(nbytes, 1))
+        self.zero(address, nbytes)
+        return address
+
+    def zero(self, address: int, nbytes: int) -> None:
+        """Call cudaMemsetAsync and wait for it."""
         self._runtime.memsetAsync(address, 0, nbytes, self._own.ptr)
         self._runtime.streamSynchronize(self._own.ptr)
-        return address
 
     def free(self, address: int) -> None:
         """Free raw memory."""

@@ -77,6 +77,9 @@ class Device(Protocol):
     def allocate(self, nbytes: int) -> int:
         """Return the address of new memory, all zero."""
 
+    def zero(self, address: int, nbytes: int) -> None:
+        """Set memory to zero; done on return."""
+
     def free(self, address: int) -> None:
         """Give memory back."""
 

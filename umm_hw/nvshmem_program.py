@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from umm.executor import Operands
 from umm.schedules.codec import from_arrays
 from umm.schedules.table import BARRIER, Schedule
-from umm_hw.bfloat16 import BFLOAT16
 from umm_hw.cuda_calibrate import SWEEP, machine_text
 from umm_hw.cuda_transport import gpu_dtype
-from umm_hw.device import Region, Stream
+from umm_hw.device import Stream
 from umm_hw.distributed_matrix import DistributedMatrix
 from umm_hw.gpu_benchmarks import SIDES, SIZES, Bench, measure
 from umm_hw.gpu_operands import host_result
@@ -77,7 +76,7 @@ def perform(
     offset = ranks.offset()
     runs = []
     for _ in range(repeat):
-        _clear(placement.c)
+        memory.clear(placement.c.heap)
         signals.lower()
         memory.barrier()
         (origin,) = run.begin().values()
@@ -137,8 +136,7 @@ class _Signals:
 
     def lower(self) -> None:
         """Set this rank's signals to zero."""
-        zeros = np.zeros((1, max(len(self._address), 1)), dtype=np.int64)
-        self._device.upload(zeros, Region.packed(self._base, zeros.shape, zeros.dtype))
+        self._device.zero(self._base, 8 * max(len(self._address), 1))
 
     def free(self) -> None:
         """Give the signals back; collective."""
@@ -167,14 +165,6 @@ def _hand_out(matrix: DistributedMatrix, array: NDArray[Any]) -> None:
         part = array[part_rows.slice, part_cols.slice]
         for replica in range(layout.replicas):
             matrix.transport.put(part, matrix.block(tile, replica))
-
-
-def _clear(matrix: DistributedMatrix) -> None:
-    """Set this rank's tiles to zero."""
-    for tile in matrix.layout.tiles_of(matrix.transport.rank):
-        block = matrix.block(tile)
-        zeros = np.zeros((block.rows, block.cols), np.uint16 if matrix.dtype == BFLOAT16 else matrix.dtype)
-        matrix.transport.put(zeros.view(matrix.dtype), block)
 
 
 def _together(

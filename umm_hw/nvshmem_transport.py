@@ -50,6 +50,7 @@ class NvshmemTransport:
         self._copier: ThreadPoolExecutor | None = None
         self._landing_lock = Lock()
         self._heaps: list[list[int]] = []  # address of each rank's part, 0 where this process cannot see it
+        self._nbytes: list[int] = []  # this rank's, of each heap
         self._kept: list[int] = []
         self._lock = self._symmetric(8)
         self._reachable = [self._library.peer(self._lock, rank) != 0 for rank in range(self.size)]
@@ -87,6 +88,10 @@ class NvshmemTransport:
         there = self.region(target)
         return lambda stream: self.device.accumulate(here, there, self._blocks, stream)
 
+    def clear(self, heap: int) -> None:
+        """Set this rank's part of a heap to zero."""
+        self.device.zero(self._heaps[heap][self.rank], self._nbytes[heap])
+
     # The transport's promise ----------------------------------------------------------------------
 
     def allocate(self, nbytes: Sequence[int]) -> int:
@@ -95,6 +100,7 @@ class NvshmemTransport:
         parts = [self._library.peer(address, rank) for rank in range(self.size)]
         parts[self.rank] = address
         self._heaps.append(parts)
+        self._nbytes.append(int(nbytes[self.rank]))
         return len(self._heaps) - 1
 
     def view(self, block: Block) -> Any:
@@ -167,6 +173,7 @@ class NvshmemTransport:
         for parts in self._heaps:
             self._library.free(parts[self.rank])
         self._heaps.clear()
+        self._nbytes.clear()
 
     def close(self) -> None:
         """Give all memory back; collective, the last call."""

@@ -142,6 +142,9 @@ class FakeDevice:
     def allocate(self, nbytes):
         return self.world.allocate(nbytes, self)
 
+    def zero(self, address, nbytes):
+        self._array(Region.packed(address, (1, nbytes), np.dtype(np.uint8)))[...] = 0
+
     def free(self, address):
         del self.world.memory[address]
 

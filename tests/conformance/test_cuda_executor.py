@@ -196,3 +196,12 @@ def test_streams_are_kept_from_run_to_run():
     kept = dict(executor._streams)
     executor.run(schedule)
     assert executor._streams == kept
+
+
+def test_a_schedule_is_performed_again_with_c_from_zero():
+    """Three runs give three traces and one product, not three times it."""
+    problem = umm.Problem(m=8, n=8, k=8, a="col", b="row", c="row@2", ranks=4, dtype="float64")
+    a, b = integer_operands(problem)
+    traces = fake_executor(2).runs(umm.schedule(problem, MACHINE, stationary="A"), (a, b), repeat=3)
+    assert [trace.makespan_s > 0 for trace in traces] == [True, True, True]
+    assert np.array_equal(traces[-1].result, a @ b)
