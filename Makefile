@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv demo test test-simgrid lint bench clean
+.PHONY: venv demo test test-simgrid test-gpu test-nvshmem test-gpu-compile lint bench clean
 
 venv: $(STAMP)
 
@@ -24,6 +24,18 @@ test: venv  ## every law, story and doctest
 test-simgrid: venv  ## makespans against SimGrid's; installs it where it is missing (apt-get, root or sudo)
 	sh tests/simgrid/install.sh || { echo "SimGrid is missing and cannot be installed here: it takes Debian's python3-simgrid, apt-get, and root or sudo"; exit 1; }
 	$(BIN)/python -m tests.simgrid
+
+test-gpu: venv  ## the executors' conformance suite on the GPUs of this host, a process for all ranks
+	$(BIN)/python -m pip install --quiet --editable ".[cuda]"
+	UMM_TEST_GPU=1 $(BIN)/python -m pytest -q tests/conformance/test_cuda_executor.py tests/conformance/test_cuda_transport.py tests/test_cupy_device.py
+
+test-nvshmem: venv  ## the same with a process per rank, joined by NVSHMEM
+	$(BIN)/python -m pip install --quiet --editable ".[nvshmem]"
+	UMM_TEST_GPU=nvshmem $(BIN)/python -m pytest -q tests/conformance/test_nvshmem_executor.py
+
+test-gpu-compile: venv  ## the kernels' machine code and CuPy's calls; needs no GPU
+	$(BIN)/python -m pip install --quiet --editable ".[cuda]"
+	$(BIN)/python -m pytest -q tests/test_accumulate_kernels.py tests/test_cupy_device.py
 
 lint: venv  ## format, lint, types, import layers
 	$(BIN)/ruff format --check .

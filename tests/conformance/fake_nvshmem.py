@@ -3,6 +3,7 @@
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, BrokenBarrierError
+from time import sleep
 
 import numpy as np
 from conformance.fake_device import FakeDevice, FakeWorld
@@ -11,6 +12,7 @@ from umm_hw.device import Region
 from umm_hw.one_sided import Joined
 
 WORD = np.dtype(np.int64)
+GRACE = 0.2  # seconds in which the other ranks may fail for the same reason
 
 
 class FakeRanks:
@@ -147,6 +149,7 @@ class FakeJob:
             try:
                 return program(rank) if operands is None or rank else program(rank, operands=operands)
             except BaseException:
+                sleep(GRACE)
                 self.barrier.abort()
                 raise
 

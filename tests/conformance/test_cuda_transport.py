@@ -1,5 +1,6 @@
 """The CUDA transport over GPUs that are NumPy underneath: the conformance suite, and what is its own."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from threading import BrokenBarrierError
 
@@ -11,6 +12,7 @@ from conformance.transport_suite import TransportConformance
 from umm.errors import ExecutorUnavailableError, InputError
 from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from umm_hw.cuda_transport import CudaTransport, owner_devices
+from umm_hw.gpus import visible_gpus
 from umm_hw.transport import Block
 
 
@@ -49,6 +51,15 @@ class TestThreeDevices(TransportConformance):
         return lambda size, program: run_ranks(
             CudaTransport(size, FakeWorld(eager=0.0, fail_on_deadlock=False).devices(3)), program
         )
+
+
+if os.environ.get("UMM_TEST_GPU"):
+
+    class TestRealDevices(TransportConformance):
+        @pytest.fixture(scope="class")
+        @classmethod
+        def run_ranks(cls):
+            return lambda size, program: run_ranks(CudaTransport(size, visible_gpus()), program)
 
 
 def test_neighbouring_ranks_share_a_device_and_spare_devices_stay_empty():

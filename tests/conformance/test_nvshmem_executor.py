@@ -11,7 +11,7 @@ from itertools import count, pairwise
 import numpy as np
 import pytest
 from conformance import fake_device
-from conformance.executor_suite import MACHINE, ExecutorConformance, integer_operands
+from conformance.executor_suite import MACHINE, integer_operands
 from conformance.fake_nvshmem import FakeJob, FakeLibrary
 from conformance.fewer_examples import FewerExamples
 from conformance.transport_suite import TransportConformance
@@ -19,6 +19,7 @@ from conformance.transport_suite import TransportConformance
 import umm
 from umm.errors import InputError
 from umm.schedules.table import ACCUMULATE
+from umm_hw.mpi_job import MpiJob
 from umm_hw.nvshmem_executor import NvshmemExecutor
 from umm_hw.nvshmem_transport import NvshmemTransport
 
@@ -64,11 +65,28 @@ class TestTwoRanksPerNode(FewerExamples):
 
 if os.environ.get("UMM_TEST_GPU") == "nvshmem":
 
-    class TestRealDevices(ExecutorConformance):
+    class RealNvshmem(FakeNvshmem):
+        """Executors over one job at a time: NVSHMEM joins as many processes as a schedule has ranks."""
+
+        job = None
+
+        def _executor(self, schedule):
+            if self.job is None or self.job.size != schedule.ranks:
+                if self.job is not None:
+                    self.job.close()
+                RealNvshmem.job = MpiJob(schedule.ranks, timeout=120)
+            return NvshmemExecutor(job=self.job, **self.options)
+
+        def available(self):
+            return NvshmemExecutor().available()
+
+    class TestRealDevices(FewerExamples):
         @pytest.fixture(scope="class")
         @classmethod
         def executor(cls):
-            return NvshmemExecutor
+            yield RealNvshmem
+            if RealNvshmem.job is not None:
+                RealNvshmem.job.close()
 
 
 class TransportOverNvshmem(TransportConformance):

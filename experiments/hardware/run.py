@@ -1,0 +1,192 @@
+"""Calibrate, measure, compare and write everything down; what is already there is not measured again."""
+
+import argparse
+import csv
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
+from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import umm
+from experiments.hardware.points import BATCHES, DTYPES, PROBLEMS, Point, problems
+from umm.rank_agreement import rank_agreement
+from umm_hw.accumulate_kernels import BLOCKS
+from umm_hw.cuda_calibrate import calibrate
+from umm_hw.cuda_executor import CudaExecutor
+from umm_hw.cuda_transport import gpu_dtype
+from umm_hw.device import Device, Region
+from umm_hw.gpu_benchmarks import SIDES, SIZES, Bench
+
+FOLDER = Path(__file__).parent
+PACKAGES = ("umm-sim", "numpy", "cupy-cuda13x", "nvidia-cublas", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure on the visible GPUs, or say why that cannot be."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.hardware", description=__doc__)
+    parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
+    parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES), metavar="M")
+    parser.add_argument("--dtypes", nargs="+", default=list(DTYPES))
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--iters", type=int, default=5, help="counted runs of each layout, after one more")
+    options = parser.parse_args(arguments)
+    from umm_hw.gpus import gpu_problem, visible_gpus
+
+    reason = gpu_problem("cuda")
+    if reason is not None:
+        raise SystemExit(f"error: {reason}")
+    devices = visible_gpus()
+    folder = FOLDER / f"{devices[0].name.lower().replace(' ', '-')}-{len(devices)}"
+    measure_all(devices, folder, **vars(options))
+
+
+def measure_all(
+    devices: Sequence[Device],
+    folder: Path,
+    problems: list[str],
+    batches: list[int],
+    dtypes: list[str],
+    ranks: int,
+    iters: int,
+    scale: int = 1,
+    sides: Sequence[int] = SIDES,
+    sizes: Sequence[int] = SIZES,
+    note: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
+) -> None:
+    """Write machine.toml, calibration.json, points.csv, summary.json and versions.txt into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    machine_file = folder / "machine.toml"
+    if not machine_file.exists():
+        types = ("float64", "float32", "float16", "bfloat16")
+        text, measured = calibrate(devices, types, note, BLOCKS, sides, sizes)
+        raw = asdict(measured)
+        raw["gemm"] = {
+            dtype: {"x".join(map(str, shape)): seconds for shape, seconds in table.items()}
+            for dtype, table in measured.gemm.items()
+        }
+        (folder / "calibration.json").write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+        machine_file.write_text(text, encoding="utf-8")
+    (folder / "versions.txt").write_text(versions(), encoding="utf-8")
+    points = measure_points(devices, folder, problems, batches, dtypes, ranks, iters, scale, note)
+    found = summary(devices[0], points, json.loads((folder / "calibration.json").read_text()), scale)
+    (folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    note(json.dumps(found, indent=1))
+
+
+def measure_points(
+    devices: Sequence[Device],
+    folder: Path,
+    names: list[str],
+    batches: list[int],
+    dtypes: list[str],
+    ranks: int,
+    iters: int,
+    scale: int,
+    note: Callable[[str], None],
+) -> list[Point]:
+    """Return every point, those of points.csv without measuring them again."""
+    file = folder / "points.csv"
+    columns = [field.name for field in fields(Point)]
+    if not file.exists():
+        file.write_text(",".join(columns) + "\n", encoding="utf-8")
+    with file.open(encoding="utf-8", newline="") as lines:
+        points = [_point(row) for row in csv.DictReader(lines)]
+    known = {(p.problem, p.m, p.dtype, p.ranks, p.layouts) for p in points}
+    machine = umm.machine(str(folder / "machine.toml"))
+    executor = CudaExecutor(devices=devices)
+    operands: tuple[Any, Any] = (None, None)
+    for name, problem, stationary in problems(names, batches, dtypes, ranks, scale):
+        text = f"{problem.a} {problem.b} {problem.c} {stationary}"
+        if (name, problem.m, problem.dtype, ranks, text) in known:
+            continue
+        if operands[0] is None or [x.shape for x in operands] != [problem.shape(x) for x in "AB"]:
+            rng = np.random.default_rng(0)
+            operands = tuple(2 * rng.random(problem.shape(x), np.float32) - 1 for x in "AB")
+        schedule = umm.schedule(problem, machine, stationary=stationary)
+        predicted = umm.run(schedule, executor="sim").makespan_s
+        traces = executor.runs(schedule, operands, repeat=1 + iters, result=False)
+        times = [trace.makespan_s for trace in traces[1:]]
+        best = min(times)
+        point = Point(name, problem.m, problem.dtype, ranks, text, predicted, best, max(times) - best)
+        points.append(point)
+        with file.open("a", encoding="utf-8", newline="") as lines:
+            csv.writer(lines).writerow([getattr(point, column) for column in columns])
+        note(f"{name} m={problem.m} {problem.dtype} {text}: {best:.6f} s, predicted {predicted:.6f} s")
+    return points
+
+
+def summary(device: Device, points: list[Point], raw: dict[str, Any], scale: int) -> dict[str, Any]:
+    """Return what the points say: agreement, and the best layout against one cuBLAS call."""
+    largest = str(max(map(int, raw["copy"])))
+    added = {blocks: raw["copy"][largest] / times[largest] for blocks, times in raw["accumulate"].items()}
+    found: dict[str, Any] = {
+        "accumulate_share_of_copy": added,
+        "interference": raw["interference"],
+        "sets": [],
+    }
+    key = lambda point: (point.problem, point.m, point.dtype, point.ranks)  # noqa: E731
+    for (name, m, dtype, ranks), group in groupby(sorted(points, key=key), key):
+        rows = list(group)
+        agreement = rank_agreement([p.predicted_s for p in rows], [p.measured_s for p in rows])
+        best = min(rows, key=lambda point: point.measured_s)
+        n, k = (size // scale for size in PROBLEMS[name])
+        alone = one_call(device, m, n, k, dtype)
+        found["sets"].append(
+            {
+                "problem": name,
+                "m": m,
+                "dtype": dtype,
+                "ranks": ranks,
+                "layouts": len(rows),
+                "median_error": float(np.median([abs(point.error) for point in rows])),
+                "kendall_tau": agreement.tau,
+                "regret": agreement.regret,
+                "best": best.layouts,
+                "best_s": best.measured_s,
+                "one_cublas_call_s": alone,
+                "fraction_of_one_call": alone / best.measured_s,
+            }
+        )
+    return found
+
+
+def one_call(device: Device, m: int, n: int, k: int, dtype: str) -> float:
+    """Return the seconds of the whole problem as one cuBLAS call on one GPU."""
+    of_c = np.dtype(np.float32) if dtype != "float64" else np.dtype(np.float64)
+    parts = [((m, k), gpu_dtype(dtype)), ((k, n), gpu_dtype(dtype)), ((m, n), of_c)]
+    places = [device.allocate(rows * cols * kind.itemsize) for (rows, cols), kind in parts]
+    a, b, c = (Region.packed(place, shape, kind) for place, (shape, kind) in zip(places, parts, strict=True))
+    peer = device.allocate(4)
+    seconds = Bench(device, peer).seconds(lambda stream: device.multiply(a, b, c, False, False, stream))
+    for place in (*places, peer):
+        device.free(place)
+    return seconds
+
+
+def versions() -> str:
+    """Return what was installed and the GPU driver, one per line."""
+    lines = [f"python {platform.python_version()}", f"command {' '.join(sys.argv)}"]
+    for package in PACKAGES:
+        try:
+            lines.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            lines.append(f"{package} not installed")
+    try:
+        query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv"]
+        lines.append(subprocess.run(query, capture_output=True, text=True, check=True).stdout)
+    except (OSError, subprocess.CalledProcessError) as error:
+        lines.append(f"nvidia-smi: {error}")
+    return "\n".join(lines) + "\n"
+
+
+def _point(row: dict[str, str]) -> Point:
+    kinds = {"m": int, "ranks": int, "predicted_s": float, "measured_s": float, "spread_s": float}
+    return Point(**{name: kinds.get(name, str)(value) for name, value in row.items()})  # type: ignore[operator]
