@@ -29,6 +29,8 @@ from umm.schedules.parts import Part, bits, selections
 
 TRIES = 100_000
 """Steps a search tries before it settles for the best it has: a second or a few."""
+SOON = 3_000
+"""Steps it tries before it looks for better steps to begin with."""
 TOLERANCE = 1e-12
 """Costs that differ by less, relative to the total, are equal."""
 
@@ -65,7 +67,7 @@ def exhaustive(
         limits: What a step may hold.
         tries: Steps to try at most; None for as many as it takes. Unlike a time, it gives the same steps
             everywhere.
-        seconds: Time limit of the search; finding good steps to begin with comes on top.
+        seconds: Time limit; finding good steps to begin with may add a second.
 
     Returns:
         An optimum, or after a limit the best found so far and the bound that is proven by then.
@@ -115,19 +117,27 @@ class _Search:
         self.tolerance = TOLERANCE * self.cost
 
     def run(self, tries: int | None, seconds: float | None) -> Solution:
+        until = inf if seconds is None else monotonic() + seconds
+        limit = inf if tries is None else tries
         for start in (self.steps, cost_greedy(self.graph, self.limits)):
             self._offer(start)
-            if self._least(0.0, self.start) < self.cost - self.tolerance:
+        solution = self._best_first(min(SOON, limit), until)
+        if solution.gap and limit > SOON:
+            for start in (self.steps, greedy(self.graph, self.limits)):
                 self._offer(improved(self.graph, self.limits, start))
-        self.until = inf if seconds is None else monotonic() + seconds
-        self.tries_left = inf if tries is None else tries
+            solution = self._best_first(limit, until)
+        return solution
+
+    def _best_first(self, tries: float, until: float) -> Solution:
+        """Expand states in order of their bounds until none can lead to something better, or a limit."""
+        self.tries_left = tries
         best: dict[tuple[object, ...], float] = {}
         trail: list[tuple[int, Masks]] = []
         ticket = count()
         waiting = [(self._least(0.0, self.start), 0.0, next(ticket), 0.0, self.start, -1)]
         expanded = 0
         while waiting and waiting[0][0] < self.cost - self.tolerance:
-            if self._spent():
+            if self.tries_left <= 0 or monotonic() > until:
                 break
             _, _, _, spent, state, came = heapq.heappop(waiting)
             if spent > best.get(self._key(state), spent):
@@ -151,13 +161,10 @@ class _Search:
             bound = self.cost
         return Solution(self.steps, self.cost, bound, expanded)
 
-    def _spent(self) -> bool:
-        return self.tries_left <= 0 or monotonic() > self.until
-
     def _offer(self, steps: Steps) -> None:
         """Keep steps if they cost less than the best so far."""
         cost = total(self.graph, steps)
-        if cost < self.cost - self.tolerance:
+        if cost < self.cost:
             self.steps, self.cost = steps, cost
 
     def _complete(self, state: _State) -> bool:
