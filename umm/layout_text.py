@@ -7,7 +7,9 @@ from umm.errors import LayoutError
 from umm.layout import Layout, _check_replicas, square_grid
 
 FORMS = "row, col, 2d, 2d:3x4, cyclic:256x128:3x4 or edges:0-3-8x0-5-9:1x2"
-_SUFFIX = re.compile(r"(?P<partition>[^@]*?)(?P<balanced>:balanced)?(?:@(?P<replicas>\d+)(?P<order>:\w+)?)?")
+_SUFFIX = re.compile(
+    r"(?P<partition>[^@]*?)(?P<balanced>:balanced)?(?:@(?P<replicas>[0-9]{1,9})(?P<order>:\w+)?)?"
+)
 
 
 @lru_cache(maxsize=8192)
@@ -63,13 +65,13 @@ def parse_layout(text: str, shape: tuple[int, int], ranks: int) -> Layout:
 
 
 def _number(text: str, whole: str) -> int:
-    if not text.isdecimal():
+    if not re.fullmatch(r"[0-9]{1,18}", text):
         raise LayoutError(f"{whole}: {text!r} is not a whole number")
     return int(text)
 
 
 def _pair(text: str, whole: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d+)x(\d+)", text)
+    match = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", text)
     if match is None or int(match[1]) < 1 or int(match[2]) < 1:
         raise LayoutError(f"{whole}: {text!r} is not a pair of sizes like 3x4")
     return int(match[1]), int(match[2])

@@ -18,6 +18,7 @@ from umm.layout import Layout, Tile, ceil_edges
 from umm.problem import MATRICES, Problem
 
 Ints = NDArray[np.int64]
+MOST_OPS = 5 * 10**7
 OFFSETS = ("none", "index", "rotate")
 
 
@@ -227,7 +228,13 @@ def op_list(
     unit_start = unit_size.cumsum() - unit_size
     tile_size = np.bincount(unit_tile, unit_size, len(owner)).astype(np.int64)
     tile_start = tile_size.cumsum() - tile_size
-    position = np.arange(int(tile_size.sum()))
+    total = int(tile_size.sum())
+    if total > MOST_OPS:
+        raise ProblemError(
+            f"these layouts take {total} local multiplies, more than the {MOST_OPS} that one table holds; "
+            "choose larger tiles"
+        )
+    position = np.arange(total)
 
     def segments(position: Ints) -> tuple[Ints, Ints, Ints]:
         unit = np.repeat(np.arange(len(unit_size)), unit_size)[position]

@@ -8,6 +8,7 @@ from umm.layout import Layout
 
 MATRICES = ("A", "B", "C")
 LARGEST = 2**60  # bytes and flop of a part must fit 64 bits
+MOST_RANKS = 2**20
 DTYPES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -68,6 +69,8 @@ class Problem:
             object.__setattr__(self, "ranks", ranks[0])
         if not isinstance(self.ranks, int) or self.ranks < 1:
             raise ProblemError(f"ranks = {self.ranks} is not possible; it must be a whole number ≥ 1")
+        if self.ranks > MOST_RANKS:
+            raise ProblemError(f"{self.ranks} ranks are more than can be laid out; at most {MOST_RANKS}")
         layouts = tuple(self._resolved(name, getattr(self, name.lower())) for name in MATRICES)
         object.__setattr__(self, "layouts", layouts)
         for name, layout in zip("abc", layouts, strict=True):

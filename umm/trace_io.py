@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from umm.errors import InputError
+from umm.plain_json import parse_json
 from umm.schedules.codec import from_arrays, from_dict, to_arrays, to_json
 from umm.schedules.table import Schedule
 from umm.trace import Trace
@@ -63,12 +64,7 @@ def load_trace(path: str | Path) -> Trace:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"not a trace: the JSON ends or breaks at line {error.lineno} ({error.msg})"
-        ) from None
+    data = parse_json(path.read_text(encoding="utf-8"), "trace")
     found = data.get("trace_schema") if isinstance(data, dict) else None
     if found != SCHEMA:
         raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {found!r}")
@@ -93,7 +89,7 @@ def _arrays(path: Path) -> dict[str, Any]:
 def _trace(schedule: Schedule, data: dict[str, Any]) -> Trace:
     try:
         start, end = (np.array(data[name], dtype=np.float64) for name in ("start", "end"))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError("start and end must be lists of seconds") from None
     if start.shape != (len(schedule),) or end.shape != start.shape:
         raise InputError(
@@ -103,4 +99,7 @@ def _trace(schedule: Schedule, data: dict[str, Any]) -> Trace:
     if bad.any():
         i = int(np.argmax(bad))
         raise InputError(f"action {i} cannot run from {start[i]} s to {end[i]} s")
-    return Trace(schedule, str(data["source"]), start, end)
+    source = str(data["source"])
+    if not source.isalnum():
+        raise InputError(f"source {source!r} is not the name of an executor")
+    return Trace(schedule, source, start, end)

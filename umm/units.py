@@ -42,7 +42,7 @@ def parse_bytes(text: str) -> int:
     >>> parse_bytes("16GiB"), parse_bytes("64 GB")
     (17179869184, 64000000000)
     """
-    if text.strip().isdecimal():
+    if re.fullmatch(r"[0-9]{1,18}", text.strip()):
         return int(text)
     return round(_scaled(text, "B", "a size in bytes", "16GiB"))
 
@@ -74,7 +74,7 @@ def parse_dimension(text: str) -> int:
     >>> parse_dimension("48K"), parse_dimension("8192")
     (49152, 8192)
     """
-    match = re.fullmatch(r"\s*(\d+)\s*([kKM]?)\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,100})\s*([kKM]?)\s*", text)
     if match is None:
         raise InputError(f"{text!r} is not a matrix dimension; write it like 49152 or 48K")
     return int(match[1]) * {"": 1, "k": 1024, "K": 1024, "M": 1024**2}[match[2]]

@@ -1,15 +1,18 @@
 """Schedules as JSON (schema 1, for exchange and tests) and as .npz (for large ones)."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.errors import ScheduleError, UmmError
+from umm.errors import InputError, ScheduleError, UmmError
+from umm.plain_json import parse_json
 from umm.problem import MATRICES, Problem
 from umm.schedules.check import check
 from umm.schedules.table import (
@@ -81,11 +84,9 @@ def from_json(text: str) -> Schedule:
         ScheduleError: if the text is no schedule of schema 1, or the schedule breaks a rule.
     """
     try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ScheduleError(
-            f"not a schedule: the JSON ends or breaks at line {error.lineno} ({error.msg})"
-        ) from None
+        data = parse_json(text, "schedule")
+    except InputError as error:
+        raise ScheduleError(str(error)) from None
     return from_dict(data)
 
 
@@ -98,16 +99,23 @@ def from_dict(data: Any) -> Schedule:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else None
         raise ScheduleError(f"not a schedule of schema {SCHEMA}: schema is {found!r}")
-    try:
+    with _one_line():
         schedule = _from_dict(data)
+    check(schedule)
+    return schedule
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Turn what Python says of a missing or misshapen value into one line."""
+    try:
+        yield
     except KeyError as error:
         raise ScheduleError(f"the schedule lacks {error.args[0]!r}") from None
     except UmmError:
         raise
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise ScheduleError(f"the schedule holds a value of the wrong form: {error}") from None
-    check(schedule)
-    return schedule
 
 
 def _from_dict(data: Mapping[str, Any]) -> Schedule:
@@ -145,6 +153,7 @@ def _from_dict(data: Mapping[str, Any]) -> Schedule:
     after = [row["after"] for row in actions]
     offsets = np.concatenate(([0], np.cumsum([len(a) for a in after]))).astype(np.int64)
     problem, stationary, machine, ranks = _problem(data)
+    options, peak = _options(data.get("options", {}))
     pools = [np.zeros(0, dtype=np.int64) for _ in range(ranks)]
     for pool in data["pools"]:
         pools[pool["rank"]] = _pool(pool)
@@ -153,7 +162,7 @@ def _from_dict(data: Mapping[str, Any]) -> Schedule:
         stationary,
         machine,
         ranks,
-        data["interference"],
+        _interference(data["interference"]),
         _links(data["links"]),
         Routes.listed(
             {(int(s), int(d)): _route(links, len(data["links"])) for s, d, links in data["routes"]}
@@ -173,15 +182,38 @@ def _from_dict(data: Mapping[str, Any]) -> Schedule:
         nbytes,
         seconds,
         lambda: (details, pools),
-        {key: value for key, value in data.get("options", {}).items() if key != "peak"},
-        data.get("options", {}).get("peak", 0.0),
+        options,
+        peak,
     )
 
 
 def _problem(data: Mapping[str, Any]) -> tuple[Problem, str, str, int]:
     given = dict(data["problem"])
     stationary, machine = given.pop("stationary"), given.pop("machine")
+    for name in (stationary, machine):
+        if not isinstance(name, str) or not name.isprintable():
+            raise ScheduleError(f"{name!r} cannot name a stationary matrix or a machine")
     return Problem(**given, ranks=data["ranks"]), stationary, machine, data["ranks"]
+
+
+def _interference(given: Mapping[str, Any]) -> dict[str, float]:
+    shares = {str(kind): float(share) for kind, share in given.items()}
+    for kind, share in shares.items():
+        if kind not in KINDS or not 0 <= share < 1:
+            raise ScheduleError(
+                f"interference {kind} = {share} is not a share of a GEMM rate, from 0 to below 1"
+            )
+    return shares
+
+
+def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
+    for name, value in given.items():
+        if not isinstance(value, str | int | float | bool) or not str(value).isprintable():
+            raise ScheduleError(f"option {name} = {value!r} is not a plain value")
+    peak = float(given.get("peak", 0.0))
+    if not 0 <= peak < inf:
+        raise ScheduleError(f"a peak of {peak} flop/s is not possible")
+    return {key: value for key, value in given.items() if key != "peak"}, peak
 
 
 def _links(rows: list[dict[str, Any]]) -> Links:
@@ -190,7 +222,7 @@ def _links(rows: list[dict[str, Any]]) -> Links:
         np.array([row["bandwidth"] for row in rows], dtype=np.float64),
         np.array([row["latency"] for row in rows], dtype=np.float64),
     )
-    bad = ~(links.bandwidth > 0) | ~(links.latency >= 0)
+    bad = ~(links.bandwidth > 0) | ~(links.latency >= 0) | ~np.isfinite(links.bandwidth + links.latency)
     if bad.any():
         raise ScheduleError(
             f"link {links.names[int(np.argmax(bad))]!r} needs a bandwidth > 0 and a latency ≥ 0"
@@ -228,16 +260,10 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Schedule:
     Raises:
         ScheduleError: if one is missing, or the schedule breaks a rule.
     """
-    try:
-        without_actions = _from_dict(json.loads(str(arrays["header"])) | {"actions": []})
+    with _one_line():
+        without_actions = _from_dict(parse_json(str(arrays["header"]), "schedule") | {"actions": []})
         details = Details(**{f.name: arrays[f"detail_{f.name}"] for f in fields(Details)})
         columns: dict[str, Any] = {name: arrays[name] for name in _COLUMNS}
-    except KeyError as error:
-        raise ScheduleError(f"the schedule lacks {error.args[0]!r}") from None
-    except UmmError:
-        raise
-    except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise ScheduleError(f"the schedule holds a value of the wrong form: {error}") from None
     schedule = replace(without_actions, make_details=lambda: (details, without_actions.pools), **columns)
     check(schedule)
     return schedule
@@ -266,17 +292,20 @@ def load(path: str | Path) -> Schedule:
     try:
         if path.suffix != ".npz":
             return from_json(path.read_text(encoding="utf-8"))
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        return from_arrays(_read_arrays(path))
     except OSError as error:
         raise ScheduleError(f"cannot read {path}: {error.strerror or 'not a file of this form'}") from None
     except UnicodeDecodeError:
         raise ScheduleError(f"{path} is not a text file; a schedule is .json or .npz") from None
-    except ScheduleError as error:
+    except InputError as error:
         raise ScheduleError(f"{path}: {error}") from None
-    except Exception as error:  # numpy answers a damaged archive with many types
-        raise ScheduleError(f"{path} is not a whole .npz file: {error}") from None
+
+
+def _read_arrays(path: Path) -> dict[str, Any]:
     try:
-        return from_arrays(arrays)
-    except ScheduleError as error:
-        raise ScheduleError(f"{path}: {error}") from None
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except OSError:
+        raise
+    except Exception as error:  # numpy answers a damaged archive with many types
+        raise ScheduleError(f"not a whole .npz file: {error}") from None
