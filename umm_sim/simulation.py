@@ -1,5 +1,9 @@
 """One schedule played on a clock: every action starts when the last thing it waits for has finished."""
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from umm.errors import ScheduleError
 from umm.schedules.table import BARRIER, GEMM, Schedule
 from umm_sim.clock import Clock
@@ -7,6 +11,18 @@ from umm_sim.fabric import fabric_model
 from umm_sim.gemm_engines import GemmEngines, constant
 from umm_sim.graph import graph
 from umm_sim.traffic import traffic
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep the garbage collector still: a simulation makes many objects and no rubbish with cycles."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
 
 
 def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
@@ -50,7 +66,8 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
     codes, at, transfer = moved.codes, clock.at, fabric_model(clock, moved, finish).start
     for action in [action for action, count in enumerate(waiting) if count == 0]:
         begin(action)
-    clock.run()
+    with _without_collector():
+        clock.run()
     if finished and min(finished) < 0:
         raise ScheduleError(f"action {finished.index(min(finished))} never finishes")
     return started, finished
