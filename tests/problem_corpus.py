@@ -1,4 +1,4 @@
-"""Small problems of every kind, drawn with a fixed seed: aligned, misaligned, replicated, on four machines."""
+"""Small problems of every kind, drawn with a fixed seed: aligned, misaligned, replicated, four machines."""
 
 from random import Random
 
@@ -10,15 +10,15 @@ MACHINES["dgx-h100x4"] = (4, 9, 12)
 MOST_OPS = 9
 
 
-def corpus(count, seed=7):
-    """(problem, machine, stationary, schedule options), each rank with at most 9 ops."""
+def corpus(count, scale=1, seed=7):
+    """(problem, machine, stationary, schedule options), at most 9 ops a rank; the sizes times scale."""
     random = Random(seed)
     cases = []
     while len(cases) < count:
         machine = random.choice(list(MACHINES))
         ranks = random.choice(MACHINES[machine])
-        sizes = {x: random.choice([24, 37, 60, 96]) for x in "mnk"}
-        texts = [layout(random, ranks) for _ in "abc"]
+        sizes = {x: random.choice([24, 37, 60, 96]) * scale for x in "mnk"}
+        texts = [layout(random, ranks, scale) for _ in "abc"]
         problem = umm.Problem(**sizes, **dict(zip("abc", texts, strict=True)), ranks=ranks, dtype="float32")
         stationary = random.choice("ABC")
         options = {
@@ -34,7 +34,7 @@ def corpus(count, seed=7):
     return cases
 
 
-def layout(random, ranks):
+def layout(random, ranks, scale):
     """One layout's text: a partition, and now and then replicas."""
     replicas = (
         random.choice([c for c in range(1, ranks + 1) if ranks % c == 0]) if random.random() < 0.4 else 1
@@ -44,7 +44,7 @@ def layout(random, ranks):
     grid = f"{rows}x{places // rows}"
     kind = random.choice(["row", "col", "2d", f"2d:{grid}", "cyclic", "edges"])
     if kind == "cyclic":
-        kind = f"cyclic:{random.choice([7, 16, 25])}x{random.choice([9, 16, 40])}:{grid}"
+        kind = f"cyclic:{random.choice([7, 16, 25]) * scale}x{random.choice([9, 16, 40]) * scale}:{grid}"
     if kind == "edges":
         kind = "row:balanced"
     return f"{kind}@{replicas}"

@@ -1,4 +1,4 @@
-"""The policies that lower to IR, over a corpus of small problems: valid, right, none worse than a greedier."""
+"""The policies that lower to IR, over a corpus of problems: valid, right, none worse than a greedier one."""
 
 from itertools import pairwise
 
@@ -34,9 +34,9 @@ def test_the_corpus_has_every_kind_of_problem():
 
 
 def test_exhaustive_never_costs_more_than_cost_greedy_and_all_irs_are_valid():
-    """On every case; where the search ended, its gap is 0."""
+    """On every case, 128 times as large so that bytes and flop matter; a gap of 0 is a proof."""
     proven = better = 0
-    for problem, machine, stationary, options in CORPUS:
+    for problem, machine, stationary, options in corpus(510, scale=128):
         machine, options = umm.machine(machine), Options(**options)
         ops = op_list(problem, stationary)
         irs = {policy: lower_to_ir(ops, machine, options, policy) for policy in METHODS}
