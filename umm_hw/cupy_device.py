@@ -136,7 +136,7 @@ class CupyDevice:
         if not isinstance(array, self._cupy.ndarray):
             return None
         rows, cols = array.shape
-        if cols > 1 and array.strides[1] != array.itemsize:
+        if array.size and cols > 1 and array.strides[1] != array.itemsize:
             raise InputError("the elements of a row must be adjacent; cupy.ascontiguousarray makes them so")
         return Region(array.data.ptr, rows, cols, max(array.strides[0] // array.itemsize, cols), array.dtype)
 

@@ -19,6 +19,7 @@ from conformance.transport_suite import TransportConformance
 import umm
 from umm.errors import InputError
 from umm.schedules.table import ACCUMULATE
+from umm_hw import gpu_benchmarks, nvshmem_program
 from umm_hw.mpi_job import MpiJob
 from umm_hw.nvshmem_executor import NvshmemExecutor
 from umm_hw.nvshmem_transport import NvshmemTransport
@@ -172,3 +173,18 @@ def test_a_signal_that_is_not_raised_stops_the_run(monkeypatch):
     monkeypatch.setattr(FakeLibrary, "signal", lambda self, address, rank, stream: None)
     with pytest.raises(AssertionError, match="every stream waits for another"):
         FakeNvshmem().run(chained())
+
+
+def test_a_job_s_gpu_is_calibrated_from_the_last_rank_s_memory(tmp_path, monkeypatch):
+    """Two ranks, small shapes: the file describes two devices joined by a switch."""
+    monkeypatch.setattr(gpu_benchmarks, "SHORTEST", 1e-5)
+    monkeypatch.setattr(nvshmem_program, "SIDES", (4, 8))
+    monkeypatch.setattr(nvshmem_program, "SIZES", (256, 4096))
+    job, said = FakeJob(2), []
+    text = NvshmemExecutor(job=job, connect=job.joined).calibrate(["float32"], said.append)
+    file = tmp_path / "two.toml"
+    file.write_text(text)
+    assert umm.machine(str(file)).device_count == 2
+    assert "--executor nvshmem" in text
+    assert said == ["everything, on rank 0 and from the last rank"]
+    assert job.world.memory == {}

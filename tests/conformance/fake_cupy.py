@@ -1,0 +1,221 @@
+"""CuPy over host memory: the calls that the CuPy device makes, done at once, with CuPy's own argument order.
+
+Addresses are real ones, of NumPy buffers. It shows that the device hands each call the right pointers,
+pitches, leading dimensions and sizes; that calls mean on a GPU what they mean here is for one to show.
+"""
+
+import ctypes
+import re
+from itertools import count
+from time import perf_counter
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+
+from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
+
+TYPES = {2: np.dtype(np.float16), 14: BFLOAT16, 0: np.dtype(np.float32), 1: np.dtype(np.float64)}
+NAMES = {"float16": TYPES[2], "bfloat16": BFLOAT16}
+N, COMPUTE_32F, COMPUTE_64F, FAST_TF32, DEFAULT = 111, 68, 70, 77, -1
+
+
+def memory(address, nbytes):
+    return np.frombuffer((ctypes.c_char * nbytes).from_address(address), np.uint8) if nbytes else None
+
+
+def matrix(address, shape, strides, dtype):
+    """A view of memory in any order, its strides in elements."""
+    (rows, cols), item = shape, dtype.itemsize
+    extent = (rows - 1) * strides[0] + (cols - 1) * strides[1] + 1
+    buffer = (ctypes.c_char * (extent * item)).from_address(address)
+    return np.ndarray(shape, dtype, buffer, 0, tuple(item * stride for stride in strides))
+
+
+def numbers(array):
+    return to_float32(array) if array.dtype == BFLOAT16 else array
+
+
+def store(array, values):
+    array[...] = to_bfloat16(values) if array.dtype == BFLOAT16 else values
+
+
+class Runtime:
+    """cupy.cuda.runtime."""
+
+    memcpyDefault = 4  # noqa: N815  CUDA's names
+    cudaDevAttrAsyncEngineCount = 40  # noqa: N815
+    CUDA_R_16F, CUDA_R_16BF, CUDA_R_32F, CUDA_R_64F = 2, 14, 0, 1
+
+    class CUDARuntimeError(RuntimeError):
+        status = 704
+
+    def __init__(self, devices):
+        self.devices, self.current, self.kept, self.times = devices, 0, {}, {}
+        self.peers = set()
+
+    def getDeviceCount(self):  # noqa: N802
+        return self.devices
+
+    def getDeviceProperties(self, device):  # noqa: N802
+        return {"name": b"fake", "totalGlobalMem": 1 << 30}
+
+    def deviceGetAttribute(self, attrib, device):  # noqa: N802
+        return {self.cudaDevAttrAsyncEngineCount: 3}[attrib]
+
+    def deviceCanAccessPeer(self, device, peerDevice):  # noqa: N802, N803
+        return int(device != peerDevice)
+
+    def deviceEnablePeerAccess(self, peerDevice):  # noqa: N802, N803
+        if (self.current, peerDevice) in self.peers:
+            raise self.CUDARuntimeError
+        self.peers.add((self.current, peerDevice))
+
+    def setDevice(self, device):  # noqa: N802
+        assert 0 <= device < self.devices
+        self.current = device
+
+    def malloc(self, size):
+        buffer = np.full(size, 0xFF, np.uint8)
+        self.kept[buffer.ctypes.data] = buffer
+        return buffer.ctypes.data
+
+    def free(self, ptr):
+        del self.kept[ptr]
+
+    def memsetAsync(self, ptr, value, size, stream):  # noqa: N802
+        if size:
+            memory(ptr, size)[:] = value
+
+    def memcpyAsync(self, dst, src, size, kind, stream):  # noqa: N802
+        assert kind == self.memcpyDefault
+        memory(dst, size)[:] = memory(src, size)
+
+    def memcpy2DAsync(self, dst, dpitch, src, spitch, width, height, kind, stream):  # noqa: N802
+        assert kind == self.memcpyDefault
+        assert min(dpitch, spitch) >= width
+        for row in range(height):
+            memory(dst + row * dpitch, width)[:] = memory(src + row * spitch, width)
+
+    def eventRecord(self, event, stream):  # noqa: N802
+        self.times[event] = 1e3 * perf_counter()
+
+    def streamWaitEvent(self, stream, event, flags=0):  # noqa: N802
+        assert event in self.times
+
+    def eventElapsedTime(self, start, end):  # noqa: N802
+        return float(self.times[end] - self.times[start])
+
+    def streamSynchronize(self, stream):  # noqa: N802
+        pass
+
+    def deviceSynchronize(self):  # noqa: N802
+        pass
+
+
+class Handle:
+    """A stream or an event: a number that is its pointer."""
+
+    numbers = count(1)
+
+    def __init__(self, **options):
+        self.ptr = next(self.numbers)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+
+class Cublas:
+    """cupy_backends.cuda.libs.cublas: column-major, as BLAS has it."""
+
+    CUBLAS_OP_N, CUBLAS_GEMM_DEFAULT = N, DEFAULT
+    CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_32F_FAST_TF32 = COMPUTE_32F, COMPUTE_64F, FAST_TF32
+
+    def __init__(self):
+        self.computed = set()
+        self.handles = count(1)
+
+    def create(self):
+        return next(self.handles)
+
+    def gemmEx(  # noqa: N802
+        self, handle, transa, transb, m, n, k, alpha, A, Atype, lda, B, Btype, ldb, beta, C, Ctype, ldc,  # noqa: N803
+        computeType, algo,  # noqa: N803
+    ):  # fmt: skip
+        assert (transa, transb, algo) == (N, N, DEFAULT)
+        assert lda >= m
+        assert ldb >= k
+        assert ldc >= m
+        self.computed.add(computeType)
+        scalar = np.dtype(np.float64 if computeType == COMPUTE_64F else np.float32)
+        alpha, beta = (matrix(x, (1, 1), (1, 1), scalar)[0, 0] for x in (alpha, beta))
+        a, b = matrix(A, (m, k), (1, lda), TYPES[Atype]), matrix(B, (k, n), (1, ldb), TYPES[Btype])
+        c = matrix(C, (m, n), (1, ldc), TYPES[Ctype])
+        product = alpha * (numbers(a).astype(scalar) @ numbers(b).astype(scalar))
+        store(c, product + beta * numbers(c) if beta else product)
+
+
+class RawModule:
+    """cupy.RawModule: kernels known by what their names say."""
+
+    def __init__(self, code, options):
+        self.code = code
+
+    def get_function(self, name):
+        assert f"{name}(" in self.code
+        source, target = re.fullmatch(r"add_(\w+)_to_(\w+)", name).groups()
+        types = [NAMES.get(x) or np.dtype(x) for x in (source, target)]
+
+        def launch(grid, block, arguments):
+            assert all(isinstance(x, np.int64) for x in arguments)
+            start, stride, to, to_stride, rows, cols = map(int, arguments)
+            array = matrix(start, (rows, cols), (stride, 1), types[0])
+            into = matrix(to, (rows, cols), (to_stride, 1), types[1])
+            store(into, numbers(into) + numbers(array))
+
+        return launch
+
+
+class UnownedMemory:
+    def __init__(self, ptr, size, owner, device_id=-1):
+        self.ptr = ptr
+
+
+class MemoryPointer:
+    def __init__(self, mem, offset):
+        self.ptr = mem.ptr + offset
+
+
+class Array(np.ndarray):
+    """cupy.ndarray: an array by its pointer."""
+
+    def __new__(cls, shape, dtype, memptr, strides):
+        item = np.dtype(dtype).itemsize
+        if 0 in shape:
+            return np.ndarray.__new__(cls, shape, dtype)
+        base = matrix(memptr.ptr, shape, tuple(x // item for x in strides), np.dtype(dtype))
+        return base.view(cls)
+
+    @property
+    def data(self):
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+
+def modules(devices):
+    """What stands in sys.modules for CuPy with so many GPUs."""
+    cupy, cuda, libs = ModuleType("cupy"), ModuleType("cupy.cuda"), ModuleType("cupy_backends.cuda.libs")
+    cuda.runtime, cuda.Stream, cuda.Event = Runtime(devices), Handle, Handle
+    cuda.UnownedMemory, cuda.MemoryPointer = UnownedMemory, MemoryPointer
+    cuda.nvtx = SimpleNamespace(RangePush=lambda name: None, RangePop=lambda: None)
+    cupy.cuda, cupy.ndarray, cupy.RawModule = cuda, Array, RawModule
+    libs.cublas = Cublas()
+    return {
+        "cupy": cupy,
+        "cupy.cuda": cuda,
+        "cupy_backends": ModuleType("cupy_backends"),
+        "cupy_backends.cuda": ModuleType("cupy_backends.cuda"),
+        "cupy_backends.cuda.libs": libs,
+        "cupy_backends.cuda.libs.cublas": libs.cublas,
+    }

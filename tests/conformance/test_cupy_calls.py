@@ -1,0 +1,96 @@
+"""The CuPy device over host memory: every pointer, pitch, leading dimension and size it hands on."""
+
+import sys
+
+import numpy as np
+import pytest
+from conformance import fake_cupy
+from conformance.executor_suite import MACHINE, integer_operands
+from conformance.fewer_examples import FewerExamples
+from conformance.test_cuda_transport import run_ranks
+from conformance.transport_suite import TransportConformance
+
+import umm
+from umm.errors import InputError
+from umm_hw import cupy_device
+from umm_hw.cuda_executor import CudaExecutor
+from umm_hw.cuda_transport import CudaTransport
+from umm_hw.cupy_device import CupyDevice, device_count
+from umm_hw.device import Region
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cupy():
+    """CuPy as the fake one, with three GPUs and links that carry atomic adds."""
+    with pytest.MonkeyPatch.context() as patch:
+        found = fake_cupy.modules(3)
+        for name, module in found.items():
+            patch.setitem(sys.modules, name, module)
+        patch.setattr(cupy_device, "atomics_problem", lambda number, other: None)
+        yield found
+
+
+def devices():
+    return [CupyDevice(number) for number in range(device_count())]
+
+
+class TestExecutor(FewerExamples):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return lambda **options: CudaExecutor(devices=devices(), **options)
+
+
+class TestLanding(FewerExamples):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return lambda **options: CudaExecutor(devices=devices(), accumulate="landing", **options)
+
+
+class TestTransport(TransportConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def run_ranks(cls):
+        return lambda size, program: run_ranks(CudaTransport(size, devices()), program)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_each_type_is_computed_as_it_should_be(cupy, dtype):
+    """float64 in float64, all others in float32; TF32 only when asked."""
+    cublas = cupy["cupy_backends.cuda.libs.cublas"]
+    problem = umm.Problem(m=9, n=10, k=11, a="2d", b="row", c="col@2", ranks=4, dtype=dtype)
+    schedule = umm.schedule(problem, MACHINE, stationary="B")
+    a, b = (np.asarray(x, np.float64) for x in integer_operands(umm.Problem(m=9, n=10, k=11, ranks=4)))
+    cublas.computed.clear()
+    result = CudaExecutor(devices=devices()).run(schedule, (a, b)).result
+    assert np.array_equal(result, a @ b)
+    assert cublas.computed == {cublas.CUBLAS_COMPUTE_64F if dtype == "float64" else cublas.CUBLAS_COMPUTE_32F}
+    if dtype == "float32":
+        cublas.computed.clear()
+        CudaExecutor(devices=devices(), tf32=True).run(schedule, (a, b))
+        assert cublas.computed == {cublas.CUBLAS_COMPUTE_32F_FAST_TF32}
+
+
+def test_peer_access_that_is_enabled_already_is_fine():
+    one, other, _ = devices()
+    assert one.reach(other) is None
+    assert one.reach(other) is None
+
+
+def test_an_array_whose_rows_have_gaps_between_elements_is_refused():
+    (device, *_) = devices()
+    region = Region(device.allocate(64), 2, 4, 4, np.dtype(np.float64))
+    with pytest.raises(InputError, match="the elements of a row must be adjacent"):
+        device.region(device.view(region)[:, ::2])
+
+
+def test_columns_of_host_arrays_are_copied_both_ways():
+    """A column-major array has no adjacent row elements: it goes through one that has."""
+    (device, *_) = devices()
+    target = Region(device.allocate(96), 2, 3, 6, np.dtype(np.float64))
+    array = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    device.upload(array, target)
+    back = np.zeros((2, 3), order="F")
+    device.download(target, back)
+    assert np.array_equal(back, array)
