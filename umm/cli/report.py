@@ -105,6 +105,7 @@ def _choices(schedule: Schedule) -> str:
         f"offset {o['offset']}" if "offset" in o else "",
         gets.get(o.get("granularity", ""), ""),
         "" if o.get("reuse", True) else "no reuse",
+        f"within {100 * o['gap']:.2g} % of the best steps" if "gap" in o else "",
     ]  # fmt: skip
     return ", ".join(word for word in words if word)
 

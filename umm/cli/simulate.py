@@ -12,6 +12,7 @@ from umm.cli.output import Output
 @click.command()
 @problem_options(machine="h100-8")
 @schedule_options()
+@option("--explain", is_flag=True, help="Tell step by step what bounds the slowest rank, and on which link.")
 @option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
 @option("--save-schedule", type=WRITE, help="Write the schedule, .json or .npz.")
 @option("--save-trace", type=WRITE, help="Write the trace, for 'umm compare'.")
@@ -22,6 +23,7 @@ from umm.cli.output import Output
 def simulate(
     ctx: click.Context,
     /,
+    explain: bool,
     saved: Path | None,
     save_schedule: Path | None,
     save_trace: Path | None,
@@ -42,18 +44,23 @@ def simulate(
     from umm.cli.report import predicted_record, print_prediction, print_schedule, problem_record
     from umm.cli.save import save_files
     from umm.executor import executor
+    from umm.explain import explain as explained
 
     output = Output(as_json, quiet, no_color)
     schedule, request = saved_or_asked(ctx, saved, flags)
     simulator = executor("sim")
     trace = simulator.run(schedule)
     advice = None
-    if request is not None:
+    if request is not None and schedule.options["policy"] != "exhaustive":  # neighbours would take minutes
         advice = advise(schedule, request.machine, request.lower, simulator.makespan)
+    reasons = explained(schedule, trace) if explain else ""
     if as_json:
-        output.json("simulate", problem_record(schedule) | {"predicted": predicted_record(trace, advice)})
+        record = problem_record(schedule) | {"predicted": predicted_record(trace, advice)}
+        output.json("simulate", record | ({"explained": reasons.splitlines()} if explain else {}))
     else:
         console = output.console()
         print_schedule(console, schedule)
         print_prediction(console, trace, advice)
+        if explain:
+            console.print(reasons, highlight=False, markup=False, soft_wrap=True)
     save_files(trace, output, save_schedule, save_trace, perfetto, html)
