@@ -7,6 +7,7 @@ pitches, leading dimensions and sizes; that calls mean on a GPU what they mean h
 import ctypes
 import re
 from itertools import count
+from threading import Lock
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
 
@@ -16,6 +17,7 @@ from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 
 TYPES = {2: np.dtype(np.float16), 14: BFLOAT16, 0: np.dtype(np.float32), 1: np.dtype(np.float64)}
 NAMES = {"float16": TYPES[2], "bfloat16": BFLOAT16}
+ATOMIC = Lock()
 N, COMPUTE_32F, COMPUTE_64F, FAST_TF32, DEFAULT = 111, 68, 70, 77, -1
 
 
@@ -173,7 +175,8 @@ class RawModule:
             start, stride, to, to_stride, rows, cols = map(int, arguments)
             array = matrix(start, (rows, cols), (stride, 1), types[0])
             into = matrix(to, (rows, cols), (to_stride, 1), types[1])
-            store(into, numbers(into) + numbers(array))
+            with ATOMIC:
+                store(into, numbers(into) + numbers(array))
 
         return launch
 
