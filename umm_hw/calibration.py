@@ -41,13 +41,15 @@ class Figure(NamedTuple):
 
 
 def figure(repeats: Sequence[float]) -> Figure:
-    """Return the lower quartile of times, which the noise of a shared machine moves little, and their spread.
+    """Return the lower quartile of times, which the noise of a shared host moves little, and its uncertainty.
 
-    >>> figure([1.0, 1.0, 1.0, 1.2, 9.0])
-    Figure(value=1.0, uncertainty=0.1)
+    That is how far the median is from it.
+
+    >>> figure([1.0, 1.0, 1.2, 1.2, 9.0])
+    Figure(value=1.0, uncertainty=0.2)
     """
     low, middle = np.quantile(repeats, [0.25, 0.5])
-    return Figure(float(low), round(float((middle - low) / low) / 2, 4) if low > 0 else 0.0)
+    return Figure(float(low), round(float((middle - low) / low), 4) if low > 0 else 0.0)
 
 
 @dataclass(frozen=True)
