@@ -25,23 +25,33 @@ def machine(ctx: click.Context) -> None:
 @machine.command("list")
 @output_options()
 def list_machines(as_json: bool, quiet: bool, no_color: bool) -> None:
-    """List the machines that are known by name."""
+    """List the machines that are known by name; a file that describes none is marked broken."""
     from rich.table import Table
 
     from umm.machines import machine as find_machine
     from umm.machines import machine_names
+    from umm.machines.files import named_file
     from umm.units import format_bytes
 
     output = Output(as_json, quiet, no_color)
-    machines = [find_machine(name) for name in machine_names()]
+    machines: list[Machine] = []
+    broken: list[dict[str, str]] = []
+    for name in machine_names():
+        try:
+            machines.append(find_machine(name))
+        except MachineError as error:
+            broken.append({"name": name, "file": str(named_file(name)), "error": str(error)})
     if as_json:
-        output.json("machine list", {"machines": [machine_record(found) for found in machines]})
+        records = [machine_record(found) for found in machines]
+        output.json("machine list", {"machines": records, "broken": broken})
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for header, right in (("name", False), ("devices", True), ("memory", True), ("description", False)):
         table.add_column(header, justify="right" if right else "left", no_wrap=header != "description")
     for found in machines:
         table.add_row(found.name, str(found.device_count), format_bytes(found.memory), found.description)
+    for row in broken:
+        table.add_row(row["name"], "", "", f"broken: {row['file']}: {row['error']}")
     output.console().print(table)
 
 

@@ -35,8 +35,19 @@ def machine_names() -> list[str]:
     True
     """
     return sorted(
-        {path.stem for folder in (shipped_folder(), user_folder()) for path in folder.glob("*.toml")}
+        {
+            path.stem
+            for folder in (shipped_folder(), user_folder())
+            for path in folder.glob("*.toml")
+            if path.is_file()
+        }
     )
+
+
+def named_file(name: str) -> Path:
+    """Return where the topology file of a name is, the user's before the shipped one; it may not exist."""
+    path = user_folder() / f"{name}.toml"
+    return path if path.is_file() else shipped_folder() / path.name
 
 
 def machine(name_or_path: str | Path) -> Machine:
@@ -59,9 +70,7 @@ def machine(name_or_path: str | Path) -> Machine:
                 f"there is no topology file {text}; known machines: {', '.join(machine_names())}"
             )
     else:
-        path = user_folder() / f"{text}.toml"
-        if not path.is_file():
-            path = shipped_folder() / path.name
+        path = named_file(text)
         if not path.is_file():
             known = machine_names()
             close = difflib.get_close_matches(text, known, n=1)
@@ -78,6 +87,8 @@ def machine(name_or_path: str | Path) -> Machine:
 def _load(path: Path) -> Machine:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MachineError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise MachineError(f"{path.name} is not TOML: {error}") from None
     from umm.machines.build import build
