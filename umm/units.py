@@ -81,18 +81,18 @@ def parse_dimension(text: str) -> int:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a time with the unit that keeps three figures readable.
+    """Return a time with the unit that keeps three or four figures readable.
 
-    >>> format_seconds(0.01234), format_seconds(3.2e-6), format_seconds(0.0)
-    ('12.34 ms', '3.20 µs', '0 s')
+    >>> format_seconds(0.0744), format_seconds(3.2e-6), format_seconds(0.0)
+    ('74.40 ms', '3.20 µs', '0 s')
     """
     if seconds == 0:
         return "0 s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if abs(seconds) >= scale:
-            return (
-                f"{seconds / scale:.4g} {unit}" if seconds / scale >= 10 else f"{seconds / scale:.2f} {unit}"
-            )
+            value = seconds / scale
+            figures = f"{value:#.4g}".rstrip(".") if abs(value) >= 10 else f"{value:.2f}"
+            return f"{figures} {unit}"
     return f"{seconds * 1e9:.3g} ns"
 
 
