@@ -15,6 +15,8 @@ PRESETS = {
     "mlp2": {"m": "8192", "n": "12288", "k": "49152"},
 }
 
+CONFIG = "umm.config"  # where a click context keeps the path of the file
+
 
 def load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
     """Let the values of a TOML file stand in for flags that are not given.
@@ -30,6 +32,7 @@ def load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}") from None
+    ctx.meta[CONFIG] = path
     names = _flag_names(ctx.command)
     for key, value in content.items():
         if key not in names:

@@ -1,6 +1,7 @@
 """The top command: subcommands imported when they are called, and every failure as one line."""
 
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -8,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from umm.cli.config import CONFIG
 from umm.errors import UmmError
 from umm.launched import launched_rank
 
@@ -71,7 +74,7 @@ class LazyGroup(click.Group):
             code = _fail("interrupted", INTERRUPTED)
         except click.UsageError as error:
             where = f" (see '{error.ctx.command_path} --help')" if error.ctx else ""
-            code = _fail(error.format_message() + where, USAGE)
+            code = _fail(_origin(error) + error.format_message() + where, USAGE)
         except click.ClickException as error:
             code = _fail(error.format_message(), USAGE)
         except MemoryError as error:
@@ -80,8 +83,32 @@ class LazyGroup(click.Group):
             code = _fail(f"not enough memory on this host{said}; {advice}", RUNTIME)
         except OSError as error:
             named = f"{os.fspath(error.filename)}: " if isinstance(error.filename, str) else ""
-            code = _fail(f"{named}{error.strerror or error}", USAGE)
-        sys.exit(code if isinstance(code, int) else 0)
+            code = _fail(f"{named}{error.strerror or error}", USAGE if named else RUNTIME)
+        sys.exit(_flushed(code if isinstance(code, int) else 0))
+
+
+def _origin(error: click.UsageError) -> str:
+    """Return the variable or the file that gave a bad value, empty if it was typed."""
+    if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
+        return ""
+    source = error.ctx.get_parameter_source(error.param.name or "")
+    if source is ParameterSource.ENVIRONMENT:
+        return f"{error.param.envvar}: "
+    if source is ParameterSource.DEFAULT_MAP and CONFIG in error.ctx.meta:
+        return f"{error.ctx.meta[CONFIG]}: "
+    return ""
+
+
+def _flushed(code: int) -> int:
+    """Write what stdout still holds and return the exit code, 1 if that fails: a full disk, a closed pipe."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # nothing more is tried at exit
+        if code == 0 and error.errno != errno.EPIPE:
+            _fail(f"cannot write the output: {error.strerror}", RUNTIME)
+        return code or RUNTIME
+    return code
 
 
 def _fail(message: str, code: int) -> int:
