@@ -3,11 +3,12 @@
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
@@ -38,7 +39,7 @@ class Output:
 
         plain = self.no_color or bool(os.environ.get("NO_COLOR"))
         return Console(
-            file=sys.stderr if err else sys.stdout,
+            file=_trimmed(sys.stderr if err else sys.stdout),
             color_system=None if plain else "auto",
             highlight=False,
             emoji=False,
@@ -64,6 +65,22 @@ class Output:
         console = self.console(err=True)
         with Progress(console=console, transient=True, disable=self.quiet or not console.is_terminal) as bar:
             yield bar
+
+
+def _trimmed(stream: Any) -> IO[str]:
+    """Return a stream that, unless it is a terminal, gets no spaces at the ends of lines."""
+    return cast(IO[str], stream if stream.isatty() else _Trimmed(stream))
+
+
+class _Trimmed:
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        return self.stream.write(re.sub(r" +(?=\n)", "", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 def _finite(value: Any) -> Any:
