@@ -79,22 +79,26 @@ def compare(
     measured_record: dict[str, Any] | None = None
     if traces:
         if len(traces) != 2:
-            raise InputError(
-                f"{len(traces)} trace is not enough to compare; give the predicted and the measured"
-            )
-        typed = given(ctx)
+            wrong = "1 trace is not enough" if len(traces) == 1 else f"{len(traces)} traces are too many"
+            raise InputError(f"{wrong} to compare; give the predicted and the measured")
+        typed = [*given(ctx), *given(ctx, ("executor", "iters", "warmup"))]
         if typed or saved:
             raise InputError(
                 f"the traces already decide {', '.join(typed or ['--schedule'])}; leave it out, or the traces"
             )
         predicted, measured = (load_trace(path) for path in traces)
+        if measured.source == "sim" != predicted.source:
+            output.note(f"{traces[1]} is the predicted one; taken first")
+            predicted, measured = measured, predicted
     else:
+        check_tolerance(fail_above, executor != "numpy")
         with performing(ctx, executor, flags, output) as performer:
             schedule, _ = saved_or_asked(ctx, saved, flags)
             predicted = perform(schedule, "sim")
             runs = measure(schedule, performer, executor, iters, warmup, False, output)
             measured, measured_record = runs.best, runs.record()
     comparison = compare_traces(predicted, measured)
+    check_tolerance(fail_above, comparison.times_comparable)
     if as_json:
         record = problem_record(predicted.schedule) | {
             "predicted": predicted_record(predicted),
@@ -120,21 +124,28 @@ def comparison_record(comparison: "Comparison") -> dict[str, Any]:
     }
 
 
+def check_tolerance(fail_above: float | None, comparable: bool) -> None:
+    """Refuse to hold times to a share that cannot be compared.
+
+    Raises:
+        InputError: if so.
+    """
+    if fail_above is not None and not comparable:
+        raise InputError(
+            "--fail-above needs times of real ranks, and the numpy executor performs all ranks in one process"
+        )
+
+
 def refuse(comparison: "Comparison", fail_above: float | None) -> None:
     """Raise if the order is broken or the makespan is further off than asked.
 
     Raises:
         CheckError: for either.
-        InputError: if times are to be held to a share but cannot be compared.
     """
     if not comparison.order_kept:
         raise CheckError("some actions started before what they wait for had finished")
     if fail_above is None:
         return
-    if not comparison.times_comparable:
-        raise InputError(
-            "--fail-above needs times of real ranks, and the numpy executor performs all ranks in one process"
-        )
     if not abs(comparison.makespan_error) <= fail_above:
         raise CheckError(
             f"the predicted makespan is {100 * comparison.makespan_error:+.1f} % off, "

@@ -57,7 +57,10 @@ def performing(ctx: click.Context, name: str, flags: dict[str, Any], output: Out
 
     Raises:
         ExecutorUnavailableError: if the executor cannot run here.
+        InputError: for the one that only predicts.
     """
+    if name == "sim":
+        raise InputError("sim predicts, it does not execute; use umm simulate")
     performer = executor(name)
     reason = performer.available()
     if reason is not None:

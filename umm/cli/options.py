@@ -45,11 +45,11 @@ def option(*names: str, **extra: Any) -> Callable[[Command], Command]:
     return click.option(*names, envvar=variable, **extra)
 
 
-def given(ctx: click.Context) -> list[str]:
-    """Return the flags of the problem and the schedule that were typed, as they are typed."""
+def given(ctx: click.Context, names: tuple[str, ...] = (*PROBLEM, *SCHEDULE)) -> list[str]:
+    """Return those of some flags, the problem's and the schedule's, that were typed, as they are typed."""
     return [
         ("-" if name in "mnk" else "--") + name.replace("_", "-")
-        for name in (*PROBLEM, *SCHEDULE)
+        for name in names
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
 
