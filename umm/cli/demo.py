@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from rich.console import Console
+import pandas as pd
 
 from umm.cli.config import PRESETS
-from umm.cli.leaderboard import print_leaderboard, proof
+from umm.cli.leaderboard import print_leaderboard, proof, row
 from umm.cli.output import Output
 from umm.errors import CheckError
 from umm.executor import run
@@ -23,7 +23,7 @@ from umm.space import Choice, Found, Space, search
 
 MACHINES = ("pvc-12", "h100-8")
 SCALE = 16  # the real multiplies have one sixteenth of m, n and k
-COLUMNS = ("a", "b", "c", "stationary", "makespan_s", "fraction_of_peak", "memory_bytes", "pool_bytes")
+HEADINGS = ("#", "A", "B", "C", "stationary", "makespan", "% of peak", "memory")
 PAGE = Path("build/demo.html")
 
 
@@ -43,8 +43,9 @@ def main() -> None:
         found = search(space, machine)
         print_leaderboard(console, space, found)
         checks = execute_all(found)
-        print_checks(console, found, checks)
-        sections += machine_sections(machine, found)
+        said = checked(found, checks)
+        console.print(said + "\n")
+        sections += machine_sections(machine, found, said)
     PAGE.parent.mkdir(exist_ok=True)
     write_page(PAGE, "The best layouts for MLP-1: C = AB, 8192×49152×12288, float32", sections)
     console.print(
@@ -79,22 +80,26 @@ def scaled(problem: Problem) -> Problem:
     return replace(problem, m=problem.m // SCALE, n=problem.n // SCALE, k=problem.k // SCALE)
 
 
-def print_checks(console: Console, found: Found, checks: list[Check]) -> None:
-    """Print how far the executed products are from float64 NumPy's."""
+def checked(found: Found, checks: list[Check]) -> str:
+    """Return how far the executed products are from float64 NumPy's, in three lines."""
     small = scaled(found.top[0].problem)
     worst = max(check.max_abs_error for check in checks)
-    console.print(
+    return (
         f"Executed on real matrices, m={small.m}, n={small.n}, k={small.k}, by the NumPy executor with "
         f"{small.p} virtual ranks.\n"
         f"  row 1: {checks[0]}\n"
-        f"  all {len(checks)} rows are right, max error {worst:.3g}\n"
+        f"  all {len(checks)} rows are right, max error {worst:.3g}"
     )
 
 
-def machine_sections(machine: Machine, found: Found) -> list[Section]:
-    """Return the page's part on one machine: leaderboard, the winner's trace, the best that moves tiles."""
-    shown = found.to_frame()[list(COLUMNS)]
-    sections = [Section(heading=f"{machine.name}: {machine.description}", text=proof(found), table=shown)]
+def machine_sections(machine: Machine, found: Found, said: str) -> list[Section]:
+    """Return the page's part on one machine: leaderboard, how C was checked, traces of the best."""
+    rows = [row(place, choice, []) for place, choice in enumerate(found.top, 1)]
+    shown = pd.DataFrame([[cell.removesuffix(" %") for cell in cells] for cells in rows], columns=HEADINGS)
+    sections = [
+        Section(heading=f"{machine.name}: {machine.description}", text=proof(found), table=shown),
+        Section(text=said),
+    ]
     winner = found.top[0]
     sections += trace_sections(run(_schedule(winner, machine)), f"The winner on {machine.name}")
     for choice in found.top[1:]:

@@ -8,17 +8,25 @@ from umm.problem import Problem
 from umm.space import Choice, Found, Space
 from umm.units import format_bytes, format_seconds
 
+SHORT = {
+    "prefetch": "pref.",
+    "max_gemms": "gemms",
+    "max_accumulates": "accs.",
+    "granularity": "gran.",
+}  # headings for 80 columns
+
 
 def print_leaderboard(console: Console, space: Space, found: Found) -> None:
     """Print the best points, fastest first, then how many were looked at."""
     problem = space.bare
     console.print(
         f"C = AB with m={problem.m}, n={problem.n}, k={problem.k}, {problem.dtype}, {problem.p} ranks on "
-        f"{found.machine}{budget(problem, found)}"
+        f"{found.machine}\n{budget(problem, found)}"
     )
     varied = [name for name in vars(found.top[0].options) if len(getattr(space, name)) > 1]
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for header in ("#", "A", "B", "C", "stationary", *varied):
+    table.add_column("#", no_wrap=True)
+    for header in ("A", "B", "C", "stat.", *(SHORT.get(name, name) for name in varied)):
         table.add_column(header, overflow="fold")
     for header in ("makespan", "of peak", "memory"):
         table.add_column(header, justify="right", no_wrap=True)
@@ -44,11 +52,9 @@ def row(place: int, choice: Choice, varied: list[str]) -> list[str]:
 
 
 def budget(problem: Problem, found: Found) -> str:
-    """Return the budget in words, empty if there was none."""
-    if found.limit is None:
-        return ""
+    """Return the most a rank may hold, in words."""
     share = found.limit / problem.unreplicated_share
-    return f", at most {format_bytes(found.limit)} a rank ({share:.3g}x)"
+    return f"At most {format_bytes(found.limit)} a rank ({share:.3g}x)."
 
 
 def proof(found: Found) -> str:

@@ -9,7 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from umm.advice import Advice
+from umm.errors import MachineError
+from umm.machines import machine as find_machine
 from umm.schedules.table import KINDS, Schedule
+from umm.space.budget import device_share
 from umm.trace import Trace
 from umm.units import format_bytes, format_seconds
 
@@ -59,15 +62,31 @@ def print_schedule(console: Console, schedule: Schedule) -> None:
     )
     table.add_row("layouts", f"A {problem.a}, B {problem.b}, C {problem.c}; stationary {schedule.stationary}")
     if schedule.options:
-        table.add_row("choices", _choices(schedule))
+        table.add_row("choices", choices(schedule))
     kinds = Counter(KINDS[kind] for kind in schedule.kind.tolist())
     parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     table.add_row("schedule", f"{_counted(len(schedule), 'action')}: {parts}")
     console.print(table)
 
 
-def print_prediction(console: Console, trace: Trace, advice: Advice | None) -> None:
-    """Print how long it takes, where the time goes, what moves, what is held and what bounds it."""
+def device_room(schedule: Schedule) -> int | None:
+    """Return the bytes a rank has of its device's memory; None if no machine here has the schedule's name."""
+    try:
+        machine = find_machine(schedule.machine)
+    except MachineError:
+        return None
+    return device_share(machine, schedule.ranks)
+
+
+def print_prediction(console: Console, trace: Trace, advice: Advice | None, room: int | None = None) -> None:
+    """Print how long it takes, where the time goes, what moves, what is held and what bounds it.
+
+    Args:
+        console: Where to.
+        trace: The prediction.
+        advice: What would be better, if anything is.
+        room: Bytes a rank has of its device's memory, if that is known.
+    """
     table = facts()
     reached = trace.schedule.problem.flop / trace.makespan_s if trace.makespan_s else 0.0
     peak = trace.fraction_of_peak
@@ -78,10 +97,13 @@ def print_prediction(console: Console, trace: Trace, advice: Advice | None) -> N
         bar = "█" * round(share * BAR)
         table.add_row("", f"{100 * share:5.1f} % {part.replace('_', ' '):21} {bar}")
     table.add_row("moved", moved(trace))
+    over = ""
+    if room is not None and trace.memory_bytes > room:
+        over = f"; more than the {format_bytes(room)} it has of a device of {trace.schedule.machine}"
     table.add_row(
         "memory",
         f"{format_bytes(trace.memory_bytes)} on the fullest rank, "
-        f"of it {format_bytes(trace.pool_bytes)} pool",
+        f"of it {format_bytes(trace.pool_bytes)} pool{over}",
     )
     table.add_row("verdict", Text(full_verdict(trace, advice), style="bold"))
     console.print(table)
@@ -94,7 +116,8 @@ def moved(trace: Trace) -> str:
     return ", ".join(parts) or "nothing between ranks"
 
 
-def _choices(schedule: Schedule) -> str:
+def choices(schedule: Schedule) -> str:
+    """Return the choices of a schedule beyond its layouts in words."""
     o = schedule.options
     gets = {"tile": "whole tiles", "slice": "slices"}
     words = [

@@ -52,13 +52,15 @@ def run(
     from umm.cli.measure import measure, performing
     from umm.cli.report import print_schedule, problem_record
     from umm.cli.run_report import print_measured
-    from umm.cli.save import save_files
+    from umm.cli.save import check_targets, save_files
     from umm.errors import CheckError
 
     output = Output(as_json, quiet, no_color)
+    check_targets(save_schedule, save_trace)
     with performing(ctx, executor, flags, output) as performer:
         schedule, _ = saved_or_asked(ctx, saved, flags)
         measured = measure(schedule, performer, executor, iters, warmup, check, output)
+        save_files(measured.best, output, schedule=save_schedule, trace=save_trace)
         if as_json:
             record = problem_record(schedule) | {"executor": executor, "measured": measured.record()}
             output.json("run", record)
@@ -66,6 +68,5 @@ def run(
             console = output.console()
             print_schedule(console, schedule)
             print_measured(console, executor, measured)
-        save_files(measured.best, output, schedule=save_schedule, trace=save_trace)
         if measured.check is not None and not measured.check.ok:
             raise CheckError(str(measured.check))

@@ -1,9 +1,31 @@
 """Write what a command made to the files that were asked for."""
 
+import importlib.util
 from pathlib import Path
 
 from umm.cli.output import Output
+from umm.errors import InputError, UmmError
 from umm.trace import Trace
+
+
+def check_targets(*targets: Path | None, perfetto: Path | None = None) -> None:
+    """Refuse files that cannot be written, before the work whose results they are to hold.
+
+    Raises:
+        InputError: if a folder does not exist, or two results have one file.
+        UmmError: if a Perfetto trace is asked for without its package.
+    """
+    files: set[Path] = set()
+    for path in (*targets, perfetto):
+        if path is None or (path.exists() and not path.is_file()):
+            continue  # a pipe or a device takes anything
+        if not path.parent.is_dir():
+            raise InputError(f"cannot write {path}: there is no folder {path.parent}")
+        if path.resolve() in files:
+            raise InputError(f"cannot write two results to {path}; give each its own file")
+        files.add(path.resolve())
+    if perfetto is not None and importlib.util.find_spec("perfetto") is None:
+        raise UmmError('writing a Perfetto trace needs the perfetto package; pip install "umm-sim[perfetto]"')
 
 
 def save_files(

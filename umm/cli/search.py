@@ -16,7 +16,7 @@ from umm.cli.output import Output
     default="2x",
     show_default=True,
     metavar="BUDGET",
-    help="Most a rank may hold: 16GiB, a multiple of the unreplicated share such as 2x, or none.",
+    help="Most a rank may hold: 16GiB, a multiple of the unreplicated share such as 2x, or none: the device.",
 )
 @option("--top", type=int, default=10, show_default=True, help="How many of the best to find.")
 @output_options()

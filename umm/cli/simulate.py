@@ -41,12 +41,13 @@ def simulate(
     """
     from umm.advice import advise
     from umm.cli.asked import saved_or_asked
-    from umm.cli.report import predicted_record, print_prediction, print_schedule, problem_record
-    from umm.cli.save import save_files
+    from umm.cli.report import device_room, predicted_record, print_prediction, print_schedule, problem_record
+    from umm.cli.save import check_targets, save_files
     from umm.executor import executor
     from umm.explain import explain as explained
 
     output = Output(as_json, quiet, no_color)
+    check_targets(save_schedule, save_trace, html, perfetto=perfetto)
     schedule, request = saved_or_asked(ctx, saved, flags)
     simulator = executor("sim")
     trace = simulator.run(schedule)
@@ -54,13 +55,16 @@ def simulate(
     if request is not None and schedule.options["policy"] != "exhaustive":  # neighbours would take minutes
         advice = advise(schedule, request.machine, request.lower, simulator.makespan)
     reasons = explained(schedule, trace) if explain else ""
+    room = device_room(schedule)
+    save_files(trace, output, save_schedule, save_trace, perfetto, html)
     if as_json:
-        record = problem_record(schedule) | {"predicted": predicted_record(trace, advice)}
+        fits = None if room is None else trace.memory_bytes <= room
+        predicted = predicted_record(trace, advice) | {"fits_memory": fits}
+        record = problem_record(schedule) | {"predicted": predicted}
         output.json("simulate", record | ({"explained": reasons.splitlines()} if explain else {}))
     else:
         console = output.console()
         print_schedule(console, schedule)
-        print_prediction(console, trace, advice)
+        print_prediction(console, trace, advice, room)
         if explain:
             console.print(reasons, highlight=False, markup=False, soft_wrap=True)
-    save_files(trace, output, save_schedule, save_trace, perfetto, html)

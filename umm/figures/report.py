@@ -33,11 +33,12 @@ def trace_sections(trace: Trace, heading: str = "") -> list[Section]:
         heading: Heading above its verdict.
     """
     parts = trace.breakdown()
+    moves = any(bytes_by_kind(trace.schedule).values())
     return [
         Section(heading, verdict=trace.verdict, text=asked(trace)),
         Section(text=found(trace)),
         Section(figure=timeline(trace), table=lane_table(trace)),
-        Section(figure=link_map(trace), table=link_frame(trace)),
+        *([Section(figure=link_map(trace), table=link_frame(trace))] if moves else []),
         Section(figure=breakdown_bars(parts), table=parts.to_frame().reset_index()),
     ]
 
@@ -45,7 +46,9 @@ def trace_sections(trace: Trace, heading: str = "") -> list[Section]:
 def asked(trace: Trace) -> str:
     """Return problem, machine and options of a trace as one line."""
     schedule, problem = trace.schedule, trace.schedule.problem
-    options = " ".join(f"{key}={value}" for key, value in schedule.options.items())
+    from umm.cli.report import choices
+
+    options = choices(schedule)
     return (
         f"m={problem.m} n={problem.n} k={problem.k} {problem.dtype}, A {problem.a}, B {problem.b}, "
         f"C {problem.c}, stationary {schedule.stationary}, ranks {schedule.ranks} of {schedule.machine}"

@@ -15,7 +15,7 @@ from umm.machines import machine as find_machine
 from umm.problem import Problem
 from umm.schedules.options import Options
 from umm.schedules.table import Schedule
-from umm.space.budget import least_memory, memory_limit
+from umm.space.budget import device_share, least_memory, memory_limit
 from umm.space.closed_form import Bounds, closed_form
 from umm.space.network import ROUNDING
 from umm.space.points import Points, Space
@@ -78,7 +78,7 @@ class Found:
 
     Attributes:
         machine: Name of the machine.
-        limit: Bytes a rank was allowed, None for any number.
+        limit: Bytes a rank was allowed: the budget, or what it has of its device if that is less.
         top: The best points by makespan (to ten figures), memory and text.
         priced: Points of the space as written, all of them priced by the closed form.
         distinct: Points left after merging equal ones.
@@ -89,7 +89,7 @@ class Found:
     """
 
     machine: str
-    limit: int | None
+    limit: int
     top: list[Choice]
     priced: int
     distinct: int
@@ -134,11 +134,12 @@ def search(
         makespan: What simulates a schedule, in seconds; None for the executor ``sim``. The proof holds
             for anything that never beats the bounds.
         memory: Budget per rank: bytes (``16GiB``), a multiple of the unreplicated share (``2x``) or None.
+            Never more than a rank's share of its device's memory.
         top: How many of the best to find.
         progress: Called now and then with the number of points settled and of all points.
 
     Raises:
-        InfeasibleError: if no point fits the budget; says the smallest that would do.
+        InfeasibleError: if no point fits the budget and the device; says the smallest that would do.
         InputError: for a budget, layout or machine that does not exist.
     """
     if top < 1:
@@ -147,14 +148,15 @@ def search(
         machine = find_machine(machine)
     points = space.on(machine.default_ranks).points()
     machine.check_ranks(points.bare.p)
-    limit = memory_limit(memory, points.bare)
+    budget, device = memory_limit(memory, points.bare), device_share(machine, points.bare.p)
+    limit = device if budget is None else min(budget, device)
     bounds = closed_form(points, machine)
     found = BestFirst(points, machine, bounds, limit, makespan or executor("sim").makespan, top)
     found.run(progress)
     if not found.best:
-        assert limit is not None
+        where = f", what a rank has of a device of {machine.name}" if limit == device else ""
         raise InfeasibleError(
-            f"nothing fits {format_bytes(limit)} per rank; the smallest memory that works is "
+            f"nothing fits {format_bytes(limit)} per rank{where}; the smallest memory that works is "
             f"{_at_least(least_memory(points, machine, bounds), points)}"
         )
     simulated = found.simulated
@@ -179,12 +181,12 @@ class BestFirst:
         points: Points,
         machine: Machine,
         bounds: Bounds,
-        limit: int | None,
+        limit: int,
         makespan: Makespan,
         top: int,
     ) -> None:
         self.points, self.machine, self.makespan, self.top = points, machine, makespan, top
-        self.limit = math.inf if limit is None else limit
+        self.limit = limit
         fits = np.nonzero(bounds.memory <= self.limit)[0]
         by_bound = fits[np.argsort(bounds.seconds[fits], kind="stable")]
         self.order = points.allowed[by_bound].tolist()

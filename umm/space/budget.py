@@ -1,7 +1,8 @@
-"""Memory budgets: what ``--memory`` means in bytes, and the least that a space needs."""
+"""Memory budgets: what ``--memory`` means in bytes, what a device has, and the least that a space needs."""
 
 import math
 import re
+from collections import Counter
 
 import numpy as np
 
@@ -41,6 +42,12 @@ def memory_limit(budget: str | int | None, problem: Problem) -> int | None:
     if budget <= 0:
         raise InputError(f"memory {budget} is no budget; it must be above 0")
     return int(budget)
+
+
+def device_share(machine: Machine, ranks: int) -> int:
+    """Return the bytes each rank has where the most ranks share a device."""
+    sharing = Counter(machine.device_of(rank, ranks) for rank in range(ranks))
+    return machine.memory // max(sharing.values())
 
 
 def least_memory(points: Points, machine: Machine, bounds: Bounds) -> int:
