@@ -21,6 +21,9 @@ demo: venv  ## search MLP-1 on two machines, execute the winner, write build/dem
 test: venv  ## every law, story and doctest
 	$(BIN)/python -m pytest -q
 
+test-mpi: venv  ## the part of the tests that starts several processes; wheels alone
+	$(BIN)/python -m pytest -q -m mpi tests
+
 test-simgrid: venv  ## makespans against SimGrid's; installs it where it is missing (apt-get, root or sudo)
 	sh tests/simgrid/install.sh || { echo "SimGrid is missing and cannot be installed here: it takes Debian's python3-simgrid, apt-get, and root or sudo"; exit 1; }
 	$(BIN)/python -m tests.simgrid

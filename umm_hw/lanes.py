@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from umm_hw.activity import ACTIVITY, Doing
 from umm_hw.rank_order import RankOrder
+from umm_hw.scheduling import answer_quickly
 
 Floats = NDArray[np.float64]
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 200e-6  # seconds between two looks at the flags
@@ -74,6 +75,8 @@ class RankLanes:
 
     def _run(self, lane: int, begin: float) -> None:
         try:
+            if lane not in self._order.computing and not __import__("os").environ.get("NOQUICK"):
+                answer_quickly()
             sleep(max(0.0, begin - perf_counter()))
             released: set[int] = set()
             for row in self._order.lanes[lane]:

@@ -16,6 +16,7 @@ class RankOrder:
 
     Attributes:
         lanes: For each lane of this rank its rows, in order.
+        computing: Which of these lanes have an engine.
         waits_for: For each row and each barrier how many of this rank's own actions it waits for.
         flags: For each row the flags it also waits for.
         releases: For each row of this rank the rows and barriers of this rank that wait for it.
@@ -25,6 +26,7 @@ class RankOrder:
     """
 
     lanes: list[list[int]]
+    computing: set[int]
     waits_for: dict[int, int]
     flags: dict[int, list[int]]
     releases: dict[int, list[int]]
@@ -73,4 +75,7 @@ def rank_order(schedule: Schedule, rank: int) -> RankOrder:
         lanes.setdefault(lane, []).append(row)
     arrival = {b: count + int(number[b]) * ranks + rank for b in waits_for if is_barrier[b]}
     flag_count = count + int(is_barrier.sum()) * ranks
-    return RankOrder(list(lanes.values()), waits_for, flags_of, releases, tells, arrival, flag_count)
+    computing = {place for place, lane in enumerate(lanes) if schedule.lanes.engine[lane] >= 0}
+    return RankOrder(
+        list(lanes.values()), computing, waits_for, flags_of, releases, tells, arrival, flag_count
+    )

@@ -2,9 +2,13 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
-from conformance.executor_suite import ExecutorConformance
+from conformance.executor_suite import ExecutorConformance, integer_operands, laws, scheduled
+from hypothesis import given, settings
+from strategies import problems, schedule_options, stationaries
 
+import umm
 from umm_hw.mpi_executor import MpiExecutor
 from umm_hw.mpi_job import MpiJob
 
@@ -18,3 +22,38 @@ class TestSharedMemory(ExecutorConformance):
         job = MpiJob(16, timeout=120)
         yield partial(MpiExecutor, job=job)
         job.close()
+
+
+@pytest.fixture(scope="module")
+def remote():
+    """An executor whose ranks reach each other as if on different hosts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UMM_MPI_WINDOW", "remote")
+        job = MpiJob(8, timeout=120)
+    yield MpiExecutor(job=job)
+    job.close()
+
+
+@settings(laws, max_examples=25)
+@given(problem=problems(max_ranks=8), stationary=stationaries, options=schedule_options)
+def test_the_way_across_hosts_gives_the_same_product(remote, problem, stationary, options):
+    schedule = scheduled(problem, stationary, options)
+    a, b = integer_operands(problem)
+    assert np.array_equal(remote.run(schedule, (a, b)).result, a @ b)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_every_type_is_accumulated_across_hosts(remote, dtype):
+    """Eight ranks add to each other's tiles of C, float16 too."""
+    problem = umm.Problem(m=24, n=16, k=40, a="col", b="row", c="2d", ranks=8, dtype=dtype, c_dtype=dtype)
+    a, b = integer_operands(problem)
+    result = remote.run(umm.schedule(problem, "h100-8", stationary="A"), (a, b)).result
+    assert result.dtype == dtype
+    assert np.array_equal(result, a.astype(np.float64) @ b.astype(np.float64))
+
+
+def test_runs_of_one_schedule_give_a_trace_each(remote):
+    schedule = umm.schedule(umm.Problem(m=16, n=16, k=16, b="col", ranks=4), "h100-8")
+    traces = remote.runs(schedule, repeat=3)
+    assert len({trace.makespan_s for trace in traces}) == 3
+    assert all(trace.result is traces[0].result for trace in traces)

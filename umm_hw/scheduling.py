@@ -1,0 +1,25 @@
+"""The system's scheduling of threads: those that move data must not wait for those that compute."""
+
+import ctypes
+import platform
+import struct
+import sys
+
+_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}  # Linux's numbers of the system call
+_ATTRIBUTES = "IIQiIQQQ"  # size, policy, flags, nice, priority, runtime, deadline, period
+_SLICE = 100_000  # nanoseconds, the shortest slice
+
+
+def answer_quickly() -> None:
+    """Give this thread short turns, so that it gets one as soon as it wakes; no effect before Linux 6.12.
+
+    A gemm uses up its whole turn of about 3 ms. A lane that wakes meanwhile on the same core would wait for
+    that long to copy for some microseconds. Its share of the core stays the same.
+    """
+    number = _SCHED_SETATTR.get(platform.machine())
+    if sys.platform != "linux" or number is None:
+        return
+    size = struct.calcsize(_ATTRIBUTES)
+    ordinary = 0
+    attributes = struct.pack(_ATTRIBUTES, size, ordinary, 0, 0, 0, _SLICE, 0, 0)
+    ctypes.CDLL(None).syscall(number, 0, attributes, 0)
