@@ -118,3 +118,12 @@ def format_bandwidth(bandwidth: float) -> str:
         if bandwidth >= scale:
             return f"{bandwidth / scale:.4g} {unit}"
     return f"{bandwidth:.4g} B/s"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things in words.
+
+    >>> counted(1, "gemm"), counted(2, "gemm")
+    ('1 gemm', '2 gemms')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -11,10 +11,11 @@ from rich.text import Text
 from umm.advice import Advice
 from umm.errors import MachineError
 from umm.machines import machine as find_machine
+from umm.schedules.options import in_words
 from umm.schedules.table import KINDS, Schedule
 from umm.space.budget import device_share
 from umm.trace import Trace
-from umm.units import format_bytes, format_seconds
+from umm.units import counted, format_bytes, format_seconds
 
 BAR = 36  # columns of the bar that stands for the whole makespan
 
@@ -58,14 +59,14 @@ def print_schedule(console: Console, schedule: Schedule) -> None:
     table.add_row(
         "problem",
         f"C = AB with m={problem.m}, n={problem.n}, k={problem.k}, {problem.dtype}, "
-        f"{_counted(problem.p, 'rank')} on {schedule.machine}",
+        f"{counted(problem.p, 'rank')} on {schedule.machine}",
     )
     table.add_row("layouts", f"A {problem.a}, B {problem.b}, C {problem.c}; stationary {schedule.stationary}")
     if schedule.options:
-        table.add_row("choices", choices(schedule))
+        table.add_row("choices", in_words(schedule.options))
     kinds = Counter(KINDS[kind] for kind in schedule.kind.tolist())
     parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    table.add_row("schedule", f"{_counted(len(schedule), 'action')}: {parts}")
+    table.add_row("schedule", f"{counted(len(schedule), 'action')}: {parts}")
     console.print(table)
 
 
@@ -116,30 +117,9 @@ def moved(trace: Trace) -> str:
     return ", ".join(parts) or "nothing between ranks"
 
 
-def choices(schedule: Schedule) -> str:
-    """Return the choices of a schedule beyond its layouts in words."""
-    o = schedule.options
-    gets = {"tile": "whole tiles", "slice": "slices"}
-    words = [
-        str(o.get("policy", "")),
-        f"prefetch {o['prefetch']}" if "prefetch" in o else "",
-        f"{_counted(o['max_gemms'], 'gemm')} in flight" if "max_gemms" in o else "",
-        _counted(o["max_accumulates"], "accumulate") if "max_accumulates" in o else "",
-        f"offset {o['offset']}" if "offset" in o else "",
-        gets.get(o.get("granularity", ""), ""),
-        "" if o.get("reuse", True) else "no reuse",
-        f"within {100 * o['gap']:.2g} % of the best steps" if "gap" in o else "",
-    ]  # fmt: skip
-    return ", ".join(word for word in words if word)
-
-
 def facts() -> Table:
     """Return an empty table of names and what is to be said of each."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True, min_width=8)
     table.add_column(overflow="fold")
     return table
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -46,9 +46,9 @@ def trace_sections(trace: Trace, heading: str = "") -> list[Section]:
 def asked(trace: Trace) -> str:
     """Return problem, machine and options of a trace as one line."""
     schedule, problem = trace.schedule, trace.schedule.problem
-    from umm.cli.report import choices
+    from umm.schedules.options import in_words
 
-    options = choices(schedule)
+    options = in_words(schedule.options)
     return (
         f"m={problem.m} n={problem.n} k={problem.k} {problem.dtype}, A {problem.a}, B {problem.b}, "
         f"C {problem.c}, stationary {schedule.stationary}, ranks {schedule.ranks} of {schedule.machine}"

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from umm.errors import MachineError
 from umm.machines.fabrics import Fabric
 from umm.machines.tables import EfficiencyTable, Floats, MessageSizes
+from umm.units import counted
 
 
 class Link(NamedTuple):
@@ -94,7 +95,7 @@ class Machine:
         return isinstance(other, Machine) and (self.name, self.sha) == (other.name, other.sha)
 
     def __repr__(self) -> str:
-        return f"Machine({self.name}: {_counted(self.device_count, 'device')}, {len(self.link_names)} links)"
+        return f"Machine({self.name}: {counted(self.device_count, 'device')}, {len(self.link_names)} links)"
 
     def __hash__(self) -> int:
         return hash((self.name, self.sha))
@@ -184,8 +185,8 @@ class Machine:
         """
         most = self.device_count * self.ranks_per_device
         if not 1 <= ranks <= most:
-            devices = _counted(self.device_count, "device")
-            each = _counted(self.ranks_per_device, "rank")
+            devices = counted(self.device_count, "device")
+            each = counted(self.ranks_per_device, "rank")
             raise MachineError(
                 f"{self.name} cannot hold {ranks} ranks: it has {devices} for {each} each; "
                 f"choose from 1 to {most}"
@@ -216,10 +217,6 @@ class Machine:
 def content_sha(document: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a file's content, comments and order of keys aside."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _facts(node: Any, key: str) -> list[Fact]:

@@ -1,10 +1,12 @@
 """The choices of a schedule beyond its problem: what --prefetch, --offset and their like set."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from umm.errors import ScheduleError
 from umm.oplist import OFFSETS
+from umm.units import counted
 
 # More in flight than this helps nobody, and each takes a slot or a lane of every rank.
 MOST = 4096
@@ -55,3 +57,24 @@ class Options:
     def to_dict(self) -> dict[str, Any]:
         """Return the choices as plain values."""
         return dict(vars(self))
+
+
+def in_words(options: Mapping[str, Any]) -> str:
+    """Return the choices of a schedule in words; those it does not know are left out.
+
+    >>> in_words(Options(prefetch=1, max_gemms=1).to_dict())
+    'direct, prefetch 1, 1 gemm in flight, 2 accumulates, offset index, whole tiles'
+    """
+    o = options
+    gets = {"tile": "whole tiles", "slice": "slices"}
+    words = [
+        str(o.get("policy", "")),
+        f"prefetch {o['prefetch']}" if "prefetch" in o else "",
+        f"{counted(o['max_gemms'], 'gemm')} in flight" if "max_gemms" in o else "",
+        counted(o["max_accumulates"], "accumulate") if "max_accumulates" in o else "",
+        f"offset {o['offset']}" if "offset" in o else "",
+        gets.get(o.get("granularity", ""), ""),
+        "" if o.get("reuse", True) else "no reuse",
+        f"within {100 * o['gap']:.2g} % of the best steps" if "gap" in o else "",
+    ]
+    return ", ".join(word for word in words if word)
