@@ -123,8 +123,9 @@ class _Search:
             self._offer(start)
         solution = self._best_first(min(SOON, limit), until)
         if solution.gap and limit > SOON:
-            for start in (self.steps, greedy(self.graph, self.limits)):
-                self._offer(improved(self.graph, self.limits, start))
+            for method in (greedy, cost_greedy):
+                self._offer(improved(self.graph, self.limits, method(self.graph, self.limits)))
+            self._offer(improved(self.graph, self.limits, self.steps, seed=1))
             solution = self._best_first(limit, until)
         return solution
 

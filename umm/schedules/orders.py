@@ -40,12 +40,12 @@ class Orders:
         return cls(gemms, tuple(x for s in steps for x in (*(-1 - i for i in s.accumulates), *s.gets)))
 
 
-def improved(graph: Graph, limits: Limits, steps: Steps) -> Steps:
-    """Return steps that cost no more, by simulated annealing with a fixed seed."""
+def improved(graph: Graph, limits: Limits, steps: Steps, seed: int = 0) -> Steps:
+    """Return steps that cost no more, by simulated annealing."""
     cutter = _Cutter(graph, limits)
     best = now = Orders.of(steps)
     least = cost = cutter.cost(best)
-    random = Random(0)
+    random = Random(seed)
     for move in range(MOVES):
         moved = _moved(now, random)
         other = cutter.cost(moved)
@@ -59,10 +59,27 @@ def improved(graph: Graph, limits: Limits, steps: Steps) -> Steps:
 
 
 def _moved(orders: Orders, random: Random) -> Orders:
+    """Return orders with a few neighbours moved elsewhere, or a gemm and its accumulate."""
     gemms, communications = list(orders.gemms), list(orders.communications)
-    chosen = gemms if random.random() * (len(gemms) + len(communications)) < len(gemms) else communications
-    item = chosen.pop(random.randrange(len(chosen)))
-    chosen.insert(random.randrange(len(chosen) + 1), item)
+    if random.random() < 0.5:
+        chosen = (
+            gemms if random.random() * (len(gemms) + len(communications)) < len(gemms) else communications
+        )
+        size = min(random.choice((1, 1, 2, 4)), len(chosen))
+        first = random.randrange(len(chosen) - size + 1)
+        block = chosen[first : first + size]
+        del chosen[first : first + size]
+        at = random.randrange(len(chosen) + 1)
+        chosen[at:at] = block
+    else:
+        i = gemms.pop(random.randrange(len(gemms)))
+        at = random.randrange(len(gemms) + 1)
+        gemms.insert(at, i)
+        if -1 - i in communications:
+            communications.remove(-1 - i)
+            done = set(gemms[:at])
+            after = max((j + 1 for j, x in enumerate(communications) if -1 - x in done), default=0)
+            communications.insert(random.randint(after, len(communications)), -1 - i)
     return Orders(tuple(gemms), tuple(communications))
 
 

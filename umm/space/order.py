@@ -5,7 +5,7 @@ minimised is whatever the ``makespan`` callable says of the whole schedule. A bo
 turns the result into a number: no order beats the best found by more than the gap.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -72,6 +72,7 @@ def best_order(
     *,
     stationary: str = "auto",
     options: Options | None = None,
+    policies: Sequence[str] = tuple(METHODS),
     moves: int = 300,
     seed: int = 0,
 ) -> Ordered:
@@ -88,6 +89,7 @@ def best_order(
         makespan: What simulates a schedule, in seconds.
         stationary: A, B, C or ``auto`` for the largest matrix.
         options: Choices of direct execution.
+        policies: IR policies to try; exhaustive may take seconds a rank.
         moves: Moves to try.
         seed: Of the moves.
 
@@ -107,7 +109,7 @@ def best_order(
     bound = order_bound(own, machine, options)
     best, least, tried = own, direct_s, 1
     found: tuple[float, Schedule] | None = None
-    for ops, lowered in _starts(problem, machine, stationary, options):
+    for ops, lowered in _starts(problem, machine, stationary, options, policies):
         seconds = makespan(lower(ops, machine, options))
         tried += 1
         if seconds < least:
@@ -139,14 +141,14 @@ def best_order(
 
 
 def _starts(
-    problem: Problem, machine: Machine, stationary: str, options: Options
+    problem: Problem, machine: Machine, stationary: str, options: Options, policies: Sequence[str]
 ) -> Iterator[tuple[OpList, Schedule | None]]:
     """Yield orders worth starting from: every offset's, and those of IR policies with their own schedules."""
     for offset in OFFSETS:
         if offset != options.offset:
             yield op_list(problem, stationary, offset=offset), None
     ops = op_list(problem, stationary, offset=options.offset)
-    for policy in METHODS:
+    for policy in policies:
         ir = lower_to_ir(ops, machine, options, policy)
         order = [
             graph.first + i
