@@ -139,7 +139,7 @@ def eight_gets_and_gemms(depth):
 
 
 def test_prefetch_overlaps_gets_with_gemms():
-    """8 gets and 8 gemms of one unit: 16 units with prefetch 0, 10 with prefetch 1: the first two gets share."""
+    """8 gets and 8 gemms of one unit: 16 units with prefetch 0; 10 with 1, as the first two gets share."""
     assert max(ends(eight_gets_and_gemms(1))) == 16.0
     assert max(ends(eight_gets_and_gemms(2))) == 10.0
 

@@ -27,21 +27,49 @@ def topology_text(found: Calibration) -> str:
         _number("count", found.devices, "cores this process may use, one rank each"),
         _number("ranks_per_device", RANKS_PER_DEVICE, "more are of no use", assumed=True),
         _number("memory", f"{memory / 1e9:.4g} GB", "the host's, shared evenly", per="core"),
-        _measured("memory_bandwidth", found.memory_bandwidth, "GB/s", 1e9, f"local accumulates of 64 MiB, all cores at once, three times their bytes; {how}"),
+        _measured(
+            "memory_bandwidth",
+            found.memory_bandwidth,
+            "GB/s",
+            1e9,
+            f"local accumulates of 64 MiB, all cores at once, three times their bytes; {how}",
+        ),
         _number("copy_engines", 1, "one copy thread per rank"),
-        _measured("launch", found.launch, "us", 1e-6, f"{TINY_OPS} tiny gemms in a lane, less their arithmetic; {how}"),
-        _measured("transfer_overhead", found.transfer_overhead, "us", 1e-6, f"{TINY_OPS} tiny gemms that wait for their gets, less the gemms; {how}"),
-        _measured("accumulate_efficiency", found.accumulate_efficiency, "", 1, f"accumulates over gets of 64 MiB, one core; {how}"),
+        _measured(
+            "launch",
+            found.launch,
+            "us",
+            1e-6,
+            f"{TINY_OPS} tiny gemms in a lane, less their arithmetic; {how}",
+        ),
+        _measured(
+            "transfer_overhead",
+            found.transfer_overhead,
+            "us",
+            1e-6,
+            f"{TINY_OPS} tiny gemms that wait for their gets, less the gemms; {how}",
+        ),
+        _measured(
+            "accumulate_efficiency",
+            found.accumulate_efficiency,
+            "",
+            1,
+            f"accumulates over gets of 64 MiB, one core; {how}",
+        ),
         "",
         "[devices.peak]",
-    ]  # fmt: skip
+    ]
     for dtype, rates in found.gemm.items():
         lines.append(
-            _measured(dtype, rates.peak, "Gflop/s", 1e9, f"fastest multiply, all cores at once; {how}", "core")
+            _measured(
+                dtype, rates.peak, "Gflop/s", 1e9, f"fastest multiply, all cores at once; {how}", "core"
+            )
         )
     lines += ["", "[devices.interference]"]
     for kind, share in found.interference.items():
-        lines.append(_measured(kind, share, "", 1, f"series of gemms with and without transfers beside them; {how}"))
+        lines.append(
+            _measured(kind, share, "", 1, f"series of gemms with and without transfers beside them; {how}")
+        )
     for dtype, rates in found.gemm.items():
         lines += [
             "",
@@ -60,9 +88,13 @@ def topology_text(found: Calibration) -> str:
         return "\n".join(lines) + "\n"
     lines += [
         'kind = "switch"',
-        _measured("bandwidth", found.port, "GB/s", 1e9, f"gets of 64 MiB, one core; {how}", "core, one direction"),
+        _measured(
+            "bandwidth", found.port, "GB/s", 1e9, f"gets of 64 MiB, one core; {how}", "core, one direction"
+        ),
         _number("latency", "0 s", "part of transfer_overhead"),
-        _measured("backplane", found.backplane, "GB/s", 1e9, f"gets of 64 MiB, all cores at once; {how}", "host"),
+        _measured(
+            "backplane", found.backplane, "GB/s", 1e9, f"gets of 64 MiB, all cores at once; {how}", "host"
+        ),
         "",
         "[message_sizes]",
         f"source = {json.dumps(f'gets of one core; {how}')}",
