@@ -75,7 +75,7 @@ class RankLanes:
 
     def _run(self, lane: int, begin: float) -> None:
         try:
-            if lane not in self._order.computing and not __import__("os").environ.get("NOQUICK"):
+            if lane not in self._order.computing:
                 answer_quickly()
             sleep(max(0.0, begin - perf_counter()))
             released: set[int] = set()

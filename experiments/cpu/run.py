@@ -21,7 +21,7 @@ from umm_hw.mpi_executor import MpiExecutor
     help="Calibrated topology file; measured anew if not given.",
 )
 @click.option("--ranks", type=int, help="Ranks; one per core if not given.")
-@click.option("--rounds", type=int, default=5, show_default=True, help="Runs of every layout.")
+@click.option("--rounds", type=int, default=7, show_default=True, help="Runs of every layout.")
 @click.option("--dtype", default="float32", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("build/cpu"), show_default=True)
 def main(file: Path | None, ranks: int | None, rounds: int, dtype: str, output: Path) -> None:
