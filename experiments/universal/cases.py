@@ -1,0 +1,72 @@
+"""The problems on which scheduling is judged: random layouts, and the two multiplies of an MLP."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from random import Random
+
+import numpy as np
+
+import umm
+from umm.oplist import OpList, op_list
+
+SIZES = (1536, 3072, 6144, 12288)
+MACHINES = {"pvc-12": 12, "pvc-12-planes": 12, "h100-8": 8}
+MOST_OPS = 16
+MLP = {"mlp1": (8192, 49152, 12288), "mlp2": (8192, 12288, 49152)}  # m, n, k
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem on one machine with one stationary matrix; None for the fastest by direct execution."""
+
+    group: str
+    machine: str
+    problem: umm.Problem
+    stationary: str | None
+
+
+def corpus(count: int, seed: int = 5) -> Iterator[Case]:
+    """Random sizes, partitions, process grids and replication; sizes divide evenly by every grid."""
+    random = Random(seed)
+    found = 0
+    while found < count:
+        machine = random.choice(list(MACHINES))
+        ranks = MACHINES[machine]
+        m, n, k = (random.choice(SIZES) for _ in "mnk")
+        a, b, c = (_layout(random, ranks) for _ in "abc")
+        problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=ranks)
+        stationary = random.choice("ABC")
+        ops = op_list(problem, stationary)
+        most = int(np.bincount(ops.rank).max())
+        if 3 <= most <= MOST_OPS:
+            found += 1
+            yield Case("corpus", machine, problem, stationary)
+
+
+def mlps() -> Iterator[Case]:
+    """Every {row, col, 2d}³ without replication at m = 8192, on the two machines of the paper."""
+    for machine, name in product(("pvc-12", "h100-8"), MLP):
+        m, n, k = MLP[name]
+        for a, b, c in product(("row", "col", "2d"), repeat=3):
+            problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=MACHINES[machine])
+            yield Case(name, machine, problem, None)
+
+
+def uneven(ops: OpList) -> bool:
+    """Whether some rank's largest op has more than 1.5 times the flop of its smallest: misaligned tiles."""
+    m, n, k = ops.sizes
+    flop = (m * n * k).astype(float)
+    largest, smallest = np.zeros(ops.problem.p), np.full(ops.problem.p, np.inf)
+    np.maximum.at(largest, ops.rank, flop)
+    np.minimum.at(smallest, ops.rank, flop)
+    works = largest > 0
+    return bool(np.any(largest[works] > 1.5 * smallest[works]))
+
+
+def _layout(random: Random, ranks: int) -> str:
+    factors = [c for c in (1, 2, 4) if ranks % c == 0]
+    replicas = random.choice(factors) if random.random() < 0.3 else 1
+    places = ranks // replicas
+    rows = random.choice([d for d in range(1, places + 1) if places % d == 0])
+    return f"2d:{rows}x{places // rows}" + (f"@{replicas}" if replicas > 1 else "")

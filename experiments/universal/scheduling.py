@@ -1,0 +1,130 @@
+"""Does the order of ops matter? Without asynchrony, and with it: the two statements of section 5.2."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import umm
+from experiments.universal.cases import Case, corpus, mlps, uneven
+from umm.executor import executor
+from umm.oplist import op_list
+from umm.schedules.options import Options
+from umm.schedules.policies import lower_to_ir
+from umm.schedules.stepwise import stepwise
+from umm.space.order import best_order
+
+HERE = Path(__file__).parent
+CASES = 160
+# Without asynchrony: one gemm at a time, what comes next is got meanwhile, then both are waited for.
+STEPS = {"prefetch": 1, "max_gemms": 1, "max_accumulates": 1}
+MAKESPAN = executor("sim").makespan
+
+
+def measured(case: Case) -> dict[str, Any]:
+    """Return one row: what direct execution and the best schedules cost, with and without asynchrony."""
+    problem, machine = case.problem, umm.machine(case.machine)
+    began = time.process_time()
+    stationary = case.stationary or min(
+        "ABC", key=lambda x: MAKESPAN(umm.schedule(problem, machine, stationary=x))
+    )
+    options = Options(**STEPS)
+    ops = op_list(problem, stationary)
+    irs = {p: lower_to_ir(ops, machine, options, p) for p in ("greedy", "cost-greedy", "exhaustive")}
+    in_steps = umm.schedule(problem, machine, stationary=stationary, **STEPS)
+    lowered = stepwise(irs["exhaustive"], machine, Options(policy="exhaustive", **STEPS))
+    found = best_order(
+        problem, machine, MAKESPAN, stationary=stationary, policies=("greedy", "cost-greedy"), moves=80
+    )
+    optimum = min(found.makespan_s, MAKESPAN(lowered))
+    # What brings replicas of C together is no matter of scheduling; it stays in simulated times.
+    steps_s = in_steps.model_cost_s - (lowered.model_cost_s - irs["exhaustive"].cost_s)
+    return {
+        "group": case.group,
+        "machine": case.machine,
+        **{x: getattr(problem, x) for x in "mnkabc"},
+        "stationary": stationary,
+        "uneven": uneven(ops),
+        "ops": int(np.bincount(ops.rank).max()),
+        "fetched_again": _got(in_steps) / max(_got(lowered), 1),
+        "steps_direct_s": steps_s,
+        "steps_greedy_s": irs["greedy"].cost_s,
+        "steps_cost_greedy_s": irs["cost-greedy"].cost_s,
+        "steps_optimum_s": irs["exhaustive"].cost_s,
+        "steps_gap": irs["exhaustive"].gap,
+        "async_direct_s": found.direct_s,
+        "async_best_order_s": found.order_s,
+        "async_best_s": optimum,
+        "async_bound_s": min(found.bound_s, optimum),
+        "seconds": round(time.process_time() - began, 1),
+    }
+
+
+def _got(schedule: umm.Schedule) -> int:
+    """Return the bytes a schedule gets, links' charge included."""
+    from umm.schedules.table import GET
+
+    return int(schedule.nbytes[schedule.kind == GET].sum())
+
+
+def summary(frame: pd.DataFrame) -> dict[str, Any]:
+    """Return the distribution of each ratio over groups: cases, median, 90th percentile, largest."""
+    found = {}
+    for name, part in groups(frame).items():
+        found[name] = {
+            ratio: {
+                "cases": len(part),
+                "median": round(float(values.median()), 4),
+                "p90": round(float(values.quantile(0.9)), 4),
+                "largest": round(float(values.max()), 4),
+            }
+            for ratio, values in ratios(part).items()
+        }
+    return found
+
+
+def groups(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the cases whose distributions are told apart."""
+    found = {}
+    random = frame[frame["group"] == "corpus"]
+    for word, part in (("even", random[~random["uneven"]]), ("uneven", random[random["uneven"]])):
+        found[f"corpus, {word}"] = part
+        found[f"corpus, {word}, nothing fetched again"] = part[part["fetched_again"] < 1.001]
+    for (name, machine), part in frame[frame["group"] != "corpus"].groupby(["group", "machine"]):
+        found[f"{name} on {machine}"] = part
+        found[f"{name} on {machine}, best layout"] = part.nsmallest(1, "async_best_s")
+    return {name: part for name, part in found.items() if len(part)}
+
+
+def ratios(part: pd.DataFrame) -> dict[str, pd.Series]:
+    """Return what is judged: direct execution over the best, with and without asynchrony."""
+    return {
+        "without asynchrony: direct / optimum": part["steps_direct_s"] / part["steps_optimum_s"],
+        "with asynchrony: direct / best found": part["async_direct_s"] / part["async_best_s"],
+        "with asynchrony: direct / bound": part["async_direct_s"] / part["async_bound_s"],
+        "optimum in steps / direct with asynchrony": part["steps_optimum_s"] / part["async_direct_s"],
+    }
+
+
+def main() -> None:
+    """Measure all cases and write scheduling.csv, .json and .html."""
+    from experiments.universal.figures import write_figures
+
+    rows = []
+    for case in [*corpus(CASES), *mlps()]:
+        rows.append(measured(case))
+        print(
+            f"{len(rows):4} {rows[-1]['group']:7} {rows[-1]['machine']:14} {rows[-1]['seconds']} s",
+            flush=True,
+        )
+    frame = pd.DataFrame(rows)
+    frame.to_csv(HERE / "scheduling.csv", index=False, float_format="%.6g")
+    found = summary(frame)
+    (HERE / "scheduling.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_figures(frame, HERE / "scheduling.html")
+    for name, of_group in found.items():
+        for ratio, values in of_group.items():
+            print(f"{name:50} {ratio:45} {values}")
