@@ -96,7 +96,7 @@ def schedule_options() -> Callable[[Command], Command]:
             option("--stationary", default="auto", show_default=True, metavar="A|B|C|auto",
                    help="Matrix that stays in place; auto is the largest."),
             option("--policy", default="direct", show_default=True, metavar="NAME",
-                   help="What orders the actions."),
+                   help="What orders the actions: direct, greedy, cost-greedy, exhaustive."),
             option("--prefetch", type=int, default=2, show_default=True, metavar="D",
                    help="Ops ahead whose tiles are fetched."),
             option("--max-gemms", type=int, default=2, show_default=True, metavar="G",
