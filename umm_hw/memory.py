@@ -4,46 +4,40 @@ import os
 from pathlib import Path
 
 import numpy as np
-from mpi4py import MPI
 
 from umm.errors import InfeasibleError
 from umm.schedules.table import Schedule
 from umm.units import format_bytes
 from umm_hw import mpi_wait
+from umm_hw.mpi_transport import MpiTransport
 
 SHARED_FOLDER = Path("/dev/shm")  # where MPICH's shared windows are files
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def check_memory(comm: MPI.Intracomm, schedule: Schedule, nbytes: int) -> None:
+def check_memory(transport: MpiTransport, schedule: Schedule, nbytes: int) -> None:
     """Refuse a schedule whose tiles and pools do not fit in what each host has free; collective.
 
     Args:
-        comm: The ranks.
+        transport: How this rank reaches the others.
         schedule: What is to be performed.
         nbytes: What this rank is going to allocate.
 
     Raises:
-        InfeasibleError: on every rank, naming the host's shortfall.
+        InfeasibleError: on every rank, naming the shortfall of the host that lacks most.
     """
-    here = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    needed = np.array([nbytes], dtype=np.int64)
-    together = np.zeros(1, dtype=np.int64)
-    mpi_wait.wait(here.Iallreduce(needed, together))
-    free = np.array([free_memory()], dtype=np.int64)
-    mpi_wait.wait(here.Ibcast(free))
-    ranks = here.size
-    here.Free()
-    short = np.array([together[0] - free[0], together[0], ranks], dtype=np.int64)
-    every = np.zeros((comm.size, 3), dtype=np.int64)
-    mpi_wait.wait(comm.Iallgather(short, every))
-    worst, need, ranks = every[np.argmax(every[:, 0])].tolist()
-    if worst > 0:
-        missing, needed_all, there = (format_bytes(x) for x in (worst, need, need - worst))
+    mine = np.array([transport.first_of_host, nbytes, free_memory() + transport.reserved], dtype=np.int64)
+    every = np.zeros((transport.size, len(mine)), dtype=np.int64)
+    mpi_wait.wait(transport.comm.Iallgather(mine, every))
+    hosts = [every[every[:, 0] == host] for host in np.unique(every[:, 0])]
+    worst = max(hosts, key=lambda ranks: int(ranks[:, 1].sum() - ranks[0, 2]))
+    needed, free = int(worst[:, 1].sum()), int(worst[0, 2])
+    if needed > free:
+        pool = format_bytes(int(schedule.pool_bytes.max()))
         raise InfeasibleError(
-            f"{ranks} ranks on one host need {needed_all} for tiles and pools (a pool has up to "
-            f"{format_bytes(int(schedule.pool_bytes.max()))}), but {there} is free: {missing} short; "
-            "fewer replicas, --granularity slice or a smaller --prefetch take less"
+            f"{len(worst)} ranks on one host need {format_bytes(needed)} for tiles and pools (a pool has up "
+            f"to {pool}), but {format_bytes(free)} is free: {format_bytes(needed - free)} short; fewer "
+            "replicas, --granularity slice or a smaller --prefetch take less"
         )
 
 

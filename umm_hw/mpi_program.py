@@ -43,7 +43,8 @@ def perform(
     """Perform a schedule; collective.
 
     Args:
-        transport: How this rank reaches the others, as many as the schedule has; it has no heap yet.
+        transport: How this rank reaches the others, as many as the schedule has; without heaps, which the
+            caller frees.
         arrays: The schedule as its arrays.
         operands: A and B, on rank 0.
         replica: Replica of C that is gathered.
@@ -57,7 +58,7 @@ def perform(
     signals = rank_order(schedule, transport.rank)
     needs = schedule.memory_bytes + signals.flag_count
     with ACTIVITY.during("all ranks to have memory"):
-        check_memory(transport.comm, schedule, int(needs[transport.rank]))
+        check_memory(transport, schedule, int(needs[transport.rank]))
         transport.reserve((needs + 5 * 64).tolist())  # each heap starts at a cache line
         placement = place(schedule, transport)
         flags = _Flags(transport, signals.flag_count)
@@ -88,7 +89,6 @@ def perform(
     with ACTIVITY.during("rank 0 to gather C"):
         transport.barrier()
         result = placement.c.gather(replica) if transport.rank == 0 else None
-        transport.free()
     return None if result is None else (runs, result)
 
 
@@ -158,9 +158,9 @@ def _agreed_start(transport: MpiTransport, ahead: float) -> float:
     """Return a time soon, by rank 0's clock, at which all ranks start; collective."""
     with ACTIVITY.during("all ranks to be ready to start"):
         transport.barrier()
-        now = perf_counter() + ahead
-        start: float = mpi_wait.broadcast(transport.comm, now + LEAD * (1 + transport.size / 8))
-    return start
+        start = np.array([perf_counter() + ahead + LEAD * (1 + transport.size / 8)])
+        mpi_wait.wait(transport.comm.Ibcast(start))
+    return float(start[0])
 
 
 def _spans(lanes: RankLanes, begin: float) -> tuple[NDArray[np.int64], Floats]:

@@ -22,7 +22,7 @@ from umm_hw.watchdog import Watchdog, end_job
 Program = Callable[..., Any]  # of a transport, and on rank 0 of operands if there are any
 INTERRUPTED = 130  # exit code
 ALONE = 2.0  # seconds all ranks have to fail as one of them did
-IDLE_PAUSE = 5e-3  # seconds between two looks for work
+IDLE_PAUSE = 2e-3  # seconds between two looks for work
 
 
 class Team:

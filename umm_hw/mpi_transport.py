@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from umm.errors import InputError
 from umm_hw import mpi_wait
+from umm_hw.mpi_meeting import Meeting, SharedMeeting
 from umm_hw.mpi_windows import RemoteWindow, SharedWindow, Window, block_view, bytes_of
 from umm_hw.transport import Block
 
@@ -47,7 +48,17 @@ class MpiTransport:
         self._lock_words.Lock_all(MPI.MODE_NOCHECK)
         bytes_of(self._lock_words.tomemory())[:] = 0
         self._copier: ThreadPoolExecutor | None = None
-        self.barrier()
+        host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.first_of_host: int = host.bcast(comm.rank)
+        """The lowest rank on this rank's host."""
+        host.Free()
+        mpi_wait.barrier(comm)
+        self._meeting = SharedMeeting(comm) if shared else Meeting(comm)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes that all windows of this host's ranks hold, which the next heaps can have."""
+        return int(sum(sizes.sum() for _, sizes in self._windows)) if self.shared else 0
 
     def reserve(self, nbytes: Sequence[int]) -> None:
         """Make sure that heaps of so many bytes in all fit one window; collective, while there is no heap.
@@ -116,7 +127,7 @@ class MpiTransport:
     def barrier(self) -> None:
         """Wait until every rank has come here, leaving the core to others meanwhile."""
         self.quiet()
-        mpi_wait.barrier(self.comm)
+        self._meeting.wait()
         self.quiet()
 
     def free(self) -> None:
@@ -135,6 +146,7 @@ class MpiTransport:
         self._give_back()
         self._lock_words.Unlock_all()
         self._lock_words.Free()
+        self._meeting.free()
 
     def _place(self, block: Block) -> tuple[Window, Block]:
         """Return the window of a block, and the block counted from the start of a rank's part of it."""

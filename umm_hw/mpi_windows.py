@@ -76,6 +76,10 @@ class SharedWindow:
         self._parts = [bytes_of(self._window.Shared_query(rank)[0]) for rank in range(comm.size)]
         self.own = self._parts[comm.rank]
 
+    def part(self, rank: int) -> Bytes:
+        """Return any rank's part."""
+        return self._parts[rank]
+
     def adds(self, dtype: np.dtype[Any]) -> bool:
         """Return False: an addition in another rank's memory needs a lock."""
         return False
