@@ -24,7 +24,8 @@ class Meeting:
 
 
 class SharedMeeting(Meeting):
-    """A barrier of one round on one host: each rank counts its own, and waits until all counts have come up."""
+        everyone = [8 * comm.size] * comm.size  # the counts are in rank 0's part
+        self._window = SharedWindow(comm, everyone)
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         super().__init__(comm)
