@@ -142,9 +142,7 @@ def gemm_rates(call: Call, ranks: int, dtype: str) -> GemmRates:
     sizes = GEMM_SIZES[dtype]
     shapes = list(product(sizes, sizes, sizes))
     c_dtype = Problem(m=1, n=1, k=1, dtype=dtype).c_dtype
-    program = partial(
-        microbenchmarks.gemms, dtype=dtype, c_dtype=c_dtype, shapes=shapes, repeats=REPEATS
-    )
+    program = partial(microbenchmarks.gemms, dtype=dtype, c_dtype=c_dtype, shapes=shapes, repeats=REPEATS)
     found = call(ranks, program)
     times = [figure(_of_all(seconds)) for seconds in zip(*found, strict=True)]
     rate = np.array([2 * m * n * k / time.value for (m, n, k), time in zip(shapes, times, strict=True)])
