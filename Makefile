@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv demo test test-simgrid test-gpu test-nvshmem test-gpu-compile lint bench clean
+.PHONY: venv demo test test-simgrid test-gpu test-nvshmem test-gpu-compile test-mpi lint bench bench-peers clean
 
 venv: $(STAMP)
 
@@ -48,6 +48,13 @@ lint: venv  ## format, lint, types, import layers
 
 bench: venv  ## ratios against peers and floors measured in the same run
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks
+
+build/peers/bin/python:
+	$(PYTHON) -m venv build/peers
+	build/peers/bin/pip install --quiet "torch==2.13.0" "jax>=0.10,<0.11" "dask[array]>=2026.1"
+
+bench-peers: venv build/peers/bin/python  ## two ranks against DTensor, JAX and dask on the same problems
+	$(BIN)/python -m experiments.cpu.peers $(CURDIR)/build/peers/bin/python
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

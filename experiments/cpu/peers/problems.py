@@ -1,0 +1,33 @@
+"""What every program multiplies: sizes, layouts, and how its times are printed. Imports no library of umm."""
+
+import json
+from itertools import product
+from time import perf_counter
+
+# A square, and MLP-1 and MLP-2 at one eighth of the paper's n and k; m, n, k.
+SHAPES = {
+    "square": (4096, 4096, 4096),
+    "mlp1-512": (512, 6144, 1536),
+    "mlp1-2048": (2048, 6144, 1536),
+    "mlp2-512": (512, 1536, 6144),
+    "mlp2-2048": (2048, 1536, 6144),
+}
+LAYOUTS = [",".join(layouts) for layouts in product(("row", "col"), repeat=3)]
+RANKS = 2
+
+
+def best(action, repeats):
+    """Seconds of the quickest call, after one that warms up."""
+    action()
+    found = []
+    for _ in range(repeats):
+        began = perf_counter()
+        action()
+        found.append(perf_counter() - began)
+    return min(found)
+
+
+def say(library, shape, layouts, seconds):
+    print(
+        json.dumps({"library": library, "shape": shape, "layouts": layouts, "seconds": seconds}), flush=True
+    )
