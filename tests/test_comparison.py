@@ -47,7 +47,7 @@ def test_the_makespan_error_is_predicted_over_measured_less_one():
     comparison = umm.compare(two_ranks(), slower(two_ranks(), 1.25))
     assert comparison.makespan_error == pytest.approx(-0.2)
     assert str(comparison) == (
-        "Predicted 10 s, measured 12.5 s: -20.0 %; all dependencies kept; finish order τ = 1.00."
+        "Predicted 10.00 s, measured 12.50 s: -20.0 %; all dependencies kept; finish order τ = 1.00."
     )
 
 
