@@ -130,5 +130,6 @@ class RankLanes:
         for then in free:
             if then in self._order.arrival:
                 self._flags.raise_on(self._everyone, self._order.arrival[then])
+                self._finish(then)
             else:
                 self._ready[self._lane_of[then]].put(then)

@@ -17,9 +17,11 @@ class RankOrder:
     Attributes:
         lanes: For each lane of this rank its rows, in order.
         computing: Which of these lanes have an engine.
-        waits_for: For each row and each barrier how many of this rank's own actions it waits for.
+        waits_for: For each row and each barrier how many of this rank's own actions it waits for; a row
+            behind a barrier waits for this rank's arrival there before it looks at the flags of others.
         flags: For each row the flags it also waits for.
-        releases: For each row of this rank the rows and barriers of this rank that wait for it.
+        releases: For each row of this rank the rows and barriers of this rank that wait for it; for each
+            barrier that waits for this rank the rows of this rank behind it.
         tells: For each row of this rank the other ranks that wait for it.
         arrival: For each barrier that waits for this rank the flag to raise on all ranks.
         flag_count: Number of flags on each rank.
@@ -59,6 +61,10 @@ def rank_order(schedule: Schedule, rank: int) -> RankOrder:
     waits_for: dict[int, int] = {}
     for action, then in zip(first[here].tolist(), waiting[here].tolist(), strict=True):
         releases.setdefault(action, []).append(then)
+        waits_for[then] = waits_for.get(then, 0) + 1
+    behind = is_barrier[first] & np.isin(first, list(waits_for)) & (of_waiting == rank)
+    for barrier, then in zip(first[behind].tolist(), waiting[behind].tolist(), strict=True):
+        releases.setdefault(barrier, []).append(then)
         waits_for[then] = waits_for.get(then, 0) + 1
     flags_of: dict[int, list[int]] = {}
     from_others = (of_waiting == rank) & (of_first != rank)
