@@ -170,16 +170,19 @@ def action_costs(call: Call, ranks: int, rates: GemmRates, dtype: str) -> tuple[
 
 def loss(call: Call, ranks: int, kind: str, dtype: str) -> Figure:
     """Return the share of its GEMM rate a rank loses per second that its transfers would take alone."""
-    nbytes = TRANSFER_SIZES[-3]
-    alone = figure(_of_all(call(ranks, _moving(kind, [nbytes], ranks)), 0)).value
     program = partial(
-        microbenchmarks.disturbed, kind=kind, nbytes=nbytes, dtype=dtype, size=512, repeats=REPEATS
+        microbenchmarks.disturbed,
+        kind=kind,
+        nbytes=TRANSFER_SIZES[-3],
+        dtype=dtype,
+        size=512,
+        repeats=2 * REPEATS,
     )
     shares = [
-        max(0.0, beside - quiet) / (count * alone)
+        max(0.0, beside - quiet) / moving
         for of_rank in call(ranks, program)
-        for quiet, beside, count in of_rank
-        if count
+        for quiet, beside, moving in of_rank
+        if moving > 0
     ]
     low, middle, high = np.quantile(shares, [0.25, 0.5, 0.75]) if shares else (0.0, 0.0, 0.0)
     share = min(0.95, float(middle))
@@ -194,7 +197,7 @@ def _bandwidths(call: Call, ranks: int, kind: str, sizes: Sequence[int], pairs: 
 
 
 def _moving(kind: str, sizes: Sequence[int], pairs: int) -> Callable[..., Any]:
-    return partial(microbenchmarks.transfers, kind=kind, sizes=sizes, pairs=pairs, repeats=REPEATS)
+    return partial(microbenchmarks.transfers, kind=kind, sizes=sizes, pairs=pairs, repeats=4 * REPEATS)
 
 
 def _of_all(found: Sequence[Any], place: int | None = None) -> list[float]:

@@ -1,7 +1,8 @@
 """What a host does in small: multiplies, gets, accumulates, gemms disturbed by transfers; all ranks at once.
 
 Each is a program of a transport. Ranks start every measurement together, because in a run they are all busy;
-what comes back is seconds for each repeat, of which the caller takes medians.
+what comes back is seconds for each repeat, of which the caller takes quantiles. Repeats of one measurement
+are apart in time, with all others in between, so that a disturbance of the host meets few of each.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,19 +24,30 @@ SHORTEST = 2e-3  # seconds a repeat takes at least, by calling several times
 REGION = 2**26  # bytes that transfers go through, more than most caches hold
 
 
-def timed(action: Callable[[], object], repeats: int) -> Seconds:
-    """Return the seconds of one call, for each repeat; quick calls are made many times in a repeat."""
-    action()
-    began = perf_counter()
-    action()
-    calls = max(1, int(SHORTEST / max(perf_counter() - began, 1e-7)))
-    found = []
-    for _ in range(repeats):
+class Stopwatch:
+    """Takes the time of an action; a quick one is done many times for one time."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+        action()
         began = perf_counter()
-        for _ in range(calls):
-            action()
-        found.append((perf_counter() - began) / calls)
-    return found
+        action()
+        self._calls = max(1, int(SHORTEST / max(perf_counter() - began, 1e-7)))
+
+    def seconds(self) -> float:
+        """Return the seconds of one call."""
+        if self._calls > 1:
+            self._action()  # its data are in the cache again
+        began = perf_counter()
+        for _ in range(self._calls):
+            self._action()
+        return (perf_counter() - began) / self._calls
+
+
+def timed(action: Callable[[], object], repeats: int) -> Seconds:
+    """Return the seconds of one call, for each repeat."""
+    stopwatch = Stopwatch(action)
+    return [stopwatch.seconds() for _ in range(repeats)]
 
 
 def gemms(
@@ -45,13 +57,9 @@ def gemms(
     most = [max(sizes) for sizes in zip(*shapes, strict=True)]
     a, b = _ones((most[0], most[2]), dtype), _ones((most[2], most[1]), dtype)
     c = _ones((most[0], most[1]), c_dtype)
-    found = []
-    for m, n, k in shapes:
-        # Blocks of larger matrices, as slices of tiles are.
-        action = partial(multiply, a[:m, :k], b[:k, :n], c[:m, :n], True)
-        transport.barrier()
-        found.append(timed(action, repeats))
-    return found
+    # Blocks of larger matrices, as slices of tiles are.
+    actions = [partial(multiply, a[:m, :k], b[:k, :n], c[:m, :n], True) for m, n, k in shapes]
+    return _in_turn(transport, actions, repeats)
 
 
 def transfers(
@@ -67,23 +75,18 @@ def transfers(
         repeats: How often.
     """
     heap = transport.allocate([2 * REGION] * transport.size)
-    found = []
-    for nbytes in sizes:
-        action = _transfer(transport, heap, kind, nbytes)
-        transport.barrier()
-        found.append(timed(action, repeats) if transport.rank < pairs else [])
-        transport.barrier()
-    return found
+    actions = [_transfer(transport, heap, kind, nbytes) for nbytes in sizes]
+    return _in_turn(transport, actions, repeats, rests=transport.rank >= pairs)
 
 
 def disturbed(
     transport: MpiTransport, kind: str, nbytes: int, dtype: str, size: int, repeats: int
-) -> list[tuple[float, float, int]]:
+) -> list[tuple[float, float, float]]:
     """Return how gemms slow down while a lane of the same rank transfers, all ranks at once.
 
     Returns:
         For each repeat the seconds of a series of gemms alone, of the same series with transfers beside it
-        all the time, and how many transfers there were.
+        all the time, and of these transfers alone.
     """
     heap = transport.allocate([2 * REGION] * transport.size)
     a, b, c = (_ones((size, size), dtype) for _ in range(3))
@@ -98,7 +101,10 @@ def disturbed(
         return perf_counter() - began
 
     found = []
+    transfer = Stopwatch(action)
     for _ in range(repeats):
+        transport.barrier()
+        one_transfer = transfer.seconds()
         transport.barrier()
         alone = seconds_of_gemms()
         transport.barrier()
@@ -114,7 +120,26 @@ def disturbed(
         beside = seconds_of_gemms()
         enough.set()
         thread.join()
-        found.append((alone, beside, count[0]))
+        found.append((alone, beside, count[0] * one_transfer))
+    return found
+
+
+def _in_turn(
+    transport: MpiTransport, actions: Sequence[Callable[[], object]], repeats: int, rests: bool = False
+) -> list[Seconds]:
+    """Return the seconds of each action, one after the other again and again, all ranks at the same one."""
+    stopwatches: list[Stopwatch] = []
+    found: list[Seconds] = [[] for _ in actions]
+    for action in actions:
+        transport.barrier()
+        if not rests:
+            stopwatches.append(Stopwatch(action))
+    for _ in range(repeats):
+        for place in range(len(actions)):
+            transport.barrier()
+            if not rests:
+                found[place].append(stopwatches[place].seconds())
+    transport.barrier()
     return found
 
 
