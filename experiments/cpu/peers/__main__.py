@@ -25,10 +25,10 @@ OURS = "umm"
 Times = dict[tuple[str, str, str], float]  # by library, shape, layouts
 
 
-def run_peer(python: str, program: str, shape: str, repeats: int) -> Times:
+def run_peer(python: Path, program: str, shape: str, repeats: int) -> Times:
     """Return the seconds of each layout by one library; none if it fails."""
     done = subprocess.run(
-        [python, program, str(repeats), shape],
+        [python.absolute(), program, str(repeats), shape],
         cwd=FOLDER,
         capture_output=True,
         text=True,
@@ -60,11 +60,11 @@ def run_ours(executor: MpiExecutor, shape: str, repeats: int) -> Times:
 
 
 @click.command()
-@click.argument("python")
+@click.argument("python", type=click.Path(exists=True, path_type=Path))
 @click.option("--rounds", type=int, default=2, show_default=True)
 @click.option("--repeats", type=int, default=2, show_default=True)
 @click.option("--shape", "names", multiple=True, type=click.Choice(list(SHAPES)), help="All if not given.")
-def main(python: str, rounds: int, repeats: int, names: tuple[str, ...]) -> None:
+def main(python: Path, rounds: int, repeats: int, names: tuple[str, ...]) -> None:
     """Print each library's share of two cores' NumPy rate, for every layout and for its best one."""
     job = MpiJob(RANKS)
     executor = MpiExecutor(job=job)
