@@ -127,6 +127,18 @@ def test_search_reports_how_many_points_it_took_and_the_best():
     assert "Proven best: 972 points priced" in out
 
 
+def test_search_shows_the_gap_to_the_best_steps_where_a_policy_proves_one():
+    asked = ("search", "-m", 96, "-n", 96, "-k", 96, "--ranks", 4, "--machine", "pvc-12")
+    asked = (*asked, "--a", "col", "--b", "row", "--c", "2d", "--stationary", "C", "--memory", "none")
+    rows = good(*asked, "--policy", "direct,exhaustive").splitlines()
+    assert rows[2].split()[-2:] == ["memory", "gap"]
+    assert {row.split()[5]: row.endswith(" 0 %") for row in rows[3:5]} == {
+        "exhaustive": True,
+        "direct": False,
+    }
+    assert not good(*asked, "--policy", "direct").splitlines()[2].endswith("gap")
+
+
 def test_search_without_a_budget_and_with_one_too_small():
     asked = ("search", *SMALL, "--ranks", 4)
     assert record(*asked, "--memory", "none", "--top", 1)["memory_limit_bytes"] == 80 * 10**9

@@ -17,9 +17,16 @@ RUN = {
     "max_gemms": 2, "max_accumulates": 2, "offset": "index", "granularity": "tile", "reuse": True,
     "final": "reduce", "time_s": 0.25, "fraction_of_peak": 0.5, "memory_bytes": 2**33, "pool_bytes": 7,
     "get_bytes": 1, "accumulate_bytes": 2, "reduce_bytes": 3, "gap": 0.125, "bound_by": "compute",
-    "status": "ok", "error": None,
+    "status": "ok", "error": None, "steps_gap": 0.0625,
 }  # fmt: skip
-FAILED = RUN | {"config_id": "2", "time_s": None, "status": "error", "error": "why", "m": 128}
+FAILED = RUN | {
+    "config_id": "2",
+    "time_s": None,
+    "steps_gap": None,
+    "status": "error",
+    "error": "why",
+    "m": 128,
+}
 
 
 def test_a_run_comes_back_as_it_was_stored(tmp_path):
@@ -86,15 +93,25 @@ def test_an_older_file_is_migrated_and_a_newer_one_refused(tmp_path, monkeypatch
     path = tmp_path / "s.db"
     with Store(path) as store:
         store.write([RUN])
-        assert store.version == 1
+        assert store.version == 2
     added = ("ALTER TABLE runs ADD COLUMN energy_j REAL DEFAULT 5",)
     with monkeypatch.context() as patch:
         patch.setattr(store_module, "MIGRATIONS", (*store_module.MIGRATIONS, added))
         with Store(path) as store:
-            assert store.version == 2
+            assert store.version == 3
             assert store.frame().energy_j.tolist() == [5]
-    with pytest.raises(InputError, match=r"has schema 2, but this umm knows only 1; update umm"):
+    with pytest.raises(InputError, match=r"has schema 3, but this umm knows only 2; update umm"):
         Store(path)
+
+
+def test_a_file_of_the_first_version_gets_the_column_it_lacks(tmp_path, monkeypatch):
+    path = tmp_path / "s.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "MIGRATIONS", store_module.MIGRATIONS[:1])
+        Store(path).close()
+    with Store(path) as store:
+        store.write([RUN])
+        assert list(store.frame().columns) == list(COLUMNS)
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path):

@@ -48,6 +48,19 @@ def test_every_point_is_stored_once_with_the_makespan_that_a_search_finds(tmp_pa
     assert frame.memory_bytes[0] == best.memory_bytes
 
 
+def test_the_gap_to_the_best_steps_is_a_column_where_a_policy_proves_one(tmp_path):
+    """Exhaustive proves its steps an optimum; direct and cost greedy prove nothing."""
+    space = Space(
+        m=96, n=96, k=96, ranks=4, a="col", b="row", c="2d", policy=("direct", "cost-greedy", "exhaustive")
+    )
+    found = search(space, "pvc-12", memory=None).to_frame()
+    stored = sweep(space, "pvc-12", tmp_path / "s.db", pool="none").to_frame()
+    for frame in (found, stored):
+        gaps = frame.groupby("policy").steps_gap
+        assert gaps.count().to_dict() == {"direct": 0, "cost-greedy": 0, "exhaustive": 3}
+        assert gaps.max()["exhaustive"] == 0
+
+
 def test_a_second_sweep_finds_everything_and_a_wider_one_adds_what_is_new(tmp_path):
     sweep(SPACE, "h100-8", tmp_path / "s.db", pool="none")
     again = sweep(SPACE, "h100-8", tmp_path / "s.db", pool="none")

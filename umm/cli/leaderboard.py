@@ -28,10 +28,12 @@ def print_leaderboard(console: Console, space: Space, found: Found) -> None:
     table.add_column("#", no_wrap=True)
     for header in ("A", "B", "C", "stat.", *(SHORT.get(name, name) for name in varied)):
         table.add_column(header, overflow="fold")
-    for header in ("makespan", "of peak", "memory"):
+    proves = any(choice.steps_gap is not None for choice in found.top)
+    for header in ("makespan", "of peak", "memory", *(["gap"] if proves else [])):
         table.add_column(header, justify="right", no_wrap=True)
     for place, choice in enumerate(found.top, 1):
-        table.add_row(*row(place, choice, varied), style="bold" if place == 1 else "")
+        gap = [] if choice.steps_gap is None else [f"{100 * choice.steps_gap:.2g} %"]
+        table.add_row(*row(place, choice, varied), *gap, style="bold" if place == 1 else "")
     console.print(table)
     console.print(Text(proof(found), style="bold"))
 

@@ -42,6 +42,8 @@ class Choice:
         memory_bytes: What the fullest rank allocates.
         pool_bytes: The largest pool of a rank.
         fraction_of_peak: Useful flop over what the devices could do in that time.
+        steps_gap: Share of the step model's cost that better steps save at most; None where the policy
+            proves nothing of the kind.
     """
 
     problem: Problem
@@ -52,11 +54,12 @@ class Choice:
     memory_bytes: int
     pool_bytes: int
     fraction_of_peak: float
+    steps_gap: float | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return layouts, choices and figures as plain values."""
         layouts = {x: getattr(self.problem, x) for x in "abc"}
-        figures = ("makespan_s", "fraction_of_peak", "memory_bytes", "pool_bytes", "bound_s")
+        figures = ("makespan_s", "fraction_of_peak", "memory_bytes", "pool_bytes", "bound_s", "steps_gap")
         return {
             **layouts,
             "stationary": self.stationary,
@@ -243,6 +246,7 @@ class BestFirst:
             int(schedule.memory_bytes.max()),
             int(schedule.pool_bytes.max()),
             schedule.problem.flop / (makespan * schedule.peak),
+            schedule.options.get("gap"),
         )
         # Equal times can differ in their last digits, by the order in which they were added up.
         key = (float(f"{makespan:.9e}"), choice.memory_bytes, self.points.text(point))

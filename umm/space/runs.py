@@ -119,4 +119,5 @@ def _results(task: Task, points: Points, point: int, seconds: float, memory: flo
         "reduce_bytes": trace.reduce_bytes,
         "gap": 1.0 - seconds / trace.makespan_s,
         "bound_by": trace.bound_by,
+        "steps_gap": schedule.options.get("gap"),
     }

@@ -48,12 +48,14 @@ COLUMNS = {
     "bound_by": "TEXT",
     "status": "TEXT NOT NULL",
     "error": "TEXT",
+    "steps_gap": "REAL",
 }
 """Names and SQLite types of the columns of table ``runs``; docs/guides/sweeps.md says what they mean."""
 
-_TABLE = ", ".join(f'"{name}" {kind}' for name, kind in COLUMNS.items())
+_FIRST = ", ".join(f'"{name}" {kind}' for name, kind in COLUMNS.items() if name != "steps_gap")
 MIGRATIONS: tuple[Sequence[str], ...] = (
-    (f"CREATE TABLE runs ({_TABLE}) WITHOUT ROWID", "CREATE INDEX runs_problem ON runs (machine, m, n, k)"),
+    (f"CREATE TABLE runs ({_FIRST}) WITHOUT ROWID", "CREATE INDEX runs_problem ON runs (machine, m, n, k)"),
+    ("ALTER TABLE runs ADD COLUMN steps_gap REAL",),
 )
 """What turns a file of version i (its place here; an empty file has 0) into one of version i + 1."""
 
@@ -168,7 +170,7 @@ class Store:
         where = " AND ".join(f'"{name}" = ?' for name in equal) or "1"
         query = f"SELECT * FROM runs WHERE {where} ORDER BY time_s IS NULL, time_s, memory_bytes, config_id"
         frame = pd.read_sql_query(query, self._connection, params=tuple(equal.values()))
-        return frame.astype({"reuse": bool})
+        return frame.astype({"reuse": bool, "steps_gap": float})
 
     def add(self, frame: "pd.DataFrame") -> None:
         """Add the runs of a frame that has the store's columns, such as one read back from a file."""
