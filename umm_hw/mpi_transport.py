@@ -113,11 +113,20 @@ class MpiTransport:
         if window.adds(target.dtype):
             window.accumulate(array, place)
             return
-        self._take_lock(target.rank)
+        self.take_lock(target.rank)
         try:
             window.add_alone(array, place)
         finally:
-            self._exchange_lock(target.rank, _TAKEN, _FREE)
+            self.release_lock(target.rank)
+
+    def take_lock(self, rank: int) -> None:
+        """Wait until nobody holds a rank's lock, and hold it."""
+        while not self._exchange_lock(rank, _FREE, _TAKEN):
+            sleep(_LOCK_PAUSE)
+
+    def release_lock(self, rank: int) -> None:
+        """Let others hold a rank's lock."""
+        self._exchange_lock(rank, _TAKEN, _FREE)
 
     def quiet(self) -> None:
         """Wait until every put and accumulate of this rank is visible to all ranks."""
@@ -165,10 +174,6 @@ class MpiTransport:
                 entry[0].free()
         self._windows = [] if keep is None else [keep]
         self._used = np.zeros(self.size, dtype=np.int64)
-
-    def _take_lock(self, rank: int) -> None:
-        while not self._exchange_lock(rank, _FREE, _TAKEN):
-            sleep(_LOCK_PAUSE)
 
     def _exchange_lock(self, rank: int, old: NDArray[np.int64], new: NDArray[np.int64]) -> bool:
         """Set a rank's lock word if it is the old one; return whether it was."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.executor import Operands
+from umm.launched import launched_rank
 from umm.schedules.codec import to_arrays
 from umm.schedules.table import Schedule
 from umm.trace import Trace
@@ -15,6 +16,7 @@ from umm_hw.gpu_operands import check_types, host_operands
 from umm_hw.gpus import gpu_problem
 from umm_hw.mpi_executor import Job, MpiExecutor
 from umm_hw.one_sided import Joined
+from umm_hw.supervisor import supervise
 
 INSTALL = "pip install 'umm-sim[nvshmem]'"
 
@@ -62,6 +64,8 @@ class NvshmemExecutor(MpiExecutor):
         missing = [name for name in ("nvshmem", "cuda", "mpi4py") if find_spec(name) is None]
         if missing:
             return f"executor nvshmem needs {', '.join(missing)}; {INSTALL}"
+        if launched_rank() is not None:
+            supervise()  # it forks, and CUDA that has begun does not work in a child
         return gpu_problem("nvshmem") or super().available()
 
     def runs(self, schedule: Schedule, operands: Operands | None = None, repeat: int = 1) -> list[Trace]:

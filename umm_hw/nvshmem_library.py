@@ -9,12 +9,12 @@ from umm.errors import ExecutorUnavailableError
 from umm_hw import mpi_wait
 from umm_hw.clock import offset_to_first
 from umm_hw.device import Stream
-from umm_hw.one_sided import Joined
+from umm_hw.one_sided import Joined, Ranks
 
 if TYPE_CHECKING:
     from umm_hw.mpi_transport import MpiTransport
 
-_READY = range(2, 5)  # NVSHMEM_STATUS_IS_INITIALIZED, _LIMITED_MPG, _FULL_MPG
+_INITIALIZED, _LIMITED_MPG, _FULL_MPG = 2, 3, 4  # of nvshmemx_init_status_t
 
 
 class MpiRanks:
@@ -44,19 +44,32 @@ class MpiRanks:
         """Return how far this rank's clock is behind rank 0's."""
         return offset_to_first(self._transport.comm, same_clock=self._transport.shared)
 
+    def take_lock(self, rank: int) -> None:
+        """Hold a word of MPI's own window: NVSHMEM's atomics do nothing when the host calls them."""
+        self._transport.take_lock(rank)
+
+    def release_lock(self, rank: int) -> None:
+        """Set the word free."""
+        self._transport.release_lock(rank)
+
 
 class NvshmemLibrary:
     """The calls of ``nvshmem.bindings``, which take addresses and streams as numbers.
 
     A wait for a signal is a stream memory operation: nvshmemx_signal_wait_until_on_stream would end the
     process where ranks share a GPU without MPS, and a kernel that waits would hold a multiprocessor.
+
+    Args:
+        ranks: The processes.
+        shares_gpu: Whether ranks share a GPU without MPS.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Ranks, shares_gpu: bool) -> None:
         from cuda.bindings import driver
         from cupy.cuda import runtime
         from nvshmem import bindings
 
+        self._ranks, self._shares_gpu = ranks, shares_gpu
         self._driver, self._bindings = driver, bindings
         flags = driver.CUstreamWaitValue_flags
         self._wait = int(flags.CU_STREAM_WAIT_VALUE_GEQ)
@@ -109,19 +122,15 @@ class NvshmemLibrary:
             )
 
     def barrier(self, stream: Stream) -> None:
-        """Call nvshmemx_barrier_all_on_stream."""
-        self._bindings.barrier_all_on_stream(stream.ptr)
+        """Call nvshmemx_barrier_all_on_stream.
 
-    def exchange(self, address: int, expected: int, value: int, rank: int) -> int:
-        """Call nvshmem_uint64_atomic_compare_swap from the host."""
-        swap = getattr(self._bindings, "uint64_atomic_compare_swap", None)
-        if swap is None:
-            raise ExecutorUnavailableError(
-                "an accumulate across nodes takes a lock from the host, which nvshmem4py has since 0.4; "
-                "pip install 'nvshmem4py-cu13>=0.4.1'"
-            )
-        found: int = swap(address, expected, value, rank)
-        return found
+        Where ranks share a GPU without MPS it spins, holding Python's lock, until their hosts have all come
+        to it. So they meet before, in a way that leaves the other threads alive: the watchdog beats, and MPI
+        serves the locks.
+        """
+        if self._shares_gpu:
+            self._ranks.barrier()
+        self._bindings.barrier_all_on_stream(stream.ptr)
 
 
 def connect(transport: "MpiTransport") -> Joined:
@@ -170,9 +179,10 @@ def _join(transport: "MpiTransport") -> Joined:
         device=device, uid=unique_id, rank=comm.rank, nranks=comm.size, initializer_method="uid"
     )
     status = int(nvshmem.core.init_status())
-    if status not in _READY:
+    if status not in (_INITIALIZED, _LIMITED_MPG, _FULL_MPG):
         raise ExecutorUnavailableError(
             f"NVSHMEM did not start (status {status}); NVSHMEM_DEBUG=INFO in the environment makes it say why"
         )
     atexit.register(nvshmem.core.finalize)
-    return Joined(MpiRanks(transport), NvshmemLibrary(), CupyDevice(number))
+    ranks = MpiRanks(transport)
+    return Joined(ranks, NvshmemLibrary(ranks, status == _LIMITED_MPG), CupyDevice(number))

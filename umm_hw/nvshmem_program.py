@@ -69,13 +69,13 @@ def perform(
     streams = joined.stream
     devices = {ranks.rank: device}
     run = StreamRun(schedule, steps, devices, lambda lane, _: streams(lane), signals, True, nvtx)
-    memory.barrier()
     if operands is not None:
         for matrix, array in zip((placement.a, placement.b), operands, strict=True):
             _hand_out(matrix, array)
     offset = ranks.offset()
     runs = []
     for _ in range(repeat):
+        memory.barrier()  # nobody still adds to C, or raises a signal, of the run before
         memory.clear(placement.c.heap)
         signals.lower()
         memory.barrier()

@@ -9,7 +9,6 @@ what a kernel adds meanwhile. The host thread does it at its place in row order:
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from time import sleep
 from typing import Any
 
 from umm.errors import InputError
@@ -22,8 +21,6 @@ from umm_hw.transport import Block
 
 ALIGNMENT = 256  # bytes
 LANDING = 16 << 20  # bytes of the buffer for what crosses nodes and cannot go straight to its place
-_FREE, _TAKEN = 0, 1
-_LOCK_PAUSE = 20e-6  # seconds between two tries to take a lock
 
 
 class NvshmemTransport:
@@ -52,8 +49,8 @@ class NvshmemTransport:
         self._heaps: list[list[int]] = []  # address of each rank's part, 0 where this process cannot see it
         self._nbytes: list[int] = []  # this rank's, of each heap
         self._kept: list[int] = []
-        self._lock = self._symmetric(8)
-        self._reachable = [self._library.peer(self._lock, rank) != 0 for rank in range(self.size)]
+        probe = self._symmetric(8)
+        self._reachable = [self._library.peer(probe, rank) != 0 for rank in range(self.size)]
         self._reachable[self.rank] = True
         everywhere = joined.ranks.gather(all(self._reachable))
         self._one_node = bool(joined.ranks.broadcast(all(everywhere)))
@@ -245,8 +242,7 @@ class NvshmemTransport:
         The lock is held for the addition alone, which waits for nobody, so it is always given back.
         """
         self.device.finish(stream)
-        while self._library.exchange(self._lock, _FREE, _TAKEN, target.rank) != _FREE:
-            sleep(_LOCK_PAUSE)
+        self._ranks.take_lock(target.rank)
         if self._reachable[target.rank]:
             self.device.accumulate(source, self.region(target), self._blocks, stream)
         else:
@@ -256,4 +252,4 @@ class NvshmemTransport:
                 self.device.accumulate(part, landing, self._blocks, stream)
                 self._put(landing, piece, stream)
         self.device.finish(stream)
-        self._library.exchange(self._lock, _TAKEN, _FREE, target.rank)
+        self._ranks.release_lock(target.rank)

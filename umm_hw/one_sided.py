@@ -41,9 +41,6 @@ class OneSided(Protocol):
     def barrier(self, stream: Stream) -> None:
         """Queue a wait for all ranks, and a quiet."""
 
-    def exchange(self, address: int, expected: int, value: int, rank: int) -> int:
-        """Replace a rank's 8 bytes if they are as expected, at once; return what they were."""
-
 
 class Ranks(Protocol):
     """The processes of one job, joined on the host."""
@@ -58,10 +55,16 @@ class Ranks(Protocol):
         """Return rank 0's content on every rank."""
 
     def gather(self, content: Any) -> list[Any]:
-        """Return all ranks' contents on rank 0, an empty list elsewhere."""
+        """Return all ranks' contents on rank 0, an empty list elsewhere, where it waits for nobody."""
 
     def offset(self) -> float:
         """Return the seconds to add to this rank's clock to get rank 0's; collective."""
+
+    def take_lock(self, rank: int) -> None:
+        """Wait until nobody holds a rank's lock, and hold it."""
+
+    def release_lock(self, rank: int) -> None:
+        """Let others hold a rank's lock."""
 
 
 @dataclass

@@ -4,14 +4,16 @@ import ctypes
 import os
 import signal
 import sys
+from functools import cache
 from time import sleep
 
 AMID_DEATH = 2.0  # seconds the watchdogs of other ranks have to say who died
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 
 
+@cache
 def supervise() -> None:
-    """Go on in a child process; this one waits for it and ends as it does. Before MPI begins.
+    """Go on in a child process, once; this one waits for it and ends as it does. Before MPI and CUDA begin.
 
     mpiexec kills all ranks as soon as one of its own processes dies, and often names the wrong one. Its
     process is now this one, which outlives its rank by the time the other ranks need to tell.

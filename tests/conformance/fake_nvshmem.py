@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, BrokenBarrierError
+from threading import Barrier, BrokenBarrierError, Condition, Lock
 from time import sleep
 
 import numpy as np
@@ -20,6 +20,7 @@ class FakeRanks:
 
     def __init__(self, job, rank):
         self.job, self.rank, self.size = job, rank, job.size
+        self.gathers = 0
 
     def barrier(self):
         self.job.barrier.wait()
@@ -28,11 +29,29 @@ class FakeRanks:
         return self._exchange(content)[0]
 
     def gather(self, content):
-        found = self._exchange(content)
-        return found if self.rank == 0 else []
+        """Rank 0 waits for all; the others go on at once, as with MPI."""
+        self.gathers += 1
+        with self.job.gathered:
+            self.job.gathered_contents[self.gathers, self.rank] = content
+            self.job.gathered.notify_all()
+            if self.rank > 0:
+                return []
+            of_this = [(self.gathers, rank) for rank in range(self.size)]
+            kept = self.job.gathered_contents
+            while not all(key in kept for key in of_this):
+                assert not self.job.barrier.broken, "another rank has failed"
+                self.job.gathered.wait(0.1)
+            return [kept.pop(key) for key in of_this]
 
     def offset(self):
         return 0.0
+
+    def take_lock(self, rank):
+        while not self.job.locks[rank].acquire(timeout=0.01):
+            assert not self.job.barrier.broken, "another rank has failed"
+
+    def release_lock(self, rank):
+        self.job.locks[rank].release()
 
     def _exchange(self, content):
         self.job.contents[self.rank] = content
@@ -94,14 +113,6 @@ class FakeLibrary:
         self.job.world.queue(stream, arrive)
         self.job.world.queue(stream, lambda: None, ready=lambda: arrived[number] == self.job.size)
 
-    def exchange(self, address, expected, value, rank):
-        with self.job.world.turn:
-            word = self._word(address, rank)
-            found = int(word[0, 0])
-            if found == expected:
-                word[0, 0] = value
-            return found
-
     def _copy(self, source, into, nbytes, stream):
         def array(address):
             return self.job.world.array(Region(address, 1, nbytes, nbytes, np.dtype(np.uint8)))
@@ -137,6 +148,8 @@ class FakeJob:
         self.ranks_per_node = ranks_per_node
         self.barrier = Barrier(size, timeout=60)
         self.contents = [None] * size
+        self.locks = [Lock() for _ in range(size)]
+        self.gathered, self.gathered_contents = Condition(), {}
         self.parts, self.arrived = {}, defaultdict(int)
         self.devices = [FakeDevice(self.world, rank) for rank in range(size)]
 

@@ -7,19 +7,20 @@ import os
 from dataclasses import replace
 from functools import partial
 from itertools import count, pairwise
+from time import sleep
 
 import numpy as np
 import pytest
 from conformance import fake_device
 from conformance.executor_suite import MACHINE, integer_operands
-from conformance.fake_nvshmem import FakeJob, FakeLibrary
+from conformance.fake_nvshmem import FakeJob, FakeLibrary, FakeRanks
 from conformance.fewer_examples import FewerExamples
 from conformance.transport_suite import TransportConformance
 
 import umm
 from umm.errors import InputError
 from umm.schedules.table import ACCUMULATE
-from umm_hw import gpu_benchmarks, nvshmem_program
+from umm_hw import gpu_benchmarks, nvshmem_executor, nvshmem_program
 from umm_hw.mpi_job import MpiJob
 from umm_hw.nvshmem_executor import NvshmemExecutor
 from umm_hw.nvshmem_transport import NvshmemTransport
@@ -132,6 +133,50 @@ def test_processes_that_are_more_than_the_ranks_are_refused():
     schedule = umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=2), MACHINE)
     with pytest.raises(InputError, match="the schedule is for 2 ranks, but NVSHMEM joins 3 processes"):
         NvshmemExecutor(job=job, connect=job.joined).run(schedule)
+
+
+@pytest.mark.parametrize("ranks_per_node", [1000, 2])
+def test_a_schedule_is_performed_again_with_c_from_zero(ranks_per_node):
+    """C is cleared only when no rank still adds to it for the run before; 20 random orders."""
+    problem = umm.Problem(m=8, n=8, k=8, a="col", b="row", c="row", ranks=4, dtype="float64")
+    schedule = umm.schedule(problem, MACHINE, stationary="A")
+    a, b = integer_operands(problem)
+    for _ in range(20):
+        traces = FakeNvshmem(ranks_per_node)._executor(schedule).runs(schedule, (a, b), repeat=3)
+        assert len(traces) == 3
+        assert np.array_equal(traces[-1].result, a @ b)
+
+
+@pytest.mark.parametrize("locked", [True, False])
+def test_additions_across_nodes_need_the_lock(monkeypatch, locked):
+    """Ranks add to one tile by get, add, put; where their hosts are slow, one would undo the other."""
+    problem = umm.Problem(m=8, n=8, k=16, a="col", b="row", c="2d", ranks=4, dtype="float64")
+    schedule = umm.schedule(problem, MACHINE, stationary="A")
+    a, b = integer_operands(problem)
+    get = FakeLibrary.get
+
+    def slow_get(self, *arguments):
+        get(self, *arguments)
+        sleep(1e-3)
+
+    monkeypatch.setattr(FakeLibrary, "get", slow_get)
+    if not locked:
+        monkeypatch.setattr(FakeRanks, "take_lock", lambda self, rank: None)
+        monkeypatch.setattr(FakeRanks, "release_lock", lambda self, rank: None)
+    results = [FakeNvshmem(1).run(schedule, (a, b)).result for _ in range(10)]
+    assert all(np.array_equal(result, a @ b) for result in results) == locked
+
+
+def test_the_process_forks_before_cuda_begins(monkeypatch):
+    """Under mpiexec a rank goes on in a child process, where CUDA of the parent would not work."""
+    happened = []
+    monkeypatch.setattr(nvshmem_executor, "find_spec", lambda name: True)
+    monkeypatch.setattr(nvshmem_executor, "supervise", lambda: happened.append("fork"))
+    monkeypatch.setattr(nvshmem_executor, "gpu_problem", lambda extra: happened.append("cuda"))
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "1")
+    assert NvshmemExecutor().available() is None
+    assert happened == ["fork", "cuda"]
 
 
 # Signals: dependencies between ranks without a barrier ---------------------------------------------
