@@ -234,11 +234,11 @@ class CupyDevice:
         """Launch the kernel for the two types."""
         if not source.rows * source.cols:
             return
+        self._select()
         pair = source.dtype, target.dtype
         if pair not in self._kernels:
             self._kernels[pair] = self._module.get_function(kernel_name(*map(dtype_name, pair)))
         places = (source.address, source.stride, target.address, target.stride, source.rows, source.cols)
-        self._select()
         with stream:
             self._kernels[pair]((blocks,), (THREADS,), tuple(map(np.int64, places)))
 
@@ -271,7 +271,6 @@ class CupyDevice:
 
     @cached_property
     def _module(self) -> Any:
-        self._select()
         return self._cupy.RawModule(code=SOURCE, options=OPTIONS)
 
     @cached_property

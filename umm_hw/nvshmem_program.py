@@ -87,6 +87,7 @@ def perform(
             runs.append(_together(schedule, found))
     memory.barrier()
     result = host_result(placement.c.gather(replica)) if ranks.rank == 0 else None
+    memory.barrier()  # NVSHMEM's own, in what follows, spins and holds Python's lock
     signals.free()
     memory.close()  # not after a failure: it is collective, and the other ranks may have gone on
     return None if result is None else (runs, result)

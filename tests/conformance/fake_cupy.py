@@ -46,6 +46,7 @@ class Runtime:
 
     memcpyDefault = 4  # noqa: N815  CUDA's names
     cudaDevAttrAsyncEngineCount = 40  # noqa: N815
+    cudaDevAttrCanFlushRemoteWrites = 98  # noqa: N815
     CUDA_R_16F, CUDA_R_16BF, CUDA_R_32F, CUDA_R_64F = 2, 14, 0, 1
 
     class CUDARuntimeError(RuntimeError):
@@ -62,7 +63,7 @@ class Runtime:
         return {"name": b"fake", "totalGlobalMem": 1 << 30}
 
     def deviceGetAttribute(self, attrib, device):  # noqa: N802
-        return {self.cudaDevAttrAsyncEngineCount: 3}[attrib]
+        return {self.cudaDevAttrAsyncEngineCount: 3, self.cudaDevAttrCanFlushRemoteWrites: 1}[attrib]
 
     def deviceCanAccessPeer(self, device, peerDevice):  # noqa: N802, N803
         return int(device != peerDevice)
@@ -71,6 +72,9 @@ class Runtime:
         if (self.current, peerDevice) in self.peers:
             raise self.CUDARuntimeError
         self.peers.add((self.current, peerDevice))
+
+    def getDevice(self):  # noqa: N802
+        return self.current
 
     def setDevice(self, device):  # noqa: N802
         assert 0 <= device < self.devices
