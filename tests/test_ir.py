@@ -128,10 +128,10 @@ def subsets(items, most):
     return [chosen for size in range(min(most, len(items)) + 1) for chosen in combinations(items, size)]
 
 
-def small_graphs(most):
+def small_graphs(most, scale):
     """The different graphs of the corpus with at most so many gemms and communications together."""
     found = {}
-    for problem, machine, stationary, options in corpus(200):
+    for problem, machine, stationary, options in corpus(510, scale):
         options = Options(**options)
         for graph in graphs(op_list(problem, stationary), umm.machine(machine), options):
             items = len(graph) + len(graph.data) - len(graph.own) + sum(map(bool, graph.updates))
@@ -140,10 +140,11 @@ def small_graphs(most):
     return [(graph, limits) for (_, limits), graph in found.items()]
 
 
-def test_exhaustive_equals_brute_force_wherever_that_is_feasible():
-    """Every different graph with up to eight gemms and communications: the same cost, proven."""
-    cases = small_graphs(8)
-    assert len(cases) > 50
+@pytest.mark.parametrize("scale", [1, 128])
+def test_exhaustive_equals_brute_force_wherever_that_is_feasible(scale):
+    """Every different graph of 510 problems with up to ten gemms and communications: the same cost, proven."""
+    cases = small_graphs(10, scale)
+    assert len(cases) > 1000
     for graph, limits in cases:
         solution = exhaustive(graph, limits)
         assert solution.gap == 0
