@@ -46,11 +46,11 @@ class Bindings(ModuleType):
             return 0
         return self._of(dest, pe)
 
-    def getmem_on_stream(self, dest, source, bytes, pe, cstrm):
+    def getmem_on_stream(self, dest, source, bytes, pe, cstrm):  # noqa: A002
         self._place(dest)  # the local side of a transfer across nodes is symmetric too
         memory(dest, bytes)[:] = memory(self._of(source, pe), bytes)
 
-    def putmem_on_stream(self, dest, source, bytes, pe, cstrm):
+    def putmem_on_stream(self, dest, source, bytes, pe, cstrm):  # noqa: A002
         self._place(source)
         memory(self._of(dest, pe), bytes)[:] = memory(source, bytes)
 
