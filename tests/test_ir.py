@@ -142,7 +142,7 @@ def small_graphs(most, scale):
 
 @pytest.mark.parametrize("scale", [1, 128])
 def test_exhaustive_equals_brute_force_wherever_that_is_feasible(scale):
-    """Every different graph of 510 problems with up to ten gemms and communications: the same cost, proven."""
+    """All graphs of 510 problems with up to ten gemms and communications: the same cost, proven."""
     cases = small_graphs(10, scale)
     assert len(cases) > 1000
     for graph, limits in cases:
