@@ -36,9 +36,9 @@ test-nvshmem: venv  ## the same with a process per rank, joined by NVSHMEM
 	$(BIN)/python -m pip install --quiet --editable ".[nvshmem]"
 	UMM_TEST_GPU=nvshmem $(BIN)/python -m pytest -q tests/conformance/test_nvshmem_executor.py
 
-test-gpu-compile: venv  ## the kernels' machine code and CuPy's calls; needs no GPU
-	$(BIN)/python -m pip install --quiet --editable ".[cuda]"
-	$(BIN)/python -m pytest -q tests/test_accumulate_kernels.py tests/test_cupy_device.py
+test-gpu-compile: venv  ## the kernels' machine code, and every call of CuPy and NVSHMEM4Py; needs no GPU
+	$(BIN)/python -m pip install --quiet --editable ".[cuda,nvshmem]"
+	$(BIN)/python -m pytest -q tests/test_accumulate_kernels.py tests/test_cupy_device.py tests/test_nvshmem4py.py
 
 lint: venv  ## format, lint, types, import layers
 	$(BIN)/ruff format --check .
