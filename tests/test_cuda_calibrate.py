@@ -1,12 +1,17 @@
 """Calibration on GPUs that are NumPy underneath: a whole machine file comes out, whatever the numbers."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 from conformance.fake_device import FakeWorld
 
 import umm
-from umm_hw import gpu_benchmarks
+from umm.errors import ExecutorUnavailableError, InputError
+from umm_hw import cuda_executor, gpu_benchmarks
 from umm_hw.cuda_calibrate import calibrate, machine_text
+from umm_hw.cuda_executor import CudaExecutor
 from umm_hw.gpu_benchmarks import GpuMeasurements
 
 # A GPU of 1 Tflop/s, 0.8 for small shapes; links of 100 GB/s after 2 us, local copies twice as fast.
@@ -42,6 +47,49 @@ def test_the_numbers_of_the_file_are_what_was_measured(tmp_path, gpus):
     assert all("measured on fake 0" in fact.source for fact in machine.facts if fact.key.endswith("peak"))
     if gpus == 4:
         assert machine.bandwidth_matrix()[0, 3] == pytest.approx(100e9)
+
+
+def test_with_tf32_the_file_s_float32_is_tf32(tmp_path):
+    """TF32 twice as fast: the peak of float32 doubles, and the source names it."""
+    (device,) = FakeWorld().devices(1)
+    twice = {shape: 1e-6 + (seconds - 1e-6) / 2 for shape, seconds in SHAPES.items()}
+    measured = replace(MEASURED, gemm={**MEASURED.gemm, "tf32": twice})
+    file = tmp_path / "tf32.toml"
+    file.write_text(machine_text(device, 1, measured, "cuda", tf32=True))
+    machine = umm.machine(str(file))
+    assert machine.peak("float32") == pytest.approx(2e12)
+    assert machine.peak("float64") == pytest.approx(1e12)
+    assert "--option tf32=on" in file.read_text()
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_each_way_to_accumulate_has_numbers_of_its_own(tmp_path, monkeypatch, gpus):
+    """A landing copies and then adds, so it reaches less of a copy's bandwidth than the kernel alone here."""
+    monkeypatch.setattr(gpu_benchmarks, "SHORTEST", 1e-5)
+    shares = {}
+    for way in ("kernel", "landing"):
+        world = FakeWorld()
+        executor = CudaExecutor(accumulate=way, blocks=8, devices=world.devices(gpus))
+        monkeypatch.setattr(
+            cuda_executor, "calibrate", partial(calibrate, sides=(4, 16), sizes=(256, 1 << 16))
+        )
+        file = tmp_path / f"{way}.toml"
+        file.write_text(executor.calibrate(["float32"], lambda what: None))
+        assert world.memory == {}
+        machine = umm.machine(str(file))
+        shares[way] = machine.accumulate_efficiency
+        (fact,) = [fact for fact in machine.facts if fact.key == "devices.interference.accumulate"]
+        assert f"accumulate by {way} of 8 blocks" in fact.source
+    assert shares["landing"] < 0.75 * shares["kernel"]
+
+
+def test_a_calibration_is_refused_where_it_could_not_run():
+    devices = FakeWorld().devices(2)
+    with pytest.raises(InputError, match="tf32 rounds float32 operands; leave it out for float64, bfloat16"):
+        CudaExecutor(tf32=True, devices=devices).calibrate(["float64", "bfloat16"], print)
+    devices[0].reach = lambda other: "the link from GPU 0 to GPU 1 carries no atomic adds"
+    with pytest.raises(ExecutorUnavailableError, match="no atomic adds; accumulate=landing copies instead"):
+        CudaExecutor(devices=devices).calibrate(["float32"], print)
 
 
 @pytest.mark.parametrize("gpus", [1, 2])

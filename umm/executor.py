@@ -61,7 +61,13 @@ class Leader(Protocol):
 
 @runtime_checkable
 class Calibrator(Protocol):
-    """What an executor also has that can measure the machine it runs on."""
+    """What an executor also has that can measure the machine it runs on.
+
+    Attributes:
+        dtypes: Types whose multiplies it can measure.
+    """
+
+    dtypes: tuple[str, ...]
 
     def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
         """Measure this machine with microbenchmarks and return its topology file.

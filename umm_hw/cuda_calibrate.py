@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from umm import __version__
 from umm_hw.accumulate_kernels import BLOCKS
+from umm_hw.cuda_transport import CudaTransport, Landing
 from umm_hw.device import Device
 from umm_hw.gpu_benchmarks import SIDES, SIZES, Bench, GpuMeasurements, Shape, measure
 
@@ -17,6 +18,8 @@ def calibrate(
     blocks: int = BLOCKS,
     sides: Sequence[int] = SIDES,
     sizes: Sequence[int] = SIZES,
+    accumulate: str = "kernel",
+    tf32: bool = False,
 ) -> tuple[str, GpuMeasurements]:
     """Measure GPUs, from the first to the last of them, and return the text of a machine file.
 
@@ -27,17 +30,26 @@ def calibrate(
         blocks: Thread blocks of an accumulate kernel.
         sides: m, n and k of the GEMMs.
         sizes: Bytes of the transfers.
+        accumulate: ``kernel`` or ``landing``, as the executor that the file is to predict.
+        tf32: Whether the file's float32 is TF32, likewise.
+
+    Raises:
+        InputError: for another way to accumulate, or no blocks.
+        ExecutorUnavailableError: if kernels cannot add over the link.
     """
+    CudaTransport(len(devices), devices, accumulate, blocks)  # lets them reach each other, or says why not
     first, last = devices[0], devices[-1]
-    if first is not last:
-        first.reach(last)
     peer = last.allocate(max(sizes))
-    measured = measure(Bench(first, peer), dtypes, note, blocks, SWEEP, sides, sizes)
-    last.free(peer)
-    return machine_text(first, len(devices), measured, "cuda"), measured
+    landing = Landing(0, first, last, max(sizes)) if accumulate == "landing" else None
+    measured = measure(Bench(first, peer, landing=landing), dtypes, note, blocks, SWEEP, sides, sizes)
+    for address in (peer, *([landing.address] if landing else [])):
+        last.free(address)
+    return machine_text(first, len(devices), measured, "cuda", tf32), measured
 
 
-def machine_text(device: Device, count: int, measured: GpuMeasurements, executor: str) -> str:
+def machine_text(
+    device: Device, count: int, measured: GpuMeasurements, executor: str, tf32: bool = False
+) -> str:
     """Return a machine file.
 
     Args:
@@ -45,8 +57,15 @@ def machine_text(device: Device, count: int, measured: GpuMeasurements, executor
         count: How many there are.
         measured: What was measured; between two GPUs if there are several.
         executor: Name of the executor whose calls were measured.
+        tf32: Whether float32 is multiplied by TF32.
     """
-    how = f"measured on {device.name} with umm {__version__}: umm machine calibrate --executor {executor}"
+    options = f" --option blocks={measured.blocks}"
+    options += " --option accumulate=landing" if measured.way == "landing" else ""
+    options += " --option tf32=on" if tf32 else ""
+    how = (
+        f"measured on {device.name} with umm {__version__}: "
+        f"umm machine calibrate --executor {executor}{options}"
+    )
 
     def text(value: str, what: str) -> str:
         return f'{{ value = "{value}", source = "{what}; {how}" }}'
@@ -59,8 +78,12 @@ def machine_text(device: Device, count: int, measured: GpuMeasurements, executor
     local_rate = largest / measured.local_copy[largest]
     add_rate = largest / measured.accumulate[measured.blocks][largest]
     launch = min(min(seconds.values()) for seconds in measured.gemm.values())
-    rates = {name: _rates(seconds, launch) for name, seconds in measured.gemm.items() if name != "tf32"}
+    gemm = {name: seconds for name, seconds in measured.gemm.items() if name != "tf32"}
+    if tf32:
+        gemm["float32"] = measured.gemm["tf32"]
+    rates = {name: _rates(seconds, launch) for name, seconds in gemm.items()}
     lost = measured.interference
+    adding = f"accumulate by {measured.way} of {measured.blocks} blocks"
     lines = [
         "schema = 1",
         f'description = "{count} x {device.name}, measured"',
@@ -74,7 +97,7 @@ def machine_text(device: Device, count: int, measured: GpuMeasurements, executor
         f"launch = {text(_microseconds(launch), 'the quickest GEMM')}",
         f"transfer_overhead = {text(_microseconds(min(measured.copy.values())), 'the quickest copy')}",
         f"accumulate_efficiency = "
-        f"{share(min(add_rate / copy_rate, 1.0), f'accumulate over copy, {largest} bytes')}",
+        f"{share(min(add_rate / copy_rate, 1.0), f'{adding} over copy, {largest} bytes')}",
         "",
         "[devices.peak]",
         *(
@@ -84,8 +107,8 @@ def machine_text(device: Device, count: int, measured: GpuMeasurements, executor
         "",
         "[devices.interference]",
         f"get = {share(lost['get'], 'GEMMs beside copies')}",
-        f"accumulate = {share(lost['accumulate'], f'GEMMs beside accumulates of {measured.blocks} blocks')}",
-        f"reduce = {share(lost['accumulate'], 'the same kernel as accumulate')}",
+        f"accumulate = {share(lost['accumulate'], f'GEMMs beside {adding}')}",
+        f"reduce = {share(lost['accumulate'], 'as accumulate')}",
         "",
     ]
     for dtype, found in rates.items():

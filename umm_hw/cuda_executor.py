@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from umm.errors import ExecutorUnavailableError
 from umm.executor import Operands
+from umm.problem import DTYPES
 from umm.schedules.table import Schedule
 from umm.trace import Trace
 from umm_hw.accumulate_kernels import BLOCKS
@@ -14,7 +15,7 @@ from umm_hw.cuda_calibrate import calibrate
 from umm_hw.cuda_transport import CudaTransport, gpu_dtype
 from umm_hw.device import Device, Stream
 from umm_hw.distributed_matrix import DistributedMatrix
-from umm_hw.gpu_operands import check_types, host_operands, host_result
+from umm_hw.gpu_operands import check_tf32, check_types, host_operands, host_result
 from umm_hw.gpu_steps import gpu_step
 from umm_hw.gpus import gpu_problem, visible_gpus
 from umm_hw.placement import place, resolve
@@ -26,6 +27,9 @@ Floats = NDArray[np.float64]
 class CudaExecutor:
     """Performs schedules on the GPUs of this process.
 
+    Attributes:
+        dtypes: Types whose multiplies it can measure.
+
     Args:
         accumulate: ``kernel`` adds to other ranks' memory by a kernel; ``landing`` copies to a buffer on the
             target's device by the copy engine and adds there.
@@ -36,6 +40,8 @@ class CudaExecutor:
         nvtx: Whether to name every action in a profiler's timeline.
         devices: The GPUs to use; all that are visible if None.
     """
+
+    dtypes = tuple(DTYPES)
 
     def __init__(
         self,
@@ -117,7 +123,7 @@ class CudaExecutor:
             transport.close()
 
     def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
-        """Measure the GPUs and return the text of a machine file; it takes minutes.
+        """Measure the GPUs, accumulating as this executor does; return a machine file. It takes minutes.
 
         Args:
             dtypes: Types whose multiplies are measured.
@@ -126,7 +132,9 @@ class CudaExecutor:
         Raises:
             ExecutorUnavailableError: if there is no GPU, or CuPy is not installed.
         """
-        return calibrate(self._gpus(), dtypes, note, self.blocks)[0]
+        gpus = self._gpus()
+        check_tf32(self.tf32, dtypes)
+        return calibrate(gpus, dtypes, note, self.blocks, accumulate=self.accumulate, tf32=self.tf32)[0]
 
     def _gpus(self) -> Sequence[Device]:
         """Return the GPUs to use."""

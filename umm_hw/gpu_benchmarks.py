@@ -6,13 +6,14 @@ repeats after one that warms up.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import ceil
 from statistics import median
 
 import numpy as np
 
-from umm_hw.cuda_transport import gpu_dtype
+from umm_hw.cuda_transport import Landing, gpu_dtype
 from umm_hw.device import Device, Region, Stream
 
 Shape = tuple[int, int, int]
@@ -33,6 +34,7 @@ class GpuMeasurements:
         accumulate: By thread blocks and bytes, of float32 to where ``copy`` reads.
         interference: By kind, the share of its rate that a gemm lost while such transfers ran.
         blocks: Thread blocks the interference of accumulates was measured with.
+        way: How accumulates went: by ``kernel`` over the link, or by ``landing`` and adding there.
     """
 
     gemm: Mapping[str, Mapping[Shape, float]]
@@ -41,6 +43,7 @@ class GpuMeasurements:
     accumulate: Mapping[int, Mapping[int, float]]
     interference: Mapping[str, float]
     blocks: int
+    way: str = "kernel"
 
 
 class Bench:
@@ -50,10 +53,11 @@ class Bench:
         device: The GPU.
         peer: Address of memory that its accumulates reach: a peer's, or its own.
         repeats: How often everything is timed.
+        landing: Where accumulates land beside the peer's memory; None if a kernel adds over the link.
     """
 
-    def __init__(self, device: Device, peer: int, repeats: int = 5) -> None:
-        self._device, self._peer, self._repeats = device, peer, repeats
+    def __init__(self, device: Device, peer: int, repeats: int = 5, landing: Landing | None = None) -> None:
+        self._device, self._peer, self._repeats, self._landing = device, peer, repeats, landing
         self._stream, self._beside = device.stream(), device.stream()
         self._events = [device.event(timed=True) for _ in range(2)]
 
@@ -108,39 +112,55 @@ class Bench:
         return found
 
     def interference(self, blocks: int, side: int, nbytes: int) -> dict[str, float]:
-        """Return the share of its rate a gemm loses beside gets and beside accumulates, by kind."""
-        dtype = np.dtype(np.float32)
-        a, b, c = (
-            Region.packed(self._device.allocate(side * side * 4), (side, side), dtype) for _ in range(3)
-        )
+        """Return the share of its rate a gemm loses beside gets and beside accumulates, by kind.
+
+        Where accumulates land, their kernel runs on the target's GPU; so the gemm beside them does too.
+        """
         here = self._device.allocate(nbytes)
-        transfers: dict[str, Step] = {
-            "get": lambda stream: self._device.copy(_bytes(self._peer, nbytes), _bytes(here, nbytes), stream),
-            "accumulate": self._accumulate(here, nbytes, blocks),
+        adding = self if self._landing is None else Bench(self._landing.device, self._peer, self._repeats)
+        found = {
+            "get": self._lost(
+                self,
+                lambda stream: self._device.copy(_bytes(self._peer, nbytes), _bytes(here, nbytes), stream),
+                side,
+            ),
+            "accumulate": self._lost(adding, self._accumulate(here, nbytes, blocks), side),
         }
+        self._device.free(here)
+        return found
+
+    def _lost(self, other: "Bench", transfer: Step, side: int) -> float:
+        """Return the share of its rate a gemm of another bench's GPU loses beside this one's transfers."""
+        dtype, device = np.dtype(np.float32), other._device
+        a, b, c = (Region.packed(device.allocate(side * side * 4), (side, side), dtype) for _ in range(3))
 
         def gemm(stream: Stream) -> None:
-            self._device.multiply(a, b, c, True, False, stream)
+            device.multiply(a, b, c, True, False, stream)
 
-        series = max(1, ceil(20 * SHORTEST / self.seconds(gemm)))
-        found = {}
-        for kind, transfer in transfers.items():
-            alone = median(self._once(gemm, series) for _ in range(self._repeats))
-            count = ceil(3 * alone / self.seconds(transfer)) + 1  # enough even for a gemm thrice as slow
-            beside = []
-            for _ in range(self._repeats):
-                for _ in range(count):
-                    transfer(self._beside)
-                beside.append(self._once(gemm, series))
-            found[kind] = min(max(1 - alone / median(beside), 0.0), 0.99)
-        for place in (a.address, b.address, c.address, here):
-            self._device.free(place)
-        return found
+        series = max(1, ceil(20 * SHORTEST / other.seconds(gemm)))
+        alone = median(other._once(gemm, series) for _ in range(self._repeats))
+        count = ceil(3 * alone / self.seconds(transfer)) + 1  # enough even for a gemm thrice as slow
+        beside = []
+        for _ in range(self._repeats):
+            for _ in range(count):
+                transfer(self._beside)
+            beside.append(other._once(gemm, series))
+            self._device.synchronize()
+        for place in (a.address, b.address, c.address):
+            device.free(place)
+        return min(max(1 - alone / median(beside), 0.0), 0.99)
 
     def _accumulate(self, here: int, nbytes: int, blocks: int) -> Step:
         dtype = np.dtype(np.float32)
         source, target = (Region.packed(x, (1, nbytes // 4), dtype) for x in (here, self._peer))
+        if self._landing is not None:
+            return partial(self._landing.add, source, target, blocks)
         return lambda stream: self._device.accumulate(source, target, blocks, stream)
+
+    @property
+    def way(self) -> str:
+        """How accumulates go: ``kernel`` or ``landing``."""
+        return "kernel" if self._landing is None else "landing"
 
     def _once(self, step: Step, calls: int) -> float:
         """Return the seconds of some calls in a row."""
@@ -185,4 +205,4 @@ def measure(
     accumulate = bench.accumulates(sorted({*sweep, blocks}), sizes)
     note("multiplies beside transfers")
     interference = bench.interference(blocks, max(sides), max(sizes))
-    return GpuMeasurements(gemm, copy, local_copy, accumulate, interference, blocks)
+    return GpuMeasurements(gemm, copy, local_copy, accumulate, interference, blocks, bench.way)

@@ -1,5 +1,6 @@
 """What a GPU executor takes and gives: operands and C on the host, in the problem's types."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +26,17 @@ def check_types(problem: Problem, tf32: bool) -> None:
             f"C of {problem.c_dtype} from operands of {problem.dtype} is not multiplied on GPUs; "
             f"choose c_dtype from {', '.join(sorted(allowed))}"
         )
-    if tf32 and problem.dtype != "float32":
-        raise InputError(f"tf32 rounds float32 operands; leave it out for {problem.dtype}")
+    check_tf32(tf32, [problem.dtype])
+
+
+def check_tf32(tf32: bool, dtypes: Sequence[str]) -> None:
+    """Refuse TF32 where nothing is float32.
+
+    Raises:
+        InputError: if so.
+    """
+    if tf32 and "float32" not in dtypes:
+        raise InputError(f"tf32 rounds float32 operands; leave it out for {', '.join(dtypes)}")
 
 
 def host_operands(problem: Problem, operands: Operands | None) -> tuple[NDArray[Any], NDArray[Any]]:

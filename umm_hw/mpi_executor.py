@@ -51,7 +51,12 @@ class MpiExecutor:
             schedule broadcasts it.
         timeout: Most seconds for one run; None waits as long as the ranks' watchdog does.
         job: Ranks that run already; they are not ended with the executor.
+
+    Attributes:
+        dtypes: Types whose multiplies it can measure.
     """
+
+    dtypes: tuple[str, ...] = ("float32", "float64", "float16")
 
     def __init__(
         self,

@@ -8,11 +8,12 @@ from typing import Any
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.executor import Operands
 from umm.launched import launched_rank
+from umm.problem import DTYPES
 from umm.schedules.codec import to_arrays
 from umm.schedules.table import Schedule
 from umm.trace import Trace
 from umm_hw.accumulate_kernels import BLOCKS
-from umm_hw.gpu_operands import check_types, host_operands
+from umm_hw.gpu_operands import check_tf32, check_types, host_operands
 from umm_hw.gpus import gpu_problem
 from umm_hw.mpi_executor import Job, MpiExecutor
 from umm_hw.one_sided import Joined
@@ -39,6 +40,8 @@ class NvshmemExecutor(MpiExecutor):
         job: Ranks that run already; they are not ended with the executor.
         connect: What joins the ranks; NVSHMEM if None.
     """
+
+    dtypes = tuple(DTYPES)
 
     def __init__(
         self,
@@ -117,13 +120,14 @@ class NvshmemExecutor(MpiExecutor):
         """
         from umm_hw.nvshmem_program import measured
 
+        check_tf32(self.tf32, dtypes)
         reason = self.available()
         if reason is not None:
             raise ExecutorUnavailableError(reason)
         note("everything, on rank 0 and from the last rank")
         job = self._started(self.ranks or 2)
         connect = self._connect or _real_connect()
-        program = partial(measured, connect=connect, dtypes=dtypes, blocks=self.blocks)
+        program = partial(measured, connect=connect, dtypes=dtypes, blocks=self.blocks, tf32=self.tf32)
         text: str = job.call(job.size, program)[0]
         return text
 

@@ -93,7 +93,9 @@ def perform(
     return None if result is None else (runs, result)
 
 
-def measured(transport: Any, connect: Callable[[Any], Joined], dtypes: Sequence[str], blocks: int) -> str:
+def measured(
+    transport: Any, connect: Callable[[Any], Joined], dtypes: Sequence[str], blocks: int, tf32: bool
+) -> str:
     """Return on rank 0 the text of a machine file, with its way to the last rank; "" elsewhere; collective.
 
     Args:
@@ -101,6 +103,7 @@ def measured(transport: Any, connect: Callable[[Any], Joined], dtypes: Sequence[
         connect: Joins them by NVSHMEM, given the transport.
         dtypes: Types whose multiplies are measured.
         blocks: Thread blocks of an accumulate kernel.
+        tf32: Whether the file's float32 is TF32.
     """
     joined = connect(transport)
     memory = NvshmemTransport(joined, blocks)
@@ -111,7 +114,7 @@ def measured(transport: Any, connect: Callable[[Any], Joined], dtypes: Sequence[
         there = Block(memory.size - 1, heap, 0, 1, max(SIZES), max(SIZES), np.dtype(np.uint8))
         bench = Bench(joined.device, memory.region(there).address)
         found = measure(bench, dtypes, _silent, blocks, SWEEP, SIDES, SIZES)
-        text = machine_text(joined.device, memory.size, found, "nvshmem")
+        text = machine_text(joined.device, memory.size, found, "nvshmem", tf32)
     memory.barrier()
     memory.close()
     return text
