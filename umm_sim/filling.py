@@ -10,6 +10,7 @@ flows that start and finish at their own times it reaches a handful; in lockstep
 from collections.abc import Iterable
 from math import inf
 
+from umm_sim.traffic import Route
 from umm_sim.work import Work
 
 SAME = 1e-12  # relative difference below which a rate or a load is the same
@@ -20,18 +21,18 @@ class Flow(Work):
 
     Attributes:
         links: The links of its route.
-        bottleneck: The link of its route that keeps it from going faster.
+        bottleneck: The link of its route that keeps it from going faster; negative until that is found.
         filling: Number of the filling that last reached it.
         new_rate: The rate that filling gives it.
     """
 
     __slots__ = ("bottleneck", "filling", "links", "new_rate")
 
-    def __init__(self, action: int, links: tuple[int, ...], nbytes: float, now: float) -> None:
+    def __init__(self, action: int, route: Route, nbytes: float, now: float) -> None:
         super().__init__(action, nbytes, now)
-        self.links = links
+        self.links = route.links
         self.new_rate = 0.0
-        self.bottleneck = -1
+        self.bottleneck = route.slowest
         self.filling = 0
 
 
@@ -63,21 +64,29 @@ class Filling:
                 if flow.filling != number:
                     flow.filling = number
                     flows.append(flow)
+        all_free, counts = self._free, self._count
         while flows:
-            links = list({link for flow in flows for link in flow.links})
-            shares, mixed = [], []
-            for link in links:
-                here, free, count = on[link], bandwidth[link], 0
-                for flow in here:
-                    if flow.filling == number:
-                        count += 1
+            links, shares, mixed = [], [], []
+            for flow in flows:
+                flow.bottleneck = -1
+                for link in flow.links:
+                    if counts[link]:
+                        counts[link] += 1
                     else:
-                        free -= flow.rate
+                        counts[link] = 1
+                        links.append(link)
+            for link in links:
+                here, free, count = on[link], bandwidth[link], counts[link]
                 if count < len(here):
                     mixed.append(link)
-                self._free[link], self._count[link] = free, count
+                    for flow in here:
+                        if flow.filling != number:
+                            free -= flow.rate
+                all_free[link] = free
                 shares.append(free / count)
-            self._raise(flows, links, shares)
+            self._raise(len(flows), links, shares)
+            if not mixed:
+                break
             more = self._unsettled(mixed)
             if not more:
                 break
@@ -86,36 +95,30 @@ class Filling:
             flows += more
         return flows
 
-    def _raise(self, flows: list[Flow], links: list[int], shares: list[float]) -> None:
+    def _raise(self, left: int, links: list[int], shares: list[float]) -> None:
         """Raise all rates evenly; when a link is full its flows stay where they are; go on with the others.
 
         Args:
-            flows: The flows to fill.
+            left: Number of flows to fill, those whose ``bottleneck`` is negative.
             links: All their links; ``_free`` and ``_count`` say what each has for how many of the flows.
             shares: The quotient of the two.
         """
-        free, count = self._free, self._count
+        on, free, count = self.on, self._free, self._count
         while True:
             rate = min(shares)
-            full = {link for link, share in zip(links, shares, strict=False) if share == rate}
-            others = []
-            for flow in flows:
-                for link in flow.links:
-                    if link in full:
-                        flow.new_rate, flow.bottleneck = rate, link
-                        break
-                else:
-                    others.append(flow)
-            if not others:
+            for link, share in zip(links, shares, strict=False):
+                if share == rate:
+                    for flow in on[link]:
+                        if flow.bottleneck < 0:
+                            flow.new_rate, flow.bottleneck = rate, link
+                            left -= 1
+                            for crossed in flow.links:
+                                free[crossed] -= rate
+                                count[crossed] -= 1
+            if not left:
                 return
-            for flow in flows:
-                if flow.bottleneck in full:
-                    for link in flow.links:
-                        free[link] -= rate
-                        count[link] -= 1
             links = [link for link in links if count[link]]
             shares = [free[link] / count[link] for link in links]
-            flows = others
 
     def _unsettled(self, links: list[int]) -> list[Flow]:
         """Return the flows held fixed that the new rates leave without a bottleneck, or too fast.

@@ -28,15 +28,16 @@ class Graph:
 def graph(schedule: Schedule) -> Graph:
     """Return the successors of every action of a schedule."""
     count = len(schedule)
-    before, then = schedule.after, np.repeat(np.arange(count), np.diff(schedule.after_offsets))
+    before, starts = schedule.after, schedule.after_offsets
+    then = np.arange(count).repeat(starts[1:] - starts[:-1])
     # What comes earlier on one's own lane is implied by the lane's order.
     other = schedule.lane[before] != schedule.lane[then]
-    by_lane = np.argsort(schedule.lane, kind="stable")
+    by_lane = schedule.lane.argsort(kind="stable")
     lane = schedule.lane[by_lane]
     chained = (lane[1:] == lane[:-1]) & (lane[1:] >= 0)
     before = np.concatenate((before[other], by_lane[:-1][chained]))
     then = np.concatenate((then[other], by_lane[1:][chained]))
-    order = np.argsort(before, kind="stable")
+    order = before.argsort(kind="stable")
     offsets = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(before, minlength=count), out=offsets[1:])
+    np.bincount(before, minlength=count).cumsum(out=offsets[1:])
     return Graph(np.bincount(then, minlength=count).tolist(), offsets.tolist(), then[order].tolist())

@@ -15,6 +15,7 @@ class SharedLinks:
         self._finish = finish
         self._codes, self._nbytes, self._routes = traffic.codes, traffic.nbytes, traffic.routes
         self._filling = Filling(traffic.routes.link_bandwidth)
+        self._on = self._filling.on
         self._touched: list[int] = []
         self._joining, self._arriving, self._sharing = self._join, self._arrive, self._share
 
@@ -24,20 +25,28 @@ class SharedLinks:
         clock.at(clock._now + self._routes[self._codes[action]].latency, self._joining, action)
 
     def _join(self, action: int) -> None:
-        links = self._routes[self._codes[action]].links
-        flow = Flow(action, links, self._nbytes[action], self._clock._now)
-        for link in links:
-            self._filling.on[link].append(flow)
-        self._touch(links)
+        route = self._routes[self._codes[action]]
+        flow = Flow(action, route, self._nbytes[action], self._clock._now)
+        alone, on = True, self._on
+        for link in route.links:
+            here = on[link]
+            if here:
+                alone = False
+            here.append(flow)
+        if alone:  # until another flow joins
+            flow.go_on(route.bandwidth, self._clock, self._arriving)
+        else:
+            self._touch(route.links)
 
     def _arrive(self, flow: Flow) -> None:
         if not flow.has_ended(self._clock, self._arriving):
             return
+        on = self._on
         for link in flow.links:
-            on = self._filling.on[link]
-            on.remove(flow)
+            here = on[link]
+            here.remove(flow)
             # Those left on a link can only go faster if it is what holds one of them back.
-            for other in on:
+            for other in here:
                 if other.bottleneck == link:
                     self._touch((link,))
                     break

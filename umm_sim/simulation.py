@@ -8,7 +8,7 @@ from umm.errors import ScheduleError
 from umm.schedules.table import BARRIER, GEMM, Schedule
 from umm_sim.clock import Clock
 from umm_sim.fabric import fabric_model
-from umm_sim.gemm_engines import GemmEngines, constant
+from umm_sim.gemm_engines import gemm_engines
 from umm_sim.graph import graph
 from umm_sim.traffic import traffic
 
@@ -36,13 +36,13 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
     waiting, offsets, successors = order.waiting, order.offsets, order.successors
     seconds, kinds = schedule.seconds.tolist(), schedule.kind.tolist()
     started, finished = [0.0] * len(kinds), [-1.0] * len(kinds)
-    engines = None if constant(schedule) else GemmEngines(clock, schedule, lambda action: finish(action))
-    disturbs = engines.disturbs if engines else None
+    engines = gemm_engines(clock, schedule, lambda action: finish(action))
+    disturbs = engines.disturbs if engines else []
 
     def begin(action: int) -> None:
         started[action] = clock._now
         if codes[action] >= 0:
-            if engines and disturbs and disturbs[action]:
+            if engines and disturbs[action]:
                 engines.disturb(action)
             transfer(action)
         elif engines and kinds[action] == GEMM:
@@ -54,7 +54,7 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
 
     def finish(action: int) -> None:
         finished[action] = clock._now
-        if engines and disturbs and disturbs[action]:
+        if engines and disturbs[action]:
             engines.restore(action)
         for successor in successors[offsets[action] : offsets[action + 1]]:
             if waiting[successor] == 1:

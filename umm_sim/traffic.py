@@ -8,9 +8,10 @@ from umm.schedules.table import Routes, Schedule
 
 
 class Route(NamedTuple):
-    """What a pair's bytes cross: its links, the bandwidth of the slowest, the latency of all together."""
+    """What a pair's bytes cross: its links, the slowest and its bandwidth, the latency of all together."""
 
     links: tuple[int, ...]
+    slowest: int
     bandwidth: float
     latency: float
 
@@ -38,7 +39,8 @@ class RouteBook(dict[int, Route]):
         bandwidth, latency = self.link_bandwidth, self._latency
         for code in codes - self.keys():
             links = self._source(*divmod(code, self._ranks))
-            self[code] = Route(links, min([bandwidth[x] for x in links]), sum([latency[x] for x in links]))
+            slowest = min(links, key=bandwidth.__getitem__)
+            self[code] = Route(links, slowest, bandwidth[slowest], sum([latency[x] for x in links]))
             self.disjoint = self.disjoint and self._used.isdisjoint(links)
             if self.disjoint:
                 self._used.update(links)
