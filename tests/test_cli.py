@@ -54,10 +54,21 @@ def test_the_verdict_advises_another_replication_factor_of_one_operand():
     assert slow["verdict"].endswith(f"; B@12 would save {saving:.0f} % for {more:.1f} GiB more.")
 
 
+MEASURED_KEYS = {"best_s", "mean_s", "std_s", "iters", "max_abs_error", "ok", "verdict", "actions"} | {
+    f"{what}_bytes" for what in ("memory", "pool", "get", "accumulate", "reduce")
+}
+
+
 def test_run_checks_the_product_and_reports_best_mean_and_spread(tmp_path):
     found = record("run", *SMALL, "--a", "col@2", "--b", "2d", "--c", "row@4", "--iters", 3, "--check")
     measured = found["measured"]
-    assert measured.keys() == {"best_s", "mean_s", "std_s", "iters", "max_abs_error", "ok"}
+    assert measured.keys() == MEASURED_KEYS
+    predicted = record(
+        "simulate", *SMALL, "--a", "col@2", "--b", "2d", "--c", "row@4", "--machine", "localhost"
+    )
+    moved = ("memory_bytes", "pool_bytes", "get_bytes", "accumulate_bytes", "reduce_bytes", "actions")
+    assert {name: measured[name] for name in moved} == {name: predicted["predicted"][name] for name in moved}
+    assert measured["verdict"].startswith("Order and bytes are real")
     assert (measured["iters"], measured["ok"]) == (3, True)
     assert 0 < measured["best_s"] <= measured["mean_s"]
     assert measured["max_abs_error"] < 1e-4
@@ -90,7 +101,14 @@ def test_compare_of_two_files_and_of_both_run_here(tmp_path):
     out = good("compare", predicted, measured)
     assert "all dependencies kept" in out
     assert re.search(r"gemm +\d+", out)
-    assert record("compare", *SMALL, "--iters", 1)["comparison"]["order_kept"] is True
+    both = record("compare", *SMALL, "--iters", 2)
+    assert both["comparison"]["order_kept"] is True
+    assert both["measured"].keys() == MEASURED_KEYS
+    assert both["measured"]["mean_s"] >= both["measured"]["best_s"]
+    of_files = record("compare", predicted, measured)["measured"]
+    assert of_files.keys() == MEASURED_KEYS
+    assert of_files["mean_s"] is None
+    assert of_files["get_bytes"] == both["measured"]["get_bytes"]
 
 
 def test_compare_refuses_a_makespan_beyond_the_tolerance(tmp_path):

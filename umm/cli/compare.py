@@ -55,6 +55,7 @@ def compare(
     fail_above: float | None,
     saved: Path | None,
     executor: str,
+    options: dict[str, Any],
     iters: int,
     warmup: int,
     as_json: bool,
@@ -69,19 +70,19 @@ def compare(
     """
     from umm.cli.asked import saved_or_asked
     from umm.cli.measure import measure, performing
-    from umm.cli.report import predicted_record, problem_record
+    from umm.cli.report import measured_record, predicted_record, problem_record
     from umm.cli.run_report import print_comparison
     from umm.comparison import compare as compare_traces
     from umm.executor import run as perform
     from umm.trace_io import load_trace
 
     output = Output(as_json, quiet, no_color)
-    measured_record: dict[str, Any] | None = None
+    all_runs: dict[str, Any] | None = None
     if traces:
         if len(traces) != 2:
             wrong = "1 trace is not enough" if len(traces) == 1 else f"{len(traces)} traces are too many"
             raise InputError(f"{wrong} to compare; give the predicted and the measured")
-        typed = [*given(ctx), *given(ctx, ("executor", "iters", "warmup"))]
+        typed = [*given(ctx), *given(ctx, ("executor", "options", "iters", "warmup"))]
         if typed or saved:
             raise InputError(
                 f"the traces already decide {', '.join(typed or ['--schedule'])}; leave it out, or the traces"
@@ -92,17 +93,17 @@ def compare(
             predicted, measured = measured, predicted
     else:
         check_tolerance(fail_above, executor != "numpy")
-        with performing(ctx, executor, flags, output) as performer:
+        with performing(ctx, executor, options, flags, output) as performer:
             schedule, _ = saved_or_asked(ctx, saved, flags)
             predicted = perform(schedule, "sim")
             runs = measure(schedule, performer, executor, iters, warmup, False, output)
-            measured, measured_record = runs.best, runs.record()
+            measured, all_runs = runs.best, runs.record()
     comparison = compare_traces(predicted, measured)
     check_tolerance(fail_above, comparison.times_comparable)
     if as_json:
         record = problem_record(predicted.schedule) | {
             "predicted": predicted_record(predicted),
-            "measured": measured_record or {"best_s": measured.makespan_s},
+            "measured": measured_record(measured, all_runs),
             "comparison": comparison_record(comparison),
         }
         output.json("compare", record)

@@ -41,7 +41,11 @@ def load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -
             raise InputError(f"{path}: {key!r} is not a flag of {ctx.command_path}; {hint}")
         if not isinstance(value, str | int | float):
             raise InputError(f"{path}: {key} must be a string, a number, true or false")
-    values = {names[key]: value if isinstance(value, bool) else str(value) for key, value in content.items()}
+    several = {param.name for param in ctx.command.params if getattr(param, "multiple", False)}
+    values: dict[str, Any] = {
+        names[key]: value if isinstance(value, bool) else str(value) for key, value in content.items()
+    }
+    values |= {name: [value] for name, value in values.items() if name in several}
     ctx.default_map = {**(ctx.default_map or {}), **values}
     return path
 

@@ -43,7 +43,9 @@ class Measured:
 
 
 @contextmanager
-def performing(ctx: click.Context, name: str, flags: dict[str, Any], output: Output) -> Iterator[Executor]:
+def performing(
+    ctx: click.Context, name: str, options: dict[str, Any], flags: dict[str, Any], output: Output
+) -> Iterator[Executor]:
     """Give an executor for a command, and end it with the command.
 
     Of the ranks that mpiexec has started, rank 0 performs the command; the others do what it asks for, and
@@ -52,16 +54,17 @@ def performing(ctx: click.Context, name: str, flags: dict[str, Any], output: Out
     Args:
         ctx: The command.
         name: Name of the executor.
+        options: The executor's own.
         flags: Those of the problem; without --ranks it gets the ranks that run already.
         output: Where notes go.
 
     Raises:
         ExecutorUnavailableError: if the executor cannot run here.
-        InputError: for the one that only predicts.
+        InputError: for the one that only predicts, or an option the executor does not take.
     """
     if name == "sim":
         raise InputError("sim predicts, it does not execute; use umm simulate")
-    performer = executor(name)
+    performer = executor(name, **options)
     reason = performer.available()
     if reason is not None:
         raise ExecutorUnavailableError(reason)

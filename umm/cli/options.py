@@ -48,7 +48,7 @@ def option(*names: str, **extra: Any) -> Callable[[Command], Command]:
 def given(ctx: click.Context, names: tuple[str, ...] = (*PROBLEM, *SCHEDULE)) -> list[str]:
     """Return those of some flags, the problem's and the schedule's, that were typed, as they are typed."""
     return [
-        ("-" if name in "mnk" else "--") + name.replace("_", "-")
+        ("-" if name in "mnk" else "--") + {"options": "option"}.get(name, name).replace("_", "-")
         for name in names
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
@@ -139,12 +139,33 @@ def axis_options() -> Callable[[Command], Command]:
     )
 
 
+def named_values(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Return what a list of NAME=VALUE means: whole numbers, on and off, and text otherwise."""
+    words = {"on": True, "off": False, "true": True, "false": False}
+    found: dict[str, Any] = {}
+    for part in (part for text in texts for part in text.split(",")):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (name.isidentifier() and equals and value):
+            raise click.BadParameter(f"{part!r} is no option; write it like blocks=16", ctx, param)
+        found[name] = words[value] if value in words else int(value) if value.isdecimal() else value
+    return found
+
+
+def executor_options() -> Callable[[Command], Command]:
+    """Return a decorator that adds the executor's own options."""
+    return option(
+        "--option", "options", multiple=True, callback=named_values, metavar="NAME=VALUE",
+        help="An option of the executor, such as accumulate=landing; as often as wanted.",
+    )  # fmt: skip
+
+
 def measure_options(executor: str) -> Callable[[Command], Command]:
     """Return a decorator that adds who executes a schedule and how often; with the executor's default."""
     return _all(
         [
             option("--executor", default=executor, show_default=True, metavar="NAME",
                    help="Who executes; 'umm doctor' lists who can."),
+            executor_options(),
             option("--iters", type=int, default=10, show_default=True, help="Runs that count."),
             option("--warmup", type=int, default=1, show_default=True, help="Runs before them."),
         ]

@@ -36,15 +36,28 @@ def predicted_record(trace: Trace, advice: Advice | None = None) -> dict[str, An
         "makespan_s": trace.makespan_s,
         "fraction_of_peak": trace.fraction_of_peak,
         "breakdown": trace.breakdown().mean,
-        "memory_bytes": trace.memory_bytes,
-        "pool_bytes": trace.pool_bytes,
-        "get_bytes": trace.get_bytes,
-        "accumulate_bytes": trace.accumulate_bytes,
-        "reduce_bytes": trace.reduce_bytes,
-        "actions": len(trace.schedule),
+        **moved_record(trace),
         "bound_by": trace.bound_by,
         "verdict": full_verdict(trace, advice),
     }
+
+
+def moved_record(trace: Trace) -> dict[str, Any]:
+    """Return what a trace holds and moves, in bytes, and in how many actions."""
+    names = ("memory_bytes", "pool_bytes", "get_bytes", "accumulate_bytes", "reduce_bytes")
+    return {**{name: getattr(trace, name) for name in names}, "actions": len(trace.schedule)}
+
+
+def measured_record(trace: Trace, runs: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return what the best run shows, and all of them together; of a trace alone that is not known.
+
+    Args:
+        trace: The best run.
+        runs: Best, mean and spread of all runs, and the check.
+    """
+    unknown = dict.fromkeys(("mean_s", "std_s", "iters", "max_abs_error", "ok"))
+    of_runs = {"best_s": trace.makespan_s, **unknown} if runs is None else runs
+    return {**of_runs, **moved_record(trace), "verdict": trace.verdict}
 
 
 def full_verdict(trace: Trace, advice: Advice | None) -> str:

@@ -32,6 +32,7 @@ def run(
     /,
     saved: Path | None,
     executor: str,
+    options: dict[str, Any],
     iters: int,
     warmup: int,
     check: bool,
@@ -50,20 +51,24 @@ def run(
     """
     from umm.cli.asked import saved_or_asked
     from umm.cli.measure import measure, performing
-    from umm.cli.report import print_schedule, problem_record
+    from umm.cli.report import measured_record, print_schedule, problem_record
     from umm.cli.run_report import print_measured
     from umm.cli.save import check_targets, save_files
     from umm.errors import CheckError
 
     output = Output(as_json, quiet, no_color)
     check_targets(save_schedule, save_trace)
-    with performing(ctx, executor, flags, output) as performer:
+    with performing(ctx, executor, options, flags, output) as performer:
         schedule, _ = saved_or_asked(ctx, saved, flags)
         measured = measure(schedule, performer, executor, iters, warmup, check, output)
         save_files(measured.best, output, schedule=save_schedule, trace=save_trace)
         if as_json:
-            record = problem_record(schedule) | {"executor": executor, "measured": measured.record()}
-            output.json("run", record)
+            record = {
+                "executor": executor,
+                "executor_options": options,
+                "measured": measured_record(measured.best, measured.record()),
+            }
+            output.json("run", problem_record(schedule) | record)
         else:
             console = output.console()
             print_schedule(console, schedule)
