@@ -1,5 +1,6 @@
 """Figures and the page: what they show, and that nothing leaves the machine."""
 
+import html
 import json
 import re
 
@@ -20,6 +21,7 @@ from umm.figures import (
     link_map,
     timeline,
     trace_sections,
+    write_comparison,
     write_html,
     write_page,
 )
@@ -149,3 +151,16 @@ def test_a_page_of_tables_alone_carries_no_script(tmp_path):
     text = (tmp_path / "p.html").read_text(encoding="utf-8")
     assert "<script" not in text
     assert "The first 500 of 600 rows." in text
+
+
+@pytest.mark.parametrize("source", ["mpi", "numpy"])
+def test_the_page_of_a_comparison_holds_its_verdict_and_every_action(tmp_path, source):
+    predicted = two_ranks()
+    comparison = umm.compare(predicted, slower(predicted, 2.0, source))
+    path = tmp_path / "compared.html"
+    write_comparison(comparison, path)
+    page = path.read_text(encoding="utf-8")
+    assert str(comparison) in html.unescape(page)
+    assert f"Data of this figure, {len(predicted.schedule)} rows" in page or source == "numpy"
+    assert page.count("Schedule by rank and lane") == 2
+    assert ("per action (makespan" in page) == (source == "mpi")

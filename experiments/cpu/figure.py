@@ -8,9 +8,9 @@ from experiments.cpu.points import SHAPES, Point
 from umm.figures.page import Section
 from umm.figures.page import write_page as write_sections
 from umm.figures.predicted_measured import BAND
-from umm.figures.style import BLACK, GREY, styled
+from umm.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, styled
 
-SYMBOLS = ("circle", "square", "diamond", "cross")
+MARKS = (("circle", GREEN), ("square", PURPLE), ("diamond", ORANGE), ("cross", BLUE))
 
 
 def write_page(found: list[Point], path: Path) -> None:
@@ -32,14 +32,14 @@ def write_page(found: list[Point], path: Path) -> None:
         name=f"within ±{100 * BAND:.0f} %",
     )
     figure.add_scatter(x=ends, y=ends, mode="lines", line={"color": BLACK, "dash": "dash"}, name="y = x")
-    for name, symbol in zip(SHAPES, SYMBOLS, strict=True):
+    for name, (symbol, colour) in zip(SHAPES, MARKS, strict=True):
         rows = [point for point in found if point.shape == name]
         figure.add_scatter(
             x=[1e3 * point.time for point in rows],
             y=[1e3 * point.predicted for point in rows],
             error_x={"array": [1e3 * point.spread for point in rows], "thickness": 1},
             mode="markers",
-            marker={"symbol": symbol, "size": 8},
+            marker={"symbol": symbol, "size": 8, "color": colour},
             text=[point.name for point in rows],
             name=f"{name} {'×'.join(map(str, SHAPES[name]))}",
         )

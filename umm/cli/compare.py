@@ -7,6 +7,7 @@ import click
 
 from umm.cli.options import (
     READ,
+    WRITE,
     given,
     measure_options,
     option,
@@ -46,6 +47,7 @@ def share(ctx: click.Context, param: click.Parameter, text: str | None) -> float
 @schedule_options()
 @option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
 @measure_options(executor="numpy")
+@option("--html", type=WRITE, help="Write a standalone page with figures and every action.")
 @output_options()
 @click.pass_context
 def compare(
@@ -58,6 +60,7 @@ def compare(
     options: dict[str, Any],
     iters: int,
     warmup: int,
+    html: Path | None,
     as_json: bool,
     quiet: bool,
     no_color: bool,
@@ -72,11 +75,13 @@ def compare(
     from umm.cli.measure import measure, performing
     from umm.cli.report import measured_record, predicted_record, problem_record
     from umm.cli.run_report import print_comparison
+    from umm.cli.save import check_targets
     from umm.comparison import compare as compare_traces
     from umm.executor import run as perform
     from umm.trace_io import load_trace
 
     output = Output(as_json, quiet, no_color)
+    check_targets(html)
     all_runs: dict[str, Any] | None = None
     if traces:
         if len(traces) != 2:
@@ -109,6 +114,11 @@ def compare(
         output.json("compare", record)
     else:
         print_comparison(output.console(), comparison)
+    if html is not None:
+        from umm.figures.report import write_comparison
+
+        write_comparison(comparison, html)
+        output.note(f"wrote {html}; it opens in any browser, offline")
     refuse(comparison, fail_above)
 
 

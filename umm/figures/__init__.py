@@ -5,7 +5,7 @@ from umm.figures.links import link_map
 from umm.figures.page import Section, write_page
 from umm.figures.parts import breakdown_bars
 from umm.figures.predicted_measured import agreement
-from umm.figures.report import trace_sections, write_html
+from umm.figures.report import trace_sections, write_comparison, write_html
 
 __all__ = [
     "Section",
@@ -14,6 +14,7 @@ __all__ = [
     "link_map",
     "timeline",
     "trace_sections",
+    "write_comparison",
     "write_html",
     "write_page",
 ]

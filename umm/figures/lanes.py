@@ -79,6 +79,7 @@ def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
         title += f", ranks 0 to {ranks - 1} of {schedule.ranks}"
     names = [f"rank {schedule.lanes.rank[lane]} {schedule.lanes.names[lane]}" for lane in lanes.tolist()]
     styled(figure, title, height=170 + 18 * len(lanes), hovermode="closest")
+    figure.update_layout(margin_t=74, legend={"yref": "paper", "y": 1.0})  # in sight: the figure may be tall
     figure.update_xaxes(title=f"time ({unit})", range=[0, trace.makespan_s * per_second])
     figure.update_yaxes(
         tickvals=np.arange(len(lanes)), ticktext=names, range=[len(lanes) - 0.4, -0.6], tickfont={"size": 11}

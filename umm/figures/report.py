@@ -1,13 +1,15 @@
-"""The report of one trace: its verdict, what was asked, and the figures with their data."""
+"""The report of a trace, or of two that are compared: verdict, what was asked, figures with their data."""
 
 from pathlib import Path
 
 import numpy as np
 
+from umm.comparison import Comparison
 from umm.figures.lanes import lane_table, timeline
 from umm.figures.links import link_map
 from umm.figures.page import Section, write_page
 from umm.figures.parts import breakdown_bars
+from umm.figures.predicted_measured import agreement
 from umm.trace import Trace
 from umm.traffic import bytes_by_kind, link_frame
 from umm.units import format_bytes, format_seconds
@@ -23,6 +25,31 @@ def write_html(trace: Trace, path: str | Path) -> None:
     problem = trace.schedule.problem
     title = f"C = AB, {problem.m}×{problem.n}×{problem.k} on {trace.schedule.machine}"
     write_page(path, title, trace_sections(trace))
+
+
+def write_comparison(comparison: Comparison, path: str | Path) -> None:
+    """Write two traces, one held against the other, as one HTML file that opens offline.
+
+    Raises:
+        InputError: if the file cannot be written.
+    """
+    predicted, measured = comparison.predicted, comparison.measured
+    problem = predicted.schedule.problem
+    by_action = comparison.to_frame().reset_index()
+    if comparison.times_comparable:
+        actions = Section(figure=agreement(comparison), table=by_action)
+    else:
+        actions = Section(heading="By action", table=by_action)
+    sections = [
+        Section(verdict=str(comparison), text=asked(predicted)),
+        Section(heading="By kind", table=comparison.phases().reset_index()),
+        actions,
+        *(
+            Section(heading=f"{trace.source}: {trace.verdict}", text=found(trace), figure=timeline(trace))
+            for trace in (predicted, measured)
+        ),
+    ]
+    write_page(path, f"Predicted against measured: C = AB, {problem.m}×{problem.n}×{problem.k}", sections)
 
 
 def trace_sections(trace: Trace, heading: str = "") -> list[Section]:

@@ -43,12 +43,13 @@ PARTS = {
 def styled(figure: "go.Figure", title: str, height: int, **layout: Any) -> "go.Figure":
     """Give a figure its title, its height in pixels and the look of all others."""
     figure.update_layout(
-        title={"text": title, "x": 0.01, "xanchor": "left"},
+        title={"text": title, "x": 0.01, "xanchor": "left", "y": 1.0, "yanchor": "top", "pad": {"t": 12}},
         height=height,
         template="plotly_white",
         font={"family": "system-ui, sans-serif", "size": 13, "color": "#222222"},
-        margin={"l": 10, "r": 20, "t": 70, "b": 10},
-        legend={"orientation": "h", "x": 0.0, "y": 1.0, "xanchor": "left", "yanchor": "bottom"},
+        margin={"l": 10, "r": 20, "t": 48, "b": 10},
+        # Below the plot, where as many rows as the width needs do not meet the title.
+        legend={"orientation": "h", "x": 0.0, "yref": "container", "y": 0.0, "yanchor": "bottom"},
         **layout,
     )
     figure.update_xaxes(automargin=True)
