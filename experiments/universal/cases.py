@@ -12,7 +12,7 @@ from umm.oplist import OpList, op_list
 
 SIZES = (1536, 3072, 6144, 12288)
 MACHINES = {"pvc-12": 12, "pvc-12-planes": 12, "h100-8": 8}
-MOST_OPS = 16
+OPS = range(3, 17)  # of the rank that has most
 MLP = {"mlp1": (8192, 49152, 12288), "mlp2": (8192, 12288, 49152)}  # m, n, k
 
 
@@ -26,7 +26,7 @@ class Case:
     stationary: str | None
 
 
-def corpus(count: int, seed: int = 5) -> Iterator[Case]:
+def corpus(count: int, seed: int = 5, allowed: range = OPS) -> Iterator[Case]:
     """Random sizes, partitions, process grids and replication; sizes divide evenly by every grid."""
     random = Random(seed)
     found = 0
@@ -38,8 +38,7 @@ def corpus(count: int, seed: int = 5) -> Iterator[Case]:
         problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=ranks)
         stationary = random.choice("ABC")
         ops = op_list(problem, stationary)
-        most = int(np.bincount(ops.rank).max())
-        if 3 <= most <= MOST_OPS:
+        if int(np.bincount(ops.rank).max()) in allowed:
             found += 1
             yield Case("corpus", machine, problem, stationary)
 
