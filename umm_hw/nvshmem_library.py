@@ -73,8 +73,8 @@ class NvshmemLibrary:
         self._driver, self._bindings = driver, bindings
         flags = driver.CUstreamWaitValue_flags
         self._wait = int(flags.CU_STREAM_WAIT_VALUE_GEQ)
-        flushes = runtime.deviceGetAttribute(runtime.cudaDevAttrCanFlushRemoteWrites, runtime.getDevice())
-        if flushes:
+        self._runtime, self._number = runtime, runtime.getDevice()
+        if runtime.deviceGetAttribute(runtime.cudaDevAttrCanFlushRemoteWrites, self._number):
             self._wait |= int(flags.CU_STREAM_WAIT_VALUE_FLUSH)
 
     def allocate(self, nbytes: int) -> int:
@@ -97,25 +97,24 @@ class NvshmemLibrary:
 
     def get(self, into: int, source: int, nbytes: int, rank: int, stream: Stream) -> None:
         """Call nvshmemx_getmem_on_stream."""
-        self._bindings.getmem_on_stream(into, source, nbytes, rank, stream.ptr)
+        self._bindings.getmem_on_stream(into, source, nbytes, rank, self._pointer(stream))
 
     def put(self, into: int, source: int, nbytes: int, rank: int, stream: Stream) -> None:
         """Call nvshmemx_putmem_on_stream."""
-        self._bindings.putmem_on_stream(into, source, nbytes, rank, stream.ptr)
+        self._bindings.putmem_on_stream(into, source, nbytes, rank, self._pointer(stream))
 
     def quiet(self, stream: Stream) -> None:
         """Call nvshmemx_quiet_on_stream."""
-        self._bindings.quiet_on_stream(stream.ptr)
+        self._bindings.quiet_on_stream(self._pointer(stream))
 
     def signal(self, address: int, rank: int, stream: Stream) -> None:
         """Call nvshmemx_signal_op_on_stream."""
-        self._bindings.signal_op_on_stream(
-            address, 1, int(self._bindings.Signal_op.SIGNAL_SET), rank, stream.ptr
-        )
+        how = int(self._bindings.Signal_op.SIGNAL_SET)
+        self._bindings.signal_op_on_stream(address, 1, how, rank, self._pointer(stream))
 
     def wait_signal(self, address: int, stream: Stream) -> None:
         """Call cuStreamWaitValue64."""
-        (status,) = self._driver.cuStreamWaitValue64(stream.ptr, address, 1, self._wait)
+        (status,) = self._driver.cuStreamWaitValue64(self._pointer(stream), address, 1, self._wait)
         if status != self._driver.CUresult.CUDA_SUCCESS:
             raise ExecutorUnavailableError(
                 f"the GPU's streams cannot wait for signals ({status.name}); NVSHMEM needs a Volta or newer"
@@ -130,7 +129,13 @@ class NvshmemLibrary:
         """
         if self._shares_gpu:
             self._ranks.barrier()
-        self._bindings.barrier_all_on_stream(stream.ptr)
+        self._bindings.barrier_all_on_stream(self._pointer(stream))
+
+    def _pointer(self, stream: Stream) -> int:
+        """Make the GPU current, which it is not yet in a new thread, and return a stream as a number."""
+        self._runtime.setDevice(self._number)
+        pointer: int = stream.ptr
+        return pointer
 
 
 def connect(transport: "MpiTransport") -> Joined:

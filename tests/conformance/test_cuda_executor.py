@@ -187,6 +187,16 @@ def test_no_memory_is_kept_after_a_run_or_a_failure():
     assert world.memory == {}
 
 
+def test_no_memory_is_kept_when_a_run_cannot_be_prepared(monkeypatch):
+    """The streams cannot be had, when tiles are there already."""
+    world = FakeWorld()
+    executor = CudaExecutor(devices=world.devices(2))
+    monkeypatch.setattr(executor, "_stream", lambda lane, device: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        executor.run(umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=4), MACHINE))
+    assert world.memory == {}
+
+
 def test_streams_are_kept_from_run_to_run():
     """Each has a cuBLAS workspace that should not be allocated anew."""
     world = FakeWorld()

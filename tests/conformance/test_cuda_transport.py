@@ -120,6 +120,26 @@ def test_an_unknown_way_to_accumulate_is_refused():
         CudaTransport(1, FakeWorld().devices(1), blocks=0)
 
 
+def test_memory_of_another_rank_is_not_viewed():
+    transport = CudaTransport(2, FakeWorld().devices(1))
+    heap = transport.allocate([8, 8])
+    with pytest.raises(InputError, match="rank 0 cannot view memory of rank 1; get copies it"):
+        transport.view(Block(1, heap, 0, 1, 1, 1, np.dtype(np.float64)))
+
+
+def test_all_ranks_free_together():
+    """Then the next heap is number 0 again."""
+
+    def program(transport):
+        heaps = [transport.allocate([8, 8])]
+        transport.free()
+        return [*heaps, transport.allocate([4, 4])]
+
+    world = FakeWorld(fail_on_deadlock=False)
+    assert run_ranks(CudaTransport(2, world.devices(2)), program) == [[0, 0], [0, 0]]
+    assert world.memory == {}
+
+
 def test_all_memory_is_given_back():
     world = FakeWorld()
     transport = CudaTransport(3, world.devices(2))

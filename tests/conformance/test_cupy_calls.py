@@ -1,6 +1,7 @@
 """The CuPy device over host memory: every pointer, pitch, leading dimension and size it hands on."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from umm.errors import InputError
 from umm_hw import cupy_device
 from umm_hw.cuda_executor import CudaExecutor
 from umm_hw.cuda_transport import CudaTransport
-from umm_hw.cupy_device import CupyDevice, device_count
+from umm_hw.cupy_device import CupyDevice, atomics_problem, device_count
 from umm_hw.device import Region
+from umm_hw.gpus import visible_gpus
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,6 +78,63 @@ def test_peer_access_that_is_enabled_already_is_fine():
     one, other, _ = devices()
     assert one.reach(other) is None
     assert one.reach(other) is None
+
+
+def test_gpus_that_cannot_reach_each_other_say_so(monkeypatch, cupy):
+    one, other, _ = devices()
+    monkeypatch.setattr(cupy["cupy.cuda"].runtime, "deviceCanAccessPeer", lambda device, peer: 0)
+    assert one.reach(one) is None
+    assert one.reach(other) == "GPU 0 cannot access the memory of GPU 1"
+
+
+def test_an_error_of_the_runtime_is_raised(monkeypatch):
+    one, other, _ = devices()
+    one.reach(other)
+    monkeypatch.setattr(fake_cupy.Runtime.CUDARuntimeError, "status", 2)
+    with pytest.raises(fake_cupy.Runtime.CUDARuntimeError):
+        one.reach(other)
+
+
+@pytest.mark.parametrize(
+    ("supported", "said"), [(1, None), (0, "the link from GPU 0 to GPU 1 carries no atomic adds")]
+)
+def test_the_driver_is_asked_whether_a_link_carries_atomic_adds(monkeypatch, supported, said):
+    """cuDeviceGetP2PAttribute(value, 3, 0, 1): attribute 3 is native atomics."""
+
+    def attribute(value, number, source, target):
+        assert (number, source, target) == (3, 0, 1)
+        value._obj.value = supported
+
+    driver = SimpleNamespace(cuDeviceGetP2PAttribute=attribute)
+    monkeypatch.setattr(cupy_device.ctypes, "CDLL", {"libcuda.so.1": driver}.__getitem__)
+    assert atomics_problem(0, 1) == said
+
+
+def test_ranges_are_pushed_and_popped(monkeypatch, cupy):
+    said = []
+    nvtx = SimpleNamespace(RangePush=said.append, RangePop=lambda: said.append(None))
+    monkeypatch.setattr(cupy["cupy.cuda"], "nvtx", nvtx)
+    problem = umm.Problem(m=8, n=8, k=8, a="row", b="row", c="row@2", ranks=2)
+    CudaExecutor(devices=devices(), nvtx=True).run(umm.schedule(problem, MACHINE, stationary="C"))
+    assert said[:2] == ["gemm 0 of rank 0", None]
+    assert any(name and name.startswith("barrier") and "of rank" not in name for name in said)
+
+
+def test_an_empty_multiply_calls_nothing(cupy):
+    (device, *_) = devices()
+    cublas = cupy["cupy_backends.cuda.libs.cublas"]
+    cublas.computed.clear()
+    a, b, c = (Region(device.allocate(8), m, n, n, np.dtype(np.float64)) for m, n in ((0, 3), (3, 2), (0, 2)))
+    device.multiply(a, b, c, False, False, device.stream())
+    assert cublas.computed == set()
+
+
+def test_all_visible_gpus_are_found_once():
+    visible_gpus.cache_clear()
+    found = visible_gpus()
+    assert [device.number for device in found] == [0, 1, 2]
+    assert visible_gpus() is found
+    visible_gpus.cache_clear()
 
 
 def test_an_array_whose_rows_have_gaps_between_elements_is_refused():

@@ -13,7 +13,7 @@ from conformance.fewer_examples import FewerExamples
 from conformance.test_nvshmem_executor import chained
 
 from umm.errors import ExecutorUnavailableError
-from umm_hw import cupy_device, nvshmem_library
+from umm_hw import cupy_device, nvshmem_executor, nvshmem_library
 from umm_hw.cupy_device import CupyDevice
 from umm_hw.nvshmem_executor import NvshmemExecutor
 from umm_hw.nvshmem_library import MpiRanks, NvshmemLibrary, connect
@@ -121,6 +121,7 @@ def start(monkeypatch, found):
 @pytest.mark.parametrize(("status", "meets"), [(2, 0), (3, 1), (4, 0)])
 def test_it_starts_once_by_a_unique_id_and_meets_on_the_host_where_ranks_share_a_gpu(start, status, meets):
     """Status 3 is LIMITED_MPG, several ranks per GPU without MPS."""
+    assert nvshmem_executor._real_connect() is connect
     joined = start(status)
     assert connect(transport()) is joined
     assert (joined.ranks.rank, joined.ranks.size, joined.device.number) == (0, 1, 0)

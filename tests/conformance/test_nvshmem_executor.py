@@ -18,12 +18,13 @@ from conformance.fewer_examples import FewerExamples
 from conformance.transport_suite import TransportConformance
 
 import umm
-from umm.errors import InputError
+from umm.errors import ExecutorUnavailableError, InputError
 from umm.schedules.table import ACCUMULATE
-from umm_hw import gpu_benchmarks, nvshmem_executor, nvshmem_program
+from umm_hw import gpu_benchmarks, nvshmem_executor, nvshmem_program, nvshmem_transport
 from umm_hw.mpi_job import MpiJob
 from umm_hw.nvshmem_executor import NvshmemExecutor
 from umm_hw.nvshmem_transport import NvshmemTransport
+from umm_hw.transport import Block
 
 seeds = count()
 
@@ -165,6 +166,78 @@ def test_additions_across_nodes_need_the_lock(monkeypatch, locked):
         monkeypatch.setattr(FakeRanks, "release_lock", lambda self, rank: None)
     results = [FakeNvshmem(1).run(schedule, (a, b)).result for _ in range(10)]
     assert all(np.array_equal(result, a @ b) for result in results) == locked
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("ranks_per_node", [1000, 2])
+def test_every_type_is_multiplied(dtype, ranks_per_node):
+    """Whole numbers, exact in each type: C is float64 or float32."""
+    problem = umm.Problem(m=17, n=12, k=20, a="row", b="2d@2", c="col@2", ranks=4, dtype=dtype)
+    a, b = (np.asarray(x, np.float64) for x in integer_operands(replace(problem, dtype="float64")))
+    executor = FakeNvshmem(ranks_per_node, tf32=dtype == "float32", nvtx=True)
+    result = executor.run(umm.schedule(problem, MACHINE, stationary="A"), (a, b)).result
+    assert result.dtype == (np.float64 if dtype == "float64" else np.float32)
+    assert np.array_equal(result, a @ b)
+
+
+def test_what_a_transport_cannot_do_is_refused(monkeypatch):
+    monkeypatch.setattr(nvshmem_transport, "LANDING", 64)
+    job = FakeJob(2, ranks_per_node=1)
+
+    def program(rank):
+        joined = job.joined(rank)
+        with pytest.raises(InputError, match="blocks = 0 is not possible"):
+            NvshmemTransport(joined, blocks=0)
+        transport = NvshmemTransport(joined)
+        there = Block(1 - rank, transport.allocate([80, 80]), 0, 1, 10, 10, np.dtype(np.float64))
+        with pytest.raises(InputError, match=f"rank {rank} cannot view memory of rank {1 - rank}"):
+            transport.view(there)
+        with pytest.raises(InputError, match="a row of 80 bytes does not cross nodes; at most 64 do"):
+            transport.put(np.zeros((1, 10)), there)
+        transport.close()
+
+    job.call(2, program)
+
+
+def test_arrays_of_the_device_are_put_and_got_there():
+    job = FakeJob(2)
+
+    def program(rank):
+        transport = NvshmemTransport(job.joined(rank))
+        heap = transport.allocate([16, 16])
+        own, there = (Block(x, heap, 0, 1, 2, 2, np.dtype(np.float64)) for x in (rank, 1 - rank))
+        view = transport.view(own)
+        transport.barrier()
+        if rank == 0:
+            view[...] = 3.0
+            transport.put(view, there)
+        transport.barrier()
+        if rank == 1:
+            view[...] = 0.0
+            transport.get(there, view)
+        found = view.tolist()
+        transport.close()
+        return found
+
+    assert job.call(2, program) == [[[3.0, 3.0]]] * 2
+
+
+def test_a_replica_that_is_not_there_is_refused():
+    schedule = umm.schedule(umm.Problem(m=8, n=8, k=8, c="col@2", ranks=4), MACHINE)
+    with pytest.raises(InputError, match="replica 2 is outside col@2, which has 2"):
+        FakeNvshmem(replica=2).run(schedule)
+
+
+def test_what_is_missing_is_said_before_anything_starts(monkeypatch):
+    schedule = umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=2), MACHINE)
+    monkeypatch.setattr(nvshmem_executor, "find_spec", lambda name: None if name == "nvshmem" else True)
+    said = r"executor nvshmem needs nvshmem; pip install 'umm-sim\[nvshmem\]'"
+    with pytest.raises(ExecutorUnavailableError, match=said):
+        NvshmemExecutor().run(schedule)
+    with pytest.raises(ExecutorUnavailableError, match=said):
+        NvshmemExecutor().calibrate(["float32"], print)
+    with pytest.raises(InputError, match="tf32 rounds float32 operands; leave it out for float16"):
+        NvshmemExecutor(tf32=True).calibrate(["float16"], print)
 
 
 def test_the_process_forks_before_cuda_begins(monkeypatch):
