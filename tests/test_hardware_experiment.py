@@ -26,7 +26,8 @@ def test_every_file_is_written_and_what_is_there_is_not_measured_again(tmp_path,
     options = {"problems": ["mlp1"], "batches": [16], "dtypes": ["bfloat16"], "ranks": 4, "iters": 2}
     options |= {"scale": 1024, "sides": (4, 8), "sizes": (256, 4096), "note": said.append}
     measure_all(world.devices(1), tmp_path, **options)
-    names = {"machine.toml", "calibration.json", "points.csv", "summary.json", "versions.txt"}
+    names = {"points.csv", "summary.json", "versions.txt"}
+    names |= {"machine.toml", "machine-landing.toml", "calibration.json", "calibration-landing.json"}
     assert {path.name for path in tmp_path.iterdir()} == names
     with (tmp_path / "points.csv").open() as lines:
         rows = list(csv.DictReader(lines))
@@ -37,7 +38,9 @@ def test_every_file_is_written_and_what_is_there_is_not_measured_again(tmp_path,
     assert one["best_s"] == min(float(row["measured_s"]) for row in rows)
     assert one["fraction_of_one_call"] == one["one_cublas_call_s"] / one["best_s"]
     assert -1 <= one["kendall_tau"] <= 1
-    assert set(summary["accumulate_share_of_copy"]) == {"4", "8", "16", "24", "32", "64", "128"}
+    for way in ("kernel", "landing"):
+        assert set(summary["accumulate_share_of_copy"][way]) == {"4", "8", "16", "24", "32", "64", "128"}
+        assert set(summary["interference"][way]) == {"get", "accumulate"}
     said.clear()
     measure_all(world.devices(1), tmp_path, **options)
     assert len(said) == 1  # the summary alone

@@ -21,11 +21,12 @@ from umm.rank_agreement import rank_agreement
 from umm_hw.accumulate_kernels import BLOCKS
 from umm_hw.cuda_calibrate import calibrate
 from umm_hw.cuda_executor import CudaExecutor
-from umm_hw.cuda_transport import gpu_dtype
+from umm_hw.cuda_transport import WAYS, gpu_dtype
 from umm_hw.device import Device, Region
 from umm_hw.gpu_benchmarks import SIDES, SIZES, Bench
 
 FOLDER = Path(__file__).parent
+SUFFIX = {"kernel": "", "landing": "-landing"}  # of the files of each way to accumulate
 PACKAGES = ("umm-sim", "numpy", "cupy-cuda13x", "nvidia-cublas", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime")
 
 
@@ -61,24 +62,41 @@ def measure_all(
     sizes: Sequence[int] = SIZES,
     note: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
 ) -> None:
-    """Write machine.toml, calibration.json, points.csv, summary.json and versions.txt into a folder."""
+    """Write a calibration for each way to accumulate, points.csv, summary.json and versions.txt."""
     folder.mkdir(parents=True, exist_ok=True)
-    machine_file = folder / "machine.toml"
-    if not machine_file.exists():
-        types = ("float64", "float32", "float16", "bfloat16")
-        text, measured = calibrate(devices, types, note, BLOCKS, sides, sizes)
-        raw = asdict(measured)
-        raw["gemm"] = {
-            dtype: {"x".join(map(str, shape)): seconds for shape, seconds in table.items()}
-            for dtype, table in measured.gemm.items()
-        }
-        (folder / "calibration.json").write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
-        machine_file.write_text(text, encoding="utf-8")
+    for way in WAYS:
+        calibrate_once(devices, folder, way, note, sides, sizes)
     (folder / "versions.txt").write_text(versions(), encoding="utf-8")
     points = measure_points(devices, folder, problems, batches, dtypes, ranks, iters, scale, note)
-    found = summary(devices[0], points, json.loads((folder / "calibration.json").read_text()), scale)
+    raw = {way: json.loads((folder / f"calibration{SUFFIX[way]}.json").read_text()) for way in WAYS}
+    found = summary(devices[0], points, raw, scale)
     (folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     note(json.dumps(found, indent=1))
+
+
+def calibrate_once(
+    devices: Sequence[Device],
+    folder: Path,
+    way: str,
+    note: Callable[[str], None],
+    sides: Sequence[int],
+    sizes: Sequence[int],
+) -> None:
+    """Write the machine file of one way to accumulate, and its raw numbers, unless they are there."""
+    machine_file = folder / f"machine{SUFFIX[way]}.toml"
+    if machine_file.exists():
+        return
+    note(f"calibrating with accumulate={way}")
+    types = ("float64", "float32", "float16", "bfloat16")
+    text, measured = calibrate(devices, types, note, BLOCKS, sides, sizes, way)
+    raw = asdict(measured)
+    raw["gemm"] = {
+        dtype: {"x".join(map(str, shape)): seconds for shape, seconds in table.items()}
+        for dtype, table in measured.gemm.items()
+    }
+    raw_file = folder / f"calibration{SUFFIX[way]}.json"
+    raw_file.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+    machine_file.write_text(text, encoding="utf-8")
 
 
 def measure_points(
@@ -123,13 +141,17 @@ def measure_points(
     return points
 
 
-def summary(device: Device, points: list[Point], raw: dict[str, Any], scale: int) -> dict[str, Any]:
+def summary(
+    device: Device, points: list[Point], raw: dict[str, dict[str, Any]], scale: int
+) -> dict[str, Any]:
     """Return what the points say: agreement, and the best layout against one cuBLAS call."""
-    largest = str(max(map(int, raw["copy"])))
-    added = {blocks: raw["copy"][largest] / times[largest] for blocks, times in raw["accumulate"].items()}
+    largest = str(max(map(int, raw["kernel"]["copy"])))
     found: dict[str, Any] = {
-        "accumulate_share_of_copy": added,
-        "interference": raw["interference"],
+        "accumulate_share_of_copy": {
+            way: {blocks: of["copy"][largest] / times[largest] for blocks, times in of["accumulate"].items()}
+            for way, of in raw.items()
+        },
+        "interference": {way: of["interference"] for way, of in raw.items()},
         "sets": [],
     }
     key = lambda point: (point.problem, point.m, point.dtype, point.ranks)  # noqa: E731
