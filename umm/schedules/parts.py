@@ -3,53 +3,28 @@
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import inf
-from typing import Protocol
 
-
-class Costs(Protocol):
-    """A computation graph as the search sees it; sets are bit masks.
-
-    Attributes:
-        fetch: Seconds of each remote datum.
-        readers: The component multiplies that read it.
-        needs: The remote data of each component multiply.
-        gemm: Its seconds.
-        send: Seconds of its accumulate.
-        sending: The multiplies that have one.
-        all_data: All remote data.
-        all_gemms: All component multiplies.
-        names: Numbers given to parts of the graph that are equal but for names.
-    """
-
-    fetch: list[float]
-    readers: list[list[int]]
-    needs: list[int]
-    gemm: tuple[float, ...]
-    send: list[float]
-    sending: int
-    all_data: int
-    all_gemms: int
-    names: dict[tuple[object, ...], int]
+from umm.schedules.masks import Masked, bits
 
 
 class Part:
     """What follows from the data fetched: what is ready, what is not, and the bounds of that."""
 
-    def __init__(self, search: Costs, fetched: int) -> None:
-        missing = search.all_data & ~fetched
-        self.ready = sum(1 << i for i, needs in enumerate(search.needs) if not needs & missing)
+    def __init__(self, graph: Masked, fetched: int) -> None:
+        missing = graph.all_data & ~fetched
+        self.ready = sum(1 << i for i, needs in enumerate(graph.needs) if not needs & missing)
         left = list(bits(missing))
-        self.fetch = sum(search.fetch[x] for x in left)
-        not_ready = list(bits(search.all_gemms & ~self.ready))
-        lacks = {i: search.needs[i] & missing for i in not_ready}
-        self.head = min((sum(search.fetch[x] for x in bits(m)) for m in lacks.values()), default=0.0)
-        self.tail = min((sum(search.gemm[i] for i in search.readers[x]) for x in left), default=0.0)
+        self.fetch = sum(graph.fetch[x] for x in left)
+        not_ready = list(bits(graph.all_gemms & ~self.ready))
+        lacks = {i: graph.needs[i] & missing for i in not_ready}
+        self.head = min((sum(graph.fetch[x] for x in bits(m)) for m in lacks.values()), default=0.0)
+        self.tail = min((sum(graph.gemm[i] for i in graph.readers[x]) for x in left), default=0.0)
         groups: dict[int, list[list[int]]] = {}
         for component in _components(left, lacks):
-            groups.setdefault(_name(search, component, lacks), []).append(component)
+            groups.setdefault(_name(graph, component, lacks), []).append(component)
         self.groups = groups
         self.key = tuple(sorted((name, len(same)) for name, same in groups.items()))
-        self.search = search
+        self.graph = graph
         self._gets: list[tuple[float, int, float]] | None = None
 
     def gets(self, room: int) -> list[tuple[float, int, float]]:
@@ -59,7 +34,7 @@ class Part:
         return self._gets
 
     def _selected(self, room: int) -> Iterator[tuple[float, int, float]]:
-        fetch = self.search.fetch
+        fetch = self.graph.fetch
         components = [(g, c) for g, same in enumerate(self.groups.values()) for c in same]
         subsets = [list(_subsets(c, room)) for _, c in components]
         everything = sum(1 << x for _, c in components for x in c)
@@ -79,6 +54,19 @@ class Part:
         for mask in extend(0, 0, 0):
             more = next((s for s, bit in cheapest if not mask & bit), inf)
             yield sum(fetch[x] for x in bits(mask)), mask, more
+
+
+class Parts(dict[int, Part]):
+    """The part of each set of fetched data, made when it is first asked for."""
+
+    def __init__(self, graph: Masked) -> None:
+        super().__init__()
+        self.graph = graph
+
+    def __missing__(self, fetched: int) -> Part:
+        """Make a part."""
+        part = self[fetched] = Part(self.graph, fetched)
+        return part
 
 
 def _subsets(component: list[int], room: int) -> Iterator[int]:
@@ -125,22 +113,14 @@ def _components(left: list[int], lacks: dict[int, int]) -> list[list[int]]:
     return sorted(list(bits(group)) for group in groups)
 
 
-def _name(search: Costs, component: list[int], lacks: dict[int, int]) -> int:
+def _name(graph: Masked, component: list[int], lacks: dict[int, int]) -> int:
     """Return a number for a component, the same for components equal but for names."""
     place = {x: i for i, x in enumerate(component)}
     mask = sum(1 << x for x in component)
     gemms = sorted(
-        (search.gemm[i], search.sending >> i & 1, search.send[i], tuple(place[x] for x in bits(m)))
+        (graph.gemm[i], graph.sending >> i & 1, graph.send[i], tuple(place[x] for x in bits(m)))
         for i, m in lacks.items()
         if m & mask
     )
-    form = (tuple(search.fetch[x] for x in component), tuple(gemms))
-    return search.names.setdefault(form, len(search.names))
-
-
-def bits(mask: int) -> Iterator[int]:
-    """Yield the places of the bits of a mask, ascending."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
+    form = (tuple(graph.fetch[x] for x in component), tuple(gemms))
+    return graph.names.setdefault(form, len(graph.names))
