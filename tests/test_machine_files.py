@@ -113,6 +113,22 @@ def test_a_wrong_file_is_answered_in_one_line(tmp_path, old, new, said):
     assert error_of(write(tmp_path, text)) == f"mine.toml: {said}"
 
 
+def test_more_devices_than_can_be_held_are_refused_before_they_are_made(tmp_path):
+    """A switch of 65536 is read at once; 10^14 devices, or 60000 in pairs, would fill any memory."""
+
+    def of(count, fabric):
+        return write(tmp_path, GOOD.replace("value = 4", f"value = {count}", 1) + fabric)
+
+    assert machine(of(65536, SWITCH)).device_count == 65536
+    said = "mine.toml: devices.count.value: input should be less than or equal to 65536, not 99999999999999"
+    assert error_of(of(99999999999999, SWITCH)) == said
+    said = (
+        "mine.toml: 60000 devices in pairs have 3599940000 links, and at most 4000000 can be held; "
+        "use kind = switch, tiers or fat_tree"
+    )
+    assert error_of(of(60000, SWITCH.replace("switch", "pairs"))) == said
+
+
 def test_a_wrong_graph_is_answered_in_one_line(tmp_path):
     plain = GRAPH.replace("ROUTES", "")
     ends = edges("g0-u")

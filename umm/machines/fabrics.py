@@ -4,6 +4,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from umm.errors import MachineError
+
+MOST_LINKS = 4_000_000
+
 
 class Fabric(ABC):
     """The links between devices and the route from one to another.
@@ -56,6 +60,12 @@ class Pairs(Fabric):
         """Take (bandwidth, latency) of links between groups (far) and inside a group (near)."""
         super().__init__()
         self._count = len(devices)
+        links = self._count * (self._count - 1)
+        if links > MOST_LINKS:
+            raise MachineError(
+                f"{self._count} devices in pairs have {links} links, and at most {MOST_LINKS} can be held; "
+                "use kind = switch, tiers or fat_tree"
+            )
         for i, src in enumerate(devices):
             for j, dst in enumerate(devices):
                 if i != j:

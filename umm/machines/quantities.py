@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from umm.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
 
+MOST = 65_536
 Source = Annotated[str, Field(min_length=1)]
 Uncertainty = Annotated[float | None, Field(ge=0)]  # a share of the value, either way
 
@@ -90,15 +91,15 @@ class Seconds(Quantity):
 
 
 class Count(Number):
-    """How many."""
+    """How many; as many as the largest machines have, and no more than can be held here."""
 
-    value: Annotated[int, Field(ge=1, strict=True)]
+    value: Annotated[int, Field(ge=1, le=MOST, strict=True)]
 
 
 class Shape(Number):
     """Lengths of a grid's axes."""
 
-    value: Annotated[list[Annotated[int, Field(ge=1, strict=True)]], Field(min_length=1)]
+    value: Annotated[list[Annotated[int, Field(ge=1, le=MOST, strict=True)]], Field(min_length=1)]
 
 
 class Share(Number):
