@@ -204,6 +204,35 @@ def test_an_interrupt_ends_in_130_with_one_line(monkeypatch):
     assert (result.exit_code, result.stderr.strip()) == (130, "error: interrupted")
 
 
+def test_an_interrupted_search_shows_the_best_by_then_and_ends_in_130(monkeypatch):
+    """Ctrl-C at the fourth simulation: three of the points are there, and nothing is proven."""
+    from umm_sim.executor import SimExecutor
+
+    simulate, done = SimExecutor.makespan, []
+
+    def interrupted(self, schedule):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(simulate(self, schedule))
+        return done[-1]
+
+    monkeypatch.setattr(SimExecutor, "makespan", interrupted)
+    asked = ("search", *SMALL, "--ranks", 4, "--memory", "none")
+    result = umm(*asked)
+    assert (result.exit_code, result.stderr.strip()) == (130, "error: interrupted")
+    assert "Not proven: " in result.stdout
+    assert " 3 simulated." in result.stdout
+    done.clear()
+    result = umm(*asked, "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["proven"], found["simulated"], len(found["top"])) == (130, False, 3, 3)
+    assert found["top"][0]["makespan_s"] == min(done)
+    assert found["pruned"] + found["simulated"] < found["distinct"]
+    done[:] = [1, 2, 3]
+    result = umm(*asked)
+    assert (result.exit_code, result.stdout, result.stderr.strip()) == (130, "", "error: interrupted")
+
+
 def test_a_multiply_that_does_not_fit_this_host_ends_in_one_line():
     result = umm("run", "-m", "8M", "-n", "8M", "-k", 8, "--iters", 1)
     assert result.exit_code == 1

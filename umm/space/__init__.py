@@ -1,6 +1,6 @@
 """The design space: its points, bounds below them, the search that proves the best, and sweeps."""
 
-from umm.space.best_first import Choice, Found, search
+from umm.space.best_first import Choice, Found, SearchInterruptedError, search
 from umm.space.decision_map import DecisionMap, Stretch, map_over_bandwidth, map_over_memory
 from umm.space.points import Points, Space
 from umm.space.store import Store
@@ -14,6 +14,7 @@ __all__ = [
     "Found",
     "Points",
     "Progress",
+    "SearchInterruptedError",
     "Sensitivity",
     "Space",
     "Store",

@@ -15,7 +15,7 @@ from umm.machines import machine as find_machine
 from umm.problem import Problem
 from umm.schedules.options import Options
 from umm.schedules.table import Schedule
-from umm.space.budget import device_share, least_memory, memory_limit
+from umm.space.budget import device_share, least_memory, rank_limit
 from umm.space.closed_form import Bounds, closed_form
 from umm.space.network import ROUNDING
 from umm.space.points import Points, Space
@@ -117,6 +117,18 @@ class Found:
         return "\n".join(lines)
 
 
+class SearchInterruptedError(KeyboardInterrupt):
+    """Ctrl-C during a search.
+
+    Attributes:
+        found: The best points by then, not proven.
+    """
+
+    def __init__(self, found: Found) -> None:
+        super().__init__("interrupted")
+        self.found = found
+
+
 def search(
     space: Space,
     machine: Machine | str,
@@ -144,6 +156,7 @@ def search(
     Raises:
         InfeasibleError: if no point fits the budget and the device; says the smallest that would do.
         InputError: for a budget, layout or machine that does not exist.
+        SearchInterruptedError: on Ctrl-C, with the best found by then.
     """
     if top < 1:
         raise InputError(f"top = {top} is not possible; it must be a whole number ≥ 1")
@@ -151,29 +164,21 @@ def search(
         machine = find_machine(machine)
     points = space.on(machine.default_ranks).points()
     machine.check_ranks(points.bare.p)
-    budget, device = memory_limit(memory, points.bare), device_share(machine, points.bare.p)
-    limit = device if budget is None else min(budget, device)
+    limit = rank_limit(memory, points.bare, machine)
     bounds = closed_form(points, machine)
     found = BestFirst(points, machine, bounds, limit, makespan or executor("sim").makespan, top)
-    found.run(progress)
+    try:
+        found.run(progress)
+    except KeyboardInterrupt:
+        raise SearchInterruptedError(found.result()) from None
     if not found.best:
-        where = f", what a rank has of a device of {machine.name}" if limit == device else ""
+        whole = limit == device_share(machine, points.bare.p)
+        where = f", what a rank has of a device of {machine.name}" if whole else ""
         raise InfeasibleError(
             f"nothing fits {format_bytes(limit)} per rank{where}; the smallest memory that works is "
             f"{_at_least(least_memory(points, machine, bounds), points)}"
         )
-    simulated = found.simulated
-    return Found(
-        machine.name,
-        limit,
-        [choice for _, choice in found.best],
-        points.written,
-        len(points),
-        len(points) - simulated,
-        found.bounded,
-        simulated,
-        found.proven,
-    )
+    return found.result()
 
 
 class BestFirst:
@@ -195,19 +200,21 @@ class BestFirst:
         self.order = points.allowed[by_bound].tolist()
         self.seconds = bounds.seconds[by_bound].tolist()
         self.best: list[tuple[tuple[Any, ...], Choice]] = []
-        self.bounded = self.simulated = 0
+        self.waiting: list[tuple[float, int, Schedule]] = []
+        self.bounded = self.simulated = self.next_one = 0
+        self.done = False
         self.proven = True
 
     def run(self, progress: Progress | None) -> None:
         """Simulate from the lowest bound up until nothing left can enter the top."""
-        waiting: list[tuple[float, int, Schedule]] = []
-        next_one = 0
+        waiting, next_one = self.waiting, 0
         while waiting or next_one < len(self.order):
             closed = self.seconds[next_one] if next_one < len(self.order) else math.inf
             if min(closed, waiting[0][0] if waiting else math.inf) > self._last():
                 break
             if waiting and waiting[0][0] <= closed:
-                self._simulate(*heapq.heappop(waiting))
+                self._simulate(*waiting[0])
+                heapq.heappop(waiting)
                 if progress:
                     progress(self._settled(len(waiting), next_one), len(self.points))
                 continue
@@ -217,8 +224,25 @@ class BestFirst:
                 bound = max(closed, schedule_bound(schedule))
                 heapq.heappush(waiting, (bound, self.order[next_one], schedule))
             next_one += 1
+            self.next_one = next_one
+        self.done = True
         if progress:
             progress(len(self.points), len(self.points))
+
+    def result(self) -> Found:
+        """Return what has been found; before the end, what is open yet counts as neither."""
+        settled = len(self.points) if self.done else self._settled(len(self.waiting), self.next_one)
+        return Found(
+            self.machine.name,
+            self.limit,
+            [choice for _, choice in self.best],
+            self.points.written,
+            len(self.points),
+            settled - self.simulated,
+            self.bounded,
+            self.simulated,
+            self.proven and self.done,
+        )
 
     def _last(self) -> float:
         """Return the makespan of the top's last place, infinite while there is room."""

@@ -44,6 +44,16 @@ def memory_limit(budget: str | int | None, problem: Problem) -> int | None:
     return int(budget)
 
 
+def rank_limit(budget: str | int | None, problem: Problem, machine: Machine) -> int:
+    """Return the bytes a rank may allocate on a machine: the budget, or what it has of its device if less.
+
+    Raises:
+        InputError: for a budget in another form.
+    """
+    limit, device = memory_limit(budget, problem), device_share(machine, problem.p)
+    return device if limit is None else min(limit, device)
+
+
 def device_share(machine: Machine, ranks: int) -> int:
     """Return the bytes each rank has where the most ranks share a device."""
     sharing = Counter(machine.device_of(rank, ranks) for rank in range(ranks))

@@ -11,7 +11,7 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.schedules.table import Schedule
 from umm.space.best_first import BestFirst, Choice, Makespan, search
-from umm.space.budget import device_share, memory_limit
+from umm.space.budget import memory_limit, rank_limit
 from umm.space.closed_form import closed_form
 from umm.space.points import Space
 from umm.space.scaled import Knob, knobs, scaled
@@ -177,8 +177,7 @@ def frontier(
     machine.check_ranks(points.bare.p)
     bounds = closed_form(points, machine)
     simulate = makespan or executor("sim").makespan
-    budget, device = memory_limit(most, points.bare), device_share(machine, points.bare.p)
-    limit = device if budget is None else min(budget, device)
+    limit = rank_limit(most, points.bare, machine)
     choices: list[Choice] = []
     while True:
         found = BestFirst(points, machine, bounds, limit, simulate, 1)
