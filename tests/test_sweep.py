@@ -95,6 +95,16 @@ def test_a_budget_and_bounds_are_stored_as_such(tmp_path):
     assert (bound.time_s <= sim.time_s).all()
 
 
+def test_a_sweep_holds_points_to_the_device_s_memory_as_a_search_does(tmp_path):
+    """h100-8 with 80 GB a device: an A of 96 GB fits in no single one, with or without a budget."""
+    space = Space(m=160_000, n=1024, k=150_000, ranks=8, a=["row", "row@8"], b="row", c="row", stationary="C")
+    for memory in (None, "100x"):
+        path = tmp_path / f"{memory}.db"
+        rows = sweep(space, "h100-8", path, executor="bound", memory=memory, pool="none").to_frame()
+        assert dict(zip(rows["a"], rows["status"], strict=True)) == {"row": "ok", "row@8": "too large"}
+        assert "80000000000 bytes" in rows.set_index("a").loc["row@8", "error"]
+
+
 def test_a_killed_sweep_keeps_its_points_and_goes_on(tmp_path):
     """kill -9 after the first points: what a reader saw is there, the rest is done by a second run."""
     path = tmp_path / "s.db"

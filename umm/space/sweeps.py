@@ -16,7 +16,7 @@ from umm.errors import ExecutorUnavailableError, InputError
 from umm.executor import executor as find_executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.space.budget import memory_limit
+from umm.space.budget import memory_limit, rank_limit
 from umm.space.closed_form import closed_form
 from umm.space.points import Space
 from umm.space.runs import Task, config_id, perform, points_of
@@ -106,7 +106,8 @@ def sweep(
         machines: Machines, their names, or paths of topology files.
         store: Path of the SQLite file.
         executor: Who performs the schedules; ``bound`` stores the closed-form lower bound instead.
-        memory: Budget per rank as in :func:`umm.space.search`; points above it are stored as too large.
+        memory: Budget per rank as in :func:`umm.space.search`; points above it, or above what a
+            rank has of its device, are stored as too large.
         pool: ``process`` for processes on this host, ``mpi`` for the ranks of an ``mpiexec``, ``none`` for
             this process alone.
         jobs: Processes; None for one per core.
@@ -131,7 +132,7 @@ def sweep(
     pairs = [(space.on(x.default_ranks), x) for x in found_machines for space in spaces]
     for space, machine in pairs:
         machine.check_ranks(space.bare.p)
-        memory_limit(memory, space.bare)
+        memory_limit(memory, space.bare)  # says what is wrong with it before anything starts
     with _pool(pool, jobs) as workers:
         if workers is None and pool == "mpi":
             return None
@@ -160,7 +161,7 @@ def _tasks(
     for space, machine in pairs:
         points = points_of(space)
         ids = [config_id(points, point, machine, source) for point in points.allowed.tolist()]
-        limit = memory_limit(memory, points.bare)
+        limit = rank_limit(memory, points.bare, machine)
         missing = [i for i, done in enumerate(_are_done(store, ids)) if not done]
         counts["found"] += len(ids) - len(missing)
         if not missing:
