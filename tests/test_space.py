@@ -40,6 +40,16 @@ def test_equal_replication_leaves_points_whose_operands_have_one_factor():
         assert len({x.replicas for x in points.parts(point)[2:]}) == 1
 
 
+def test_all_may_stand_among_other_layouts():
+    """{row, col, 2d} × {1, 2, 4} and a block-cyclic one; the row given twice is one."""
+    bare = {"m": 64, "n": 64, "k": 64, "ranks": 4, "b": "row", "c": "row"}
+    alone = Space(**bare).points().layouts[0]
+    assert Space(**bare, a="all").points().layouts[0] == alone
+    for among in ("all,cyclic:8x8:2x2,row", ["all", "cyclic:8x8:2x2"]):
+        found = [str(layout) for layout in Space(**bare, a=among).points().layouts[0]]
+        assert found == [*map(str, alone), "cyclic:8x8:2x2"]
+
+
 def test_an_operand_can_be_fixed_to_one_layout_or_to_some():
     points = Space(**MLP1, ranks=8, a="row", b="row@2, col@2", c=["2d"], stationary="C").points()
     assert [[str(x) for x in of] for of in points.layouts] == [["row"], ["row@2", "col@2"], ["2d"]]

@@ -118,7 +118,10 @@ def schedule_options() -> Callable[[Command], Command]:
 def axis_options() -> Callable[[Command], Command]:
     """Return a decorator that adds layouts and choices as axes: one value or a comma list."""
     axes = {
-        "a": ("all", "Layouts of A; all is row, col and 2d with every replication factor."),
+        "a": (
+            "all",
+            "Layouts of A; all, also among others, is row, col and 2d with every replication factor.",
+        ),
         "b": ("all", "Layouts of B."),
         "c": ("all", "Layouts of C."),
         "stationary": ("A,B,C", "Matrices that may stay in place."),

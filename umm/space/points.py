@@ -18,6 +18,7 @@ from umm.schedules.options import Options
 from umm.schedules.table import Schedule
 
 Texts = str | Sequence[str] | None
+ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Space:
         replication: Replication factors; None for all divisors of the ranks.
         orders: Replica orders: ``blocked``, ``interleaved``.
         grids: Process grids of ``2d`` and ``cyclic`` without one: ``square`` or ``all``.
-        a: Fixes A to a layout or to some: ``col``, ``row@2,col@2`` or a list; None or ``all`` for every
-            partition and factor.
+        a: Fixes A to a layout or to some: ``col``, ``row@2,col@2`` or a list. ``all``, alone or among
+            them, stands for every partition and factor; so does None.
         b: The same for B.
         c: The same for C.
         stationary: Matrices that may stay in place.
@@ -87,8 +88,7 @@ class Space:
             object.__setattr__(self, "replication", _axis(self.replication))
         for name in "abc":
             given = getattr(self, name)
-            texts = None if given is None or given == "all" else _axis(given)
-            object.__setattr__(self, name, texts)
+            object.__setattr__(self, name, (ALL,) if given is None else _axis(given))
         if self.grids not in ("square", "all"):
             raise InputError(f"grids {self.grids!r} is unknown; choose from square, all")
         _refuse_unknown("stationary matrix", self.stationary, MATRICES)
@@ -125,8 +125,10 @@ class Space:
 
     def _layouts(self, matrix: str, shape: tuple[int, int], ranks: int) -> list[Layout]:
         """Return the layouts of an operand as written, equal ones not yet merged."""
-        texts = getattr(self, matrix.lower())
-        found = [Layout.parse(t, shape, ranks) for t in texts or self._texts(ranks)]
+        texts: list[str] = []
+        for text in getattr(self, matrix.lower()):
+            texts += self._texts(ranks) if text == ALL else [text]
+        found = [Layout.parse(text, shape, ranks) for text in texts]
         if not self.fully_replicated and ranks > 1:
             found = [layout for layout in found if layout.replicas < ranks]
         if not found:
