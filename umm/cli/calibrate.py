@@ -35,7 +35,7 @@ from umm.errors import ExecutorUnavailableError, InputError
     help="Topology file to write; if not given, localhost.toml in your own folder of machines, and for "
     "another executor than mpi one of its name.",
 )
-@output_options()
+@output_options(file=False)
 @click.pass_context
 def calibrate(
     ctx: click.Context,

@@ -1,6 +1,8 @@
 """The flags that commands share: the problem, the schedule's choices, the form of the output."""
 
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,6 +12,7 @@ from click.core import ParameterSource
 from umm.cli.config import PRESETS, load_config, load_preset
 from umm.errors import InputError
 from umm.units import parse_dimension
+from umm.whole_file import whole_file
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PROBLEM = ("m", "n", "k", "a", "b", "c", "dtype", "ranks", "machine", "preset")
@@ -175,10 +178,43 @@ def measure_options(executor: str) -> Callable[[Command], Command]:
     )  # fmt: skip
 
 
-def output_options() -> Callable[[Command], Command]:
-    """Return a decorator that adds the form of the output."""
+def into_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
+    """Let what the command prints on stdout go into a file; one is written even if the command then fails.
+
+    Raises:
+        InputError: if it cannot be written.
+    """
+    if path is None:
+        return
+    from umm.cli.save import check_targets
+
+    check_targets(path)
+    printed = StringIO()
+
+    def write() -> None:
+        if printed.getvalue():
+            with whole_file(path) as partial:
+                partial.write_text(printed.getvalue(), encoding="utf-8")
+            if not ctx.params.get("quiet"):
+                click.echo(f"wrote {path}", err=True)
+
+    ctx.call_on_close(write)
+    ctx.with_resource(redirect_stdout(printed))
+
+
+def output_options(file: bool = True) -> Callable[[Command], Command]:
+    """Return a decorator that adds the form of the output.
+
+    Args:
+        file: Whether -o writes to a file what else goes to stdout; False for a command whose -o is another.
+    """
+    to_file = option(
+        "-o", "--output", type=WRITE, callback=into_file, expose_value=False, metavar="FILE",
+        help="Write what goes to stdout to a file.",
+    )  # fmt: skip
     return _all(
         [
+            *([to_file] if file else []),
             option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
             option("--quiet", is_flag=True, help="No progress and no notes on stderr."),
             option("--no-color", is_flag=True, help="No colour; so does NO_COLOR."),

@@ -63,7 +63,7 @@ def sizes(ctx: click.Context, param: click.Parameter, text: str | None) -> list[
     "-o", "store", type=WRITE, required=True, metavar="STORE", help="SQLite file; one there is continued."
 )
 @option("--export", type=WRITE, metavar="FILE", help="Then write all of the store as .csv or .parquet.")
-@output_options()
+@output_options(file=False)
 def sweep(
     store: Path,
     export: Path | None,
