@@ -36,6 +36,12 @@ def test_options_reach_the_executor_and_the_record(gpus):
     )
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_every_type_is_checked_against_numpy(gpus, dtype):
+    arguments = ["--executor", "cuda", "--ranks", "4", "--dtype", dtype, "--iters", "1", *SMALL]
+    assert record("run", *arguments, "--a", "col", "--stationary", "A", "--check")["measured"]["ok"] is True
+
+
 def test_actions_are_named_for_a_profiler_when_asked(gpus):
     good(
         "run",

@@ -178,8 +178,11 @@ class CudaTransport:
         with world.allocating:
             if heap == len(world.heaps):
                 sizes = [int(size) for size in nbytes]
-                world.heaps.append([d.allocate(size) for d, size in zip(world.devices, sizes, strict=True)])
+                addresses: list[int] = []  # known from the first on, so that they are freed if one fails
+                world.heaps.append(addresses)
                 world.nbytes.append(sizes)
+                for device, size in zip(world.devices, sizes, strict=True):
+                    addresses.append(device.allocate(size))
         return heap
 
     def view(self, block: Block) -> Any:
@@ -250,7 +253,7 @@ class CudaTransport:
         for device in dict.fromkeys(world.devices):
             device.synchronize()
         for heap in world.heaps:
-            for device, address in zip(world.devices, heap, strict=True):
+            for device, address in zip(world.devices, heap, strict=False):
                 device.free(address)
         for landing in world.landings:
             landing.device.free(landing.address)

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.errors import InputError
+from umm.errors import InfeasibleError, InputError
+from umm.units import format_bytes
 from umm_hw.accumulate_kernels import OPTIONS, SOURCE, THREADS, kernel_name
 from umm_hw.bfloat16 import BFLOAT16, dtype_name
 from umm_hw.device import Device, Event, Region, Stream
 
+_MEMORY_ALLOCATION = 2  # cudaErrorMemoryAllocation
 _NATIVE_ATOMICS = 3  # CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
 _PEER_ACCESS_ALREADY_ENABLED = 704  # cudaErrorPeerAccessAlreadyEnabled
 
@@ -87,9 +89,22 @@ class CupyDevice:
     # Memory ---------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int) -> int:
-        """Allocate raw memory, outside CuPy's pool, so that its pointer is its base."""
+        """Allocate raw memory, outside CuPy's pool, so that its pointer is its base.
+
+        Raises:
+            InfeasibleError: if the GPU has not so much left.
+        """
         self._select()
-        address: int = self._runtime.malloc(max(nbytes, 1))
+        try:
+            address: int = self._runtime.malloc(max(nbytes, 1))
+        except self._runtime.CUDARuntimeError as error:
+            if error.status != _MEMORY_ALLOCATION:
+                raise
+            free = format_bytes(self._runtime.memGetInfo()[0])
+            raise InfeasibleError(
+                f"{self.name} (GPU {self.number}) has {free} free, and {format_bytes(nbytes)} more is needed"
+                "; fewer replicas, --granularity slice or a smaller --prefetch take less"
+            ) from None
         self.zero(address, nbytes)
         return address
 

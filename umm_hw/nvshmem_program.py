@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.errors import InfeasibleError
 from umm.executor import Operands
 from umm.schedules.codec import from_arrays
 from umm.schedules.table import BARRIER, Schedule
+from umm.units import format_bytes
 from umm_hw.cuda_calibrate import SWEEP, machine_text
 from umm_hw.cuda_transport import gpu_dtype
 from umm_hw.device import Stream
@@ -58,6 +60,12 @@ def perform(
     schedule = from_arrays(arrays)
     joined = connect(transport)
     ranks, device = joined.ranks, joined.device
+    needed = int(schedule.memory_bytes.max())
+    if needed > device.memory:  # NVSHMEM would end the process
+        raise InfeasibleError(
+            f"{device.name} has {format_bytes(device.memory)}, and a rank needs {format_bytes(needed)}; "
+            "fewer replicas, --granularity slice or a smaller --prefetch take less"
+        )
     memory = NvshmemTransport(joined, blocks)
     placement = place(schedule, memory, gpu_dtype)
     signals = _Signals(joined, schedule)

@@ -12,7 +12,7 @@ from conformance.test_cuda_transport import run_ranks
 from conformance.transport_suite import TransportConformance
 
 import umm
-from umm.errors import InputError
+from umm.errors import InfeasibleError, InputError
 from umm_hw import cupy_device
 from umm_hw.cuda_executor import CudaExecutor
 from umm_hw.cuda_transport import CudaTransport
@@ -127,6 +127,33 @@ def test_an_empty_multiply_calls_nothing(cupy):
     a, b, c = (Region(device.allocate(8), m, n, n, np.dtype(np.float64)) for m, n in ((0, 3), (3, 2), (0, 2)))
     device.multiply(a, b, c, False, False, device.stream())
     assert cublas.computed == set()
+
+
+def test_memory_that_a_gpu_has_not_is_refused_and_what_was_taken_given_back(monkeypatch, cupy):
+    """The second GPU has 1 GiB left and is asked for more; another error of the runtime is not hidden."""
+    runtime = cupy["cupy.cuda"].runtime
+    malloc = runtime.malloc
+
+    class TooMuch(runtime.CUDARuntimeError):
+        status = 2
+
+    def limited(size):
+        if size > 1 << 30:
+            raise TooMuch
+        return malloc(size)
+
+    monkeypatch.setattr(runtime, "malloc", limited)
+    monkeypatch.setattr(runtime, "memGetInfo", lambda: (1 << 30, 1 << 32), raising=False)
+    kept = len(runtime.kept)
+    transport = CudaTransport(2, devices()[:2])
+    said = r"fake \(GPU 1\) has 1.0 GiB free, and 2.0 GiB more is needed; fewer replicas"
+    with pytest.raises(InfeasibleError, match=said):
+        transport.allocate([64, 2 << 30])
+    transport.close()
+    assert len(runtime.kept) == kept
+    monkeypatch.setattr(TooMuch, "status", 700)
+    with pytest.raises(TooMuch):
+        devices()[0].allocate(2 << 30)
 
 
 def test_all_visible_gpus_are_found_once():

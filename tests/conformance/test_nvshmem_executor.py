@@ -18,7 +18,7 @@ from conformance.fewer_examples import FewerExamples
 from conformance.transport_suite import TransportConformance
 
 import umm
-from umm.errors import ExecutorUnavailableError, InputError
+from umm.errors import ExecutorUnavailableError, InfeasibleError, InputError
 from umm.schedules.table import ACCUMULATE
 from umm_hw import gpu_benchmarks, nvshmem_executor, nvshmem_program, nvshmem_transport
 from umm_hw.mpi_job import MpiJob
@@ -220,6 +220,15 @@ def test_arrays_of_the_device_are_put_and_got_there():
         return found
 
     assert job.call(2, program) == [[[3.0, 3.0]]] * 2
+
+
+def test_memory_that_a_gpu_has_not_is_refused_on_every_rank():
+    """A fake GPU has 1 GiB; NVSHMEM would end the process."""
+    schedule = umm.schedule(umm.Problem(m=2, n=30_000, k=30_000, b="row@2", ranks=2), MACHINE)
+    job = FakeJob(2)
+    tiny = (np.zeros((2, 30_000), np.float32), np.broadcast_to(np.float32(0), (30_000, 30_000)))
+    with pytest.raises(InfeasibleError, match=r"fake 0 has 1.0 GiB, and a rank needs 3.4 GiB; fewer repl"):
+        NvshmemExecutor(job=job, connect=job.joined).run(schedule, tiny)
 
 
 def test_a_replica_that_is_not_there_is_refused():
