@@ -38,7 +38,7 @@ def distributions(frame: pd.DataFrame) -> go.Figure:
                 line={"color": colour, "dash": dash}, showlegend=place == 1,
             )  # fmt: skip
     figure.update_xaxes(
-        type="log", tickvals=[0.5, 0.7, 1, 1.5, 2, 3], tickangle=0, range=[np.log10(0.48), np.log10(3.2)]
+        type="log", tickvals=[0.5, 0.7, 1, 1.5, 2, 3], tickangle=0, range=[np.log10(0.48), np.log10(3.6)]
     )  # fmt: skip
     figure.update_xaxes(title="ratio of times", col=2)
     figure.add_vline(1.0, line={"color": BLACK, "width": 1})

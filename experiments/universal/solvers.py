@@ -1,7 +1,7 @@
 """``python -m experiments.universal.solvers PYTHON``: the search for the best steps against general solvers.
 
 PYTHON is an interpreter with ortools and scipy; this project depends on neither. Writes solvers.csv: random
-problems with 24 to 32 ops a rank, half of them with ops of equal size, each solver with one thread and 30 s.
+problems with 24 to 32 ops a rank, half of them with ops of equal size, each solver with one thread and 20 s.
 """
 
 import json
@@ -25,8 +25,8 @@ from umm.schedules.options import Options
 
 HERE = Path(__file__).parent
 OPS = range(24, 33)
-EACH = 10
-SECONDS = 30
+EACH = 8
+SECONDS = 20
 LIMITS = Limits.of(Options())
 
 
