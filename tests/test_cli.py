@@ -28,103 +28,48 @@ def test_simulate_says_what_bounds_it(machine):
 
 def test_simulate_json_is_versioned_and_has_the_agreed_keys():
     found = record("simulate", *MLP1)
-    assert (found["schema"], found["command"], found["machine"]) == (
-        1,
-        "simulate",
-        "h100-8",
-    )
+    assert (found["schema"], found["command"], found["machine"]) == (1, "simulate", "h100-8")
     assert found["problem"]["n"] == 49152
     assert found["predicted"].keys() >= PREDICTED
-    assert sum(found["predicted"]["breakdown"].values()) == pytest.approx(
-        found["predicted"]["makespan_s"]
-    )
+    assert sum(found["predicted"]["breakdown"].values()) == pytest.approx(found["predicted"]["makespan_s"])
 
 
 def test_a_dimension_of_48k_is_49152():
-    assert (
-        record("simulate", "-m", "1K", "-n", "48K", "-k", 96)["problem"]["n"] == 49152
-    )
+    assert record("simulate", "-m", "1K", "-n", "48K", "-k", 96)["problem"]["n"] == 49152
 
 
 def test_a_saved_schedule_is_performed_as_it_is(tmp_path):
     path = tmp_path / "x.json"
-    asked = record(
-        "simulate", *SMALL, "--ranks", 4, "--c", "2d@2", "--save-schedule", path
-    )
+    asked = record("simulate", *SMALL, "--ranks", 4, "--c", "2d@2", "--save-schedule", path)
     saved = record("simulate", "--schedule", path)
     assert saved["predicted"]["makespan_s"] == asked["predicted"]["makespan_s"]
     assert saved["problem"] == asked["problem"]
-    assert (
-        record("run", "--schedule", path, "--iters", 1, "--check")["measured"]["ok"]
-        is True
-    )
+    assert record("run", "--schedule", path, "--iters", 1, "--check")["measured"]["ok"] is True
 
 
 def test_the_verdict_advises_another_replication_factor_of_one_operand():
     """With B, the stationary matrix, on every rank, nothing is left to accumulate through slow links."""
     asked = ["simulate", "--preset", "mlp1", "--machine", "pvc-12"]
-    slow, fast = (
-        record(*asked)["predicted"],
-        record(*asked, "--b", "row@12")["predicted"],
-    )
+    slow, fast = record(*asked)["predicted"], record(*asked, "--b", "row@12")["predicted"]
     saving = 100 * (1 - fast["makespan_s"] / slow["makespan_s"])
     more = (fast["memory_bytes"] - slow["memory_bytes"]) / 2**30
-    assert slow["verdict"].endswith(
-        f"; B@12 would save {saving:.0f} % for {more:.1f} GiB more."
-    )
+    assert slow["verdict"].endswith(f"; B@12 would save {saving:.0f} % for {more:.1f} GiB more.")
 
 
-MEASURED_KEYS = {
-    "best_s",
-    "mean_s",
-    "std_s",
-    "iters",
-    "max_abs_error",
-    "ok",
-    "verdict",
-    "actions",
-} | {f"{what}_bytes" for what in ("memory", "pool", "get", "accumulate", "reduce")}
+MEASURED_KEYS = {"best_s", "mean_s", "std_s", "iters", "max_abs_error", "ok", "verdict", "actions"} | {
+    f"{what}_bytes" for what in ("memory", "pool", "get", "accumulate", "reduce")
+}
 
 
 def test_run_checks_the_product_and_reports_best_mean_and_spread(tmp_path):
-    found = record(
-        "run",
-        *SMALL,
-        "--a",
-        "col@2",
-        "--b",
-        "2d",
-        "--c",
-        "row@4",
-        "--iters",
-        3,
-        "--check",
-    )
+    found = record("run", *SMALL, "--a", "col@2", "--b", "2d", "--c", "row@4", "--iters", 3, "--check")
     measured = found["measured"]
     assert measured.keys() == MEASURED_KEYS
     predicted = record(
-        "simulate",
-        *SMALL,
-        "--a",
-        "col@2",
-        "--b",
-        "2d",
-        "--c",
-        "row@4",
-        "--machine",
-        "localhost",
+        "simulate", *SMALL, "--a", "col@2", "--b", "2d", "--c", "row@4", "--machine", "localhost"
     )
-    moved = (
-        "memory_bytes",
-        "pool_bytes",
-        "get_bytes",
-        "accumulate_bytes",
-        "reduce_bytes",
-        "actions",
-    )
-    assert {name: measured[name] for name in moved} == {
-        name: predicted["predicted"][name] for name in moved
-    }
+    moved = ("memory_bytes", "pool_bytes", "get_bytes", "accumulate_bytes", "reduce_bytes", "actions")
+    assert {name: measured[name] for name in moved} == {name: predicted["predicted"][name] for name in moved}
     assert measured["verdict"].startswith("Order and bytes are real")
     assert (measured["iters"], measured["ok"]) == (3, True)
     assert 0 < measured["best_s"] <= measured["mean_s"]
@@ -132,12 +77,7 @@ def test_run_checks_the_product_and_reports_best_mean_and_spread(tmp_path):
 
 
 def test_run_of_half_precision_is_checked_too():
-    assert (
-        record("run", *SMALL, "--dtype", "float16", "--iters", 1, "--check")[
-            "measured"
-        ]["ok"]
-        is True
-    )
+    assert record("run", *SMALL, "--dtype", "float16", "--iters", 1, "--check")["measured"]["ok"] is True
 
 
 def test_a_wrong_product_ends_in_4(monkeypatch):
@@ -157,19 +97,8 @@ def test_a_wrong_product_ends_in_4(monkeypatch):
 
 
 def test_compare_of_two_files_and_of_both_run_here(tmp_path):
-    schedule, predicted, measured = (
-        tmp_path / name for name in ("s.json", "p.json", "m.json")
-    )
-    good(
-        "simulate",
-        "--machine",
-        "localhost",
-        *SMALL,
-        "--save-schedule",
-        schedule,
-        "--save-trace",
-        predicted,
-    )
+    schedule, predicted, measured = (tmp_path / name for name in ("s.json", "p.json", "m.json"))
+    good("simulate", "--machine", "localhost", *SMALL, "--save-schedule", schedule, "--save-trace", predicted)
     good("run", "--schedule", schedule, "--iters", 1, "--save-trace", measured)
     out = good("compare", predicted, measured)
     assert "all dependencies kept" in out
@@ -189,16 +118,11 @@ def test_compare_refuses_a_makespan_beyond_the_tolerance(tmp_path):
     fast, slow = tmp_path / "fast.json", tmp_path / "slow.json"
     good("simulate", *SMALL, "--save-trace", fast)
     trace = json.loads(fast.read_text())
-    slow.write_text(
-        json.dumps(trace | {x: [2 * t for t in trace[x]] for x in ("start", "end")})
-    )
+    slow.write_text(json.dumps(trace | {x: [2 * t for t in trace[x]] for x in ("start", "end")}))
     assert umm("compare", fast, slow, "--fail-above", "50%").exit_code == 0
     result = umm("compare", fast, slow, "--fail-above", "0.25")
     assert result.exit_code == 4
-    assert (
-        result.stderr
-        == "error: the predicted makespan is -50.0 % off, more than the 25 % allowed\n"
-    )
+    assert result.stderr == "error: the predicted makespan is -50.0 % off, more than the 25 % allowed\n"
 
 
 def test_times_of_the_numpy_executor_are_not_held_to_a_tolerance():
@@ -209,28 +133,14 @@ def test_times_of_the_numpy_executor_are_not_held_to_a_tolerance():
 
 def test_search_reports_how_many_points_it_took_and_the_best():
     """1024 x 512 x 256 on 4 ranks: (3 · 3)³ · 3 = 2187 points as written."""
-    asked = (
-        "search",
-        "-m",
-        "1K",
-        "-n",
-        512,
-        "-k",
-        256,
-        "--ranks",
-        4,
-        "--machine",
-        "h100-8",
-    )
+    asked = ("search", "-m", "1K", "-n", 512, "-k", 256, "--ranks", 4, "--machine", "h100-8")
     found = record(*asked, "--top", 3)
     assert (found["priced"], found["proven"], len(found["top"])) == (2187, True, 3)
     assert 3 <= found["simulated"] <= found["distinct"] < found["priced"]
     best = found["top"][0]
     assert {"a", "b", "c", "stationary", "makespan_s", "memory_bytes"} <= best.keys()
     layouts = [part for matrix in "abc" for part in (f"--{matrix}", best[matrix])]
-    alone = record(
-        "simulate", *asked[1:], *layouts, "--stationary", best["stationary"]
-    )["predicted"]
+    alone = record("simulate", *asked[1:], *layouts, "--stationary", best["stationary"])["predicted"]
     assert alone["makespan_s"] == pytest.approx(best["makespan_s"], rel=1e-9)
     out = good(*asked, "--prefetch", "1,2", "--a", "row,col@2", "--top", 3)
     assert re.search(r"# +A +B +C +stat\. +pref\. +makespan", out)
@@ -238,32 +148,8 @@ def test_search_reports_how_many_points_it_took_and_the_best():
 
 
 def test_search_shows_the_gap_to_the_best_steps_where_a_policy_proves_one():
-    asked = (
-        "search",
-        "-m",
-        96,
-        "-n",
-        96,
-        "-k",
-        96,
-        "--ranks",
-        4,
-        "--machine",
-        "pvc-12",
-    )
-    asked = (
-        *asked,
-        "--a",
-        "col",
-        "--b",
-        "row",
-        "--c",
-        "2d",
-        "--stationary",
-        "C",
-        "--memory",
-        "none",
-    )
+    asked = ("search", "-m", 96, "-n", 96, "-k", 96, "--ranks", 4, "--machine", "pvc-12")
+    asked = (*asked, "--a", "col", "--b", "row", "--c", "2d", "--stationary", "C", "--memory", "none")
     rows = good(*asked, "--policy", "direct,exhaustive").splitlines()
     assert rows[2].split()[-2:] == ["memory", "gap"]
     assert {row.split()[5]: row.endswith(" 0 %") for row in rows[3:5]} == {
@@ -275,18 +161,13 @@ def test_search_shows_the_gap_to_the_best_steps_where_a_policy_proves_one():
 
 def test_search_without_a_budget_and_with_one_too_small():
     asked = ("search", *SMALL, "--ranks", 4)
-    assert (
-        record(*asked, "--memory", "none", "--top", 1)["memory_limit_bytes"]
-        == 80 * 10**9
-    )
+    assert record(*asked, "--memory", "none", "--top", 1)["memory_limit_bytes"] == 80 * 10**9
     result = umm(*asked, "--memory", "0.1x")
     assert result.exit_code == 3
     assert "the smallest memory that works is" in result.stderr
 
 
-def test_the_demo_prints_two_leaderboards_checks_every_row_and_writes_a_page(
-    tmp_path, monkeypatch, capsys
-):
+def test_the_demo_prints_two_leaderboards_checks_every_row_and_writes_a_page(tmp_path, monkeypatch, capsys):
     """At a sixty-fourth of the paper's sizes, so that it is quick."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "PRESETS", {"mlp1": {"m": "128", "n": "768", "k": "192"}})
@@ -299,21 +180,7 @@ def test_the_demo_prints_two_leaderboards_checks_every_row_and_writes_a_page(
 
 
 def test_tiles_shows_every_owner_within_80_columns():
-    out = good(
-        "tiles",
-        "-m",
-        64,
-        "-n",
-        48,
-        "-k",
-        40,
-        "--a",
-        "col@2",
-        "--b",
-        "cyclic:2x2:2x4",
-        "--ranks",
-        8,
-    )
+    out = good("tiles", "-m", 64, "-n", 48, "-k", 40, "--a", "col@2", "--b", "cyclic:2x2:2x4", "--ranks", 8)
     assert "A = col@2   64 x 40" in out
     assert "r0 r4" in out
     assert "…" in out  # 20 x 24 tiles of B do not all fit
@@ -327,9 +194,7 @@ def test_tiles_json_holds_edges_and_owners():
 
 
 def test_machine_list_show_and_check():
-    assert {"pvc-12", "h100-8"} <= {
-        row["name"] for row in record("machine", "list")["machines"]
-    }
+    assert {"pvc-12", "h100-8"} <= {row["name"] for row in record("machine", "list")["machines"]}
     out = good("machine", "show", "pvc-12")
     assert re.search(r"0\.0 +· +230 +20 +20", out)
     assert "Brock & Golin 2025, section" in out
@@ -344,45 +209,25 @@ def test_doctor_lists_executors_that_can_run_here():
     assert "executors" in good("doctor")
 
 
-def test_a_flag_wins_over_the_environment_that_over_the_file_that_over_a_preset(
-    tmp_path,
-):
+def test_a_flag_wins_over_the_environment_that_over_the_file_that_over_a_preset(tmp_path):
     config = tmp_path / "umm.toml"
-    config.write_text(
-        'preset = "mlp1"\nm = "1K"\nranks = 8\nmachine = "pvc-12"\nmax-gemms = 3\n'
-    )
+    config.write_text('preset = "mlp1"\nm = "1K"\nranks = 8\nmachine = "pvc-12"\nmax-gemms = 3\n')
     both = ("simulate", "--config", config)
     found = record(*both)
-    assert (
-        found["problem"] | {"m": 1024, "n": 49152, "k": 12288, "ranks": 8}
-        == found["problem"]
-    )
+    assert found["problem"] | {"m": 1024, "n": 49152, "k": 12288, "ranks": 8} == found["problem"]
     assert (found["machine"], found["options"]["max_gemms"]) == ("pvc-12", 3)
     assert record(*both, env={"UMM_M": "2K"})["problem"]["m"] == 2048
     assert record(*both, "-m", 3, env={"UMM_M": "2K"})["problem"]["m"] == 3
     assert record(*both, "--preset", "mlp2")["problem"]["n"] == 12288
-    assert (
-        record("simulate", "--preset", "mlp2", "--config", config)["problem"]["m"]
-        == 1024
-    )
-    assert (
-        record("simulate", env={"UMM_CONFIG": str(config), "UMM_RANKS": "4"})[
-            "problem"
-        ]["ranks"]
-        == 4
-    )
+    assert record("simulate", "--preset", "mlp2", "--config", config)["problem"]["m"] == 1024
+    assert record("simulate", env={"UMM_CONFIG": str(config), "UMM_RANKS": "4"})["problem"]["ranks"] == 4
 
 
 def test_text_has_no_ansi_codes_off_a_terminal_and_notes_go_to_stderr(tmp_path):
     result = umm("simulate", *SMALL, "--save-schedule", tmp_path / "x.json")
     assert "\x1b" not in result.output
     assert result.stderr == f"wrote the schedule to {tmp_path / 'x.json'}\n"
-    assert (
-        umm(
-            "simulate", *SMALL, "--quiet", "--save-schedule", tmp_path / "x.json"
-        ).stderr
-        == ""
-    )
+    assert umm("simulate", *SMALL, "--quiet", "--save-schedule", tmp_path / "x.json").stderr == ""
 
 
 def test_what_goes_to_stdout_can_go_to_a_file(tmp_path):
@@ -399,16 +244,12 @@ def test_what_goes_to_stdout_can_go_to_a_file(tmp_path):
     assert (result.exit_code, result.output) == (0, "")
     assert json.loads(data.read_text()) == record("simulate", *SMALL)
     for command in ("doctor", "tiles", "search", "run", "compare"):
-        arguments = {"doctor": [], "search": [*SMALL, "--memory", "none"]}.get(
-            command, SMALL
-        )
+        arguments = {"doctor": [], "search": [*SMALL, "--memory", "none"]}.get(command, SMALL)
         assert umm(command, *arguments, "--quiet", "-o", text).output == ""
         assert text.read_text()
 
 
-def test_a_file_holds_what_was_printed_before_a_failure_and_is_not_made_without(
-    tmp_path, monkeypatch
-):
+def test_a_file_holds_what_was_printed_before_a_failure_and_is_not_made_without(tmp_path, monkeypatch):
     from umm_hw.numpy_executor import NumpyExecutor
 
     path = tmp_path / "x.txt"
