@@ -101,19 +101,6 @@ def test_a_schedule_whose_k_does_not_match_its_actions_is_refused(saved):
         assert "leaves its tile of A (row) of the 64x48x39 problem" in said
 
 
-def test_a_schedule_whose_bytes_contradict_its_slices_is_refused(saved):
-    """A get of 16 rows of 40 float32, charged as 1 byte."""
-    data = json.loads(saved.read_text())
-    get = next(action for action in data["actions"] if action["kind"] == "get")
-    get["nbytes"] = 1
-    saved.write_text(json.dumps(data))
-    for command in ("simulate", "run"):
-        said = refused(command, "--schedule", saved)
-        assert (
-            f"x.json: action {get['id']} (get of rank {get['rank']}) is charged 1 bytes, but its sli" in said
-        )
-
-
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 0.999])
 @pytest.mark.parametrize("suffix", [".json", ".npz"])
 def test_a_truncated_schedule_file_is_refused(tmp_path, share, suffix):

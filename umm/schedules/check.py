@@ -11,8 +11,6 @@ from umm.schedules.table import BARRIER, GEMM, KINDS, TRANSFERS, Ints, Schedule
 
 AGES = 1e12
 """Seconds, some 30,000 years: no action takes longer."""
-FASTER, SLOWER = 16.0, 1e5
-"""No transfer is so much faster, or slower, than its bytes over its link's bandwidth."""
 
 
 def check(schedule: Schedule) -> None:
@@ -57,16 +55,6 @@ def check(schedule: Schedule) -> None:
         src, dst = min(missing)
         raise ScheduleError(f"bytes travel from rank {src} to rank {dst}, but no route joins them")
     _check_slices(schedule, refuse)
-    payload = schedule.payload
-    unlike = (schedule.nbytes < payload / FASTER) | (schedule.nbytes > payload * SLOWER)
-    contradicts = transfer & (schedule.src != schedule.dst) & unlike
-    if contradicts.any():
-        first = int(np.argmax(contradicts))
-        refuse(
-            contradicts,
-            f"is charged {schedule.nbytes[first]} bytes, but its slice has {payload[first]}; nbytes is the "
-            "slice's bytes, or more where the transfer is slower than its link",
-        )
 
 
 def _check_slices(schedule: Schedule, refuse: Callable[[NDArray[np.bool_], str], None]) -> None:
