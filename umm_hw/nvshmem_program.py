@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.errors import InfeasibleError
+from umm.errors import InfeasibleError, InputError
 from umm.executor import Operands
 from umm.schedules.codec import from_arrays
 from umm.schedules.table import BARRIER, Schedule
@@ -112,9 +112,19 @@ def measured(
         dtypes: Types whose multiplies are measured.
         blocks: Thread blocks of an accumulate kernel.
         tf32: Whether the file's float32 is TF32.
+
+    Raises:
+        InputError: on every rank, if they are on several nodes.
     """
     joined = connect(transport)
     memory = NvshmemTransport(joined, blocks)
+    if not memory.one_node:
+        memory.close()
+        raise InputError(
+            "ranks of several nodes do not reach each other's memory, whose bandwidth is measured; "
+            "calibrate with the ranks of one node, and describe the nodes by a fabric of kind tiers"
+        )
+    gpus = len(set(joined.ranks.gather(joined.device.number)))
     heap = memory.allocate([max(SIZES)] * memory.size)
     memory.barrier()
     text = ""
@@ -122,7 +132,7 @@ def measured(
         there = Block(memory.size - 1, heap, 0, 1, max(SIZES), max(SIZES), np.dtype(np.uint8))
         bench = Bench(joined.device, memory.region(there).address)
         found = measure(bench, dtypes, _silent, blocks, SWEEP, SIDES, SIZES)
-        text = machine_text(joined.device, memory.size, found, "nvshmem", tf32)
+        text = machine_text(joined.device, gpus, found, "nvshmem", tf32)
     memory.barrier()
     memory.close()
     return text

@@ -33,6 +33,9 @@ class NvshmemTransport:
         joined: This rank among the others.
         blocks: Most thread blocks of an accumulate kernel.
 
+    Attributes:
+        one_node: Whether every rank reaches every other's memory by pointer.
+
     Raises:
         InputError: for no blocks.
     """
@@ -53,8 +56,8 @@ class NvshmemTransport:
         self._reachable = [self._library.peer(probe, rank) != 0 for rank in range(self.size)]
         self._reachable[self.rank] = True
         everywhere = joined.ranks.gather(all(self._reachable))
-        self._one_node = bool(joined.ranks.broadcast(all(everywhere)))
-        self._landing = 0 if self._one_node else self._symmetric(LANDING)
+        self.one_node = bool(joined.ranks.broadcast(all(everywhere)))
+        self._landing = 0 if self.one_node else self._symmetric(LANDING)
 
     # What the executor queues ---------------------------------------------------------------------
 
@@ -80,7 +83,7 @@ class NvshmemTransport:
     def adding(self, source: Block, target: Block, lane: int) -> Step:
         """Return what queues target += source, the source being this rank's own."""
         here = self.region(source)
-        if not self._one_node:
+        if not self.one_node:
             return lambda stream: self._add_alone(here, target, stream)
         there = self.region(target)
         return lambda stream: self.device.accumulate(here, there, self._blocks, stream)
@@ -144,7 +147,7 @@ class NvshmemTransport:
         try:
             with self._landing_lock:
                 self.device.synchronize()
-                if self._one_node:
+                if self.one_node:
                     self.device.accumulate(source, self.region(target), self._blocks, self._stream)
                 else:
                     self._add_alone(source, target, self._stream)

@@ -303,7 +303,7 @@ def test_a_signal_that_is_not_raised_stops_the_run(monkeypatch):
 
 
 def test_a_job_s_gpu_is_calibrated_from_the_last_rank_s_memory(tmp_path, monkeypatch):
-    """Two ranks, small shapes: the file describes two devices joined by a switch."""
+    """Two ranks, small shapes: the file describes two devices joined by a switch, or one that is shared."""
     monkeypatch.setattr(gpu_benchmarks, "SHORTEST", 1e-5)
     monkeypatch.setattr(nvshmem_program, "SIDES", (4, 8))
     monkeypatch.setattr(nvshmem_program, "SIZES", (256, 4096))
@@ -314,4 +314,15 @@ def test_a_job_s_gpu_is_calibrated_from_the_last_rank_s_memory(tmp_path, monkeyp
     assert umm.machine(str(file)).device_count == 2
     assert "--executor nvshmem" in text
     assert said == ["everything, on rank 0 and from the last rank"]
+    assert job.world.memory == {}
+    shared = FakeJob(2)
+    shared.devices[1].number = 0
+    file.write_text(NvshmemExecutor(job=shared, connect=shared.joined).calibrate(["float32"], said.append))
+    assert umm.machine(str(file)).device_count == 1
+
+
+def test_ranks_of_several_nodes_are_not_calibrated_together():
+    job = FakeJob(2, ranks_per_node=1)
+    with pytest.raises(InputError, match="calibrate with the ranks of one node"):
+        NvshmemExecutor(job=job, connect=job.joined).calibrate(["float32"], lambda what: None)
     assert job.world.memory == {}
