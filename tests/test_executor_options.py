@@ -81,6 +81,22 @@ def test_an_option_the_executor_does_not_take_is_answered_with_those_it_does():
     assert "unexpected keyword argument 'tf32'; it takes order, seed, replica" in said.stderr
 
 
+@pytest.mark.parametrize(
+    ("executor", "text", "said"),
+    [
+        ("mpi", "replica=x", "option replica takes a whole number, not 'x'"),
+        ("mpi", "timeout=on", "option timeout takes a number, not True"),
+        ("mpi", "job=5", "option job can only be given in Python, not 5"),
+        ("numpy", "seed=-1", "option seed takes a whole number, not '-1'"),
+        ("numpy", "order=3", "option order takes text, not 3"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(executor, text, said):
+    result = umm("run", *SMALL, "--executor", executor, "--option", text)
+    assert result.exit_code == 2
+    assert f"error: executor {executor}: {said}" in result.stderr
+
+
 def test_gpus_are_calibrated_in_every_type_into_a_file_of_the_executor_s_name(gpus, tmp_path, monkeypatch):
     """Not into localhost.toml, which describes the cores of this host."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

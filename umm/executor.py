@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, get_args, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -131,6 +131,8 @@ def _made(name: str, options: dict[str, Any]) -> Executor:
         inspect.signature(factory).bind(**options)
     except TypeError as error:
         raise InputError(f"executor {name}: {error}; it takes {_options_of(factory)}") from None
+    for option, value in options.items():
+        _check_option(name, option, value, inspect.signature(factory).parameters[option].annotation)
     made: Executor = factory(**options)
     return made
 
@@ -141,6 +143,17 @@ def _install_line(entry: EntryPoint, error: ModuleNotFoundError) -> str:
     if entry.dist and entry.name in extras:
         return f"pip install '{entry.dist.name}[{entry.name}]'"
     return f"pip install {error.name}"
+
+
+def _check_option(name: str, option: str, value: Any, annotation: Any) -> None:
+    """Refuse text and numbers, as a command line has them, for an option that takes something else."""
+    takes = get_args(annotation) or (annotation,)
+    known = {str: "text", bool: "on or off", int: "a whole number", float: "a number"}
+    fits = type(value) in takes or (type(value) is int and float in takes)
+    if type(value) in known and not fits and Any not in takes and inspect.Parameter.empty not in takes:
+        wanted = [known[kind] for kind in takes if kind in known]
+        what = f"takes {' or '.join(wanted)}" if wanted else "can only be given in Python"
+        raise InputError(f"executor {name}: option {option} {what}, not {value!r}")
 
 
 def _options_of(factory: Any) -> str:

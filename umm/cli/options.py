@@ -1,5 +1,6 @@
 """The flags that commands share: the problem, the schedule's choices, the form of the output."""
 
+import re
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from io import StringIO
@@ -146,15 +147,21 @@ def axis_options() -> Callable[[Command], Command]:
 
 
 def named_values(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
-    """Return what a list of NAME=VALUE means: whole numbers, on and off, and text otherwise."""
+    """Return what a list of NAME=VALUE means: numbers, on and off, and text otherwise."""
     words = {"on": True, "off": False, "true": True, "false": False}
     found: dict[str, Any] = {}
     for part in (part for text in texts for part in text.split(",")):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not (name.isidentifier() and equals and value):
             raise click.BadParameter(f"{part!r} is no option; write it like blocks=16", ctx, param)
-        found[name] = words[value] if value in words else int(value) if value.isdecimal() else value
+        found[name] = words[value] if value in words else _number_or_text(value)
     return found
+
+
+def _number_or_text(value: str) -> int | float | str:
+    if value.isdecimal():
+        return int(value)
+    return float(value) if re.fullmatch(r"\d*\.\d+", value) else value
 
 
 def executor_options() -> Callable[[Command], Command]:
