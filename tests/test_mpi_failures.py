@@ -143,6 +143,32 @@ def test_a_plain_program_runs_a_schedule_without_mpi_of_its_own():
     assert segments() <= before
 
 
+SCRIPT = """
+import sys, umm
+schedule = umm.schedule(umm.Problem(m=64, n=64, k=64, ranks=2), "localhost")
+umm.run(schedule, executor="mpi")
+print("done, MPI here:", "mpi4py.MPI" in sys.modules)
+"""
+
+
+def scripted(script, ranks=None):
+    """Exit code and stdout of a Python script, under mpiexec if ranks are given."""
+    launcher = [] if ranks is None else [find_mpiexec(), "-n", str(ranks)]
+    done = subprocess.run(
+        [*launcher, sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stdout
+
+
+def test_mpi_starts_in_the_ranks_alone():
+    assert scripted(SCRIPT) == (0, "done, MPI here: False\n")
+
+
+def test_a_script_under_mpiexec_is_led_by_rank_0_and_ends_with_it():
+    assert scripted(SCRIPT, ranks=3) == (0, "done, MPI here: True\n")
+    assert scripted(SCRIPT + "raise SystemExit(5)", ranks=2)[0] == 5
+
+
 # Commands -----------------------------------------------------------------------------------------
 
 
@@ -228,6 +254,16 @@ def test_ctrl_c_ends_a_command_with_130_and_leaves_nothing_behind(ranks):
     process.send_signal(signal.SIGINT)
     code, _, stderr = finished(process)
     assert code == 130, stderr
+    assert until(lambda: segments() <= before, 10), segments() - before
+
+
+def test_ranks_whose_command_is_killed_end_and_leave_nothing_behind():
+    before = segments()
+    process = command(*LONG, "--ranks", "2")
+    assert until(lambda: segments() - before, 30)
+    time.sleep(2.0)
+    process.kill()
+    finished(process)
     assert until(lambda: segments() <= before, 10), segments() - before
 
 

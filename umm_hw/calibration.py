@@ -14,7 +14,7 @@ from umm.schedules.build import schedule
 from umm.schedules.codec import to_arrays
 from umm.schedules.table import Schedule
 from umm_hw import microbenchmarks
-from umm_hw.mpi_program import perform
+from umm_hw.mpi_executor import perform
 from umm_hw.placement import operands_of
 
 Call = Callable[..., list[Any]]

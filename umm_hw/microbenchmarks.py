@@ -10,14 +10,16 @@ from functools import partial
 from itertools import cycle
 from threading import Event, Thread
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umm_hw.gemm import multiply
-from umm_hw.mpi_transport import MpiTransport
 from umm_hw.transport import Block
+
+if TYPE_CHECKING:
+    from umm_hw.mpi_transport import MpiTransport
 
 Seconds = list[float]
 SHORTEST = 2e-3  # seconds a repeat takes at least, by calling several times
@@ -51,7 +53,7 @@ def timed(action: Callable[[], object], repeats: int) -> Seconds:
 
 
 def gemms(
-    transport: MpiTransport, dtype: str, c_dtype: str, shapes: Sequence[tuple[int, int, int]], repeats: int
+    transport: "MpiTransport", dtype: str, c_dtype: str, shapes: Sequence[tuple[int, int, int]], repeats: int
 ) -> list[Seconds]:
     """Return the seconds of a local multiply that adds to C, for each shape (m, n, k), all ranks at once."""
     most = [max(sizes) for sizes in zip(*shapes, strict=True)]
@@ -63,7 +65,7 @@ def gemms(
 
 
 def transfers(
-    transport: MpiTransport, kind: str, sizes: Sequence[int], pairs: int, repeats: int
+    transport: "MpiTransport", kind: str, sizes: Sequence[int], pairs: int, repeats: int
 ) -> list[Seconds]:
     """Return the seconds of a get from or an accumulate to the next rank, for each size in bytes.
 
@@ -80,7 +82,7 @@ def transfers(
 
 
 def disturbed(
-    transport: MpiTransport, kind: str, nbytes: int, dtype: str, size: int, repeats: int
+    transport: "MpiTransport", kind: str, nbytes: int, dtype: str, size: int, repeats: int
 ) -> list[tuple[float, float, float]]:
     """Return how gemms slow down while a lane of the same rank transfers, all ranks at once.
 
@@ -125,7 +127,7 @@ def disturbed(
 
 
 def _in_turn(
-    transport: MpiTransport, actions: Sequence[Callable[[], object]], repeats: int, rests: bool = False
+    transport: "MpiTransport", actions: Sequence[Callable[[], object]], repeats: int, rests: bool = False
 ) -> list[Seconds]:
     """Return the seconds of each action, one after the other again and again, all ranks at the same one."""
     stopwatches: list[Stopwatch] = []
@@ -143,7 +145,7 @@ def _in_turn(
     return found
 
 
-def _transfer(transport: MpiTransport, heap: int, kind: str, nbytes: int) -> Callable[[], object]:
+def _transfer(transport: "MpiTransport", heap: int, kind: str, nbytes: int) -> Callable[[], object]:
     """Return what transfers once, each time other bytes of the heap, so that they come from memory."""
     peer = transport.rank if kind == "local" else (transport.rank + 1) % transport.size
     elements = nbytes // 4

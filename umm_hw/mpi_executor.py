@@ -1,6 +1,8 @@
 """The MPI executor: each rank a process with a thread for each lane, reaching the others one-sided."""
 
+import atexit
 import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.util import find_spec
@@ -17,6 +19,7 @@ from umm_hw.supervisor import supervise
 
 if TYPE_CHECKING:
     from umm_hw.mpi_team import Team
+    from umm_hw.mpi_transport import MpiTransport
 
 INSTALL = "pip install 'umm-sim[mpi]'"
 
@@ -43,7 +46,8 @@ class MpiExecutor:
     """Performs schedules for real, each rank a process with one core's BLAS.
 
     From a plain process it starts the ranks itself and keeps them for the next run. In a process that mpiexec
-    has started, rank 0 leads the others: they call :meth:`follow`.
+    has started, rank 0 leads the others: they call :meth:`follow`, at the latest when they come to a run of
+    their own, and end when rank 0 does.
 
     Args:
         ranks: Processes to start, at least the ranks of every schedule; those of the first one if None.
@@ -110,8 +114,6 @@ class MpiExecutor:
 
     def runs(self, schedule: Schedule, operands: Operands | None = None, repeat: int = 1) -> list[Trace]:
         """Perform a schedule several times with the same operands; C is that of the last run."""
-        from umm_hw.mpi_program import perform
-
         matrices = operands_of(schedule.problem, operands)
         if self.replica >= schedule.problem.layout("C").replicas:
             count = schedule.problem.layout("C").replicas
@@ -134,7 +136,7 @@ class MpiExecutor:
         from umm_hw.calibration import calibrate
         from umm_hw.calibration_file import topology_text
 
-        ranks = self.ranks or len(os.sched_getaffinity(0))
+        ranks = self.ranks or _cores()
         return topology_text(calibrate(self._started(ranks).call, ranks, dtypes, note))
 
     def processes(self) -> str | None:
@@ -162,10 +164,7 @@ class MpiExecutor:
     def _started(self, ranks: int) -> Job:
         """Return a job with at least so many ranks, started if need be."""
         if launched_rank():
-            raise InputError(
-                "only rank 0 of an mpiexec can run schedules; use 'mpiexec -n p umm run --executor mpi', or "
-                "one plain Python process, whose executor starts the ranks"
-            )
+            sys.exit(self.follow())
         job = self._job
         if launched_rank() == 0:
             job = job or _team()
@@ -182,11 +181,27 @@ class MpiExecutor:
         return job
 
 
+def perform(transport: "MpiTransport", **given: Any) -> Any:
+    """Perform a schedule on a rank. MPI is loaded there and never starts in the process that sends this."""
+    from umm_hw import mpi_program
+
+    return mpi_program.perform(transport, **given)
+
+
 @cache
 def _team() -> "Team":
     """Return the ranks that mpiexec has started together with this process."""
     os.environ.setdefault("UCX_LOG_LEVEL", "error")
-    supervise()
+    if "mpi4py.MPI" not in sys.modules:  # else it is too late to fork
+        supervise()
     from umm_hw.mpi_team import Team
 
-    return Team()
+    team = Team()
+    if team.rank == 0:
+        atexit.register(team.close)
+    return team
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

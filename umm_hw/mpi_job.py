@@ -109,7 +109,7 @@ class MpiJob:
                 if self._process.poll() is not None:
                     raise EOFError
                 if monotonic() > until:
-                    raise self._ended(f"took longer than {timeout:.0f} s")
+                    raise self._ended(f"took longer than {timeout:g} s")
             return self._connection.recv()
         except (EOFError, ConnectionError):
             raise self._ended("ended early") from None

@@ -108,7 +108,10 @@ class _Flags:
     def up(self, flags: Sequence[int]) -> bool:
         """Whether all these flags of this rank are up."""
         self._transport.quiet()
-        return all(self._own[flag] for flag in flags)
+        raised = all(self._own[flag] for flag in flags)
+        if raised:
+            self._transport.quiet()  # what they stand for is read after them, on ARM too
+        return raised
 
     def raise_on(self, ranks: Sequence[int], flag: int) -> None:
         """Raise a flag on some ranks, after all that this rank has done is visible to them."""

@@ -43,6 +43,7 @@ class Team:
             )
         self.running = True
         """Whether all ranks are ready for work."""
+        self._closed = False
         self._limits = threadpool_limits(1)  # each rank computes on one core
         self._transports: dict[int, MpiTransport | None] = {}
         self._endings: dict[int, MPI.Comm] = {}  # not the programs', so that no barrier of theirs is met
@@ -88,9 +89,12 @@ class Team:
             raise
 
     def close(self, code: int = 0) -> None:
-        """Let all ranks end with this exit code; on rank 0."""
+        """Let all ranks end with this exit code; on rank 0, where only the first call counts."""
+        if self._closed:
+            return
+        self._closed = True
         if not self.running:  # rank 0 has left the others amid their work
-            self.world.Abort(code)
+            self.world.Abort(code or UmmError.exit_code)
         mpi_wait.broadcast(self.world, code)
         self._finish()
 

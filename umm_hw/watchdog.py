@@ -5,6 +5,7 @@ import select
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from threading import Event, Thread
 from time import perf_counter
 
@@ -47,9 +48,10 @@ class Watchdog(Thread):
         if hasattr(os, "pidfd_open"):
             for rank, (host, process) in enumerate(processes):
                 if host == here and rank != comm.rank:
-                    life = os.pidfd_open(process)
-                    self._life_of[life] = rank
-                    self._watched.register(life, select.POLLIN)
+                    with suppress(OSError):  # in another container, or forbidden here: heartbeats remain
+                        life = os.pidfd_open(process)
+                        self._life_of[life] = rank
+                        self._watched.register(life, select.POLLIN)
         self._window = (SharedWindow if shared else RemoteWindow)(comm, [64] * comm.size)
         self._beat = self._window.own.view(np.int64)
         self._beat[:] = 0

@@ -8,9 +8,11 @@ from typing import Any
 import click
 import numpy as np
 
+from umm.cli.group import INTERRUPTED
 from umm.cli.output import Output
 from umm.errors import ExecutorUnavailableError, InputError, UmmError
 from umm.executor import Executor, Leader, executor
+from umm.launched import launched_rank, launched_size
 from umm.product import Check, check_product, random_operands, reference_product
 from umm.schedules.table import Schedule
 from umm.trace import Trace
@@ -69,6 +71,11 @@ def performing(
     if reason is not None:
         raise ExecutorUnavailableError(reason)
     if not isinstance(performer, Leader):
+        if launched_rank() == 0 and (launched_size() or 1) > 1:
+            output.note(
+                f"each of the {launched_size()} processes performs all ranks by itself; with --executor mpi "
+                "they are the ranks"
+            )
         yield performer
         return
     code = performer.follow()
@@ -85,6 +92,9 @@ def performing(
         code = 0
     except UmmError as error:
         code = error.exit_code
+        raise
+    except KeyboardInterrupt:
+        code = INTERRUPTED
         raise
     finally:
         performer.close(code)
