@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+COMPILED := build/compiled
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv demo test test-simgrid test-gpu test-nvshmem test-gpu-compile test-mpi lint bench bench-peers clean
+.PHONY: venv wheel demo test test-simgrid test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 
@@ -40,13 +41,33 @@ test-gpu-compile: venv  ## the kernels' machine code, and every call of CuPy and
 	$(BIN)/python -m pip install --quiet --editable ".[cuda,nvshmem]"
 	$(BIN)/python -m pytest -q tests/test_accumulate_kernels.py tests/test_cupy_device.py tests/test_nvshmem4py.py
 
+test-compiled: $(COMPILED)/.stamp  ## the simulator's laws with the simulator compiled; takes a C compiler
+	$(COMPILED)/bin/pytest -q tests/test_simulation.py tests/test_fabrics.py tests/test_bounds.py tests/test_order.py
+
 lint: venv  ## format, lint, types, import layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: venv  ## ratios against peers and floors measured in the same run
+wheel: $(COMPILED)/.stamp  ## a wheel in dist/ whose simulator is compiled; takes a C compiler
+
+# Built from a copy, for mypyc leaves its work beside the sources. The wheel is installed in an environment of
+# its own, with the tests beside it but not the tree's packages.
+$(COMPILED)/.stamp: pyproject.toml $(wildcard umm/*.py umm/*/*.py umm_sim/*.py)
+	test -x $(COMPILED)/bin/python || $(PYTHON) -m venv $(COMPILED)
+	$(COMPILED)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	rm -rf build/source && mkdir -p build/source
+	cp -r pyproject.toml README.md LICENSE umm umm_sim umm_hw topologies build/source
+	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(COMPILED)/bin/python -m pip wheel --quiet --no-deps -w dist build/source
+	$(COMPILED)/bin/python -m pip install --quiet --force-reinstall --group test dist/umm_sim-*.whl
+	ln -sfn ../../tests $(COMPILED)/tests
+	touch $@
+
+bench: $(COMPILED)/.stamp  ## ratios against peers and floors measured in the same run; the simulator compiled
+	cd $(COMPILED) && OPENBLAS_NUM_THREADS=1 bin/python -m tests.benchmarks
+
+bench-interpreted: venv  ## the same with the simulator as it is without a C compiler
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks
 
 build/peers/bin/python:

@@ -12,7 +12,7 @@ from tests.benchmarks.cases import LARGE, MACHINES
 from tests.benchmarks.table import print_table
 
 ROUNDS = 5
-OUTPUT = Path("build/bench.json")
+OUTPUT = Path(__file__).resolve().parents[2] / "build" / "bench.json"
 GROWTH = (8, 16, 32, 64, 128, 256, 512, 1024)
 
 
