@@ -1,9 +1,11 @@
 """What the CuPy device calls exists in CuPy, where it is installed; no GPU is needed to look."""
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
+from conformance.fake_cupy import COMPUTE_32F, COMPUTE_64F, FAST_TF32, Cublas
 
 from umm_hw import cupy_device
 
@@ -51,3 +53,8 @@ def test_cublas_has_gemm_with_leading_dimensions():
     except ImportError as error:
         pytest.skip(f"cuBLAS is not installed: {str(error).splitlines()[0]}")
     assert [name for name in sorted(called("cublas")) if not hasattr(cublas, name)] == []
+    signature = re.search(r"\((.*)\)", cublas.gemmEx.__doc__.splitlines()[0])[1]
+    taken = list(inspect.signature(Cublas.gemmEx).parameters)[1:]
+    assert [argument.split()[-1] for argument in signature.split(", ")] == taken
+    assert (cublas.CUBLAS_COMPUTE_32F, cublas.CUBLAS_COMPUTE_64F) == (COMPUTE_32F, COMPUTE_64F)
+    assert cublas.CUBLAS_COMPUTE_32F_FAST_TF32 == FAST_TF32
