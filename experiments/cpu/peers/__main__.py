@@ -15,13 +15,14 @@ import numpy as np
 
 import umm
 from experiments.cpu.one_core import numpy_rate
-from experiments.cpu.peers.problems import LAYOUTS, RANKS, SHAPES
+from experiments.cpu.peers.problems import LAYOUTS, RANKS, REPLICATED, SHAPES
 from umm_hw.mpi_executor import MpiExecutor
 from umm_hw.mpi_job import MpiJob
 
 FOLDER = Path(__file__).parent
 PROGRAMS = {"DTensor": "dtensor.py", "JAX": "jax_devices.py", "dask": "dask_array.py"}
 OURS = "umm"
+LAYOUT = {"row": "row", "col": "col", "all": f"row@{RANKS}"}
 Times = dict[tuple[str, str, str], float]  # by library, shape, layouts
 
 
@@ -45,14 +46,14 @@ def run_ours(executor: MpiExecutor, shape: str, repeats: int) -> Times:
     """Return the seconds of each layout, with the best stationary matrix."""
     m, n, k = SHAPES[shape]
     found: Times = {}
-    for layouts in LAYOUTS:
-        a, b, c = layouts.split(",")
+    for layouts in LAYOUTS + REPLICATED:
+        a, b, c = (LAYOUT[name] for name in layouts.split(","))
         problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=RANKS)
         traces = [
             trace
             for stationary in "ABC"
             for trace in executor.runs(
-                umm.schedule(problem, "localhost", stationary=stationary), repeat=repeats
+                umm.schedule(problem, "localhost", stationary=stationary, final="broadcast"), repeat=repeats
             )
         ]
         found[OURS, shape, layouts] = min(trace.makespan_s for trace in traces)
@@ -93,10 +94,12 @@ def report(shape: str, times: Times, rate: float) -> None:
         shares = [could / times.get((name, shape, layouts), np.inf) for name in libraries]
         click.echo(f"{layouts:<14}" + "".join(f"{100 * share:>9.1f}" for share in shares))
     best = [
-        could / min((seconds for key, seconds in times.items() if key[:2] == (name, shape)), default=np.inf)
-        for name in libraries
+        could / min(times.get((name, shape, layouts), np.inf) for layouts in LAYOUTS) for name in libraries
     ]
     click.echo(f"{'best':<14}" + "".join(f"{100 * share:>9.1f}" for share in best))
+    for layouts in REPLICATED:
+        shares = [could / times.get((name, shape, layouts), np.inf) for name in (OURS, "DTensor")]
+        click.echo(f"{layouts:<14}" + "".join(f"{100 * share:>9.1f}" for share in shares))
 
 
 if __name__ == "__main__":

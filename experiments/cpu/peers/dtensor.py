@@ -7,12 +7,12 @@ os.environ |= {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
 
 import torch
 import torch.multiprocessing as processes
-from problems import LAYOUTS, RANKS, SHAPES, best, say
+from problems import LAYOUTS, RANKS, REPLICATED, SHAPES, best, say
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-PLACEMENT = {"row": Shard(0), "col": Shard(1)}
+PLACEMENT = {"row": Shard(0), "col": Shard(1), "all": Replicate()}
 
 
 def rank(number, shapes, repeats, port):
@@ -22,7 +22,7 @@ def rank(number, shapes, repeats, port):
     mesh = init_device_mesh("cpu", (RANKS,))
     for shape in shapes:
         m, n, k = SHAPES[shape]
-        for layouts in LAYOUTS:
+        for layouts in LAYOUTS + REPLICATED:
             a, b, c = (PLACEMENT[name] for name in layouts.split(","))
             left = distribute_tensor(torch.full((m, k), 1e-3), mesh, [a])
             right = distribute_tensor(torch.full((k, n), 1e-3), mesh, [b])

@@ -13,6 +13,8 @@ SHAPES = {
     "mlp2-2048": (2048, 1536, 6144),
 }
 LAYOUTS = [",".join(layouts) for layouts in product(("row", "col"), repeat=3)]
+# With matrices that every rank has whole; DTensor's Replicate.
+REPLICATED = [",".join(x) for x in product(("row", "col", "all"), repeat=3) if "all" in x]
 RANKS = 2
 
 
