@@ -47,7 +47,7 @@ class MpiJob:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(folder / "socket"))
         listener.listen(1)
-        command = [*launcher(), "-n", str(ranks), sys.executable, "-m", "mpi4py", "-m"]
+        command = [find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "mpi4py", "-m"]
         environment = {"UCX_LOG_LEVEL": "error"} | os.environ | _ONE_THREAD
         with (folder / "output").open("wb") as output:
             self._process = subprocess.Popen(
@@ -138,13 +138,6 @@ def find_mpiexec() -> str:
     if found is None:
         raise ExecutorUnavailableError("executor mpi needs mpiexec; pip install 'umm-sim[mpi]'")
     return found
-
-
-def launcher() -> list[str]:
-    """Return mpiexec, told to leave it to the ranks to say who has died where it can be told so."""
-    mpiexec = find_mpiexec()
-    about = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False).stdout
-    return [mpiexec, "-disable-auto-cleanup"] if "HYDRA" in about else [mpiexec]
 
 
 def _end(process: "subprocess.Popen[bytes]", folder: Path, connections: list[Connection]) -> None:

@@ -5,12 +5,15 @@ import sys
 from multiprocessing.connection import Client
 from pathlib import Path
 
-from umm_hw import mpi_wait
-from umm_hw.mpi_team import Team
+from umm_hw.supervisor import supervise
 
 
 def serve(address: str) -> int:
     """Perform what comes over the socket until it closes; return the exit code."""
+    supervise()
+    from umm_hw import mpi_wait
+    from umm_hw.mpi_team import Team
+
     team = Team()
     if team.rank > 0:
         sys.path[:] = mpi_wait.broadcast(team.world)

@@ -25,13 +25,19 @@ def supervise() -> None:
     if child == 0:
         _die_with(supervisor)
         return
-    for forwarded in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(forwarded, lambda number, _: os.kill(child, number))
+    forwarded = []
+
+    def forward(number: int, _: object) -> None:
+        forwarded.append(number)
+        os.kill(child, number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, forward)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status < 0:
+    if status < 0 and -status not in forwarded:
         sleep(AMID_DEATH)
         os.write(2, f"error: process {child} was ended by {signal.Signals(-status).name}\n".encode())
-    os._exit(status if status >= 0 else 1)
+    os._exit(status if status >= 0 else 128 - status)
 
 
 def _die_with(parent: int) -> None:
