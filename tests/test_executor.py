@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import umm
-from umm.errors import ExecutorUnavailableError, InputError
+from umm import product
+from umm.errors import ExecutorUnavailableError, InfeasibleError, InputError
 from umm.executor import executor, executor_names
 from umm.trace import Trace
 
@@ -90,3 +91,10 @@ def test_an_executor_that_cannot_run_here_says_why(schedule):
 def test_the_numpy_executor_is_run_by_name(schedule):
     a, b = np.eye(8, dtype=np.float32), np.arange(64, dtype=np.float32).reshape(8, 8)
     assert np.array_equal(umm.run(schedule, executor="numpy", operands=(a, b)).result, b)
+
+
+def test_operands_that_do_not_fit_the_host_are_refused_before_they_are_drawn(monkeypatch):
+    """A and B of 1024x1024 float32 are 8.0 MiB, and 4.0 MiB more while B is drawn."""
+    monkeypatch.setattr(product, "free_memory", lambda: 2**20)
+    with pytest.raises(InfeasibleError, match=r"A and B as whole matrices need 12.0 MiB .*: 11.0 MiB short"):
+        product.random_operands(umm.Problem(m=1024, n=1024, k=1024))

@@ -106,7 +106,7 @@ def test_an_action_that_never_ends_is_named():
 
 
 def test_memory_that_is_not_there_is_refused_before_it_is_taken_and_the_ranks_go_on():
-    """64x48x32 in float32 is 26.0 KiB with its pools; 20,000 bytes are free."""
+    """64x48x32 in float32 is 62.0 KiB with its pools and the gathered C; 20,000 bytes are free."""
     job = MpiJob(2, timeout=60)
     schedule = small(2, b="row", c="row")
     with pytest.raises(InfeasibleError, match=r"2 ranks on one host need .* 19.5 KiB is free: .* short"):

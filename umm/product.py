@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.errors import InfeasibleError
+from umm.free_memory import free_memory
 from umm.problem import Problem
+from umm.units import format_bytes
 
 # Largest error allowed, relative to C's largest element, by the type C is accumulated in. Rounding alone
 # gives about the type's epsilon; a missing or doubled op gives far more.
@@ -44,17 +47,27 @@ class Check:
 def random_operands(problem: Problem, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return A and B uniform in [−1, 1), in the problem's type; bfloat16 as float32 values that it has.
 
+    Raises:
+        InfeasibleError: if this host lacks the memory.
+
     >>> a, _ = random_operands(Problem(m=2, n=2, k=2, dtype="bfloat16"))
     >>> a.dtype.name, np.all(a.view(np.uint32) % 2**16 == 0)
     ('float32', np.True_)
     """
+    sizes = [rows * cols * max(4, problem.itemsize(x)) for x in "AB" for rows, cols in [problem.shape(x)]]
+    _check_memory("A and B", sum(sizes) + max(sizes))  # the larger one twice while it is drawn
     rng = np.random.default_rng(seed)
     a, b = (_uniform(rng, problem.shape(matrix), problem.dtype) for matrix in "AB")
     return a, b
 
 
 def reference_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
-    """Return AB as float64 NumPy has it, A and B taken as they are."""
+    """Return AB as float64 NumPy has it, A and B taken as they are.
+
+    Raises:
+        InfeasibleError: if this host lacks the memory.
+    """
+    _check_memory("A, B and C in float64", 8 * (a.size + b.size + len(a) * b.shape[1]))
     product: NDArray[np.float64] = a.astype(np.float64) @ b.astype(np.float64)
     return product
 
@@ -73,6 +86,16 @@ def check_product(problem: Problem, reference: NDArray[np.float64], c: NDArray[A
     """
     error = float(np.abs(reference - c).max())
     return Check(error, float(np.abs(reference).max()), TOLERANCE[problem.c_dtype])
+
+
+def _check_memory(what: str, nbytes: int) -> None:
+    """Refuse to make whole matrices of more bytes than are free: that would kill a process."""
+    free = free_memory()
+    if nbytes > free:
+        raise InfeasibleError(
+            f"{what} as whole matrices need {format_bytes(nbytes)} on this host, but {format_bytes(free)} is "
+            f"free: {format_bytes(nbytes - free)} short; choose smaller m, n or k"
+        )
 
 
 def _uniform(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> NDArray[Any]:

@@ -57,8 +57,8 @@ class MpiTransport:
 
     @property
     def reserved(self) -> int:
-        """Bytes that all windows of this host's ranks hold, which the next heaps can have."""
-        return int(sum(sizes.sum() for _, sizes in self._windows)) if self.shared else 0
+        """Bytes that this rank's windows hold, which the next heaps can have."""
+        return int(sum(sizes[self.rank] for _, sizes in self._windows))
 
     def reserve(self, nbytes: Sequence[int]) -> None:
         """Make sure that heaps of so many bytes in all fit one window; collective, while there is no heap.

@@ -50,8 +50,8 @@ def broadcast(comm: MPI.Comm, content: Any = None, longest_pause: float = LONGES
 
 
 def gather(comm: MPI.Comm, content: Any) -> list[Any]:
-    """Return the contents of all ranks on rank 0, and an empty list elsewhere."""
-    data = bytearray(pickle.dumps(content, protocol=5))
+    """Return the contents of all ranks on rank 0, its own without a copy, and an empty list elsewhere."""
+    data = bytearray(pickle.dumps(content, protocol=5)) if comm.rank > 0 else bytearray()
     sizes = np.zeros(comm.size, dtype=np.int64)
     wait(comm.Igather(np.array([len(data)], dtype=np.int64), sizes, root=0))
     if comm.rank > 0:
@@ -60,4 +60,5 @@ def gather(comm: MPI.Comm, content: Any) -> list[Any]:
     starts = np.cumsum(sizes) - sizes
     together = bytearray(int(sizes.sum()))
     wait(comm.Igatherv([data, MPI.BYTE], [together, sizes, starts, MPI.BYTE], root=0))
-    return [pickle.loads(together[start : start + size]) for start, size in zip(starts, sizes, strict=True)]
+    parts = zip(starts[1:], sizes[1:], strict=True)
+    return [content, *(pickle.loads(together[start : start + size]) for start, size in parts)]

@@ -12,6 +12,7 @@ from umm.executor import Operands
 from umm.interval import Interval
 from umm.layout import Tile
 from umm.problem import MATRICES, Problem
+from umm.product import random_operands
 from umm.schedules.table import (
     ACCUMULATE,
     BARRIER,
@@ -215,11 +216,7 @@ def operands_of(problem: Problem, operands: Operands | None) -> Operands:
         InputError: if a given array has another shape, or for a dtype NumPy does not have.
     """
     dtype = array_dtype(problem.dtype)
-    if operands is None:
-        rng = np.random.default_rng(0)
-        a, b = (rng.uniform(-1, 1, problem.shape(x)) for x in "AB")
-    else:
-        a, b = (np.asarray(x) for x in operands)
+    a, b = random_operands(problem) if operands is None else (np.asarray(x) for x in operands)
     for name, array in (("A", a), ("B", b)):
         if array.shape != problem.shape(name):
             raise InputError(
