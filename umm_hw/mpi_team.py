@@ -3,8 +3,10 @@
 import os
 import pickle
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from mpi4py import MPI
@@ -17,7 +19,7 @@ from umm_hw import mpi_wait
 from umm_hw.activity import ACTIVITY
 from umm_hw.mpi_transport import MpiTransport, on_one_host
 from umm_hw.outcomes import Outcome, results
-from umm_hw.watchdog import Watchdog, end_job
+from umm_hw.watchdog import GRACE, Watchdog, end_job
 
 Program = Callable[..., Any]  # of a transport, and on rank 0 of operands if there are any
 INTERRUPTED = 130  # exit code
@@ -70,8 +72,9 @@ class Team:
     def lead(self, size: int, program: bytes, operands: Operands | None) -> list[Outcome]:
         """Run a pickled program on the first ranks, here with the operands; return what came of each."""
         self.running = False
-        mpi_wait.broadcast(self.world, (size, program))
-        outcomes = self._perform(size, program, operands)
+        with _outlived():
+            mpi_wait.broadcast(self.world, (size, program))
+            outcomes = self._perform(size, program, operands)
         self.running = True
         return outcomes
 
@@ -79,11 +82,13 @@ class Team:
         """Do what rank 0 asks for until it stops; on the other ranks. Returns the exit code."""
         try:
             while True:
-                request = mpi_wait.broadcast(self.world, longest_pause=IDLE_PAUSE)
-                if isinstance(request, int):
-                    self._finish()
-                    return request
-                self._perform(*request)
+                with _outlived():
+                    request = mpi_wait.broadcast(self.world, longest_pause=IDLE_PAUSE)
+                    if isinstance(request, int):
+                        break
+                    self._perform(*request)
+            self._finish()
+            return request
         except KeyboardInterrupt:
             self.world.Abort(INTERRUPTED)
             raise
@@ -132,6 +137,16 @@ class Team:
             self._endings[size] = comm.Dup()
             self._transports[size] = MpiTransport(comm) if self.rank < size else None
         return self._transports[size]
+
+
+@contextmanager
+def _outlived() -> Iterator[None]:
+    """Hold back an error of MPI, which may be of a rank's death, until the watchdog has said who died."""
+    try:
+        yield
+    except MPI.Exception:
+        Event().wait(GRACE)
+        raise
 
 
 def _forget_segment() -> None:
