@@ -12,11 +12,12 @@ from umm_hw import calibration, calibration_file, microbenchmarks
 from umm_hw.calibration import Calibration, Figure, GemmRates
 
 
-def found(devices=2):
+def found(devices=2, share=1.0):
     """Round numbers: 100 Gflop/s a core, half of that for 64x64x64, 10 GB/s for one, 16 GB/s for both."""
     rates = GemmRates(Figure(100e9, 0.01), (64, 1024), [[[0.5, 1.0]] * 2] * 2, 0.02)
     return Calibration(
         devices=devices,
+        share=share,
         gemm={"float32": rates},
         launch=Figure(3e-6, 0.1),
         transfer_overhead=Figure(20e-6, 0.2),
@@ -64,6 +65,12 @@ def test_every_measured_number_carries_date_versions_and_uncertainty(tmp_path):
         assert fact.source.split("; ")[-1][:2] == "20"
 
 
+def test_a_host_that_others_used_is_called_busy(tmp_path):
+    path = tmp_path / "here.toml"
+    path.write_text(calibration_file.topology_text(found(share=0.52)))
+    assert umm.machine(path).description.endswith("; busy: a rank got 52 % of a core")
+
+
 def test_one_core_has_no_links(tmp_path):
     path = tmp_path / "here.toml"
     path.write_text(calibration_file.topology_text(found(devices=1)))
@@ -89,6 +96,13 @@ def test_a_calibrated_machine_predicts_this_host(quick, tmp_path):
     out = good("simulate", "--machine", path, "-m", "64", "-n", "64", "-k", "64")
     assert "2 ranks on localhost" in out
     assert " ± " in good("machine", "show", path)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path):
+    result = command("machine", "calibrate", "-o", tmp_path / "none" / "here.toml")
+    assert result.exit_code == 2
+    assert "there is no folder" in result.stderr
+    assert "measuring" not in result.stderr
 
 
 def test_types_and_executors_that_cannot_be_measured_are_refused():

@@ -75,6 +75,7 @@ class Calibration:
 
     Attributes:
         devices: Ranks that were measured together.
+        share: The least share of a core that a rank got which only computed; 1 on a quiet host.
         gemm: Rates by dtype.
         launch: Seconds every gemm takes beside its arithmetic.
         transfer_overhead: Seconds every transfer takes beside its bytes.
@@ -87,6 +88,7 @@ class Calibration:
     """
 
     devices: int
+    share: float
     gemm: Mapping[str, GemmRates]
     launch: Figure
     transfer_overhead: Figure
@@ -107,6 +109,8 @@ def calibrate(call: Call, ranks: int, dtypes: Sequence[str], note: Callable[[str
         dtypes: Types to multiply.
         note: Told what is measured now.
     """
+    note("whether others use the cores")
+    of_core = min(call(ranks, microbenchmarks.share_of_core))
     rates = {}
     for dtype in dtypes:
         note(f"multiplies in {dtype}")
@@ -125,6 +129,7 @@ def calibrate(call: Call, ranks: int, dtypes: Sequence[str], note: Callable[[str
     share = Figure(min(1.0, accumulate.value / port.value), accumulate.uncertainty + port.uncertainty)
     return Calibration(
         devices=ranks,
+        share=of_core,
         gemm=rates,
         launch=launch,
         transfer_overhead=overhead,

@@ -4,12 +4,13 @@ import json
 import os
 import platform
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from umm import blas
 from umm_hw.calibration import TINY_OPS, Calibration, Figure
 
 RANKS_PER_DEVICE = 16
+OWN_CORE = 0.9  # share of its core below which a rank was disturbed
 
 
 def topology_text(found: Calibration) -> str:
@@ -18,10 +19,11 @@ def topology_text(found: Calibration) -> str:
     The model: a device for each core, a port each into one backplane, which is the host's memory.
     """
     how = _how()
+    busy = f"; busy: a rank got {100 * found.share:.0f} % of a core" if found.share < OWN_CORE else ""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // found.devices
     lines = [
         "schema = 1",
-        f"description = {json.dumps(f'{_cpu()}: {found.devices} cores, measured on {_today()}')}",
+        f"description = {json.dumps(f'{_cpu()}: {found.devices} cores, measured on {_today()}{busy}')}",
         "",
         "[devices]",
         _number("count", found.devices, "cores this process may use, one rank each"),
@@ -130,10 +132,18 @@ def _number(
 
 def _how() -> str:
     """Return the date and the versions that every measured number carries."""
-    packages = " ".join(f"{name} {version(name)}" for name in ("numpy", "mpi4py", "mpich"))
+    packages = " ".join(_package(name) for name in ("numpy", "mpi4py", "mpich"))
     libraries = blas.blas_libraries()
     kernel = " ".join(f"{row['library']} {row['version']} {row['kernel']}" for row in libraries[:1])
     return f"{_today()}, umm {version('umm-sim')}, {packages}, {kernel}"
+
+
+def _package(name: str) -> str:
+    """Return a package and its version; mpi4py may be built for an MPI of the system's instead of mpich."""
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:
+        return f"no {name} package"
 
 
 def _today() -> str:

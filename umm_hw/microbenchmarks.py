@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
 from threading import Event, Thread
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Seconds = list[float]
 SHORTEST = 2e-3  # seconds a repeat takes at least, by calling several times
+SHARE_SECONDS = 0.5  # seconds of computing that show whether others use the cores
 REGION = 2**26  # bytes that transfers go through, more than most caches hold
 
 
@@ -50,6 +51,16 @@ def timed(action: Callable[[], object], repeats: int) -> Seconds:
     """Return the seconds of one call, for each repeat."""
     stopwatch = Stopwatch(action)
     return [stopwatch.seconds() for _ in range(repeats)]
+
+
+def share_of_core(transport: "MpiTransport") -> float:
+    """Return which share of the time a rank that only computes gets a core, all ranks at once."""
+    a, c = _ones((256, 256), "float32"), _ones((256, 256), "float32")
+    transport.barrier()
+    began, computed = perf_counter(), thread_time()
+    while perf_counter() - began < SHARE_SECONDS:
+        multiply(a, a, c, True)
+    return (thread_time() - computed) / (perf_counter() - began)
 
 
 def gemms(

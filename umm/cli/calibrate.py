@@ -57,12 +57,14 @@ def calibrate(
     from umm.blas import blas_libraries, kernel_warning
     from umm.cli.machine_page import print_machine
     from umm.cli.measure import performing
+    from umm.cli.save import check_targets
     from umm.executor import Calibrator
     from umm.machines import machine as find_machine
     from umm.machines import user_folder
     from umm.whole_file import whole_file
 
     output = Output(as_json, quiet, no_color)
+    check_targets(path)
     dtypes = measured_types(executor, dtype)
     options |= {"ranks": ranks} if ranks else {}
     with performing(ctx, executor, options, {"ranks": ranks}, output) as performer:
@@ -72,8 +74,9 @@ def calibrate(
             if warning:
                 output.note(f"warning: {warning}")
         text = performer.calibrate(dtypes, lambda what: output.note(f"measuring {what}"))
-    path = path or user_folder() / ("localhost.toml" if executor == "mpi" else f"{executor}.toml")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if path is None:
+        path = user_folder() / ("localhost.toml" if executor == "mpi" else f"{executor}.toml")
+        path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
     found = find_machine(path)
