@@ -78,10 +78,19 @@ def ended_by(program, ranks=3):
     return str(error.value), seconds
 
 
-def test_a_killed_rank_is_named():
-    message, seconds = ended_by(partial(mpi_programs.die, rank=2))
-    assert re.search(r"rank 2 \(process \d+ on .+\) was killed or ended early", message)
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_killed_rank_is_named(rank):
+    message, seconds = ended_by(partial(mpi_programs.die, rank=rank))
+    assert re.search(rf"rank {rank} \(process \d+ on .+\) was killed or ended early", message)
     assert seconds < 5
+
+
+def test_a_rank_that_was_killed_between_two_runs_is_named():
+    job = MpiJob(2, timeout=60)
+    os.kill(job.processes[0][1], signal.SIGKILL)
+    assert until(lambda: not is_running(job.processes[0][1]), 5)
+    with pytest.raises(UmmError, match=r"rank 0 .* was killed or ended early"):
+        job.call(2, mpi_programs.ranks)
 
 
 def test_a_frozen_rank_is_named_with_what_was_waited_for():

@@ -79,9 +79,11 @@ class MpiJob:
             UmmError: if the job ends meanwhile, saying which rank failed, froze or was killed.
             Exception: the error of the lowest rank, if the program raised on all of them.
         """
-        self._connection.send((size, pickle.dumps(program, protocol=5), operands))
-        found = self._receive(self.timeout)
-        return results(found)
+        try:
+            self._connection.send((size, pickle.dumps(program, protocol=5), operands))
+        except ConnectionError:
+            raise self._ended("ended early") from None
+        return results(self._receive(self.timeout))
 
     def close(self, code: int = 0) -> None:
         """End the ranks."""
