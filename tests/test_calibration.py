@@ -3,7 +3,7 @@
 import tomllib
 
 import pytest
-from command import good
+from command import good, record
 from command import umm as command
 
 import umm
@@ -84,6 +84,16 @@ def test_quick_calls_are_timed_many_at_a_time():
     assert len(seconds) == 3
     assert len(calls) > 300
     assert max(seconds) < 1e-3
+
+
+@pytest.mark.mpi
+def test_one_type_can_be_calibrated_after_another(quick, tmp_path, monkeypatch):
+    """The file of the first one takes localhost's place, and has no peak of the second."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for dtype in ("float32", "float64"):
+        assert list(record("machine", "calibrate", "--ranks", "2", "--dtype", dtype)["machine"]["peaks"]) == [
+            dtype
+        ]
 
 
 @pytest.mark.mpi

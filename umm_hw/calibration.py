@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.machines import machine
+from umm.machines.files import shipped_folder
 from umm.problem import Problem
 from umm.schedules.build import schedule
 from umm.schedules.codec import to_arrays
@@ -223,7 +224,8 @@ def _tiny_ops(ranks: int, dtype: str, b: str) -> Schedule:
         dtype=dtype,
         ranks=ranks,
     )
-    return schedule(problem, machine("localhost"), stationary="C", prefetch=0, max_gemms=1, reuse=False)
+    shipped = machine(shipped_folder() / "localhost.toml")  # not the user's, which may lack the type
+    return schedule(problem, shipped, stationary="C", prefetch=0, max_gemms=1, reuse=False)
 
 
 def _makespans(call: Call, tiny: Schedule) -> list[float]:
