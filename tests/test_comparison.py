@@ -139,3 +139,8 @@ def test_kendalls_tau_is_what_counting_every_pair_gives(points):
     untied = math.prod(sum(s[i] != 0 for s in signs) for i in (0, 1))
     tau = kendall_tau(x, y)
     assert math.isnan(tau) if untied == 0 else tau == pytest.approx(agree / math.sqrt(untied))
+
+
+def test_a_single_action_has_no_order_to_agree_on():
+    trace = umm.run(umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=1), "h100-8"))
+    assert str(umm.compare(trace, slower(trace, 2))).endswith("-50.0 %; all dependencies kept.")

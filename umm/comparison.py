@@ -89,12 +89,14 @@ class Comparison:
 
     def __str__(self) -> str:
         order = "all dependencies kept" if self.order_kept else "some actions ran before what they wait for"
+        tau = self.order_tau
+        order += "" if np.isnan(tau) else f"; finish order τ = {tau:.2f}"
         if not self.times_comparable:
-            return f"Order and bytes only: {order}; finish order τ = {self.order_tau:.2f}."
+            return f"Order and bytes only: {order}."
         return (
             f"Predicted {format_seconds(self.predicted.makespan_s)}, "
             f"measured {format_seconds(self.measured.makespan_s)}: {100 * self.makespan_error:+.1f} %; "
-            f"{order}; finish order τ = {self.order_tau:.2f}."
+            f"{order}."
         )
 
 

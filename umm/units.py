@@ -120,6 +120,15 @@ def format_bandwidth(bandwidth: float) -> str:
     return f"{bandwidth:.4g} B/s"
 
 
+def format_rate(rate: float) -> str:
+    """Return flop/s in decimal units, from Gflop/s on.
+
+    >>> format_rate(22.7e12), format_rate(93.13e9)
+    ('22.7 Tflop/s', '93.13 Gflop/s')
+    """
+    return f"{rate / 1e12:.4g} Tflop/s" if rate >= 1e12 else f"{rate / 1e9:.4g} Gflop/s"
+
+
 def counted(count: int, noun: str) -> str:
     """Return a number of things in words.
 

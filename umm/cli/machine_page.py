@@ -9,7 +9,7 @@ from rich.text import Text
 
 from umm.cli.tile_grid import CUT, cut
 from umm.machines import Machine
-from umm.units import format_bandwidth, format_bytes, format_seconds
+from umm.units import format_bandwidth, format_bytes, format_rate, format_seconds
 
 MOST_DEVICES = 12
 
@@ -20,7 +20,7 @@ def print_machine(console: Console, machine: Machine, bandwidth: NDArray[Any]) -
     console.print(machine.description)
     console.print(f"file: {machine.source_path}", soft_wrap=True)
     console.print()
-    peaks = ", ".join(f"{dtype} {peak / 1e12:.4g} Tflop/s" for dtype, peak in machine.peaks.items())
+    peaks = ", ".join(f"{dtype} {format_rate(peak)}" for dtype, peak in machine.peaks.items())
     overhead = format_seconds(machine.transfer_overhead_s)
     loss = ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in machine.interference.items())
     facts = Table.grid(padding=(0, 2))

@@ -15,7 +15,7 @@ from umm.schedules.options import in_words
 from umm.schedules.table import KINDS, Schedule
 from umm.space.budget import device_share
 from umm.trace import Trace
-from umm.units import counted, format_bytes, format_seconds
+from umm.units import counted, format_bytes, format_rate, format_seconds
 
 BAR = 36  # columns of the bar that stands for the whole makespan
 
@@ -104,7 +104,7 @@ def print_prediction(console: Console, trace: Trace, advice: Advice | None, room
     table = facts()
     reached = trace.schedule.problem.flop / trace.makespan_s if trace.makespan_s else 0.0
     peak = trace.fraction_of_peak
-    of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak ({reached / 1e12:.4g} Tflop/s)"
+    of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak ({format_rate(reached)})"
     table.add_row("makespan", Text(format_seconds(trace.makespan_s) + of_peak, style="bold"))
     for part, seconds in trace.breakdown().mean.items():
         share = seconds / trace.makespan_s if trace.makespan_s else 0.0
