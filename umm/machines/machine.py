@@ -221,7 +221,10 @@ def content_sha(document: Mapping[str, Any]) -> str:
 
 def _facts(node: Any, key: str) -> list[Fact]:
     if isinstance(node, list):
-        return [fact for i, item in enumerate(node) for fact in _facts(item, f"{key}[{i}]")]
+        names = [item.get("dtype", i) if isinstance(item, Mapping) else i for i, item in enumerate(node)]
+        return [
+            fact for name, item in zip(names, node, strict=True) for fact in _facts(item, f"{key}[{name}]")
+        ]
     if not isinstance(node, Mapping):
         return []
     if "source" in node:
