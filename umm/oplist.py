@@ -58,12 +58,12 @@ class Axis:
     @cached_property
     def sizes(self) -> Ints:
         """Number of indices of each segment."""
-        return np.diff(self.edges)
+        return self.edges[1:] - self.edges[:-1]
 
     @cached_property
     def groups(self) -> Ints:
         """The segments where a tile of the first matrix starts, and the number of segments."""
-        changes = np.diff(self.first).nonzero()[0] + 1
+        changes = (self.first[1:] != self.first[:-1]).nonzero()[0] + 1
         return np.concatenate(([0], changes, [len(self.first)]))
 
     def segments(self, points: Ints) -> Ints:
@@ -237,7 +237,7 @@ def op_list(
     position = np.arange(total)
 
     def segments(position: Ints) -> tuple[Ints, Ints, Ints]:
-        unit = np.repeat(np.arange(len(unit_size)), unit_size)[position]
+        unit = np.arange(len(unit_size)).repeat(unit_size)[position]
         rest = position - unit_start[unit]
         found = {}
         for x in reversed(order):
@@ -245,7 +245,7 @@ def op_list(
             found[x] = inner + ranges[x][0][unit]
         return found["m"], found["n"], found["k"]
 
-    tile_of_op = np.repeat(np.arange(len(owner)), tile_size)
+    tile_of_op = np.arange(len(owner)).repeat(tile_size)
     m, n, k = segments(position)
     ops = OpList(problem, stationary, owner[tile_of_op], m, n, k, m_axis, n_axis, k_axis)
     if offset == "none" or len(ops) == 0:
@@ -269,12 +269,14 @@ def _axis(
     first_edges = first.col_edges if first_dim else first.row_edges
     second_edges = second.col_edges if second_dim else second.row_edges
     cuts = [first_edges, second_edges] + ([ceil_edges(*shares)] if shares and shares[1] > 1 else [])
-    edges = np.unique(np.concatenate(cuts))
+    edges = np.concatenate(cuts)
+    edges.sort()
+    edges = edges[np.concatenate(([True], edges[1:] != edges[:-1]))]
     starts = edges[:-1]
     return Axis(
         edges,
-        np.searchsorted(first_edges, starts, side="right") - 1,
-        np.searchsorted(second_edges, starts, side="right") - 1,
+        first_edges.searchsorted(starts, side="right") - 1,
+        second_edges.searchsorted(starts, side="right") - 1,
     )
 
 
@@ -283,10 +285,10 @@ def _stationary_tiles(layout: Layout, rank: int | None) -> tuple[Ints, Ints, Int
     """Return owner, replica, row and column of the stationary tiles, by rank, then row-major."""
     owners = layout.owners
     if rank is not None:
-        replica, i, j = np.nonzero(owners == rank)
+        replica, i, j = (owners == rank).nonzero()
         return owners[replica, i, j].astype(np.int64), replica, i, j
     owner = owners.reshape(-1).astype(np.int64)
-    by_rank = np.argsort(owner, kind="stable")
+    by_rank = owner.argsort(kind="stable")
     rest, j = np.divmod(by_rank, owners.shape[2])
     replica, i = np.divmod(rest, owners.shape[1])
     return owner[by_rank], replica, i, j
@@ -298,8 +300,8 @@ def _split(unit: Ints, span: tuple[Ints, Ints], groups: Ints) -> tuple[Ints, tup
     first = groups.searchsorted(lo, side="right") - 1
     last = np.where(hi > lo, groups.searchsorted(hi), first)
     count = last - first
-    parent = np.repeat(np.arange(len(unit)), count)
-    group = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count - first, count)
+    parent = np.arange(len(unit)).repeat(count)
+    group = np.arange(int(count.sum())) - (count.cumsum() - count - first).repeat(count)
     return unit[parent], (np.maximum(groups[group], lo[parent]), np.minimum(groups[group + 1], hi[parent]))
 
 
@@ -311,7 +313,7 @@ def _rotation(ops: OpList, tile_of_op: Ints, tile_start: Ints, index: Ints) -> I
         key = tile_of_op * (int(moving.max()) + 1) + moving
         first = np.sort(np.unique(key, return_index=True)[1])  # where each moving tile first appears
         count = np.bincount(tile_of_op[first], minlength=len(tile_start))
-        start = np.cumsum(count) - count
+        start = count.cumsum() - count
         turn = start + index % np.maximum(count, 1)
         firsts.append((count, first[np.minimum(turn, len(first) - 1)]))
     (count_1, first_1), (count_2, first_2) = firsts

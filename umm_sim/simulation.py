@@ -25,6 +25,7 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
+@_without_collector()
 def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
     """Return when each action starts and finishes, in seconds.
 
@@ -66,8 +67,7 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
     codes, at, transfer = moved.codes, clock.at, fabric_model(clock, moved, finish).start
     for action in [action for action, count in enumerate(waiting) if count == 0]:
         begin(action)
-    with _without_collector():
-        clock.run()
+    clock.run()
     if finished and min(finished) < 0:
         raise ScheduleError(f"action {finished.index(min(finished))} never finishes")
     return started, finished

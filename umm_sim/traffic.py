@@ -1,19 +1,32 @@
 """The transfers of a schedule as a fabric sees them: bytes from pair to pair, over the links of a route."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from umm.schedules.table import Routes, Schedule
 
 
-class Route(NamedTuple):
-    """What a pair's bytes cross: its links, the slowest and its bandwidth, the latency of all together."""
+class Route:
+    """What a pair's bytes cross.
 
-    links: tuple[int, ...]
-    slowest: int
-    bandwidth: float
-    latency: float
+    Attributes:
+        links: The links in order.
+        slowest: The one with the least bandwidth.
+        bandwidth: That bandwidth, in bytes/s.
+        latency: The latency of all together, in seconds.
+    """
+
+    __slots__ = ("bandwidth", "latency", "links", "slowest")
+
+    def __init__(self, links: tuple[int, ...], bandwidth: list[float], latency: list[float]) -> None:
+        self.links = links
+        self.slowest = links[0]
+        self.latency = 0.0
+        for link in links:
+            self.latency += latency[link]
+            if bandwidth[link] < bandwidth[self.slowest]:
+                self.slowest = link
+        self.bandwidth = bandwidth[self.slowest]
 
 
 class RouteBook(dict[int, Route]):
@@ -39,10 +52,9 @@ class RouteBook(dict[int, Route]):
         bandwidth, latency = self.link_bandwidth, self._latency
         for code in codes - self.keys():
             links = self._source(*divmod(code, self._ranks))
-            slowest = min(links, key=bandwidth.__getitem__)
-            self[code] = Route(links, slowest, bandwidth[slowest], sum([latency[x] for x in links]))
-            self.disjoint = self.disjoint and self._used.isdisjoint(links)
+            self[code] = Route(links, bandwidth, latency)
             if self.disjoint:
+                self.disjoint = self._used.isdisjoint(links)
                 self._used.update(links)
 
 

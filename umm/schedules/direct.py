@@ -54,7 +54,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
 
     kind = np.full(rows, GEMM, dtype=np.int8)
     row_rank, lane = np.empty(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
-    src, dst = np.full(rows, -1, dtype=np.int64), np.full(rows, -1, dtype=np.int64)
+    src, dst = np.full((2, rows), -1, dtype=np.int64)
     nbytes, seconds = np.zeros(rows, dtype=np.int64), np.zeros(rows)
     waits = np.full((rows, 3), -1, dtype=np.int64)  # mostly there are at most three, a column per reason
     more: tuple[Ints, Ints] | None = None
@@ -146,5 +146,5 @@ def _pools(ops: OpList, options: Options, x: Fetches, slot_ops: Ints) -> tuple[I
     np.maximum.at(largest[2], rank[slot_ops], (m * n)[slot_ops] * problem.itemsize("C"))
     depth = options.prefetch + options.max_gemms
     slots = np.array([depth, depth, options.max_gemms + options.max_accumulates])[:, None] * (largest > 0)
-    base = np.cumsum(slots, axis=0) - slots
-    return base, [np.repeat(largest[:, r], slots[:, r]) for r in range(problem.p)]
+    base = slots.cumsum(axis=0) - slots
+    return base, [largest[:, r].repeat(slots[:, r]) for r in range(problem.p)]

@@ -44,7 +44,7 @@ def updates(layout: Layout, rank: Ints, tile: Ints) -> tuple[Ints, Bools]:
 
 def in_place_chain(rank: Ints, tile: Ints, ops: Ints) -> tuple[Ints, Ints]:
     """Return pairs of consecutive ops of a rank that add to the same tile of C in place."""
-    by_tile = ops[np.argsort(rank[ops] * (int(tile.max()) + 1) + tile[ops], kind="stable")]
+    by_tile = ops[(rank[ops] * (int(tile.max()) + 1) + tile[ops]).argsort(kind="stable")]
     same = (tile[by_tile[1:]] == tile[by_tile[:-1]]) & (rank[by_tile[1:]] == rank[by_tile[:-1]])
     return by_tile[:-1][same], by_tile[1:][same]
 

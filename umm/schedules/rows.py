@@ -106,7 +106,7 @@ def with_replica_traffic(rows: Rows, problem: Problem, shared: Fabric, options: 
         count = sum(len(part.kind) for part in parts)
         waited_for = np.zeros(count, dtype=bool)
         waited_for[np.concatenate([part.after for part in parts])] = True
-        parts.append(_barrier(np.nonzero(~waited_for)[0]))
+        parts.append(_barrier((~waited_for).nonzero()[0]))
         traffic = _replica_traffic(kind, problem, shared, used, options.max_accumulates, count)
         used = used + np.bincount(traffic.rank, minlength=problem.p)
         parts.append(traffic)
@@ -114,9 +114,8 @@ def with_replica_traffic(rows: Rows, problem: Problem, shared: Fabric, options: 
 
 
 def _barrier(after: Ints) -> Rows:
-    none = np.full(1, -1, dtype=np.int64)
-    zero = np.zeros(1, dtype=np.int64)
-    kind = np.full(1, BARRIER, dtype=np.int8)
+    none, zero = np.array([-1], dtype=np.int64), np.array([0], dtype=np.int64)
+    kind = np.array([BARRIER], dtype=np.int8)
     return Rows(
         kind, none, none, zero + len(after), after, none, none, zero, np.zeros(1), lambda details: None
     )
@@ -180,8 +179,8 @@ def _replica_transfers(kind: int, layout: Layout, itemsize: int, machine: Machin
     i, j, replica = (x[replica > 0] for x in (i, j, replica))
     there, origin = owners[replica, i, j], owners[0, i, j]
     src, dst = (there, origin) if kind == REDUCE else (origin, there)
-    by_rank = np.argsort(src, kind="stable")
-    starts = np.searchsorted(src[by_rank], np.arange(layout.ranks))
+    by_rank = src.argsort(kind="stable")
+    starts = src[by_rank].searchsorted(np.arange(layout.ranks))
     number = np.empty(len(src), dtype=np.int64)
     number[by_rank] = np.arange(len(src)) - starts[src[by_rank]]
     order = np.lexsort((src, number))
@@ -216,7 +215,7 @@ def assemble(
     machine = shared.machine
     waits = column("waits")
     offsets = np.zeros(len(waits) + 1, dtype=np.int64)
-    np.cumsum(waits, out=offsets[1:])
+    waits.cumsum(out=offsets[1:])
     names = ("kind", "rank", "lane", "after", "src", "dst", "nbytes", "seconds")
     columns = {name: column(name) for name in names}
     return Schedule(
