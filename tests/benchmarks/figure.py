@@ -39,7 +39,7 @@ def cost_against_ranks(rows):
         figure.add_scatter(
             x=ranks, y=seconds, name=name, mode="lines+markers", line_color=colour, marker_symbol=symbol
         )
-    for row in rows[1::2]:
+    for row in rows[3::2]:
         figure.add_annotation(
             # Positions on logarithmic axes are exponents.
             x=log10(row["ranks"]), y=log10(row["simulate_s"]), text=f"{row['actions']:,} actions",
