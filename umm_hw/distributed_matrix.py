@@ -1,7 +1,9 @@
 """A matrix whose tiles lie in the memory of many ranks: the primitives that move its data."""
 
+from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -200,20 +202,40 @@ class DistributedMatrix:
         Raises:
             LayoutError: if the array has another shape.
         """
-        if array.shape != self.layout.shape:
-            raise LayoutError(f"an array of shape {array.shape} is no {self.layout.shape} matrix")
+        self._check_shape(array)
         for tile in self.layout.tiles_of(self.transport.rank):
             rows, cols = self.layout.tile_bounds(tile)
             self.transport.put(array[rows.slice, cols.slice], self.block(tile))
 
+    def hand_out(self, array: NDArray[Any]) -> None:
+        """Fill every tile of every replica from a whole array that this rank alone has.
+
+        The tiles are there for other ranks after the transport's ``quiet``.
+
+        Raises:
+            LayoutError: if the array has another shape.
+        """
+        self._check_shape(array)
+        for tile in self._tiles():
+            rows, cols = self.layout.tile_bounds(tile)
+            for replica in range(self.layout.replicas):
+                self.transport.put(array[rows.slice, cols.slice], self.block(tile, replica))
+
     def gather(self, replica: int | None = None) -> NDArray[Any]:
         """Return a copy of the whole matrix; from this rank's own replica unless told."""
         whole = np.empty(self.layout.shape, self.dtype)
-        grid_rows, grid_cols = self.layout.grid_shape()
-        for tile in ((i, j) for i in range(grid_rows) for j in range(grid_cols)):
+        for tile in self._tiles():
             rows, cols = self.layout.tile_bounds(tile)
             self.transport.get(self.block(tile, replica), whole[rows.slice, cols.slice])
         return whole
+
+    def _tiles(self) -> Iterator[Tile]:
+        rows, cols = self.layout.grid_shape()
+        return product(range(rows), range(cols))
+
+    def _check_shape(self, array: NDArray[Any]) -> None:
+        if array.shape != self.layout.shape:
+            raise LayoutError(f"an array of shape {array.shape} is no {self.layout.shape} matrix")
 
     def _checked_replica(self, replica: int | None) -> int:
         if replica is None:

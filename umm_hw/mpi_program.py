@@ -70,7 +70,8 @@ def perform(
     with ACTIVITY.during("all ranks to have their tiles"):
         if operands is not None:
             for matrix, array in zip((placement.a, placement.b), operands, strict=True):
-                _hand_out(matrix, array)
+                matrix.hand_out(array)
+            transport.quiet()
         ahead = offset_to_first(transport.comm, same_clock=transport.shared)
         transport.barrier()
     ACTIVITY.words = partial(_words, schedule)
@@ -137,18 +138,6 @@ def _step(kind: int, work: Work, transport: MpiTransport) -> Callable[[], object
 
 def _nothing() -> None:
     """Take no time: local work moves no data."""
-
-
-def _hand_out(matrix: DistributedMatrix, array: Array) -> None:
-    """Put every tile of a whole array where it belongs, in every replica."""
-    layout = matrix.layout
-    rows, cols = layout.grid_shape()
-    for tile in ((i, j) for i in range(rows) for j in range(cols)):
-        part_rows, part_cols = layout.tile_bounds(tile)
-        part = array[part_rows.slice, part_cols.slice]
-        for replica in range(layout.replicas):
-            matrix.transport.put(part, matrix.block(tile, replica))
-    matrix.transport.quiet()
 
 
 def _clear(matrix: DistributedMatrix) -> None:

@@ -14,7 +14,6 @@ from umm.units import format_bytes
 from umm_hw.cuda_calibrate import SWEEP, machine_text
 from umm_hw.cuda_transport import gpu_dtype
 from umm_hw.device import Stream
-from umm_hw.distributed_matrix import DistributedMatrix
 from umm_hw.gpu_benchmarks import SIDES, SIZES, Bench, measure
 from umm_hw.gpu_operands import host_result
 from umm_hw.gpu_steps import gpu_step
@@ -79,7 +78,7 @@ def perform(
     run = StreamRun(schedule, steps, devices, lambda lane, _: streams(lane), signals, True, nvtx)
     if operands is not None:
         for matrix, array in zip((placement.a, placement.b), operands, strict=True):
-            _hand_out(matrix, array)
+            matrix.hand_out(array)
     offset = ranks.offset()
     runs = []
     for _ in range(repeat):
@@ -176,17 +175,6 @@ class _Signals:
     def barrier(self, stream: Stream) -> None:
         """Queue a barrier over all ranks."""
         self._library.barrier(stream)
-
-
-def _hand_out(matrix: DistributedMatrix, array: NDArray[Any]) -> None:
-    """Put every tile of a whole array where it belongs, in every replica."""
-    layout = matrix.layout
-    rows, cols = layout.grid_shape()
-    for tile in ((i, j) for i in range(rows) for j in range(cols)):
-        part_rows, part_cols = layout.tile_bounds(tile)
-        part = array[part_rows.slice, part_cols.slice]
-        for replica in range(layout.replicas):
-            matrix.transport.put(part, matrix.block(tile, replica))
 
 
 def _together(
