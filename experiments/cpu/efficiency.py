@@ -11,17 +11,10 @@ import numpy as np
 
 import umm
 from experiments.cpu.one_core import numpy_rate
+from experiments.cpu.peers.problems import SHAPES
 from umm_hw.mpi_executor import MpiExecutor
 from umm_hw.mpi_job import MpiJob
 
-# A square, and MLP-1 and MLP-2 at one eighth of the paper's n and k; m, n, k.
-SHAPES = {
-    "square": (4096, 4096, 4096),
-    "mlp1-512": (512, 6144, 1536),
-    "mlp1-2048": (2048, 6144, 1536),
-    "mlp2-512": (512, 1536, 6144),
-    "mlp2-2048": (2048, 1536, 6144),
-}
 LAYOUTS = ("row", "col")
 
 

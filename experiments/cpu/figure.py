@@ -7,8 +7,8 @@ import numpy as np
 from experiments.cpu.points import SHAPES, Point
 from umm.figures.page import Section
 from umm.figures.page import write_page as write_sections
-from umm.figures.predicted_measured import BAND
-from umm.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, styled
+from umm.figures.predicted_measured import add_band
+from umm.figures.style import BLUE, GREEN, ORANGE, PURPLE, styled
 
 MARKS = (("circle", GREEN), ("square", PURPLE), ("diamond", ORANGE), ("cross", BLUE))
 
@@ -21,17 +21,7 @@ def write_page(found: list[Point], path: Path) -> None:
     times = np.array([[point.time, point.predicted] for point in found]) * 1e3
     ends = np.array([times.min() / 1.2, times.max() * 1.2])
     figure = go.Figure()
-    figure.add_scatter(
-        x=[*ends, *ends[::-1]],
-        y=[*(ends * (1 - BAND)), *(ends[::-1] * (1 + BAND))],
-        fill="toself",
-        fillcolor=GREY,
-        line={"width": 0},
-        mode="lines",
-        hoverinfo="skip",
-        name=f"within ±{100 * BAND:.0f} %",
-    )
-    figure.add_scatter(x=ends, y=ends, mode="lines", line={"color": BLACK, "dash": "dash"}, name="y = x")
+    add_band(figure, ends)
     for name, (symbol, colour) in zip(SHAPES, MARKS, strict=True):
         rows = [point for point in found if point.shape == name]
         figure.add_scatter(

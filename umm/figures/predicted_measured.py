@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from umm.comparison import Comparison
 from umm.errors import InputError
@@ -34,25 +35,7 @@ def agreement(comparison: Comparison) -> "go.Figure":
     unit, per_second = time_unit(float(times.max()))
     ends = np.array([times.min() / 1.5, times.max() * 1.5]) * per_second
     figure = go.Figure()
-    figure.add_scatter(
-        x=[*ends, *ends[::-1]],
-        y=[*(ends * (1 - BAND)), *(ends[::-1] * (1 + BAND))],
-        fill="toself",
-        fillcolor=GREY,
-        opacity=0.5,
-        line={"width": 0},
-        mode="lines",
-        hoverinfo="skip",
-        name=f"within ±{100 * BAND:.0f} %",
-    )
-    figure.add_scatter(
-        x=ends,
-        y=ends,
-        mode="lines",
-        line={"color": BLACK, "width": 1, "dash": "dash"},
-        hoverinfo="skip",
-        name="y = x",
-    )
+    add_band(figure, ends)
     for kind, rows in frame.groupby("kind", sort=False):
         figure.add_scattergl(
             x=rows["measured_s"] * per_second,
@@ -75,3 +58,26 @@ def agreement(comparison: Comparison) -> "go.Figure":
     figure.update_xaxes(title=f"measured ({unit})", **decades)
     figure.update_yaxes(title=f"predicted ({unit})", **decades)
     return figure
+
+
+def add_band(figure: "go.Figure", ends: NDArray[np.float64]) -> None:
+    """Add y = x from one end to the other, and the band of predictions that are right within ``BAND``."""
+    figure.add_scatter(
+        x=[*ends, *ends[::-1]],
+        y=[*(ends * (1 - BAND)), *(ends[::-1] * (1 + BAND))],
+        fill="toself",
+        fillcolor=GREY,
+        opacity=0.5,
+        line={"width": 0},
+        mode="lines",
+        hoverinfo="skip",
+        name=f"within ±{100 * BAND:.0f} %",
+    )
+    figure.add_scatter(
+        x=ends,
+        y=ends,
+        mode="lines",
+        line={"color": BLACK, "width": 1, "dash": "dash"},
+        hoverinfo="skip",
+        name="y = x",
+    )
