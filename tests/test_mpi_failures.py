@@ -230,28 +230,24 @@ def test_a_bad_schedule_file_fails_on_every_rank_with_one_message(tmp_path):
     assert process.stderr == f"error: {bad}: the schedule lacks 'actions'\n"
 
 
-def test_a_frozen_rank_of_a_command_ends_it_within_15_seconds():
+@pytest.mark.parametrize(
+    ("sent", "seconds", "named"),
+    [
+        (signal.SIGSTOP, 15, "rank 1 gave no sign of life for 10 s"),
+        (signal.SIGKILL, 5, "rank 1 (process {} on"),
+    ],
+    ids=["frozen", "killed"],
+)
+def test_a_frozen_or_killed_rank_of_a_command_ends_it_within_seconds_and_is_named(sent, seconds, named):
     process = command(*LONG, ranks=2)
     ranks = ranks_of(process)
     time.sleep(1.0)
-    os.kill(ranks[1], signal.SIGSTOP)
+    os.kill(ranks[1], sent)
     began = time.monotonic()
     code, _, stderr = finished(process)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < seconds
     assert code != 0
-    assert "rank 1 gave no sign of life for 10 s" in stderr
-
-
-def test_a_killed_rank_of_a_command_ends_it_within_5_seconds():
-    process = command(*LONG, ranks=2)
-    ranks = ranks_of(process)
-    time.sleep(1.0)
-    os.kill(ranks[1], signal.SIGKILL)
-    began = time.monotonic()
-    code, _, stderr = finished(process)
-    assert time.monotonic() - began < 5
-    assert code != 0
-    assert f"rank 1 (process {ranks[1]} on" in stderr
+    assert named.format(ranks[1]) in stderr
 
 
 @pytest.mark.parametrize("ranks", [None, 2])
