@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml
 	touch $@
 
 demo: venv  ## search MLP-1 on two machines, execute the winner, write build/demo.html
-	$(BIN)/python -m umm.cli.demo
+	$(BIN)/python -m umm.cli.commands.demo
 
 test: venv  ## every law, story and doctest
 	$(BIN)/python -m pytest -q
@@ -31,7 +31,7 @@ test-simgrid: venv  ## makespans against SimGrid's; installs it where it is miss
 
 test-gpu: venv  ## the executors' conformance suite on the GPUs of this host, a process for all ranks
 	$(BIN)/python -m pip install --quiet --editable ".[cuda]"
-	UMM_TEST_GPU=1 $(BIN)/python -m pytest -q tests/conformance/test_cuda_executor.py tests/conformance/test_cuda_transport.py tests/test_cupy_device.py
+	UMM_TEST_GPU=1 $(BIN)/python -m pytest -q tests/conformance/test_cuda_executor.py tests/conformance/test_cuda_transport.py tests/hw/test_cupy_device.py
 
 test-nvshmem: venv  ## the same with a process per rank, joined by NVSHMEM
 	$(BIN)/python -m pip install --quiet --editable ".[nvshmem]"
@@ -39,10 +39,10 @@ test-nvshmem: venv  ## the same with a process per rank, joined by NVSHMEM
 
 test-gpu-compile: venv  ## the kernels' machine code, and every call of CuPy and NVSHMEM4Py; needs no GPU
 	$(BIN)/python -m pip install --quiet --editable ".[cuda,nvshmem]"
-	$(BIN)/python -m pytest -q tests/test_accumulate_kernels.py tests/test_cupy_device.py tests/test_nvshmem4py.py
+	$(BIN)/python -m pytest -q tests/hw/test_accumulate_kernels.py tests/hw/test_cupy_device.py tests/hw/test_nvshmem4py.py
 
 test-compiled: $(COMPILED)/.stamp  ## the simulator's laws with the simulator compiled; takes a C compiler
-	$(COMPILED)/bin/pytest -q tests/test_simulation.py tests/test_fabrics.py tests/test_bounds.py tests/test_order.py
+	$(COMPILED)/bin/pytest -q tests/sim/test_simulation.py tests/sim/test_fabrics.py tests/space/test_bounds.py tests/space/test_op_order.py
 
 lint: venv  ## format, lint, types, import layers
 	$(BIN)/ruff format --check .
@@ -54,7 +54,7 @@ wheel: $(COMPILED)/.stamp  ## a wheel in dist/ whose simulator is compiled; take
 
 # Built from a copy, for mypyc leaves its work beside the sources. The wheel is installed in an environment of
 # its own, with the tests beside it but not the tree's packages.
-$(COMPILED)/.stamp: pyproject.toml $(wildcard umm/*.py umm/*/*.py umm_sim/*.py)
+$(COMPILED)/.stamp: pyproject.toml $(shell find umm umm_sim -name "*.py")
 	test -x $(COMPILED)/bin/python || $(PYTHON) -m venv $(COMPILED)
 	$(COMPILED)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	rm -rf build/source && mkdir -p build/source

@@ -7,8 +7,8 @@ from itertools import combinations
 import numpy as np
 
 from umm.schedules.table import GEMM
-from umm_hw.numpy_transport import NumpyTransport
-from umm_hw.placement import place, resolve
+from umm_hw.blocks import place, resolve
+from umm_hw.numpy.transport import NumpyTransport
 
 
 def elements(block):

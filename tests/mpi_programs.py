@@ -4,7 +4,9 @@ import os
 import signal
 import time
 
-from umm_hw import memory, mpi_program, watchdog
+from umm_hw.mpi import memory
+from umm_hw.mpi import program as mpi_program
+from umm_hw.mpi.job import watchdog
 
 
 def freeze(transport, rank, silence):
@@ -45,7 +47,7 @@ def starve(transport, arrays, free, operands=None):
 
 def clock_offset(transport):
     """What a rank on another host would measure; here the truth is 0."""
-    from umm_hw.clock import offset_to_first
+    from umm_hw.mpi.clock import offset_to_first
 
     return offset_to_first(transport.comm, same_clock=False)
 

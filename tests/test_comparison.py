@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traces import two_ranks
+from made_traces import two_ranks
 
 import umm
 from umm.comparison import rank_agreement
 from umm.errors import InputError
-from umm.rank_agreement import kendall_tau
-from umm.trace import Trace
+from umm.traces.rank_agreement import kendall_tau
+from umm.traces.trace import Trace
 
 
 def slower(trace, factor, source="mpi"):

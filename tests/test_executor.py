@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import umm
-from umm import product
+from umm import checks as product
 from umm.errors import ExecutorUnavailableError, InfeasibleError, InputError
 from umm.executor import executor, executor_names
-from umm.trace import Trace
+from umm.traces.trace import Trace
 
 CODE = """
-from umm.trace import Trace
+from umm.traces.trace import Trace
 import numpy as np
 
 class Sloth:

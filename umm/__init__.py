@@ -8,19 +8,19 @@ __version__ = "0.1.0"
 # Where each public name lives; a module is imported when one of its names is first used.
 _HOMES = {
     "Interval": "umm.interval",
-    "Layout": "umm.layout",
+    "Layout": "umm.layouts.layout",
     "Problem": "umm.problem",
     "Machine": "umm.machines",
     "machine": "umm.machines",
-    "op_list": "umm.oplist",
+    "op_list": "umm.algorithms.universal.oplist",
     "Schedule": "umm.schedules.table",
     "Space": "umm.space",
     "Store": "umm.space",
     "search": "umm.space",
     "sensitivity": "umm.space",
     "sweep": "umm.space",
-    "schedule": "umm.schedules.build",
-    "Trace": "umm.trace",
+    "schedule": "umm.algorithms.registry",
+    "Trace": "umm.traces.trace",
     "run": "umm.executor",
     "compare": "umm.comparison",
 }

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from umm.errors import InputError
-from umm.rank_agreement import RankAgreement, kendall_tau, rank_agreement
 from umm.schedules.table import KINDS, Schedule
-from umm.trace import Trace
+from umm.traces.rank_agreement import RankAgreement, kendall_tau, rank_agreement
+from umm.traces.trace import Trace
 from umm.units import format_seconds
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.schedules.table import Schedule
-from umm.trace import Trace
+from umm.traces.trace import Trace
 
 GROUP = "umm.executors"
 Operands = tuple[NDArray[Any], NDArray[Any]]

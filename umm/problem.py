@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from umm.errors import ProblemError
-from umm.layout import Layout
+from umm.layouts.layout import Layout
 
 MATRICES = ("A", "B", "C")
 LARGEST = 2**60  # bytes and flop of a part must fit 64 bits

@@ -3,7 +3,7 @@
 import numpy as np
 
 from umm.schedules.table import Schedule
-from umm.trace import Trace
+from umm.traces.trace import Trace
 
 
 class SimExecutor:

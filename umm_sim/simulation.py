@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from umm.errors import ScheduleError
 from umm.schedules.table import BARRIER, GEMM, Schedule
 from umm_sim.clock import Clock
-from umm_sim.fabric import fabric_model
-from umm_sim.gemm_engines import gemm_engines
-from umm_sim.graph import graph
-from umm_sim.traffic import traffic
+from umm_sim.engines import gemm_engines
+from umm_sim.fabric.choice import fabric_model
+from umm_sim.fabric.routes import traffic
+from umm_sim.successors import graph
 
 
 @contextmanager

@@ -12,8 +12,8 @@ import numpy as np
 import umm
 from experiments.cpu.one_core import numpy_rate
 from experiments.cpu.peers.problems import SHAPES
-from umm_hw.mpi_executor import MpiExecutor
-from umm_hw.mpi_job import MpiJob
+from umm_hw.mpi.executor import MpiExecutor
+from umm_hw.mpi.job.job import MpiJob
 
 LAYOUTS = ("row", "col")
 

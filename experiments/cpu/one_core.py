@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from umm_hw import microbenchmarks
-from umm_hw.mpi_transport import MpiTransport
+from umm_hw.calibrate import host_benchmarks as microbenchmarks
+from umm_hw.mpi.transport import MpiTransport
 
 REFERENCE = 2048  # m = n = k
 

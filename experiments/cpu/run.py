@@ -10,7 +10,7 @@ import umm
 from experiments.cpu.agreement import Agreement, agreement
 from experiments.cpu.figure import write_page
 from experiments.cpu.points import SHAPES, Point, measure, points
-from umm_hw.mpi_executor import MpiExecutor
+from umm_hw.mpi.executor import MpiExecutor
 
 
 @click.command()

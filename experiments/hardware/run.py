@@ -17,13 +17,13 @@ import numpy as np
 
 import umm
 from experiments.hardware.points import BATCHES, DTYPES, PROBLEMS, Point, problems
-from umm.rank_agreement import rank_agreement
-from umm_hw.accumulate_kernels import BLOCKS
-from umm_hw.cuda_calibrate import calibrate
-from umm_hw.cuda_executor import CudaExecutor
-from umm_hw.cuda_transport import WAYS, gpu_dtype
-from umm_hw.device import Device, Region
-from umm_hw.gpu_benchmarks import SIDES, SIZES, Bench
+from umm.traces.rank_agreement import rank_agreement
+from umm_hw.calibrate.gpu import calibrate
+from umm_hw.calibrate.gpu_benchmarks import SIDES, SIZES, Bench
+from umm_hw.cuda.executor import CudaExecutor
+from umm_hw.cuda.transport import WAYS, gpu_dtype
+from umm_hw.gpu.accumulate_kernels import BLOCKS
+from umm_hw.gpu.device import Device, Region
 
 FOLDER = Path(__file__).parent
 SUFFIX = {"kernel": "", "landing": "-landing"}  # of the files of each way to accumulate
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--iters", type=int, default=5, help="counted runs of each layout, after one more")
     options = parser.parse_args(arguments)
-    from umm_hw.gpus import gpu_problem, visible_gpus
+    from umm_hw.gpu.visible import gpu_problem, visible_gpus
 
     reason = gpu_problem("cuda")
     if reason is not None:

@@ -11,15 +11,15 @@ import pandas as pd
 
 import umm
 from experiments.universal.cases import Case, corpus, mlps, uneven
+from umm.algorithms.universal.oplist import op_list
+from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.policies import lower_to_ir
+from umm.algorithms.universal.steps.exhaustive import Solution, exhaustive
+from umm.algorithms.universal.steps.ir import IR, total
+from umm.algorithms.universal.steps.lower import stepwise
 from umm.executor import executor
-from umm.oplist import op_list
-from umm.schedules.exhaustive import Solution, exhaustive
-from umm.schedules.ir import IR, total
-from umm.schedules.options import Options
-from umm.schedules.policies import lower_to_ir
-from umm.schedules.stepwise import stepwise
 from umm.schedules.table import GET
-from umm.space.order import best_order
+from umm.space.search.op_order import best_order
 
 HERE = Path(__file__).parent
 CASES = 400

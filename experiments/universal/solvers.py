@@ -17,11 +17,11 @@ import pandas as pd
 
 import umm
 from experiments.universal.cases import Case, corpus
-from umm.oplist import op_list
-from umm.schedules.exhaustive import exhaustive
-from umm.schedules.graph import Graph, graphs
-from umm.schedules.ir import Limits
-from umm.schedules.options import Options
+from umm.algorithms.universal.oplist import op_list
+from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.steps.exhaustive import exhaustive
+from umm.algorithms.universal.steps.graph import Graph, graphs
+from umm.algorithms.universal.steps.ir import Limits
 
 HERE = Path(__file__).parent
 OPS = range(24, 33)

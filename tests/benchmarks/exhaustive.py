@@ -11,7 +11,7 @@ import pandas as pd
 
 import umm
 from umm.space import Progress, Space, search, sweep
-from umm.space.closed_form import closed_form
+from umm.space.bounds.closed_form import closed_form
 
 MACHINES = ("pvc-12", "h100-8")
 LAYERS = {"MLP-1": (49152, 12288), "MLP-2": (12288, 49152)}

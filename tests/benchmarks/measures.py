@@ -14,7 +14,7 @@ import umm
 from tests.benchmarks.cases import POINTS, column_layout, random_points, undisturbed
 from tests.benchmarks.simgrid_race import Replay
 from tests.reference import process_simulator
-from umm.oplist import op_list
+from umm.algorithms.universal.oplist import op_list
 from umm_sim.executor import SimExecutor
 
 QUEUE = 24  # events outstanding at once: what a schedule of 8 to 12 ranks keeps in SimPy's queue

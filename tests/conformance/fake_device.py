@@ -13,9 +13,9 @@ from threading import Condition
 
 import numpy as np
 
-from umm_hw.accumulate_kernels import PAIRS
-from umm_hw.bfloat16 import BFLOAT16, dtype_name, to_bfloat16, to_float32
-from umm_hw.device import Region
+from umm_hw.gpu.accumulate_kernels import PAIRS
+from umm_hw.gpu.bfloat16 import BFLOAT16, dtype_name, to_bfloat16, to_float32
+from umm_hw.gpu.device import Region
 
 GAP = 1 << 20
 PATIENCE = 20.0  # seconds without any rank's progress that count as a deadlock
@@ -126,7 +126,7 @@ class FakeWorld:
 
 
 class FakeDevice:
-    """One GPU as one process sees it; the promise is that of umm_hw.device.Device."""
+    """One GPU as one process sees it; the promise is that of umm_hw.gpu.device.Device."""
 
     def __init__(self, world, number):
         self.world, self.number, self.name = world, number, f"fake {number}"

@@ -13,12 +13,12 @@ from conformance.transport_suite import TransportConformance
 
 import umm
 from umm.errors import InfeasibleError, InputError
-from umm_hw import cupy_device
-from umm_hw.cuda_executor import CudaExecutor
-from umm_hw.cuda_transport import CudaTransport
-from umm_hw.cupy_device import CupyDevice, atomics_problem, device_count
-from umm_hw.device import Region
-from umm_hw.gpus import visible_gpus
+from umm_hw.cuda.executor import CudaExecutor
+from umm_hw.cuda.transport import CudaTransport
+from umm_hw.gpu import cupy_device
+from umm_hw.gpu.cupy_device import CupyDevice, atomics_problem, device_count
+from umm_hw.gpu.device import Region
+from umm_hw.gpu.visible import visible_gpus
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from strategies import problems, schedule_options, stationaries
 
 import umm
-from umm_hw.mpi_executor import MpiExecutor
-from umm_hw.mpi_job import MpiJob
+from umm_hw.mpi.executor import MpiExecutor
+from umm_hw.mpi.job.job import MpiJob
 
 pytestmark = pytest.mark.mpi
 

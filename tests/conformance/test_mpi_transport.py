@@ -3,7 +3,7 @@
 import pytest
 from conformance.transport_suite import TransportConformance
 
-from umm_hw.mpi_job import MpiJob
+from umm_hw.mpi.job.job import MpiJob
 
 pytestmark = pytest.mark.mpi
 

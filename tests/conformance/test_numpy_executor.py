@@ -11,9 +11,9 @@ from strategies import problems, schedule_options, stationaries
 
 import umm
 from umm.errors import InputError, ScheduleError
-from umm_hw.numpy_executor import NumpyExecutor
-from umm_hw.numpy_transport import NumpyTransport
-from umm_hw.placement import place
+from umm_hw.blocks import place
+from umm_hw.numpy.executor import NumpyExecutor
+from umm_hw.numpy.transport import NumpyTransport
 
 
 class TestRowOrder(ExecutorConformance):

@@ -6,9 +6,9 @@ from conformance.transport_suite import TransportConformance
 
 from umm import Interval, Layout
 from umm.errors import InputError, LayoutError
-from umm_hw import numpy_transport
-from umm_hw.distributed_matrix import DistributedMatrix
-from umm_hw.numpy_transport import NumpyTransport
+from umm_hw.matrix import DistributedMatrix
+from umm_hw.numpy import transport as numpy_transport
+from umm_hw.numpy.transport import NumpyTransport
 
 
 class TestNumpyTransport(TransportConformance):

@@ -13,11 +13,13 @@ from conformance.fewer_examples import FewerExamples
 from conformance.test_nvshmem_executor import chained
 
 from umm.errors import ExecutorUnavailableError
-from umm_hw import cupy_device, nvshmem_executor, nvshmem_library
-from umm_hw.cupy_device import CupyDevice
-from umm_hw.nvshmem_executor import NvshmemExecutor
-from umm_hw.nvshmem_library import MpiRanks, NvshmemLibrary, connect
-from umm_hw.one_sided import Joined
+from umm_hw.gpu import cupy_device
+from umm_hw.gpu.cupy_device import CupyDevice
+from umm_hw.nvshmem import executor as nvshmem_executor
+from umm_hw.nvshmem import library as nvshmem_library
+from umm_hw.nvshmem.executor import NvshmemExecutor
+from umm_hw.nvshmem.library import MpiRanks, NvshmemLibrary, connect
+from umm_hw.nvshmem.one_sided import Joined
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -180,7 +182,7 @@ def test_the_processes_of_one_rank_meet_gather_and_hold_its_lock():
     """Through MPI, with a transport's lock words."""
     from mpi4py import MPI
 
-    from umm_hw.mpi_transport import MpiTransport
+    from umm_hw.mpi.transport import MpiTransport
 
     alone = MpiTransport(MPI.COMM_SELF, shared=False)
     ranks = MpiRanks(alone)

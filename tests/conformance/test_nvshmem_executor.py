@@ -20,10 +20,13 @@ from conformance.transport_suite import TransportConformance
 import umm
 from umm.errors import ExecutorUnavailableError, InfeasibleError, InputError
 from umm.schedules.table import ACCUMULATE
-from umm_hw import gpu_benchmarks, nvshmem_executor, nvshmem_program, nvshmem_transport
-from umm_hw.mpi_job import MpiJob
-from umm_hw.nvshmem_executor import NvshmemExecutor
-from umm_hw.nvshmem_transport import NvshmemTransport
+from umm_hw.calibrate import gpu_benchmarks
+from umm_hw.mpi.job.job import MpiJob
+from umm_hw.nvshmem import executor as nvshmem_executor
+from umm_hw.nvshmem import program as nvshmem_program
+from umm_hw.nvshmem import transport as nvshmem_transport
+from umm_hw.nvshmem.executor import NvshmemExecutor
+from umm_hw.nvshmem.transport import NvshmemTransport
 from umm_hw.transport import Block
 
 seeds = count()

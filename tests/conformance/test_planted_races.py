@@ -8,9 +8,9 @@ from hypothesis import assume, given, settings
 from strategies import problems, schedule_options, stationaries
 
 import umm
-from umm.schedules import direct
+from umm.algorithms.universal import direct
 from umm.schedules.table import KINDS
-from umm_hw.numpy_executor import NumpyExecutor
+from umm_hw.numpy.executor import NumpyExecutor
 
 SEEDS = range(200)
 

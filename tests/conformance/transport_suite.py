@@ -17,7 +17,7 @@ from strategies import layout_texts
 
 from umm import Interval, Layout
 from umm.errors import InputError
-from umm_hw.distributed_matrix import DTYPES, DistributedMatrix
+from umm_hw.matrix import DTYPES, DistributedMatrix
 from umm_hw.transport import Block, Transport
 
 FACTORS = [(p, c) for p in (1, 2, 4, 6, 12) for c in range(1, p + 1) if p % c == 0]

@@ -1,6 +1,6 @@
 """What a layout's text form means, written a second time: plain integers and loops.
 
-Everything follows from the words of the text form; nothing is taken from `umm.layout`.
+Everything follows from the words of the text form; nothing is taken from `umm.layouts.layout`.
 """
 
 from dataclasses import dataclass

@@ -11,9 +11,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from umm.cli.config import CONFIG
+from umm.cli.flags.config import CONFIG
 from umm.errors import UmmError
-from umm.launched import launched_rank
+from umm.host.launcher import launched_rank
 
 RUNTIME, USAGE, INTERRUPTED = 1, 2, 130
 

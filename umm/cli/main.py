@@ -6,14 +6,14 @@ from umm import __version__
 from umm.cli.group import LazyGroup
 
 COMMANDS = {
-    "simulate": ("umm.cli.simulate:simulate", "Predict one multiply on one machine."),
-    "search": ("umm.cli.search:search", "Find the best layouts for a problem and a machine."),
-    "sweep": ("umm.cli.sweep:sweep", "Perform every point asked for, into a store."),
-    "run": ("umm.cli.run:run", "Execute a schedule for real and check the product."),
-    "compare": ("umm.cli.compare:compare", "Compare a predicted trace with a measured one."),
-    "tiles": ("umm.cli.tiles:tiles", "Show who owns which tile of A, B and C."),
-    "machine": ("umm.cli.machine:machine", "List, show, check and calibrate machines."),
-    "doctor": ("umm.cli.doctor:doctor", "Tell what is installed and what can run here."),
+    "simulate": ("umm.cli.commands.simulate:simulate", "Predict one multiply on one machine."),
+    "search": ("umm.cli.commands.search:search", "Find the best layouts for a problem and a machine."),
+    "sweep": ("umm.cli.commands.sweep:sweep", "Perform every point asked for, into a store."),
+    "run": ("umm.cli.commands.run:run", "Execute a schedule for real and check the product."),
+    "compare": ("umm.cli.commands.compare:compare", "Compare a predicted trace with a measured one."),
+    "tiles": ("umm.cli.commands.tiles:tiles", "Show who owns which tile of A, B and C."),
+    "machine": ("umm.cli.commands.machine:machine", "List, show, check and calibrate machines."),
+    "doctor": ("umm.cli.commands.doctor:doctor", "Tell what is installed and what can run here."),
 }
 EPILOG = """\b
 Start with:

@@ -8,14 +8,14 @@ from typing import Any
 import click
 import numpy as np
 
+from umm.checks import Check, check_product, random_operands, reference_product
 from umm.cli.group import INTERRUPTED
-from umm.cli.output import Output
+from umm.cli.printed.output import Output
 from umm.errors import ExecutorUnavailableError, InputError, UmmError
 from umm.executor import Executor, Leader, executor
-from umm.launched import launched_rank, launched_size
-from umm.product import Check, check_product, random_operands, reference_product
+from umm.host.launcher import launched_rank, launched_size
 from umm.schedules.table import Schedule
-from umm.trace import Trace
+from umm.traces.trace import Trace
 
 
 @dataclass(frozen=True)

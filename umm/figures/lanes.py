@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.critical_path import critical_path
 from umm.figures.style import BLACK, KIND_COLOURS, KIND_WIDTHS, styled, time_unit
-from umm.trace import Trace
+from umm.traces.critical_path import critical_path
+from umm.traces.trace import Trace
 from umm.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:

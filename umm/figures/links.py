@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.figures.style import BLUE, styled, time_unit
-from umm.trace import Trace
-from umm.traffic import crossings, link_utilisation
+from umm.traces.trace import Trace
+from umm.traces.traffic import crossings, link_utilisation
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

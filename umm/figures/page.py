@@ -7,9 +7,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from umm.files import whole_file
+from umm.traces.verdict import percent
 from umm.units import format_bytes, format_seconds
-from umm.verdict import percent
-from umm.whole_file import whole_file
 
 if TYPE_CHECKING:
     import pandas as pd

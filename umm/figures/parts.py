@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from umm.breakdown import Breakdown
 from umm.figures.style import PARTS, styled, time_unit
+from umm.traces.breakdown import Breakdown
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -10,10 +10,10 @@ from umm.figures.links import link_map
 from umm.figures.page import Section, write_page
 from umm.figures.parts import breakdown_bars
 from umm.figures.predicted_measured import agreement
-from umm.trace import Trace
-from umm.traffic import bytes_by_kind, link_frame
+from umm.traces.trace import Trace
+from umm.traces.traffic import bytes_by_kind, link_frame
+from umm.traces.verdict import percent
 from umm.units import format_bytes, format_seconds
-from umm.verdict import percent
 
 
 def write_html(trace: Trace, path: str | Path) -> None:
@@ -73,7 +73,7 @@ def trace_sections(trace: Trace, heading: str = "") -> list[Section]:
 def asked(trace: Trace) -> str:
     """Return problem, machine and options of a trace as one line."""
     schedule, problem = trace.schedule, trace.schedule.problem
-    from umm.schedules.options import in_words
+    from umm.algorithms.universal.options import in_words
 
     options = in_words(schedule.options)
     return (

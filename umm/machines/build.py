@@ -10,12 +10,12 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from umm.errors import MachineError
-from umm.machines import document as doc
+from umm.machines import content as doc
+from umm.machines.curves import EfficiencyTable, MessageSizes
 from umm.machines.fabrics import Fabric, FatTree, Grid, NoFabric, Pairs, Switch, Tiers
 from umm.machines.graph import Graph
 from umm.machines.machine import Machine, content_sha
 from umm.machines.quantities import Number
-from umm.machines.tables import EfficiencyTable, MessageSizes
 from umm.units import parse_bandwidth, parse_bytes
 
 

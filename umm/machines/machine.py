@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from umm.errors import MachineError
+from umm.machines.curves import EfficiencyTable, Floats, MessageSizes
 from umm.machines.fabrics import Fabric
-from umm.machines.tables import EfficiencyTable, Floats, MessageSizes
 from umm.units import counted
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.errors import InputError, ScheduleError, UmmError
-from umm.plain_json import parse_json
+from umm.files import parse_json, whole_file
 from umm.problem import MATRICES, Problem
-from umm.schedules.check import check
+from umm.schedules.invariants import check
 from umm.schedules.table import (
     BARRIER,
     GEMM,
@@ -27,7 +27,6 @@ from umm.schedules.table import (
     Routes,
     Schedule,
 )
-from umm.whole_file import whole_file
 
 SCHEMA = 1
 JSON_LIMIT = 10**6

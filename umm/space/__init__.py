@@ -1,11 +1,11 @@
 """The design space: its points, bounds below them, the search that proves the best, and sweeps."""
 
-from umm.space.best_first import Choice, Found, SearchInterruptedError, search
-from umm.space.decision_map import DecisionMap, Stretch, map_over_bandwidth, map_over_memory
 from umm.space.points import Points, Space
-from umm.space.store import Store
-from umm.space.sweeps import Progress, Swept, sweep
-from umm.space.what_if import Flip, Sensitivity, frontier, sensitivity
+from umm.space.search.best_first import Choice, Found, SearchInterruptedError, search
+from umm.space.store.database import Store
+from umm.space.store.sweeps import Progress, Swept, sweep
+from umm.space.what_if.decision_map import DecisionMap, Stretch, map_over_bandwidth, map_over_memory
+from umm.space.what_if.sensitivity import Flip, Sensitivity, frontier, sensitivity
 
 __all__ = [
     "Choice",

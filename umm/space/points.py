@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.algorithms.registry import schedule
+from umm.algorithms.universal.options import Options
 from umm.errors import InputError
-from umm.layout import ORDERS, Layout, square_grid
+from umm.layouts.layout import ORDERS, Layout, square_grid
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
-from umm.schedules.build import schedule
-from umm.schedules.options import Options
 from umm.schedules.table import Schedule
 
 Texts = str | Sequence[str] | None
@@ -46,7 +46,7 @@ class Space:
         stationary: Matrices that may stay in place.
         equal_replication: Only points whose three operands have the same replication factor.
         fully_replicated: Whether an operand may have as many replicas as there are ranks.
-        policy: Schedule policies; this and the rest are values of :class:`umm.schedules.options.Options`,
+        policy: Schedule policies; this and the rest are values of the universal ``Options``,
             one or several.
 
     Source: Brock & Golin (2025), section 5.2.

@@ -16,8 +16,8 @@ import numpy as np
 import umm
 from experiments.cpu.one_core import numpy_rate
 from experiments.cpu.peers.problems import LAYOUTS, RANKS, REPLICATED, SHAPES
-from umm_hw.mpi_executor import MpiExecutor
-from umm_hw.mpi_job import MpiJob
+from umm_hw.mpi.executor import MpiExecutor
+from umm_hw.mpi.job.job import MpiJob
 
 FOLDER = Path(__file__).parent
 PROGRAMS = {"DTensor": "dtensor.py", "JAX": "jax_devices.py", "dask": "dask_array.py"}

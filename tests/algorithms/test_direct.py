@@ -1,0 +1,172 @@
+"""Direct execution: schedules a person can read, and the rules every schedule keeps."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conformance.executor_suite import laws, scheduled
+from hypothesis import given
+from strategies import problems, schedule_options, stationaries
+
+import umm
+from umm.errors import ScheduleError
+from umm.problem import MATRICES
+from umm.schedules.invariants import check
+from umm.schedules.table import ACCUMULATE, BARRIER, GEMM, GET, REDUCE, TRANSFERS
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+MACHINE = umm.machine(GOLDEN / "round.toml")
+
+# A flop takes 1 ns and a byte on a link 1 ns; an accumulate is charged twice its bytes.
+READABLE = {
+    "gets-2": (("col", "col", "col", 2), "C", {}),
+    "remote-c-2": (("col", "row", "row", 2), "B", {}),
+    "replicated-c-4": (("col", "row", "2d@2", 4), "B", {"final": "broadcast"}),
+    "no-prefetch-4": (("row", "row", "row", 4), "C", {"prefetch": 0, "max_gemms": 1}),
+    "slices-2": (("2d", "cyclic:3x8:2x1", "row", 2), "C", {"granularity": "slice", "offset": "none"}),
+}
+
+
+def made(name):
+    (a, b, c, ranks), stationary, options = READABLE[name]
+    problem = umm.Problem(m=8, n=8, k=8, a=a, b=b, c=c, ranks=ranks)
+    return umm.schedule(problem, MACHINE, stationary=stationary, **options)
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_the_schedule_reads_as_written_down(name):
+    """If a change is meant, write str(schedule) into tests/golden/{name}.txt and read the difference."""
+    assert str(made(name)) + "\n" == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def gemm_rows(schedule):
+    """Row of each gemm by (rank, op)."""
+    rows = np.nonzero(schedule.kind == GEMM)[0]
+    keys = zip(schedule.rank[rows].tolist(), schedule.details.op[rows].tolist(), strict=True)
+    return dict(zip(keys, rows.tolist(), strict=True))
+
+
+@laws
+@given(problems(), stationaries, schedule_options)
+def test_the_table_keeps_its_own_rules(problem, stationary, options):
+    """Everything waits for smaller ids only, lanes belong to ranks, slices lie in their tiles."""
+    schedule = scheduled(problem, stationary, options)
+    check(schedule)
+    for action in range(len(schedule)):
+        after = schedule.after_of(action).tolist()
+        assert all(0 <= before < action for before in after)
+        assert len(set(after)) == len(after)
+    on_lane = schedule.kind != BARRIER
+    assert np.array_equal(schedule.lanes.rank[schedule.lane[on_lane]], schedule.rank[on_lane])
+
+
+@laws
+@given(problems(), stationaries, schedule_options)
+def test_no_action_is_empty(problem, stationary, options):
+    """Every gemm has flop, every transfer payload; bytes on the links are at least the payload."""
+    schedule = scheduled(problem, stationary, options)
+    assert np.all(schedule.flop[schedule.kind == GEMM] > 0)
+    assert schedule.flop.sum() == problem.flop
+    transfer = np.isin(schedule.kind, TRANSFERS)
+    assert np.all(schedule.payload[transfer] > 0)
+    assert np.all(schedule.nbytes[transfer] >= schedule.payload[transfer])
+    assert np.all(schedule.src[schedule.kind == GET] != schedule.dst[schedule.kind == GET])
+
+
+@laws
+@given(problems(), stationaries, schedule_options)
+def test_gets_run_d_ahead_and_gemms_wait_for_what_they_read(problem, stationary, options):
+    """gets of op j wait for gemm j − d − g; gemm j waits for the last get into each slot it reads."""
+    schedule = scheduled(problem, stationary, options)
+    depth = options["prefetch"] + options["max_gemms"]
+    d, gemm = schedule.details, gemm_rows(schedule)
+    filled = {}
+    for action, (kind, rank, op) in enumerate(
+        zip(schedule.kind.tolist(), schedule.rank.tolist(), d.op.tolist(), strict=True)
+    ):
+        after = schedule.after_of(action).tolist()
+        if kind == GET:
+            if op >= depth:
+                assert gemm[rank, op - depth] in after
+            assert {int(schedule.kind[x]) for x in after} <= {GEMM}
+            filled[rank, int(d.slot[action])] = action
+        elif kind == GEMM:
+            slots = [int(s) for s in (d.a_slot[action], d.b_slot[action]) if s >= 0]
+            assert {filled[rank, slot] for slot in slots} <= set(after)
+        elif kind == ACCUMULATE:
+            assert after == [gemm[rank, op]]
+            assert d.slot[action] == d.c_slot[gemm[rank, op]]
+
+
+@laws
+@given(problems(), stationaries, schedule_options)
+def test_pools_have_the_promised_slots_each_as_large_as_the_largest_it_must_hold(
+    problem, stationary, options
+):
+    """d + g for A, d + g for B, g + s for C; none of a matrix the rank never moves."""
+    schedule = scheduled(problem, stationary, options)
+    depth = options["prefetch"] + options["max_gemms"]
+    counts = (depth, depth, options["max_gemms"] + options["max_accumulates"])
+    for rank, slots in enumerate(schedule.pools):
+        expected = []
+        for number, count in enumerate(counts):
+            kind = ACCUMULATE if MATRICES[number] == "C" else GET
+            moved = (schedule.kind == kind) & (schedule.rank == rank) & (schedule.details.matrix == number)
+            expected += [int(schedule.payload[moved].max())] * count if moved.any() else []
+        assert slots.tolist() == expected
+
+
+@laws
+@given(problems(), stationaries, schedule_options)
+def test_lanes_and_rows_take_turns(problem, stationary, options):
+    """A rank's f-th get is on copy_in lane f mod L; rows go op by op, ranks ascending."""
+    schedule = scheduled(problem, stationary, options)
+    names = np.array([schedule.lanes.names[lane] if lane >= 0 else "" for lane in schedule.lane])
+    engines = len({name for name in schedule.lanes.names if name.startswith("copy_in")})
+    adding = np.isin(schedule.kind, (ACCUMULATE, REDUCE))
+    for rank in range(schedule.ranks):
+        own = schedule.rank == rank
+        gets = names[own & (schedule.kind == GET)].tolist()
+        assert gets == [f"copy_in.{f % engines}" for f in range(len(gets))]
+        adds = names[own & adding].tolist()
+        assert adds == [f"accumulate.{f % options['max_accumulates']}" for f in range(len(adds))]
+    direct = np.isin(schedule.kind, (GET, GEMM, ACCUMULATE))
+    turns = list(zip(schedule.details.op[direct].tolist(), schedule.rank[direct].tolist(), strict=True))
+    assert turns == sorted(turns)
+
+
+def test_without_reuse_every_op_fetches_again():
+    """1x8 slices of A against 4 tiles of B in a row: A's tile is fetched once, or once for each op."""
+    problem = umm.Problem(m=8, n=8, k=8, a="edges:0-8x0-8:1x2", b="row", c="col", ranks=2)
+
+    def gets_of_a(reuse):
+        schedule = umm.schedule(problem, MACHINE, stationary="C", reuse=reuse)
+        return int(np.sum((schedule.kind == GET) & (schedule.details.matrix == 0)))
+
+    assert (gets_of_a(True), gets_of_a(False)) == (1, 2)
+
+
+def test_a_tile_of_c_that_others_add_to_takes_local_contributions_by_accumulate_too():
+    """Stationary B: every rank adds to every tile of C; stationary C: nobody adds to another's."""
+    problem = umm.Problem(m=8, n=8, k=8, a="col", b="row", c="row", ranks=4)
+    shared = umm.schedule(problem, MACHINE, stationary="B")
+    alone = umm.schedule(problem, MACHINE, stationary="C")
+    local = (shared.kind == ACCUMULATE) & (shared.src == shared.dst)
+    assert int(local.sum()) == 4
+    assert np.all(shared.details.c_slot[shared.kind == GEMM] >= 0)
+    assert not np.any(alone.kind == ACCUMULATE)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prefetch": -1}, "prefetch = -1 is not possible; it must be a whole number ≥ 0"),
+        ({"max_gemms": 0}, "max_gemms = 0 is not possible; it must be a whole number ≥ 1"),
+        ({"granularity": "byte"}, "granularity 'byte' is unknown; choose from tile, slice"),
+        ({"final": "keep"}, "final 'keep' is unknown; choose from reduce, broadcast"),
+        ({"policy": "lucky"}, "policy 'lucky' is unknown; choose from direct"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused(options, message):
+    with pytest.raises(ScheduleError, match=message):
+        umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=2), MACHINE, **options)

@@ -1,0 +1,150 @@
+"""The policies that lower to IR, over a corpus of problems: valid, right, none worse than a greedier one."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hazards import conflicts, races
+from problem_corpus import corpus
+
+import umm
+from umm.algorithms.universal.oplist import op_list
+from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.policies import METHODS, lower_to_ir
+from umm.algorithms.universal.steps.model import steps
+from umm.schedules.invariants import check
+from umm.schedules.table import ACCUMULATE, BARRIER, GEMM, GET
+from umm_hw.numpy.executor import NumpyExecutor
+
+CORPUS = corpus(510)
+
+
+def scheduled(case, policy):
+    problem, machine, stationary, options = case
+    return umm.schedule(problem, machine, stationary=stationary, policy=policy, **options)
+
+
+def test_the_corpus_has_every_kind_of_problem():
+    layouts = [(p.layouts, stationary) for p, _, stationary, _ in CORPUS]
+    assert len(CORPUS) >= 500
+    assert sum(any(x.replicas > 1 for x in found) for found, _ in layouts) > 100
+    assert sum(len({str(x) for x in found}) > 1 for found, _ in layouts) > 100
+    assert {machine for _, machine, _, _ in CORPUS} >= {"pvc-12", "pvc-12-planes", "h100-8"}
+    assert {stationary for _, stationary in layouts} == {"A", "B", "C"}
+
+
+def test_exhaustive_never_costs_more_than_cost_greedy_and_all_irs_are_valid():
+    """On every case, 128 times as large so that bytes and flop matter; a gap of 0 is a proof."""
+    proven = better = 0
+    for problem, machine, stationary, options in corpus(510, scale=128):
+        machine, options = umm.machine(machine), Options(**options)
+        ops = op_list(problem, stationary)
+        irs = {policy: lower_to_ir(ops, machine, options, policy) for policy in METHODS}
+        for ir in irs.values():
+            ir.validate()
+        least = irs["exhaustive"].cost_s
+        assert least <= irs["cost-greedy"].cost_s
+        assert least <= irs["greedy"].cost_s
+        better += least < 0.99 * irs["cost-greedy"].cost_s
+        proven += irs["exhaustive"].gap == 0
+    assert proven >= 500
+    assert better >= 50
+
+
+@pytest.mark.parametrize("policy", METHODS)
+def test_every_schedule_of_the_corpus_multiplies_right(policy):
+    """C == A @ B on whole numbers, in row order or a random one that the dependencies allow."""
+    for number, case in enumerate(CORPUS):
+        schedule = scheduled(case, policy)
+        check(schedule)
+        rng = np.random.default_rng(number)
+        a, b = (rng.integers(-8, 9, case[0].shape(x)).astype(np.float32) for x in "AB")
+        executor = NumpyExecutor(order="random", seed=number) if number % 3 == 0 else NumpyExecutor()
+        assert np.array_equal(executor.run(schedule, (a, b)).result, a @ b)
+
+
+@pytest.mark.parametrize("policy", METHODS)
+def test_no_two_actions_race(policy):
+    """Actions on the same memory are ordered by dependencies alone; 20 problems, element by element."""
+    small = [case for case in CORPUS if case[0].m * case[0].n * case[0].k < 60_000][:20]
+    for case in small:
+        schedule = scheduled(case, policy)
+        assert not races(schedule, conflicts(schedule))
+
+
+@pytest.mark.parametrize("policy", METHODS)
+def test_a_schedule_has_the_steps_of_its_ir_and_costs_the_same(policy):
+    """Each rank's steps, read back from the table, add up to the IR's cost; reduces come on top."""
+    for case in CORPUS[:100]:
+        problem, machine, stationary, options = case
+        options = Options(policy, **options)
+        ir = lower_to_ir(op_list(problem, stationary), umm.machine(machine), options, policy)
+        schedule = scheduled(case, policy)
+        longest = max(sum(step.seconds for step in of_rank) for of_rank in steps(schedule))
+        assert longest == pytest.approx(ir.cost_s, rel=1e-9)
+        if problem.layout("C").replicas == 1:
+            assert schedule.model_cost_s == longest
+        else:
+            assert schedule.model_cost_s > longest
+
+
+def test_direct_execution_costs_its_natural_steps():
+    """Two gemms of 256 ns, the second's two tiles of 128 ns: both are got under the first gemm."""
+    machine = "tests/golden/round.toml"
+    problem = umm.Problem(m=8, n=8, k=8, a="col", b="row", c="col", ranks=2)
+    schedule = umm.schedule(problem, machine, stationary="C", offset="none", prefetch=1, max_gemms=1)
+    of_rank_0 = [(len(step.actions), step.communication, step.computation) for step in steps(schedule)[0]]
+    assert of_rank_0 == [
+        (3, pytest.approx(256e-9), pytest.approx(256e-9)),
+        (1, 0, pytest.approx(256e-9)),
+    ]
+    nothing_ahead = umm.schedule(problem, machine, stationary="C", prefetch=0, max_gemms=1)
+    assert nothing_ahead.model_cost_s == pytest.approx(768e-9)
+    assert schedule.model_cost_s == pytest.approx(768e-9)  # rank 1 starts with what it has to get
+
+
+def test_every_step_waits_for_all_of_the_step_before():
+    for case in CORPUS[:40]:
+        schedule = scheduled(case, "greedy")
+        for of_rank in steps(schedule):
+            for before, step in pairwise(of_rank):
+                for action in step.actions:
+                    assert set(before.actions) <= set(schedule.after_of(action).tolist())
+
+
+def test_a_fetched_tile_stays_and_no_tile_is_fetched_twice():
+    """Misaligned: direct execution gets some tiles again, the IR none; its pool holds more instead."""
+    problem = umm.Problem(m=96, n=96, k=96, a="row", b="col", c="2d", ranks=12)
+    lowered = umm.schedule(problem, "pvc-12", stationary="C", policy="greedy")
+    direct = umm.schedule(problem, "pvc-12", stationary="C")
+    for schedule, twice in ((lowered, False), (direct, True)):
+        d, get = schedule.details, schedule.kind == GET
+        named = list(
+            zip(schedule.rank[get].tolist(), d.matrix[get].tolist(), map(tuple, d.tile[get]), strict=True)
+        )
+        assert (len(set(named)) < len(named)) == twice
+
+
+def test_only_barriers_and_steps_order_actions():
+    """Nothing but a barrier waits for another rank."""
+    for case in CORPUS[:40]:
+        schedule = scheduled(case, "cost-greedy")
+        for action in np.nonzero(np.isin(schedule.kind, (GET, GEMM, ACCUMULATE)))[0]:
+            after = schedule.after_of(action)
+            assert np.all(schedule.kind[after] != BARRIER)
+            assert np.all(schedule.rank[after] == schedule.rank[action])
+
+
+def test_the_gap_of_exhaustive_is_among_the_options_and_survives_a_file():
+    schedule = scheduled(CORPUS[0], "exhaustive")
+    again = umm.Schedule.from_json(schedule.to_json())
+    assert again.options["gap"] == schedule.options["gap"] == 0
+    assert again.model_cost_s == schedule.model_cost_s
+
+
+def test_a_schedule_that_no_policy_made_has_no_steps():
+    from dataclasses import replace
+
+    schedule = replace(scheduled(CORPUS[0], "greedy"), options={}, stationary="SUMMA")
+    with pytest.raises(umm.errors.ScheduleError, match="the schedule of SUMMA has no steps"):
+        schedule.model_cost_s  # noqa: B018

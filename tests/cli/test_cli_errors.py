@@ -1,0 +1,266 @@
+"""Bad input: exit code 2 and one line that says what was asked, why not, and what would work."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import MLP1, SMALL, good, umm
+from machine_text import GOOD, GRAPH, SWITCH, edges, write
+
+UMM = Path(sys.executable).with_name("umm")
+
+
+def refused(*args, env=None):
+    """Run a command that must end in exit code 2 with one line on stderr; the line without its prefix."""
+    result = umm(*args, env=env)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr.removeprefix("error: ").rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--a", "col@3"], "8 ranks cannot hold 3 equal replicas; choose from 1, 2, 4, 8"),
+        (["-m", "0"], "m = 0 is not a matrix dimension; it must be a whole number ≥ 1"),
+        (["-m", "-1"], "Invalid value for '-m': '-1' is not a matrix dimension"),
+        (
+            ["-m", "9" * 30],
+            "is too large to count with; 2mnk and the elements of each",
+        ),
+        (["-k", "12.5"], "Invalid value for '-k': '12.5' is not a matrix dimension"),
+        (["--machine", "h100"], "unknown machine 'h100'; did you mean 'h100-8'?"),
+        (["--machine", "no/such.toml"], "there is no topology file no/such.toml; known machines: "),
+        (["--a", "rows"], "'rows' is not a layout; write row, col, 2d, "),
+        (["--b", "2d:3x4"], "2d:3x4: process grid 3x4 has 12 places, but a replica has 8 ranks"),
+        (["--dtype", "float23"], "dtype 'float23' is unknown; choose from float64, "),
+        (
+            ["--ranks", "9"],
+            "h100-8 cannot hold 9 ranks: it has 8 devices for 1 rank each; choose from 1 to 8",
+        ),
+        (["--ranks", "many"], "Invalid value for '--ranks': 'many' is not a valid integer."),
+        (["--stationary", "D"], "stationary"),
+        (["--policy", "best"], "policy 'best' is unknown; choose from direct"),
+        (["--prefetch", "-1"], "prefetch = -1 is not possible; it must be a whole number ≥ 0 and ≤ 4096"),
+        (["--preset", "mlp3"], "Invalid value for '--preset': 'mlp3' is not one of 'mlp1', 'mlp2'."),
+        (["--stationry", "C"], "No such option"),
+        (["--schedule", "x.json", "--a", "col"], "the schedule in x.json already decides "),
+        (["extra"], "Got unexpected extra argument"),
+    ],
+)
+def test_a_bad_flag_is_answered_in_one_line(args, said):
+    assert said in refused("simulate", *SMALL, *args)
+
+
+def test_a_missing_dimension_is_named():
+    said = "the problem lacks -n and -k; give -m, -n and -k, or --preset mlp1"
+    assert refused("simulate", "-m", 8) == said
+
+
+def test_an_unknown_command_is_answered_with_the_nearest():
+    assert refused("simulat") == "there is no command 'simulat'; did you mean 'simulate'? (see 'umm --help')"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("machne = 'pvc-12'", "'machne' is not a flag of umm simulate; did you mean 'machine'?"),
+        ("m = [1]", "m must be a string, a number, true or false"),
+        ("m = 2.5", "'2.5' is not a matrix dimension"),
+        ("m = ", "is not TOML"),
+    ],
+)
+def test_a_bad_config_file_is_answered_in_one_line(tmp_path, text, said):
+    path = tmp_path / "umm.toml"
+    path.write_text(text)
+    assert said in refused("simulate", "--config", path)
+    assert refused("simulate", "--config", tmp_path) != ""
+    assert "No such file" in refused("simulate", "--config", tmp_path / "none.toml")
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A saved schedule of a small problem."""
+    path = tmp_path / "x.json"
+    good("simulate", *SMALL, "--ranks", 4, "--save-schedule", path)
+    return path
+
+
+def test_a_schedule_whose_k_does_not_match_its_actions_is_refused(saved):
+    data = json.loads(saved.read_text())
+    data["problem"]["k"] = 39
+    saved.write_text(json.dumps(data))
+    for command in ("simulate", "run"):
+        said = refused(command, "--schedule", saved)
+        assert "x.json: action " in said
+        assert "leaves its tile of A (row) of the 64x48x39 problem" in said
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 0.999])
+@pytest.mark.parametrize("suffix", [".json", ".npz"])
+def test_a_truncated_schedule_file_is_refused(tmp_path, share, suffix):
+    path = tmp_path / f"x{suffix}"
+    good("simulate", *SMALL, "--save-schedule", path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    assert str(path) in refused("simulate", "--schedule", path)
+
+
+def test_a_file_that_is_none_is_named(tmp_path):
+    assert refused("simulate", "--schedule", tmp_path / "none.json").startswith("cannot read ")
+    assert "no such folder" not in refused("simulate", *SMALL, "--schedule", tmp_path)
+    assert refused("compare", tmp_path / "a.json", tmp_path / "b.json").startswith("cannot read ")
+    assert refused("compare", tmp_path / "a.json").startswith("1 trace is not enough to compare")
+
+
+def test_a_result_that_cannot_be_written_ends_in_2(tmp_path):
+    result = umm("simulate", *SMALL, "--save-schedule", tmp_path / "no" / "x.json")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: cannot write ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_topology_with_an_unreachable_pair_is_refused(tmp_path):
+    two_islands = edges("g0-s", "g1-s", "g2-t", "g3-t")
+    path = write(tmp_path, GOOD + GRAPH.replace("ROUTES", "") + two_islands)
+    assert "no route from g0 to g2; add the links between them" in refused("machine", "check", path)
+    assert "no route from g" in refused("simulate", *SMALL, "--machine", path)
+    assert "no route from g" in refused("machine", "show", path)
+
+
+def test_a_topology_with_an_unknown_key_is_answered_with_the_nearest(tmp_path):
+    path = write(tmp_path, GOOD.replace("copy_engines", "copy_engine") + SWITCH)
+    said = "mine.toml: unknown key 'devices.copy_engine'; did you mean 'copy_engines'?"
+    assert refused("machine", "check", path) == said
+    assert refused("simulate", *SMALL, "--machine", path) == said
+
+
+def test_machine_check_goes_on_after_a_bad_file(tmp_path):
+    result = umm("machine", "check", tmp_path / "none.toml", "h100-8", "h100-9")
+    assert result.exit_code == 2
+    assert result.stdout == "h100-8: ok, 8 devices, 24 links\n"
+    assert result.stderr.count("error: ") == result.stderr.count("\n") == 2
+
+
+def test_an_unknown_executor_lists_those_there_are():
+    assert refused("run", *SMALL, "--executor", "gpu") == (
+        "executor 'gpu' is unknown; choose from cuda, mpi, numpy, nvshmem, sim"
+    )
+
+
+def test_an_executor_that_cannot_run_here_ends_in_5_with_the_line_that_fixes_it(monkeypatch):
+    from umm_hw.numpy.executor import NumpyExecutor
+
+    monkeypatch.setattr(NumpyExecutor, "available", lambda self: "no abacus here; pip install abacus")
+    result = umm("run", *SMALL)
+    assert (result.exit_code, result.stderr) == (5, "error: no abacus here; pip install abacus\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--prefetch", "1,x"], "--prefetch: 'x' is not a whole number; write it like 2 or 1,2,4"),
+        (["--reuse", "maybe"], "--reuse 'maybe' is unknown; choose from on, none"),
+        (["--memory", "plenty"], "memory 'plenty' is not a budget; write it like 2x or 16GiB"),
+        (["--stationary", "auto"], "stationary matrix 'auto' is unknown; choose from A, B, C"),
+        (["--a", "row,diagonal"], "'diagonal' is not a layout; write row, "),
+        (["--top", "0"], "top = 0 is not possible"),
+    ],
+)
+def test_a_bad_axis_of_a_search_is_answered_in_one_line(args, said):
+    assert said in refused("search", *SMALL, *args)
+
+
+def test_no_runs_at_all_are_refused():
+    assert "--iters ≥ 1" in refused("run", *SMALL, "--iters", 0)
+
+
+def test_an_interrupt_ends_in_130_with_one_line(monkeypatch):
+    from umm_hw.numpy.executor import NumpyExecutor
+
+    def interrupted(self, schedule, operands=None):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NumpyExecutor, "run", interrupted)
+    result = umm("run", *SMALL)
+    assert (result.exit_code, result.stderr.strip()) == (130, "error: interrupted")
+
+
+def test_an_interrupted_search_shows_the_best_by_then_and_ends_in_130(monkeypatch):
+    """Ctrl-C at the fourth simulation: three of the points are there, and nothing is proven."""
+    from umm_sim.executor import SimExecutor
+
+    simulate, done = SimExecutor.makespan, []
+
+    def interrupted(self, schedule):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(simulate(self, schedule))
+        return done[-1]
+
+    monkeypatch.setattr(SimExecutor, "makespan", interrupted)
+    asked = ("search", *SMALL, "--ranks", 4, "--memory", "none")
+    result = umm(*asked)
+    assert (result.exit_code, result.stderr.strip()) == (130, "error: interrupted")
+    assert "Not proven: " in result.stdout
+    assert " 3 simulated." in result.stdout
+    done.clear()
+    result = umm(*asked, "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["proven"], found["simulated"], len(found["top"])) == (130, False, 3, 3)
+    assert found["top"][0]["makespan_s"] == min(done)
+    assert found["pruned"] + found["simulated"] < found["distinct"]
+    done[:] = [1, 2, 3]
+    result = umm(*asked)
+    assert (result.exit_code, result.stdout, result.stderr.strip()) == (130, "", "error: interrupted")
+
+
+def test_a_multiply_that_does_not_fit_this_host_ends_in_one_line():
+    result = umm("run", "-m", "8M", "-n", "8M", "-k", 8, "--iters", 1)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: not enough memory on this host")
+    assert result.stderr.count("\n") == 1
+
+
+# As people start it: another process -------------------------------------------------------------
+
+
+def process(*args, **extra):
+    return subprocess.run([UMM, *map(str, args)], capture_output=True, text=True, timeout=60, **extra)
+
+
+def test_the_installed_command_answers_and_fails_in_one_line():
+    done = process("simulate", "--machine", "pvc-12", *MLP1, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["schema"] == 1
+    done = process("simulate", *SMALL, "--c", "row@3")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+def test_help_imports_nothing_heavy():
+    script = "import sys; from umm.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    script += "print('loaded', *sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    loaded = set(done.stderr.split())
+    assert "umm.cli.main" in loaded
+    assert not loaded & {"numpy", "pandas", "plotly", "simpy", "pydantic", "networkx", "rich"}
+
+
+def test_a_closed_pipe_is_no_traceback():
+    done = subprocess.run(
+        f"'{UMM}' machine show pvc-12 | head -1", shell=True, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("pvc-12\n", "")
+
+
+def test_a_terminal_gets_colour_unless_no_color():
+    """FORCE_COLOR is how rich is told to take a pipe for a terminal."""
+    env = os.environ | {"FORCE_COLOR": "1"}
+    assert "\x1b[" in process("tiles", *SMALL, env=env).stdout
+    assert "\x1b" not in process("tiles", *SMALL, env=env | {"NO_COLOR": "1"}).stdout
+    assert "\x1b" not in process("tiles", *SMALL, "--no-color", env=env).stdout

@@ -1,0 +1,166 @@
+"""Figures and the page: what they show, and that nothing leaves the machine."""
+
+import html
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from made_traces import two_ranks
+from strategies import problems, stationaries
+from test_comparison import slower
+
+import umm
+from umm.errors import InputError
+from umm.figures import (
+    Section,
+    agreement,
+    breakdown_bars,
+    link_map,
+    timeline,
+    trace_sections,
+    write_comparison,
+    write_html,
+    write_page,
+)
+from umm.figures.links import fill
+from umm.traces.traffic import link_bytes
+
+
+def named(figure):
+    """The traces of a figure by name."""
+    return {trace.name: trace for trace in figure.data if trace.name}
+
+
+def test_the_timeline_has_one_webgl_trace_per_kind():
+    """Every action is start, middle, end and a gap; the four gemms are 16 points."""
+    figure = timeline(two_ranks())
+    assert set(named(figure)) == {"gemm", "get", "reduce", "critical path"}
+    assert {trace.type for trace in figure.data} == {"scattergl"}
+    get = named(figure)["get"]
+    assert np.array_equal(get.x, [1, 3, 5, np.nan, 0, 1, 2, np.nan], equal_nan=True)
+    assert (
+        get.text[4] == "get of rank 1, copy_in.0, op 0<br>A(0,0)<br>16 B with rank 0<br>0 s to 2.00 s: 2.00 s"
+    )
+    assert list(figure.layout.yaxis.ticktext) == [
+        "rank 0 compute", "rank 0 copy_in.0", "rank 1 compute", "rank 1 copy_in.0", "rank 1 accumulate.0"
+    ]  # fmt: skip
+
+
+def test_a_timeline_of_many_actions_joins_those_a_pixel_apart(monkeypatch):
+    """r1's gemms 2-5 and 5-6 touch, r0's 0-3 and 5-7 do not: three bars of 4 points."""
+    monkeypatch.setattr("umm.figures.lanes.SINGLE_UP_TO", 0)
+    gemm = named(timeline(two_ranks()))["gemm"]
+    assert np.array_equal(gemm.x[8:], [2, 4, 6, np.nan], equal_nan=True)
+    assert len(gemm.x) == 12
+    assert gemm.text[8] == "2 gemm actions of rank 1, compute"
+
+
+def test_the_timeline_of_many_ranks_shows_the_first():
+    figure = timeline(two_ranks(), ranks=1)
+    assert figure.layout.title.text == "Schedule by rank and lane, ranks 0 to 0 of 2"
+    assert list(figure.layout.yaxis.ticktext) == ["rank 0 compute", "rank 0 copy_in.0"]
+
+
+def test_the_link_map_names_the_busiest():
+    figure = link_map(two_ranks())
+    assert figure.layout.title.text.startswith("Links: the busiest is g0 down")
+    assert len(figure.data[0].y) == 4
+
+
+def test_the_link_map_says_when_nothing_is_communicated():
+    figure = link_map(umm.run(umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=1), "h100-8")))
+    assert figure.layout.title.text == "Links: nothing is communicated"
+
+
+@settings(max_examples=30)
+@given(problems(max_ranks=8), stationaries)
+def test_the_link_map_loses_no_byte(problem, stationary):
+    trace = umm.run(umm.schedule(problem, "h100-8", stationary=stationary))
+    links = np.arange(len(trace.schedule.links.names))
+    edges = np.linspace(0, trace.makespan_s, 8)
+    moved = fill(trace, links, edges) * np.diff(edges) * trace.schedule.links.bandwidth[:, np.newaxis]
+    assert moved.sum(axis=1) == pytest.approx(link_bytes(trace.schedule))
+
+
+def test_the_bars_stack_to_the_makespan():
+    figure = breakdown_bars(two_ranks().breakdown())
+    assert [bar.name for bar in figure.data] == ["compute", "reduce", "exposed communication", "idle"]
+    assert np.sum([bar.y for bar in figure.data], axis=0).tolist() == [10, 10]
+    assert len({bar.marker.pattern.shape for bar in figure.data}) == 4
+
+
+def test_the_agreement_figure_has_a_mark_per_action_a_line_and_a_band():
+    figure = agreement(umm.compare(two_ranks(), slower(two_ranks(), 1.25)))
+    assert set(named(figure)) == {"within ±20 %", "y = x", "gemm", "get", "reduce"}
+    assert list(named(figure)["get"].x) == [2.5, 5.0]
+    assert list(named(figure)["get"].y) == [2.0, 4.0]
+    band = named(figure)["within ±20 %"]
+    assert np.array(band.y[:2]) / band.x[:2] == pytest.approx([0.8, 0.8])
+    assert np.array(band.y[2:]) / band.x[2:] == pytest.approx([1.2, 1.2])
+
+
+def test_times_of_the_numpy_executor_are_not_drawn():
+    with pytest.raises(InputError, match="compare order and bytes"):
+        agreement(umm.compare(two_ranks(), slower(two_ranks(), 1.0, source="numpy")))
+
+
+def test_the_report_opens_offline(tmp_path):
+    """plotly.js is inside; the page forbids every request and loads nothing from elsewhere."""
+    write_html(two_ranks(), tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    head, script, rest = re.split(r"<script>|</script>", text, maxsplit=2)
+    assert len(script) > 1_000_000
+    assert "default-src 'none'" in head
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", head + rest)
+    config = json.loads(re.search(r"setPlotConfig\((.*)\);$", script)[1])
+    assert config["plotlyServerURL"] == ""
+    assert config["modeBarButtonsToRemove"] == ["sendChartToCloud"]
+    assert not config["showSendToCloud"]
+    assert rest.count('class="plotly-graph-div"') == rest.count("<details>") == 3
+
+
+def test_the_report_opens_with_the_verdict_and_what_was_asked(tmp_path):
+    write_html(two_ranks(), tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    body = re.sub("<[^>]+>", " ", text[text.index("<body>") : text.index("plotly-graph-div")])
+    assert "C = AB, 4×6×2 on h100-8" in body
+    assert "Bound by get on g1 up, 40 % of the critical path; 25 % overlapped." in body
+    assert "m=4 n=6 k=2 float32, A row, B row, C row@2, stationary C, ranks 2 of h100-8" in body
+
+
+def test_a_page_holds_tables_and_several_traces(tmp_path):
+    """As the demo writes it: leaderboards, then the figures of two traces."""
+    board = pd.DataFrame(
+        {"layouts": ["row <b>", "col"], "time_s": [0.002, 0.003], "memory_bytes": [1024, 2048]}
+    )
+    sections = [Section("Leaderboard", table=board)]
+    for heading in ("one", "two"):
+        sections += trace_sections(two_ranks(), heading)
+    write_page(tmp_path / "p.html", "Demo", sections)
+    text = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert all(part in text for part in ("<h2>Leaderboard</h2>", "row &lt;b&gt;", "2.00 ms", "2.0 KiB"))
+    ids = re.findall(r'<div id="(plot-\d+)"', text)
+    assert len(ids) == len(set(ids)) == 6
+
+
+def test_a_page_of_tables_alone_carries_no_script(tmp_path):
+    write_page(tmp_path / "p.html", "T", [Section(table=pd.DataFrame({"n": range(600)}))])
+    text = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "The first 500 of 600 rows." in text
+
+
+@pytest.mark.parametrize("source", ["mpi", "numpy"])
+def test_the_page_of_a_comparison_holds_its_verdict_and_every_action(tmp_path, source):
+    predicted = two_ranks()
+    comparison = umm.compare(predicted, slower(predicted, 2.0, source))
+    path = tmp_path / "compared.html"
+    write_comparison(comparison, path)
+    page = path.read_text(encoding="utf-8")
+    assert str(comparison) in html.unescape(page)
+    assert f"Data of this figure, {len(predicted.schedule)} rows" in page or source == "numpy"
+    assert page.count("Schedule by rank and lane") == 2
+    assert ("per action (makespan" in page) == (source == "mpi")

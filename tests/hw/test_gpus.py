@@ -1,0 +1,42 @@
+"""What is said where GPUs cannot be used: what is missing, and the line that fixes it."""
+
+import pytest
+
+import umm
+from umm.errors import ExecutorUnavailableError
+from umm_hw.cuda.executor import CudaExecutor
+from umm_hw.gpu import visible as gpus
+
+
+def raising(error):
+    def count():
+        raise error
+
+    return count
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (raising(ImportError("no cupy here")), r"\(no cupy here\); pip install 'umm-sim\[cuda\]'$"),
+        (raising(RuntimeError("no driver")), r"no usable GPU \(no driver\).* version 580 or newer"),
+        (lambda: 0, "no GPU is visible; set CUDA_VISIBLE_DEVICES to one that nvidia-smi lists"),
+    ],
+)
+def test_what_is_missing_is_said_with_what_fixes_it(monkeypatch, count, said):
+    monkeypatch.setattr(gpus, "device_count", count)
+    schedule = umm.schedule(umm.Problem(m=4, n=4, k=4, ranks=2), "h100-8")
+    with pytest.raises(ExecutorUnavailableError, match=said):
+        umm.run(schedule, executor="cuda")
+    with pytest.raises(ExecutorUnavailableError, match=said):
+        CudaExecutor().run(schedule)
+
+
+def test_a_missing_library_is_named_with_what_it_is_for(monkeypatch):
+    monkeypatch.setattr(gpus, "device_count", lambda: 1)
+    monkeypatch.setattr(gpus, "import_module", lambda name: raising(ImportError(f"{name}\nand more"))())
+    assert gpus.gpu_problem("nvshmem") == (
+        "CuPy lacks the library to multiply (cupy_backends.cuda.libs.cublas); pip install 'umm-sim[nvshmem]'"
+    )
+    monkeypatch.setattr(gpus, "import_module", lambda name: None)
+    assert gpus.gpu_problem("cuda") is None

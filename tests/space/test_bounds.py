@@ -1,0 +1,151 @@
+"""Bounds: never above what the simulator says, and what they are on problems a hand can check."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import problems, stationaries
+
+import umm
+from umm.algorithms.universal.oplist import op_list
+from umm.algorithms.universal.options import Options
+from umm.machines.curves import EfficiencyTable, MessageSizes
+from umm.space import Space
+from umm.space.bounds.closed_form import closed_form
+from umm.space.bounds.one_schedule import schedule_bound
+from umm.space.bounds.transfers import least_slowdown
+from umm_sim.executor import SimExecutor
+
+SHIPPED = ("pvc-12", "pvc-12-planes", "h100-8", "h200-1", "dgx-h100x4", "tpu-v5e-16", "localhost")
+SIZES = MessageSizes(np.array([3.0, 6.0, 9.0]), np.array([1e9, 3e9, 4e9]), 5e9)
+
+GEMMS = EfficiencyTable.measured([2, 16], [4], [4], [[[0.3]], [[0.8]]])
+
+
+@st.composite
+def machines(draw):
+    """A shipped machine, slower so that small matrices take time, with any latency and interference."""
+    machine = umm.machine(draw(st.sampled_from(SHIPPED)))
+    slower, latency = draw(st.sampled_from([1.0, 1e3, 1e6])), draw(st.sampled_from([0.0, 0.1, 1.0]))
+    peak, loss = draw(st.sampled_from([1.0, 1e-3, 1e-6])), draw(st.sampled_from([0.0, 0.2, 0.5]))
+    sizes = draw(st.sampled_from([None, SIZES]))
+    return replace(
+        machine,
+        name=f"{machine.name} {slower} {latency} {peak} {loss} {sizes is None}",
+        link_bandwidth=machine.link_bandwidth / slower,
+        link_latency=machine.link_latency * latency,
+        launch_s=machine.launch_s * latency,
+        peaks={"float32": 50e12 * peak},
+        efficiency=draw(st.sampled_from([{}, {"float32": GEMMS}])),
+        interference={"get": loss / 2, "accumulate": loss, "reduce": loss},
+        message_sizes=sizes,
+    )
+
+
+options = st.builds(
+    Options,
+    policy=st.sampled_from(["direct", "greedy", "cost-greedy", "exhaustive"]),
+    prefetch=st.integers(0, 3),
+    max_gemms=st.integers(1, 3),
+    max_accumulates=st.integers(1, 3),
+    offset=st.sampled_from(["none", "index", "rotate"]),
+    granularity=st.sampled_from(["tile", "slice"]),
+    reuse=st.booleans(),
+    final=st.sampled_from(["reduce", "broadcast"]),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(problems(dtype="float32"), stationaries, machines(), options)
+def test_no_bound_is_above_the_simulated_makespan_or_the_memory_allocated(problem, stationary, machine, how):
+    """Any layouts on any fabric, devices shared or not, any policy and option: closed form ≤, op list ≤."""
+    if problem.p > machine.device_count * machine.ranks_per_device:
+        return
+    if how.policy == "exhaustive" and np.bincount(op_list(problem, stationary).rank).max() > 6:
+        return  # many such would take minutes
+    space = Space(
+        **{x: getattr(problem, x) for x in ("m", "n", "k", "a", "b", "c", "ranks", "dtype")},
+        stationary=stationary,
+        **how.to_dict(),
+    )
+    points = space.points()
+    bounds = closed_form(points, machine)
+    schedule = points.schedule(0, machine)
+    simulated = SimExecutor().makespan(schedule)
+    assert bounds.seconds[0] <= simulated
+    assert schedule_bound(schedule) <= simulated
+    assert bounds.memory[0] <= schedule.memory_bytes.max()
+
+
+@pytest.mark.parametrize("name", ["pvc-12", "h100-8"])
+def test_no_point_of_a_small_space_is_below_its_bounds(name):
+    """648 points on 4 ranks with links of a thousandth of their speed, so that refetched tiles count."""
+    machine = umm.machine(name)
+    slow = replace(machine, name=f"slow {name}", link_bandwidth=machine.link_bandwidth / 1e3)
+    points = Space(m=192, n=256, k=320, ranks=4).points()
+    bounds = closed_form(points, slow)
+    assert len(points) == 6**3 * 3
+    for i, point in enumerate(points.allowed.tolist()):
+        schedule = points.schedule(point, slow)
+        simulated = SimExecutor().makespan(schedule)
+        assert bounds.seconds[i] <= simulated, points.text(point)
+        assert bounds.seconds[i] >= 0.2 * simulated, points.text(point)
+        assert bounds.memory[i] <= schedule.memory_bytes.max(), points.text(point)
+
+
+def one(machine, **choices):
+    points = Space(dtype="float32", **choices).points()
+    schedule = points.schedule(0, machine)
+    return closed_form(points, machine).seconds[0], schedule_bound(schedule), SimExecutor().makespan(schedule)
+
+
+def test_without_communication_both_bounds_are_the_simulated_time():
+    """Every rank has its row of A and all of B: 2·1024³ / 4 flop at 22.7 Tflop/s, and a launch of 5 µs."""
+    machine = umm.machine("pvc-12")
+    seconds = 5e-6 + 2 * 1024**3 / 4 / 22.7e12
+    layouts = {"a": "row", "b": "row@4", "c": "row", "stationary": "C"}
+    assert one(machine, m=1024, n=1024, k=1024, ranks=4, **layouts) == pytest.approx((seconds,) * 3)
+
+
+def test_the_op_list_bound_knows_the_first_get_and_the_last_accumulate():
+    """One gemm per rank, k split in two: A and B are there, half of C is accumulated into the other rank.
+
+    5 µs + 2·1024³/2 flop at 22.7 Tflop/s, then 2 MiB / 0.8 at 230 GB/s after 6 µs.
+    """
+    machine = umm.machine("pvc-12")
+    gemm = [5e-6 + 2 * 512 * 1024 * 512 / 22.7e12] * 2
+    accumulate = 6e-6 + 2**21 / 0.8 / 230e9
+    layouts = {"a": "col", "b": "row", "c": "row", "stationary": "B", "offset": "none"}
+    closed, ops, simulated = one(machine, m=1024, n=1024, k=1024, ranks=2, **layouts)
+    # The remote half of C is the second op of rank 0 but the first of rank 1.
+    assert simulated == pytest.approx(sum(gemm) + accumulate, rel=1e-6)
+    assert ops == pytest.approx(simulated, rel=1e-6)
+    assert closed <= ops
+
+
+def test_a_link_bounds_what_all_ranks_read_through_it():
+    """B is on one rank of 4 (edges): its port up sends 3 copies of 64 MiB, whatever the order."""
+    machine = umm.machine("h100-8")
+    edges = "edges:0-4096x0-4096:1x4"
+    closed, ops, _ = one(machine, m=4096, n=4096, k=4096, ranks=4, a="row", b=edges, c="row", stationary="C")
+    assert closed >= 3 * 2**26 / 450e9 * (1 - 1e-8)
+    assert ops >= closed
+
+
+def test_the_whole_space_is_priced_and_equal_layouts_have_equal_bounds():
+    points = Space(
+        m=8192, n=49152, k=12288, ranks=12, partitions=("row", "col", "2d:1x6", "2d"), a="row"
+    ).points()
+    bounds = closed_form(points, umm.machine("pvc-12"))
+    assert len(bounds.seconds) == len(bounds.memory) == len(points)
+    assert (bounds.seconds > 0).all()
+
+
+def test_the_least_slowdown_of_messages_is_that_of_the_largest():
+    """Up to 64 bytes a message reaches at most 3 of 5 GB/s."""
+    machine = replace(umm.machine("h100-8"), name="by size", message_sizes=SIZES)
+    assert least_slowdown(machine, 64) == pytest.approx(5 / 3)
+    assert least_slowdown(machine, 2**30) == pytest.approx(5 / 4)
+    assert least_slowdown(umm.machine("h100-8"), 64) == 1.0

@@ -1,0 +1,44 @@
+"""The best order of ops by simulated makespan, and the bound no order beats."""
+
+import pytest
+from problem_corpus import corpus
+
+import umm
+from umm.algorithms.registry import POLICIES
+from umm.algorithms.universal.oplist import op_list
+from umm.algorithms.universal.options import Options
+from umm.executor import executor
+from umm.schedules.invariants import check
+from umm.space.bounds.any_order import order_bound
+from umm.space.search.op_order import best_order
+
+MAKESPAN = executor("sim").makespan
+
+
+def test_no_policy_beats_the_bound_of_all_orders():
+    """Small problems, where latencies count, and the same 128 times as large."""
+    for scale in (1, 128):
+        for problem, machine, stationary, options in corpus(80, scale):
+            bound = order_bound(op_list(problem, stationary), umm.machine(machine), Options(**options))
+            for policy in POLICIES:
+                schedule = umm.schedule(problem, machine, stationary=stationary, policy=policy, **options)
+                assert 0 < bound <= MAKESPAN(schedule)
+
+
+def test_the_best_schedule_is_no_worse_than_direct_and_is_what_it_says():
+    for problem, machine, stationary, options in corpus(12, scale=128):
+        found = best_order(
+            problem, machine, MAKESPAN, stationary=stationary, options=Options(**options), moves=20
+        )
+        check(found.schedule)
+        assert MAKESPAN(found.schedule) == found.makespan_s
+        assert found.bound_s <= found.makespan_s <= found.order_s <= found.direct_s
+        assert 0 <= found.saving <= found.gap < 1
+
+
+def test_a_bad_order_is_mended():
+    """Without offset all ranks read the same tile first, through one port of h100-8; other orders spread."""
+    problem = umm.Problem(m=8192, n=8192, k=8192, a="row", b="row", c="row", ranks=8)
+    found = best_order(problem, "h100-8", MAKESPAN, options=Options(offset="none", prefetch=0), moves=0)
+    assert found.saving > 0.05
+    assert found.makespan_s == pytest.approx(MAKESPAN(found.schedule))

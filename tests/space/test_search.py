@@ -1,0 +1,107 @@
+"""The search: equal to simulating everything, and what it says of what it left out."""
+
+import pytest
+
+import umm
+from umm.errors import InfeasibleError, InputError
+from umm.problem import Problem
+from umm.space import Space, search
+from umm.space.search.budget import memory_limit
+from umm_sim.executor import SimExecutor
+
+SMALL = {"m": 512, "n": 3072, "k": 768}
+
+
+def exhaustive(space, machine, limit):
+    """Rank every point of a space by makespan (ten figures), memory and text."""
+    points = space.on(machine.default_ranks).points()
+    rows = []
+    for point in points.allowed.tolist():
+        schedule = points.schedule(point, machine)
+        memory = int(schedule.memory_bytes.max())
+        if limit is None or memory <= limit:
+            rows.append((float(f"{SimExecutor().makespan(schedule):.9e}"), memory, points.text(point)))
+    return sorted(rows)
+
+
+@pytest.mark.parametrize("memory", ["2x", "4x", None])
+@pytest.mark.parametrize("name", ["h100-8", "pvc-12"])
+def test_the_search_finds_what_simulating_every_point_finds(name, memory):
+    """4 layouts of each operand, all stationaries: 192 points, fewer simulated, the same top 10."""
+    machine = umm.machine(name)
+    space = Space(**SMALL, partitions=("row", "col"), replication=(1, 2))
+    found = search(space, machine, memory=memory)
+    shown = [
+        (float(f"{x.makespan_s:.9e}"), x.memory_bytes, (x.problem.a, x.problem.b, x.problem.c, x.stationary))
+        for x in found.top
+    ]
+    everything = exhaustive(space, machine, found.limit)
+    assert shown == [(time, memory, text[:4]) for time, memory, text in everything[:10]]
+    assert found.proven
+    assert found.priced == found.distinct == 192
+    assert found.simulated + found.pruned == 192
+    assert found.simulated < 192 / 2
+
+
+def test_most_of_the_papers_space_is_never_simulated():
+    """2,187 points on 8 ranks without a fully replicated operand, 1,536 of them distinct."""
+    found = search(Space(m=1024, n=12288, k=49152, fully_replicated=False), "h100-8", memory=None)
+    assert (found.priced, found.distinct) == (9**3 * 3, 8**3 * 3)
+    assert found.proven
+    assert found.simulated < 0.03 * found.distinct
+    assert all(
+        int(layout.partition("@")[2] or 1) < 8 for x in found.top for layout in (x.problem.a, x.problem.b)
+    )
+
+
+def test_a_schedule_that_beats_its_bound_ends_the_proof():
+    """A makespan that is half the simulator's contradicts the bounds, so nothing is proven."""
+    space = Space(**SMALL, a="row", b="row@8", c="row", stationary="C")
+    found = search(
+        space, "h100-8", makespan=lambda schedule: SimExecutor().makespan(schedule) / 2, memory=None
+    )
+    assert not found.proven
+
+
+def test_nothing_feasible_names_the_smallest_memory_that_works():
+    """Every rank must hold its share and a pool: 0.5x is not enough, the number it names is."""
+    space = Space(**SMALL)
+    with pytest.raises(InfeasibleError, match=r"nothing fits 1\.0 MiB per rank") as caught:
+        search(space, "h100-8", memory="0.5x")
+    assert caught.value.exit_code == 3
+    least = int(str(caught.value).split("works is ")[1].split(" bytes")[0])
+    assert search(space, "h100-8", memory=least).top[0].memory_bytes == least
+    with pytest.raises(InfeasibleError):
+        search(space, "h100-8", memory=least - 1)
+
+
+def test_results_come_as_a_frame_a_text_and_progress():
+    seen = []
+    found = search(Space(**SMALL), "h100-8", top=3, progress=lambda done, total: seen.append((done, total)))
+    frame = found.to_frame()
+    assert list(frame.columns[:4]) == ["a", "b", "c", "stationary"]
+    assert len(frame) == len(found.top) == 3
+    assert frame.makespan_s.is_monotonic_increasing
+    assert "proven: 5184 points priced, 2187 distinct" in str(found)
+    assert seen[-1] == (2187, 2187)
+    assert seen == sorted(seen)
+
+
+@pytest.mark.parametrize(
+    ("budget", "nbytes"),
+    [("2x", 24576), (".5x", 6144), ("1 x", 12288), ("16GiB", 2**34), ("300", 300), (7, 7), (None, None)],
+)
+def test_a_budget_is_bytes_or_a_multiple_of_the_unreplicated_share(budget, nbytes):
+    """Three float32 matrices of 64 × 64 on 4 ranks: a share of 12,288 bytes."""
+    assert memory_limit(budget, Problem(m=64, n=64, k=64, ranks=4)) == nbytes
+
+
+@pytest.mark.parametrize("budget", ["x", "much", "0x", 0, "-1GiB"])
+def test_a_budget_that_is_none_is_refused(budget):
+    with pytest.raises(InputError, match=r"write it like 2x or 16GiB|must be above 0"):
+        memory_limit(budget, Problem(m=64, n=64, k=64, ranks=4))
+
+
+def test_a_search_for_no_points_is_refused():
+    with pytest.raises(InputError, match="top = 0"):
+        search(Space(**SMALL), "h100-8", top=0)

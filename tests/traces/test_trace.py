@@ -1,0 +1,309 @@
+"""Traces: their frame, their breakdown, what bounds them, their files."""
+
+import builtins
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from made_traces import two_ranks
+from strategies import problems, stationaries
+
+import umm
+from umm.errors import InputError, UmmError
+from umm.schedules.table import BROADCAST, GEMM, REDUCE
+from umm.traces.critical_path import critical_path, path_times
+from umm.traces.files import load_trace, save_trace
+from umm.traces.trace import Trace
+from umm.traces.traffic import bytes_by_kind, link_bytes, link_frame, link_utilisation
+
+
+def simulated(problem, stationary):
+    """The predicted trace of a random problem on the switch with 8 devices."""
+    return umm.run(umm.schedule(problem, "h100-8", stationary=stationary))
+
+
+def test_a_frame_has_a_row_per_action():
+    frame = two_ranks().to_frame()
+    columns = "rank, lane, kind, op, peer, start_s, end_s, nbytes, flop, a_tile, b_tile, c_tile"
+    assert ", ".join(frame.columns) == columns
+    assert frame["rank"].tolist() == [0, 1, 1, 0, 0, 1, -1, 1]
+    assert frame["kind"].tolist() == ["gemm", "get", "gemm", "get", "gemm", "gemm", "barrier", "reduce"]
+    get = frame.iloc[1]
+    assert (get["lane"], get["peer"], get["nbytes"], get["flop"]) == ("copy_in.0", 0, 16, 0)
+    assert (get["a_tile"], get["b_tile"], get["c_tile"]) == ("0,0", "", "")
+    gemm = frame.iloc[4]
+    assert (gemm["lane"], gemm["peer"], gemm["nbytes"], gemm["flop"]) == ("compute", -1, 0, 2 * 2 * 6 * 1)
+    assert (gemm["a_tile"], gemm["b_tile"], gemm["c_tile"]) == ("1,0", "0,0", "0,0")
+    assert frame.iloc[6][["lane", "op", "peer", "a_tile"]].tolist() == ["", -1, -1, ""]
+
+
+def test_payload_is_reported_where_more_is_charged():
+    """The reduce moves 4 x 6 float32; the machine charges 120 bytes for them."""
+    trace = two_ranks()
+    assert trace.to_frame()["nbytes"].iloc[7] == 96
+    assert trace.schedule.nbytes[7] == 120
+
+
+def test_the_time_of_each_rank_goes_somewhere():
+    """r0: gemms 0-3 and 5-7, a get alone 3-5, nothing 7-10. r1: a get 0-2, gemms 2-6, a reduce 7-10."""
+    parts = two_ranks().breakdown()
+    assert parts.compute.tolist() == [5, 4]
+    assert parts.exposed_communication.tolist() == [2, 2]
+    assert parts.reduce.tolist() == [0, 3]
+    assert parts.idle.tolist() == [3, 1]
+    assert parts.mean == {"compute": 4.5, "reduce": 1.5, "exposed_communication": 2.0, "idle": 2.0}
+
+
+def test_overlap_is_the_mean_over_ranks_of_hidden_transfer_time():
+    """r0 hides 2 s of a 4 s get behind its gemm, r1 hides nothing: (50 % + 0 %) / 2."""
+    assert two_ranks().breakdown().overlapped == 0.25
+
+
+def test_the_critical_path_leads_back_from_the_last_finish():
+    """get 1-5, gemm 5-7, (barrier,) reduce 7-10; for the first second nothing of it runs."""
+    trace = two_ranks()
+    path = critical_path(trace)
+    assert path.tolist() == [3, 4, 7]
+    seconds, waiting = path_times(trace, path)
+    assert (seconds.tolist(), waiting) == ([4, 2, 3], 1)
+
+
+def test_the_verdict_names_what_most_of_the_critical_path_is():
+    """The get takes 4 of 10 s, on the port of device 1."""
+    trace = two_ranks()
+    assert trace.bound_by == "get on g1 up"
+    assert trace.verdict == "Bound by get on g1 up, 40 % of the critical path; 25 % overlapped."
+
+
+def test_the_verdict_says_when_nothing_is_communicated():
+    trace = umm.run(umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=1), "h100-8"))
+    assert trace.verdict == "Bound by compute, 100 % of the critical path; nothing is communicated."
+
+
+def test_the_verdict_of_a_numpy_run_says_nothing_about_time():
+    trace = two_ranks()
+    told = Trace(trace.schedule, "numpy", trace.start, trace.end).verdict
+    assert told == "Order and bytes are real, times are not: one process in place of all ranks."
+
+
+def test_fraction_of_peak_is_of_the_devices_used():
+    """2mnk = 96 flop in 10 s on two devices."""
+    trace = two_ranks()
+    assert trace.fraction_of_peak == 96 / (10 * trace.schedule.peak)
+    one = umm.schedule(umm.Problem(m=4, n=6, k=2, ranks=1), "h100-8")
+    assert trace.schedule.peak == 2 * one.peak
+
+
+def test_an_unknown_peak_gives_no_fraction():
+    text = umm.schedule(umm.Problem(m=4, n=6, k=2, ranks=1), "h100-8").to_json()
+    without = umm.Schedule.from_json(re.sub(r'"peak": [0-9.e+]+', '"peak": 0.0', text))
+    assert np.isnan(umm.run(without).fraction_of_peak)
+
+
+def test_bytes_are_counted_by_kind():
+    """Two gets of tiles of A with 4 float32 elements each; one reduce of all 4 x 6 of C."""
+    trace = two_ranks()
+    assert bytes_by_kind(trace.schedule) == {
+        "get": 32, "put": 0, "accumulate": 0, "reduce": 96, "broadcast": 0
+    }  # fmt: skip
+    assert (trace.get_bytes, trace.accumulate_bytes, trace.reduce_bytes) == (32, 0, 96)
+
+
+def test_links_carry_what_crosses_them():
+    """r1 → r0 takes the get's 16 and the reduce's 120 bytes through g1's port and g0's, busy 1-5 and 7-10."""
+    trace = two_ranks()
+    frame = link_frame(trace).set_index("link")
+    assert frame.loc[["g1 up", "g0 down", "g0 up", "g2 up"], "nbytes"].tolist() == [136, 136, 16, 0]
+    assert frame.loc[["g1 up", "g0 down", "g0 up", "g2 up"], "busy_s"].tolist() == [7, 7, 2, 0]
+    assert frame.loc["g1 up", "utilisation"] == pytest.approx(136 / (450e9 * 10))
+    assert set(frame.index[:2]) == {"g1 up", "g0 down"}
+
+
+def union(spans):
+    """Length of the union of spans, by walking them in order."""
+    total, reached = 0.0, 0.0
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+@settings(max_examples=40)
+@given(problems(max_ranks=8), stationaries)
+def test_the_breakdown_is_exact(problem, stationary):
+    """The parts add up to the makespan for every rank, and are unions of spans one may take by hand."""
+    trace = simulated(problem, stationary)
+    schedule, parts = trace.schedule, trace.breakdown()
+    added = parts.compute + parts.reduce + parts.exposed_communication + parts.idle
+    assert added == pytest.approx(np.full(schedule.ranks, trace.makespan_s), rel=1e-12)
+    spans = list(zip(trace.start.tolist(), trace.end.tolist(), strict=True))
+    for rank in range(schedule.ranks):
+        mine = np.flatnonzero(schedule.rank == rank).tolist()
+        gemms = [spans[i] for i in mine if schedule.kind[i] == GEMM]
+        reduces = [spans[i] for i in mine if schedule.kind[i] in (REDUCE, BROADCAST)]
+        moves = [spans[i] for i in mine if schedule.src[i] != schedule.dst[i]]
+        close = {"rel": 1e-9, "abs": 1e-9 * trace.makespan_s}
+        assert parts.compute[rank] == pytest.approx(union(gemms), **close)
+        assert parts.compute[rank] + parts.reduce[rank] == pytest.approx(union(gemms + reduces), **close)
+        assert trace.makespan_s - parts.idle[rank] == pytest.approx(union(gemms + reduces + moves), **close)
+        assert parts.in_flight[rank] == pytest.approx(union(moves), **close)
+
+
+@settings(max_examples=40)
+@given(problems(max_ranks=8), stationaries)
+def test_a_simulated_critical_path_has_no_gap(problem, stationary):
+    trace = simulated(problem, stationary)
+    seconds, waiting = path_times(trace, critical_path(trace))
+    assert waiting == 0
+    assert seconds.sum() == pytest.approx(trace.makespan_s, rel=1e-12)
+
+
+@settings(max_examples=40)
+@given(problems(max_ranks=8), stationaries)
+def test_no_link_carries_more_than_its_bandwidth(problem, stationary):
+    trace = simulated(problem, stationary)
+    hops = [len(trace.schedule.routes[pair]) for pair in trace.schedule.used_pairs()]
+    assert link_utilisation(trace).max() <= 1 + 1e-9
+    moving = trace.schedule.src != trace.schedule.dst
+    assert not hops or link_bytes(trace.schedule).sum() == 2 * trace.schedule.nbytes[moving].sum()
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.npz"])
+def test_a_saved_trace_comes_back(name, tmp_path):
+    trace = umm.run(umm.schedule(umm.Problem(m=40, n=30, k=20, a="col", c="2d@2", ranks=8), "h100-8"))
+    save_trace(trace, tmp_path / name)
+    back = load_trace(tmp_path / name)
+    assert back.source == "sim"
+    assert back.to_frame().equals(trace.to_frame())
+    assert back.verdict == trace.verdict
+    assert umm.compare(trace, back).makespan_error == 0
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def broken(tmp_path, change):
+    """Save a trace as JSON with something changed in it; return the one line that loading answers."""
+    path = tmp_path / "t.json"
+    save_trace(two_ranks(), path)
+    data = json.loads(path.read_text(encoding="utf-8"))
+    change(data)
+    path.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load_trace(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_bad_trace_file_is_answered_with_one_line(tmp_path):
+    cases = {
+        "lacks 'end'": lambda data: data.pop("end"),
+        "lacks 'schedule'": lambda data: data.pop("schedule"),
+        "not a trace of schema 1: trace_schema is 7": lambda data: data.update(trace_schema=7),
+        "7 starts and 8 ends do not belong to a schedule of 8 actions": lambda data: data["start"].pop(),
+        "action 0 cannot run from 5.0 s to 3.0 s": lambda data: data["start"].__setitem__(0, 5.0),
+        "action 0 cannot run from nan s": lambda data: data["start"].__setitem__(0, float("nan")),
+        "must be lists of seconds": lambda data: data.update(start="soon"),
+        "not a schedule of schema 1": lambda data: data["schedule"].pop("schema"),
+    }
+    for part, change in cases.items():
+        assert part in broken(tmp_path, change)
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.npz"])
+@pytest.mark.parametrize("content", [b"", b'{"trace_schema": 1, "start": [0.0', b"\xff\xfe\x00PK", b"[1, 2]"])
+def test_a_file_that_is_no_trace_is_refused(name, content, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=re.escape(str(tmp_path / name))):
+        load_trace(tmp_path / name)
+
+
+def test_a_schedule_file_is_no_trace_file(tmp_path):
+    for name in ("s.json", "s.npz"):
+        from umm.schedules.codec import save
+
+        save(two_ranks().schedule, tmp_path / name)
+        with pytest.raises(InputError, match="not a trace of schema 1"):
+            load_trace(tmp_path / name)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"cannot read .*nowhere.json: No such file"):
+        load_trace(tmp_path / "nowhere.json")
+    with pytest.raises(InputError, match=r"cannot write .*No such file"):
+        save_trace(two_ranks(), tmp_path / "no" / "folder.json")
+
+
+def read_perfetto(path):
+    """The packets of a Perfetto file."""
+    pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    made = pb2.Trace()
+    made.ParseFromString(path.read_bytes())
+    return made.packet, pb2.TrackEvent
+
+
+def test_perfetto_has_a_process_per_rank_and_a_thread_per_lane_used(tmp_path):
+    two_ranks().to_perfetto(tmp_path / "t.pftrace")
+    packets, event = read_perfetto(tmp_path / "t.pftrace")
+    tracks = [p.track_descriptor for p in packets if p.HasField("track_descriptor")]
+    assert [t.process.process_name for t in tracks if t.HasField("process")] == ["rank 0", "rank 1"]
+    threads = [(t.thread.pid, t.thread.thread_name) for t in tracks if t.HasField("thread")]
+    assert threads == [
+        (1, "compute"),
+        (1, "copy_in.0"),
+        (2, "compute"),
+        (2, "copy_in.0"),
+        (2, "accumulate.0"),
+    ]
+    begins = [p for p in packets if p.track_event.type == event.TYPE_SLICE_BEGIN]
+    ends = [p for p in packets if p.track_event.type == event.TYPE_SLICE_END]
+    assert len(begins) == len(ends) == 7
+    get = begins[1]
+    assert (get.track_event.name, get.timestamp, ends[1].timestamp) == ("get A(0,0)", 0, 2_000_000_000)
+    notes = {n.name: getattr(n, n.WhichOneof("value")) for n in get.track_event.debug_annotations}
+    assert notes == {"op": 0, "peer": 0, "nbytes": 16, "a_tile": "0,0"}
+
+
+def test_perfetto_draws_an_arrow_for_every_wait_between_lanes(tmp_path):
+    """1 → 2, 3 → 4, 4 → 6, 5 → 6, 6 → 7; 0 → 4 and 2 → 5 are in order on their lanes anyway."""
+    two_ranks().to_perfetto(tmp_path / "t.pftrace")
+    packets, event = read_perfetto(tmp_path / "t.pftrace")
+    shown = [
+        p.track_event
+        for p in packets
+        if p.track_event.type in (event.TYPE_SLICE_BEGIN, event.TYPE_INSTANT) and p.HasField("track_event")
+    ]
+    starts = {arrow: i for i, e in enumerate(shown) for arrow in e.flow_ids}
+    ends = {arrow: i for i, e in enumerate(shown) for arrow in e.terminating_flow_ids}
+    assert sorted((starts[arrow], ends[arrow]) for arrow in starts) == [
+        (1, 2),
+        (3, 4),
+        (4, 6),
+        (5, 6),
+        (6, 7),
+    ]
+
+
+def test_without_the_extra_perfetto_names_the_line_that_installs_it(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name.startswith("perfetto"):
+            raise ModuleNotFoundError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UmmError, match=re.escape('pip install "umm-sim[perfetto]"')):
+        two_ranks().to_perfetto(tmp_path / "t.pftrace")
+    assert not list(tmp_path.iterdir())
+
+
+def test_traces_and_figures_are_imported_without_pandas_and_plotly():
+    code = (
+        "import sys, umm.traces.trace, umm.traces.files, umm.comparison, umm.figures;"
+        "print([x for x in ('pandas', 'plotly', 'perfetto') if x in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

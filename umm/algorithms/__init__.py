@@ -1,0 +1,1 @@
+"""Ways from a problem and a machine to a schedule, by name."""

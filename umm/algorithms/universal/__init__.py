@@ -1,0 +1,1 @@
+"""The universal one-sided algorithm: op lists by slicing, and the policies that lower them."""

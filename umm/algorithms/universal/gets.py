@@ -1,0 +1,101 @@
+"""The gets of an op list: which reads of A and B fetch, which do not, and what refilling a slot waits for.
+
+Every op reads A and B. With N ops, read i is op i's read of A and read N + i its read of B; both operands go
+through the same few NumPy calls together.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.algorithms.universal.operands import spans
+from umm.algorithms.universal.oplist import OpList
+from umm.schedules.table import Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Fetches:
+    """The gets of A, then those of B, each in the order of the op list; a get is known by its place there.
+
+    Attributes:
+        count: Number of ops, N.
+        fetch: For each of the 2N reads whether it fetches.
+        reads: The fetching reads, ascending: one for each get.
+        src: Owner of the tile each get moves, in the reader's own replica.
+        number: Number of each get among the rank's gets of this operand.
+        last_reader: Last read that each get serves.
+        remote: The reads of tiles that are not the rank's own, ascending.
+        served_by: The get that serves each of them.
+    """
+
+    count: int
+    fetch: NDArray[np.bool_]
+    reads: Ints
+    src: Ints
+    number: Ints
+    last_reader: Ints
+    remote: Ints
+    served_by: Ints
+
+    def of(self, operand: int) -> slice:
+        """Return the places of the gets of A (0) or B (1)."""
+        first_of_b = int(self.reads.searchsorted(self.count))
+        return slice(first_of_b, None) if operand else slice(0, first_of_b)
+
+
+def fetches(ops: OpList, starts: Ints, slices: bool, reuse: bool) -> Fetches:
+    """Find the gets of an op list.
+
+    Args:
+        ops: The op list.
+        starts: First op of each rank.
+        slices: A get moves the slice its op needs instead of the whole tile.
+        reuse: An op that needs the range of the op before it does not fetch again.
+    """
+    rank, count = ops.rank, len(ops)
+    owners = [
+        layout.replica_owners[layout.replica_of_rank[rank], tile]
+        for layout, tile in zip(ops.problem.layouts[:2], ops.tiles[:2], strict=True)
+    ]
+    src = np.concatenate(owners)
+    remote = src != np.concatenate((rank, rank))
+    fetch = remote
+    if reuse:
+        a, b = spans(ops, slices)
+        same_rank = rank[1:] == rank[:-1]
+        again = np.zeros(2 * count, dtype=bool)
+        again[1:count] = (a[1:] == a[:-1]) & same_rank
+        again[count + 1 :] = (b[1:] == b[:-1]) & same_rank
+        fetch = remote & ~again
+    reads, remote_reads = fetch.nonzero()[0], remote.nonzero()[0]
+    served_by = fetch.cumsum()[remote_reads] - 1
+    last_reader = np.empty(len(reads), dtype=np.int64)
+    last_reader[served_by] = remote_reads  # reads ascend, so the last assignment is the last reader
+    firsts = reads.searchsorted(np.concatenate((starts, starts + count)))
+    rank_and_operand = rank[reads % count] + (reads >= count) * len(starts)
+    number = np.arange(len(reads)) - firsts[rank_and_operand]
+    return Fetches(count, fetch, reads, src[reads], number, last_reader, remote_reads, served_by)
+
+
+def refill_waits(x: Fetches, depth: int) -> tuple[Ints, Ints]:
+    """Return pairs (get, op): the get refills a pool slot that the op's gemm reads.
+
+    Pairs that the rule "gets of op j wait for gemm j − depth" names already are left out. In lane order the
+    last reader of a slot would be enough, but dependencies alone must make a schedule right.
+
+    Args:
+        x: The gets.
+        depth: Slots of each operand.
+    """
+    refill = (x.number >= depth).nonzero()[0]
+    reader = x.last_reader[refill - depth]
+    if len(x.remote) > len(x.reads):  # some gets serve several reads
+        get = x.served_by + depth
+        exists = (get < len(x.reads)).nonzero()[0]
+        refill, reader = get[exists], x.remote[exists]
+        same = (x.number[refill] >= depth).nonzero()[0]
+        refill, reader = refill[same], reader[same]
+    op = reader % x.count
+    needed = (op != x.reads[refill] % x.count - depth).nonzero()[0]
+    return refill[needed], op[needed]

@@ -1,0 +1,321 @@
+"""Who multiplies what: the local multiplies of every rank, found by slicing (index arithmetic) alone.
+
+Each dimension is cut at the edges of the two matrices that share it; an op is one segment of m, one of n
+and one of k, so the whole list is three columns of segment numbers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.errors import ProblemError
+from umm.interval import Interval
+from umm.layouts.layout import Layout, Tile, ceil_edges
+from umm.problem import MATRICES, Problem
+
+Ints = NDArray[np.int64]
+MOST_OPS = 5 * 10**7
+OFFSETS = ("none", "index", "rotate")
+
+
+class Op(NamedTuple):
+    """One local multiply: C[m, n] += A[m, k] · B[k, n], with the tiles that hold the three slices."""
+
+    rank: int
+    a_tile: Tile
+    b_tile: Tile
+    c_tile: Tile
+    m: Interval
+    n: Interval
+    k: Interval
+
+    def __str__(self) -> str:
+        a, b, c = (f"({i},{j})" for i, j in (self.a_tile, self.b_tile, self.c_tile))
+        ranges = " ".join(
+            f"{x}={r.start}:{r.stop}" for x, r in zip("mnk", (self.m, self.n, self.k), strict=True)
+        )
+        return f"rank {self.rank}: C{c} += A{a} · B{b}  {ranges}"
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """One dimension cut at the edges of the two matrices that share it.
+
+    Attributes:
+        edges: Global index where each segment starts, and the end; no segment is empty.
+        first: Tile row or column of the first matrix (A for m and k, B for n) that holds a segment.
+        second: The same for the second matrix (C for m and n, B for k).
+    """
+
+    edges: Ints
+    first: Ints
+    second: Ints
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Number of indices of each segment."""
+        return self.edges[1:] - self.edges[:-1]
+
+    @cached_property
+    def groups(self) -> Ints:
+        """The segments where a tile of the first matrix starts, and the number of segments."""
+        changes = (self.first[1:] != self.first[:-1]).nonzero()[0] + 1
+        return np.concatenate(([0], changes, [len(self.first)]))
+
+    def segments(self, points: Ints) -> Ints:
+        """Return the number of the segment that starts at each of these edges."""
+        return self.edges.searchsorted(points)
+
+    def interval(self, segment: int) -> Interval:
+        """Return the global indices of a segment."""
+        return Interval(int(self.edges[segment]), int(self.edges[segment + 1]))
+
+
+@dataclass(frozen=True, eq=False)
+class OpList(Sequence[Op]):
+    """The ops of some or all ranks, each rank's in execution order, ranks ascending.
+
+    Attributes:
+        problem: What is multiplied.
+        stationary: The matrix whose owners do the work: A, B or C.
+        rank: Rank of each op.
+        m_segment: Segment of m of each op; n_segment and k_segment likewise.
+        m_axis: The segments of m, cut where A's and C's rows are; n_axis and k_axis likewise.
+    """
+
+    problem: Problem
+    stationary: str
+    rank: Ints
+    m_segment: Ints
+    n_segment: Ints
+    k_segment: Ints
+    m_axis: Axis
+    n_axis: Axis
+    k_axis: Axis
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def __getitem__(self, index: int) -> Op:  # type: ignore[override]
+        m, n, k = (int(x[index]) for x in (self.m_segment, self.n_segment, self.k_segment))
+        return Op(
+            int(self.rank[index]),
+            (int(self.m_axis.first[m]), int(self.k_axis.first[k])),
+            (int(self.k_axis.second[k]), int(self.n_axis.first[n])),
+            (int(self.m_axis.second[m]), int(self.n_axis.second[n])),
+            self.m_axis.interval(m),
+            self.n_axis.interval(n),
+            self.k_axis.interval(k),
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(str(op) for op in self)
+
+    @cached_property
+    def tiles(self) -> tuple[Ints, Ints, Ints]:
+        """Row-major tile numbers of A, B and C for each op."""
+        a, b, c = (self.problem.layout(x).grid_shape()[1] for x in MATRICES)
+        m, n, k = self.m_segment, self.n_segment, self.k_segment
+        return (
+            (self.m_axis.first * a)[m] + self.k_axis.first[k],
+            (self.k_axis.second * b)[k] + self.n_axis.first[n],
+            (self.m_axis.second * c)[m] + self.n_axis.second[n],
+        )
+
+    @cached_property
+    def sizes(self) -> tuple[Ints, Ints, Ints]:
+        """Length of the m, n and k range of each op."""
+        return (
+            self.m_axis.sizes[self.m_segment],
+            self.n_axis.sizes[self.n_segment],
+            self.k_axis.sizes[self.k_segment],
+        )
+
+
+def largest_matrix(problem: Problem) -> str:
+    """Return the matrix with the most elements, the usual choice to stay in place.
+
+    Of equal ones C goes first, because a stationary C needs no accumulates, then B, then A.
+
+    Source: Brock & Golin (2025), section 4.
+    """
+    sizes = {"C": problem.m * problem.n, "B": problem.k * problem.n, "A": problem.m * problem.k}
+    return max(sizes, key=lambda x: sizes[x])
+
+
+def op_list(
+    problem: Problem, stationary: str = "auto", *, offset: str = "index", rank: int | None = None
+) -> OpList:
+    """Return the local multiplies of every rank, or of one rank where the whole would not fit.
+
+    Args:
+        problem: What is multiplied.
+        stationary: A, B, C, or ``auto`` for the largest matrix. Its owners do the work; replica r of a
+            replicated stationary matrix does the r-th of c shares of k (C), m (B) or n (A), cut by
+            the ceil rule.
+        offset: Where each stationary tile (i, j) starts its own list: ``none``, ``index``: (i + j) mod its
+            length, as published, or ``rotate``: at the (i + j) mod T-th tile of the moving matrix
+            that has the most tiles in that list (T of them), so that misaligned lists spread too.
+        rank: Only this rank's ops.
+
+    Raises:
+        ProblemError: for an unknown stationary matrix or offset.
+
+    Source: Brock & Golin (2025), algorithms 1 and 2. Line 20 of algorithm 1 prints ``a_bounds[0]``; B's
+    rows are indexed by k, so it is A's column range here.
+
+    >>> problem = Problem(m=4, n=4, k=4, a="col", b="col", c="col", ranks=2)
+    >>> print(op_list(problem, "C"))
+    rank 0: C(0,0) += A(0,0) · B(0,0)  m=0:4 n=0:2 k=0:2
+    rank 0: C(0,0) += A(0,1) · B(0,0)  m=0:4 n=0:2 k=2:4
+    rank 1: C(0,1) += A(0,1) · B(0,1)  m=0:4 n=2:4 k=2:4
+    rank 1: C(0,1) += A(0,0) · B(0,1)  m=0:4 n=2:4 k=0:2
+    """
+    if stationary == "auto":
+        stationary = largest_matrix(problem)
+    if stationary not in MATRICES:
+        raise ProblemError(f"stationary matrix {stationary!r} is unknown; choose from A, B, C, auto")
+    if offset not in OFFSETS:
+        raise ProblemError(f"iteration offset {offset!r} is unknown; choose from {', '.join(OFFSETS)}")
+    a, b, c = problem.layouts
+    layout = problem.layout(stationary)
+    moving = {"A": "n", "B": "m", "C": "k"}[stationary]
+    size = {"m": problem.m, "n": problem.n, "k": problem.k}[moving]
+    shares = (size, layout.replicas)
+    m_axis = _axis(a, 0, c, 0, shares if moving == "m" else None)
+    k_axis = _axis(a, 1, b, 0, shares if moving == "k" else None)
+    n_axis = _axis(b, 1, c, 1, shares if moving == "n" else None)
+
+    owner, replica, i, j = _stationary_tiles(layout, rank)
+    row_axis = k_axis if stationary == "B" else m_axis
+    col_axis = k_axis if stationary == "A" else n_axis
+    rows = row_axis.segments(layout.row_edges)
+    cols = col_axis.segments(layout.col_edges)
+    moving_axis = {"m": m_axis, "n": n_axis, "k": k_axis}[moving]
+    share = moving_axis.segments(ceil_edges(*shares))
+    row_range, col_range = (rows[i], rows[i + 1]), (cols[j], cols[j + 1])
+    share_range = (share[replica], share[replica + 1])
+
+    # A unit is a box of segments that is walked in plain nested loops; algorithm 2 walks k inside A's rows
+    # but outside C's, so there a unit is one tile row of A, and for stationary A one k and tile column of B.
+    unit_tile = np.arange(len(owner))
+    if stationary == "C":
+        ranges = {"m": row_range, "n": col_range, "k": share_range}
+        order = "mkn"
+    elif stationary == "B":
+        unit_tile, share_range = _split(unit_tile, share_range, m_axis.groups)
+        ranges = {"k": row_range, "n": col_range, "m": share_range}
+        ranges = {
+            x: (lo[unit_tile], hi[unit_tile]) if x != "m" else (lo, hi) for x, (lo, hi) in ranges.items()
+        }
+        order = "kmn"
+    else:
+        unit_tile, k_range = _split(unit_tile, col_range, np.arange(len(k_axis.edges)))
+        part, n_range = _split(
+            np.arange(len(unit_tile)), (share_range[0][unit_tile], share_range[1][unit_tile]), n_axis.groups
+        )
+        unit_tile = unit_tile[part]
+        m_range = (row_range[0][unit_tile], row_range[1][unit_tile])
+        ranges = {"k": (k_range[0][part], k_range[1][part]), "n": n_range, "m": m_range}
+        order = "kmn"
+
+    counts = {x: hi - lo for x, (lo, hi) in ranges.items()}
+    unit_size = counts["m"] * counts["n"] * counts["k"]
+    unit_start = unit_size.cumsum() - unit_size
+    tile_size = np.bincount(unit_tile, unit_size, len(owner)).astype(np.int64)
+    tile_start = tile_size.cumsum() - tile_size
+    total = int(tile_size.sum())
+    if total > MOST_OPS:
+        raise ProblemError(
+            f"these layouts take {total} local multiplies, more than the {MOST_OPS} that one table holds; "
+            "choose larger tiles"
+        )
+    position = np.arange(total)
+
+    def segments(position: Ints) -> tuple[Ints, Ints, Ints]:
+        unit = np.arange(len(unit_size)).repeat(unit_size)[position]
+        rest = position - unit_start[unit]
+        found = {}
+        for x in reversed(order):
+            rest, inner = np.divmod(rest, counts[x][unit])
+            found[x] = inner + ranges[x][0][unit]
+        return found["m"], found["n"], found["k"]
+
+    tile_of_op = np.arange(len(owner)).repeat(tile_size)
+    m, n, k = segments(position)
+    ops = OpList(problem, stationary, owner[tile_of_op], m, n, k, m_axis, n_axis, k_axis)
+    if offset == "none" or len(ops) == 0:
+        return ops
+    if offset == "index":
+        shift = (i + j) % np.maximum(tile_size, 1)
+    else:
+        shift = _rotation(ops, tile_of_op, tile_start, i + j)
+    if not shift.any():
+        return ops
+    start, length = tile_start[tile_of_op], tile_size[tile_of_op]
+    turned = start + (position - start + shift[tile_of_op]) % length
+    return OpList(problem, stationary, ops.rank, m[turned], n[turned], k[turned], m_axis, n_axis, k_axis)
+
+
+@lru_cache(maxsize=4096)
+def _axis(
+    first: Layout, first_dim: int, second: Layout, second_dim: int, shares: tuple[int, int] | None
+) -> Axis:
+    """Return a dimension cut at the edges of two layouts, and at shares of it (its size, their number)."""
+    first_edges = first.col_edges if first_dim else first.row_edges
+    second_edges = second.col_edges if second_dim else second.row_edges
+    cuts = [first_edges, second_edges] + ([ceil_edges(*shares)] if shares and shares[1] > 1 else [])
+    edges = np.concatenate(cuts)
+    edges.sort()
+    edges = edges[np.concatenate(([True], edges[1:] != edges[:-1]))]
+    starts = edges[:-1]
+    return Axis(
+        edges,
+        first_edges.searchsorted(starts, side="right") - 1,
+        second_edges.searchsorted(starts, side="right") - 1,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _stationary_tiles(layout: Layout, rank: int | None) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return owner, replica, row and column of the stationary tiles, by rank, then row-major."""
+    owners = layout.owners
+    if rank is not None:
+        replica, i, j = (owners == rank).nonzero()
+        return owners[replica, i, j].astype(np.int64), replica, i, j
+    owner = owners.reshape(-1).astype(np.int64)
+    by_rank = owner.argsort(kind="stable")
+    rest, j = np.divmod(by_rank, owners.shape[2])
+    replica, i = np.divmod(rest, owners.shape[1])
+    return owner[by_rank], replica, i, j
+
+
+def _split(unit: Ints, span: tuple[Ints, Ints], groups: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
+    """Split each unit's range of segments at the group edges; return the new units' old number and range."""
+    lo, hi = span
+    first = groups.searchsorted(lo, side="right") - 1
+    last = np.where(hi > lo, groups.searchsorted(hi), first)
+    count = last - first
+    parent = np.arange(len(unit)).repeat(count)
+    group = np.arange(int(count.sum())) - (count.cumsum() - count - first).repeat(count)
+    return unit[parent], (np.maximum(groups[group], lo[parent]), np.minimum(groups[group + 1], hi[parent]))
+
+
+def _rotation(ops: OpList, tile_of_op: Ints, tile_start: Ints, index: Ints) -> Ints:
+    """Return for each stationary tile where its list starts: at the index-th tile of the busier operand."""
+    tiles = [t for x, t in zip(MATRICES, ops.tiles, strict=True) if x != ops.stationary]
+    firsts = []
+    for moving in tiles:
+        key = tile_of_op * (int(moving.max()) + 1) + moving
+        first = np.sort(np.unique(key, return_index=True)[1])  # where each moving tile first appears
+        count = np.bincount(tile_of_op[first], minlength=len(tile_start))
+        start = count.cumsum() - count
+        turn = start + index % np.maximum(count, 1)
+        firsts.append((count, first[np.minimum(turn, len(first) - 1)]))
+    (count_1, first_1), (count_2, first_2) = firsts
+    chosen = np.where(count_1 >= count_2, first_1, first_2)
+    return np.where(count_1 > 0, chosen - tile_start, 0)

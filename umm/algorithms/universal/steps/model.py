@@ -1,0 +1,134 @@
+"""The steps of a schedule that is already a table, and what they cost by the step model.
+
+A schedule lowered from IR has its own steps: a rank's next step begins with the first action that waits for
+the whole of the one before. Direct execution runs without steps; its natural ones are what it would do if it
+waited after each: up to ``max_gemms`` gemms in list order whose tiles are there, with the accumulates of the
+gemms before and the gets of the next ops, up to ``prefetch`` ahead.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from umm.algorithms.universal.steps.graph import seconds_per_byte
+from umm.errors import ScheduleError
+from umm.schedules.table import ACCUMULATE, BROADCAST, GEMM, GET, REDUCE, Floats, Schedule
+
+IR_POLICIES = ("greedy", "cost-greedy", "exhaustive")
+
+
+class TableStep(NamedTuple):
+    """A step of a schedule.
+
+    Attributes:
+        actions: Its actions.
+        communication: Seconds of its gets and accumulates, one after another, by the step model.
+        computation: Seconds of its gemms.
+    """
+
+    actions: list[int]
+    communication: float
+    computation: float
+
+    @property
+    def seconds(self) -> float:
+        """What the step costs: the larger of the two."""
+        return max(self.communication, self.computation)
+
+
+def steps(schedule: Schedule) -> list[list[TableStep]]:
+    """Return the steps of each rank, without what brings replicas of C together.
+
+    Raises:
+        ScheduleError: for a schedule that no policy made.
+    """
+    policy = schedule.options.get("policy")
+    if policy != "direct" and policy not in IR_POLICIES:
+        raise ScheduleError(
+            f"the schedule of {schedule.stationary} has no steps; only those of a policy do "
+            f"(direct, {', '.join(IR_POLICIES)})"
+        )
+    cut = _natural if policy == "direct" else _as_lowered
+    rows = np.nonzero(np.isin(schedule.kind, (GET, GEMM, ACCUMULATE)))[0]
+    by_rank = rows[np.argsort(schedule.rank[rows], kind="stable")]
+    starts = np.searchsorted(schedule.rank[by_rank], np.arange(schedule.ranks + 1))
+    took, kind = action_seconds(schedule).tolist(), schedule.kind.tolist()
+
+    def costed(actions: list[int]) -> TableStep:
+        computation = sum(took[i] for i in actions if kind[i] == GEMM)
+        return TableStep(actions, sum(took[i] for i in actions if kind[i] != GEMM), computation)
+
+    return [
+        [costed(actions) for actions in cut(schedule, by_rank[starts[r] : starts[r + 1]].tolist())]
+        for r in range(schedule.ranks)
+    ]
+
+
+def model_cost(schedule: Schedule) -> float:
+    """Return the step model's seconds: the rank whose steps take longest, then the same of each phase after.
+
+    Replicas of C come together after barriers; there a rank's reduces or broadcasts follow each other.
+
+    Raises:
+        ScheduleError: for a schedule that no policy made.
+    """
+    longest = max((sum(step.seconds for step in of_rank) for of_rank in steps(schedule)), default=0.0)
+    took = action_seconds(schedule)
+    for kind in (REDUCE, BROADCAST):
+        rows = schedule.kind == kind
+        if rows.any():
+            longest += float(np.bincount(schedule.rank[rows], took[rows]).max())
+    return longest
+
+
+def action_seconds(schedule: Schedule) -> Floats:
+    """Return the step model's seconds of each action: bytes over the narrowest link, or its own seconds."""
+    moving = schedule.src != schedule.dst
+    seconds = schedule.seconds.copy()
+    src, dst = schedule.src[moving], schedule.dst[moving]
+    if len(src):
+        per_byte = seconds_per_byte(schedule.links, schedule.routes, src, dst)
+        seconds[moving] = schedule.nbytes[moving] * per_byte
+    return seconds
+
+
+def _as_lowered(schedule: Schedule, actions: list[int]) -> list[list[int]]:
+    """Return a rank's steps: a new one begins with what waits for every action of the last."""
+    found: list[list[int]] = []
+    for action in actions:
+        if not found or set(found[-1]) <= set(schedule.after_of(action).tolist()):
+            found.append([])
+        found[-1].append(action)
+    return found
+
+
+def _natural(schedule: Schedule, actions: list[int]) -> list[list[int]]:
+    """Return the steps of a rank in direct execution."""
+    options, kind = schedule.options, schedule.kind
+    ahead, most, sends = options["prefetch"], options["max_gemms"], options["max_accumulates"]
+    gemms = [i for i in actions if kind[i] == GEMM]
+    gets = [[x for x in schedule.after_of(i).tolist() if kind[x] == GET] for i in gemms]
+    sent_by = {
+        x: i
+        for i in actions
+        if kind[i] == ACCUMULATE
+        for x in schedule.after_of(i).tolist()
+        if kind[x] == GEMM
+    }
+    have: set[int] = set()
+    waiting: list[int] = []
+    found: list[list[int]] = []
+    done = 0
+    while done < len(gemms) or waiting:
+        run = 0
+        room = min(most, most + sends - len(waiting), len(gemms) - done)
+        while run < room and have.issuperset(gets[done + run]):
+            run += 1
+        window = gets[done : done + (run + ahead if run else max(ahead, 1))]
+        fetch = list(dict.fromkeys(x for of_op in window for x in of_op if x not in have))
+        step = gemms[done : done + run]
+        found.append([*fetch, *waiting[:sends], *step])
+        have.update(fetch)
+        waiting = waiting[sends:] + [sent_by[i] for i in step if i in sent_by]
+        done += run
+    return [step for step in found if step]

@@ -1,0 +1,106 @@
+"""Whether a product is right: operands to multiply, and float64 NumPy to hold C against."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.errors import InfeasibleError
+from umm.host.memory import free_memory
+from umm.problem import Problem
+from umm.units import format_bytes
+
+# Largest error allowed, relative to C's largest element, by the type C is accumulated in. Rounding alone
+# gives about the type's epsilon; a missing or doubled op gives far more.
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1}
+
+
+@dataclass(frozen=True)
+class Check:
+    """How far a product is from float64 NumPy's.
+
+    Attributes:
+        max_abs_error: Largest absolute difference of an element; nan if C has one that is no number.
+        scale: Largest absolute element of the reference.
+        tolerance: Largest error allowed, relative to the scale.
+    """
+
+    max_abs_error: float
+    scale: float
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the error is within the tolerance."""
+        return self.max_abs_error <= self.tolerance * self.scale
+
+    def __str__(self) -> str:
+        word = "right" if self.ok else "wrong"
+        relative = self.max_abs_error / self.scale if self.scale else 0.0
+        return (
+            f"C is {word}: max error {self.max_abs_error:.3g} against float64 NumPy, "
+            f"{relative:.1e} of its largest element ({self.tolerance:.0e} allowed)"
+        )
+
+
+def random_operands(problem: Problem, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return A and B uniform in [−1, 1), in the problem's type; bfloat16 as float32 values that it has.
+
+    Raises:
+        InfeasibleError: if this host lacks the memory.
+
+    >>> a, _ = random_operands(Problem(m=2, n=2, k=2, dtype="bfloat16"))
+    >>> a.dtype.name, np.all(a.view(np.uint32) % 2**16 == 0)
+    ('float32', np.True_)
+    """
+    sizes = [rows * cols * max(4, problem.itemsize(x)) for x in "AB" for rows, cols in [problem.shape(x)]]
+    _check_memory("A and B", sum(sizes) + max(sizes))  # the larger one twice while it is drawn
+    rng = np.random.default_rng(seed)
+    a, b = (_uniform(rng, problem.shape(matrix), problem.dtype) for matrix in "AB")
+    return a, b
+
+
+def reference_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+    """Return AB as float64 NumPy has it, A and B taken as they are.
+
+    Raises:
+        InfeasibleError: if this host lacks the memory.
+    """
+    _check_memory("A, B and C in float64", 8 * (a.size + b.size + len(a) * b.shape[1]))
+    product: NDArray[np.float64] = a.astype(np.float64) @ b.astype(np.float64)
+    return product
+
+
+def check_product(problem: Problem, reference: NDArray[np.float64], c: NDArray[Any]) -> Check:
+    """Return how far C is from the reference.
+
+    Args:
+        problem: Its ``c_dtype`` sets the tolerance.
+        reference: What :func:`reference_product` has, m×n.
+        c: What an executor has, m×n.
+
+    >>> one = np.ones((2, 2), dtype=np.float32)
+    >>> check_product(Problem(m=2, n=2, k=2), reference_product(one, one), 2 * one).ok
+    True
+    """
+    error = float(np.abs(reference - c).max())
+    return Check(error, float(np.abs(reference).max()), TOLERANCE[problem.c_dtype])
+
+
+def _check_memory(what: str, nbytes: int) -> None:
+    """Refuse to make whole matrices of more bytes than are free: that would kill a process."""
+    free = free_memory()
+    if nbytes > free:
+        raise InfeasibleError(
+            f"{what} as whole matrices need {format_bytes(nbytes)} on this host, but {format_bytes(free)} is "
+            f"free: {format_bytes(nbytes - free)} short; choose smaller m, n or k"
+        )
+
+
+def _uniform(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> NDArray[Any]:
+    drawn = np.float64 if dtype == "float64" else np.float32
+    values = 2 * rng.random(shape, dtype=drawn) - 1
+    if dtype == "bfloat16":  # NumPy lacks it; its values are the float32 whose lower half is zero
+        return (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    return values.astype(dtype, copy=False)

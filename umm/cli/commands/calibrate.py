@@ -1,0 +1,118 @@
+"""``umm machine calibrate``: measure this machine and write its topology file."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from umm.cli.flags.options import WRITE, executor_options, option, output_options
+from umm.cli.printed.output import Output
+from umm.errors import ExecutorUnavailableError, InputError
+
+
+@click.command()
+@option(
+    "--executor",
+    default="mpi",
+    show_default=True,
+    metavar="NAME",
+    help="Whose machine is measured: mpi has the cores of this host, cuda and nvshmem its GPUs.",
+)
+@executor_options()
+@option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    metavar="P",
+    help="Ranks measured together; one per core. cuda has none.",
+)
+@option("--dtype", metavar="LIST", help="Types to multiply; all that the executor does if not given.")
+@option(
+    "-o",
+    "--output",
+    "path",
+    type=WRITE,
+    metavar="FILE",
+    help="Topology file to write; if not given, localhost.toml in your own folder of machines, and for "
+    "another executor than mpi one of its name.",
+)
+@output_options(file=False)
+@click.pass_context
+def calibrate(
+    ctx: click.Context,
+    executor: str,
+    options: dict[str, Any],
+    ranks: int | None,
+    dtype: str | None,
+    path: Path | None,
+    as_json: bool,
+    quiet: bool,
+    no_color: bool,
+) -> None:
+    """Measure this machine with microbenchmarks and write its topology file.
+
+    Multiplies of many shapes, gets and accumulates by size, what an action costs beside its work: each number
+    of the file with its measurement, date, versions and uncertainty. Nothing else should run meanwhile.
+    Calibrate with the options that you run with: --option accumulate=landing makes a file of its own.
+    """
+    from umm.cli.measure import performing
+    from umm.cli.printed.machine_page import print_machine
+    from umm.cli.printed.save import check_targets
+    from umm.executor import Calibrator
+    from umm.files import whole_file
+    from umm.host.blas import blas_libraries, kernel_warning
+    from umm.machines import machine as find_machine
+    from umm.machines import user_folder
+
+    output = Output(as_json, quiet, no_color)
+    check_targets(path)
+    dtypes = measured_types(executor, dtype)
+    options |= {"ranks": ranks} if ranks else {}
+    with performing(ctx, executor, options, {"ranks": ranks}, output) as performer:
+        assert isinstance(performer, Calibrator)
+        for row in blas_libraries():
+            warning = kernel_warning(row["library"], row["kernel"])
+            if warning:
+                output.note(f"warning: {warning}")
+        text = performer.calibrate(dtypes, lambda what: output.note(f"measuring {what}"))
+    if path is None:
+        path = user_folder() / ("localhost.toml" if executor == "mpi" else f"{executor}.toml")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+    found = find_machine(path)
+    if as_json:
+        from umm.cli.commands.machine import machine_record
+
+        output.json("machine calibrate", {"machine": machine_record(found)})
+    else:
+        print_machine(output.console(), found, found.bandwidth_matrix())
+    output.note(f"wrote {path}")
+
+
+def measured_types(name: str, dtype: str | None) -> list[str]:
+    """Return the types to measure: those of a comma list, or all that an executor multiplies.
+
+    Raises:
+        InputError: if the executor measures no machine, or does not multiply one of them.
+    """
+    from umm.executor import Calibrator, executor, executor_names
+
+    def types_of(name: str) -> tuple[str, ...]:
+        try:
+            found = executor(name)
+        except ExecutorUnavailableError:
+            return ()
+        return found.dtypes if isinstance(found, Calibrator) else ()
+
+    known = types_of(name)
+    if not known:
+        executor(name)  # says what is missing, if something is
+        able = ", ".join(other for other in executor_names() if types_of(other))
+        raise InputError(f"executor {name} measures no machine; choose from {able}")
+    dtypes = list(known) if dtype is None else [part.strip() for part in dtype.split(",")]
+    for wanted in dtypes:
+        if wanted not in known:
+            raise InputError(
+                f"{wanted!r} cannot be measured with executor {name}; choose from {', '.join(known)}"
+            )
+    return dtypes

@@ -1,0 +1,164 @@
+"""``umm compare``: predicted against measured."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from umm.cli.flags.options import (
+    READ,
+    WRITE,
+    given,
+    measure_options,
+    option,
+    output_options,
+    problem_options,
+    schedule_options,
+)
+from umm.cli.printed.output import Output
+from umm.errors import CheckError, InputError
+
+if TYPE_CHECKING:
+    from umm.comparison import Comparison
+
+
+def share(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    """Return the share a text means: 0.25 for 25% and for 0.25."""
+    if text is None:
+        return None
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not value >= 0:
+        raise click.BadParameter(f"{text!r} is not a share; write it like 25% or 0.25", ctx, param)
+    return value
+
+
+@click.command()
+@click.argument("traces", nargs=-1, type=READ)
+@option(
+    "--fail-above",
+    callback=share,
+    metavar="SHARE",
+    help="Exit with 4 if the makespan is predicted this far off.",
+)
+@problem_options(machine="localhost")
+@schedule_options()
+@option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
+@measure_options(executor="numpy")
+@option("--html", type=WRITE, help="Write a standalone page with figures and every action.")
+@output_options()
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    /,
+    traces: tuple[Path, ...],
+    fail_above: float | None,
+    saved: Path | None,
+    executor: str,
+    options: dict[str, Any],
+    iters: int,
+    warmup: int,
+    html: Path | None,
+    as_json: bool,
+    quiet: bool,
+    no_color: bool,
+    **flags: Any,
+) -> None:
+    """Compare a predicted trace with a measured one, action by action.
+
+    TRACES are two files that 'umm simulate --save-trace' and 'umm run --save-trace' wrote, the predicted
+    first. Without them the schedule is simulated, executed with --executor, and the best run is compared.
+    """
+    from umm.cli.flags.asked import saved_or_asked
+    from umm.cli.measure import measure, performing
+    from umm.cli.printed.report import measured_record, predicted_record, problem_record
+    from umm.cli.printed.run_report import print_comparison
+    from umm.cli.printed.save import check_targets
+    from umm.comparison import compare as compare_traces
+    from umm.executor import run as perform
+    from umm.traces.files import load_trace
+
+    output = Output(as_json, quiet, no_color)
+    check_targets(html)
+    all_runs: dict[str, Any] | None = None
+    if traces:
+        if len(traces) != 2:
+            wrong = "1 trace is not enough" if len(traces) == 1 else f"{len(traces)} traces are too many"
+            raise InputError(f"{wrong} to compare; give the predicted and the measured")
+        typed = [*given(ctx), *given(ctx, ("executor", "options", "iters", "warmup"))]
+        if typed or saved:
+            raise InputError(
+                f"the traces already decide {', '.join(typed or ['--schedule'])}; leave it out, or the traces"
+            )
+        predicted, measured = (load_trace(path) for path in traces)
+        if measured.source == "sim" != predicted.source:
+            output.note(f"{traces[1]} is the predicted one; taken first")
+            predicted, measured = measured, predicted
+    else:
+        check_tolerance(fail_above, executor != "numpy")
+        with performing(ctx, executor, options, flags, output) as performer:
+            schedule, _ = saved_or_asked(ctx, saved, flags)
+            predicted = perform(schedule, "sim")
+            runs = measure(schedule, performer, executor, iters, warmup, False, output)
+            measured, all_runs = runs.best, runs.record()
+    comparison = compare_traces(predicted, measured)
+    check_tolerance(fail_above, comparison.times_comparable)
+    if as_json:
+        record = problem_record(predicted.schedule) | {
+            "predicted": predicted_record(predicted),
+            "measured": measured_record(measured, all_runs),
+            "comparison": comparison_record(comparison),
+        }
+        output.json("compare", record)
+    else:
+        print_comparison(output.console(), comparison)
+    if html is not None:
+        from umm.figures.report import write_comparison
+
+        write_comparison(comparison, html)
+        output.note(f"wrote {html}; it opens in any browser, offline")
+    refuse(comparison, fail_above)
+
+
+def comparison_record(comparison: "Comparison") -> dict[str, Any]:
+    """Return a comparison as plain values; what cannot be compared is None."""
+    phases = comparison.phases().reset_index()
+    comparable = comparison.times_comparable
+    return {
+        "times_comparable": comparable,
+        "makespan_error": comparison.makespan_error if comparable else None,
+        "order_kept": comparison.order_kept,
+        "order_tau": comparison.order_tau,
+        "phases": phases.astype(object).where(phases.notna(), None).to_dict("records"),
+    }
+
+
+def check_tolerance(fail_above: float | None, comparable: bool) -> None:
+    """Refuse to hold times to a share that cannot be compared.
+
+    Raises:
+        InputError: if so.
+    """
+    if fail_above is not None and not comparable:
+        raise InputError(
+            "--fail-above needs times of real ranks, and the numpy executor performs all ranks in one process"
+        )
+
+
+def refuse(comparison: "Comparison", fail_above: float | None) -> None:
+    """Raise if the order is broken or the makespan is further off than asked.
+
+    Raises:
+        CheckError: for either.
+    """
+    if not comparison.order_kept:
+        raise CheckError("some actions started before what they wait for had finished")
+    if fail_above is None:
+        return
+    if not abs(comparison.makespan_error) <= fail_above:
+        raise CheckError(
+            f"the predicted makespan is {100 * comparison.makespan_error:+.1f} % off, "
+            f"more than the {100 * fail_above:g} % allowed"
+        )

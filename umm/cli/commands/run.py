@@ -1,0 +1,77 @@
+"""``umm run``: execute a schedule for real and check the product."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from umm.cli.flags.options import (
+    READ,
+    WRITE,
+    measure_options,
+    option,
+    output_options,
+    problem_options,
+    schedule_options,
+)
+from umm.cli.printed.output import Output
+
+
+@click.command()
+@problem_options(machine="localhost")
+@schedule_options()
+@option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
+@measure_options(executor="numpy")
+@option("--check", is_flag=True, help="Compare C with float64 NumPy; exit code 4 if it is wrong.")
+@option("--save-schedule", type=WRITE, help="Write the schedule, .json or .npz.")
+@option("--save-trace", type=WRITE, help="Write the trace of the best run, for 'umm compare'.")
+@output_options()
+@click.pass_context
+def run(
+    ctx: click.Context,
+    /,
+    saved: Path | None,
+    executor: str,
+    options: dict[str, Any],
+    iters: int,
+    warmup: int,
+    check: bool,
+    save_schedule: Path | None,
+    save_trace: Path | None,
+    as_json: bool,
+    quiet: bool,
+    no_color: bool,
+    **flags: Any,
+) -> None:
+    """Execute a schedule for real and check the product.
+
+    A and B are random in [−1, 1). The numpy executor performs all ranks in one process, one action at a
+    time: it shows that the schedule is right, not how fast it would be. The mpi executor starts a process
+    for each rank, or leads those of 'mpiexec -n 4 umm run --executor mpi'.
+    """
+    from umm.cli.flags.asked import saved_or_asked
+    from umm.cli.measure import measure, performing
+    from umm.cli.printed.report import measured_record, print_schedule, problem_record
+    from umm.cli.printed.run_report import print_measured
+    from umm.cli.printed.save import check_targets, save_files
+    from umm.errors import CheckError
+
+    output = Output(as_json, quiet, no_color)
+    check_targets(save_schedule, save_trace)
+    with performing(ctx, executor, options, flags, output) as performer:
+        schedule, _ = saved_or_asked(ctx, saved, flags)
+        measured = measure(schedule, performer, executor, iters, warmup, check, output)
+        save_files(measured.best, output, schedule=save_schedule, trace=save_trace)
+        if as_json:
+            record = {
+                "executor": executor,
+                "executor_options": options,
+                "measured": measured_record(measured.best, measured.record()),
+            }
+            output.json("run", problem_record(schedule) | record)
+        else:
+            console = output.console()
+            print_schedule(console, schedule)
+            print_measured(console, executor, measured)
+        if measured.check is not None and not measured.check.ok:
+            raise CheckError(str(measured.check))

@@ -1,0 +1,141 @@
+"""``umm sweep``: every point asked for, into a store."""
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from umm.cli.flags.config import PRESETS, load_config
+from umm.cli.flags.options import READ, WRITE, axis_options, option, output_options
+from umm.cli.printed.output import Output
+from umm.errors import InputError
+from umm.units import format_seconds, parse_dimension
+
+if TYPE_CHECKING:
+    from umm.space import Progress
+
+
+def sizes(ctx: click.Context, param: click.Parameter, text: str | None) -> list[int] | None:
+    """Return the dimensions that a comma list such as 1K,2K means."""
+    if text is None:
+        return None
+    try:
+        return [parse_dimension(part) for part in text.split(",")]
+    except InputError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+@click.command()
+@option(
+    "--config", type=READ, is_eager=True, callback=load_config, expose_value=False,
+    help="TOML file with flag names as keys.",
+)  # fmt: skip
+@option("--preset", metavar="LIST", help="Layers mlp1, mlp2: their n and k, and m unless -m is given.")
+@option("-m", callback=sizes, metavar="LIST", help="Rows of A and C: 1K,2K,4K,8K.")
+@option("-n", callback=sizes, metavar="LIST", help="Columns of B and C.")
+@option("-k", callback=sizes, metavar="LIST", help="Columns of A, rows of B.")
+@option(
+    "--dtype",
+    default="float32",
+    show_default=True,
+    metavar="TYPE",
+    help="float64, float32, float16 or bfloat16.",
+)
+@option("--ranks", type=int, metavar="P", help="Processes; each machine's own number if not given.")
+@option("--machine", default="h100-8", show_default=True, metavar="LIST",
+        help="Machines of 'umm machine list' or topology files.")  # fmt: skip
+@axis_options()
+@option(
+    "--memory",
+    default="none",
+    show_default=True,
+    metavar="BUDGET",
+    help="Most a rank may hold; what needs more is stored as too large, unperformed.",
+)
+@option("--executor", default="sim", show_default=True, metavar="NAME",
+        help="Who performs the schedules; bound stores lower bounds.")  # fmt: skip
+@option("--pool", type=click.Choice(["process", "mpi", "none"]), default="process", show_default=True,
+        help="Processes of this host, the ranks of mpiexec, or this process alone.")  # fmt: skip
+@option("--jobs", type=int, metavar="N", help="Processes; one per core if not given.")
+@option(
+    "-o", "store", type=WRITE, required=True, metavar="STORE", help="SQLite file; one there is continued."
+)
+@option("--export", type=WRITE, metavar="FILE", help="Then write all of the store as .csv or .parquet.")
+@output_options(file=False)
+def sweep(
+    store: Path,
+    export: Path | None,
+    pool: str,
+    jobs: int | None,
+    executor: str,
+    memory: str,
+    as_json: bool,
+    quiet: bool,
+    no_color: bool,
+    **flags: Any,
+) -> None:
+    """Perform every point asked for, and store what comes out.
+
+    Comma lists are axes, of sizes and machines too. Points that the store has are left out, so a sweep that
+    was stopped goes on, and several may fill one store. --json prints each run as a line when it is stored.
+    """
+    from umm.cli.flags.axes import asked_axes
+    from umm.space import Space, Store
+    from umm.space import sweep as perform
+    from umm.space.store.database import checked_export
+
+    output = Output(as_json, quiet, no_color)
+    if export is not None:
+        checked_export(export)
+    axes = asked_axes(flags) | {"dtype": flags["dtype"], "ranks": flags["ranks"]}
+    spaces = [Space(m=m, n=n, k=k, **axes) for n, k, rows in _layers(flags) for m in rows]
+    machines = [name.strip() for name in flags["machine"].split(",")]
+    budget = None if memory == "none" else memory
+    began = time.monotonic()
+    with output.progress() as bar:
+        task = bar.add_task("sweeping", total=None)
+
+        def report(progress: "Progress") -> None:
+            settled = progress.found + progress.performed
+            text = f"{progress.rate:.0f} points/s, {format_seconds(progress.left_s)} left"
+            bar.update(task, completed=settled, total=progress.asked, description=text)
+            if as_json:
+                for row in progress.rows:
+                    click.echo(json.dumps({"schema": 1, "command": "sweep", **row}, ensure_ascii=False))
+
+        swept = perform(
+            spaces, machines, store, executor=executor, memory=budget, pool=pool, jobs=jobs, progress=report
+        )
+    if swept is None:
+        return
+    if export is not None:
+        with Store(store) as opened:
+            opened.export(export)
+    output.note(
+        f"{swept.asked} points: {swept.found} were in {store}, {swept.performed} performed in "
+        f"{format_seconds(time.monotonic() - began)}, {swept.failed} of them failed."
+    )
+
+
+def _layers(flags: dict[str, Any]) -> list[tuple[int, int, list[int]]]:
+    """Return n, k and the values of m of each layer asked for.
+
+    Raises:
+        InputError: for an unknown preset, or a dimension that is missing or given twice.
+    """
+    m, n, k = (flags[name] for name in "mnk")
+    if flags["preset"] is None:
+        if m is None or n is None or k is None:
+            raise InputError("the sweep lacks sizes; give -m, -n and -k, or --preset mlp1,mlp2")
+        return [(columns, inner, m) for columns in n for inner in k]
+    if n is not None or k is not None:
+        raise InputError("a preset already decides -n and -k; leave out one or the other")
+    layers = []
+    for name in flags["preset"].split(","):
+        if name.strip() not in PRESETS:
+            raise InputError(f"preset {name.strip()!r} is unknown; choose from {', '.join(PRESETS)}")
+        preset = {key: parse_dimension(text) for key, text in PRESETS[name.strip()].items()}
+        layers.append((preset["n"], preset["k"], m or [preset["m"]]))
+    return layers

@@ -1,0 +1,89 @@
+"""From the values of flags to a problem, a machine and a schedule."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from umm.algorithms.registry import schedule as build
+from umm.cli.flags.options import SCHEDULE, given
+from umm.errors import InputError
+from umm.machines import Machine
+from umm.machines import machine as find_machine
+from umm.problem import Problem
+from umm.schedules.codec import load
+from umm.schedules.table import Schedule
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the flags describe.
+
+    Attributes:
+        problem: The problem, with its number of ranks.
+        machine: The machine.
+        choices: The keyword arguments of `umm.schedule`.
+    """
+
+    problem: Problem
+    machine: Machine
+    choices: dict[str, Any]
+
+    def lower(self, problem: Problem) -> Schedule:
+        """Return the schedule of a problem with the choices that were asked for."""
+        return build(problem, self.machine, **self.choices)
+
+
+def asked(flags: dict[str, Any]) -> Asked:
+    """Return what the flags of `problem_options` and `schedule_options` describe.
+
+    Raises:
+        InputError: if a dimension is missing, or what is asked cannot be.
+    """
+    choices = {name: flags[name] for name in SCHEDULE} | {"reuse": flags["reuse"] == "on"}
+    return Asked(asked_problem(flags), find_machine(flags["machine"]), choices)
+
+
+def asked_problem(flags: dict[str, Any]) -> Problem:
+    """Return what the flags of `problem_options` describe; without --ranks on all of the machine's.
+
+    Raises:
+        InputError: if a dimension is missing, or what is asked cannot be.
+    """
+    machine = find_machine(flags["machine"])
+    ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
+    machine.check_ranks(ranks)
+    layouts = {name: flags[name] for name in "abc"}
+    return Problem(**dimensions(flags), **layouts, dtype=flags["dtype"], ranks=ranks)
+
+
+def dimensions(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return m, n and k.
+
+    Raises:
+        InputError: if one is missing.
+    """
+    missing = [f"-{name}" for name in "mnk" if flags[name] is None]
+    if missing:
+        raise InputError(f"the problem lacks {' and '.join(missing)}; give -m, -n and -k, or --preset mlp1")
+    return {name: flags[name] for name in "mnk"}
+
+
+def saved_or_asked(
+    ctx: click.Context, path: Path | None, flags: dict[str, Any]
+) -> tuple[Schedule, Asked | None]:
+    """Return the schedule of a file, or the one that the flags describe together with what they describe.
+
+    Raises:
+        InputError: if a file is given and flags that it already decides, or either cannot be.
+    """
+    if path is None:
+        request = asked(flags)
+        return request.lower(request.problem), request
+    typed = given(ctx)
+    if typed:
+        raise InputError(
+            f"the schedule in {path} already decides {', '.join(typed)}; leave out one or the other"
+        )
+    return load(path), None

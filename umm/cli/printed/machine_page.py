@@ -1,0 +1,76 @@
+"""A machine in words: its devices, the bandwidth matrix, and where every number comes from."""
+
+from typing import Any
+
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from umm.cli.printed.tile_grid import CUT, cut
+from umm.machines import Machine
+from umm.units import format_bandwidth, format_bytes, format_rate, format_seconds
+
+MOST_DEVICES = 12
+
+
+def print_machine(console: Console, machine: Machine, bandwidth: NDArray[Any]) -> None:
+    """Print a machine; bandwidth is that of the narrowest link from device to device, in bytes/s."""
+    console.print(Text(machine.name, style="bold"))
+    console.print(machine.description)
+    console.print(f"file: {machine.source_path}", soft_wrap=True)
+    console.print()
+    peaks = ", ".join(f"{dtype} {format_rate(peak)}" for dtype, peak in machine.peaks.items())
+    overhead = format_seconds(machine.transfer_overhead_s)
+    loss = ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in machine.interference.items())
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column()
+    for name, value in (
+        ("devices", f"{machine.device_count}, ranks per device ≤ {machine.ranks_per_device}"),
+        ("memory", f"{format_bytes(machine.memory)} at {format_bandwidth(machine.memory_bandwidth)}"),
+        ("peak", peaks),
+        ("launch", format_seconds(machine.launch_s)),
+        ("copies", f"{machine.copy_engines} at once per rank, {overhead} each"),
+        ("accumulate", f"{100 * machine.accumulate_efficiency:.0f} % of a get's bandwidth"),
+        ("interference", f"share of a rank's GEMM rate lost: {loss}"),
+        ("links", str(len(machine.link_names))),
+    ):  # fmt: skip
+        facts.add_row(name, value)
+    console.print(facts)
+    if machine.device_count > 1:
+        console.print("\nGB/s from a device (row) to another (column), one transfer alone:")
+        console.print(bandwidth_table(machine, bandwidth))
+    console.print("\nWhere the numbers come from:")
+    console.print(sources(machine))
+
+
+def bandwidth_table(machine: Machine, bandwidth: NDArray[Any]) -> Table:
+    """Return the bandwidth matrix in GB/s, cut short for many devices."""
+    shown = cut(machine.device_count, MOST_DEVICES)
+    names = [CUT if i is None else machine.device_names[i] for i in shown]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("", style="dim", no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for i, name in zip(shown, names, strict=True):
+        row = [
+            CUT if i is None or j is None else "·" if i == j else f"{bandwidth[i, j] / 1e9:.4g}"
+            for j in shown
+        ]
+        table.add_row(name, *row)
+    return table
+
+
+def sources(machine: Machine) -> Table:
+    """Return every number of the file with its source."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("number", overflow="fold", ratio=5)
+    table.add_column("value", overflow="fold", ratio=3)
+    table.add_column("source", overflow="fold", ratio=8)
+    for fact in machine.facts:
+        per = f" per {fact.per}" if fact.per else ""
+        assumed = "(assumed) " if fact.assumed else ""
+        sure = "" if fact.uncertainty is None else f" ± {100 * fact.uncertainty:.0f} %"
+        table.add_row(fact.key.removeprefix("devices."), fact.value + sure + per, assumed + fact.source)
+    return table

@@ -1,0 +1,138 @@
+"""A trace in words for people and in plain values for programs."""
+
+import math
+from collections import Counter
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from umm.algorithms.universal.options import in_words
+from umm.errors import MachineError
+from umm.machines import machine as find_machine
+from umm.schedules.table import KINDS, Schedule
+from umm.space.search.budget import device_share
+from umm.space.what_if.advice import Advice
+from umm.traces.trace import Trace
+from umm.units import counted, format_bytes, format_rate, format_seconds
+
+BAR = 36  # columns of the bar that stands for the whole makespan
+
+
+def problem_record(schedule: Schedule) -> dict[str, Any]:
+    """Return what was multiplied, how and where, as the keys problem, machine and options."""
+    problem = schedule.problem
+    return {
+        "problem": problem.to_dict() | {"ranks": problem.p, "stationary": schedule.stationary},
+        "machine": schedule.machine,
+        "options": dict(schedule.options),
+    }
+
+
+def predicted_record(trace: Trace, advice: Advice | None = None) -> dict[str, Any]:
+    """Return what a trace shows: times in seconds, sizes in bytes; breakdown is the mean over ranks."""
+    return {
+        "makespan_s": trace.makespan_s,
+        "fraction_of_peak": trace.fraction_of_peak,
+        "breakdown": trace.breakdown().mean,
+        **moved_record(trace),
+        "bound_by": trace.bound_by,
+        "verdict": full_verdict(trace, advice),
+    }
+
+
+def moved_record(trace: Trace) -> dict[str, Any]:
+    """Return what a trace holds and moves, in bytes, and in how many actions."""
+    names = ("memory_bytes", "pool_bytes", "get_bytes", "accumulate_bytes", "reduce_bytes")
+    return {**{name: getattr(trace, name) for name in names}, "actions": len(trace.schedule)}
+
+
+def measured_record(trace: Trace, runs: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return what the best run shows, and all of them together; of a trace alone that is not known.
+
+    Args:
+        trace: The best run.
+        runs: Best, mean and spread of all runs, and the check.
+    """
+    unknown = dict.fromkeys(("mean_s", "std_s", "iters", "max_abs_error", "ok"))
+    of_runs = {"best_s": trace.makespan_s, **unknown} if runs is None else runs
+    return {**of_runs, **moved_record(trace), "verdict": trace.verdict}
+
+
+def full_verdict(trace: Trace, advice: Advice | None) -> str:
+    """Return the sentence of a trace, with what would be better if anything is."""
+    return f"{trace.verdict.removesuffix('.')}; {advice}." if advice else trace.verdict
+
+
+def print_schedule(console: Console, schedule: Schedule) -> None:
+    """Print what is multiplied and how, in a few lines."""
+    table = facts()
+    problem = schedule.problem
+    table.add_row(
+        "problem",
+        f"C = AB with m={problem.m}, n={problem.n}, k={problem.k}, {problem.dtype}, "
+        f"{counted(problem.p, 'rank')} on {schedule.machine}",
+    )
+    table.add_row("layouts", f"A {problem.a}, B {problem.b}, C {problem.c}; stationary {schedule.stationary}")
+    if schedule.options:
+        table.add_row("choices", in_words(schedule.options))
+    kinds = Counter(KINDS[kind] for kind in schedule.kind.tolist())
+    parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    table.add_row("schedule", f"{counted(len(schedule), 'action')}: {parts}")
+    console.print(table)
+
+
+def device_room(schedule: Schedule) -> int | None:
+    """Return the bytes a rank has of its device's memory; None if no machine here has the schedule's name."""
+    try:
+        machine = find_machine(schedule.machine)
+    except MachineError:
+        return None
+    return device_share(machine, schedule.ranks)
+
+
+def print_prediction(console: Console, trace: Trace, advice: Advice | None, room: int | None = None) -> None:
+    """Print how long it takes, where the time goes, what moves, what is held and what bounds it.
+
+    Args:
+        console: Where to.
+        trace: The prediction.
+        advice: What would be better, if anything is.
+        room: Bytes a rank has of its device's memory, if that is known.
+    """
+    table = facts()
+    reached = trace.schedule.problem.flop / trace.makespan_s if trace.makespan_s else 0.0
+    peak = trace.fraction_of_peak
+    of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak ({format_rate(reached)})"
+    table.add_row("makespan", Text(format_seconds(trace.makespan_s) + of_peak, style="bold"))
+    for part, seconds in trace.breakdown().mean.items():
+        share = seconds / trace.makespan_s if trace.makespan_s else 0.0
+        bar = "█" * round(share * BAR)
+        table.add_row("", f"{100 * share:5.1f} % {part.replace('_', ' '):21} {bar}")
+    table.add_row("moved", moved(trace))
+    over = ""
+    if room is not None and trace.memory_bytes > room:
+        over = f"; more than the {format_bytes(room)} it has of a device of {trace.schedule.machine}"
+    table.add_row(
+        "memory",
+        f"{format_bytes(trace.memory_bytes)} on the fullest rank, "
+        f"of it {format_bytes(trace.pool_bytes)} pool{over}",
+    )
+    table.add_row("verdict", Text(full_verdict(trace, advice), style="bold"))
+    console.print(table)
+
+
+def moved(trace: Trace) -> str:
+    """Return the bytes of each kind of transfer in words, over all ranks."""
+    sizes = {"get": trace.get_bytes, "accumulate": trace.accumulate_bytes, "reduce": trace.reduce_bytes}
+    parts = [f"{kind} {format_bytes(size)}" for kind, size in sizes.items() if size]
+    return ", ".join(parts) or "nothing between ranks"
+
+
+def facts() -> Table:
+    """Return an empty table of names and what is to be said of each."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True, min_width=8)
+    table.add_column(overflow="fold")
+    return table

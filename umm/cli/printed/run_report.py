@@ -1,0 +1,58 @@
+"""Measured runs and comparisons in words."""
+
+import math
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from umm.cli.measure import Measured
+from umm.cli.printed.report import facts, moved
+from umm.comparison import Comparison
+from umm.units import format_bytes, format_seconds
+
+
+def print_measured(console: Console, executor: str, measured: Measured) -> None:
+    """Print the best, the mean and the spread of the runs, what moved, and whether C is right."""
+    record, trace = measured.record(), measured.best
+    table = facts()
+    table.add_row("executor", executor)
+    runs = "1 run" if record["iters"] == 1 else f"{record['iters']} runs"
+    table.add_row(
+        "measured",
+        f"best {format_seconds(record['best_s'])}, mean {format_seconds(record['mean_s'])} "
+        f"± {format_seconds(record['std_s'])} over {runs}",
+    )
+    table.add_row("moved", moved(trace))
+    table.add_row("memory", f"{format_bytes(trace.memory_bytes)} on the fullest rank")
+    table.add_row("verdict", trace.verdict)
+    if measured.check is not None:
+        table.add_row("check", Text(str(measured.check), style="bold"))
+    console.print(table)
+
+
+def print_comparison(console: Console, comparison: Comparison) -> None:
+    """Print the makespans and their error, then each kind of action: how many, bytes, seconds, ratio."""
+    predicted, measured = comparison.predicted, comparison.measured
+    console.print(Text(str(comparison), style="bold"))
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("kind", no_wrap=True)
+    for header in (
+        "actions",
+        "bytes",
+        f"{predicted.source}, total",
+        f"{measured.source}, total",
+        "median ratio",
+    ):
+        table.add_column(header, justify="right")
+    for kind, row in comparison.phases().iterrows():
+        ratio = row["median_ratio"]
+        table.add_row(
+            str(kind),
+            str(int(row["actions"])),
+            format_bytes(row["nbytes"]),
+            format_seconds(row["predicted_s"]),
+            format_seconds(row["measured_s"]),
+            "–" if math.isnan(ratio) else f"{ratio:.2f}",
+        )
+    console.print(table)

@@ -1,0 +1,61 @@
+"""Write what a command made to the files that were asked for."""
+
+import importlib.util
+from pathlib import Path
+
+from umm.cli.printed.output import Output
+from umm.errors import InputError, UmmError
+from umm.traces.trace import Trace
+
+
+def check_targets(*targets: Path | None, perfetto: Path | None = None) -> None:
+    """Refuse files that cannot be written, before the work whose results they are to hold.
+
+    Raises:
+        InputError: if a folder does not exist, or two results have one file.
+        UmmError: if a Perfetto trace is asked for without its package.
+    """
+    files: set[Path] = set()
+    for path in (*targets, perfetto):
+        if path is None or (path.exists() and not path.is_file()):
+            continue  # a pipe or a device takes anything
+        if not path.parent.is_dir():
+            raise InputError(f"cannot write {path}: there is no folder {path.parent}")
+        if path.resolve() in files:
+            raise InputError(f"cannot write two results to {path}; give each its own file")
+        files.add(path.resolve())
+    if perfetto is not None and importlib.util.find_spec("perfetto") is None:
+        raise UmmError('writing a Perfetto trace needs the perfetto package; pip install "umm-sim[perfetto]"')
+
+
+def save_files(
+    made: Trace,
+    output: Output,
+    schedule: Path | None = None,
+    trace: Path | None = None,
+    perfetto: Path | None = None,
+    html: Path | None = None,
+) -> None:
+    """Write a trace's schedule, the trace, its Perfetto form and its page; one note for each.
+
+    Raises:
+        UmmError: if a file cannot be written.
+    """
+    if schedule is not None:
+        from umm.schedules.codec import save
+
+        save(made.schedule, schedule)
+        output.note(f"wrote the schedule to {schedule}")
+    if trace is not None:
+        from umm.traces.files import save_trace
+
+        save_trace(made, trace)
+        output.note(f"wrote the trace to {trace}")
+    if perfetto is not None:
+        made.to_perfetto(perfetto)
+        output.note(f"wrote {perfetto}; open it at https://ui.perfetto.dev")
+    if html is not None:
+        from umm.figures.report import write_html
+
+        write_html(made, html)
+        output.note(f"wrote {html}; it opens in any browser, offline")

@@ -1,0 +1,87 @@
+"""The tile grid of a layout as coloured boxes, readable without colour."""
+
+from itertools import pairwise
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from umm.layouts.layout import Layout
+from umm.units import format_bytes
+
+# Okabe and Ito's colours, light enough for black text, then again for rank 8 and up; the label tells.
+COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#4C9BD0", "#D98A4E", "#CC79A7", "#BBBBBB")
+MOST_ROWS = 12
+CUT = "…"
+
+
+def print_layout(console: Console, matrix: str, layout: Layout, itemsize: int) -> None:
+    """Print one matrix: a line on its layout, then its tiles with their owners."""
+    rows, cols = layout.grid_shape()
+    size = format_bytes(layout.shape[0] * layout.shape[1] * itemsize)
+    replicas = "1 replica" if layout.replicas == 1 else f"{layout.replicas} replicas"
+    console.print(
+        Text(f"{matrix} = {layout}", style="bold"),
+        f"  {layout.shape[0]} x {layout.shape[1]}, {size}; {rows} x {cols} tiles, {replicas}, "
+        f"{format_bytes(int(layout.elements_of_rank.max()) * itemsize)} a rank",
+    )
+    console.print(grid(layout, console.width))
+
+
+def grid(layout: Layout, width: int) -> Table:
+    """Return the tiles of a layout as a table that fits a width in characters."""
+    row_spans, col_spans = spans(layout.row_edges.tolist()), spans(layout.col_edges.tolist())
+    owners = layout.owners
+    cell = max(len(label) for label in (*col_spans, *(owner_text(o) for o in _corner_owners(layout))))
+    room = (width - max(map(len, row_spans)) - 4) // (cell + 3)
+    shown_rows, shown_cols = cut(len(row_spans), MOST_ROWS), cut(len(col_spans), max(room, 3))
+    table = Table(box=box.SQUARE, show_lines=True, show_header=True, header_style="")
+    table.add_column("", no_wrap=True, justify="right")
+    for j in shown_cols:
+        table.add_column(CUT if j is None else col_spans[j], no_wrap=True, justify="center")
+    for i in shown_rows:
+        cells = [
+            Text(CUT) if i is None or j is None else _cell(owners[:, i, j].tolist(), cell) for j in shown_cols
+        ]
+        table.add_row(CUT if i is None else row_spans[i], *cells)
+    return table
+
+
+def spans(edges: list[int]) -> list[str]:
+    """Return each part's range; an empty part says so.
+
+    >>> spans([0, 4, 8, 8])
+    ['0:4', '4:8', 'empty']
+    """
+    return [f"{a}:{b}" if a < b else "empty" for a, b in pairwise(edges)]
+
+
+def cut(count: int, most: int) -> list[int | None]:
+    """Return the indices to show, with None where some are left out.
+
+    >>> cut(4, 4), cut(9, 4)
+    ([0, 1, 2, 3], [0, 1, None, 8])
+    """
+    if count <= most:
+        return list(range(count))
+    return [*range(most - 2), None, count - 1]
+
+
+def owner_text(ranks: list[int]) -> str:
+    """Return the owners of a tile, one per replica, cut short if many.
+
+    >>> owner_text([0]), owner_text([0, 4]), owner_text([0, 1, 2, 3, 4, 5])
+    ('r0', 'r0 r4', 'r0 r1 … r5')
+    """
+    names = [f"r{rank}" for rank in ranks]
+    return " ".join(names if len(names) <= 4 else [*names[:2], CUT, names[-1]])
+
+
+def _cell(ranks: list[int], width: int) -> Text:
+    return Text(owner_text(ranks).center(width), style=f"black on {COLOURS[ranks[0] % len(COLOURS)]}")
+
+
+def _corner_owners(layout: Layout) -> list[list[int]]:
+    """Return the owners of the four corner tiles, which have the longest texts or nearly so."""
+    return [layout.owners[:, i, j].tolist() for i in (0, -1) for j in (0, -1)]

@@ -1,0 +1,1 @@
+"""How a matrix lies over ranks: edges, owners of tiles, replicas, and the text that says so."""

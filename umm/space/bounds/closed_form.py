@@ -1,0 +1,92 @@
+"""Lower bounds of makespan and memory for a whole space at once, without building an op list.
+
+Nothing here simulates. No bound is ever above the simulated makespan, because each follows one resource (an
+engine, a lane, a link) that has to do all its work, plus what must come before and after it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm import cost
+from umm.algorithms.universal.options import Options
+from umm.layouts.layout import Layout
+from umm.machines import Machine
+from umm.problem import MATRICES, Problem
+from umm.space.bounds.combinations import Batch
+from umm.space.bounds.link_times import ROUNDING, network
+from umm.space.bounds.operand_layouts import Placement
+from umm.space.points import Points
+
+Floats = NDArray[np.float64]
+BATCH = 1 << 22  # numbers in one array: about 32 MB
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """What no point of a space can beat; one entry for each allowed point.
+
+    Attributes:
+        seconds: Lower bound of the makespan.
+        memory: Lower bound of the bytes the fullest rank allocates.
+    """
+
+    seconds: Floats
+    memory: Floats
+
+
+def closed_form(points: Points, machine: Machine) -> Bounds:
+    """Return lower bounds for every point of a space.
+
+    Args:
+        points: The points; all policies are bounded, the direct one most tightly.
+        machine: Where they would run.
+    """
+    bare = points.bare
+    of = {x: Placement(x, points.layouts[i], bare.itemsize(x)) for i, x in enumerate(MATRICES)}
+    seconds, memory = np.empty(points.shape), np.empty(points.shape)
+    for o, options in enumerate(points.options):
+        after = np.array([replica_seconds(x, bare, machine, options) for x in of["C"].layouts])
+        for s, stationary in enumerate(points.space.stationary):
+            first, second = (x for x in MATRICES if x != stationary)
+            step = max(1, BATCH // (len(of[second]) * bare.p**2))
+            for number, layout in enumerate(of[stationary].layouts):
+                for start in range(0, len(of[first]), step):
+                    x = of[first].cut(start, start + step)
+                    batch = Batch(bare, machine, options, stationary, layout, x, of[second])
+                    where: dict[str, int | slice] = {
+                        stationary: number,
+                        first: slice(start, start + step),
+                        second: slice(None),
+                    }
+                    cell = (o, s, where["A"], where["B"], where["C"])
+                    seconds[cell], memory[cell] = batch.seconds(), batch.memory()
+        seconds[o] += after
+    return Bounds(seconds.reshape(-1)[points.allowed] * ROUNDING, memory.reshape(-1)[points.allowed])
+
+
+def replica_seconds(layout: Layout, problem: Problem, machine: Machine, options: Options) -> float:
+    """Return a lower bound of the time that replicas of C take to come together after the last op."""
+    if layout.replicas == 1:
+        return 0.0
+    net, lanes = network(machine, problem.p), options.max_accumulates
+    area = np.outer(np.diff(layout.row_edges), np.diff(layout.col_edges))
+    i, j, replica = np.nonzero(np.broadcast_to((area > 0)[:, :, None], (*area.shape, layout.replicas)))
+    i, j, replica = (index[replica > 0] for index in (i, j, replica))
+    there, origin = layout.owners[replica, i, j], layout.owners[0, i, j]
+    payload = area[i, j] * problem.itemsize("C")
+    total = 0.0
+    for kind in ("reduce", "broadcast") if options.final == "broadcast" else ("reduce",):
+        reduces = kind == "reduce"
+        src, dst = (there, origin) if reduces else (origin, there)
+        nbytes = (cost.accumulate_bytes if reduces else cost.transfer_bytes)(machine, payload)
+        seconds = nbytes * net.inverse[src, dst] + net.latency[src, dst]
+        between = np.zeros((problem.p, problem.p))
+        np.add.at(between, (src, dst), nbytes)
+        by_rank = np.argsort(src, kind="stable")
+        first = np.searchsorted(src[by_rank], src[by_rank])
+        lane = src[by_rank] * lanes + (np.arange(len(src)) - first) % lanes
+        busy = np.bincount(lane, seconds[by_rank]) if options.policy == "direct" else seconds
+        total += max(float(busy.max()), float(net.busiest(between) + net.latency[src, dst].min()))
+    return total

@@ -1,0 +1,249 @@
+"""Closed-form bounds of one layout of the stationary matrix with all layouts of the other two.
+
+A rank's work is a box: the parts of m, n and k it works on. So is everything derived from it: the tiles it
+touches, the pieces they are cut into, the bytes that travel. Each is a product of two or three tables over
+one dimension (the module ``overlaps``), so all layouts of X and Y, the two matrices that move, cost a few
+broadcasts together.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.algorithms.universal.options import Options
+from umm.layouts.layout import Layout
+from umm.machines import Machine
+from umm.problem import Problem
+from umm.space.bounds.link_times import Network, network
+from umm.space.bounds.operand_layouts import DIMENSIONS, Placement
+from umm.space.bounds.overlaps import (
+    LARGEST,
+    LONGEST,
+    OVERLAP,
+    REFETCHED,
+    SEGMENTS,
+    SHORTEST,
+    SMALLEST,
+    WHOLE,
+    WHOLES,
+    Meetings,
+    Parts,
+    meetings,
+)
+from umm.space.bounds.transfers import Transfers, busiest_lane, least_slowdown
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+class Batch:
+    """One layout of the stationary matrix with all layouts of the other two, X and Y.
+
+    Arrays have the axes (layouts of X, layouts of Y, other rank, rank) or without the other rank; the
+    other rank is the one a rank gets from or accumulates to.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        machine: Machine,
+        options: Options,
+        stationary: str,
+        layout: Layout,
+        x: Placement,
+        y: Placement,
+    ) -> None:
+        self.problem, self.machine, self.options = problem, machine, options
+        self.stationary, self.layout = stationary, layout
+        self.x, self.y = x, y
+        self.net: Network = network(machine, problem.p)
+        self.direct = options.policy == "direct"
+        self.own = Placement(stationary, [layout], problem.itemsize(stationary))
+        self.moving = next(d for d in "mnk" if d not in DIMENSIONS[stationary])
+        self.by = {d: parts[0] for d, parts in self.own.parts.items()}
+        self.at = {d: place[0] for d, place in self.own.place.items()}
+        size = {"m": problem.m, "n": problem.n, "k": problem.k}[self.moving]
+        self.by[self.moving] = Parts.shares(size, layout.replicas)
+        self.at[self.moving] = self.own.replica[0]
+        self._meetings: dict[tuple[str, str], Meetings] = {}
+        self._areas: dict[tuple[str, int], Floats] = {}
+        self.count = {d: self._along(d, SEGMENTS) for d in "mnk"}
+        self.length = {d: self._along(d, OVERLAP)[:1, :1] for d in "mnk"}
+        self.shortest = {d: self._along(d, SHORTEST) for d in "mnk"}
+        self.ops: Floats = self.count["m"] * self.count["n"] * self.count["k"]
+        self.works: Bools = self.ops > 0
+
+    # Tables over one dimension ----------------------------------------------------------------------
+
+    def _met(self, of: Placement, d: str) -> Meetings:
+        """Return how the parts of X or Y along a dimension meet what ranks work on."""
+        key = (of.matrix, d)
+        if key not in self._meetings:
+            other = self.y if of is self.x else self.x
+            cutting = other.parts[d] if d == self.moving else [self.by[d]]
+            self._meetings[key] = meetings(of.parts[d], cutting, self.by[d], self.problem.p)
+        return self._meetings[key]
+
+    def _along(self, d: str, measure: int, of: Placement | None = None) -> Floats:
+        """Return a measure of all places together along a dimension, shape (X or 1, Y or 1, p).
+
+        What pieces say (their number, lengths, the shortest) is the same of X and Y where both have it.
+        """
+        of = of or (self.x if d in DIMENSIONS[self.x.matrix] else self.y)
+        met = self._met(of, d)
+        table = met.table[measure].min(axis=2) if measure == SHORTEST else met.table[measure].sum(axis=2)
+        along: Floats = table[met.kind[:, None], met.other][..., self.at[d]]
+        return along if of is self.x else along.swapaxes(0, 1)
+
+    def _of(self, of: Placement, d: str, measure: int) -> Floats:
+        """Return a measure of X or Y along a dimension for pairs of ranks: (X, Y, other rank, rank)."""
+        met, place = self._met(of, d), of.place[d]
+        other = met.other[:1] if measure in (OVERLAP, WHOLE, WHOLES, LARGEST, SMALLEST) else met.other
+        if of is self.x:
+            where = (met.kind[:, None, None, None], other[:, None, None], place[:, None, :, None])
+        else:
+            where = (met.kind[:, None, None], other[:, None, None, None], place[:, :, None])
+        measured: Floats = met.table[measure][(*where, self.at[d])]
+        return measured
+
+    def _area(self, of: Placement, measure: int) -> Floats:
+        """Return a measure along both dimensions, multiplied."""
+        key = (of.matrix, measure)
+        if key not in self._areas:
+            rows, cols = DIMENSIONS[of.matrix]
+            self._areas[key] = self._of(of, rows, measure) * self._of(of, cols, measure)
+        return self._areas[key]
+
+    def _pairs(self, of: Placement) -> Bools:
+        """Return whether a rank works on what another rank of its replica holds."""
+        reachable = of.reachable[:, None] if of is self.x else of.reachable[None]
+        return reachable & self.works[:, :, None, :]
+
+    # Time -------------------------------------------------------------------------------------------
+
+    def seconds(self) -> Floats:
+        """Return a lower bound of the time until the last op is done, before replicas are reduced."""
+        machine, net = self.machine, self.net
+        compute = self._compute()
+        engine = compute
+        if len(set(net.device.tolist())) < len(net.device):
+            engine = compute @ (net.device[:, None] == net.device)
+        if not self.direct:
+            return np.asarray(engine.max(axis=-1))
+        one = np.where(self.works, self._one_gemm(), 0.0)
+        gets = [self._gets(f) for f in (self.x, self.y) if f.matrix != "C"]
+        head = np.maximum.reduce([g.at_least for g in gets])
+        get_lane = busiest_lane(gets, machine.copy_engines)
+        accumulates = [self._accumulates(f) for f in (self.x, self.y) if f.matrix == "C"]
+        tail = accumulates[0].at_least if accumulates else np.zeros(1)
+        bounds = [engine, compute + head + tail, get_lane + one + tail]
+        nbytes = gets[0].nbytes
+        if len(gets) > 1:
+            nbytes = nbytes + gets[1].nbytes
+        if accumulates:
+            accumulate_lane = busiest_lane(accumulates, self.options.max_accumulates)
+            bounds.append(head + one + accumulate_lane)
+            nbytes = nbytes + accumulates[0].nbytes.swapaxes(-1, -2)
+        if len(set(net.device.tolist())) == len(net.device):
+            # While a rank's transfer runs its gemm slows down, by ``loss``: what it lacks then comes on top.
+            loss = machine.interference["get"]
+            bounds.append(compute + loss * get_lane + (1 - loss) * head + tail)
+            if accumulates:
+                loss = machine.interference["accumulate"]
+                bounds.append(compute + loss * accumulate_lane + head + (1 - loss) * tail)
+        slowest = np.maximum.reduce([b.max(axis=-1) for b in np.broadcast_arrays(*bounds)])
+        return np.maximum(slowest, net.busiest(nbytes))
+
+    def _compute(self) -> Floats:
+        """Return the seconds of all gemms of each rank, alone on its device."""
+        machine, problem = self.machine, self.problem
+        m, n, k = (self.length[d] for d in "mnk")
+        arithmetic = m * n * k * (2.0 / self._peak())
+        operands = m * k * self.count["n"] + k * n * self.count["m"]
+        traffic = operands * problem.itemsize("A") + m * n * self.count["k"] * (2 * problem.itemsize("C"))
+        roofline: Floats = np.maximum(arithmetic, traffic / machine.memory_bandwidth)
+        return roofline + self.ops * machine.launch_s
+
+    def _one_gemm(self) -> Floats:
+        volume: Floats = self.shortest["m"] * self.shortest["n"] * self.shortest["k"]
+        return self.machine.launch_s + volume * (2.0 / self._peak())
+
+    def _peak(self) -> float:
+        dtype = self.problem.dtype
+        table = self.machine.efficiency.get(dtype)
+        return self.machine.peak(dtype) * (1.0 if table is None else float(table.values.max()))
+
+    def _gets(self, of: Placement) -> Transfers:
+        """Return the gets of an operand: each tile or slice once, or as often as the order makes sure."""
+        rows, cols = DIMENSIONS[of.matrix]
+        third = next(d for d in "mnk" if d not in (rows, cols))
+        slices = self.options.granularity == "slice"
+        smallest = self._area(of, SHORTEST if slices else SMALLEST)
+        if not self.options.reuse:
+            times = self.count[third][:, :, None]
+            size, number = self._area(of, OVERLAP if slices else REFETCHED), self._area(of, SEGMENTS)
+            return self._transfers(of, size * times, number * times, smallest, cost_efficiency=1.0)
+        size = self._area(of, OVERLAP if slices else WHOLE)
+        number = self._area(of, SEGMENTS if slices else WHOLES)
+        if self.stationary == "C" and of.matrix == "B" and self._one_tile():
+            # Loops run m, k, n: rows of A come back to the same B, unless there is a single tile of it.
+            wide = self.count["n"][:, :, None] > 1
+            if slices:
+                again = wide | (self.count["k"][:, :, None] > 1)
+            else:
+                again = wide | (self._along("k", WHOLES, of)[:, :, None] > 1)
+                n_size, n_number = self._of(of, "n", WHOLE), self._of(of, "n", WHOLES)
+                size = np.where(wide, self._of(of, "k", REFETCHED) * n_size, size)
+                number = np.where(wide, self._of(of, "k", SEGMENTS) * n_number, number)
+            times = np.where(again, self.count["m"][:, :, None], 1.0)
+            size, number = size * times, number * times
+        return self._transfers(of, size, number, smallest, cost_efficiency=1.0)
+
+    def _one_tile(self) -> bool:
+        grid = self.layout.grid_shape()
+        return grid[0] <= self.layout.process_grid[0] and grid[1] <= self.layout.process_grid[1]
+
+    def _accumulates(self, of: Placement) -> Transfers:
+        """Return the accumulates: one for every op whose tile of C another rank owns."""
+        third = next(d for d in "mnk" if d not in DIMENSIONS["C"])
+        times = self.count[third][:, :, None]
+        size, number = self._area(of, OVERLAP) * times, self._area(of, SEGMENTS) * times
+        smallest = self._area(of, SHORTEST)
+        return self._transfers(of, size, number, smallest, self.machine.accumulate_efficiency)
+
+    def _transfers(
+        self, of: Placement, size: Floats, number: Floats, smallest: Floats, cost_efficiency: float
+    ) -> Transfers:
+        """Return transfers of some elements in a number of messages; all arrays are for pairs of ranks."""
+        slowdown = np.array([least_slowdown(self.machine, largest) for largest in of.largest_tile])
+        charge = of.itemsize / cost_efficiency * slowdown
+        charge = charge[:, None, None, None] if of is self.x else charge[None, :, None, None]
+        inverse, latency = self.net.inverse, self.net.latency
+        if of.matrix == "C":  # bytes leave the rank for the other one
+            inverse, latency = inverse.T, latency.T
+        pairs = self._pairs(of) & (number > 0)
+        nbytes = np.where(pairs, size * charge, 0.0)
+        number = np.where(pairs, number, 0.0)
+        seconds = (nbytes * inverse + number * latency).sum(axis=2)
+        shortest = np.where(pairs, np.where(pairs, smallest, 0.0) * charge * inverse + latency, np.inf)
+        shortest = shortest.min(axis=2)
+        ranks = np.arange(self.problem.p)
+        at_home = (self._area(of, WHOLES)[:, :, ranks, ranks] > 0) | ~self.works
+        at_least = np.where(at_home | np.isinf(shortest), 0.0, shortest)
+        return Transfers(nbytes, number.sum(axis=2), seconds, shortest, at_least)
+
+    # Memory -----------------------------------------------------------------------------------------
+
+    def memory(self) -> Floats:
+        """Return a lower bound of the bytes of the fullest rank: tiles held, and the pool."""
+        held = self.own.held[0] + self.x.held[:, None] + self.y.held[None]
+        if not self.direct:
+            return np.asarray(held.max(axis=-1), dtype=np.float64)
+        options = self.options
+        total = held.astype(np.float64)
+        for of in (self.x, self.y):
+            updates = of.matrix == "C"
+            slots = options.max_gemms + (options.max_accumulates if updates else options.prefetch)
+            pieces = updates or options.granularity == "slice"
+            largest = np.where(self._pairs(of), self._area(of, LONGEST if pieces else LARGEST), 0.0)
+            total = total + slots * of.itemsize * largest.max(axis=2)
+        return np.asarray(total.max(axis=-1))

@@ -1,0 +1,81 @@
+"""A machine's links as the bounds see them: how long a byte takes between two ranks, and on which links."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.machines import Machine
+from umm.schedules.assemble import fabric
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+ROUNDING = 1.0 - 1e-9
+"""A bound is a sum in another order than the simulator's; this factor keeps it below all the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The routes between the ranks of a problem.
+
+    Attributes:
+        inverse: Seconds a byte takes alone from rank to rank, shape (p, p); 0 from a rank to itself.
+        latency: Seconds before bytes flow, shape (p, p); 0 from a rank to itself.
+        links: Numbers of the used links, ascending.
+        pair: For every link of every route its pair of ranks, src · p + dst; ordered by link.
+        starts: Where the pairs of each used link start in ``pair``.
+        link_inverse: Seconds a byte takes on each used link.
+        disjoint: Whether no link belongs to two routes.
+        device: Device of each rank.
+    """
+
+    inverse: Floats
+    latency: Floats
+    links: Ints
+    pair: Ints
+    starts: Ints
+    link_inverse: Floats
+    disjoint: bool
+    device: Ints
+
+    def busiest(self, nbytes: Floats) -> Floats:
+        """Return the time the busiest link needs for the bytes between pairs of ranks.
+
+        Args:
+            nbytes: Bytes from rank to rank, shape (…, p, p); those from a rank to itself must be 0.
+        """
+        if self.disjoint or not len(self.pair):
+            return np.asarray((nbytes * self.inverse).max(axis=(-2, -1)))
+        flat = nbytes.reshape(*nbytes.shape[:-2], -1)
+        loads = np.add.reduceat(flat[..., self.pair], self.starts, axis=-1)
+        return np.asarray((loads * self.link_inverse).max(axis=-1))
+
+
+@lru_cache(maxsize=64)
+def network(machine: Machine, ranks: int) -> Network:
+    """Return the routes between the ranks of a problem on a machine."""
+    shared = fabric(machine, ranks, 1)
+    inverse, latency = np.zeros((ranks, ranks)), np.zeros((ranks, ranks))
+    pairs, links = [], []
+    for src in range(ranks):
+        for dst in range(ranks):
+            if src == dst:
+                continue
+            route = list(shared.routes[src, dst])
+            inverse[src, dst] = 1.0 / shared.links.bandwidth[route].min()
+            latency[src, dst] = shared.links.latency[route].sum()
+            pairs += [src * ranks + dst] * len(route)
+            links += route
+    by_link = np.argsort(links, kind="stable")
+    used, starts = np.unique(np.array(links, dtype=np.int64)[by_link], return_index=True)
+    return Network(
+        inverse,
+        latency,
+        used,
+        np.array(pairs, dtype=np.int64)[by_link],
+        starts,
+        1.0 / shared.links.bandwidth[used],
+        len(used) == len(links),
+        np.array([machine.device_of(rank, ranks) for rank in range(ranks)]),
+    )

@@ -1,0 +1,1 @@
+"""The search for the best points, proven by bounds, under a memory budget."""

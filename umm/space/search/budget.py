@@ -1,0 +1,71 @@
+"""Memory budgets: what ``--memory`` means in bytes, what a device has, and the least that a space needs."""
+
+import math
+import re
+from collections import Counter
+
+import numpy as np
+
+from umm.errors import InputError
+from umm.machines import Machine
+from umm.problem import Problem
+from umm.space.bounds.closed_form import Bounds
+from umm.space.points import Points
+from umm.units import parse_bytes
+
+
+def memory_limit(budget: str | int | None, problem: Problem) -> int | None:
+    """Return the bytes a rank may allocate.
+
+    Args:
+        budget: Bytes (``16GiB`` or a number), a multiple of the unreplicated share (|A| + |B| + |C|) / p
+            (``2x``), or None for no limit.
+        problem: Whose share; layouts do not matter.
+
+    Raises:
+        InputError: for another form, or a budget that is not above 0.
+
+    >>> memory_limit("2x", Problem(m=64, n=64, k=64, ranks=4))
+    24576
+    """
+    if budget is None:
+        return None
+    if isinstance(budget, str):
+        multiple = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*x\s*", budget)
+        if multiple:
+            budget = math.floor(float(multiple[1]) * problem.unreplicated_share)
+        else:
+            try:
+                budget = parse_bytes(budget)
+            except InputError:
+                raise InputError(f"memory {budget!r} is not a budget; write it like 2x or 16GiB") from None
+    if budget <= 0:
+        raise InputError(f"memory {budget} is no budget; it must be above 0")
+    return int(budget)
+
+
+def rank_limit(budget: str | int | None, problem: Problem, machine: Machine) -> int:
+    """Return the bytes a rank may allocate on a machine: the budget, or what it has of its device if less.
+
+    Raises:
+        InputError: for a budget in another form.
+    """
+    limit, device = memory_limit(budget, problem), device_share(machine, problem.p)
+    return device if limit is None else min(limit, device)
+
+
+def device_share(machine: Machine, ranks: int) -> int:
+    """Return the bytes each rank has where the most ranks share a device."""
+    sharing = Counter(machine.device_of(rank, ranks) for rank in range(ranks))
+    return machine.memory // max(sharing.values())
+
+
+def least_memory(points: Points, machine: Machine, bounds: Bounds) -> int:
+    """Return the fewest bytes per rank with which some point of a space can run."""
+    least = math.inf
+    for i in np.argsort(bounds.memory, kind="stable").tolist():
+        if bounds.memory[i] >= least:
+            break
+        schedule = points.schedule(int(points.allowed[i]), machine)
+        least = min(least, int(schedule.memory_bytes.max()))
+    return int(least)

@@ -1,0 +1,1 @@
+"""Sweeps and the store they fill."""

@@ -1,0 +1,241 @@
+"""Sweeps: every point asked for into a store, by several processes, picked up again where they stopped."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from umm.errors import ExecutorUnavailableError, InputError
+from umm.executor import executor as find_executor
+from umm.machines import Machine
+from umm.machines import machine as find_machine
+from umm.space.bounds.closed_form import closed_form
+from umm.space.points import Space
+from umm.space.search.budget import memory_limit, rank_limit
+from umm.space.store.database import Store
+from umm.space.store.rows import Task, config_id, perform, points_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+AT_ONCE = 16
+"""Points of a task: what a worker loses at most when it is killed, and about a twentieth of a second."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a sweep is.
+
+    Attributes:
+        asked: Points asked for.
+        found: Those that were in the store when the sweep came to them.
+        performed: Those performed by this sweep.
+        seconds: Since it began.
+        rows: The runs that have just been stored.
+    """
+
+    asked: int
+    found: int
+    performed: int
+    seconds: float
+    rows: Sequence[dict[str, Any]] = field(default=(), repr=False)
+
+    @property
+    def rate(self) -> float:
+        """Points performed per second."""
+        return self.performed / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left at this rate, if nothing more is in the store; infinite before the first point."""
+        left = self.asked - self.found - self.performed
+        return left / self.rate if self.performed else float("inf")
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep did.
+
+    Attributes:
+        store: Path of the store.
+        asked: Points asked for, equal ones merged.
+        found: Those that were in the store already.
+        performed: Those performed now.
+        failed: Those of them that ended in an error.
+        seconds: How long it took.
+    """
+
+    store: str
+    asked: int
+    found: int
+    performed: int
+    failed: int
+    seconds: float
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return all runs of the store, fastest first."""
+        with Store(self.store) as store:
+            return store.frame()
+
+
+def sweep(
+    spaces: Space | Sequence[Space],
+    machines: Machine | str | Sequence[Machine | str],
+    store: str | Path,
+    *,
+    executor: str = "sim",
+    memory: str | int | None = None,
+    pool: str = "process",
+    jobs: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Swept | None:
+    """Perform every point of some spaces on some machines and store what comes out.
+
+    Points that the store already has are left out, so a sweep that was interrupted goes on where it stopped,
+    and several sweeps may fill one store at the same time.
+
+    Args:
+        spaces: What may be chosen; a space without ranks gets each machine's own number.
+        machines: Machines, their names, or paths of topology files.
+        store: Path of the SQLite file.
+        executor: Who performs the schedules; ``bound`` stores the closed-form lower bound instead.
+        memory: Budget per rank as in :func:`umm.space.search`; points above it, or above what a
+            rank has of its device, are stored as too large.
+        pool: ``process`` for processes on this host, ``mpi`` for the ranks of an ``mpiexec``, ``none`` for
+            this process alone.
+        jobs: Processes; None for one per core.
+        progress: Called after each part that is stored.
+
+    Returns:
+        What was done; None on the ranks of ``mpi`` that only work.
+
+    Raises:
+        InputError: for a space, machine, budget, executor, pool or store that cannot be.
+        ExecutorUnavailableError: for an executor that cannot run here, or ``mpi`` without mpi4py.
+    """
+    began = time.monotonic()
+    if pool not in ("process", "mpi", "none"):
+        raise InputError(f"pool {pool!r} is unknown; choose from process, mpi, none")
+    reason = None if executor == "bound" else find_executor(executor).available()
+    if reason is not None:
+        raise ExecutorUnavailableError(reason)
+    spaces = [spaces] if isinstance(spaces, Space) else list(spaces)
+    names = [machines] if isinstance(machines, Machine | str) else list(machines)
+    found_machines = [x if isinstance(x, Machine) else find_machine(x) for x in names]
+    pairs = [(space.on(x.default_ranks), x) for x in found_machines for space in spaces]
+    for space, machine in pairs:
+        machine.check_ranks(space.bare.p)
+        memory_limit(memory, space.bare)  # says what is wrong with it before anything starts
+    with _pool(pool, jobs) as workers:
+        if workers is None and pool == "mpi":
+            return None
+        with Store(store) as open_store:
+            asked = sum(len(points_of(space)) for space, _ in pairs)
+            counts = {"found": 0, "performed": 0, "failed": 0}
+            tasks = _tasks(pairs, open_store, executor, memory, counts)
+            for rows in _performed(workers, tasks):
+                open_store.write(rows)
+                counts["performed"] += len(rows)
+                counts["failed"] += sum(row["status"] == "error" for row in rows)
+                if progress:
+                    now = time.monotonic() - began
+                    progress(Progress(asked, counts["found"], counts["performed"], now, rows))
+    return Swept(str(store), asked, **counts, seconds=time.monotonic() - began)
+
+
+def _tasks(
+    pairs: Sequence[tuple[Space, Machine]],
+    store: Store,
+    source: str,
+    memory: str | int | None,
+    counts: dict[str, int],
+) -> Iterator[Task]:
+    """Yield what the store does not have yet; it is asked again before every task."""
+    for space, machine in pairs:
+        points = points_of(space)
+        ids = [config_id(points, point, machine, source) for point in points.allowed.tolist()]
+        limit = rank_limit(memory, points.bare, machine)
+        missing = [i for i, done in enumerate(_are_done(store, ids)) if not done]
+        counts["found"] += len(ids) - len(missing)
+        if not missing:
+            continue
+        bounds = closed_form(points, machine)
+        missing.sort(key=bounds.seconds.tolist().__getitem__)  # an early look at the store shows the best
+        for start in range(0, len(missing), AT_ONCE):
+            some = missing[start : start + AT_ONCE]
+            there = _are_done(store, [ids[i] for i in some])
+            counts["found"] += sum(there)
+            now = [i for i, done in zip(some, there, strict=True) if not done]
+            if now:
+                yield Task(
+                    space,
+                    machine,
+                    source,
+                    limit,
+                    points.allowed[now].tolist(),
+                    bounds.seconds[now].tolist(),
+                    bounds.memory[now].tolist(),
+                )
+
+
+def _are_done(store: Store, ids: list[str]) -> list[bool]:
+    done = store.done(ids)
+    return [x in done for x in ids]
+
+
+def _performed(workers: Executor | None, tasks: Iterable[Task]) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of each task as it is done, with a few tasks waiting for every worker."""
+    if workers is None:
+        yield from map(perform, tasks)
+        return
+    waiting: set[Future[list[dict[str, Any]]]] = set()
+    room = 3 * getattr(workers, "_max_workers", 8)
+    try:
+        for task in tasks:
+            waiting.add(workers.submit(perform, task))
+            if len(waiting) >= room:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _pool(kind: str, jobs: int | None) -> AbstractContextManager[Executor | None]:
+    if kind == "none":
+        return nullcontext(None)
+    if kind == "mpi":
+        try:
+            from mpi4py.futures import MPICommExecutor
+        except ImportError:
+            raise ExecutorUnavailableError(
+                "pool mpi needs mpi4py, which is not installed; pip install 'umm-sim[mpi]'"
+            ) from None
+        ranks: Any = MPICommExecutor()  # on rank 0 an Executor, on the others None
+        return cast(AbstractContextManager[Executor | None], ranks)
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs = {jobs} is not possible; it must be a whole number ≥ 1")
+    return ProcessPoolExecutor(jobs, initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """Leave Ctrl-C to the parent, and end when it is killed: a worker would wait for work for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

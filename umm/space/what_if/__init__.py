@@ -1,0 +1,1 @@
+"""What would change a choice: other machine numbers, sizes and replication factors."""

@@ -1,0 +1,190 @@
+"""Decision maps: which point is best over m and memory, or m and link bandwidth, and where that changes."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from umm.executor import executor
+from umm.machines import Machine
+from umm.machines import machine as find_machine
+from umm.space.points import Space
+from umm.space.search.best_first import Choice, Makespan, search
+from umm.space.what_if.changed_machines import Knob, knobs, scaled
+from umm.space.what_if.sensitivity import frontier
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+Step = tuple[float, float, Choice]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """One choice, best for one m from one value to another.
+
+    Attributes:
+        m: Rows of A and C.
+        start: Where it becomes the best: a multiple of the unreplicated share, or a factor of link bandwidth.
+        stop: Where something else does, or the end of the map.
+        choice: The point; its makespan is that at ``start``.
+    """
+
+    m: int
+    start: float
+    stop: float
+    choice: Choice
+
+    @property
+    def label(self) -> str:
+        """The layouts of A, B and C, and the stationary matrix."""
+        problem = self.choice.problem
+        return f"{problem.a}, {problem.b}, {problem.c}; {self.choice.stationary}"
+
+
+@dataclass(frozen=True)
+class DecisionMap:
+    """The best point over m and one other quantity.
+
+    Attributes:
+        machine: Name of the machine.
+        over: ``memory`` or ``link bandwidth``.
+        unit: What a value of 1 means.
+        stretches: For each m what is best, from the lowest value to the highest; where the first does not
+            start at the map's edge, nothing fits below it.
+    """
+
+    machine: str
+    over: str
+    unit: str
+    stretches: list[Stretch]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a row per stretch: m, start, stop, a, b, c, stationary, makespan_s, memory_bytes."""
+        import pandas as pd
+
+        rows: list[dict[str, Any]] = []
+        for x in self.stretches:
+            problem = x.choice.problem
+            row = {"m": x.m, "start": x.start, "stop": x.stop, "a": problem.a, "b": problem.b, "c": problem.c}
+            row |= {"stationary": x.choice.stationary, "makespan_s": x.choice.makespan_s}
+            rows.append(row | {"memory_bytes": x.choice.memory_bytes})
+        return pd.DataFrame(rows)
+
+    def figure(self) -> "go.Figure":
+        """Return the map as a figure; see :func:`umm.figures.decision_map.decision_figure`."""
+        from umm.figures.decision_map import decision_figure
+
+        return decision_figure(self)
+
+
+def map_over_memory(
+    space: Space,
+    machine: Machine | str,
+    rows: Sequence[int],
+    *,
+    most: float = 4.0,
+    makespan: Makespan | None = None,
+    progress: Progress | None = None,
+) -> DecisionMap:
+    """Return the best point for every m and every memory budget, exactly.
+
+    Args:
+        space: What may be chosen; its m is replaced.
+        machine: A machine, its name, or the path of its topology file.
+        rows: Values of m.
+        most: Largest budget, as a multiple of the unreplicated share.
+        makespan: What simulates a schedule; None for the executor ``sim``.
+        progress: Called with the number of values of m done and of all.
+    """
+    if not isinstance(machine, Machine):
+        machine = find_machine(machine)
+    stretches = []
+    for number, m in enumerate(rows):
+        here = replace(space.on(machine.default_ranks), m=m)
+        share = here.bare.unreplicated_share
+        best = frontier(here, machine, most=f"{most}x", makespan=makespan)
+        starts = [choice.memory_bytes / share for choice in best]
+        for start, stop, choice in zip(starts, [*starts[1:], most], best, strict=True):
+            stretches.append(Stretch(m, start, stop, choice))
+        if progress:
+            progress(number + 1, len(rows))
+    return DecisionMap(machine.name, "memory", "the unreplicated share, (|A| + |B| + |C|) / p", stretches)
+
+
+def map_over_bandwidth(
+    space: Space,
+    machine: Machine | str,
+    rows: Sequence[int],
+    *,
+    memory: str | int | None = "2x",
+    reach: float = 8.0,
+    makespan: Makespan | None = None,
+    progress: Progress | None = None,
+) -> DecisionMap:
+    """Return the best point for every m and every bandwidth of all links.
+
+    All links are scaled together, in steps of two; where two neighbours differ, the crossover is narrowed
+    down to a hundredth. What comes and goes inside a step is not seen.
+
+    Args:
+        space: What may be chosen; its m is replaced.
+        machine: A machine, its name, or the path of its topology file.
+        rows: Values of m.
+        memory: Budget per rank as in :func:`umm.space.search`.
+        reach: Largest factor of the bandwidth, and one over the smallest.
+        makespan: What simulates a schedule; None for the executor ``sim``.
+        progress: Called with the number of values of m done and of all.
+    """
+    if not isinstance(machine, Machine):
+        machine = find_machine(machine)
+    space = space.on(machine.default_ranks)
+    simulate = makespan or executor("sim").makespan
+    links = [x for x in knobs(machine, space.bare.p, space.dtype) if x.name == "link bandwidth"]
+    speeds = tuple(speed for x in links for speed in x.speeds)
+    knob = Knob("link bandwidth", max(speeds, default=machine.memory_bandwidth), speeds)
+    steps = math.ceil(math.log2(reach))
+    factors = [2.0**i for i in range(-steps, steps + 1)]
+    stretches = []
+    for number, m in enumerate(rows):
+        here = replace(space, m=m)
+
+        def best(factor: float, here: Space = here) -> Choice:
+            there = scaled(machine, knob, factor)
+            return search(here, there, memory=memory, makespan=simulate, top=1).top[0]
+
+        stretches += [Stretch(m, *step) for step in _steps(best, factors)]
+        if progress:
+            progress(number + 1, len(rows))
+    return DecisionMap(machine.name, "link bandwidth", f"{knob.at(1.0)}, the fastest link's", stretches)
+
+
+def _steps(best: Callable[[float], Choice], factors: Sequence[float]) -> list[Step]:
+    """Return what is best from where to where, over ascending factors."""
+    starts, choices = [factors[0]], [best(factors[0])]
+    for low, high in pairwise(factors):
+        for factor, choice in _crossovers(best, (low, choices[-1]), (high, best(high))):
+            starts.append(factor)
+            choices.append(choice)
+    return list(zip(starts, [*starts[1:], factors[-1]], choices, strict=True))
+
+
+def _crossovers(
+    best: Callable[[float], Choice], low: tuple[float, Choice], high: tuple[float, Choice]
+) -> list[tuple[float, Choice]]:
+    """Return where the best changes between two factors, and to what."""
+    if _name(low[1]) == _name(high[1]):
+        return []
+    if math.log(high[0] / low[0]) < 0.01:
+        return [high]
+    factor = math.sqrt(low[0] * high[0])
+    middle = (factor, best(factor))
+    return _crossovers(best, low, middle) + _crossovers(best, middle, high)
+
+
+def _name(choice: Choice) -> tuple[Any, ...]:
+    problem = choice.problem
+    return problem.a, problem.b, problem.c, choice.stationary, choice.options

@@ -1,0 +1,214 @@
+"""What would change a choice: which bandwidth, peak, latency or memory, and by how much."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from umm.executor import executor
+from umm.machines import Machine
+from umm.machines import machine as find_machine
+from umm.schedules.table import Schedule
+from umm.space.bounds.closed_form import closed_form
+from umm.space.points import Space
+from umm.space.search.best_first import BestFirst, Choice, Makespan, search
+from umm.space.search.budget import memory_limit, rank_limit
+from umm.space.what_if.changed_machines import Knob, knobs, scaled
+from umm.units import format_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Where one number changes the choice.
+
+    Attributes:
+        what: The number that changes.
+        now: Its value now, with its unit.
+        factor: What it has to be multiplied by; None if nothing within reach changes the choice.
+        then: Its value there, with its unit.
+        choice: The best point there.
+    """
+
+    what: str
+    now: str
+    factor: float | None
+    then: str
+    choice: Choice | None
+
+    def __str__(self) -> str:
+        if self.factor is None or self.choice is None:
+            return f"{self.what} {self.now}: no change {self.then}"
+        x = self.choice
+        return (
+            f"{self.what} {self.now} → {self.then} (x{self.factor:.3g}): A {x.problem.a}, B {x.problem.b}, "
+            f"C {x.problem.c}, stationary {x.stationary}"
+        )
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """A choice and what would change it.
+
+    Attributes:
+        choice: The best point as things are.
+        margin: By how much another has to be better to count.
+        flips: For every number, downwards and upwards.
+    """
+
+    choice: Choice
+    margin: float
+    flips: list[Flip]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a row per number and direction: what, now, factor, then, and the choice there."""
+        import pandas as pd
+
+        layouts = {x: [getattr(f.choice and f.choice.problem, x, None) for f in self.flips] for x in "abc"}
+        columns = {name: [getattr(f, name) for f in self.flips] for name in ("what", "now", "factor", "then")}
+        stationary = [f.choice.stationary if f.choice else None for f in self.flips]
+        return pd.DataFrame(columns | layouts | {"stationary": stationary})
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.choice), *(f"  {flip}" for flip in self.flips)])
+
+
+def sensitivity(
+    space: Space,
+    machine: Machine | str,
+    *,
+    memory: str | int | None = "2x",
+    makespan: Makespan | None = None,
+    margin: float = 0.01,
+    reach: float = 16.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Sensitivity:
+    """Return the best point of a space and the nearest changes that make another one better.
+
+    Each link speed, the latency, the peak and the memory bandwidth are scaled one at a time, in steps of two
+    away from 1, then narrowed down to a hundredth; what happens inside a step and back again is not seen.
+    Every step is a proven search. For memory the answer is exact.
+
+    Args:
+        space: What may be chosen.
+        machine: A machine, its name, or the path of its topology file.
+        memory: Budget per rank as in :func:`umm.space.search`.
+        makespan: What simulates a schedule; None for the executor ``sim``.
+        margin: How much better than the choice another point has to be, as a share of its makespan.
+        reach: Largest factor that is tried, and one over the smallest.
+        progress: Called with the numbers of changes looked at and of all.
+    """
+    if not isinstance(machine, Machine):
+        machine = find_machine(machine)
+    space = space.on(machine.default_ranks)
+    simulate = makespan or executor("sim").makespan
+    choice = search(space, machine, memory=memory, makespan=simulate, top=1).top[0]
+
+    def rival(knob: Knob, factor: float) -> Choice | None:
+        """Return the best point on the changed machine if it beats the choice by the margin."""
+        there = scaled(machine, knob, factor)
+        best = search(space, there, memory=memory, makespan=simulate, top=1).top[0]
+        ours = simulate(_schedule(choice, there))
+        return best if best.makespan_s < ours * (1 - margin) else None
+
+    turned = [(knob, up) for knob in knobs(machine, choice.problem.p, space.dtype) for up in (False, True)]
+    flips = []
+    for number, (knob, up) in enumerate(turned):
+        if progress:
+            progress(number, len(turned) + 1)
+        flips.append(_nearest(knob, up, partial(rival, knob), reach))
+    flips += _memory_flips(space, machine, memory, simulate, choice, margin)
+    if progress:
+        progress(len(turned) + 1, len(turned) + 1)
+    return Sensitivity(choice, margin, flips)
+
+
+def _schedule(choice: Choice, machine: Machine) -> Schedule:
+    from umm.algorithms.registry import schedule
+
+    return schedule(choice.problem, machine, stationary=choice.stationary, **choice.options.to_dict())
+
+
+def _nearest(knob: Knob, up: bool, rival: Callable[[float], Choice | None], reach: float) -> Flip:
+    """Return where a knob, turned up or down, first makes another point better."""
+    same, step = 1.0, 2.0 if up else 0.5
+    while True:
+        factor = same * step
+        if max(factor, 1 / factor) > reach * (1 + 1e-9):
+            bound = f"up to {knob.at(reach)}" if up else f"down to {knob.at(1 / reach)}"
+            return Flip(knob.name, knob.at(1.0), None, bound, None)
+        found = rival(factor)
+        if found:
+            break
+        same = factor
+    while abs(math.log(factor / same)) > 0.01:
+        middle = math.sqrt(factor * same)
+        there = rival(middle)
+        if there:
+            factor, found = middle, there
+        else:
+            same = middle
+    return Flip(knob.name, knob.at(1.0), factor, knob.at(factor), found)
+
+
+def frontier(
+    space: Space,
+    machine: Machine | str,
+    *,
+    most: str | int | None = None,
+    makespan: Makespan | None = None,
+) -> list[Choice]:
+    """Return the points that no other beats in both time and memory, by ascending memory.
+
+    Each is the best choice for every budget from its own memory up to the next one's.
+
+    Args:
+        space: What may be chosen.
+        machine: A machine, its name, or the path of its topology file.
+        most: Largest budget of interest, as in :func:`umm.space.search`.
+        makespan: What simulates a schedule; None for the executor ``sim``.
+    """
+    if not isinstance(machine, Machine):
+        machine = find_machine(machine)
+    points = space.on(machine.default_ranks).points()
+    machine.check_ranks(points.bare.p)
+    bounds = closed_form(points, machine)
+    simulate = makespan or executor("sim").makespan
+    limit = rank_limit(most, points.bare, machine)
+    choices: list[Choice] = []
+    while True:
+        found = BestFirst(points, machine, bounds, limit, simulate, 1)
+        found.run(None)
+        if not found.best:
+            return choices[::-1]
+        choices.append(found.best[0][1])
+        limit = choices[-1].memory_bytes - 1
+
+
+def _memory_flips(
+    space: Space,
+    machine: Machine,
+    memory: str | int | None,
+    makespan: Makespan,
+    choice: Choice,
+    margin: float,
+) -> list[Flip]:
+    """Return the budget below which the choice no longer fits, and the first above that a better one does."""
+    limit = memory_limit(memory, space.bare)
+    now = "without a budget" if limit is None else format_bytes(limit)
+    base = limit or choice.memory_bytes
+    best = frontier(space, machine, makespan=makespan)
+    smaller = [x for x in best if x.memory_bytes < choice.memory_bytes]
+    better = [x for x in best if x.memory_bytes > base and x.makespan_s < choice.makespan_s * (1 - margin)]
+    if smaller:
+        then = f"below {format_bytes(choice.memory_bytes)}"
+        flips = [Flip("memory", now, choice.memory_bytes / base, then, smaller[-1])]
+    else:
+        flips = [Flip("memory", now, None, "downwards; nothing needs less", None)]
+    if better:
+        then = f"from {format_bytes(better[0].memory_bytes)}"
+        return [*flips, Flip("memory", now, better[0].memory_bytes / base, then, better[0])]
+    return [*flips, Flip("memory", now, None, "upwards", None)]

@@ -1,0 +1,95 @@
+"""Where the time of each rank goes: compute, reduce, exposed communication, idle."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.schedules.table import BROADCAST, GEMM, REDUCE, TRANSFERS
+from umm.traces.intervals import time_by_classes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from umm.traces.trace import Trace
+
+Floats = NDArray[np.float64]
+_GEMM_RUNS, _REDUCE_FLIES, _OTHER_FLIES = 1, 2, 4
+_CODES = np.arange(8)
+PARTS = ("compute", "reduce", "exposed_communication", "idle")
+
+
+@dataclass(frozen=True, eq=False)
+class Breakdown:
+    """Seconds of each rank by what it was doing; the four parts add up to the makespan for every rank.
+
+    Where several are true at once the first counts: compute, reduce, exposed communication.
+
+    Attributes:
+        compute: A gemm of the rank runs.
+        reduce: A reduce or broadcast of the rank is in flight, no gemm runs.
+        exposed_communication: Another transfer of the rank to or from other ranks is in flight, and none of
+            the above.
+        idle: None of these; so is a copy within the rank itself, which hardly ever stands alone.
+        in_flight: A transfer of the rank is in flight, whatever else it does.
+        hidden: Of ``in_flight`` the part during which a gemm runs.
+    """
+
+    compute: Floats
+    reduce: Floats
+    exposed_communication: Floats
+    idle: Floats
+    in_flight: Floats
+    hidden: Floats
+
+    @property
+    def mean(self) -> dict[str, float]:
+        """The four parts in seconds, each the mean over all ranks."""
+        return {part: float(getattr(self, part).mean()) for part in PARTS}
+
+    @property
+    def overlapped(self) -> float:
+        """Share of transfer time hidden by gemms, the mean over ranks that transfer; nan if none does."""
+        moving = self.in_flight > 0
+        return float((self.hidden[moving] / self.in_flight[moving]).mean()) if moving.any() else float("nan")
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return the four parts as columns, in seconds, one row per rank."""
+        import pandas as pd
+
+        return pd.DataFrame({part: getattr(self, part) for part in PARTS}).rename_axis("rank")
+
+
+def breakdown(trace: "Trace") -> Breakdown:
+    """Return where the time of each rank goes.
+
+    A transfer belongs to the rank that issues it: a get to the reader, an accumulate to the writer.
+    """
+    schedule = trace.schedule
+    kind = schedule.kind
+    of_class = np.full(len(schedule), -1, dtype=np.int64)
+    of_class[np.isin(kind, TRANSFERS) & (schedule.src != schedule.dst)] = 2
+    of_class[(kind == REDUCE) | (kind == BROADCAST)] = 1
+    of_class[kind == GEMM] = 0
+    told = of_class >= 0
+    seconds = time_by_classes(
+        trace.start[told],
+        trace.end[told],
+        schedule.rank[told],
+        of_class[told],
+        groups=schedule.ranks,
+        classes=3,
+        horizon=trace.makespan_s,
+    )
+    gemm = (_CODES & _GEMM_RUNS) > 0
+    reducing = ~gemm & ((_CODES & _REDUCE_FLIES) > 0)
+    flying = (_CODES & (_REDUCE_FLIES | _OTHER_FLIES)) > 0
+    return Breakdown(
+        compute=seconds[:, gemm].sum(axis=1),
+        reduce=seconds[:, reducing].sum(axis=1),
+        exposed_communication=seconds[:, ~gemm & ~reducing & flying].sum(axis=1),
+        idle=seconds[:, 0],
+        in_flight=seconds[:, flying].sum(axis=1),
+        hidden=seconds[:, flying & gemm].sum(axis=1),
+    )

@@ -1,0 +1,112 @@
+"""Why a schedule takes the time it takes: its steps by the model, and what its trace was held up by."""
+
+import numpy as np
+
+from umm.algorithms.universal.steps.model import TableStep, action_seconds, steps
+from umm.problem import MATRICES
+from umm.schedules.table import GEMM, KINDS, Schedule
+from umm.traces.critical_path import critical_path, path_times
+from umm.traces.trace import Trace
+from umm.units import format_seconds
+
+MOST = 12
+"""Steps told one by one."""
+WAITS = 5
+"""Actions of the critical path told one by one."""
+
+
+def explain(schedule: Schedule, trace: Trace) -> str:
+    """Return why a schedule takes the time it takes, in lines of text.
+
+    First the rank whose steps cost most by the step model: what its time consists of and, step by step,
+    whether communication or computation bounds it, by how much, and which transfer over which link is the
+    longest. Then what the trace's critical path consists of, and what on it was waited for longest.
+
+    Args:
+        schedule: A schedule that a policy made; direct execution is told in its natural steps.
+        trace: A trace of it.
+
+    Raises:
+        ScheduleError: for a schedule that no policy made.
+
+    >>> import umm
+    >>> problem = umm.Problem(m=4096, n=4096, k=4096, a="col", b="row", c="row", ranks=2)
+    >>> schedule = umm.schedule(problem, "pvc-12", stationary="B", policy="greedy", max_gemms=1)
+    >>> print(explain(schedule, umm.run(schedule)))
+    greedy: 3.22 ms by the step model, 3.23 ms by sim
+    rank 0 costs most: 3 steps, 3.22 ms; gemms 3.04 ms, communication 243.8 µs, 61.44 µs of it overlapped
+      step 0: computation bound by 1.52 ms
+      step 1: computation bound by 1.46 ms
+      step 2: communication bound by 182.4 µs; longest: accumulate C(1,0) r0 → r1 on 0.0→0.1, 182.4 µs
+    critical path: gemm 94 %, accumulate 6 %
+      rank 0 was held up 188.4 µs by accumulate C(1,0) r0 → r1 on 0.0→0.1
+    """
+    by_rank = steps(schedule)
+    rank = int(np.argmax([sum(step.seconds for step in of_rank) for of_rank in by_rank]))
+    of_rank = by_rank[rank]
+    total = sum(step.seconds for step in of_rank)
+    gemms, communication = sum(s.computation for s in of_rank), sum(s.communication for s in of_rank)
+    as_if = " if it waited after each" if schedule.options["policy"] == "direct" else ""
+    lines = [
+        f"{schedule.options['policy']}: {format_seconds(schedule.model_cost_s)} by the step model, "
+        f"{format_seconds(trace.makespan_s)} by {trace.source}",
+        f"rank {rank} costs most: {len(of_rank)} steps{as_if}, {format_seconds(total)}; "
+        f"gemms {format_seconds(gemms)}, communication {format_seconds(communication)}, "
+        f"{format_seconds(gemms + communication - total)} of it overlapped",
+    ]
+    differs = [abs(step.communication - step.computation) for step in of_rank]
+    told = sorted(range(len(of_rank)), key=lambda t: -differs[t])[:MOST]
+    lines += [f"  step {t}: {_step(schedule, of_rank[t])}" for t in sorted(told)]
+    if len(of_rank) > MOST:
+        lines.append(f"  {len(of_rank) - MOST} more steps, balanced better")
+    return "\n".join(lines + _held_up(trace))
+
+
+def _step(schedule: Schedule, step: TableStep) -> str:
+    """Return what bounds a step and by how much."""
+    apart = format_seconds(abs(step.communication - step.computation))
+    if step.communication <= step.computation:
+        return f"computation bound by {apart}"
+    took = action_seconds(schedule)
+    longest = max((i for i in step.actions if schedule.kind[i] != GEMM), key=lambda i: float(took[i]))
+    return (
+        f"communication bound by {apart}; longest: {_named(schedule, longest)}, "
+        f"{format_seconds(float(took[longest]))}"
+    )
+
+
+def _named(schedule: Schedule, action: int) -> str:
+    """Return an action in words: what moves, between whom, over which link."""
+    kind, src, dst = KINDS[schedule.kind[action]], int(schedule.src[action]), int(schedule.dst[action])
+    details = schedule.details
+    if src < 0:
+        i, j = details.c_tile[action].tolist()
+        return f"{kind} {int(details.op[action])} into C({i},{j})"
+    i, j = details.tile[action].tolist()
+    moved = f"{kind} {MATRICES[details.matrix[action]]}({i},{j})"
+    if src == dst:
+        return f"{moved} within r{src}"
+    narrowest = min(schedule.routes[src, dst], key=lambda link: float(schedule.links.bandwidth[link]))
+    return f"{moved} r{src} → r{dst} on {schedule.links.names[narrowest]}"
+
+
+def _held_up(trace: Trace) -> list[str]:
+    """Return what the critical path consists of, and its longest waits for anything but gemms."""
+    schedule, total = trace.schedule, trace.makespan_s
+    path = critical_path(trace)
+    seconds, waiting = path_times(trace, path)
+    by_kind = np.bincount(schedule.kind[path], weights=seconds, minlength=len(KINDS))
+    shares = [
+        f"{KINDS[kind]} {100 * by_kind[kind] / total:.0f} %" for kind in np.argsort(-by_kind) if by_kind[kind]
+    ]
+    if waiting > 0:
+        shares.append(f"nothing {100 * waiting / total:.0f} %")
+    lines = [f"critical path: {', '.join(shares)}"]
+    order = np.argsort(-seconds, kind="stable")
+    waits = [(int(path[x]), float(seconds[x])) for x in order if schedule.kind[path[x]] != GEMM]
+    lines += [
+        f"  rank {schedule.rank[action]} was held up {format_seconds(took)} by {_named(schedule, action)}"
+        for action, took in waits[:WAITS]
+        if took > 0
+    ]
+    return lines

@@ -1,0 +1,104 @@
+"""Traces as files: JSON for exchange, .npz for large ones; the schedule is inside, C is not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from umm.errors import InputError
+from umm.files import parse_json, whole_file
+from umm.schedules.codec import from_arrays, from_dict, to_arrays, to_json
+from umm.schedules.table import Schedule
+from umm.traces.trace import Trace
+
+SCHEMA = 1
+
+
+def save_trace(trace: Trace, path: str | Path) -> None:
+    """Write a trace to a file, as .npz if the name ends so, else as JSON; nothing is half-written.
+
+    Raises:
+        InputError: if the file cannot be written, or has too many actions for JSON.
+    """
+    path = Path(path)
+    with whole_file(path) as partial:
+        if path.suffix == ".npz":
+            arrays = to_arrays(trace.schedule) | {"start": trace.start, "end": trace.end}
+            about: dict[str, Any] = {"trace_schema": np.array(SCHEMA), "source": np.array(trace.source)}
+            with partial.open("wb") as file:
+                np.savez_compressed(file, **arrays, **about)
+        else:
+            head = json.dumps(
+                {
+                    "trace_schema": SCHEMA,
+                    "source": trace.source,
+                    "start": trace.start.tolist(),
+                    "end": trace.end.tolist(),
+                }
+            )
+            text = f'{head[:-1]},\n"schedule": {to_json(trace.schedule)}}}\n'
+            partial.write_text(text, encoding="utf-8")
+
+
+def load_trace(path: str | Path) -> Trace:
+    """Read a trace that :func:`save_trace` wrote; it has no C.
+
+    Raises:
+        InputError: if the file cannot be read or holds no trace.
+    """
+    path = Path(path)
+    try:
+        data = _arrays(path) if path.suffix == ".npz" else _json(path)
+        schedule = from_arrays(data) if path.suffix == ".npz" else from_dict(data["schedule"])
+        return _trace(schedule, data)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or 'not a file of this form'}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text file; a trace is .json or .npz") from None
+    except KeyError as error:
+        raise InputError(f"{path}: the trace lacks {error.args[0]!r}") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    data = parse_json(path.read_text(encoding="utf-8"), "trace")
+    found = data.get("trace_schema") if isinstance(data, dict) else None
+    if found != SCHEMA:
+        raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {found!r}")
+    assert isinstance(data, dict)
+    return data
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            data = {name: file[name] for name in file.files}
+    except OSError:
+        raise
+    except Exception as error:  # numpy answers a damaged archive with many types
+        raise InputError(f"not a whole .npz file: {error}") from None
+    found = data.get("trace_schema")
+    if found is None or int(found) != SCHEMA:
+        raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {found}")
+    return data
+
+
+def _trace(schedule: Schedule, data: dict[str, Any]) -> Trace:
+    try:
+        start, end = (np.array(data[name], dtype=np.float64) for name in ("start", "end"))
+    except (TypeError, ValueError, OverflowError):
+        raise InputError("start and end must be lists of seconds") from None
+    if start.shape != (len(schedule),) or end.shape != start.shape:
+        raise InputError(
+            f"{start.size} starts and {end.size} ends do not belong to a schedule of {len(schedule)} actions"
+        )
+    bad = ~(np.isfinite(start) & np.isfinite(end) & (start >= 0) & (end >= start))
+    if bad.any():
+        i = int(np.argmax(bad))
+        raise InputError(f"action {i} cannot run from {start[i]} s to {end[i]} s")
+    source = str(data["source"])
+    if not source.isalnum():
+        raise InputError(f"source {source!r} is not the name of an executor")
+    return Trace(schedule, source, start, end)

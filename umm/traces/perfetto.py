@@ -1,0 +1,129 @@
+"""Traces for Perfetto: a process per rank, a thread per lane, a slice per action, arrows between lanes."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from umm.errors import UmmError
+from umm.files import whole_file
+
+if TYPE_CHECKING:
+    from umm.traces.trace import Trace
+
+_SEQUENCE = 1
+_BARRIERS = 1  # the id of the track barriers are on; those of ranks and lanes follow
+
+
+def write_perfetto(trace: "Trace", path: str | Path) -> None:
+    """Write a trace as a Perfetto protobuf file, to open in ui.perfetto.dev.
+
+    Times are whole nanoseconds, as the format has them. An arrow leads from every action to those on other
+    lanes that wait for it.
+
+    Raises:
+        UmmError: if the extra ``perfetto`` is not installed.
+        InputError: if the file cannot be written.
+    """
+    try:
+        from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
+    except ModuleNotFoundError:
+        raise UmmError(
+            'writing a Perfetto trace needs the perfetto package; pip install "umm-sim[perfetto]"'
+        ) from None
+    with whole_file(path) as partial, partial.open("wb") as file:
+        builder = StreamingTraceProtoBuilder(file)
+        _write_tracks(builder, trace)
+        _write_slices(builder, trace)
+
+
+def _write_tracks(builder: Any, trace: "Trace") -> None:
+    schedule = trace.schedule
+    packet = builder.create_packet()
+    packet.track_descriptor.uuid = _BARRIERS
+    packet.track_descriptor.name = "barriers"
+    builder.write_packet(packet)
+    for rank in range(schedule.ranks):
+        packet = builder.create_packet()
+        track = packet.track_descriptor
+        track.uuid = _BARRIERS + 1 + rank
+        # Process 0 is the idle process in Perfetto's eyes.
+        track.process.pid = rank + 1
+        track.process.process_name = f"rank {rank}"
+        builder.write_packet(packet)
+    for lane in np.unique(schedule.lane[schedule.lane >= 0]).tolist():
+        packet = builder.create_packet()
+        rank = int(schedule.lanes.rank[lane])
+        track = packet.track_descriptor
+        track.uuid = _lane_track(schedule.ranks, lane)
+        track.parent_uuid = _BARRIERS + 1 + rank
+        track.thread.pid = rank + 1
+        track.thread.tid = schedule.ranks + 1 + lane
+        track.thread.thread_name = schedule.lanes.names[lane]
+        builder.write_packet(packet)
+
+
+def _lane_track(ranks: int, lane: int) -> int:
+    return _BARRIERS + 1 + ranks + lane
+
+
+def _write_slices(builder: Any, trace: "Trace") -> None:
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
+
+    schedule = trace.schedule
+    start = np.rint(trace.start * 1e9).astype(np.int64).tolist()
+    end = np.rint(trace.end * 1e9).astype(np.int64).tolist()
+    arrows_out, arrows_in = _arrows(trace)
+    columns = ("kind", "op", "peer", "nbytes", "flop", "a_tile", "b_tile", "c_tile")
+    frame = trace.to_frame()
+    rows = zip(*(frame[column].tolist() for column in columns), strict=True)
+    lanes = schedule.lane.tolist()
+
+    def packet(action: int, when: int, what: int) -> Any:
+        made = builder.create_packet()
+        made.timestamp = when
+        made.trusted_packet_sequence_id = _SEQUENCE
+        made.track_event.type = what
+        lane = lanes[action]
+        made.track_event.track_uuid = _BARRIERS if lane < 0 else _lane_track(schedule.ranks, lane)
+        return made
+
+    for action, row in enumerate(rows):
+        values = dict(zip(columns, row, strict=True))
+        begin = TrackEvent.TYPE_INSTANT if lanes[action] < 0 else TrackEvent.TYPE_SLICE_BEGIN
+        opening = packet(action, start[action], begin)
+        opening.track_event.name = _title(values)
+        opening.track_event.categories.append(values["kind"])
+        for name in columns[1:]:
+            if values[name] in ("", -1) or (name in ("nbytes", "flop") and not values[name]):
+                continue
+            note = opening.track_event.debug_annotations.add()
+            note.name = name
+            if isinstance(values[name], str):
+                note.string_value = values[name]
+            else:
+                note.int_value = values[name]
+        opening.track_event.flow_ids.extend(arrows_out.get(action, ()))
+        opening.track_event.terminating_flow_ids.extend(arrows_in.get(action, ()))
+        builder.write_packet(opening)
+        if lanes[action] >= 0:
+            builder.write_packet(packet(action, end[action], TrackEvent.TYPE_SLICE_END))
+
+
+def _title(values: dict[str, Any]) -> str:
+    """Return what a slice is called: the kind and the tiles it touches."""
+    tiles = [f"{x}({values[f'{x.lower()}_tile']})" for x in "CAB" if values[f"{x.lower()}_tile"]]
+    return " ".join([values["kind"], *tiles])
+
+
+def _arrows(trace: "Trace") -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """Return for each action the ids of the arrows that leave it and of those that arrive."""
+    schedule = trace.schedule
+    then = np.repeat(np.arange(len(schedule)), np.diff(schedule.after_offsets))
+    other = np.flatnonzero(schedule.lane[schedule.after] != schedule.lane[then])
+    leaving: dict[int, list[int]] = {}
+    arriving: dict[int, list[int]] = {}
+    for arrow, edge in enumerate(other.tolist(), start=1):
+        leaving.setdefault(int(schedule.after[edge]), []).append(arrow)
+        arriving.setdefault(int(then[edge]), []).append(arrow)
+    return leaving, arriving

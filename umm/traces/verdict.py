@@ -1,0 +1,87 @@
+"""What bounds a trace, and the one sentence that says so."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from umm.schedules.table import GEMM, KINDS
+from umm.traces.breakdown import breakdown
+from umm.traces.critical_path import critical_path, path_times
+from umm.traces.traffic import link_utilisation
+
+if TYPE_CHECKING:
+    from umm.traces.trace import Trace
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a trace spends most of its critical path on.
+
+    Attributes:
+        kind: ``compute``, a kind of action, or ``waiting`` where nothing of the path runs.
+        share: Its share of the critical path, 0 to 1.
+        link: Of a transfer, the link it spends most of that time on; empty if it crosses none.
+        links: On how many links it spends that time.
+    """
+
+    kind: str
+    share: float
+    link: str = ""
+    links: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind} on {self.link}" if self.link else self.kind
+
+
+def bound(trace: "Trace") -> Bound:
+    """Return what bounds a trace: the kind of action that most of its critical path consists of."""
+    schedule = trace.schedule
+    path = critical_path(trace)
+    seconds, waiting = path_times(trace, path)
+    total = trace.makespan_s
+    by_kind = np.bincount(schedule.kind[path], weights=seconds, minlength=len(KINDS))
+    kind = int(np.argmax(by_kind))
+    if total <= 0 or waiting > by_kind[kind]:
+        return Bound("waiting", waiting / total if total > 0 else 1.0)
+    share = float(by_kind[kind]) / total
+    if kind == GEMM:
+        return Bound("compute", share)
+    used = link_utilisation(trace)
+    on_link: dict[int, float] = {}
+    for action, lasts in zip(path.tolist(), seconds.tolist(), strict=True):
+        src, dst = int(schedule.src[action]), int(schedule.dst[action])
+        if schedule.kind[action] == kind and src != dst:
+            link = max(schedule.routes[src, dst], key=lambda x: float(used[x]))
+            on_link[link] = on_link.get(link, 0.0) + lasts
+    if not on_link:
+        return Bound(KINDS[kind], share)
+    longest = max(on_link, key=on_link.__getitem__)
+    return Bound(KINDS[kind], share, schedule.links.names[longest], len(on_link))
+
+
+def verdict(trace: "Trace") -> str:
+    """Return one sentence: what bounds the trace, and how much of its communication gemms hide.
+
+    A trace of the NumPy executor has one process in place of all ranks, so nothing is said about its time.
+    """
+    overlapped = breakdown(trace).overlapped
+    quiet = bool(np.isnan(overlapped))
+    if trace.source == "numpy":
+        return "Order and bytes are real, times are not: one process in place of all ranks" + (
+            "; nothing is communicated." if quiet else "."
+        )
+    found = bound(trace)
+    others = f" and {found.links - 1} more" if found.links > 1 else ""
+    return f"Bound by {found}{others}, {percent(found.share)} of the critical path; " + (
+        "nothing is communicated." if quiet else f"{percent(overlapped)} overlapped."
+    )
+
+
+def percent(share: float) -> str:
+    """Return a share as text.
+
+    >>> percent(0.714)
+    '71 %'
+    """
+    return f"{100 * share:.0f} %"

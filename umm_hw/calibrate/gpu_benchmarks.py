@@ -1,0 +1,208 @@
+"""What one GPU does in small: multiplies, copies, accumulates, and gemms disturbed by transfers.
+
+All are timed by the GPU's own events, so that the host's part does not count, each as the median of several
+repeats after one that warms up.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from math import ceil
+from statistics import median
+
+import numpy as np
+
+from umm_hw.cuda.transport import Landing, gpu_dtype
+from umm_hw.gpu.device import Device, Region, Stream
+
+Shape = tuple[int, int, int]
+Step = Callable[[Stream], object]
+SHORTEST = 2e-3  # seconds a repeat takes at least, by queueing several times
+SIDES = (64, 256, 1024, 4096)
+SIZES = tuple(4**i for i in range(6, 14))  # 4 KiB to 64 MiB
+
+
+@dataclass(frozen=True)
+class GpuMeasurements:
+    """What was measured; seconds of one call each.
+
+    Attributes:
+        gemm: By type of the operands and shape (m, n, k), adding to C; ``tf32`` is float32 by TF32.
+        copy: By bytes, from a peer's memory or within the GPU if it is alone.
+        local_copy: By bytes, within the GPU.
+        accumulate: By thread blocks and bytes, of float32 to where ``copy`` reads.
+        interference: By kind, the share of its rate that a gemm lost while such transfers ran.
+        blocks: Thread blocks the interference of accumulates was measured with.
+        way: How accumulates went: by ``kernel`` over the link, or by ``landing`` and adding there.
+    """
+
+    gemm: Mapping[str, Mapping[Shape, float]]
+    copy: Mapping[int, float]
+    local_copy: Mapping[int, float]
+    accumulate: Mapping[int, Mapping[int, float]]
+    interference: Mapping[str, float]
+    blocks: int
+    way: str = "kernel"
+
+
+class Bench:
+    """Times what is queued on one GPU.
+
+    Args:
+        device: The GPU.
+        peer: Address of memory that its accumulates reach: a peer's, or its own.
+        repeats: How often everything is timed.
+        landing: Where accumulates land beside the peer's memory; None if a kernel adds over the link.
+    """
+
+    def __init__(self, device: Device, peer: int, repeats: int = 5, landing: Landing | None = None) -> None:
+        self._device, self._peer, self._repeats, self._landing = device, peer, repeats, landing
+        self._stream, self._beside = device.stream(), device.stream()
+        self._events = [device.event(timed=True) for _ in range(2)]
+
+    def seconds(self, step: Step) -> float:
+        """Return the seconds of one call, the median over the repeats."""
+        self._once(step, 1)
+        calls = max(1, int(SHORTEST / max(self._once(step, 1), 1e-7)))
+        return median(self._once(step, calls) / calls for _ in range(self._repeats))
+
+    def gemms(self, dtypes: Sequence[str], sides: Sequence[int]) -> dict[str, dict[Shape, float]]:
+        """Return the seconds of multiplies with every combination of sides, by type and ``tf32``."""
+        found: dict[str, dict[Shape, float]] = {}
+        for name in (*dtypes, *(["tf32"] if "float32" in dtypes else [])):
+            dtype = gpu_dtype("float32" if name == "tf32" else name)
+            of_c = gpu_dtype(name) if name == "float64" else np.dtype(np.float32)
+            most = max(sides)
+            sizes = [most * most * x.itemsize for x in (dtype, dtype, of_c)]
+            places = [self._device.allocate(size) for size in sizes]
+            found[name] = {}
+            for m, n, k in product(sides, repeat=3):
+                # Blocks of larger matrices, as slices of tiles are.
+                a, b = Region(places[0], m, k, most, dtype), Region(places[1], k, n, most, dtype)
+                c = Region(places[2], m, n, most, of_c)
+                found[name][m, n, k] = self.seconds(
+                    lambda stream, a=a, b=b, c=c, name=name: self._device.multiply(  # type: ignore[misc]
+                        a, b, c, True, name == "tf32", stream
+                    )
+                )
+            for place in places:
+                self._device.free(place)
+        return found
+
+    def copies(self, sizes: Sequence[int], local: bool = False) -> dict[int, float]:
+        """Return the seconds of copies to this GPU, from where the peer is or within it."""
+        here, there = (self._device.allocate(max(sizes)) for _ in range(2))
+        found = {}
+        for size in sizes:
+            source, target = _bytes(there if local else self._peer, size), _bytes(here, size)
+            found[size] = self.seconds(lambda stream, s=source, t=target: self._device.copy(s, t, stream))  # type: ignore[misc]
+        for place in (here, there):
+            self._device.free(place)
+        return found
+
+    def accumulates(self, blocks: Sequence[int], sizes: Sequence[int]) -> dict[int, dict[int, float]]:
+        """Return the seconds of float32 accumulates to where the peer is, by thread blocks and bytes."""
+        here = self._device.allocate(max(sizes))
+        found = {
+            most: {size: self.seconds(self._accumulate(here, size, most)) for size in sizes}
+            for most in blocks
+        }
+        self._device.free(here)
+        return found
+
+    def interference(self, blocks: int, side: int, nbytes: int) -> dict[str, float]:
+        """Return the share of its rate a gemm loses beside gets and beside accumulates, by kind.
+
+        Where accumulates land, their kernel runs on the target's GPU; so the gemm beside them does too.
+        """
+        here = self._device.allocate(nbytes)
+        adding = self if self._landing is None else Bench(self._landing.device, self._peer, self._repeats)
+        found = {
+            "get": self._lost(
+                self,
+                lambda stream: self._device.copy(_bytes(self._peer, nbytes), _bytes(here, nbytes), stream),
+                side,
+            ),
+            "accumulate": self._lost(adding, self._accumulate(here, nbytes, blocks), side),
+        }
+        self._device.free(here)
+        return found
+
+    def _lost(self, other: "Bench", transfer: Step, side: int) -> float:
+        """Return the share of its rate a gemm of another bench's GPU loses beside this one's transfers."""
+        dtype, device = np.dtype(np.float32), other._device
+        a, b, c = (Region.packed(device.allocate(side * side * 4), (side, side), dtype) for _ in range(3))
+
+        def gemm(stream: Stream) -> None:
+            device.multiply(a, b, c, True, False, stream)
+
+        series = max(1, ceil(20 * SHORTEST / other.seconds(gemm)))
+        alone = median(other._once(gemm, series) for _ in range(self._repeats))
+        count = ceil(3 * alone / self.seconds(transfer)) + 1  # enough even for a gemm thrice as slow
+        beside = []
+        for _ in range(self._repeats):
+            for _ in range(count):
+                transfer(self._beside)
+            beside.append(other._once(gemm, series))
+            self._device.synchronize()
+        for place in (a.address, b.address, c.address):
+            device.free(place)
+        return min(max(1 - alone / median(beside), 0.0), 0.99)
+
+    def _accumulate(self, here: int, nbytes: int, blocks: int) -> Step:
+        dtype = np.dtype(np.float32)
+        source, target = (Region.packed(x, (1, nbytes // 4), dtype) for x in (here, self._peer))
+        if self._landing is not None:
+            return partial(self._landing.add, source, target, blocks)
+        return lambda stream: self._device.accumulate(source, target, blocks, stream)
+
+    @property
+    def way(self) -> str:
+        """How accumulates go: ``kernel`` or ``landing``."""
+        return "kernel" if self._landing is None else "landing"
+
+    def _once(self, step: Step, calls: int) -> float:
+        """Return the seconds of some calls in a row."""
+        start, end = self._events
+        self._device.record(start, self._stream)
+        for _ in range(calls):
+            step(self._stream)
+        self._device.record(end, self._stream)
+        self._device.synchronize()
+        return self._device.seconds(start, end)
+
+
+def _bytes(address: int, nbytes: int) -> Region:
+    return Region.packed(address, (1, nbytes), np.dtype(np.uint8))
+
+
+def measure(
+    bench: Bench,
+    dtypes: Sequence[str],
+    note: Callable[[str], None],
+    blocks: int,
+    sweep: Sequence[int],
+    sides: Sequence[int],
+    sizes: Sequence[int],
+) -> GpuMeasurements:
+    """Measure everything.
+
+    Args:
+        bench: The GPU and the peer's memory.
+        dtypes: Types whose multiplies are measured.
+        note: Told what is measured now.
+        blocks: Thread blocks of the accumulates beside gemms.
+        sweep: Numbers of thread blocks to measure accumulates with; ``blocks`` is added.
+        sides: m, n and k of the GEMMs.
+        sizes: Bytes of the transfers, whole float32 numbers.
+    """
+    note(f"multiplies of {', '.join(dtypes)}")
+    gemm = bench.gemms(dtypes, sides)
+    note("copies")
+    copy, local_copy = bench.copies(sizes), bench.copies(sizes, local=True)
+    note("accumulates")
+    accumulate = bench.accumulates(sorted({*sweep, blocks}), sizes)
+    note("multiplies beside transfers")
+    interference = bench.interference(blocks, max(sides), max(sizes))
+    return GpuMeasurements(gemm, copy, local_copy, accumulate, interference, blocks, bench.way)

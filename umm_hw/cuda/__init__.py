@@ -1,0 +1,1 @@
+"""p virtual ranks of one process on its GPUs."""

@@ -1,0 +1,178 @@
+"""The CUDA executor: p virtual ranks of one process on its GPUs, a stream for every lane of the schedule."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.errors import ExecutorUnavailableError
+from umm.executor import Operands
+from umm.problem import DTYPES
+from umm.schedules.table import Schedule
+from umm.traces.trace import Trace
+from umm_hw.blocks import place, resolve
+from umm_hw.calibrate.gpu import calibrate
+from umm_hw.cuda.transport import CudaTransport, gpu_dtype
+from umm_hw.gpu.accumulate_kernels import BLOCKS
+from umm_hw.gpu.device import Device, Stream
+from umm_hw.gpu.operands import check_tf32, check_types, host_operands, host_result
+from umm_hw.gpu.steps import gpu_step
+from umm_hw.gpu.streams import OneProcess, StreamRun, ordered_spans
+from umm_hw.gpu.visible import gpu_problem, visible_gpus
+from umm_hw.matrix import DistributedMatrix
+
+Floats = NDArray[np.float64]
+
+
+class CudaExecutor:
+    """Performs schedules on the GPUs of this process.
+
+    Attributes:
+        dtypes: Types whose multiplies it can measure.
+
+    Args:
+        accumulate: ``kernel`` adds to other ranks' memory by a kernel; ``landing`` copies to a buffer on the
+            target's device by the copy engine and adds there.
+        blocks: Most thread blocks of an accumulate kernel: fewer leave more of the GPU to GEMMs.
+        tf32: Whether float32 factors may be rounded to TF32, which is much faster and less exact.
+        replica: Replica of C that the result is gathered from; only the origin, 0, is complete unless the
+            schedule broadcasts it.
+        nvtx: Whether to name every action in a profiler's timeline.
+        devices: The GPUs to use; all that are visible if None.
+    """
+
+    dtypes = tuple(DTYPES)
+
+    def __init__(
+        self,
+        accumulate: str = "kernel",
+        blocks: int = BLOCKS,
+        tf32: bool = False,
+        replica: int = 0,
+        nvtx: bool = False,
+        devices: Sequence[Device] | None = None,
+    ) -> None:
+        self.accumulate = accumulate
+        self.blocks = blocks
+        self.tf32 = tf32
+        self.replica = replica
+        self.nvtx = nvtx
+        self._devices = devices
+        self._streams: dict[tuple[int, int], Stream] = {}
+
+    def available(self) -> str | None:
+        """Return None if CuPy, its CUDA libraries and a GPU are here, else what is missing."""
+        return None if self._devices is not None else gpu_problem("cuda")
+
+    def run(self, schedule: Schedule, operands: Operands | None = None) -> Trace:
+        """Perform a schedule on real matrices.
+
+        Args:
+            schedule: What to perform.
+            operands: A and B as whole arrays; uniform in [−1, 1) with a fixed seed if None.
+
+        Returns:
+            Spans by the GPUs' own events on one clock, and C as one array: of the problem's ``c_dtype``, or
+            float32 if that is bfloat16.
+
+        Raises:
+            ExecutorUnavailableError: if there is no GPU, or CuPy is not installed.
+            InputError: if the operands do not fit, or cuBLAS lacks the pair of types.
+            ScheduleError: if an action uses memory that is not there.
+        """
+        return self.runs(schedule, operands)[0]
+
+    def runs(
+        self, schedule: Schedule, operands: Operands | None = None, repeat: int = 1, result: bool = True
+    ) -> list[Trace]:
+        """Perform a schedule several times with the same operands.
+
+        Args:
+            schedule: What to perform.
+            operands: See :meth:`run`.
+            repeat: How often.
+            result: Whether to gather C, which is that of the last run, to the host.
+        """
+        run, transport, c = self._prepared(schedule, operands, spans=True)
+        try:
+            found = []
+            for _ in range(repeat):
+                transport.clear(c.heap)
+                origins = run.begin()
+                run.perform()
+                start, end = np.zeros(len(schedule)), np.zeros(len(schedule))
+                began = max(origins.values())  # nothing was queued before the last clock had started
+                for row, first, last in run.spans():
+                    late = origins[run.device_of(row)] - began
+                    start[row], end[row] = first + late, last + late
+                ordered_spans(schedule, start, end)
+                found.append((start, end))
+            product = host_result(c.gather(self.replica)) if result else None
+        finally:
+            transport.close()
+        return [Trace(schedule, "cuda", start, end, product) for start, end in found]
+
+    def makespan(self, schedule: Schedule) -> float:
+        """Return the seconds a run with random operands takes, timed by the host without events."""
+        run, transport, _ = self._prepared(schedule, None, spans=False)
+        try:
+            began = max(run.begin().values())
+            run.perform()
+            return transport.device_of(0).now() - began
+        finally:
+            transport.close()
+
+    def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
+        """Measure the GPUs, accumulating as this executor does; return a machine file. It takes minutes.
+
+        Args:
+            dtypes: Types whose multiplies are measured.
+            note: Told what is measured now.
+
+        Raises:
+            ExecutorUnavailableError: if there is no GPU, or CuPy is not installed.
+        """
+        gpus = self._gpus()
+        check_tf32(self.tf32, dtypes)
+        return calibrate(gpus, dtypes, note, self.blocks, accumulate=self.accumulate, tf32=self.tf32)[0]
+
+    def _gpus(self) -> Sequence[Device]:
+        """Return the GPUs to use."""
+        if self._devices is None:
+            reason = self.available()
+            if reason is not None:
+                raise ExecutorUnavailableError(reason)
+            self._devices = visible_gpus()
+        return self._devices
+
+    def _prepared(
+        self, schedule: Schedule, operands: Operands | None, spans: bool
+    ) -> tuple[StreamRun, CudaTransport, DistributedMatrix]:
+        """Return the run ready to begin, its memory, and C."""
+        check_types(schedule.problem, self.tf32)
+        a, b = host_operands(schedule.problem, operands)
+        first = CudaTransport(schedule.ranks, self._gpus(), self.accumulate, self.blocks)
+        try:
+            placements = [place(schedule, first.as_rank(r), gpu_dtype) for r in range(schedule.ranks)]
+            for placement in placements:
+                placement.a.scatter(a)
+                placement.b.scatter(b)
+            works = enumerate(resolve(schedule, placements[0]))
+            steps = {
+                row: gpu_step(schedule, row, work, first, self.tf32)
+                for row, work in works
+                if work.writes is not None
+            }
+            devices = {rank: first.device_of(rank) for rank in range(schedule.ranks)}
+            run = StreamRun(schedule, steps, devices, self._stream, OneProcess(), spans, self.nvtx)
+        except BaseException:
+            first.close()
+            raise
+        return run, first, placements[0].c
+
+    def _stream(self, lane: int, device: Device) -> Stream:
+        """Return the stream of a lane, kept from run to run with its cuBLAS workspace."""
+        key = device.number, lane
+        if key not in self._streams:
+            self._streams[key] = device.stream()
+        return self._streams[key]

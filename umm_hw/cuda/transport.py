@@ -1,0 +1,274 @@
+"""The transport of one process over its GPUs: virtual ranks share one address space."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import permutations
+from threading import Barrier, Lock
+from typing import Any
+
+import numpy as np
+
+from umm.errors import ExecutorUnavailableError, InputError
+from umm_hw.gpu.accumulate_kernels import BLOCKS
+from umm_hw.gpu.bfloat16 import BFLOAT16
+from umm_hw.gpu.device import Device, Region, Stream
+from umm_hw.gpu.steps import Step
+from umm_hw.matrix import array_dtype
+from umm_hw.transport import Block
+
+WAYS = ("kernel", "landing")
+
+
+def gpu_dtype(name: str) -> np.dtype[Any]:
+    """Return NumPy's type of this name, or the one that stands for bfloat16."""
+    return BFLOAT16 if name == "bfloat16" else array_dtype(name)
+
+
+def owner_devices(ranks: int, devices: Sequence[Device]) -> list[Device]:
+    """Return each rank's device: neighbours share one where there are more ranks than devices."""
+    used = devices[:ranks]
+    return [used[rank * len(used) // ranks] for rank in range(ranks)]
+
+
+class _World:
+    """What the virtual ranks share: their devices, their memory, and the barrier."""
+
+    def __init__(self, devices: list[Device], accumulate: str, blocks: int) -> None:
+        self.devices = devices
+        self.accumulate = accumulate
+        self.blocks = blocks
+        self.heaps: list[list[int]] = []  # address of each rank's part
+        self.nbytes: list[list[int]] = []
+        self.landings: list[Landing] = []
+        self.allocating = Lock()
+        self.barrier = Barrier(len(devices))
+        self.copier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="umm-copy")  # no thread until used
+
+
+class Landing:
+    """A buffer on a target's device where the bytes of one lane land before they are added there.
+
+    Args:
+        lane: The lane whose accumulates land.
+        source: Device of the lane.
+        device: The target's device.
+        nbytes: Bytes of the largest block that lands.
+    """
+
+    def __init__(self, lane: int, source: Device, device: Device, nbytes: int) -> None:
+        self.lane = lane
+        self.source = source
+        self.device = device
+        self.nbytes = nbytes
+        self.address = device.allocate(nbytes)
+        self.stream = device.stream()
+        self.landed = source.event(timed=False)
+        self.added = device.event(timed=False)
+
+    def add(self, source: Region, target: Region, blocks: int, stream: Stream) -> None:
+        """Queue target += source; the lane's stream goes on when the sum is there."""
+        here = Region.packed(self.address, source[1:3], source.dtype)
+        self.source.copy(source, here, stream)
+        self.source.record(self.landed, stream)
+        self.device.wait(self.stream, self.landed)
+        self.device.accumulate(here, target, blocks, self.stream)
+        self.device.record(self.added, self.stream)
+        self.source.wait(stream, self.added)
+
+
+class CudaTransport:
+    """One of p virtual ranks in this process; ``as_rank`` gives the others.
+
+    Its own calls return when they are done; the executor queues the same work in streams instead. Arrays are
+    NumPy's or the device's own. Half precision may be accumulated into float32.
+
+    Args:
+        size: Number of virtual ranks, p.
+        devices: The GPUs to put them on, neighbouring ranks on one where there are more ranks than GPUs.
+        accumulate: ``kernel`` adds to the target's memory over the link; ``landing`` copies to a buffer on
+            the target's device by the copy engine and adds there.
+        blocks: Most thread blocks of an accumulate kernel.
+
+    Raises:
+        InputError: for an unknown way to accumulate, or no blocks.
+        ExecutorUnavailableError: if kernels cannot add over a link between the devices.
+    """
+
+    def __init__(
+        self, size: int, devices: Sequence[Device], accumulate: str = "kernel", blocks: int = BLOCKS
+    ) -> None:
+        if accumulate not in WAYS:
+            raise InputError(f"accumulate {accumulate!r} is unknown; choose from {', '.join(WAYS)}")
+        if blocks < 1:
+            raise InputError(f"blocks = {blocks} is not possible; an accumulate kernel needs at least 1")
+        owners = owner_devices(size, devices)
+        for one, other in permutations(dict.fromkeys(owners), 2):
+            reason = one.reach(other)
+            if reason is not None and accumulate == "kernel":
+                raise ExecutorUnavailableError(f"{reason}; accumulate=landing copies instead")
+        self.rank = 0
+        self.size = size
+        self._world = _World(owners, accumulate, blocks)
+        self._allocations = 0
+        self._stream: Stream | None = None
+
+    def as_rank(self, rank: int) -> "CudaTransport":
+        """Return another rank's access to the same memory."""
+        other = CudaTransport.__new__(CudaTransport)
+        other.rank, other.size, other._world, other._allocations = rank, self.size, self._world, 0
+        other._stream = None
+        return other
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of this rank's part of all heaps."""
+        return sum(sizes[self.rank] for sizes in self._world.nbytes)
+
+    # What the executor queues ---------------------------------------------------------------------
+
+    def device_of(self, rank: int) -> Device:
+        """Return a rank's device."""
+        return self._world.devices[rank]
+
+    def region(self, block: Block) -> Region:
+        """Return where a block lies, by address."""
+        return Region.of(block, self._world.heaps[block.heap][block.rank])
+
+    def copying(self, actor: int, source: Block, target: Block) -> Step:
+        """Return what queues a copy, in a stream of the acting rank's device."""
+        return partial(self.device_of(actor).copy, self.region(source), self.region(target))
+
+    def adding(self, source: Block, target: Block, lane: int) -> Step:
+        """Return what queues target += source, in a stream of the source's device.
+
+        Args:
+            source: What to add.
+            target: What it is added to.
+            lane: Number of the stream; the landings of one are one buffer.
+        """
+        blocks = self._world.blocks
+        device, there = self.device_of(source.rank), self.device_of(target.rank)
+        regions = self.region(source), self.region(target)
+        if self._world.accumulate == "kernel" or source.rank == target.rank:
+            return lambda stream: device.accumulate(*regions, blocks, stream)
+        landing = self._landing(lane, device, there, regions[0].rows * regions[0].width)
+        return lambda stream: landing.add(*regions, blocks, stream)
+
+    def _landing(self, lane: int, device: Device, there: Device, nbytes: int) -> Landing:
+        """Return a lane's buffer on a device, a new one if the last is too small."""
+        for found in self._world.landings:
+            if (found.lane, found.device, found.nbytes >= nbytes) == (lane, there, True):
+                return found
+        self._world.landings.append(Landing(lane, device, there, nbytes))
+        return self._world.landings[-1]
+
+    def clear(self, heap: int) -> None:
+        """Set all ranks' parts of a heap to zero."""
+        world = self._world
+        for device, address, nbytes in zip(world.devices, world.heaps[heap], world.nbytes[heap], strict=True):
+            device.zero(address, nbytes)
+
+    # The transport's promise ----------------------------------------------------------------------
+
+    def allocate(self, nbytes: Sequence[int]) -> int:
+        """Reserve bytes of each rank; the i-th call of every rank means the same heap."""
+        heap, world = self._allocations, self._world
+        self._allocations += 1
+        with world.allocating:
+            if heap == len(world.heaps):
+                sizes = [int(size) for size in nbytes]
+                addresses: list[int] = []  # known from the first on, so that they are freed if one fails
+                world.heaps.append(addresses)
+                world.nbytes.append(sizes)
+                for device, size in zip(world.devices, sizes, strict=True):
+                    addresses.append(device.allocate(size))
+        return heap
+
+    def view(self, block: Block) -> Any:
+        """Return an array of the device's own kind that is a block of this rank's memory."""
+        if block.rank != self.rank:
+            raise InputError(f"rank {self.rank} cannot view memory of rank {block.rank}; get copies it")
+        return self.device_of(self.rank).view(self.region(block))
+
+    def get(self, source: Block, into: Any) -> None:
+        """Copy any rank's block into an array, on the device or on the host."""
+        target = self.device_of(self.rank).region(into)
+        if target is None:
+            self.device_of(source.rank).download(self.region(source), into)
+        else:
+            self._at_once(lambda device, stream: device.copy(self.region(source), target, stream))
+
+    def get_async(self, source: Block, into: Any) -> Future[None]:
+        """Start a get on the copy thread."""
+        return self._world.copier.submit(self.as_rank(self.rank).get, source, into)
+
+    def put(self, array: Any, target: Block) -> None:
+        """Copy an array into any rank's block."""
+        source = self.device_of(self.rank).region(array)
+        if source is None:
+            self.device_of(target.rank).upload(array, self.region(target))
+        else:
+            self._at_once(lambda device, stream: device.copy(source, self.region(target), stream))
+
+    def accumulate(self, array: Any, target: Block) -> None:
+        """Add an array to any rank's block; one of the host lands on this rank's device first."""
+        device = self.device_of(self.rank)
+        source = device.region(array)
+        address = None
+        if source is None:
+            address = device.allocate(array.nbytes)
+            source = Region.packed(address, array.shape, array.dtype)
+            device.upload(array, source)
+        try:
+            self._at_once(
+                lambda device, stream: device.accumulate(
+                    source, self.region(target), self._world.blocks, stream
+                )
+            )
+        finally:
+            if address is not None:
+                device.free(address)
+
+    def quiet(self) -> None:
+        """Wait for this rank's device: views are written by streams of the array library."""
+        self.device_of(self.rank).synchronize()
+
+    def barrier(self) -> None:
+        """Wait for the threads of all ranks, each after a quiet."""
+        self.quiet()
+        self._world.barrier.wait()
+
+    def free(self) -> None:
+        """Wait for all ranks and give the heaps back."""
+        self.barrier()
+        self._allocations = 0
+        if self.rank == 0:
+            self.close()
+        self.barrier()
+
+    def close(self) -> None:
+        """Give all memory back; one thread calls it for all ranks."""
+        world = self._world
+        for device in dict.fromkeys(world.devices):
+            device.synchronize()
+        for heap in world.heaps:
+            for device, address in zip(world.devices, heap, strict=False):
+                device.free(address)
+        for landing in world.landings:
+            landing.device.free(landing.address)
+        for kept in (world.heaps, world.nbytes, world.landings):
+            kept.clear()
+
+    def abort(self) -> None:
+        """Fail every rank that waits at a barrier or comes to one."""
+        self._world.barrier.abort()
+
+    def _at_once(self, queue: Callable[[Device, Stream], None]) -> None:
+        """Queue work of this rank's device when all before it is done, and wait for it."""
+        device = self.device_of(self.rank)
+        device.synchronize()
+        if self._stream is None:
+            self._stream = device.stream()
+        queue(device, self._stream)
+        device.synchronize()

@@ -1,0 +1,56 @@
+"""What a GPU executor takes and gives: operands and C on the host, in the problem's types."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from umm.errors import InputError
+from umm.executor import Operands
+from umm.problem import DTYPES, Problem
+from umm_hw.blocks import operands_of
+from umm_hw.gpu.bfloat16 import BFLOAT16, to_bfloat16, to_float32
+
+
+def check_types(problem: Problem, tf32: bool) -> None:
+    """Refuse a pair of types that cuBLAS does not multiply.
+
+    Raises:
+        InputError: if C is neither of the operands' type nor float32 for half-precision operands, or if TF32
+            is asked for other operands than float32.
+    """
+    allowed = {problem.dtype} | ({"float32"} if DTYPES[problem.dtype] == 2 else set())
+    if problem.c_dtype not in allowed:
+        raise InputError(
+            f"C of {problem.c_dtype} from operands of {problem.dtype} is not multiplied on GPUs; "
+            f"choose c_dtype from {', '.join(sorted(allowed))}"
+        )
+    check_tf32(tf32, [problem.dtype])
+
+
+def check_tf32(tf32: bool, dtypes: Sequence[str]) -> None:
+    """Refuse TF32 where nothing is float32.
+
+    Raises:
+        InputError: if so.
+    """
+    if tf32 and "float32" not in dtypes:
+        raise InputError(f"tf32 rounds float32 operands; leave it out for {', '.join(dtypes)}")
+
+
+def host_operands(problem: Problem, operands: Operands | None) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return A and B in the problem's type; float arrays are rounded where it is bfloat16.
+
+    Raises:
+        InputError: if a given array has another shape.
+    """
+    if problem.dtype != "bfloat16":
+        return operands_of(problem, operands)
+    a, b = operands_of(replace(problem, dtype="float32"), operands)
+    return to_bfloat16(a), to_bfloat16(b)
+
+
+def host_result(c: NDArray[Any]) -> NDArray[Any]:
+    """Return C in a type that NumPy calculates with: float32 for bfloat16."""
+    return to_float32(c) if c.dtype == BFLOAT16 else c

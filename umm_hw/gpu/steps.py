@@ -1,0 +1,40 @@
+"""What queues one action of data in a stream: a multiply, a copy or an accumulate between regions."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from umm.schedules.table import GEMM, Schedule
+from umm_hw.blocks import Work
+from umm_hw.gpu.device import Device, Region, Stream
+from umm_hw.transport import Block
+
+Step = Callable[[Stream], object]
+
+
+class StreamTransport(Protocol):
+    """A transport whose work can be queued in streams."""
+
+    def device_of(self, rank: int) -> Device:
+        """Return the device of a rank of this process."""
+
+    def region(self, block: Block) -> Region:
+        """Return where a block lies, by address."""
+
+    def copying(self, actor: int, source: Block, target: Block) -> Step:
+        """Return what queues a copy, in a stream of the acting rank's device."""
+
+    def adding(self, source: Block, target: Block, lane: int) -> Step:
+        """Return what queues target += source, in the stream of a lane of the source's rank."""
+
+
+def gpu_step(schedule: Schedule, row: int, work: Work, transport: StreamTransport, tf32: bool) -> Step:
+    """Return what queues an action that moves or multiplies data, everything looked up beforehand."""
+    assert work.writes is not None
+    rank = int(schedule.rank[row])
+    if schedule.kind[row] == GEMM:
+        a, b, c = (transport.region(block) for block in (*work.reads, work.writes))
+        return partial(transport.device_of(rank).multiply, a, b, c, work.adds, tf32)
+    if work.adds:
+        return transport.adding(work.reads[0], work.writes, int(schedule.lane[row]))
+    return transport.copying(rank, work.reads[0], work.writes)

@@ -1,0 +1,245 @@
+"""A matrix whose tiles lie in the memory of many ranks: the primitives that move its data."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.errors import InputError, LayoutError
+from umm.interval import Interval
+from umm.layouts.layout import Layout, Tile
+from umm_hw.transport import Block, Transport
+
+DTYPES = ("float64", "float32", "float16", "int64", "int32")
+
+
+def array_dtype(name: str) -> np.dtype[Any]:
+    """Return NumPy's type of this name.
+
+    Raises:
+        InputError: for a type NumPy does not have, such as bfloat16.
+    """
+    if name not in DTYPES:
+        raise InputError(f"NumPy matrices cannot hold {name}; choose from {', '.join(DTYPES)}")
+    return np.dtype(name)
+
+
+@lru_cache(maxsize=256)
+def tile_starts(layout: Layout) -> NDArray[np.int64]:
+    """Return the elements that lie before each tile in its owner's memory: (replicas, rows, columns).
+
+    A rank's tiles follow each other in row-major order of the tile grid, each stored row by row.
+
+    >>> tile_starts(Layout.block((4, 6), (1, 2), replicas=2)).tolist()
+    [[[0, 0]], [[0, 0]]]
+    """
+    owner = layout.owners.reshape(-1)
+    area = np.outer(np.diff(layout.row_edges), np.diff(layout.col_edges))
+    by_owner = np.argsort(owner, kind="stable")
+    size = np.broadcast_to(area, layout.owners.shape).reshape(-1)[by_owner]
+    before = np.cumsum(size) - size
+    first = np.searchsorted(owner[by_owner], owner[by_owner])
+    starts = np.empty(len(owner), dtype=np.int64)
+    starts[by_owner] = before - before[first]
+    return starts.reshape(layout.owners.shape)
+
+
+class DistributedMatrix:
+    """One rank's handle on a matrix that all ranks hold together; it starts as zeros.
+
+    Making one is collective. What reads or changes tiles is one-sided: the owner does nothing. A rank that
+    wants another's changes must wait for them (a quiet there, then a barrier). Indices are global.
+
+    Args:
+        transport: How this rank reaches the others.
+        layout: Who owns which tile; as many ranks as the transport.
+        dtype: float64, float32, float16, int64 or int32; a NumPy type is taken as it is, so that a transport
+            can bring one of its own.
+
+    Raises:
+        LayoutError: if the layout is for another number of ranks.
+        InputError: for another name.
+
+    Source: Brock & Golin (2025), table 1.
+    """
+
+    def __init__(self, transport: Transport, layout: Layout, dtype: str | np.dtype[Any]) -> None:
+        if layout.ranks != transport.size:
+            raise LayoutError(
+                f"the layout {layout} is for {layout.ranks} ranks, but the transport joins {transport.size}"
+            )
+        self.transport = transport
+        self.layout = layout
+        self.dtype = array_dtype(dtype) if isinstance(dtype, str) else dtype
+        self.heap = transport.allocate((layout.elements_of_rank * self.dtype.itemsize).tolist())
+
+    # Indices --------------------------------------------------------------------------------------
+
+    def grid_shape(self) -> tuple[int, int]:
+        """Return the rows and columns of the tile grid, empty tiles included."""
+        return self.layout.grid_shape()
+
+    def tile_bounds(self, tile: Tile) -> tuple[Interval, Interval]:
+        """Return the rows and columns a tile covers."""
+        return self.layout.tile_bounds(tile)
+
+    def overlapping_tiles(self, rows: Interval, cols: Interval) -> list[Tile]:
+        """Return the tiles that share at least one element with a submatrix, in row-major order."""
+        return self.layout.overlapping_tiles(rows, cols)
+
+    @property
+    def replica(self) -> int:
+        """The replica this rank belongs to."""
+        return self.layout.replica(self.transport.rank)
+
+    def block(self, tile: Tile, replica: int | None = None) -> Block:
+        """Return where a tile lies: rank and memory; in this rank's own replica unless told."""
+        replica = self._checked_replica(replica)
+        rows, cols = self.layout.tile_shape(tile)
+        offset = int(tile_starts(self.layout)[replica, *tile]) * self.dtype.itemsize
+        return Block(self.layout.owner(tile, replica), self.heap, offset, rows, cols, cols, self.dtype)
+
+    # Tiles ----------------------------------------------------------------------------------------
+
+    def tile(self, tile: Tile, replica: int | None = None) -> Any:
+        """Return one of this rank's own tiles without copying; writing to it changes the matrix.
+
+        Raises:
+            InputError: if another rank holds it.
+        """
+        block = self.block(tile, replica)
+        if block.rank != self.transport.rank:
+            raise InputError(
+                f"tile {tile} of replica {self._checked_replica(replica)} is held by rank {block.rank}, "
+                f"not by rank {self.transport.rank}; get_tile copies it"
+            )
+        return self.transport.view(block)
+
+    def get_tile(self, tile: Tile, replica: int | None = None) -> NDArray[Any]:
+        """Return a copy of any tile, bit for bit; from this rank's own replica unless told."""
+        block = self.block(tile, replica)
+        copy = np.empty((block.rows, block.cols), self.dtype)
+        self.transport.get(block, copy)
+        return copy
+
+    def get_tile_async(self, tile: Tile, replica: int | None = None) -> Future[NDArray[Any]]:
+        """Start copying a tile; the future's result is what ``get_tile`` returns."""
+        block = self.block(tile, replica)
+        copy = np.empty((block.rows, block.cols), self.dtype)
+        future: Future[NDArray[Any]] = Future()
+
+        def finish(done: Future[None]) -> None:
+            error = done.exception()
+            if error is None:
+                future.set_result(copy)
+            else:
+                future.set_exception(error)
+
+        self.transport.get_async(block, copy).add_done_callback(finish)
+        return future
+
+    def accumulate_tile(
+        self,
+        tile: Tile,
+        view: Any,
+        replica: int | None = None,
+        rows: Interval | None = None,
+        cols: Interval | None = None,
+    ) -> None:
+        """Add an array to any tile, or to a part of one; sums of concurrent calls are complete.
+
+        Args:
+            tile: The tile to add to.
+            view: What to add, in the shape of the tile or the part.
+            replica: Whose tile; that of this rank's own replica unless told.
+            rows: Rows of the matrix to add to, inside the tile; all of the tile's if None.
+            cols: The same for columns.
+
+        Raises:
+            LayoutError: if the part leaves the tile or the array has another shape.
+        """
+        all_rows, all_cols = self.layout.tile_bounds(tile)
+        rows, cols = rows or all_rows, cols or all_cols
+        if rows.intersect(all_rows) != rows or cols.intersect(all_cols) != cols:
+            raise LayoutError(
+                f"rows {rows.start}:{rows.stop} and columns {cols.start}:{cols.stop} leave tile {tile}: "
+                f"rows {all_rows.start}:{all_rows.stop} and columns {all_cols.start}:{all_cols.stop}"
+            )
+        if view.shape != (rows.size, cols.size):
+            raise LayoutError(f"an array of shape {view.shape} cannot be added to {rows.size}x{cols.size}")
+        part = self.block(tile, replica).cut(rows.shift(-all_rows.start), cols.shift(-all_cols.start))
+        self.transport.accumulate(view, part)
+
+    # Replicas -------------------------------------------------------------------------------------
+
+    def broadcast_replica(self, origin: int) -> None:
+        """Make every replica equal to one; collective, complete everywhere on return."""
+        self._checked_replica(origin)
+        self.transport.barrier()
+        if self.replica != origin:
+            for tile in self.layout.tiles_of(self.transport.rank):
+                self.transport.get(self.block(tile, origin), self.tile(tile))
+        self.transport.barrier()
+
+    def reduce_replicas(self, origin: int) -> None:
+        """Add all other replicas to one, which then holds the sum; collective, complete on return."""
+        self._checked_replica(origin)
+        self.transport.barrier()
+        if self.replica != origin:
+            for tile in self.layout.tiles_of(self.transport.rank):
+                self.transport.accumulate(self.tile(tile), self.block(tile, origin))
+        self.transport.barrier()
+
+    # Whole matrices -------------------------------------------------------------------------------
+
+    def scatter(self, array: NDArray[Any]) -> None:
+        """Fill this rank's own tiles from a whole array; called by every rank it fills every replica.
+
+        Raises:
+            LayoutError: if the array has another shape.
+        """
+        self._check_shape(array)
+        for tile in self.layout.tiles_of(self.transport.rank):
+            rows, cols = self.layout.tile_bounds(tile)
+            self.transport.put(array[rows.slice, cols.slice], self.block(tile))
+
+    def hand_out(self, array: NDArray[Any]) -> None:
+        """Fill every tile of every replica from a whole array that this rank alone has.
+
+        The tiles are there for other ranks after the transport's ``quiet``.
+
+        Raises:
+            LayoutError: if the array has another shape.
+        """
+        self._check_shape(array)
+        for tile in self._tiles():
+            rows, cols = self.layout.tile_bounds(tile)
+            for replica in range(self.layout.replicas):
+                self.transport.put(array[rows.slice, cols.slice], self.block(tile, replica))
+
+    def gather(self, replica: int | None = None) -> NDArray[Any]:
+        """Return a copy of the whole matrix; from this rank's own replica unless told."""
+        whole = np.empty(self.layout.shape, self.dtype)
+        for tile in self._tiles():
+            rows, cols = self.layout.tile_bounds(tile)
+            self.transport.get(self.block(tile, replica), whole[rows.slice, cols.slice])
+        return whole
+
+    def _tiles(self) -> Iterator[Tile]:
+        rows, cols = self.layout.grid_shape()
+        return product(range(rows), range(cols))
+
+    def _check_shape(self, array: NDArray[Any]) -> None:
+        if array.shape != self.layout.shape:
+            raise LayoutError(f"an array of shape {array.shape} is no {self.layout.shape} matrix")
+
+    def _checked_replica(self, replica: int | None) -> int:
+        if replica is None:
+            return self.replica
+        if not 0 <= replica < self.layout.replicas:
+            raise LayoutError(f"replica {replica} is outside {self.layout}, which has {self.layout.replicas}")
+        return replica

@@ -1,0 +1,207 @@
+"""The MPI executor: each rank a process with a thread for each lane, reaching the others one-sided."""
+
+import atexit
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Protocol
+
+from umm.errors import ExecutorUnavailableError, InputError
+from umm.executor import Operands
+from umm.host.launcher import launched_rank, launched_size
+from umm.schedules.codec import to_arrays
+from umm.schedules.table import Schedule
+from umm.traces.trace import Trace
+from umm_hw.blocks import operands_of
+from umm_hw.mpi.job.supervisor import supervise
+
+if TYPE_CHECKING:
+    from umm_hw.mpi.job.team import Team
+    from umm_hw.mpi.transport import MpiTransport
+
+INSTALL = "pip install 'umm-sim[mpi]'"
+
+
+class Job(Protocol):
+    """Ranks that run programs."""
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the ranks are there for work."""
+
+    def call(self, size: int, program: Any, operands: Operands | None = None) -> list[Any]:
+        """Run a program on the first ranks, rank 0 with the operands; return what it returned on each."""
+
+    def close(self, code: int = 0) -> None:
+        """End the ranks."""
+
+
+class MpiExecutor:
+    """Performs schedules for real, each rank a process with one core's BLAS.
+
+    From a plain process it starts the ranks itself and keeps them for the next run. In a process that mpiexec
+    has started, rank 0 leads the others: they call :meth:`follow`, at the latest when they come to a run of
+    their own, and end when rank 0 does.
+
+    Args:
+        ranks: Processes to start, at least the ranks of every schedule; those of the first one if None.
+        replica: Replica of C that the result is gathered from; only the origin, 0, is complete unless the
+            schedule broadcasts it.
+        timeout: Most seconds for one run; None waits as long as the ranks' watchdog does.
+        job: Ranks that run already; they are not ended with the executor.
+
+    Attributes:
+        dtypes: Types whose multiplies it can measure.
+    """
+
+    dtypes: tuple[str, ...] = ("float32", "float64", "float16")
+
+    def __init__(
+        self,
+        ranks: int | None = None,
+        replica: int = 0,
+        timeout: float | None = None,
+        job: Job | None = None,
+    ) -> None:
+        self.replica = replica
+        self.timeout = timeout
+        self._asked = ranks
+        self._job: Job | None = job
+        self._owns = job is None
+
+    def available(self) -> str | None:
+        """Return None, or what is missing and the line that installs it."""
+        missing = [name for name in ("mpi4py", "threadpoolctl") if find_spec(name) is None]
+        if missing:
+            return f"executor mpi needs {' and '.join(missing)}; {INSTALL}"
+        if launched_rank() is None:
+            from umm_hw.mpi.job.job import find_mpiexec
+
+            try:
+                find_mpiexec()
+            except ExecutorUnavailableError as error:
+                return str(error)
+        return None
+
+    @property
+    def ranks(self) -> int | None:
+        """Ranks that run already or were asked for; None if a schedule decides."""
+        return self._job.size if self._job else launched_size() or self._asked
+
+    def run(self, schedule: Schedule, operands: Operands | None = None) -> Trace:
+        """Perform a schedule on real matrices.
+
+        Args:
+            schedule: What to perform.
+            operands: A and B as whole arrays; uniform in [−1, 1) with a fixed seed if None.
+
+        Returns:
+            Wall-clock spans of all ranks on one clock, and C as one array of the problem's ``c_dtype``.
+
+        Raises:
+            InputError: if the operands do not fit, NumPy lacks the type, or there are too few ranks.
+            InfeasibleError: if the memory is not there.
+            ScheduleError: if an action uses memory that is not there.
+            UmmError: if a rank fails, freezes or is killed.
+        """
+        return self.runs(schedule, operands)[0]
+
+    def runs(self, schedule: Schedule, operands: Operands | None = None, repeat: int = 1) -> list[Trace]:
+        """Perform a schedule several times with the same operands; C is that of the last run."""
+        matrices = operands_of(schedule.problem, operands)
+        if self.replica >= schedule.problem.layout("C").replicas:
+            count = schedule.problem.layout("C").replicas
+            raise InputError(f"replica {self.replica} is outside {schedule.problem.c}, which has {count}")
+        program = partial(perform, arrays=to_arrays(schedule), replica=self.replica, repeat=repeat)
+        spans, result = self._started(schedule.ranks).call(schedule.ranks, program, matrices)[0]
+        return [Trace(schedule, "mpi", start, end, result) for start, end in spans]
+
+    def makespan(self, schedule: Schedule) -> float:
+        """Return the seconds a run with random operands takes."""
+        return self.run(schedule).makespan_s
+
+    def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
+        """Measure this host, a rank on each core unless told otherwise, and return its topology file.
+
+        Args:
+            dtypes: Types whose multiplies are measured.
+            note: Told what is measured now.
+        """
+        from umm_hw.calibrate.host import calibrate
+        from umm_hw.calibrate.host_file import topology_text
+
+        ranks = self.ranks or _cores()
+        return topology_text(calibrate(self._started(ranks).call, ranks, dtypes, note))
+
+    def processes(self) -> str | None:
+        """Return which process each rank is, in words; None if this executor starts them itself.
+
+        mpiexec names a rank that was killed by its process alone.
+        """
+        if launched_rank() is None:
+            return None
+        ranks = [f"{rank} is {process} on {host}" for rank, (host, process) in enumerate(_team().processes)]
+        return "processes of the ranks: " + ", ".join(ranks)
+
+    def follow(self) -> int | None:
+        """Do what rank 0 asks for until it stops and return the exit code; None at once if this one leads."""
+        return _team().follow() if launched_rank() else None
+
+    def close(self, code: int = 0) -> None:
+        """End the ranks; under mpiexec they end with this exit code."""
+        if self._job is None and launched_rank() == 0:
+            self._job = _team()
+        if self._job is not None and self._owns:
+            self._job.close(code)
+        self._job = None
+
+    def _started(self, ranks: int) -> Job:
+        """Return a job with at least so many ranks, started if need be."""
+        if launched_rank():
+            sys.exit(self.follow())
+        job = self._job
+        if launched_rank() == 0:
+            job = job or _team()
+        elif job is None or not job.running:
+            from umm_hw.mpi.job.job import MpiJob
+
+            job = MpiJob(self._asked or ranks, self.timeout)
+        self._job = job
+        if ranks > job.size:
+            raise InputError(
+                f"the schedule is for {ranks} ranks, but {job.size} run; ask for {ranks}, or make the "
+                f"schedule for {job.size}"
+            )
+        return job
+
+
+def perform(transport: "MpiTransport", **given: Any) -> Any:
+    """Perform a schedule on a rank. MPI is loaded there and never starts in the process that sends this."""
+    from umm_hw.mpi import program as mpi_program
+
+    return mpi_program.perform(transport, **given)
+
+
+@cache
+def _team() -> "Team":
+    """Return the ranks that mpiexec has started together with this process."""
+    os.environ.setdefault("UCX_LOG_LEVEL", "error")
+    if "mpi4py.MPI" not in sys.modules:  # else it is too late to fork
+        supervise()
+    from umm_hw.mpi.job.team import Team
+
+    team = Team()
+    if team.rank == 0:
+        atexit.register(team.close)
+    return team
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

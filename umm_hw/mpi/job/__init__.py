@@ -1,0 +1,1 @@
+"""An MPI job: who starts its ranks, who leads, and who notices that one has died."""

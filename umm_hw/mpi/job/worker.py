@@ -1,0 +1,35 @@
+"""One rank of a job that MpiJob started, as ``python -m mpi4py -m umm_hw.mpi.job.worker ADDRESS``."""
+
+import shutil
+import sys
+from multiprocessing.connection import Client
+from pathlib import Path
+
+from umm_hw.mpi.job.supervisor import supervise
+
+
+def serve(address: str) -> int:
+    """Perform what comes over the socket until it closes; return the exit code."""
+    supervise()
+    from umm_hw.mpi import wait as mpi_wait
+    from umm_hw.mpi.job.team import Team
+
+    team = Team()
+    if team.rank > 0:
+        sys.path[:] = mpi_wait.broadcast(team.world)
+        return team.follow()
+    with Client(address, family="AF_UNIX") as parent:
+        sys.path[:] = parent.recv()  # programs are pickled by name
+        mpi_wait.broadcast(team.world, sys.path)
+        parent.send(team.processes)
+        try:
+            while True:
+                parent.send(team.lead(*parent.recv()))
+        except (EOFError, ConnectionError):
+            team.close()
+            shutil.rmtree(Path(address).parent, ignore_errors=True)  # the parent may have been killed
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(serve(sys.argv[1]))

@@ -1,0 +1,189 @@
+"""What every rank does to perform a schedule over MPI: hold its tiles, run its lanes, report its spans."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.executor import Operands
+from umm.schedules.codec import from_arrays
+from umm.schedules.table import BARRIER, GEMM, GET, KINDS, Schedule
+from umm_hw.blocks import Work, place, resolve
+from umm_hw.gemm import multiply
+from umm_hw.matrix import DistributedMatrix
+from umm_hw.mpi import wait as mpi_wait
+from umm_hw.mpi.clock import offset_to_first
+from umm_hw.mpi.job.activity import ACTIVITY
+from umm_hw.mpi.lanes import RankLanes
+from umm_hw.mpi.memory import check_memory
+from umm_hw.mpi.transport import MpiTransport
+from umm_hw.transport import Block
+from umm_hw.waits import rank_order
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Runs = tuple[list[tuple[Floats, Floats]], Array]
+LEAD = 1e-3  # seconds from agreeing on the start to the start
+LEAST_LIMIT = 10.0  # seconds an action may run, whatever was predicted
+PATIENCE = 20.0  # times the predicted seconds an action may run
+SLOW_CORE, SLOW_COPY = 2e9, 2e8  # flop/s and bytes/s that any host reaches, where a prediction is for another
+_ONE = np.ones((1, 1), dtype=np.uint8)
+
+
+def perform(
+    transport: MpiTransport,
+    arrays: Mapping[str, Any],
+    operands: Operands | None = None,
+    replica: int = 0,
+    repeat: int = 1,
+) -> Runs | None:
+    """Perform a schedule; collective.
+
+    Args:
+        transport: How this rank reaches the others, as many as the schedule has; without heaps, which the
+            caller frees.
+        arrays: The schedule as its arrays.
+        operands: A and B, on rank 0.
+        replica: Replica of C that is gathered.
+        repeat: How often to perform it, with the same operands.
+
+    Returns:
+        On rank 0 for each run the start and end of every action, in seconds after the run's start, and C of
+        the last run; None elsewhere.
+    """
+    schedule = from_arrays(arrays)
+    signals = rank_order(schedule, transport.rank)
+    needs = schedule.memory_bytes + signals.flag_count
+    with ACTIVITY.during("all ranks to have memory"):
+        check_memory(transport, schedule, int(needs[transport.rank]))
+        transport.reserve((needs + 5 * 64).tolist())  # each heap starts at a cache line
+        placement = place(schedule, transport)
+        flags = _Flags(transport, signals.flag_count)
+    works = list(resolve(schedule, placement))
+    steps = {
+        row: _step(schedule.kind[row], works[row], transport)
+        for row in (schedule.rank == transport.rank).nonzero()[0].tolist()
+    }
+    with ACTIVITY.during("all ranks to have their tiles"):
+        if operands is not None:
+            for matrix, array in zip((placement.a, placement.b), operands, strict=True):
+                matrix.hand_out(array)
+            transport.quiet()
+        ahead = offset_to_first(transport.comm, same_clock=transport.shared)
+        transport.barrier()
+    ACTIVITY.words = partial(_words, schedule)
+    runs = []
+    for _ in range(repeat):
+        _clear(placement.c)
+        flags.lower()
+        begin = _agreed_start(transport, ahead)
+        lanes = RankLanes(signals, steps, flags, transport.size)
+        lanes.perform(begin - ahead)
+        with ACTIVITY.during("all ranks to finish"):
+            transport.barrier()
+            found = mpi_wait.gather(transport.comm, _spans(lanes, begin - ahead))
+        if transport.rank == 0:
+            runs.append(_together(schedule, found))
+    with ACTIVITY.during("rank 0 to gather C"):
+        transport.barrier()
+        result = placement.c.gather(replica) if transport.rank == 0 else None
+    return None if result is None else (runs, result)
+
+
+class _Flags:
+    """Flags in symmetric memory, a byte each."""
+
+    def __init__(self, transport: MpiTransport, count: int) -> None:
+        self._transport = transport
+        self._heap = transport.allocate([count] * transport.size)
+        whole = Block(transport.rank, self._heap, 0, 1, count, count, np.dtype(np.uint8))
+        self._own = transport.view(whole)[0]
+
+    def lower(self) -> None:
+        """Lower all flags of this rank."""
+        self._own[:] = 0
+
+    def up(self, flags: Sequence[int]) -> bool:
+        """Whether all these flags of this rank are up."""
+        self._transport.quiet()
+        raised = all(self._own[flag] for flag in flags)
+        if raised:
+            self._transport.quiet()  # what they stand for is read after them, on ARM too
+        return raised
+
+    def raise_on(self, ranks: Sequence[int], flag: int) -> None:
+        """Raise a flag on some ranks, after all that this rank has done is visible to them."""
+        self._transport.quiet()
+        for rank in ranks:
+            self._transport.put(_ONE, Block(rank, self._heap, flag, 1, 1, 1, np.dtype(np.uint8)))
+        self._transport.quiet()
+
+
+def _step(kind: int, work: Work, transport: MpiTransport) -> Callable[[], object]:
+    """Return what performs one action of this rank, its views made beforehand."""
+    assert work.writes is not None or kind not in (GEMM, GET)
+    if work.writes is None:
+        return _nothing
+    if kind == GEMM:
+        a, b = (transport.view(block) for block in work.reads)
+        return partial(multiply, a, b, transport.view(work.writes), work.adds)
+    if kind == GET:
+        return partial(transport.get, work.reads[0], transport.view(work.writes))
+    move = transport.accumulate if work.adds else transport.put
+    return partial(move, transport.view(work.reads[0]), work.writes)
+
+
+def _nothing() -> None:
+    """Take no time: local work moves no data."""
+
+
+def _clear(matrix: DistributedMatrix) -> None:
+    """Set this rank's tiles to zero."""
+    for tile in matrix.layout.tiles_of(matrix.transport.rank):
+        matrix.tile(tile)[...] = 0
+
+
+def _agreed_start(transport: MpiTransport, ahead: float) -> float:
+    """Return a time soon, by rank 0's clock, at which all ranks start; collective."""
+    with ACTIVITY.during("all ranks to be ready to start"):
+        transport.barrier()
+        start = np.array([perf_counter() + ahead + LEAD * (1 + transport.size / 8)])
+        mpi_wait.wait(transport.comm.Ibcast(start))
+    return float(start[0])
+
+
+def _spans(lanes: RankLanes, begin: float) -> tuple[NDArray[np.int64], Floats]:
+    """Return the rows this rank performed, and start and end of each after the run's start, in seconds."""
+    rows = np.fromiter(lanes.spans, dtype=np.int64, count=len(lanes.spans))
+    spans = np.array(list(lanes.spans.values()), dtype=np.float64).reshape(-1, 2)
+    return rows, spans - begin
+
+
+def _together(schedule: Schedule, found: list[tuple[NDArray[np.int64], Floats]]) -> tuple[Floats, Floats]:
+    """Return start and end of every action; a barrier is at the last end of what it waits for."""
+    spans = np.zeros((len(schedule), 2))
+    for rows, of_rank in found:
+        spans[rows] = of_rank
+    start, end = spans.T.copy()
+    for barrier in (schedule.kind == BARRIER).nonzero()[0].tolist():
+        start[barrier] = end[barrier] = end[schedule.after_of(barrier)].max(initial=0.0)
+    return start, end
+
+
+def _words(schedule: Schedule, row: int) -> tuple[str, float]:
+    """Return an action in words, and the most seconds it may run."""
+    kind, rank = KINDS[schedule.kind[row]], schedule.rank[row]
+    src, dst = int(schedule.src[row]), int(schedule.dst[row])
+    seconds, slow = float(schedule.seconds[row]), float(schedule.flop[row]) / SLOW_CORE
+    where = ""
+    if src >= 0 and src != dst:
+        links = list(schedule.routes[src, dst])
+        seconds = float(schedule.links.latency[links].sum())
+        seconds += float(schedule.nbytes[row] / schedule.links.bandwidth[links].min())
+        slow = float(schedule.payload[row]) / SLOW_COPY
+        where = f" from rank {src}" if kind == "get" else f" to rank {dst}"
+    limit = max(LEAST_LIMIT, PATIENCE * max(seconds, slow))
+    return f"action {row} ({kind} of rank {rank}{where})", limit

@@ -1,0 +1,1 @@
+"""The reference executor: p virtual ranks in one process."""

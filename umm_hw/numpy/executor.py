@@ -1,0 +1,119 @@
+"""The reference executor: p virtual ranks in one process really move the tiles and multiply them."""
+
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.errors import InputError
+from umm.executor import Operands
+from umm.schedules.table import GEMM, GET, Schedule
+from umm.traces.trace import Trace
+from umm_hw.blocks import Work, operands_of, place, resolve
+from umm_hw.numpy.random_order import RandomOrder
+from umm_hw.numpy.transport import NumpyTransport
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Step = Callable[[], object]
+ORDERS = ("rows", "random")
+
+
+class NumpyExecutor:
+    """Performs schedules with NumPy, one action at a time.
+
+    Args:
+        order: ``rows`` performs the actions in row order. ``random`` picks any order that the dependencies
+            allow, lanes aside, with start and finish of an action as separate events, to show that the
+            dependencies alone make the schedule right.
+        seed: Of the random order.
+        replica: Replica of C that the result is gathered from; only the origin, 0, is complete unless the
+            schedule broadcasts it.
+    """
+
+    def __init__(self, order: str = "rows", seed: int = 0, replica: int = 0) -> None:
+        if order not in ORDERS:
+            raise InputError(f"order {order!r} is unknown; choose from {', '.join(ORDERS)}")
+        self.order = order
+        self.seed = seed
+        self.replica = replica
+
+    def available(self) -> str | None:
+        """Return None: it runs wherever umm does."""
+        return None
+
+    def run(self, schedule: Schedule, operands: Operands | None = None) -> Trace:
+        """Perform a schedule on real matrices.
+
+        Args:
+            schedule: What to perform.
+            operands: A and B as whole arrays; uniform in [−1, 1) with a fixed seed if None.
+
+        Returns:
+            Wall-clock spans, and C as one array of the problem's ``c_dtype``.
+
+        Raises:
+            InputError: if the operands do not fit, or NumPy lacks the type.
+            ScheduleError: if an action uses memory that is not there.
+        """
+        a, b = operands_of(schedule.problem, operands)
+        first = NumpyTransport(schedule.ranks)
+        ranks = [first.as_rank(rank) for rank in range(schedule.ranks)]
+        placements = [place(schedule, rank) for rank in ranks]
+        for placement in placements:
+            placement.a.scatter(a)
+            placement.b.scatter(b)
+        works = list(resolve(schedule, placements[0]))
+        steps = [_step(kind, work, ranks) for kind, work in zip(schedule.kind, works, strict=True)]
+        if self.order == "random":
+            events = RandomOrder(schedule, works, steps, ranks, placements[0].pool, self.seed)
+            start, end = events.perform()
+        else:
+            start, end = _perform_rows(steps)
+        return Trace(schedule, "numpy", start, end, placements[0].c.gather(self.replica))
+
+    def makespan(self, schedule: Schedule) -> float:
+        """Return the seconds a run with random operands takes."""
+        return self.run(schedule).makespan_s
+
+
+def _perform_rows(steps: list[Step]) -> tuple[Floats, Floats]:
+    """Do all steps in order; return when each started and ended, in seconds after the first start."""
+    start, end = np.zeros(len(steps)), np.zeros(len(steps))
+    began = perf_counter()
+    for i, step in enumerate(steps):
+        start[i] = perf_counter() - began
+        step()
+        end[i] = perf_counter() - began
+    return start, end
+
+
+def _step(kind: int, work: Work, ranks: list[NumpyTransport]) -> Step:
+    """Return what performs one action, its views made beforehand."""
+    if work.writes is None:
+        return _nothing
+    views = [ranks[block.rank].view(block) for block in work.reads]
+    if kind == GEMM:
+        a, b = views
+        return partial(_multiply, a, b, ranks[work.writes.rank].view(work.writes), work.adds)
+    if kind == GET:
+        reader = ranks[work.writes.rank]
+        return partial(reader.get, work.reads[0], reader.view(work.writes))
+    sender = ranks[work.reads[0].rank]
+    return partial(sender.accumulate if work.adds else sender.put, views[0], work.writes)
+
+
+def _multiply(a: Array, b: Array, c: Array, adds: bool) -> None:
+    """Set C to AB or add AB to it; half precision is multiplied in float32."""
+    work_dtype = np.result_type(c.dtype, np.float32)
+    if adds:
+        np.add(c, np.matmul(a, b, dtype=work_dtype), out=c, casting="same_kind")
+    else:
+        np.matmul(a, b, out=c, dtype=work_dtype, casting="same_kind")
+
+
+def _nothing() -> None:
+    """Take no time: barriers and local work move no data."""

@@ -1,0 +1,1 @@
+"""A process for each rank, tiles in the symmetric memory of their GPUs."""
