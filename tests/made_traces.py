@@ -18,3 +18,8 @@ def two_ranks():
     start = np.array([0, 0, 2, 1, 5, 5, 7, 7], dtype=float)
     end = np.array([3, 2, 5, 5, 7, 6, 7, 10], dtype=float)
     return Trace(schedule(problem, "h100-8", stationary="C"), "mpi", start, end)
+
+
+def slower(trace, factor, source="mpi"):
+    """The same trace with all times stretched."""
+    return Trace(trace.schedule, source, trace.start * factor, trace.end * factor)

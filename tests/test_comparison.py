@@ -8,18 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_traces import two_ranks
+from made_traces import slower, two_ranks
 
 import umm
 from umm.comparison import rank_agreement
 from umm.errors import InputError
 from umm.traces.rank_agreement import kendall_tau
 from umm.traces.trace import Trace
-
-
-def slower(trace, factor, source="mpi"):
-    """The same trace with all times stretched."""
-    return Trace(trace.schedule, source, trace.start * factor, trace.end * factor)
 
 
 def test_each_action_is_held_against_itself():

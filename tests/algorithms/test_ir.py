@@ -5,8 +5,8 @@ from itertools import combinations
 import pytest
 from hypothesis import assume, given
 from problem_corpus import corpus
+from readable import MACHINE
 from strategies import problems, schedule_options, stationaries
-from test_direct import MACHINE
 
 import umm
 from umm.algorithms.universal.oplist import op_list

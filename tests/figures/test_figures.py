@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
-from made_traces import two_ranks
+from made_traces import slower, two_ranks
 from strategies import problems, stationaries
-from test_comparison import slower
 
 import umm
 from umm.errors import InputError

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from conformance.executor_suite import laws, scheduled
 from hypothesis import given, settings
+from readable import made
 from strategies import problems, schedule_options, stationaries
-from test_direct import made
 
 from umm.errors import InputError, ScheduleError
 from umm.schedules import codec

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from command import good, record
-from test_direct import MACHINE
+from readable import MACHINE
 
 import umm
 from umm.traces.explain import explain
