@@ -1,5 +1,9 @@
 """Executors found by name: what installed packages offer, and what is said when one cannot be had."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -35,14 +39,19 @@ lonely = sloth_package_without_extra:Lonely
 METADATA = "Metadata-Version: 2.1\nName: sloth-package\nVersion: 1.0\nProvides-Extra: quick\n"
 
 
-@pytest.fixture(autouse=True)
-def installed(tmp_path, monkeypatch):
-    """A package with three executors, as pip would lay it out; two need what is not installed."""
-    (tmp_path / "sloth_package.py").write_text(CODE)
-    info = tmp_path / "sloth_package-1.0.dist-info"
+def install(folder):
+    """Lay a package with three executors into a folder, as pip would; two need what is not installed."""
+    (folder / "sloth_package.py").write_text(CODE)
+    info = folder / "sloth_package-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(METADATA)
     (info / "entry_points.txt").write_text(ENTRIES)
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path, monkeypatch):
+    """A package with three executors on the import path."""
+    install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
 
@@ -58,6 +67,37 @@ def test_an_installed_package_s_executor_is_found_and_given_its_options(schedule
     assert isinstance(trace, Trace)
     assert (trace.source, trace.makespan_s) == ("sloth", 3.0)
     assert executor("sloth").makespan(schedule) == 6.0
+
+
+def test_installed_packages_are_looked_through_once(schedule, monkeypatch):
+    umm.run(schedule)
+    monkeypatch.setattr("umm.executor.entry_points", lambda **_: pytest.fail("a second look"))
+    umm.run(schedule)
+    assert "sloth" in executor_names()
+
+
+def test_a_new_process_finds_what_was_installed_since(tmp_path):
+    fresh = tmp_path / "site"
+    fresh.mkdir()
+    install(fresh)
+    found = subprocess.run(
+        [sys.executable, "-c", "from umm.executor import executor; print(type(executor('sloth')).__name__)"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(fresh), *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == "Sloth\n"
+
+
+def test_a_package_installed_in_the_meantime_is_found_too(tmp_path, monkeypatch):
+    """Its folder was on the path, and empty, when the others were looked up."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "path", [str(folder), *(x for x in sys.path if x != str(tmp_path))])
+    assert "sloth" not in executor_names()
+    install(folder)
+    assert type(executor("sloth")).__name__ == "Sloth"
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():

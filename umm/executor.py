@@ -1,7 +1,9 @@
 """Who can perform a schedule: the Executor protocol, and executors found by name among installed packages."""
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, get_args, runtime_checkable
 
@@ -80,7 +82,7 @@ class Calibrator(Protocol):
 
 def executor_names() -> list[str]:
     """Return the names of all executors that installed packages offer, sorted."""
-    return sorted({entry.name for entry in entry_points(group=GROUP)})
+    return sorted(_offered(tuple(sys.path)))
 
 
 def executor(name: str, **options: Any) -> Executor:
@@ -117,8 +119,17 @@ def run(schedule: Schedule, executor: str = "sim", operands: Operands | None = N
     return performer.run(schedule, operands)
 
 
+@lru_cache(maxsize=1)
+def _offered(path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Return the executors of the packages on an import path by name; a look takes a millisecond or more."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
 def _made(name: str, options: dict[str, Any]) -> Executor:
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    found = _offered(tuple(sys.path))
+    if name not in found:  # perhaps its package was installed a moment ago
+        _offered.cache_clear()
+        found = _offered(tuple(sys.path))
     if name not in found:
         raise InputError(f"executor {name!r} is unknown; choose from {', '.join(sorted(found))}")
     try:
