@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from umm.schedules.table import GEMM
+from umm.schedules.kinds import GEMM
 from umm_hw.blocks import place, resolve
 from umm_hw.numpy.transport import NumpyTransport
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from umm.errors import InputError
-from umm.schedules.table import KINDS, Schedule
+from umm.schedules.kinds import KINDS
+from umm.schedules.table import Schedule
 from umm.traces.rank_agreement import RankAgreement, kendall_tau, rank_agreement
 from umm.traces.trace import Trace
 from umm.units import format_seconds

@@ -13,18 +13,8 @@ from umm.executor import Operands
 from umm.interval import Interval
 from umm.layouts.layout import Tile
 from umm.problem import MATRICES, Problem
-from umm.schedules.table import (
-    ACCUMULATE,
-    BARRIER,
-    GEMM,
-    GET,
-    KINDS,
-    LOCAL,
-    PUT,
-    REDUCE,
-    Details,
-    Schedule,
-)
+from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, GET, KINDS, LOCAL, PUT, REDUCE
+from umm.schedules.table import Details, Schedule
 from umm_hw.matrix import DistributedMatrix, array_dtype
 from umm_hw.transport import Block, Transport
 

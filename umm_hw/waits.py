@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from umm.schedules.table import BARRIER, Schedule
+from umm.schedules.kinds import BARRIER
+from umm.schedules.table import Schedule
 
 
 @dataclass(frozen=True)

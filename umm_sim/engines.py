@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.schedules.table import BARRIER, GEMM, KINDS, Schedule
+from umm.schedules.kinds import BARRIER, GEMM, KINDS
+from umm.schedules.table import Schedule
 from umm_sim.clock import Clock
 from umm_sim.work import Work
 

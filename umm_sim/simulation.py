@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from umm.errors import ScheduleError
-from umm.schedules.table import BARRIER, GEMM, Schedule
+from umm.schedules.kinds import BARRIER, GEMM
+from umm.schedules.table import Schedule
 from umm_sim.clock import Clock
 from umm_sim.engines import gemm_engines
 from umm_sim.fabric.choice import fabric_model

@@ -11,7 +11,7 @@ import umm
 from umm.errors import ScheduleError
 from umm.problem import MATRICES
 from umm.schedules.invariants import check
-from umm.schedules.table import ACCUMULATE, BARRIER, GEMM, GET, REDUCE, TRANSFERS
+from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, GET, REDUCE, TRANSFERS
 
 
 @pytest.mark.parametrize("name", READABLE)

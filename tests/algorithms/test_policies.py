@@ -13,7 +13,7 @@ from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import METHODS, lower_to_ir
 from umm.algorithms.universal.steps.model import steps
 from umm.schedules.invariants import check
-from umm.schedules.table import ACCUMULATE, BARRIER, GEMM, GET
+from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, GET
 from umm_hw.numpy.executor import NumpyExecutor
 
 CORPUS = corpus(510)

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, replace
 
 import umm
-from umm.schedules.table import NO_INTERFERENCE
+from umm.schedules.kinds import NO_INTERFERENCE
 
 MACHINES = ("pvc-12", "h100-8")
 POINTS = 400

@@ -9,7 +9,7 @@ from strategies import problems, schedule_options, stationaries
 
 import umm
 from umm.algorithms.universal import direct
-from umm.schedules.table import KINDS
+from umm.schedules.kinds import KINDS
 from umm_hw.numpy.executor import NumpyExecutor
 
 SEEDS = range(200)

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from umm.schedules.table import BARRIER, GEMM, KINDS, TRANSFERS
+from umm.schedules.kinds import BARRIER, GEMM, KINDS, TRANSFERS
 
 
 def makespan(schedule):

@@ -6,7 +6,7 @@ checked against the semantics by reading.
 
 import simpy
 
-from umm.schedules.table import BARRIER, GEMM, KINDS, TRANSFERS
+from umm.schedules.kinds import BARRIER, GEMM, KINDS, TRANSFERS
 
 
 def simulate(schedule):

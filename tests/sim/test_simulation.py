@@ -10,7 +10,7 @@ from reference import exact_replay, process_simulator
 from strategies import offsets, problems, stationaries
 
 import umm
-from umm.schedules.table import GEMM
+from umm.schedules.kinds import GEMM
 from umm_sim.executor import SimExecutor
 
 GIGA = 10**9

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import umm
-from umm.schedules.table import NO_INTERFERENCE
+from umm.schedules.kinds import NO_INTERFERENCE
 
 # Machine, ranks (None: any number up to the machine's), how many schedules, fewest and most actions of one.
 COLLECTIONS = [

@@ -14,7 +14,7 @@ from strategies import problems, stationaries
 
 import umm
 from umm.errors import InputError, UmmError
-from umm.schedules.table import BROADCAST, GEMM, REDUCE
+from umm.schedules.kinds import BROADCAST, GEMM, REDUCE
 from umm.traces.critical_path import critical_path, path_times
 from umm.traces.files import load_trace, save_trace
 from umm.traces.trace import Trace

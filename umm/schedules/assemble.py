@@ -9,22 +9,13 @@ from numpy.typing import NDArray
 
 from umm import cost
 from umm.algorithms.universal.options import Options
+from umm.arrays import Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import Problem
-from umm.schedules.table import (
-    ACCUMULATE,
-    BARRIER,
-    BROADCAST,
-    REDUCE,
-    Details,
-    Ints,
-    Lanes,
-    Links,
-    Routes,
-    Schedule,
-    machine_lanes,
-)
+from umm.schedules.kinds import ACCUMULATE, BARRIER, BROADCAST, REDUCE
+from umm.schedules.resources import Lanes, Links, Routes, machine_lanes
+from umm.schedules.table import Details, Schedule
 
 
 @dataclass(frozen=True, eq=False)

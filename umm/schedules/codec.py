@@ -11,22 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.arrays import Ints
 from umm.errors import InputError, ScheduleError, UmmError
 from umm.files import parse_json, whole_file
 from umm.problem import MATRICES, Problem
 from umm.schedules.invariants import check
-from umm.schedules.table import (
-    BARRIER,
-    GEMM,
-    KINDS,
-    LOCAL,
-    Details,
-    Ints,
-    Lanes,
-    Links,
-    Routes,
-    Schedule,
-)
+from umm.schedules.kinds import BARRIER, GEMM, KINDS, LOCAL
+from umm.schedules.resources import Lanes, Links, Routes
+from umm.schedules.table import Details, Schedule
 
 SCHEMA = 1
 JSON_LIMIT = 10**6

@@ -5,9 +5,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.arrays import Ints
 from umm.errors import ScheduleError
 from umm.problem import MATRICES
-from umm.schedules.table import BARRIER, GEMM, KINDS, TRANSFERS, Ints, Schedule
+from umm.schedules.kinds import BARRIER, GEMM, KINDS, TRANSFERS
+from umm.schedules.table import Schedule
 
 AGES = 1e12
 """Seconds, some 30,000 years: no action takes longer."""

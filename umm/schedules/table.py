@@ -12,56 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.arrays import Floats, Ints
 from umm.problem import MATRICES, Problem
+from umm.schedules.kinds import GEMM, KINDS, LOCAL, TRANSFERS
+from umm.schedules.resources import Lanes, Links, Routes
 from umm.units import format_bytes, format_seconds
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-KINDS = ("get", "put", "gemm", "accumulate", "reduce", "broadcast", "local", "barrier")
-GET, PUT, GEMM, ACCUMULATE, REDUCE, BROADCAST, LOCAL, BARRIER = range(len(KINDS))
-TRANSFERS = (GET, PUT, ACCUMULATE, REDUCE, BROADCAST)
-NO_INTERFERENCE: Mapping[str, float] = {"get": 0.0, "accumulate": 0.0, "reduce": 0.0}
-
-
-@dataclass(frozen=True, eq=False)
-class Links:
-    """The links of a fabric: names, bandwidth in bytes/s (one direction) and latency in seconds."""
-
-    names: tuple[str, ...]
-    bandwidth: Floats
-    latency: Floats
-
-
-class Routes:
-    """The links between pairs of ranks, in the order bytes cross them; shared by all schedules of a fabric.
-
-    Attributes:
-        links: Returns the links from a source rank to a destination rank, () if nothing joins them.
-    """
-
-    def __init__(self, links: Callable[[int, int], tuple[int, ...]]) -> None:
-        self.links = links
-
-    @classmethod
-    def listed(cls, routes: Mapping[tuple[int, int], tuple[int, ...]]) -> "Routes":
-        """Return the routes of a table of pairs."""
-        return cls(lambda src, dst: routes.get((src, dst), ()))
-
-    def __getitem__(self, pair: tuple[int, int]) -> tuple[int, ...]:
-        return self.links(*pair)
-
-
-@dataclass(frozen=True, eq=False)
-class Lanes:
-    """The lanes: the rank each belongs to, its name, and the GEMM engine of a compute lane (else −1)."""
-
-    rank: Ints
-    names: tuple[str, ...]
-    engine: Ints
-
-    def __len__(self) -> int:
-        return len(self.names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,12 +252,3 @@ class Schedule:
         return f"{row['id']:>6} {who:<5} {lane:<13} {row['kind']:<10} {what}" + (
             f"  after {after}" if after else ""
         )
-
-
-def machine_lanes(ranks: int, engines: list[int], copy_engines: int, accumulate_lanes: int) -> Lanes:
-    """Return for each rank a compute lane, its copy_in lanes and its accumulate lanes, in this order."""
-    names = ["compute", *(f"copy_in.{i}" for i in range(copy_engines))]
-    names += [f"accumulate.{i}" for i in range(accumulate_lanes)]
-    engine = np.full((ranks, len(names)), -1, dtype=np.int64)
-    engine[:, 0] = engines
-    return Lanes(np.repeat(np.arange(ranks), len(names)), tuple(names * ranks), engine.reshape(-1))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.schedules.table import BROADCAST, GEMM, REDUCE, TRANSFERS
+from umm.schedules.kinds import BROADCAST, GEMM, REDUCE, TRANSFERS
 from umm.traces.intervals import time_by_classes
 
 if TYPE_CHECKING:

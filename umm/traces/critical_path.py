@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.schedules.table import BARRIER
+from umm.schedules.kinds import BARRIER
 
 if TYPE_CHECKING:
     from umm.traces.trace import Trace

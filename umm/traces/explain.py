@@ -4,7 +4,8 @@ import numpy as np
 
 from umm.algorithms.universal.steps.model import TableStep, action_seconds, steps
 from umm.problem import MATRICES
-from umm.schedules.table import GEMM, KINDS, Schedule
+from umm.schedules.kinds import GEMM, KINDS
+from umm.schedules.table import Schedule
 from umm.traces.critical_path import critical_path, path_times
 from umm.traces.trace import Trace
 from umm.units import format_seconds

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.schedules.table import KINDS, TRANSFERS, Schedule
+from umm.schedules.kinds import KINDS, TRANSFERS
+from umm.schedules.table import Schedule
 from umm.traces.breakdown import Breakdown, breakdown
 from umm.traces.traffic import bytes_by_kind
 from umm.traces.verdict import bound, verdict

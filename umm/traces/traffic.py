@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.schedules.table import KINDS, TRANSFERS, Schedule
+from umm.schedules.kinds import KINDS, TRANSFERS
+from umm.schedules.table import Schedule
 from umm.traces.intervals import busy_time
 
 if TYPE_CHECKING:

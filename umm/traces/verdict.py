@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from umm.schedules.table import GEMM, KINDS
+from umm.schedules.kinds import GEMM, KINDS
 from umm.traces.breakdown import breakdown
 from umm.traces.critical_path import critical_path, path_times
 from umm.traces.traffic import link_utilisation

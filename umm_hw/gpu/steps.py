@@ -4,7 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from umm.schedules.table import GEMM, Schedule
+from umm.schedules.kinds import GEMM
+from umm.schedules.table import Schedule
 from umm_hw.blocks import Work
 from umm_hw.gpu.device import Device, Region, Stream
 from umm_hw.transport import Block

@@ -6,7 +6,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.schedules.table import BARRIER, KINDS, Schedule
+from umm.schedules.kinds import BARRIER, KINDS
+from umm.schedules.table import Schedule
 from umm_hw.gpu.device import Device, Event, Stream
 
 Floats = NDArray[np.float64]

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from umm.executor import Operands
 from umm.schedules.codec import from_arrays
-from umm.schedules.table import BARRIER, GEMM, GET, KINDS, Schedule
+from umm.schedules.kinds import BARRIER, GEMM, GET, KINDS
+from umm.schedules.table import Schedule
 from umm_hw.blocks import Work, place, resolve
 from umm_hw.gemm import multiply
 from umm_hw.matrix import DistributedMatrix

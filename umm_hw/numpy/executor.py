@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from umm.errors import InputError
 from umm.executor import Operands
-from umm.schedules.table import GEMM, GET, Schedule
+from umm.schedules.kinds import GEMM, GET
+from umm.schedules.table import Schedule
 from umm.traces.trace import Trace
 from umm_hw.blocks import Work, operands_of, place, resolve
 from umm_hw.numpy.random_order import RandomOrder

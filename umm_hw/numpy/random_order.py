@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.schedules.table import GEMM, Schedule
+from umm.schedules.kinds import GEMM
+from umm.schedules.table import Schedule
 from umm_hw.blocks import Work
 from umm_hw.numpy.transport import NumpyTransport
 from umm_hw.transport import Block

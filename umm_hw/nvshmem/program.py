@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from umm.errors import InfeasibleError, InputError
 from umm.executor import Operands
 from umm.schedules.codec import from_arrays
-from umm.schedules.table import BARRIER, Schedule
+from umm.schedules.kinds import BARRIER
+from umm.schedules.table import Schedule
 from umm.units import format_bytes
 from umm_hw.blocks import place, resolve
 from umm_hw.calibrate.gpu import SWEEP, machine_text

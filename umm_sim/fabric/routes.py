@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from umm.schedules.table import Routes, Schedule
+from umm.schedules.resources import Routes
+from umm.schedules.table import Schedule
 
 
 class Route:

@@ -12,10 +12,12 @@ from umm.algorithms.universal.gets import Fetches, fetches, refill_waits
 from umm.algorithms.universal.operands import Writer, elements, in_place_chain, updates
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options
+from umm.arrays import Ints
 from umm.machines import Machine
 from umm.problem import Problem
 from umm.schedules.assemble import Rows, assemble, fabric, with_replica_traffic
-from umm.schedules.table import ACCUMULATE, GEMM, GET, Details, Ints, Schedule
+from umm.schedules.kinds import ACCUMULATE, GEMM, GET
+from umm.schedules.table import Details, Schedule
 
 
 def direct(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:

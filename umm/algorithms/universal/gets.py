@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from umm.algorithms.universal.operands import spans
 from umm.algorithms.universal.oplist import OpList
-from umm.schedules.table import Ints
+from umm.arrays import Ints
 
 
 @dataclass(frozen=True, eq=False)

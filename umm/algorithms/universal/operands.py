@@ -1,13 +1,12 @@
 """What ops read and update: the ranges they fetch, how large they are, and how their part of C gets home."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umm.algorithms.universal.oplist import OpList
+from umm.arrays import Bools, Ints
 from umm.layouts.layout import Layout
-from umm.schedules.table import Details, Ints
+from umm.schedules.table import Details
 
-Bools = NDArray[np.bool_]
 AXES = (("m", "k"), ("k", "n"), ("m", "n"))
 """Dimensions of the rows and columns of A, B and C."""
 

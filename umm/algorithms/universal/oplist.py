@@ -10,14 +10,13 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Ints
 from umm.errors import ProblemError
 from umm.interval import Interval
 from umm.layouts.layout import Layout, Tile, ceil_edges
 from umm.problem import MATRICES, Problem
 
-Ints = NDArray[np.int64]
 MOST_OPS = 5 * 10**7
 OFFSETS = ("none", "index", "rotate")
 

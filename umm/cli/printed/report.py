@@ -11,7 +11,8 @@ from rich.text import Text
 from umm.algorithms.universal.options import in_words
 from umm.errors import MachineError
 from umm.machines import machine as find_machine
-from umm.schedules.table import KINDS, Schedule
+from umm.schedules.kinds import KINDS
+from umm.schedules.table import Schedule
 from umm.space.search.budget import device_share
 from umm.space.what_if.advice import Advice
 from umm.traces.trace import Trace

@@ -10,7 +10,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.schedules.table import BARRIER, GEMM, KINDS, Schedule
+from umm.schedules.kinds import BARRIER, GEMM, KINDS
+from umm.schedules.table import Schedule
 from umm.space.bounds.link_times import ROUNDING
 
 Floats = NDArray[np.float64]

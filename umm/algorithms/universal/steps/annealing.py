@@ -13,7 +13,7 @@ import numpy as np
 
 from umm.algorithms.universal.steps.graph import Graph
 from umm.algorithms.universal.steps.ir import Limits, Step, Steps, total
-from umm.schedules.table import Floats
+from umm.arrays import Floats
 
 MOVES = 800
 """Moves that are tried."""

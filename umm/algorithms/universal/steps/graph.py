@@ -16,9 +16,10 @@ from umm import cost
 from umm.algorithms.universal.operands import elements, spans, updates
 from umm.algorithms.universal.oplist import OpList
 from umm.algorithms.universal.options import Options
+from umm.arrays import Floats, Ints
 from umm.machines import Machine
 from umm.schedules.assemble import fabric
-from umm.schedules.table import Floats, Ints, Links, Routes
+from umm.schedules.resources import Links, Routes
 
 
 class Data(NamedTuple):

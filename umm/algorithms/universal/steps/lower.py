@@ -14,9 +14,11 @@ from umm.algorithms.universal.operands import Writer
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.steps.graph import Graph
 from umm.algorithms.universal.steps.ir import IR, Steps
+from umm.arrays import Ints
 from umm.machines import Machine
 from umm.schedules.assemble import Fabric, Rows, assemble, fabric, with_replica_traffic
-from umm.schedules.table import ACCUMULATE, GEMM, GET, Details, Ints, Schedule
+from umm.schedules.kinds import ACCUMULATE, GEMM, GET
+from umm.schedules.table import Details, Schedule
 
 
 def stepwise(ir: IR, machine: Machine, options: Options) -> Schedule:

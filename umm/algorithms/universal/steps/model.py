@@ -11,8 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from umm.algorithms.universal.steps.graph import seconds_per_byte
+from umm.arrays import Floats
 from umm.errors import ScheduleError
-from umm.schedules.table import ACCUMULATE, BROADCAST, GEMM, GET, REDUCE, Floats, Schedule
+from umm.schedules.kinds import ACCUMULATE, BROADCAST, GEMM, GET, REDUCE
+from umm.schedules.table import Schedule
 
 IR_POLICIES = ("greedy", "cost-greedy", "exhaustive")
 
