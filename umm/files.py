@@ -54,3 +54,57 @@ def whole_file(path: str | Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def fields_of(
+    data: Any, what: str, required: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return a JSON object that has the required keys, and none but these and the optional ones.
+
+    Args:
+        data: What the JSON holds.
+        what: What it should be, for the message: ``a tensor``.
+        required: Keys it must have.
+        optional: Keys it may have.
+
+    Raises:
+        InputError: naming the key that is missing or unknown, and those there are.
+
+    >>> fields_of({"name": "X", "shap": [2, 3]}, "a tensor", ("name", "shape"))
+    Traceback (most recent call last):
+        ...
+    umm.errors.InputError: a tensor lacks 'shape'; it has the keys name, shape
+    """
+    keys = ", ".join(required + optional)
+    if not isinstance(data, dict):
+        raise InputError(f"{data!r} is not {what}; it must be an object with the keys {keys}")
+    for key in required:
+        if key not in data:
+            raise InputError(f"{what} lacks {key!r}; it has the keys {keys}")
+    for key in data:
+        if key not in required and key not in optional:
+            raise InputError(f"{what} has no key {key!r}; choose from {keys}")
+    return data
+
+
+def whole_number(value: Any, what: str, least: int = 0, below: int = 2**63) -> int:
+    """Return a whole number as a file gives it; 2.0, True and "2" are not taken for one.
+
+    Raises:
+        InputError: if it is not one, or lies outside least … below − 1.
+    """
+    if type(value) is not int or not least <= value < below:
+        most = "" if below == 2**63 else f" and < {below}"
+        raise InputError(f"{what} = {value!r} is not possible; it must be a whole number ≥ {least}{most}")
+    return value
+
+
+def real_number(value: Any, what: str) -> float:
+    """Return a finite number as a file gives it, whole or not; True and "2" are not taken for one.
+
+    Raises:
+        InputError: if it is not one.
+    """
+    if type(value) not in (int, float) or not abs(value) < 2.0**1000:
+        raise InputError(f"{what} = {value!r} is not possible; it must be a finite number")
+    return float(value)

@@ -1,15 +1,15 @@
 """What is multiplied: C = AB with its sizes, its type and the layouts of its three matrices."""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
+from umm.dtypes import DTYPES
 from umm.errors import ProblemError
 from umm.layouts.layout import Layout
+from umm.tensors import LARGEST, MOST_RANKS, Tensor
 
 MATRICES = ("A", "B", "C")
-LARGEST = 2**60  # bytes and flop of a part must fit 64 bits
-MOST_RANKS = 2**20
-DTYPES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,26 @@ class Problem:
         if self.ranks is None:
             raise ProblemError("the problem does not say on how many ranks it runs; give ranks=…")
         return self.ranks
+
+    @property
+    def name(self) -> str:
+        """What the program is called."""
+        return "multiply"
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """A, B and C as tensors: two inputs and an output.
+
+        Raises:
+            ProblemError: if the problem does not say yet on how many ranks it runs.
+        """
+        _ = self.p  # which says so if there are no layouts yet
+        a, b, c = self.layouts
+        return (
+            Tensor("A", a, self.dtype, "input"),
+            Tensor("B", b, self.dtype, "input"),
+            Tensor("C", c, self.c_dtype, "output"),
+        )
 
     @property
     def flop(self) -> int:

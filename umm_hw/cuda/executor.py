@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.dtypes import DTYPES
 from umm.errors import ExecutorUnavailableError
 from umm.executor import Operands
-from umm.problem import DTYPES
 from umm.schedules.table import Schedule
 from umm.traces.trace import Trace
 from umm_hw.blocks import place, resolve

@@ -6,9 +6,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from umm.dtypes import DTYPES
 from umm.errors import InputError
 from umm.executor import Operands
-from umm.problem import DTYPES, Problem
+from umm.problem import Problem
 from umm_hw.blocks import operands_of
 from umm_hw.gpu.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 

@@ -5,10 +5,10 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
+from umm.dtypes import DTYPES
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.executor import Operands
 from umm.host.launcher import launched_rank
-from umm.problem import DTYPES
 from umm.schedules.codec import to_arrays
 from umm.schedules.table import Schedule
 from umm.traces.trace import Trace
