@@ -7,14 +7,12 @@ from hypothesis import strategies as st
 
 from umm.cost import (
     accumulate_bytes,
-    c_dtype,
     gemm_seconds,
-    itemsize,
     local_accumulate_seconds,
     local_copy_seconds,
     transfer_bytes,
 )
-from umm.errors import MachineError, ProblemError
+from umm.errors import MachineError
 from umm.machines.files import machine, shipped_folder
 
 H100 = machine(shipped_folder() / "h100-8.toml")
@@ -76,13 +74,3 @@ def test_an_accumulate_is_charged_its_payload_over_its_efficiency():
 def test_work_inside_a_device_moves_its_payload_two_or_three_times():
     assert local_copy_seconds(H100, 3.35e9) == pytest.approx(2e-3)
     assert local_accumulate_seconds(H100, 3.35e9) == pytest.approx(3e-3)
-
-
-def test_element_sizes_and_the_dtype_of_c():
-    dtypes = ["float64", "float32", "float16", "bfloat16"]
-    assert [itemsize(d) for d in dtypes] == [8, 4, 2, 2]
-    assert [c_dtype(d) for d in dtypes] == ["float64", "float32", "float32", "float32"]
-    with pytest.raises(
-        ProblemError, match="unknown dtype 'int8'; choose from float64, float32, float16, bfloat16"
-    ):
-        itemsize("int8")

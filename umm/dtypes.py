@@ -1,4 +1,41 @@
-"""The types of matrix elements, by name."""
+"""The types umm multiplies: their names, the bytes of an element, and what their products are summed in."""
 
-DTYPES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-"""Bytes of one element."""
+from typing import Literal
+
+from umm.errors import ProblemError
+
+Dtype = Literal["float64", "float32", "float16", "bfloat16"]
+_ITEMSIZE: dict[str, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+DTYPES = tuple(_ITEMSIZE)
+
+
+def itemsize(dtype: str, of: str = "") -> int:
+    """Return the bytes of one element.
+
+    Args:
+        dtype: The name of a type.
+        of: The matrix it is asked for, where an error should say so.
+
+    Raises:
+        ProblemError: for a type that umm does not multiply.
+
+    >>> itemsize("float32"), itemsize("bfloat16")
+    (4, 2)
+    """
+    try:
+        return _ITEMSIZE[dtype]
+    except (KeyError, TypeError):
+        whose = f" of {of}" if of else ""
+        raise ProblemError(f"dtype {dtype!r}{whose} is unknown; choose from {', '.join(DTYPES)}") from None
+
+
+def accumulated_in(dtype: str) -> str:
+    """Return the type of C unless asked otherwise: float32 for half-precision inputs, else the inputs' own.
+
+    Raises:
+        ProblemError: for a type that umm does not multiply.
+
+    >>> accumulated_in("float16"), accumulated_in("float64")
+    ('float32', 'float64')
+    """
+    return "float32" if itemsize(dtype) == 2 else dtype

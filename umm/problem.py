@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from umm.dtypes import DTYPES
+from umm.dtypes import accumulated_in, itemsize
 from umm.errors import ProblemError
 from umm.layouts.layout import Layout
 from umm.tensors import LARGEST, MOST_RANKS, Tensor
@@ -51,17 +51,15 @@ class Problem:
                 raise ProblemError(
                     f"{name} = {size} is not a matrix dimension; it must be a whole number ≥ 1"
                 )
-        if self.dtype not in DTYPES:
-            raise ProblemError(f"dtype {self.dtype!r} is unknown; choose from {', '.join(DTYPES)}")
+        itemsize(self.dtype)
         if max(self.flop, *(self.shape(x)[0] * self.shape(x)[1] for x in MATRICES)) >= LARGEST:
             raise ProblemError(
                 f"m, n, k = {self.m}, {self.n}, {self.k} is too large to count with; "
                 "2mnk and the elements of each matrix must stay below 2^60"
             )
         if not self.c_dtype:
-            object.__setattr__(self, "c_dtype", self.dtype if DTYPES[self.dtype] >= 4 else "float32")
-        if self.c_dtype not in DTYPES:
-            raise ProblemError(f"dtype {self.c_dtype!r} of C is unknown; choose from {', '.join(DTYPES)}")
+            object.__setattr__(self, "c_dtype", accumulated_in(self.dtype))
+        itemsize(self.c_dtype, of="C")
         if self.ranks is None:
             ranks = [x.ranks for x in (self.a, self.b, self.c) if isinstance(x, Layout)]
             if not ranks:
@@ -103,7 +101,7 @@ class Problem:
 
     def itemsize(self, matrix: str) -> int:
         """Return the bytes of one element of matrix A, B or C."""
-        return DTYPES[self.c_dtype if matrix == "C" else self.dtype]
+        return itemsize(self.c_dtype if matrix == "C" else self.dtype)
 
     @property
     def p(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.dtypes import DTYPES
+from umm.dtypes import itemsize
 from umm.errors import ProblemError
 from umm.files import fields_of, whole_number
 from umm.layouts.layout import Layout
@@ -48,10 +48,7 @@ class Tensor:
                 f"{self.name!r} cannot name a tensor; "
                 "write a letter, then letters, digits, _ and . (64 at most): W1, layer0.dX"
             )
-        if self.dtype not in DTYPES:
-            raise ProblemError(
-                f"dtype {self.dtype!r} of tensor {self.name} is unknown; choose from {', '.join(DTYPES)}"
-            )
+        itemsize(self.dtype, of=f"tensor {self.name}")
         if self.role not in ROLES:
             raise ProblemError(
                 f"role {self.role!r} of tensor {self.name} is unknown; choose from {', '.join(ROLES)}"
@@ -66,7 +63,7 @@ class Tensor:
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""
-        return DTYPES[self.dtype]
+        return itemsize(self.dtype)
 
     @property
     def nbytes_of_rank(self) -> NDArray[np.int64]:

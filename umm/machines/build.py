@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
+from umm.dtypes import DTYPES
 from umm.errors import MachineError
 from umm.machines import content as doc
 from umm.machines.curves import EfficiencyTable, MessageSizes
@@ -165,7 +166,7 @@ def _explain(error: ValidationError) -> str:
         case "extra_forbidden":
             return f"unknown key {key!r}{_hint(parts[-1], _keys(table))}"
         case "literal_error" if parts[-1] == "[key]":
-            return f"unknown key {'.'.join(parts[:-1])!r}{_hint(parts[-2], doc.DTYPES)}"
+            return f"unknown key {'.'.join(parts[:-1])!r}{_hint(parts[-2], DTYPES)}"
         case "missing" if parts[-1] == "source":
             return f'{".".join(parts[:-1])} has no source; say where the number comes from: source = "…"'
         case "missing":

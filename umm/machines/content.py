@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from umm.dtypes import Dtype
 from umm.machines.quantities import (
     Bandwidth,
     Count,
@@ -20,9 +21,6 @@ from umm.machines.quantities import (
     Uncertainty,
 )
 from umm.units import parse_bandwidth, parse_bytes
-
-DTYPES = ("float64", "float32", "float16", "bfloat16")
-Dtype = Literal["float64", "float32", "float16", "bfloat16"]
 
 
 class Interference(Table):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.arrays import Ints
+from umm.dtypes import accumulated_in
 from umm.errors import InputError, ScheduleError, UmmError
 from umm.files import parse_json, whole_file
 from umm.problem import MATRICES, Problem
@@ -27,7 +28,7 @@ JSON_LIMIT = 10**6
 def header(schedule: Schedule) -> dict[str, Any]:
     """Return everything of a schedule but its actions, as plain values."""
     problem: dict[str, Any] = schedule.problem.to_dict()
-    if schedule.problem.c_dtype != Problem(m=1, n=1, k=1, dtype=schedule.problem.dtype).c_dtype:
+    if schedule.problem.c_dtype != accumulated_in(schedule.problem.dtype):
         problem["c_dtype"] = schedule.problem.c_dtype
     links, lanes = schedule.links, schedule.lanes
     return {

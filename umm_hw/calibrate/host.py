@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.algorithms.registry import schedule
+from umm.dtypes import accumulated_in
 from umm.machines import machine
 from umm.machines.files import shipped_folder
 from umm.problem import Problem
@@ -147,8 +148,9 @@ def gemm_rates(call: Call, ranks: int, dtype: str) -> GemmRates:
     """Measure multiplies of all shapes of a grid; all ranks multiply at once."""
     sizes = GEMM_SIZES[dtype]
     shapes = list(product(sizes, sizes, sizes))
-    c_dtype = Problem(m=1, n=1, k=1, dtype=dtype).c_dtype
-    program = partial(microbenchmarks.gemms, dtype=dtype, c_dtype=c_dtype, shapes=shapes, repeats=REPEATS)
+    program = partial(
+        microbenchmarks.gemms, dtype=dtype, c_dtype=accumulated_in(dtype), shapes=shapes, repeats=REPEATS
+    )
     found = call(ranks, program)
     times = [figure(_of_all(seconds)) for seconds in zip(*found, strict=True)]
     rate = np.array([2 * m * n * k / time.value for (m, n, k), time in zip(shapes, times, strict=True)])

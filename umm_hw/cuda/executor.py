@@ -41,7 +41,7 @@ class CudaExecutor:
         devices: The GPUs to use; all that are visible if None.
     """
 
-    dtypes = tuple(DTYPES)
+    dtypes = DTYPES
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from umm.dtypes import DTYPES
+from umm.dtypes import accumulated_in
 from umm.errors import InputError
 from umm.executor import Operands
 from umm.problem import Problem
@@ -21,7 +21,7 @@ def check_types(problem: Problem, tf32: bool) -> None:
         InputError: if C is neither of the operands' type nor float32 for half-precision operands, or if TF32
             is asked for other operands than float32.
     """
-    allowed = {problem.dtype} | ({"float32"} if DTYPES[problem.dtype] == 2 else set())
+    allowed = {problem.dtype, accumulated_in(problem.dtype)}
     if problem.c_dtype not in allowed:
         raise InputError(
             f"C of {problem.c_dtype} from operands of {problem.dtype} is not multiplied on GPUs; "

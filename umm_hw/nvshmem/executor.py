@@ -41,7 +41,7 @@ class NvshmemExecutor(MpiExecutor):
         connect: What joins the ranks; NVSHMEM if None.
     """
 
-    dtypes = tuple(DTYPES)
+    dtypes = DTYPES
 
     def __init__(
         self,

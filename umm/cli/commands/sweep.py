@@ -10,6 +10,7 @@ import click
 from umm.cli.flags.config import PRESETS, load_config
 from umm.cli.flags.options import READ, WRITE, axis_options, option, output_options
 from umm.cli.printed.output import Output
+from umm.dtypes import DTYPES
 from umm.errors import InputError
 from umm.units import format_seconds, parse_dimension
 
@@ -41,7 +42,7 @@ def sizes(ctx: click.Context, param: click.Parameter, text: str | None) -> list[
     default="float32",
     show_default=True,
     metavar="TYPE",
-    help="float64, float32, float16 or bfloat16.",
+    help=f"{', '.join(DTYPES)}.",
 )
 @option("--ranks", type=int, metavar="P", help="Processes; each machine's own number if not given.")
 @option("--machine", default="h100-8", show_default=True, metavar="LIST",

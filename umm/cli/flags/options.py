@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from umm.cli.flags.config import PRESETS, load_config, load_preset
+from umm.dtypes import DTYPES
 from umm.errors import InputError
 from umm.files import whole_file
 from umm.units import parse_dimension
@@ -78,7 +79,7 @@ def problem_options(machine: str, layouts: bool = True) -> Callable[[Command], C
         option("-n", callback=dimension, metavar="SIZE", help="Columns of B and C."),
         option("-k", callback=dimension, metavar="SIZE", help="Columns of A, rows of B."),
         option("--dtype", default="float32", show_default=True, metavar="TYPE",
-               help="float64, float32, float16 or bfloat16."),
+               help=f"{', '.join(DTYPES)}."),
         option("--ranks", type=int, metavar="P", help="Processes; the machine's own number if not given."),
         option("--machine", default=machine, show_default=True, metavar="NAME|FILE",
                help="A machine of 'umm machine list' or a topology file."),

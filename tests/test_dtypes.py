@@ -1,0 +1,27 @@
+"""The types: bytes of an element, the type of C, and what an unknown one is told."""
+
+from typing import get_args
+
+import pytest
+
+from umm.dtypes import DTYPES, Dtype, accumulated_in, itemsize
+from umm.errors import ProblemError
+from umm.problem import Problem
+
+
+def test_element_sizes_and_the_type_of_c():
+    assert DTYPES == get_args(Dtype) == ("float64", "float32", "float16", "bfloat16")
+    assert [itemsize(d) for d in DTYPES] == [8, 4, 2, 2]
+    assert [accumulated_in(d) for d in DTYPES] == ["float64", "float32", "float32", "float32"]
+
+
+def test_a_problem_has_them():
+    problem = Problem(m=2, n=3, k=4, dtype="bfloat16")
+    assert (problem.c_dtype, [problem.itemsize(x) for x in "ABC"]) == ("float32", [2, 2, 4])
+
+
+def test_an_unknown_type_is_refused_with_the_known_ones():
+    with pytest.raises(ProblemError, match="dtype 'int8' is unknown; choose from float64, float32, float16"):
+        itemsize("int8")
+    with pytest.raises(ProblemError, match="dtype 'int8' of C is unknown; choose from float64"):
+        Problem(m=1, n=1, k=1, c_dtype="int8")
