@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from umm.arrays import group_of_row
 from umm.errors import InputError
 from umm.schedules.kinds import KINDS
 from umm.schedules.table import Schedule
@@ -145,5 +146,5 @@ def _shown(name: str, value: np.generic) -> str:
 def _waits(trace: Trace) -> bool:
     """Return whether no action starts before all it waits for have finished."""
     schedule = trace.schedule
-    then = np.repeat(np.arange(len(schedule)), np.diff(schedule.after_offsets))
+    then = group_of_row(schedule.after_offsets)
     return bool((trace.start[then] >= trace.end[schedule.after]).all())

@@ -3,37 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-from umm.errors import ProblemError
+from umm.arrays import Floats, Ints
+from umm.dtypes import itemsize
 from umm.machines import Machine
-
-Floats = npt.NDArray[np.float64]
-Bytes = npt.NDArray[np.int64]
-
-_ITEMSIZE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-
-
-def itemsize(dtype: str) -> int:
-    """Return the bytes of one element.
-
-    Raises:
-        ProblemError: The dtype is none of the four that umm multiplies.
-
-    >>> itemsize("float32"), itemsize("bfloat16")
-    (4, 2)
-    """
-    try:
-        return _ITEMSIZE[dtype]
-    except KeyError:
-        raise ProblemError(f"unknown dtype {dtype!r}; choose from {', '.join(_ITEMSIZE)}") from None
-
-
-def c_dtype(dtype: str) -> str:
-    """Return the dtype of C unless asked otherwise: float32 for half-precision inputs, else the inputs' own.
-
-    >>> c_dtype("float16"), c_dtype("float64")
-    ('float32', 'float64')
-    """
-    return "float32" if itemsize(dtype) == 2 else dtype
 
 
 def gemm_seconds(
@@ -65,12 +37,12 @@ def gemm_seconds(
     return machine.launch_s + np.maximum(arithmetic, traffic)
 
 
-def transfer_bytes(machine: Machine, payload: npt.ArrayLike) -> Bytes:
+def transfer_bytes(machine: Machine, payload: npt.ArrayLike) -> Ints:
     """Return the bytes a get, put or broadcast is charged on its links, for a payload in bytes."""
     return machine.effective_bytes(payload)
 
 
-def accumulate_bytes(machine: Machine, payload: npt.ArrayLike) -> Bytes:
+def accumulate_bytes(machine: Machine, payload: npt.ArrayLike) -> Ints:
     """Return the bytes an accumulate or reduce is charged on its links, for a payload in bytes."""
     return machine.effective_bytes(payload, machine.accumulate_efficiency)
 

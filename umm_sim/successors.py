@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from umm.arrays import group_of_row, neighbours_within, offsets_of
 from umm.schedules.table import Schedule
 
 
@@ -28,16 +29,13 @@ class Graph:
 def graph(schedule: Schedule) -> Graph:
     """Return the successors of every action of a schedule."""
     count = len(schedule)
-    before, starts = schedule.after, schedule.after_offsets
-    then = np.arange(count).repeat(starts[1:] - starts[:-1])
+    before = schedule.after
+    then = group_of_row(schedule.after_offsets)
     # What comes earlier on one's own lane is implied by the lane's order.
     other = schedule.lane[before] != schedule.lane[then]
-    by_lane = schedule.lane.argsort(kind="stable")
-    lane = schedule.lane[by_lane]
-    chained = (lane[1:] == lane[:-1]) & (lane[1:] >= 0)
-    before = np.concatenate((before[other], by_lane[:-1][chained]))
-    then = np.concatenate((then[other], by_lane[1:][chained]))
+    earlier, later = neighbours_within(schedule.lane)
+    before = np.concatenate((before[other], earlier))
+    then = np.concatenate((then[other], later))
     order = before.argsort(kind="stable")
-    offsets = np.zeros(count + 1, dtype=np.int64)
-    np.bincount(before, minlength=count).cumsum(out=offsets[1:])
+    offsets = offsets_of(np.bincount(before, minlength=count))
     return Graph(np.bincount(then, minlength=count).tolist(), offsets.tolist(), then[order].tolist())

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Floats, Ints
 from umm.figures.style import BLACK, KIND_COLOURS, KIND_WIDTHS, styled, time_unit
 from umm.traces.critical_path import critical_path
 from umm.traces.trace import Trace
@@ -87,9 +87,7 @@ def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
     return figure
 
 
-def _bars(
-    trace: Trace, actions: NDArray[np.int64], gap: float
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _bars(trace: Trace, actions: Ints, gap: float) -> tuple[Ints, Ints, Ints]:
     """Return the first and the last action of every bar and how many share it.
 
     Args:
@@ -106,9 +104,7 @@ def _bars(
     return actions[opens], actions[opens + count - 1], count
 
 
-def _add_path(
-    figure: "go.Figure", start: NDArray[np.float64], end: NDArray[np.float64], place: NDArray[np.int64]
-) -> None:
+def _add_path(figure: "go.Figure", start: Floats, end: Floats, place: Ints) -> None:
     figure.add_scattergl(
         x=np.stack((start, end, np.full(len(start), np.nan)), axis=1).ravel(),
         y=np.repeat(place, 3) + 0.42,

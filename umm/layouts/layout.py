@@ -5,8 +5,8 @@ from functools import cached_property, lru_cache
 from math import isqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Ints
 from umm.errors import LayoutError
 from umm.interval import Interval
 
@@ -14,7 +14,7 @@ Tile = tuple[int, int]
 ORDERS = ("blocked", "interleaved")
 
 
-def ceil_edges(size: int, parts: int) -> NDArray[np.int64]:
+def ceil_edges(size: int, parts: int) -> Ints:
     """Return the edges of parts that are all as large as ⌈size / parts⌉ but the last.
 
     The rule of torch.chunk and ScaLAPACK; trailing parts may be empty.
@@ -25,7 +25,7 @@ def ceil_edges(size: int, parts: int) -> NDArray[np.int64]:
     return np.minimum(np.arange(parts + 1, dtype=np.int64) * -(-size // parts), size)
 
 
-def balanced_edges(size: int, parts: int) -> NDArray[np.int64]:
+def balanced_edges(size: int, parts: int) -> Ints:
     """Return the edges of parts that differ by at most one; the first get the extra indices.
 
     >>> balanced_edges(10, 3).tolist()
@@ -70,8 +70,8 @@ class Layout:
     def __init__(
         self,
         shape: tuple[int, int],
-        row_edges: Sequence[int] | NDArray[np.int64],
-        col_edges: Sequence[int] | NDArray[np.int64],
+        row_edges: Sequence[int] | Ints,
+        col_edges: Sequence[int] | Ints,
         process_grid: tuple[int, int],
         *,
         ranks: int | None = None,
@@ -208,7 +208,7 @@ class Layout:
     # Owners and replicas --------------------------------------------------------------------------
 
     @cached_property
-    def owners(self) -> NDArray[np.int64]:
+    def owners(self) -> Ints:
         """Owner rank of every tile: an array of shape (replicas, grid rows, grid columns)."""
         grid_rows, grid_cols = self.grid_shape()
         place_row = np.arange(grid_rows) % self.process_grid[0]
@@ -220,12 +220,12 @@ class Layout:
         return replica * (self.ranks // self.replicas) + place
 
     @cached_property
-    def replica_owners(self) -> NDArray[np.int64]:
+    def replica_owners(self) -> Ints:
         """The same with tiles numbered row-major: shape (replicas, tiles)."""
         return self.owners.reshape(self.replicas, -1)
 
     @cached_property
-    def replica_of_rank(self) -> NDArray[np.int64]:
+    def replica_of_rank(self) -> Ints:
         """Replica that each rank belongs to, for all ranks."""
         rank = np.arange(self.ranks)
         if self.order == "interleaved":
@@ -247,12 +247,12 @@ class Layout:
         return list(zip(rows.tolist(), cols.tolist(), strict=True))
 
     @cached_property
-    def tile_elements(self) -> NDArray[np.int64]:
+    def tile_elements(self) -> Ints:
         """Number of elements of every tile, row-major."""
         return np.outer(np.diff(self.row_edges), np.diff(self.col_edges)).reshape(-1)
 
     @cached_property
-    def elements_of_rank(self) -> NDArray[np.int64]:
+    def elements_of_rank(self) -> Ints:
         """Number of elements each rank holds.
 
         >>> Layout.parse("row@3", (8, 6), ranks=9).elements_of_rank.tolist()
@@ -302,7 +302,7 @@ class Layout:
 
 
 @lru_cache(maxsize=1024)
-def ceil_tiles(size: int, tile: int) -> NDArray[np.int64]:
+def ceil_tiles(size: int, tile: int) -> Ints:
     """Return the edges of tiles of one size, the last one cut off; one empty tile if size is 0."""
     edges = np.append(np.arange(0, max(size, 1), tile, dtype=np.int64), size)
     edges.setflags(write=False)
@@ -321,7 +321,7 @@ def _check_replicas(ranks: int, replicas: int) -> None:
         raise LayoutError(f"{ranks} ranks cannot hold {replicas} equal replicas; choose from {choices}")
 
 
-def _checked_edges(edges: Sequence[int] | NDArray[np.int64], size: int, name: str) -> NDArray[np.int64]:
+def _checked_edges(edges: Sequence[int] | Ints, size: int, name: str) -> Ints:
     array = np.asarray(edges, dtype=np.int64)
     if len(array) < 2 or array[0] != 0 or array[-1] != size or np.any(np.diff(array) < 0):
         shown = "-".join(map(str, array[:8].tolist())) + ("-…" if len(array) > 8 else "")
@@ -329,7 +329,7 @@ def _checked_edges(edges: Sequence[int] | NDArray[np.int64], size: int, name: st
     return array
 
 
-def _overlapping(edges: NDArray[np.int64], span: Interval) -> list[int]:
+def _overlapping(edges: Ints, span: Interval) -> list[int]:
     """Return the indices of the parts that share an index with a range."""
     if span.size == 0:
         return []

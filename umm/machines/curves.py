@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from umm.arrays import Floats
 
 
 def _bracket(points: Floats, x: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Floats]:

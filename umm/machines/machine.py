@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from umm.arrays import Floats
 from umm.errors import MachineError
-from umm.machines.curves import EfficiencyTable, Floats, MessageSizes
+from umm.machines.curves import EfficiencyTable, MessageSizes
 from umm.machines.fabrics import Fabric
 from umm.units import counted
 

@@ -7,10 +7,10 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umm.algorithms.registry import schedule
 from umm.algorithms.universal.options import Options
+from umm.arrays import Bools, Ints
 from umm.errors import InputError
 from umm.layouts.layout import ORDERS, Layout, square_grid
 from umm.machines import Machine
@@ -172,7 +172,7 @@ class Points:
         rest = len(options) * len(space.stationary)
         self.written = rest * int(_allowed(space, written).sum())
         allowed = np.broadcast_to(_allowed(space, self.layouts), self.shape)
-        self.allowed: NDArray[np.int64] = np.nonzero(allowed.reshape(-1))[0]
+        self.allowed: Ints = np.nonzero(allowed.reshape(-1))[0]
         if not len(self.allowed):
             raise InputError("no point of the space has equal replication factors; allow more of them")
 
@@ -206,12 +206,12 @@ class Points:
         return self.bare.unreplicated_share
 
 
-def _allowed(space: Space, layouts: Sequence[Sequence[Layout]]) -> NDArray[np.bool_]:
+def _allowed(space: Space, layouts: Sequence[Sequence[Layout]]) -> Bools:
     """Return which combinations of layouts of A, B and C the rules allow."""
     a, b, c = (np.array([layout.replicas for layout in of]) for of in layouts)
     if not space.equal_replication:
         return np.ones((len(a), len(b), len(c)), dtype=bool)
-    equal: NDArray[np.bool_] = (a[:, None, None] == b[:, None]) & (b[:, None] == c)
+    equal: Bools = (a[:, None, None] == b[:, None]) & (b[:, None] == c)
     return equal
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Floats
 from umm.schedules.kinds import BROADCAST, GEMM, REDUCE, TRANSFERS
 from umm.traces.intervals import time_by_classes
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from umm.traces.trace import Trace
 
-Floats = NDArray[np.float64]
 _GEMM_RUNS, _REDUCE_FLIES, _OTHER_FLIES = 1, 2, 4
 _CODES = np.arange(8)
 PARTS = ("compute", "reduce", "exposed_communication", "idle")

@@ -3,23 +3,19 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Floats, Ints, neighbours_within
 from umm.schedules.kinds import BARRIER
 
 if TYPE_CHECKING:
     from umm.traces.trace import Trace
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 
 def lane_predecessors(lane: Ints) -> Ints:
     """Return for every action the one before it on its lane; −1 for the first, and for barriers."""
-    order = np.argsort(lane, kind="stable")
     before = np.full(len(lane), -1, dtype=np.int64)
-    same = (lane[order][1:] == lane[order][:-1]) & (lane[order][1:] >= 0)
-    before[order[1:][same]] = order[:-1][same]
+    earlier, later = neighbours_within(lane)
+    before[later] = earlier
     return before
 
 

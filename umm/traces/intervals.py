@@ -1,10 +1,8 @@
 """Arithmetic on spans of time: for how long each group has spans of which classes in flight."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from umm.arrays import Floats, Ints
 
 
 def time_by_classes(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from umm.arrays import group_of_row
 from umm.errors import UmmError
 from umm.files import whole_file
 
@@ -119,7 +120,7 @@ def _title(values: dict[str, Any]) -> str:
 def _arrows(trace: "Trace") -> tuple[dict[int, list[int]], dict[int, list[int]]]:
     """Return for each action the ids of the arrows that leave it and of those that arrive."""
     schedule = trace.schedule
-    then = np.repeat(np.arange(len(schedule)), np.diff(schedule.after_offsets))
+    then = group_of_row(schedule.after_offsets)
     other = np.flatnonzero(schedule.lane[schedule.after] != schedule.lane[then])
     leaving: dict[int, list[int]] = {}
     arriving: dict[int, list[int]] = {}

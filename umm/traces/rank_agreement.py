@@ -5,12 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Floats, Ints, summed_before
 from umm.errors import InputError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -87,9 +84,6 @@ def _inversions(values: Ints) -> int:
     found = 0
     for bit in range(int(values.max(initial=0)).bit_length()):
         prefix = values >> (bit + 1)
-        order = np.argsort(prefix, kind="stable")
-        prefix, one = prefix[order], (values[order] >> bit) & 1
-        ones_before = np.cumsum(one) - one
-        first = np.searchsorted(prefix, prefix)
-        found += int((ones_before - ones_before[first])[one == 0].sum())
+        one = (values >> bit) & 1
+        found += int(summed_before(prefix, one)[one == 0].sum())
     return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.arrays import Floats, Ints
 from umm.schedules.kinds import KINDS, TRANSFERS
 from umm.schedules.table import Schedule
 from umm.traces.breakdown import Breakdown, breakdown
@@ -31,8 +32,8 @@ class Trace:
 
     schedule: Schedule
     source: str
-    start: NDArray[np.float64]
-    end: NDArray[np.float64]
+    start: Floats
+    end: Floats
     result: NDArray[np.generic] | None = None
 
     @property
@@ -124,7 +125,7 @@ class Trace:
         write_perfetto(self, path)
 
 
-def _tile_texts(tiles: NDArray[np.int64]) -> NDArray[np.object_]:
+def _tile_texts(tiles: Ints) -> NDArray[np.object_]:
     """Return tile indices as ``row,column``, and nothing for −1."""
     width = int(tiles.max(initial=0)) + 1
     distinct, which = np.unique(tiles[:, 0] * width + tiles[:, 1], return_inverse=True)

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Floats, Ints, offsets_of, rows_of_groups
 from umm.schedules.kinds import KINDS, TRANSFERS
 from umm.schedules.table import Schedule
 from umm.traces.intervals import busy_time
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from umm.traces.trace import Trace
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def bytes_by_kind(schedule: Schedule) -> dict[str, int]:
@@ -33,12 +30,9 @@ def crossings(schedule: Schedule) -> tuple[Ints, Ints]:
     pair = schedule.src[moving] * schedule.ranks + schedule.dst[moving]
     pairs, which = np.unique(pair, return_inverse=True)
     routes = [schedule.routes[divmod(x, schedule.ranks)] for x in pairs.tolist()]
-    hops = np.array([len(route) for route in routes], dtype=np.int64)
+    offsets = offsets_of([len(route) for route in routes])
     links = np.array([link for route in routes for link in route], dtype=np.int64)
-    first = np.cumsum(hops) - hops
-    count = hops[which]
-    place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    return np.repeat(moving, count), links[np.repeat(first[which], count) + place]
+    return moving.repeat(np.diff(offsets)[which]), links[rows_of_groups(offsets, which)]
 
 
 def link_bytes(schedule: Schedule) -> Ints:

@@ -7,10 +7,10 @@ engine, a lane, a link) that has to do all its work, plus what must come before 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umm import cost
 from umm.algorithms.universal.options import Options
+from umm.arrays import Floats, numbered_within
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
@@ -19,7 +19,6 @@ from umm.space.bounds.link_times import ROUNDING, network
 from umm.space.bounds.operand_layouts import Placement
 from umm.space.points import Points
 
-Floats = NDArray[np.float64]
 BATCH = 1 << 22  # numbers in one array: about 32 MB
 
 
@@ -84,9 +83,7 @@ def replica_seconds(layout: Layout, problem: Problem, machine: Machine, options:
         seconds = nbytes * net.inverse[src, dst] + net.latency[src, dst]
         between = np.zeros((problem.p, problem.p))
         np.add.at(between, (src, dst), nbytes)
-        by_rank = np.argsort(src, kind="stable")
-        first = np.searchsorted(src[by_rank], src[by_rank])
-        lane = src[by_rank] * lanes + (np.arange(len(src)) - first) % lanes
-        busy = np.bincount(lane, seconds[by_rank]) if options.policy == "direct" else seconds
+        lane = src * lanes + numbered_within(src) % lanes
+        busy = np.bincount(lane, seconds) if options.policy == "direct" else seconds
         total += max(float(busy.max()), float(net.busiest(between) + net.latency[src, dst].min()))
     return total

@@ -7,9 +7,9 @@ broadcasts together.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umm.algorithms.universal.options import Options
+from umm.arrays import Bools, Floats
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import Problem
@@ -30,9 +30,6 @@ from umm.space.bounds.overlaps import (
     meetings,
 )
 from umm.space.bounds.transfers import Transfers, busiest_lane, least_slowdown
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 class Batch:

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Floats, Ints, offsets_of, rows_of_groups
 from umm.schedules.kinds import BARRIER, GEMM, KINDS
 from umm.schedules.table import Schedule
 from umm.space.bounds.link_times import ROUNDING
-
-Floats = NDArray[np.float64]
 
 
 def schedule_bound(schedule: Schedule) -> float:
@@ -113,9 +111,10 @@ def _resources(schedule: Schedule, seconds: Floats, latency: Floats, paths: _Pat
     moving = np.nonzero(src != dst)[0]
     pairs, number = np.unique(src[moving] * schedule.ranks + dst[moving], return_inverse=True)
     routes = [schedule.routes[divmod(pair, schedule.ranks)] for pair in pairs.tolist()]
-    hops = np.array([len(route) for route in routes], dtype=np.int64)
-    job = np.repeat(moving, hops[number])
-    resource = np.array([link for i in number.tolist() for link in routes[i]], dtype=np.int64)
+    offsets = offsets_of([len(route) for route in routes])
+    job = moving.repeat(np.diff(offsets)[number])
+    links = np.array([link for route in routes for link in route], dtype=np.int64)
+    resource = links[rows_of_groups(offsets, number)]
     work = schedule.nbytes[cut][job] / schedule.links.bandwidth[resource]
     release = paths.start[job] + latency[cut][job]
 
@@ -128,7 +127,7 @@ def _resources(schedule: Schedule, seconds: Floats, latency: Floats, paths: _Pat
     return _one_machine(resource, release, work, tail)
 
 
-def _one_machine(resource: NDArray[np.int64], release: Floats, work: Floats, tail: Floats) -> float:
+def _one_machine(resource: Ints, release: Floats, work: Floats, tail: Floats) -> float:
     order = np.lexsort((-release, resource))
     best, current, load, least = 0.0, -1, 0.0, 0.0
     columns = (resource[order].tolist(), release[order].tolist(), work[order].tolist(), tail[order].tolist())

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Bools, Ints
 from umm.layouts.layout import Layout
 from umm.space.bounds.overlaps import Parts
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 DIMENSIONS = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 
 

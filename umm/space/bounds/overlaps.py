@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Floats, Ints
 from umm.layouts.layout import ceil_edges
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 OVERLAP, SEGMENTS, REFETCHED, WHOLE, WHOLES, LARGEST, LONGEST, SMALLEST, SHORTEST = range(9)
 """What :func:`meeting` tells of parts of a matrix at one place that a rank at another place touches.

@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Floats
 from umm.machines import Machine
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

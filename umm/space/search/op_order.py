@@ -10,20 +10,19 @@ from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umm.algorithms.universal.direct import lower
 from umm.algorithms.universal.oplist import OFFSETS, OpList, largest_matrix, op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import METHODS, lower_to_ir
 from umm.algorithms.universal.steps.lower import stepwise
+from umm.arrays import Ints
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.problem import Problem
 from umm.schedules.table import Schedule
 from umm.space.bounds.any_order import order_bound
 
-Ints = NDArray[np.int64]
 Makespan = Callable[[Schedule], float]
 
 

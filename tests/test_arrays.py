@@ -1,0 +1,57 @@
+"""Each function on ragged arrays says what a loop over the groups says."""
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from umm.arrays import (
+    group_of_row,
+    neighbours_within,
+    numbered_within,
+    offsets_of,
+    rows_of_groups,
+    summed_before,
+)
+
+SIZES = st.lists(st.integers(0, 4), max_size=6)
+GROUPS = st.lists(st.integers(-2, 3), max_size=12)
+
+
+def ints(values):
+    return np.array(values, dtype=np.int64)
+
+
+@given(SIZES, st.data())
+def test_offsets_say_which_rows_each_group_has(sizes, data):
+    offsets = offsets_of(sizes)
+    rows = [list(range(sum(sizes[:g]), sum(sizes[: g + 1]))) for g in range(len(sizes))]
+    assert group_of_row(offsets).tolist() == [g for g, of_group in enumerate(rows) for _ in of_group]
+    asked = data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=5)) if sizes else []
+    assert rows_of_groups(offsets, ints(asked)).tolist() == [row for g in asked for row in rows[g]]
+
+
+@given(GROUPS, st.data())
+def test_rows_are_numbered_and_summed_within_their_group_in_row_order(groups, data):
+    values = data.draw(st.lists(st.integers(0, 9), min_size=len(groups), max_size=len(groups)))
+    seen, total, numbers, sums = Counter(), Counter(), [], []
+    for group, value in zip(groups, values, strict=True):
+        numbers.append(seen[group])
+        sums.append(total[group])
+        seen[group] += 1
+        total[group] += value
+    assert numbered_within(ints(groups)).tolist() == numbers
+    assert summed_before(ints(groups), ints(values)).tolist() == sums
+
+
+@given(GROUPS)
+def test_neighbours_are_the_rows_with_none_of_their_group_between(groups):
+    expected = [
+        (i, j)
+        for j, group in enumerate(groups)
+        for i in range(j)
+        if group >= 0 and groups[i] == group and group not in groups[i + 1 : j]
+    ]
+    earlier, later = neighbours_within(ints(groups))
+    assert sorted(zip(earlier.tolist(), later.tolist(), strict=True)) == sorted(expected)
