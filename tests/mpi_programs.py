@@ -4,8 +4,7 @@ import os
 import signal
 import time
 
-from umm_hw.mpi import memory
-from umm_hw.mpi import program as mpi_program
+from umm_hw.mpi import memory, program
 from umm_hw.mpi.job import watchdog
 
 
@@ -33,16 +32,16 @@ def fail(transport, rank):
 
 def stick(transport, arrays, limit, operands=None):
     """The first gemm of rank 1 never ends."""
-    mpi_program.LEAST_LIMIT = limit
+    program.LEAST_LIMIT = limit
     if transport.rank == 1:
-        mpi_program.multiply = lambda *_: time.sleep(60)
-    mpi_program.perform(transport, arrays, operands)
+        program.multiply = lambda *_: time.sleep(60)
+    program.perform(transport, arrays, operands)
 
 
 def starve(transport, arrays, free, operands=None):
     """The host has less memory free than the schedule needs."""
     memory.free_memory = lambda: free
-    mpi_program.perform(transport, arrays, operands)
+    program.perform(transport, arrays, operands)
 
 
 def clock_offset(transport):

@@ -97,7 +97,7 @@ class DistributedMatrix:
         return self.layout.replica(self.transport.rank)
 
     def block(self, tile: Tile, replica: int | None = None) -> Block:
-        """Return where a tile lies: rank and memory; in this rank's own replica unless told."""
+        """Return where a tile lies: rank and memory; in this rank's own replica if None."""
         replica = self._checked_replica(replica)
         rows, cols = self.layout.tile_shape(tile)
         offset = int(tile_starts(self.layout)[replica, *tile]) * self.dtype.itemsize
@@ -120,7 +120,7 @@ class DistributedMatrix:
         return self.transport.view(block)
 
     def get_tile(self, tile: Tile, replica: int | None = None) -> NDArray[Any]:
-        """Return a copy of any tile, bit for bit; from this rank's own replica unless told."""
+        """Return a copy of any tile, bit for bit; from this rank's own replica if None."""
         block = self.block(tile, replica)
         copy = np.empty((block.rows, block.cols), self.dtype)
         self.transport.get(block, copy)
@@ -155,7 +155,7 @@ class DistributedMatrix:
         Args:
             tile: The tile to add to.
             view: What to add, in the shape of the tile or the part.
-            replica: Whose tile; that of this rank's own replica unless told.
+            replica: Whose tile; that of this rank's own replica if None.
             rows: Rows of the matrix to add to, inside the tile; all of the tile's if None.
             cols: The same for columns.
 
@@ -222,7 +222,7 @@ class DistributedMatrix:
                 self.transport.put(array[rows.slice, cols.slice], self.block(tile, replica))
 
     def gather(self, replica: int | None = None) -> NDArray[Any]:
-        """Return a copy of the whole matrix; from this rank's own replica unless told."""
+        """Return a copy of the whole matrix; from this rank's own replica if None."""
         whole = np.empty(self.layout.shape, self.dtype)
         for tile in self._tiles():
             rows, cols = self.layout.tile_bounds(tile)
@@ -235,7 +235,7 @@ class DistributedMatrix:
 
     def _check_shape(self, array: NDArray[Any]) -> None:
         if array.shape != self.layout.shape:
-            raise LayoutError(f"an array of shape {array.shape} is no {self.layout.shape} matrix")
+            raise LayoutError(f"an array of shape {array.shape} cannot fill a {self.layout.shape} matrix")
 
     def _checked_replica(self, replica: int | None) -> int:
         if replica is None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from umm_hw.calibrate import host_benchmarks as microbenchmarks
+from umm_hw.calibrate.host_benchmarks import timed
 from umm_hw.mpi.transport import MpiTransport
 
 REFERENCE = 2048  # m = n = k
@@ -14,4 +14,4 @@ def numpy_rate(transport: MpiTransport, dtype: str) -> float | None:
         return None
     a, b = (np.full((REFERENCE, REFERENCE), 1e-3, dtype) for _ in range(2))
     c = np.empty_like(a)
-    return 2.0 * REFERENCE**3 / min(microbenchmarks.timed(lambda: np.matmul(a, b, out=c), 2))
+    return 2.0 * REFERENCE**3 / min(timed(lambda: np.matmul(a, b, out=c), 2))

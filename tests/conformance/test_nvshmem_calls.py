@@ -15,9 +15,7 @@ from conformance.test_nvshmem_executor import chained
 from umm.errors import ExecutorUnavailableError
 from umm_hw.gpu import cupy_device
 from umm_hw.gpu.cupy_device import CupyDevice
-from umm_hw.nvshmem import executor as nvshmem_executor
-from umm_hw.nvshmem import library as nvshmem_library
-from umm_hw.nvshmem.executor import NvshmemExecutor
+from umm_hw.nvshmem.executor import NvshmemExecutor, _real_connect
 from umm_hw.nvshmem.library import MpiRanks, NvshmemLibrary, connect
 from umm_hw.nvshmem.one_sided import Joined
 
@@ -104,8 +102,8 @@ def transport(shared=True):
 def start(monkeypatch, found):
     """What starts NVSHMEM in a process where it has not been started, ending with a status."""
     at_exit = []
-    monkeypatch.setattr(nvshmem_library, "_JOINED", [])
-    monkeypatch.setattr(nvshmem_library.atexit, "register", at_exit.append)
+    monkeypatch.setattr("umm_hw.nvshmem.library._JOINED", [])
+    monkeypatch.setattr("umm_hw.nvshmem.library.atexit.register", at_exit.append)
     found["nvshmem"].bindings = fake_nvshmem4py.Bindings(fake_nvshmem4py.shared_parts(FakeJob(1)), 0)
     core = found["nvshmem.core"]
     core.called.clear()
@@ -123,7 +121,7 @@ def start(monkeypatch, found):
 @pytest.mark.parametrize(("status", "meets"), [(2, 0), (3, 1), (4, 0)])
 def test_it_starts_once_by_a_unique_id_and_meets_on_the_host_where_ranks_share_a_gpu(start, status, meets):
     """Status 3 is LIMITED_MPG, several ranks per GPU without MPS."""
-    assert nvshmem_executor._real_connect() is connect
+    assert _real_connect() is connect
     joined = start(status)
     assert connect(transport()) is joined
     assert (joined.ranks.rank, joined.ranks.size, joined.device.number) == (0, 1, 0)

@@ -22,9 +22,6 @@ from umm.errors import ExecutorUnavailableError, InfeasibleError, InputError
 from umm.schedules.kinds import ACCUMULATE
 from umm_hw.calibrate import gpu_benchmarks
 from umm_hw.mpi.job.job import MpiJob
-from umm_hw.nvshmem import executor as nvshmem_executor
-from umm_hw.nvshmem import program as nvshmem_program
-from umm_hw.nvshmem import transport as nvshmem_transport
 from umm_hw.nvshmem.executor import NvshmemExecutor
 from umm_hw.nvshmem.transport import NvshmemTransport
 from umm_hw.transport import Block
@@ -184,7 +181,7 @@ def test_every_type_is_multiplied(dtype, ranks_per_node):
 
 
 def test_what_a_transport_cannot_do_is_refused(monkeypatch):
-    monkeypatch.setattr(nvshmem_transport, "LANDING", 64)
+    monkeypatch.setattr("umm_hw.nvshmem.transport.LANDING", 64)
     job = FakeJob(2, ranks_per_node=1)
 
     def program(rank):
@@ -242,7 +239,7 @@ def test_a_replica_that_is_not_there_is_refused():
 
 def test_what_is_missing_is_said_before_anything_starts(monkeypatch):
     schedule = umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=2), MACHINE)
-    monkeypatch.setattr(nvshmem_executor, "find_spec", lambda name: None if name == "nvshmem" else True)
+    monkeypatch.setattr("umm_hw.nvshmem.executor.find_spec", lambda name: None if name == "nvshmem" else True)
     said = r"executor nvshmem needs nvshmem; pip install 'umm-sim\[nvshmem\]'"
     with pytest.raises(ExecutorUnavailableError, match=said):
         NvshmemExecutor().run(schedule)
@@ -255,9 +252,9 @@ def test_what_is_missing_is_said_before_anything_starts(monkeypatch):
 def test_the_process_forks_before_cuda_begins(monkeypatch):
     """Under mpiexec a rank goes on in a child process, where CUDA of the parent would not work."""
     happened = []
-    monkeypatch.setattr(nvshmem_executor, "find_spec", lambda name: True)
-    monkeypatch.setattr(nvshmem_executor, "supervise", lambda: happened.append("fork"))
-    monkeypatch.setattr(nvshmem_executor, "gpu_problem", lambda extra: happened.append("cuda"))
+    monkeypatch.setattr("umm_hw.nvshmem.executor.find_spec", lambda name: True)
+    monkeypatch.setattr("umm_hw.nvshmem.executor.supervise", lambda: happened.append("fork"))
+    monkeypatch.setattr("umm_hw.nvshmem.executor.gpu_problem", lambda extra: happened.append("cuda"))
     monkeypatch.setenv("PMI_RANK", "0")
     monkeypatch.setenv("PMI_SIZE", "1")
     assert NvshmemExecutor().available() is None
@@ -308,8 +305,8 @@ def test_a_signal_that_is_not_raised_stops_the_run(monkeypatch):
 def test_a_job_s_gpu_is_calibrated_from_the_last_rank_s_memory(tmp_path, monkeypatch):
     """Two ranks, small shapes: the file describes two devices joined by a switch, or one that is shared."""
     monkeypatch.setattr(gpu_benchmarks, "SHORTEST", 1e-5)
-    monkeypatch.setattr(nvshmem_program, "SIDES", (4, 8))
-    monkeypatch.setattr(nvshmem_program, "SIZES", (256, 4096))
+    monkeypatch.setattr("umm_hw.nvshmem.program.SIDES", (4, 8))
+    monkeypatch.setattr("umm_hw.nvshmem.program.SIZES", (256, 4096))
     job, said = FakeJob(2), []
     text = NvshmemExecutor(job=job, connect=job.joined).calibrate(["float32"], said.append)
     file = tmp_path / "two.toml"

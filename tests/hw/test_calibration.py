@@ -8,10 +8,9 @@ from command import umm as command
 
 import umm
 from umm.host import blas
-from umm_hw.calibrate import host as calibration
-from umm_hw.calibrate import host_benchmarks as microbenchmarks
-from umm_hw.calibrate import host_file as calibration_file
+from umm_hw.calibrate import host, host_benchmarks
 from umm_hw.calibrate.host import Calibration, Figure, GemmRates
+from umm_hw.calibrate.host_file import topology_text
 
 
 def found(devices=2, share=1.0):
@@ -35,15 +34,15 @@ def found(devices=2, share=1.0):
 @pytest.fixture
 def quick(monkeypatch):
     """Few and small measurements: what is tested is that they are made, not what comes out."""
-    monkeypatch.setattr(calibration, "GEMM_SIZES", dict.fromkeys(calibration.GEMM_SIZES, (16, 64)))
-    monkeypatch.setattr(calibration, "TRANSFER_SIZES", (2**16, 2**18, 2**20))
-    monkeypatch.setattr(calibration, "REPEATS", 2)
-    monkeypatch.setattr(calibration, "TINY_OPS", 40)
+    monkeypatch.setattr(host, "GEMM_SIZES", dict.fromkeys(host.GEMM_SIZES, (16, 64)))
+    monkeypatch.setattr(host, "TRANSFER_SIZES", (2**16, 2**18, 2**20))
+    monkeypatch.setattr(host, "REPEATS", 2)
+    monkeypatch.setattr(host, "TINY_OPS", 40)
 
 
 def test_the_file_says_what_was_found(tmp_path):
     path = tmp_path / "here.toml"
-    path.write_text(calibration_file.topology_text(found()))
+    path.write_text(topology_text(found()))
     machine = umm.machine(path)
     assert (machine.device_count, machine.default_ranks) == (2, 2)
     assert machine.peak("float32") == 100e9
@@ -59,7 +58,7 @@ def test_the_file_says_what_was_found(tmp_path):
 
 def test_every_measured_number_carries_date_versions_and_uncertainty(tmp_path):
     path = tmp_path / "here.toml"
-    path.write_text(calibration_file.topology_text(found()))
+    path.write_text(topology_text(found()))
     measured = [fact for fact in umm.machine(path).facts if fact.uncertainty is not None]
     assert len(measured) == 12
     for fact in measured:
@@ -69,20 +68,20 @@ def test_every_measured_number_carries_date_versions_and_uncertainty(tmp_path):
 
 def test_a_host_that_others_used_is_called_busy(tmp_path):
     path = tmp_path / "here.toml"
-    path.write_text(calibration_file.topology_text(found(share=0.52)))
+    path.write_text(topology_text(found(share=0.52)))
     assert umm.machine(path).description.endswith("; busy: a rank got 52 % of a core")
 
 
 def test_one_core_has_no_links(tmp_path):
     path = tmp_path / "here.toml"
-    path.write_text(calibration_file.topology_text(found(devices=1)))
+    path.write_text(topology_text(found(devices=1)))
     assert tomllib.loads(path.read_text())["fabric"] == {"kind": "none"}
     assert umm.machine(path).device_count == 1
 
 
 def test_quick_calls_are_timed_many_at_a_time():
     calls = []
-    seconds = microbenchmarks.timed(lambda: calls.append(0), 3)
+    seconds = host_benchmarks.timed(lambda: calls.append(0), 3)
     assert len(seconds) == 3
     assert len(calls) > 300
     assert max(seconds) < 1e-3

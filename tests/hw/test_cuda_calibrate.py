@@ -12,7 +12,6 @@ from umm.errors import ExecutorUnavailableError, InputError
 from umm_hw.calibrate import gpu_benchmarks
 from umm_hw.calibrate.gpu import calibrate, machine_text
 from umm_hw.calibrate.gpu_benchmarks import GpuMeasurements
-from umm_hw.cuda import executor as cuda_executor
 from umm_hw.cuda.executor import CudaExecutor
 
 # A GPU of 1 Tflop/s, 0.8 for small shapes; links of 100 GB/s after 2 us, local copies twice as fast.
@@ -72,7 +71,7 @@ def test_each_way_to_accumulate_has_numbers_of_its_own(tmp_path, monkeypatch, gp
         world = FakeWorld()
         executor = CudaExecutor(accumulate=way, blocks=8, devices=world.devices(gpus))
         monkeypatch.setattr(
-            cuda_executor, "calibrate", partial(calibrate, sides=(4, 16), sizes=(256, 1 << 16))
+            "umm_hw.cuda.executor.calibrate", partial(calibrate, sides=(4, 16), sizes=(256, 1 << 16))
         )
         file = tmp_path / f"{way}.toml"
         file.write_text(executor.calibrate(["float32"], lambda what: None))

@@ -8,7 +8,6 @@ from conformance.fake_device import FakeWorld
 
 from umm_hw.calibrate import gpu_benchmarks
 from umm_hw.calibrate.gpu import calibrate
-from umm_hw.cuda import executor as cuda_executor
 from umm_hw.cuda.executor import CudaExecutor
 
 
@@ -17,10 +16,10 @@ def gpus(monkeypatch):
     """Two GPUs that are NumPy underneath, calibrated with few and small shapes."""
     devices = FakeWorld().devices(2)
     monkeypatch.setattr(CudaExecutor, "available", lambda self: None)
-    monkeypatch.setattr(cuda_executor, "visible_gpus", lambda: devices)
+    monkeypatch.setattr("umm_hw.cuda.executor.visible_gpus", lambda: devices)
     monkeypatch.setattr(gpu_benchmarks, "SHORTEST", 1e-5)
     few = partial(calibrate, sides=(4, 16), sizes=(256, 1 << 16))
-    monkeypatch.setattr(cuda_executor, "calibrate", few)
+    monkeypatch.setattr("umm_hw.cuda.executor.calibrate", few)
     return devices
 
 

@@ -5,7 +5,7 @@ import pytest
 import umm
 from umm.errors import ExecutorUnavailableError
 from umm_hw.cuda.executor import CudaExecutor
-from umm_hw.gpu import visible as gpus
+from umm_hw.gpu import visible
 
 
 def raising(error):
@@ -24,7 +24,7 @@ def raising(error):
     ],
 )
 def test_what_is_missing_is_said_with_what_fixes_it(monkeypatch, count, said):
-    monkeypatch.setattr(gpus, "device_count", count)
+    monkeypatch.setattr(visible, "device_count", count)
     schedule = umm.schedule(umm.Problem(m=4, n=4, k=4, ranks=2), "h100-8")
     with pytest.raises(ExecutorUnavailableError, match=said):
         umm.run(schedule, executor="cuda")
@@ -33,10 +33,10 @@ def test_what_is_missing_is_said_with_what_fixes_it(monkeypatch, count, said):
 
 
 def test_a_missing_library_is_named_with_what_it_is_for(monkeypatch):
-    monkeypatch.setattr(gpus, "device_count", lambda: 1)
-    monkeypatch.setattr(gpus, "import_module", lambda name: raising(ImportError(f"{name}\nand more"))())
-    assert gpus.gpu_problem("nvshmem") == (
+    monkeypatch.setattr(visible, "device_count", lambda: 1)
+    monkeypatch.setattr(visible, "import_module", lambda name: raising(ImportError(f"{name}\nand more"))())
+    assert visible.gpu_problem("nvshmem") == (
         "CuPy lacks the library to multiply (cupy_backends.cuda.libs.cublas); pip install 'umm-sim[nvshmem]'"
     )
-    monkeypatch.setattr(gpus, "import_module", lambda name: None)
-    assert gpus.gpu_problem("cuda") is None
+    monkeypatch.setattr(visible, "import_module", lambda name: None)
+    assert visible.gpu_problem("cuda") is None

@@ -26,7 +26,7 @@ def calibrate(
     Args:
         devices: The GPUs of this process; they are taken to be equal and joined by a switch.
         dtypes: Types whose multiplies are measured.
-        note: Told what is measured now.
+        note: Given what is measured now, in words.
         blocks: Thread blocks of an accumulate kernel.
         sides: m, n and k of the GEMMs.
         sizes: Bytes of the transfers.

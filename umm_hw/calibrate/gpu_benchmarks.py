@@ -191,7 +191,7 @@ def measure(
     Args:
         bench: The GPU and the peer's memory.
         dtypes: Types whose multiplies are measured.
-        note: Told what is measured now.
+        note: Given what is measured now, in words.
         blocks: Thread blocks of the accumulates beside gemms.
         sweep: Numbers of thread blocks to measure accumulates with; ``blocks`` is added.
         sides: m, n and k of the GEMMs.

@@ -16,7 +16,7 @@ from umm.problem import Problem
 from umm.schedules.codec import to_arrays
 from umm.schedules.table import Schedule
 from umm_hw.blocks import operands_of
-from umm_hw.calibrate import host_benchmarks as microbenchmarks
+from umm_hw.calibrate import host_benchmarks
 from umm_hw.mpi.executor import perform
 
 Call = Callable[..., list[Any]]
@@ -109,10 +109,10 @@ def calibrate(call: Call, ranks: int, dtypes: Sequence[str], note: Callable[[str
         call: Runs a program on the first of some ranks.
         ranks: Ranks to measure together: one for each core.
         dtypes: Types to multiply.
-        note: Told what is measured now.
+        note: Given what is measured now, in words.
     """
     note("whether others use the cores")
-    of_core = min(call(ranks, microbenchmarks.share_of_core))
+    of_core = min(call(ranks, host_benchmarks.share_of_core))
     rates = {}
     for dtype in dtypes:
         note(f"multiplies in {dtype}")
@@ -149,7 +149,7 @@ def gemm_rates(call: Call, ranks: int, dtype: str) -> GemmRates:
     sizes = GEMM_SIZES[dtype]
     shapes = list(product(sizes, sizes, sizes))
     program = partial(
-        microbenchmarks.gemms, dtype=dtype, c_dtype=accumulated_in(dtype), shapes=shapes, repeats=REPEATS
+        host_benchmarks.gemms, dtype=dtype, c_dtype=accumulated_in(dtype), shapes=shapes, repeats=REPEATS
     )
     found = call(ranks, program)
     times = [figure(_of_all(seconds)) for seconds in zip(*found, strict=True)]
@@ -170,16 +170,16 @@ def action_costs(call: Call, ranks: int, rates: GemmRates, dtype: str) -> tuple[
     local = _tiny_ops(ranks, dtype, f"cyclic:{TINY}x{TINY}:1x1@{ranks}")
     launch = figure([makespan / TINY_OPS for makespan in _makespans(call, local)])
     remote = _tiny_ops(ranks, dtype, f"cyclic:{TINY}x{TINY}:{ranks}x1")
-    fetched = TINY_OPS * (ranks - 1) / ranks
+    gets = TINY_OPS * (ranks - 1) / ranks
     slower = figure(_makespans(call, remote))
-    overhead = max(0.0, slower.value - TINY_OPS * launch.value) / fetched if fetched else 0.0
+    overhead = max(0.0, slower.value - TINY_OPS * launch.value) / gets if gets else 0.0
     return Figure(max(0.0, launch.value - work), launch.uncertainty), Figure(overhead, slower.uncertainty)
 
 
 def loss(call: Call, ranks: int, kind: str, dtype: str) -> Figure:
     """Return the share of its GEMM rate a rank loses per second that its transfers would take alone."""
     program = partial(
-        microbenchmarks.disturbed,
+        host_benchmarks.disturbed,
         kind=kind,
         nbytes=TRANSFER_SIZES[-3],
         dtype=dtype,
@@ -205,7 +205,7 @@ def _bandwidths(call: Call, ranks: int, kind: str, sizes: Sequence[int], pairs: 
 
 
 def _moving(kind: str, sizes: Sequence[int], pairs: int) -> Callable[..., Any]:
-    return partial(microbenchmarks.transfers, kind=kind, sizes=sizes, pairs=pairs, repeats=4 * REPEATS)
+    return partial(host_benchmarks.transfers, kind=kind, sizes=sizes, pairs=pairs, repeats=4 * REPEATS)
 
 
 def _of_all(found: Sequence[Any], place: int | None = None) -> list[float]:

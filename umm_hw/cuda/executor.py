@@ -127,7 +127,7 @@ class CudaExecutor:
 
         Args:
             dtypes: Types whose multiplies are measured.
-            note: Told what is measured now.
+            note: Given what is measured now, in words.
 
         Raises:
             ExecutorUnavailableError: if there is no GPU, or CuPy is not installed.

@@ -5,7 +5,7 @@ from time import perf_counter
 import numpy as np
 from mpi4py import MPI
 
-from umm_hw.mpi import wait as mpi_wait
+from umm_hw.mpi import wait
 
 EXCHANGES = 200  # questions each rank asks; the quickest answer counts
 
@@ -31,7 +31,7 @@ def offset_to_first(comm: MPI.Intracomm, same_clock: bool) -> float:
             _answer(comm, rank)
         elif comm.rank == rank:
             ahead = _ask(comm)
-        mpi_wait.barrier(comm)
+        wait.barrier(comm)
     return ahead
 
 

@@ -127,11 +127,11 @@ class MpiExecutor:
         return self.run(schedule).makespan_s
 
     def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
-        """Measure this host, a rank on each core unless told otherwise, and return its topology file.
+        """Measure this host, a rank on each core unless ranks are given, and return its topology file.
 
         Args:
             dtypes: Types whose multiplies are measured.
-            note: Told what is measured now.
+            note: Given what is measured now, in words.
         """
         from umm_hw.calibrate.host import calibrate
         from umm_hw.calibrate.host_file import topology_text

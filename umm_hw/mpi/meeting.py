@@ -5,7 +5,7 @@ from time import sleep
 import numpy as np
 from mpi4py import MPI
 
-from umm_hw.mpi import wait as mpi_wait
+from umm_hw.mpi import wait
 from umm_hw.mpi.windows import SharedWindow
 
 
@@ -17,7 +17,7 @@ class Meeting:
 
     def wait(self) -> None:
         """Wait until every rank has come here."""
-        mpi_wait.barrier(self._comm)
+        wait.barrier(self._comm)
 
     def free(self) -> None:
         """Hold nothing that must be given back."""
@@ -31,17 +31,17 @@ class SharedMeeting(Meeting):
         self._window = SharedWindow(comm, [8 * comm.size] * comm.size)  # the counts are in rank 0's part
         self._counts = self._window.part(0).view(np.int64)[: comm.size]
         self._counts[comm.rank] = 0
-        mpi_wait.barrier(comm)
+        wait.barrier(comm)
 
     def wait(self) -> None:
         """Wait until every rank has come here."""
         rank = self._comm.rank
         self._counts[rank] += 1
         self._window.quiet()
-        pause = mpi_wait.FIRST_PAUSE
+        pause = wait.FIRST_PAUSE
         while self._counts.min() < self._counts[rank]:
             sleep(pause)
-            pause = min(1.5 * pause, mpi_wait.LONGEST_PAUSE)
+            pause = min(1.5 * pause, wait.LONGEST_PAUSE)
             self._window.quiet()
 
     def free(self) -> None:

@@ -9,7 +9,7 @@ from umm.errors import InfeasibleError
 from umm.host.memory import UNKNOWN, free_memory
 from umm.schedules.table import Schedule
 from umm.units import format_bytes
-from umm_hw.mpi import wait as mpi_wait
+from umm_hw.mpi import wait
 from umm_hw.mpi.transport import MpiTransport
 
 SHARED_FOLDER = Path("/dev/shm")  # where MPICH's shared windows are files
@@ -31,7 +31,7 @@ def check_memory(transport: MpiTransport, schedule: Schedule, nbytes: int) -> No
     free = min(free_memory(), _shared_folder() + gathered)  # C is gathered in ordinary memory
     mine = np.array([transport.first_of_host, nbytes + gathered, transport.reserved, free], dtype=np.int64)
     every = np.zeros((transport.size, len(mine)), dtype=np.int64)
-    mpi_wait.wait(transport.comm.Iallgather(mine, every))
+    wait.until_complete(transport.comm.Iallgather(mine, every))
     hosts = [every[every[:, 0] == host] for host in np.unique(every[:, 0])]
     worst = max(hosts, key=lambda ranks: int(ranks[:, 1].sum() - ranks[:, 2].sum() - ranks[0, 3]))
     needed, free = int(worst[:, 1].sum()), int(worst[:, 2].sum() + worst[0, 3])

@@ -15,7 +15,7 @@ from umm.schedules.table import Schedule
 from umm_hw.blocks import Work, place, resolve
 from umm_hw.gemm import multiply
 from umm_hw.matrix import DistributedMatrix
-from umm_hw.mpi import wait as mpi_wait
+from umm_hw.mpi import wait
 from umm_hw.mpi.clock import offset_to_first
 from umm_hw.mpi.job.activity import ACTIVITY
 from umm_hw.mpi.lanes import RankLanes
@@ -85,7 +85,7 @@ def perform(
         lanes.perform(begin - ahead)
         with ACTIVITY.during("all ranks to finish"):
             transport.barrier()
-            found = mpi_wait.gather(transport.comm, _spans(lanes, begin - ahead))
+            found = wait.gather(transport.comm, _spans(lanes, begin - ahead))
         if transport.rank == 0:
             runs.append(_together(schedule, found))
     with ACTIVITY.during("rank 0 to gather C"):
@@ -152,7 +152,7 @@ def _agreed_start(transport: MpiTransport, ahead: float) -> float:
     with ACTIVITY.during("all ranks to be ready to start"):
         transport.barrier()
         start = np.array([perf_counter() + ahead + LEAD * (1 + transport.size / 8)])
-        mpi_wait.wait(transport.comm.Ibcast(start))
+        wait.until_complete(transport.comm.Ibcast(start))
     return float(start[0])
 
 

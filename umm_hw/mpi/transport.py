@@ -11,7 +11,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from umm.errors import InputError
-from umm_hw.mpi import wait as mpi_wait
+from umm_hw.mpi import wait
 from umm_hw.mpi.meeting import Meeting, SharedMeeting
 from umm_hw.mpi.windows import RemoteWindow, SharedWindow, Window, block_view, bytes_of
 from umm_hw.transport import Block
@@ -52,7 +52,7 @@ class MpiTransport:
         self.first_of_host: int = host.bcast(comm.rank)
         """The lowest rank on this rank's host."""
         host.Free()
-        mpi_wait.barrier(comm)
+        wait.barrier(comm)
         self._meeting = SharedMeeting(comm) if shared else Meeting(comm)
 
     @property

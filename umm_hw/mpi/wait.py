@@ -11,7 +11,7 @@ from mpi4py import MPI
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks
 
 
-def wait(request: MPI.Request, longest_pause: float = LONGEST_PAUSE, most: float = inf) -> bool:
+def until_complete(request: MPI.Request, longest_pause: float = LONGEST_PAUSE, most: float = inf) -> bool:
     """Wait until a request is complete; look at it now and then, sleeping in between.
 
     A blocking call of MPICH spins: with 8 ranks on 2 cores it slows another rank's GEMM fivefold.
@@ -35,17 +35,17 @@ def wait(request: MPI.Request, longest_pause: float = LONGEST_PAUSE, most: float
 
 def barrier(comm: MPI.Comm) -> None:
     """Wait until every rank has come here."""
-    wait(comm.Ibarrier())
+    until_complete(comm.Ibarrier())
 
 
 def broadcast(comm: MPI.Comm, content: Any = None, longest_pause: float = LONGEST_PAUSE) -> Any:
     """Return rank 0's content on every rank; anything that can be pickled."""
     data = bytearray(pickle.dumps(content, protocol=5)) if comm.rank == 0 else bytearray()
     size = np.array([len(data)], dtype=np.int64)
-    wait(comm.Ibcast(size, root=0), longest_pause)
+    until_complete(comm.Ibcast(size, root=0), longest_pause)
     if comm.rank > 0:
         data = bytearray(int(size[0]))
-    wait(comm.Ibcast([data, MPI.BYTE], root=0))
+    until_complete(comm.Ibcast([data, MPI.BYTE], root=0))
     return content if comm.rank == 0 else pickle.loads(data)
 
 
@@ -53,12 +53,12 @@ def gather(comm: MPI.Comm, content: Any) -> list[Any]:
     """Return the contents of all ranks on rank 0, its own without a copy, and an empty list elsewhere."""
     data = bytearray(pickle.dumps(content, protocol=5)) if comm.rank > 0 else bytearray()
     sizes = np.zeros(comm.size, dtype=np.int64)
-    wait(comm.Igather(np.array([len(data)], dtype=np.int64), sizes, root=0))
+    until_complete(comm.Igather(np.array([len(data)], dtype=np.int64), sizes, root=0))
     if comm.rank > 0:
-        wait(comm.Igatherv([data, MPI.BYTE], None, root=0))
+        until_complete(comm.Igatherv([data, MPI.BYTE], None, root=0))
         return []
     starts = np.cumsum(sizes) - sizes
     together = bytearray(int(sizes.sum()))
-    wait(comm.Igatherv([data, MPI.BYTE], [together, sizes, starts, MPI.BYTE], root=0))
+    until_complete(comm.Igatherv([data, MPI.BYTE], [together, sizes, starts, MPI.BYTE], root=0))
     parts = zip(starts[1:], sizes[1:], strict=True)
     return [content, *(pickle.loads(together[start : start + size]) for start, size in parts)]

@@ -9,7 +9,7 @@ from mpi4py import MPI
 from mpi4py.util.dtlib import from_numpy_dtype
 from numpy.typing import NDArray
 
-from umm_hw.mpi.wait import wait
+from umm_hw.mpi.wait import until_complete
 from umm_hw.transport import Block
 
 Bytes = NDArray[np.uint8]
@@ -138,7 +138,7 @@ class RemoteWindow:
         if source.rows == 0 or source.cols == 0:
             return
         whole = into if into.flags.c_contiguous else np.empty(into.shape, into.dtype)
-        wait(self._window.Rget([whole, MPI.BYTE], source.rank, _place(source, MPI.BYTE)))
+        until_complete(self._window.Rget([whole, MPI.BYTE], source.rank, _place(source, MPI.BYTE)))
         if whole is not into:
             into[...] = whole
 
@@ -146,16 +146,17 @@ class RemoteWindow:
         """Copy a local array into a block."""
         if array.size:
             whole = np.ascontiguousarray(array)
-            wait(self._window.Rput([whole, MPI.BYTE], target.rank, _place(target, MPI.BYTE)))
+            until_complete(self._window.Rput([whole, MPI.BYTE], target.rank, _place(target, MPI.BYTE)))
 
     def accumulate(self, array: NDArray[Any], target: Block) -> None:
         """Add a local array to a block, atomically for each element."""
         if array.size:
             whole, kind = np.ascontiguousarray(array), from_numpy_dtype(target.dtype)
-            wait(self._window.Raccumulate([whole, kind], target.rank, _place(target, kind), MPI.SUM))
+            place = _place(target, kind)
+            until_complete(self._window.Raccumulate([whole, kind], target.rank, place, MPI.SUM))
 
     def add_alone(self, array: NDArray[Any], target: Block) -> None:
-        """Fetch a block, add to it, and put it back."""
+        """Get a block, add to it, and put it back."""
         there = np.empty(array.shape, array.dtype)
         self.get(target, there)
         there += array

@@ -113,7 +113,7 @@ class NvshmemExecutor(MpiExecutor):
 
         Args:
             dtypes: Types whose multiplies are measured.
-            note: Told what is measured now.
+            note: Given what is measured now, in words.
 
         Raises:
             ExecutorUnavailableError: if there is no GPU, or NVSHMEM does not start.

@@ -7,7 +7,7 @@ import numpy as np
 
 from umm.errors import ExecutorUnavailableError
 from umm_hw.gpu.device import Stream
-from umm_hw.mpi import wait as mpi_wait
+from umm_hw.mpi import wait
 from umm_hw.mpi.clock import offset_to_first
 from umm_hw.nvshmem.one_sided import Joined, Ranks
 
@@ -30,15 +30,15 @@ class MpiRanks:
 
     def barrier(self) -> None:
         """Wait until every rank has come here, without spinning."""
-        mpi_wait.barrier(self._transport.comm)
+        wait.barrier(self._transport.comm)
 
     def broadcast(self, content: Any) -> Any:
         """Return rank 0's content on every rank."""
-        return mpi_wait.broadcast(self._transport.comm, content)
+        return wait.broadcast(self._transport.comm, content)
 
     def gather(self, content: Any) -> list[Any]:
         """Return all ranks' contents on rank 0."""
-        return mpi_wait.gather(self._transport.comm, content)
+        return wait.gather(self._transport.comm, content)
 
     def offset(self) -> float:
         """Return how far this rank's clock is behind rank 0's."""

@@ -1,4 +1,4 @@
-"""A process between mpiexec and a rank, so that a rank's death can be told before mpiexec ends the job."""
+"""A process between mpiexec and a rank, so that a rank's death can be named before mpiexec ends the job."""
 
 import ctypes
 import os

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from umm.errors import UmmError
 from umm.executor import Operands
 from umm.host.launcher import launched_size
-from umm_hw.mpi import wait as mpi_wait
+from umm_hw.mpi import wait
 from umm_hw.mpi.job.activity import ACTIVITY
 from umm_hw.mpi.job.outcomes import Outcome, results
 from umm_hw.mpi.job.watchdog import GRACE, Watchdog, end_job
@@ -73,7 +73,7 @@ class Team:
         """Run a pickled program on the first ranks, here with the operands; return what came of each."""
         self.running = False
         with _outlived():
-            mpi_wait.broadcast(self.world, (size, program))
+            wait.broadcast(self.world, (size, program))
             outcomes = self._perform(size, program, operands)
         self.running = True
         return outcomes
@@ -83,7 +83,7 @@ class Team:
         try:
             while True:
                 with _outlived():
-                    request = mpi_wait.broadcast(self.world, longest_pause=IDLE_PAUSE)
+                    request = wait.broadcast(self.world, longest_pause=IDLE_PAUSE)
                     if isinstance(request, int):
                         break
                     self._perform(*request)
@@ -100,7 +100,7 @@ class Team:
         self._closed = True
         if not self.running:  # rank 0 has left the others amid their work
             self.world.Abort(code or UmmError.exit_code)
-        mpi_wait.broadcast(self.world, code)
+        wait.broadcast(self.world, code)
         self._finish()
 
     def _finish(self) -> None:
@@ -121,11 +121,11 @@ class Team:
         with ACTIVITY.during("all ranks to come to the end"):
             ending = self._endings[size]
             together = ending.Ibarrier()
-            if not outcome[0] and not mpi_wait.wait(together, most=ALONE):
+            if not outcome[0] and not wait.until_complete(together, most=ALONE):
                 traceback.print_exception(outcome[1])
                 end_job(f"rank {self.rank} failed: {type(outcome[1]).__name__}: {outcome[1]}")
-            mpi_wait.wait(together)
-            found: list[Outcome] = mpi_wait.gather(ending, outcome)
+            wait.until_complete(together)
+            found: list[Outcome] = wait.gather(ending, outcome)
             transport.free()
         return found
 

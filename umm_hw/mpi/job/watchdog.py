@@ -65,7 +65,7 @@ class Watchdog(Thread):
             os.close(file)
 
     def run(self) -> None:
-        """Beat and look, until told to stop."""
+        """Beat and look, until stopped."""
         peers = [rank for rank in range(self._comm.size) if rank != self._comm.rank]
         woke = perf_counter()
         seen = dict.fromkeys(peers, (-1, woke))

@@ -11,16 +11,16 @@ from umm_hw.mpi.job.supervisor import supervise
 def serve(address: str) -> int:
     """Perform what comes over the socket until it closes; return the exit code."""
     supervise()
-    from umm_hw.mpi import wait as mpi_wait
+    from umm_hw.mpi import wait
     from umm_hw.mpi.job.team import Team
 
     team = Team()
     if team.rank > 0:
-        sys.path[:] = mpi_wait.broadcast(team.world)
+        sys.path[:] = wait.broadcast(team.world)
         return team.follow()
     with Client(address, family="AF_UNIX") as parent:
         sys.path[:] = parent.recv()  # programs are pickled by name
-        mpi_wait.broadcast(team.world, sys.path)
+        wait.broadcast(team.world, sys.path)
         parent.send(team.processes)
         try:
             while True:
