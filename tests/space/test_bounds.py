@@ -81,7 +81,7 @@ def test_no_bound_is_above_the_simulated_makespan_or_the_memory_allocated(proble
 
 @pytest.mark.parametrize("name", ["pvc-12", "h100-8"])
 def test_no_point_of_a_small_space_is_below_its_bounds(name):
-    """648 points on 4 ranks with links of a thousandth of their speed, so that refetched tiles count."""
+    """648 points on 4 ranks with links of a thousandth of their bandwidth, so that tiles got again count."""
     machine = umm.machine(name)
     slow = replace(machine, name=f"slow {name}", link_bandwidth=machine.link_bandwidth / 1e3)
     points = Space(m=192, n=256, k=320, ranks=4).points()

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import umm
+from umm.figures.decision_map import decision_figure
 from umm.space import Space, map_over_bandwidth, map_over_memory, search
-from umm.space.what_if.changed_machines import knobs, scaled
+from umm.space.what_if.changed_machines import changed, knobs
 from umm.space.what_if.sensitivity import frontier, sensitivity
 
 SPACE = Space(m=256, n=3072, k=12288, partitions=("row", "col"), replication=(1, 2))
@@ -19,7 +20,7 @@ def best(space, machine, memory):
     return found.makespan_s, found.memory_bytes
 
 
-def test_each_speed_of_link_is_a_number_to_change():
+def test_each_bandwidth_of_link_is_a_number_to_change():
     """PVC has links of 20 GB/s between GPUs and 230 GB/s inside one; 2.4 times 20 is 48."""
     machine = umm.machine("pvc-12")
     found = knobs(machine, 12, "float32")
@@ -30,12 +31,12 @@ def test_each_speed_of_link_is_a_number_to_change():
         ("peak", "22.7 Tflop/s"),
         ("memory bandwidth", "1.638 TB/s"),
     ]
-    faster = scaled(machine, found[0], 2.4)
+    faster = changed(machine, found[0], 2.4)
     assert sorted({round(x / 1e9) for x in faster.link_bandwidth}) == [48, 230, 819]
     assert faster != machine
-    assert scaled(machine, found[3], 0.5).peak("float32") == 22.7e12 / 2
-    assert scaled(machine, found[2], 2.0).launch_s == pytest.approx(2 * machine.launch_s)
-    assert scaled(machine, found[4], 2.0).link_bandwidth[-1] == 2 * machine.link_bandwidth[-1]
+    assert changed(machine, found[3], 0.5).peak("float32") == 22.7e12 / 2
+    assert changed(machine, found[2], 2.0).launch_s == pytest.approx(2 * machine.launch_s)
+    assert changed(machine, found[4], 2.0).link_bandwidth[-1] == 2 * machine.link_bandwidth[-1]
 
 
 def test_a_flip_is_where_the_choice_falls_behind_by_the_margin():
@@ -46,11 +47,11 @@ def test_a_flip_is_where_the_choice_falls_behind_by_the_margin():
     assert flips
     for flip in flips:
         knob = next(x for x in knobs(machine, 12, "float32") if (x.name, x.at(1.0)) == (flip.what, flip.now))
-        for nearer, changed in ((flip.factor, True), (flip.factor**0.98, False)):
-            there = scaled(machine, knob, nearer)
+        for nearer, flipped in ((flip.factor, True), (flip.factor**0.98, False)):
+            there = changed(machine, knob, nearer)
             schedule = umm.schedule(told.choice.problem, there, stationary=told.choice.stationary)
             ours = umm.run(schedule).makespan_s
-            assert (best(SPACE, there, "2x")[0] < ours * 0.99) == changed
+            assert (best(SPACE, there, "2x")[0] < ours * 0.99) == flipped
     frame = told.to_frame()
     assert list(frame.columns) == ["what", "now", "factor", "then", "a", "b", "c", "stationary"]
     assert len(frame) == 2 * 5 + 2
@@ -97,7 +98,7 @@ def test_a_map_over_bandwidth_changes_where_searches_do():
 def test_the_figure_has_a_bar_for_every_stretch():
     pytest.importorskip("plotly")
     decisions = map_over_memory(SPACE, "h100-8", [256, 1024])
-    figure = decisions.figure()
+    figure = decision_figure(decisions)
     assert sum(len(trace.x) for trace in figure.data) == len(decisions.stretches)
     assert {trace.name for trace in figure.data} == {x.label for x in decisions.stretches}
     tops = np.concatenate([np.add(trace.base, trace.y) for trace in figure.data])

@@ -59,7 +59,7 @@ def execute_all(found: Found) -> list[Check]:
     Raises:
         CheckError: if C is not what float64 NumPy has.
     """
-    small = [scaled(choice.problem) for choice in found.top]
+    small = [at_a_sixteenth(choice.problem) for choice in found.top]
     a, b = random_operands(small[0])
     reference = reference_product(a, b)
     checks = []
@@ -75,14 +75,14 @@ def execute_all(found: Found) -> list[Check]:
     return checks
 
 
-def scaled(problem: Problem) -> Problem:
+def at_a_sixteenth(problem: Problem) -> Problem:
     """Return the problem at one sixteenth of m, n and k."""
     return replace(problem, m=problem.m // SCALE, n=problem.n // SCALE, k=problem.k // SCALE)
 
 
 def checked(found: Found, checks: list[Check]) -> str:
     """Return how far the executed products are from float64 NumPy's, in three lines."""
-    small = scaled(found.top[0].problem)
+    small = at_a_sixteenth(found.top[0].problem)
     worst = max(check.max_abs_error for check in checks)
     return (
         f"Executed on real matrices, m={small.m}, n={small.n}, k={small.k}, by the NumPy executor with "

@@ -1,6 +1,6 @@
 """A lower bound of the makespan that holds for every order of an op list's ops, by any policy.
 
-Nothing is assumed about when or how often a tile is fetched, only that each rank gets what it needs at least
+Nothing is assumed about when or how often a tile is got, only that each rank gets what it needs at least
 once, multiplies all its ops and sends all its contributions.
 """
 

@@ -14,12 +14,12 @@ from umm.arrays import Floats, numbered_within
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
-from umm.space.bounds.combinations import Batch
-from umm.space.bounds.link_times import ROUNDING, network
-from umm.space.bounds.operand_layouts import Placement
+from umm.space.bounds.combinations import Combinations
+from umm.space.bounds.link_times import ROUNDING, link_times
+from umm.space.bounds.operand_layouts import OperandLayouts
 from umm.space.points import Points
 
-BATCH = 1 << 22  # numbers in one array: about 32 MB
+AT_ONCE = 1 << 22  # numbers in one array: about 32 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,24 +43,24 @@ def closed_form(points: Points, machine: Machine) -> Bounds:
         machine: Where they would run.
     """
     bare = points.bare
-    of = {x: Placement(x, points.layouts[i], bare.itemsize(x)) for i, x in enumerate(MATRICES)}
+    of = {x: OperandLayouts(x, points.layouts[i], bare.itemsize(x)) for i, x in enumerate(MATRICES)}
     seconds, memory = np.empty(points.shape), np.empty(points.shape)
     for o, options in enumerate(points.options):
         after = np.array([replica_seconds(x, bare, machine, options) for x in of["C"].layouts])
         for s, stationary in enumerate(points.space.stationary):
             first, second = (x for x in MATRICES if x != stationary)
-            step = max(1, BATCH // (len(of[second]) * bare.p**2))
+            step = max(1, AT_ONCE // (len(of[second]) * bare.p**2))
             for number, layout in enumerate(of[stationary].layouts):
                 for start in range(0, len(of[first]), step):
                     x = of[first].cut(start, start + step)
-                    batch = Batch(bare, machine, options, stationary, layout, x, of[second])
+                    combinations = Combinations(bare, machine, options, stationary, layout, x, of[second])
                     where: dict[str, int | slice] = {
                         stationary: number,
                         first: slice(start, start + step),
                         second: slice(None),
                     }
                     cell = (o, s, where["A"], where["B"], where["C"])
-                    seconds[cell], memory[cell] = batch.seconds(), batch.memory()
+                    seconds[cell], memory[cell] = combinations.seconds(), combinations.memory()
         seconds[o] += after
     return Bounds(seconds.reshape(-1)[points.allowed] * ROUNDING, memory.reshape(-1)[points.allowed])
 
@@ -69,7 +69,7 @@ def replica_seconds(layout: Layout, problem: Problem, machine: Machine, options:
     """Return a lower bound of the time that replicas of C take to come together after the last op."""
     if layout.replicas == 1:
         return 0.0
-    net, lanes = network(machine, problem.p), options.max_accumulates
+    links, lanes = link_times(machine, problem.p), options.max_accumulates
     area = np.outer(np.diff(layout.row_edges), np.diff(layout.col_edges))
     i, j, replica = np.nonzero(np.broadcast_to((area > 0)[:, :, None], (*area.shape, layout.replicas)))
     i, j, replica = (index[replica > 0] for index in (i, j, replica))
@@ -80,10 +80,10 @@ def replica_seconds(layout: Layout, problem: Problem, machine: Machine, options:
         reduces = kind == "reduce"
         src, dst = (there, origin) if reduces else (origin, there)
         nbytes = (cost.accumulate_bytes if reduces else cost.transfer_bytes)(machine, payload)
-        seconds = nbytes * net.inverse[src, dst] + net.latency[src, dst]
+        seconds = nbytes * links.inverse[src, dst] + links.latency[src, dst]
         between = np.zeros((problem.p, problem.p))
         np.add.at(between, (src, dst), nbytes)
         lane = src * lanes + numbered_within(src) % lanes
         busy = np.bincount(lane, seconds) if options.policy == "direct" else seconds
-        total += max(float(busy.max()), float(net.busiest(between) + net.latency[src, dst].min()))
+        total += max(float(busy.max()), float(links.busiest(between) + links.latency[src, dst].min()))
     return total

@@ -13,26 +13,26 @@ from umm.arrays import Bools, Floats
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import Problem
-from umm.space.bounds.link_times import Network, network
-from umm.space.bounds.operand_layouts import DIMENSIONS, Placement
+from umm.space.bounds.link_times import LinkTimes, link_times
+from umm.space.bounds.operand_layouts import DIMENSIONS, OperandLayouts
 from umm.space.bounds.overlaps import (
+    GOT_AGAIN,
     LARGEST,
     LONGEST,
     OVERLAP,
-    REFETCHED,
     SEGMENTS,
     SHORTEST,
     SMALLEST,
     WHOLE,
     WHOLES,
-    Meetings,
+    Overlaps,
     Parts,
-    meetings,
+    overlaps,
 )
 from umm.space.bounds.transfers import Transfers, busiest_lane, least_slowdown
 
 
-class Batch:
+class Combinations:
     """One layout of the stationary matrix with all layouts of the other two, X and Y.
 
     Arrays have the axes (layouts of X, layouts of Y, other rank, rank) or without the other rank; the
@@ -46,22 +46,22 @@ class Batch:
         options: Options,
         stationary: str,
         layout: Layout,
-        x: Placement,
-        y: Placement,
+        x: OperandLayouts,
+        y: OperandLayouts,
     ) -> None:
         self.problem, self.machine, self.options = problem, machine, options
         self.stationary, self.layout = stationary, layout
         self.x, self.y = x, y
-        self.net: Network = network(machine, problem.p)
+        self.links: LinkTimes = link_times(machine, problem.p)
         self.direct = options.policy == "direct"
-        self.own = Placement(stationary, [layout], problem.itemsize(stationary))
+        self.own = OperandLayouts(stationary, [layout], problem.itemsize(stationary))
         self.moving = next(d for d in "mnk" if d not in DIMENSIONS[stationary])
         self.by = {d: parts[0] for d, parts in self.own.parts.items()}
         self.at = {d: place[0] for d, place in self.own.place.items()}
         size = {"m": problem.m, "n": problem.n, "k": problem.k}[self.moving]
         self.by[self.moving] = Parts.shares(size, layout.replicas)
         self.at[self.moving] = self.own.replica[0]
-        self._meetings: dict[tuple[str, str], Meetings] = {}
+        self._overlaps: dict[tuple[str, str], Overlaps] = {}
         self._areas: dict[tuple[str, int], Floats] = {}
         self.count = {d: self._along(d, SEGMENTS) for d in "mnk"}
         self.length = {d: self._along(d, OVERLAP)[:1, :1] for d in "mnk"}
@@ -71,29 +71,29 @@ class Batch:
 
     # Tables over one dimension ----------------------------------------------------------------------
 
-    def _met(self, of: Placement, d: str) -> Meetings:
+    def _overlap(self, of: OperandLayouts, d: str) -> Overlaps:
         """Return how the parts of X or Y along a dimension meet what ranks work on."""
         key = (of.matrix, d)
-        if key not in self._meetings:
+        if key not in self._overlaps:
             other = self.y if of is self.x else self.x
             cutting = other.parts[d] if d == self.moving else [self.by[d]]
-            self._meetings[key] = meetings(of.parts[d], cutting, self.by[d], self.problem.p)
-        return self._meetings[key]
+            self._overlaps[key] = overlaps(of.parts[d], cutting, self.by[d], self.problem.p)
+        return self._overlaps[key]
 
-    def _along(self, d: str, measure: int, of: Placement | None = None) -> Floats:
+    def _along(self, d: str, measure: int, of: OperandLayouts | None = None) -> Floats:
         """Return a measure of all places together along a dimension, shape (X or 1, Y or 1, p).
 
         What pieces say (their number, lengths, the shortest) is the same of X and Y where both have it.
         """
         of = of or (self.x if d in DIMENSIONS[self.x.matrix] else self.y)
-        met = self._met(of, d)
+        met = self._overlap(of, d)
         table = met.table[measure].min(axis=2) if measure == SHORTEST else met.table[measure].sum(axis=2)
         along: Floats = table[met.kind[:, None], met.other][..., self.at[d]]
         return along if of is self.x else along.swapaxes(0, 1)
 
-    def _of(self, of: Placement, d: str, measure: int) -> Floats:
+    def _of(self, of: OperandLayouts, d: str, measure: int) -> Floats:
         """Return a measure of X or Y along a dimension for pairs of ranks: (X, Y, other rank, rank)."""
-        met, place = self._met(of, d), of.place[d]
+        met, place = self._overlap(of, d), of.place[d]
         other = met.other[:1] if measure in (OVERLAP, WHOLE, WHOLES, LARGEST, SMALLEST) else met.other
         if of is self.x:
             where = (met.kind[:, None, None, None], other[:, None, None], place[:, None, :, None])
@@ -102,7 +102,7 @@ class Batch:
         measured: Floats = met.table[measure][(*where, self.at[d])]
         return measured
 
-    def _area(self, of: Placement, measure: int) -> Floats:
+    def _area(self, of: OperandLayouts, measure: int) -> Floats:
         """Return a measure along both dimensions, multiplied."""
         key = (of.matrix, measure)
         if key not in self._areas:
@@ -110,7 +110,7 @@ class Batch:
             self._areas[key] = self._of(of, rows, measure) * self._of(of, cols, measure)
         return self._areas[key]
 
-    def _pairs(self, of: Placement) -> Bools:
+    def _pairs(self, of: OperandLayouts) -> Bools:
         """Return whether a rank works on what another rank of its replica holds."""
         reachable = of.reachable[:, None] if of is self.x else of.reachable[None]
         return reachable & self.works[:, :, None, :]
@@ -119,11 +119,11 @@ class Batch:
 
     def seconds(self) -> Floats:
         """Return a lower bound of the time until the last op is done, before replicas are reduced."""
-        machine, net = self.machine, self.net
+        machine, links = self.machine, self.links
         compute = self._compute()
         engine = compute
-        if len(set(net.device.tolist())) < len(net.device):
-            engine = compute @ (net.device[:, None] == net.device)
+        if len(set(links.device.tolist())) < len(links.device):
+            engine = compute @ (links.device[:, None] == links.device)
         if not self.direct:
             return np.asarray(engine.max(axis=-1))
         one = np.where(self.works, self._one_gemm(), 0.0)
@@ -140,7 +140,7 @@ class Batch:
             accumulate_lane = busiest_lane(accumulates, self.options.max_accumulates)
             bounds.append(head + one + accumulate_lane)
             nbytes = nbytes + accumulates[0].nbytes.swapaxes(-1, -2)
-        if len(set(net.device.tolist())) == len(net.device):
+        if len(set(links.device.tolist())) == len(links.device):
             # While a rank's transfer runs its gemm slows down, by ``loss``: what it lacks then comes on top.
             loss = machine.interference["get"]
             bounds.append(compute + loss * get_lane + (1 - loss) * head + tail)
@@ -148,7 +148,7 @@ class Batch:
                 loss = machine.interference["accumulate"]
                 bounds.append(compute + loss * accumulate_lane + head + (1 - loss) * tail)
         slowest = np.maximum.reduce([b.max(axis=-1) for b in np.broadcast_arrays(*bounds)])
-        return np.maximum(slowest, net.busiest(nbytes))
+        return np.maximum(slowest, links.busiest(nbytes))
 
     def _compute(self) -> Floats:
         """Return the seconds of all gemms of each rank, alone on its device."""
@@ -169,7 +169,7 @@ class Batch:
         table = self.machine.efficiency.get(dtype)
         return self.machine.peak(dtype) * (1.0 if table is None else float(table.values.max()))
 
-    def _gets(self, of: Placement) -> Transfers:
+    def _gets(self, of: OperandLayouts) -> Transfers:
         """Return the gets of an operand: each tile or slice once, or as often as the order makes sure."""
         rows, cols = DIMENSIONS[of.matrix]
         third = next(d for d in "mnk" if d not in (rows, cols))
@@ -177,7 +177,7 @@ class Batch:
         smallest = self._area(of, SHORTEST if slices else SMALLEST)
         if not self.options.reuse:
             times = self.count[third][:, :, None]
-            size, number = self._area(of, OVERLAP if slices else REFETCHED), self._area(of, SEGMENTS)
+            size, number = self._area(of, OVERLAP if slices else GOT_AGAIN), self._area(of, SEGMENTS)
             return self._transfers(of, size * times, number * times, smallest, cost_efficiency=1.0)
         size = self._area(of, OVERLAP if slices else WHOLE)
         number = self._area(of, SEGMENTS if slices else WHOLES)
@@ -189,7 +189,7 @@ class Batch:
             else:
                 again = wide | (self._along("k", WHOLES, of)[:, :, None] > 1)
                 n_size, n_number = self._of(of, "n", WHOLE), self._of(of, "n", WHOLES)
-                size = np.where(wide, self._of(of, "k", REFETCHED) * n_size, size)
+                size = np.where(wide, self._of(of, "k", GOT_AGAIN) * n_size, size)
                 number = np.where(wide, self._of(of, "k", SEGMENTS) * n_number, number)
             times = np.where(again, self.count["m"][:, :, None], 1.0)
             size, number = size * times, number * times
@@ -199,7 +199,7 @@ class Batch:
         grid = self.layout.grid_shape()
         return grid[0] <= self.layout.process_grid[0] and grid[1] <= self.layout.process_grid[1]
 
-    def _accumulates(self, of: Placement) -> Transfers:
+    def _accumulates(self, of: OperandLayouts) -> Transfers:
         """Return the accumulates: one for every op whose tile of C another rank owns."""
         third = next(d for d in "mnk" if d not in DIMENSIONS["C"])
         times = self.count[third][:, :, None]
@@ -208,13 +208,13 @@ class Batch:
         return self._transfers(of, size, number, smallest, self.machine.accumulate_efficiency)
 
     def _transfers(
-        self, of: Placement, size: Floats, number: Floats, smallest: Floats, cost_efficiency: float
+        self, of: OperandLayouts, size: Floats, number: Floats, smallest: Floats, cost_efficiency: float
     ) -> Transfers:
         """Return transfers of some elements in a number of messages; all arrays are for pairs of ranks."""
         slowdown = np.array([least_slowdown(self.machine, largest) for largest in of.largest_tile])
         charge = of.itemsize / cost_efficiency * slowdown
         charge = charge[:, None, None, None] if of is self.x else charge[None, :, None, None]
-        inverse, latency = self.net.inverse, self.net.latency
+        inverse, latency = self.links.inverse, self.links.latency
         if of.matrix == "C":  # bytes leave the rank for the other one
             inverse, latency = inverse.T, latency.T
         pairs = self._pairs(of) & (number > 0)

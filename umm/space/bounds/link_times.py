@@ -14,13 +14,13 @@ ROUNDING = 1.0 - 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
-    """The routes between the ranks of a problem.
+class LinkTimes:
+    """How long bytes take between the ranks of a problem, and on which links.
 
     Attributes:
         inverse: Seconds a byte takes alone from rank to rank, shape (p, p); 0 from a rank to itself.
         latency: Seconds before bytes flow, shape (p, p); 0 from a rank to itself.
-        links: Numbers of the used links, ascending.
+        used: Numbers of the used links, ascending.
         pair: For every link of every route its pair of ranks, src · p + dst; ordered by link.
         starts: Where the pairs of each used link start in ``pair``.
         link_inverse: Seconds a byte takes on each used link.
@@ -30,7 +30,7 @@ class Network:
 
     inverse: Floats
     latency: Floats
-    links: Ints
+    used: Ints
     pair: Ints
     starts: Ints
     link_inverse: Floats
@@ -51,8 +51,8 @@ class Network:
 
 
 @lru_cache(maxsize=64)
-def network(machine: Machine, ranks: int) -> Network:
-    """Return the routes between the ranks of a problem on a machine."""
+def link_times(machine: Machine, ranks: int) -> LinkTimes:
+    """Return how long bytes take between the ranks of a problem on a machine."""
     shared = fabric(machine, ranks, 1)
     inverse, latency = np.zeros((ranks, ranks)), np.zeros((ranks, ranks))
     pairs, links = [], []
@@ -67,7 +67,7 @@ def network(machine: Machine, ranks: int) -> Network:
             links += route
     by_link = np.argsort(links, kind="stable")
     used, starts = np.unique(np.array(links, dtype=np.int64)[by_link], return_index=True)
-    return Network(
+    return LinkTimes(
         inverse,
         latency,
         used,

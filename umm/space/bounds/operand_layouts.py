@@ -14,8 +14,8 @@ DIMENSIONS = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 
 
 @dataclass(frozen=True, eq=False)
-class Placement:
-    """The layouts of one operand, told for every rank.
+class OperandLayouts:
+    """The layouts of one operand, and where each puts every rank.
 
     Attributes:
         matrix: A, B or C.
@@ -77,6 +77,6 @@ class Placement:
             for x in self.layouts
         ]
 
-    def cut(self, start: int, stop: int) -> "Placement":
+    def cut(self, start: int, stop: int) -> "OperandLayouts":
         """Return some consecutive layouts."""
-        return Placement(self.matrix, self.layouts[start:stop], self.itemsize)
+        return OperandLayouts(self.matrix, self.layouts[start:stop], self.itemsize)

@@ -14,10 +14,10 @@ import numpy as np
 from umm.arrays import Floats, Ints
 from umm.layouts.layout import ceil_edges
 
-OVERLAP, SEGMENTS, REFETCHED, WHOLE, WHOLES, LARGEST, LONGEST, SMALLEST, SHORTEST = range(9)
-"""What :func:`meeting` tells of parts of a matrix at one place that a rank at another place touches.
+OVERLAP, SEGMENTS, GOT_AGAIN, WHOLE, WHOLES, LARGEST, LONGEST, SMALLEST, SHORTEST = range(9)
+"""What :func:`overlap` tells of parts of a matrix at one place that a rank at another place touches.
 
-OVERLAP: their touched length. SEGMENTS: the pieces the merged edges cut that into. REFETCHED: the sum over
+OVERLAP: their touched length. SEGMENTS: the pieces the merged edges cut that into. GOT_AGAIN: the sum over
 the pieces of the whole part's length. WHOLE: the length of the touched parts. WHOLES: how many there are.
 LARGEST and SMALLEST: the largest and smallest of them. LONGEST and SHORTEST: of the pieces. Where nothing is
 touched the smallest and shortest are infinite and the rest are zero.
@@ -45,7 +45,7 @@ class Parts:
 
 
 @lru_cache(maxsize=65536)
-def meeting(of: Parts, other: Parts, by: Parts) -> Floats:
+def overlap(of: Parts, other: Parts, by: Parts) -> Floats:
     """Return how the parts of a matrix meet those that ranks work on.
 
     Args:
@@ -68,7 +68,7 @@ def meeting(of: Parts, other: Parts, by: Parts) -> Floats:
     table = np.zeros((9, cells))
     table[OVERLAP] = np.bincount(cell, length, cells)
     table[SEGMENTS] = np.bincount(cell, minlength=cells)
-    table[REFETCHED] = np.bincount(cell, size, cells)
+    table[GOT_AGAIN] = np.bincount(cell, size, cells)
     table[WHOLE] = np.bincount(cell[first], size[first], cells)
     table[WHOLES] = np.bincount(cell[first], minlength=cells)
     np.maximum.at(table[LARGEST], cell, size)
@@ -80,8 +80,8 @@ def meeting(of: Parts, other: Parts, by: Parts) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Meetings:
-    """:func:`meeting` for all pairs of some layouts of two matrices, each different pair once.
+class Overlaps:
+    """:func:`overlap` for all pairs of some layouts of two matrices, each different pair once.
 
     Attributes:
         table: The tables of the different pairs, shape (9, kinds, other kinds, places, places of ranks).
@@ -94,7 +94,7 @@ class Meetings:
     other: Ints
 
 
-def meetings(of: Sequence[Parts], other: Sequence[Parts], by: Parts, places: int) -> Meetings:
+def overlaps(of: Sequence[Parts], other: Sequence[Parts], by: Parts, places: int) -> Overlaps:
     """Return how the parts of all layouts of a matrix meet what ranks work on, padded to some places."""
     kinds, kind = _distinct(of)
     others, other_kind = _distinct(other)
@@ -102,8 +102,8 @@ def meetings(of: Sequence[Parts], other: Sequence[Parts], by: Parts, places: int
     table[SMALLEST:] = np.inf
     for i, x in enumerate(kinds):
         for j, y in enumerate(others):
-            table[:, i, j, : x.places] = meeting(x, y, by)
-    return Meetings(table, kind, other_kind)
+            table[:, i, j, : x.places] = overlap(x, y, by)
+    return Overlaps(table, kind, other_kind)
 
 
 def _distinct(parts: Sequence[Parts]) -> tuple[list[Parts], Ints]:

@@ -10,7 +10,7 @@ from umm.machines import Machine
 
 @dataclass(frozen=True, eq=False)
 class Transfers:
-    """Transfers of one matrix; axes as in :class:`umm.space.bounds.combinations.Batch`.
+    """Transfers of one matrix; axes as in :class:`umm.space.bounds.combinations.Combinations`.
 
     Attributes:
         nbytes: Charged bytes for pairs of ranks.

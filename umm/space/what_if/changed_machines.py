@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from umm.machines import Machine
-from umm.space.bounds.link_times import network
+from umm.space.bounds.link_times import link_times
 from umm.units import format_bandwidth, format_seconds
 
-MOST_SPEEDS = 4
+MOST_BANDWIDTHS = 4
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,12 @@ class Knob:
     Attributes:
         name: ``link bandwidth``, ``latency`` (links' and GEMM launches'), ``peak``, ``memory bandwidth``.
         value: The number now, in bytes/s, seconds or flop/s.
-        speeds: Bandwidths of the links that are scaled.
+        bandwidths: Bandwidths of the links that are scaled.
     """
 
     name: str
     value: float
-    speeds: tuple[float, ...] = ()
+    bandwidths: tuple[float, ...] = ()
 
     def at(self, factor: float) -> str:
         """Return the number times a factor, with its unit."""
@@ -35,32 +35,32 @@ class Knob:
 
 
 def knobs(machine: Machine, ranks: int, dtype: str) -> list[Knob]:
-    """Return the numbers of a machine that can change a choice, each speed of link by itself.
+    """Return the numbers of a machine that can change a choice, each bandwidth of link by itself.
 
-    Links of more than a few speeds, as measured ones have, are scaled together and go by their median.
+    Links of more than a few bandwidths, as measured ones have, are scaled together and go by their median.
     """
-    net = network(machine, ranks)
+    links = link_times(machine, ranks)
     found = []
-    if len(net.links):
-        speeds = tuple(np.unique(machine.link_bandwidth[net.links]).tolist())
-        if len(speeds) > MOST_SPEEDS:
-            found.append(Knob("link bandwidth", float(np.median(speeds)), speeds))
+    if len(links.used):
+        bandwidths = tuple(np.unique(machine.link_bandwidth[links.used]).tolist())
+        if len(bandwidths) > MOST_BANDWIDTHS:
+            found.append(Knob("link bandwidth", float(np.median(bandwidths)), bandwidths))
         else:
-            found += [Knob("link bandwidth", speed, (speed,)) for speed in speeds]
-        found.append(Knob("latency", float(net.latency.max())))
+            found += [Knob("link bandwidth", one, (one,)) for one in bandwidths]
+        found.append(Knob("latency", float(links.latency.max())))
     found.append(Knob("peak", machine.peak(dtype)))
     found.append(Knob("memory bandwidth", machine.memory_bandwidth))
     return found
 
 
-def scaled(machine: Machine, knob: Knob, factor: float) -> Machine:
+def changed(machine: Machine, knob: Knob, factor: float) -> Machine:
     """Return a machine with one number times a factor; it has a name and a hash of its own."""
     if factor == 1.0:
         return machine
     bandwidth = machine.link_bandwidth.copy()
     changes: dict[str, object] = {"link_bandwidth": bandwidth}
     if knob.name == "link bandwidth":
-        bandwidth[np.isin(bandwidth, knob.speeds)] *= factor
+        bandwidth[np.isin(bandwidth, knob.bandwidths)] *= factor
     elif knob.name == "latency":
         changes |= {"link_latency": machine.link_latency * factor, "launch_s": machine.launch_s * factor}
     elif knob.name == "peak":

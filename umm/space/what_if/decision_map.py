@@ -11,12 +11,11 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.space.points import Space
 from umm.space.search.best_first import Choice, Makespan, search
-from umm.space.what_if.changed_machines import Knob, knobs, scaled
+from umm.space.what_if.changed_machines import Knob, changed, knobs
 from umm.space.what_if.sensitivity import frontier
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
 Step = tuple[float, float, Choice]
 Progress = Callable[[int, int], None]
@@ -73,12 +72,6 @@ class DecisionMap:
             row |= {"stationary": x.choice.stationary, "makespan_s": x.choice.makespan_s}
             rows.append(row | {"memory_bytes": x.choice.memory_bytes})
         return pd.DataFrame(rows)
-
-    def figure(self) -> "go.Figure":
-        """Return the map as a figure; see :func:`umm.figures.decision_map.decision_figure`."""
-        from umm.figures.decision_map import decision_figure
-
-        return decision_figure(self)
 
 
 def map_over_memory(
@@ -144,8 +137,8 @@ def map_over_bandwidth(
     space = space.on(machine.default_ranks)
     simulate = makespan or executor("sim").makespan
     links = [x for x in knobs(machine, space.bare.p, space.dtype) if x.name == "link bandwidth"]
-    speeds = tuple(speed for x in links for speed in x.speeds)
-    knob = Knob("link bandwidth", max(speeds, default=machine.memory_bandwidth), speeds)
+    bandwidths = tuple(bandwidth for x in links for bandwidth in x.bandwidths)
+    knob = Knob("link bandwidth", max(bandwidths, default=machine.memory_bandwidth), bandwidths)
     steps = math.ceil(math.log2(reach))
     factors = [2.0**i for i in range(-steps, steps + 1)]
     stretches = []
@@ -153,7 +146,7 @@ def map_over_bandwidth(
         here = replace(space, m=m)
 
         def best(factor: float, here: Space = here) -> Choice:
-            there = scaled(machine, knob, factor)
+            there = changed(machine, knob, factor)
             return search(here, there, memory=memory, makespan=simulate, top=1).top[0]
 
         stretches += [Stretch(m, *step) for step in _steps(best, factors)]

@@ -14,7 +14,7 @@ from umm.space.bounds.closed_form import closed_form
 from umm.space.points import Space
 from umm.space.search.best_first import BestFirst, Choice, Makespan, search
 from umm.space.search.budget import memory_limit, rank_limit
-from umm.space.what_if.changed_machines import Knob, knobs, scaled
+from umm.space.what_if.changed_machines import Knob, changed, knobs
 from umm.units import format_bytes
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ def sensitivity(
 ) -> Sensitivity:
     """Return the best point of a space and the nearest changes that make another one better.
 
-    Each link speed, the latency, the peak and the memory bandwidth are scaled one at a time, in steps of two
-    away from 1, then narrowed down to a hundredth; what happens inside a step and back again is not seen.
+    Each link bandwidth, the latency, the peak and the memory bandwidth are scaled one at a time, in steps of
+    two away from 1, then narrowed down to a hundredth; what happens inside a step and back again is not seen.
     Every step is a proven search. For memory the answer is exact.
 
     Args:
@@ -109,7 +109,7 @@ def sensitivity(
 
     def rival(knob: Knob, factor: float) -> Choice | None:
         """Return the best point on the changed machine if it beats the choice by the margin."""
-        there = scaled(machine, knob, factor)
+        there = changed(machine, knob, factor)
         best = search(space, there, memory=memory, makespan=simulate, top=1).top[0]
         ours = simulate(_schedule(choice, there))
         return best if best.makespan_s < ours * (1 - margin) else None
