@@ -102,7 +102,7 @@ def dropout(x: Array, rate: float, seed: int, at: Place) -> Array:
 
 def softmax(x: Array) -> Array:
     """Return exp(x) as shares of its row."""
-    share = np.exp(x - x.max(axis=1, keepdims=True))
+    share: Array = np.exp(x - x.max(axis=1, keepdims=True))
     total: Array = share.sum(axis=1, keepdims=True)
     return share / total
 
