@@ -20,6 +20,6 @@ def two_ranks():
     return Trace(schedule(problem, "h100-8", stationary="C"), "mpi", start, end)
 
 
-def slower(trace, factor, source="mpi"):
+def slower(trace, factor, times="measured"):
     """The same trace with all times stretched."""
-    return Trace(trace.schedule, source, trace.start * factor, trace.end * factor)
+    return Trace(trace.schedule, "mpi", trace.start * factor, trace.end * factor, times=times)

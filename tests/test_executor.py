@@ -6,11 +6,12 @@ import sys
 
 import numpy as np
 import pytest
+from command import umm as umm_command
 
 import umm
 from umm import checks as product
 from umm.errors import ExecutorUnavailableError, InfeasibleError, InputError
-from umm.executor import executor, executor_names
+from umm.executor import executor, executor_names, times_of
 from umm.traces.trace import Trace
 
 CODE = """
@@ -30,9 +31,17 @@ class Sloth:
 
     def makespan(self, schedule):
         return self.run(schedule).makespan_s
+
+class Prophet(Sloth):
+    times = "predicted"
+
+    def run(self, schedule, operands=None):
+        trace = super().run(schedule)
+        return Trace(schedule, "prophet", trace.start, trace.end, times=self.times)
 """
 ENTRIES = """[umm.executors]
 sloth = sloth_package:Sloth
+prophet = sloth_package:Prophet
 quick = sloth_package.quick:Quick
 lonely = sloth_package_without_extra:Lonely
 """
@@ -40,7 +49,7 @@ METADATA = "Metadata-Version: 2.1\nName: sloth-package\nVersion: 1.0\nProvides-E
 
 
 def install(folder):
-    """Lay a package with three executors into a folder, as pip would; two need what is not installed."""
+    """Lay a package with four executors into a folder, as pip would; two need what is not installed."""
     (folder / "sloth_package.py").write_text(CODE)
     info = folder / "sloth_package-1.0.dist-info"
     info.mkdir()
@@ -50,7 +59,7 @@ def install(folder):
 
 @pytest.fixture(autouse=True)
 def installed(tmp_path, monkeypatch):
-    """A package with three executors on the import path."""
+    """A package with four executors on the import path."""
     install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -121,6 +130,17 @@ def test_a_missing_extra_is_answered_with_its_pip_line():
 def test_a_missing_module_without_an_extra_is_answered_with_its_name():
     with pytest.raises(ExecutorUnavailableError, match="pip install sloth_package_without_extra"):
         executor("lonely")
+
+
+def test_an_executor_says_itself_what_its_times_are(schedule):
+    """The command asks the executor: one of another package that predicts is refused like sim is."""
+    said = {name: times_of(executor(name)) for name in ("sim", "numpy", "sloth", "prophet")}
+    assert said == {"sim": "predicted", "numpy": "meaningless", "sloth": "measured", "prophet": "predicted"}
+    assert umm.run(schedule, "prophet").times == "predicted"
+    refused = umm_command("run", "-m", 8, "-n", 8, "-k", 8, "--ranks", 2, "--executor", "prophet")
+    assert (refused.exit_code, refused.stderr) == (
+        2, "error: prophet predicts, it does not execute; use umm simulate\n"
+    )  # fmt: skip
 
 
 def test_an_executor_that_cannot_run_here_says_why(schedule):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.schedules.table import Schedule
+from umm.traces.spans import Times
 from umm.traces.trace import Trace
 
 GROUP = "umm.executors"
@@ -41,6 +42,17 @@ class Executor(Protocol):
 
     def makespan(self, schedule: Schedule) -> float:
         """Return the last finish in seconds, for searches that need no spans."""
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """What an executor also has that says what its times are; those of one that does not are measured.
+
+    Attributes:
+        times: Whether they are predicted, measured or meaningless; its traces carry the same.
+    """
+
+    times: Times
 
 
 @runtime_checkable
@@ -97,6 +109,11 @@ def executor(name: str, **options: Any) -> Executor:
         ExecutorUnavailableError: if a module it needs is not installed.
     """
     return _made(name, options)
+
+
+def times_of(performer: Executor) -> Times:
+    """Return whether the times of an executor are predicted, measured or meaningless."""
+    return performer.times if isinstance(performer, Timed) else "measured"
 
 
 def run(schedule: Schedule, executor: str = "sim", operands: Operands | None = None, **options: Any) -> Trace:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from umm.schedules.table import Schedule
+from umm.traces.spans import Times
 from umm.traces.trace import Trace
 
 
@@ -13,6 +14,8 @@ class SimExecutor:
     bandwidths and the gemms' seconds.
     """
 
+    times: Times = "predicted"
+
     def available(self) -> str | None:
         """Return None: the simulator runs wherever umm does."""
         return None
@@ -22,7 +25,7 @@ class SimExecutor:
         from umm_sim.simulation import simulate
 
         start, end = simulate(schedule)
-        return Trace(schedule, "sim", np.array(start), np.array(end))
+        return Trace(schedule, "sim", np.array(start), np.array(end), times=self.times)
 
     def makespan(self, schedule: Schedule) -> float:
         """Return the predicted time of the whole schedule, in seconds."""

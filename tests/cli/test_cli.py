@@ -260,7 +260,7 @@ def test_a_file_holds_what_was_printed_before_a_failure_and_is_not_made_without(
     monkeypatch.setattr(
         NumpyExecutor,
         "run",
-        lambda *given: replace(honest(*given), result=np.zeros((64, 48))),
+        lambda *given: replace(honest(*given), results={"C": np.zeros((64, 48))}),
     )
     assert umm("run", *SMALL, "--iters", 1, "--check", "-o", path).exit_code == 4
     assert "C is wrong" in path.read_text()

@@ -9,7 +9,7 @@ from strategies import problems, schedule_options, stationaries
 
 import umm
 from umm.errors import InputError
-from umm.executor import Executor
+from umm.executor import Executor, times_of
 
 MACHINE = umm.machine("dgx-h100x4")  # holds up to 32 ranks and multiplies every type
 MOST_ACTIONS = 3000
@@ -108,6 +108,8 @@ class ExecutorConformance:
         schedule = scheduled(problem, stationary, options)
         trace = executor().run(schedule)
         assert trace.schedule is schedule
+        assert trace.times == times_of(executor())
+        assert list(trace.results) == ["C"]
         assert len(trace.start) == len(trace.end) == len(schedule)
         assert np.all(trace.start >= 0)
         assert np.all(trace.end >= trace.start)

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from made_traces import two_ranks
+from made_traces import slower, two_ranks
 from strategies import problems, stationaries
 
 import umm
@@ -84,10 +84,9 @@ def test_the_verdict_says_when_nothing_is_communicated():
     assert trace.verdict == "Bound by compute, 100 % of the critical path; nothing is communicated."
 
 
-def test_the_verdict_of_a_numpy_run_says_nothing_about_time():
-    trace = two_ranks()
-    told = Trace(trace.schedule, "numpy", trace.start, trace.end).verdict
-    assert told == "Order and bytes are real, times are not: one process in place of all ranks."
+def test_the_verdict_says_nothing_about_times_without_meaning():
+    verdict = slower(two_ranks(), 1, "meaningless").verdict
+    assert verdict == "Order and bytes are real, times are not: one process in place of all ranks."
 
 
 def test_fraction_of_peak_is_of_the_devices_used():
@@ -177,11 +176,28 @@ def test_a_saved_trace_comes_back(name, tmp_path):
     trace = umm.run(umm.schedule(umm.Problem(m=40, n=30, k=20, a="col", c="2d@2", ranks=8), "h100-8"))
     save_trace(trace, tmp_path / name)
     back = load_trace(tmp_path / name)
-    assert back.source == "sim"
+    assert (back.source, back.times) == ("sim", "predicted")
     assert back.to_frame().equals(trace.to_frame())
     assert back.verdict == trace.verdict
     assert umm.compare(trace, back).makespan_error == 0
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_trace_file_that_does_not_say_what_its_times_are_was_measured(tmp_path):
+    path = tmp_path / "t.json"
+    save_trace(slower(two_ranks(), 1, "predicted"), path)
+    data = json.loads(path.read_text(encoding="utf-8"))
+    del data["times"]
+    path.write_text(json.dumps(data), encoding="utf-8")
+    assert load_trace(path).times == "measured"
+
+
+def test_the_result_is_the_first_of_the_results():
+    """Two outputs by name, such as a layer's and its gradient's; a simulation has none."""
+    trace, y, dw = two_ranks(), np.zeros((4, 6)), np.ones((6, 6))
+    both = Trace(trace.schedule, "mpi", trace.start, trace.end, {"Y": y, "dW": dw})
+    assert both.result is both.results["Y"] is y
+    assert (trace.result, dict(trace.results)) == (None, {})
 
 
 def broken(tmp_path, change):
@@ -206,6 +222,9 @@ def test_a_bad_trace_file_is_answered_with_one_line(tmp_path):
         "7 starts and 8 ends do not belong to a schedule of 8 actions": lambda data: data["start"].pop(),
         "action 0 cannot run from 5.0 s to 3.0 s": lambda data: data["start"].__setitem__(0, 5.0),
         "action 0 cannot run from nan s": lambda data: data["start"].__setitem__(0, float("nan")),
+        "times cannot be 'guessed'; choose from predicted, measured, meaningless": lambda data: data.update(
+            times="guessed"
+        ),
         "must be lists of seconds": lambda data: data.update(start="soon"),
         "not a schedule of schema 1": lambda data: data["schedule"].pop("schema"),
     }

@@ -12,7 +12,7 @@ from umm.checks import Check, check_product, random_operands, reference_product
 from umm.cli.group import INTERRUPTED
 from umm.cli.printed.output import Output
 from umm.errors import ExecutorUnavailableError, InputError, UmmError
-from umm.executor import Executor, Leader, executor
+from umm.executor import Executor, Leader, executor, times_of
 from umm.host.launcher import launched_rank, launched_size
 from umm.schedules.table import Schedule
 from umm.traces.trace import Trace
@@ -64,9 +64,9 @@ def performing(
         ExecutorUnavailableError: if the executor cannot run here.
         InputError: for the one that only predicts, or an option the executor does not take.
     """
-    if name == "sim":
-        raise InputError("sim predicts, it does not execute; use umm simulate")
     performer = executor(name, **options)
+    if times_of(performer) == "predicted":
+        raise InputError(f"{name} predicts, it does not execute; use umm simulate")
     reason = performer.available()
     if reason is not None:
         raise ExecutorUnavailableError(reason)

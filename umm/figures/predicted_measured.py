@@ -24,9 +24,7 @@ def agreement(comparison: Comparison) -> "go.Figure":
     import plotly.graph_objects as go
 
     if not comparison.times_comparable:
-        raise InputError(
-            "the NumPy executor measures one process in place of all ranks; compare order and bytes"
-        )
+        raise InputError("these are times of one process in place of all ranks; compare order and bytes")
     frame = comparison.to_frame()
     frame = frame[(frame["predicted_s"] > 0) & (frame["measured_s"] > 0)]
     if frame.empty:

@@ -8,11 +8,10 @@ import numpy as np
 from umm.arrays import Floats
 from umm.schedules.kinds import BROADCAST, GEMM, REDUCE, TRANSFERS
 from umm.traces.intervals import time_by_classes
+from umm.traces.spans import Spans
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from umm.traces.trace import Trace
 
 _GEMM_RUNS, _REDUCE_FLIES, _OTHER_FLIES = 1, 2, 4
 _CODES = np.arange(8)
@@ -60,26 +59,26 @@ class Breakdown:
         return pd.DataFrame({part: getattr(self, part) for part in PARTS}).rename_axis("rank")
 
 
-def breakdown(trace: "Trace") -> Breakdown:
+def breakdown(spans: Spans) -> Breakdown:
     """Return where the time of each rank goes.
 
     A transfer belongs to the rank that issues it: a get to the reader, an accumulate to the writer.
     """
-    schedule = trace.schedule
+    schedule = spans.schedule
     kind = schedule.kind
     of_class = np.full(len(schedule), -1, dtype=np.int64)
     of_class[np.isin(kind, TRANSFERS) & (schedule.src != schedule.dst)] = 2
     of_class[(kind == REDUCE) | (kind == BROADCAST)] = 1
     of_class[kind == GEMM] = 0
-    told = of_class >= 0
+    counted = of_class >= 0
     seconds = time_by_classes(
-        trace.start[told],
-        trace.end[told],
-        schedule.rank[told],
-        of_class[told],
+        spans.start[counted],
+        spans.end[counted],
+        schedule.rank[counted],
+        of_class[counted],
         groups=schedule.ranks,
         classes=3,
-        horizon=trace.makespan_s,
+        horizon=spans.makespan_s,
     )
     gemm = (_CODES & _GEMM_RUNS) > 0
     reducing = ~gemm & ((_CODES & _REDUCE_FLIES) > 0)

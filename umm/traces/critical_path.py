@@ -1,14 +1,10 @@
 """The critical path of a trace: the chain of actions, each held up by the one before, that ends last."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from umm.arrays import Floats, Ints, neighbours_within
 from umm.schedules.kinds import BARRIER
-
-if TYPE_CHECKING:
-    from umm.traces.trace import Trace
+from umm.traces.spans import Spans
 
 
 def lane_predecessors(lane: Ints) -> Ints:
@@ -19,13 +15,13 @@ def lane_predecessors(lane: Ints) -> Ints:
     return before
 
 
-def critical_path(trace: "Trace") -> Ints:
+def critical_path(spans: Spans) -> Ints:
     """Return the critical path as action numbers, first to last, without barriers.
 
     It is followed back from the last finish: an action was held up by whichever finished last of what it
     waits for and of what its lane did before it.
     """
-    schedule, end = trace.schedule, trace.end
+    schedule, end = spans.schedule, spans.end
     if not len(schedule):
         return np.zeros(0, dtype=np.int64)
     on_lane = lane_predecessors(schedule.lane)
@@ -44,13 +40,13 @@ def critical_path(trace: "Trace") -> Ints:
     return without_barriers
 
 
-def path_times(trace: "Trace", path: Ints) -> tuple[Floats, float]:
+def path_times(spans: Spans, path: Ints) -> tuple[Floats, float]:
     """Return the seconds each action of a critical path adds to it, and the seconds nothing of it runs.
 
     The second is 0 in a simulation; in a measured trace it is the time between what an action waited for
     and its start. Both together add up to the last finish.
     """
-    end = trace.end[path]
+    end = spans.end[path]
     ready = np.concatenate(([0.0], end[:-1]))
-    began = np.maximum(trace.start[path], ready)
+    began = np.maximum(spans.start[path], ready)
     return end - began, float((began - ready).sum())

@@ -11,9 +11,9 @@ from umm.traces.trace import Trace
 from umm.units import format_seconds
 
 MOST = 12
-"""Steps told one by one."""
+"""Steps listed one by one."""
 WAITS = 5
-"""Actions of the critical path told one by one."""
+"""Actions of the critical path listed one by one."""
 
 
 def explain(schedule: Schedule, trace: Trace) -> str:
@@ -24,7 +24,7 @@ def explain(schedule: Schedule, trace: Trace) -> str:
     longest. Then what the trace's critical path consists of, and what on it was waited for longest.
 
     Args:
-        schedule: A schedule that a policy made; direct execution is told in its natural steps.
+        schedule: A schedule that a policy made; of direct execution its natural steps are shown.
         trace: A trace of it.
 
     Raises:
@@ -56,8 +56,8 @@ def explain(schedule: Schedule, trace: Trace) -> str:
         f"{format_seconds(gemms + communication - total)} of it overlapped",
     ]
     differs = [abs(step.communication - step.computation) for step in of_rank]
-    told = sorted(range(len(of_rank)), key=lambda t: -differs[t])[:MOST]
-    lines += [f"  step {t}: {_step(schedule, of_rank[t])}" for t in sorted(told)]
+    listed = sorted(range(len(of_rank)), key=lambda t: -differs[t])[:MOST]
+    lines += [f"  step {t}: {_step(schedule, of_rank[t])}" for t in sorted(listed)]
     if len(of_rank) > MOST:
         lines.append(f"  {len(of_rank) - MOST} more steps, balanced better")
     return "\n".join(lines + _held_up(trace))

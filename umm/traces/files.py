@@ -10,6 +10,7 @@ from umm.errors import InputError
 from umm.files import parse_json, whole_file
 from umm.schedules.codec import from_arrays, from_dict, to_arrays, to_json
 from umm.schedules.table import Schedule
+from umm.traces.spans import TIMES
 from umm.traces.trace import Trace
 
 SCHEMA = 1
@@ -25,20 +26,17 @@ def save_trace(trace: Trace, path: str | Path) -> None:
     with whole_file(path) as partial:
         if path.suffix == ".npz":
             arrays = to_arrays(trace.schedule) | {"start": trace.start, "end": trace.end}
-            about: dict[str, Any] = {"trace_schema": np.array(SCHEMA), "source": np.array(trace.source)}
+            about: dict[str, Any] = {name: np.array(value) for name, value in _about(trace).items()}
             with partial.open("wb") as file:
                 np.savez_compressed(file, **arrays, **about)
         else:
-            head = json.dumps(
-                {
-                    "trace_schema": SCHEMA,
-                    "source": trace.source,
-                    "start": trace.start.tolist(),
-                    "end": trace.end.tolist(),
-                }
-            )
+            head = json.dumps(_about(trace) | {"start": trace.start.tolist(), "end": trace.end.tolist()})
             text = f'{head[:-1]},\n"schedule": {to_json(trace.schedule)}}}\n'
             partial.write_text(text, encoding="utf-8")
+
+
+def _about(trace: Trace) -> dict[str, Any]:
+    return {"trace_schema": SCHEMA, "source": trace.source, "times": trace.times}
 
 
 def load_trace(path: str | Path) -> Trace:
@@ -101,4 +99,7 @@ def _trace(schedule: Schedule, data: dict[str, Any]) -> Trace:
     source = str(data["source"])
     if not source.isalnum():
         raise InputError(f"source {source!r} is not the name of an executor")
-    return Trace(schedule, source, start, end)
+    times = str(data.get("times", "measured"))
+    if times not in TIMES:
+        raise InputError(f"times cannot be {times!r}; choose from {', '.join(TIMES)}")
+    return Trace(schedule, source, start, end, times=times)

@@ -1,22 +1,21 @@
 """Traces for Perfetto: a process per rank, a thread per lane, a slice per action, arrows between lanes."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from umm.arrays import group_of_row
 from umm.errors import UmmError
 from umm.files import whole_file
-
-if TYPE_CHECKING:
-    from umm.traces.trace import Trace
+from umm.traces.frame import action_frame
+from umm.traces.spans import Spans
 
 _SEQUENCE = 1
 _BARRIERS = 1  # the id of the track barriers are on; those of ranks and lanes follow
 
 
-def write_perfetto(trace: "Trace", path: str | Path) -> None:
+def write_perfetto(spans: Spans, path: str | Path) -> None:
     """Write a trace as a Perfetto protobuf file, to open in ui.perfetto.dev.
 
     Times are whole nanoseconds, as the format has them. An arrow leads from every action to those on other
@@ -34,12 +33,12 @@ def write_perfetto(trace: "Trace", path: str | Path) -> None:
         ) from None
     with whole_file(path) as partial, partial.open("wb") as file:
         builder = StreamingTraceProtoBuilder(file)
-        _write_tracks(builder, trace)
-        _write_slices(builder, trace)
+        _write_tracks(builder, spans)
+        _write_slices(builder, spans)
 
 
-def _write_tracks(builder: Any, trace: "Trace") -> None:
-    schedule = trace.schedule
+def _write_tracks(builder: Any, spans: Spans) -> None:
+    schedule = spans.schedule
     packet = builder.create_packet()
     packet.track_descriptor.uuid = _BARRIERS
     packet.track_descriptor.name = "barriers"
@@ -68,15 +67,15 @@ def _lane_track(ranks: int, lane: int) -> int:
     return _BARRIERS + 1 + ranks + lane
 
 
-def _write_slices(builder: Any, trace: "Trace") -> None:
+def _write_slices(builder: Any, spans: Spans) -> None:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
-    schedule = trace.schedule
-    start = np.rint(trace.start * 1e9).astype(np.int64).tolist()
-    end = np.rint(trace.end * 1e9).astype(np.int64).tolist()
-    arrows_out, arrows_in = _arrows(trace)
+    schedule = spans.schedule
+    start = np.rint(spans.start * 1e9).astype(np.int64).tolist()
+    end = np.rint(spans.end * 1e9).astype(np.int64).tolist()
+    arrows_out, arrows_in = _arrows(spans)
     columns = ("kind", "op", "peer", "nbytes", "flop", "a_tile", "b_tile", "c_tile")
-    frame = trace.to_frame()
+    frame = action_frame(spans)
     rows = zip(*(frame[column].tolist() for column in columns), strict=True)
     lanes = schedule.lane.tolist()
 
@@ -117,9 +116,9 @@ def _title(values: dict[str, Any]) -> str:
     return " ".join([values["kind"], *tiles])
 
 
-def _arrows(trace: "Trace") -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+def _arrows(spans: Spans) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
     """Return for each action the ids of the arrows that leave it and of those that arrive."""
-    schedule = trace.schedule
+    schedule = spans.schedule
     then = group_of_row(schedule.after_offsets)
     other = np.flatnonzero(schedule.lane[schedule.after] != schedule.lane[then])
     leaving: dict[int, list[int]] = {}

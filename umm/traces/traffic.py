@@ -8,11 +8,10 @@ from umm.arrays import Floats, Ints, offsets_of, rows_of_groups
 from umm.schedules.kinds import KINDS, TRANSFERS
 from umm.schedules.table import Schedule
 from umm.traces.intervals import busy_time
+from umm.traces.spans import Spans
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from umm.traces.trace import Trace
 
 
 def bytes_by_kind(schedule: Schedule) -> dict[str, int]:
@@ -43,26 +42,26 @@ def link_bytes(schedule: Schedule) -> Ints:
     return carried
 
 
-def link_utilisation(trace: "Trace") -> Floats:
+def link_utilisation(spans: Spans) -> Floats:
     """Return for every link the share of its bytes it could have carried within the makespan, 0 to 1."""
-    could = trace.schedule.links.bandwidth * trace.makespan_s
-    return np.divide(link_bytes(trace.schedule), could, out=np.zeros(len(could)), where=could > 0)
+    could = spans.schedule.links.bandwidth * spans.makespan_s
+    return np.divide(link_bytes(spans.schedule), could, out=np.zeros(len(could)), where=could > 0)
 
 
-def link_frame(trace: "Trace") -> "pd.DataFrame":
+def link_frame(spans: Spans) -> "pd.DataFrame":
     """Return a row per link: name, nbytes, busy_s (some transfer crosses it), utilisation; fullest first."""
     import pandas as pd
 
-    links = trace.schedule.links
-    action, link = crossings(trace.schedule)
+    links = spans.schedule.links
+    action, link = crossings(spans.schedule)
     frame = pd.DataFrame(
         {
             "link": links.names,
-            "nbytes": link_bytes(trace.schedule),
+            "nbytes": link_bytes(spans.schedule),
             "busy_s": busy_time(
-                trace.start[action], trace.end[action], link, len(links.names), trace.makespan_s
+                spans.start[action], spans.end[action], link, len(links.names), spans.makespan_s
             ),
-            "utilisation": link_utilisation(trace),
+            "utilisation": link_utilisation(spans),
         }
     )
     return frame.sort_values("utilisation", ascending=False, kind="stable")

@@ -1,21 +1,18 @@
 """What bounds a trace, and the one sentence that says so."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from umm.schedules.kinds import GEMM, KINDS
 from umm.traces.breakdown import breakdown
 from umm.traces.critical_path import critical_path, path_times
+from umm.traces.spans import Spans
 from umm.traces.traffic import link_utilisation
-
-if TYPE_CHECKING:
-    from umm.traces.trace import Trace
 
 
 @dataclass(frozen=True)
-class Bound:
+class Bottleneck:
     """What a trace spends most of its critical path on.
 
     Attributes:
@@ -34,20 +31,20 @@ class Bound:
         return f"{self.kind} on {self.link}" if self.link else self.kind
 
 
-def bound(trace: "Trace") -> Bound:
+def bottleneck(spans: Spans) -> Bottleneck:
     """Return what bounds a trace: the kind of action that most of its critical path consists of."""
-    schedule = trace.schedule
-    path = critical_path(trace)
-    seconds, waiting = path_times(trace, path)
-    total = trace.makespan_s
+    schedule = spans.schedule
+    path = critical_path(spans)
+    seconds, waiting = path_times(spans, path)
+    total = spans.makespan_s
     by_kind = np.bincount(schedule.kind[path], weights=seconds, minlength=len(KINDS))
     kind = int(np.argmax(by_kind))
     if total <= 0 or waiting > by_kind[kind]:
-        return Bound("waiting", waiting / total if total > 0 else 1.0)
+        return Bottleneck("waiting", waiting / total if total > 0 else 1.0)
     share = float(by_kind[kind]) / total
     if kind == GEMM:
-        return Bound("compute", share)
-    used = link_utilisation(trace)
+        return Bottleneck("compute", share)
+    used = link_utilisation(spans)
     on_link: dict[int, float] = {}
     for action, lasts in zip(path.tolist(), seconds.tolist(), strict=True):
         src, dst = int(schedule.src[action]), int(schedule.dst[action])
@@ -55,23 +52,23 @@ def bound(trace: "Trace") -> Bound:
             link = max(schedule.routes[src, dst], key=lambda x: float(used[x]))
             on_link[link] = on_link.get(link, 0.0) + lasts
     if not on_link:
-        return Bound(KINDS[kind], share)
+        return Bottleneck(KINDS[kind], share)
     longest = max(on_link, key=on_link.__getitem__)
-    return Bound(KINDS[kind], share, schedule.links.names[longest], len(on_link))
+    return Bottleneck(KINDS[kind], share, schedule.links.names[longest], len(on_link))
 
 
-def verdict(trace: "Trace") -> str:
+def verdict(spans: Spans) -> str:
     """Return one sentence: what bounds the trace, and how much of its communication gemms hide.
 
-    A trace of the NumPy executor has one process in place of all ranks, so nothing is said about its time.
+    Of one process in place of all ranks nothing is said about its time.
     """
-    overlapped = breakdown(trace).overlapped
+    overlapped = breakdown(spans).overlapped
     quiet = bool(np.isnan(overlapped))
-    if trace.source == "numpy":
+    if spans.times == "meaningless":
         return "Order and bytes are real, times are not: one process in place of all ranks" + (
             "; nothing is communicated." if quiet else "."
         )
-    found = bound(trace)
+    found = bottleneck(spans)
     others = f" and {found.links - 1} more" if found.links > 1 else ""
     return f"Bound by {found}{others}, {percent(found.share)} of the critical path; " + (
         "nothing is communicated." if quiet else f"{percent(overlapped)} overlapped."

@@ -9,6 +9,7 @@ from umm.dtypes import DTYPES
 from umm.errors import ExecutorUnavailableError
 from umm.executor import Operands
 from umm.schedules.table import Schedule
+from umm.traces.spans import Times
 from umm.traces.trace import Trace
 from umm_hw.blocks import place, resolve
 from umm_hw.calibrate.gpu import calibrate
@@ -41,6 +42,7 @@ class CudaExecutor:
         devices: The GPUs to use; all that are visible if None.
     """
 
+    times: Times = "measured"
     dtypes = DTYPES
 
     def __init__(
@@ -107,10 +109,10 @@ class CudaExecutor:
                     start[row], end[row] = first + late, last + late
                 ordered_spans(schedule, start, end)
                 found.append((start, end))
-            product = host_result(c.gather(self.replica)) if result else None
+            results = {"C": host_result(c.gather(self.replica))} if result else {}
         finally:
             transport.close()
-        return [Trace(schedule, "cuda", start, end, product) for start, end in found]
+        return [Trace(schedule, "cuda", start, end, results) for start, end in found]
 
     def makespan(self, schedule: Schedule) -> float:
         """Return the seconds a run with random operands takes, timed by the host without events."""

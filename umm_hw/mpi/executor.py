@@ -13,6 +13,7 @@ from umm.executor import Operands
 from umm.host.launcher import launched_rank, launched_size
 from umm.schedules.codec import to_arrays
 from umm.schedules.table import Schedule
+from umm.traces.spans import Times
 from umm.traces.trace import Trace
 from umm_hw.blocks import operands_of
 from umm_hw.mpi.job.supervisor import supervise
@@ -60,6 +61,7 @@ class MpiExecutor:
         dtypes: Types whose multiplies it can measure.
     """
 
+    times: Times = "measured"
     dtypes: tuple[str, ...] = ("float32", "float64", "float16")
 
     def __init__(
@@ -120,7 +122,7 @@ class MpiExecutor:
             raise InputError(f"replica {self.replica} is outside {schedule.problem.c}, which has {count}")
         program = partial(perform, arrays=to_arrays(schedule), replica=self.replica, repeat=repeat)
         spans, result = self._started(schedule.ranks).call(schedule.ranks, program, matrices)[0]
-        return [Trace(schedule, "mpi", start, end, result) for start, end in spans]
+        return [Trace(schedule, "mpi", start, end, {"C": result}) for start, end in spans]
 
     def makespan(self, schedule: Schedule) -> float:
         """Return the seconds a run with random operands takes."""

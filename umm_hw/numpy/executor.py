@@ -12,6 +12,7 @@ from umm.errors import InputError
 from umm.executor import Operands
 from umm.schedules.kinds import GEMM, GET
 from umm.schedules.table import Schedule
+from umm.traces.spans import Times
 from umm.traces.trace import Trace
 from umm_hw.blocks import Work, operands_of, place, resolve
 from umm_hw.numpy.random_order import RandomOrder
@@ -34,6 +35,8 @@ class NumpyExecutor:
         replica: Replica of C that the result is gathered from; only the origin, 0, is complete unless the
             schedule broadcasts it.
     """
+
+    times: Times = "meaningless"
 
     def __init__(self, order: str = "rows", seed: int = 0, replica: int = 0) -> None:
         if order not in ORDERS:
@@ -74,7 +77,8 @@ class NumpyExecutor:
             start, end = events.perform()
         else:
             start, end = _perform_rows(steps)
-        return Trace(schedule, "numpy", start, end, placements[0].c.gather(self.replica))
+        c = placements[0].c.gather(self.replica)
+        return Trace(schedule, "numpy", start, end, {"C": c}, times=self.times)
 
     def makespan(self, schedule: Schedule) -> float:
         """Return the seconds a run with random operands takes."""

@@ -106,7 +106,7 @@ class NvshmemExecutor(MpiExecutor):
                 f"it for {job.size}, or start {schedule.ranks}"
             )
         spans, result = job.call(schedule.ranks, program, matrices)[0]
-        return [Trace(schedule, "nvshmem", start, end, result) for start, end in spans]
+        return [Trace(schedule, "nvshmem", start, end, {"C": result}) for start, end in spans]
 
     def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
         """Measure rank 0's GPU and its way to the last rank; return the text of a machine file.

@@ -78,6 +78,7 @@ def compare(
     from umm.cli.printed.save import check_targets
     from umm.comparison import compare as compare_traces
     from umm.executor import run as perform
+    from umm.executor import times_of
     from umm.traces.files import load_trace
 
     output = Output(as_json, quiet, no_color)
@@ -93,12 +94,12 @@ def compare(
                 f"the traces already decide {', '.join(typed or ['--schedule'])}; leave it out, or the traces"
             )
         predicted, measured = (load_trace(path) for path in traces)
-        if measured.source == "sim" != predicted.source:
+        if measured.times == "predicted" != predicted.times:
             output.note(f"{traces[1]} is the predicted one; taken first")
             predicted, measured = measured, predicted
     else:
-        check_tolerance(fail_above, executor != "numpy")
         with performing(ctx, executor, options, flags, output) as performer:
+            check_tolerance(fail_above, times_of(performer) != "meaningless")
             schedule, _ = saved_or_asked(ctx, saved, flags)
             predicted = perform(schedule, "sim")
             runs = measure(schedule, performer, executor, iters, warmup, False, output)
@@ -142,9 +143,7 @@ def check_tolerance(fail_above: float | None, comparable: bool) -> None:
         InputError: if so.
     """
     if fail_above is not None and not comparable:
-        raise InputError(
-            "--fail-above needs times of real ranks, and the numpy executor performs all ranks in one process"
-        )
+        raise InputError("--fail-above needs times of real ranks, not of one process in place of all")
 
 
 def refuse(comparison: "Comparison", fail_above: float | None) -> None:
