@@ -69,10 +69,10 @@ def test_options_come_from_the_environment_and_from_a_file_too(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["blocks", "=3", "blocks=", "a b=3"])
-def test_what_is_no_option_is_refused(text):
+def test_what_is_not_an_option_is_refused(text):
     said = umm("run", *SMALL, "--option", text)
     assert said.exit_code == 2
-    assert f"{text!r} is no option; write it like blocks=16" in said.stderr
+    assert f"{text!r} is not an option; write it like blocks=16" in said.stderr
 
 
 def test_an_option_the_executor_does_not_take_is_answered_with_those_it_does():

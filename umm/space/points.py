@@ -1,27 +1,28 @@
 """The design space: the axes people ask about, and its points after equal ones are merged."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 from typing import Any
 
 import numpy as np
 
 from umm.algorithms.registry import schedule
-from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.options import Options, showing_options
 from umm.arrays import Bools, Ints
 from umm.errors import InputError
-from umm.layouts.layout import ORDERS, Layout, square_grid
+from umm.layouts.layout import ORDERS, Layout
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
 from umm.schedules.table import Schedule
+from umm.space.layouts import written_layouts
+from umm.space.options import Axes, axis
 
-Texts = str | Sequence[str] | None
+Texts = str | Sequence[str]
 ALL = "all"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Space:
     """Every layout, replication factor, stationary matrix and schedule option that may be chosen.
 
@@ -39,15 +40,14 @@ class Space:
         replication: Replication factors; None for all divisors of the ranks.
         orders: Replica orders: ``blocked``, ``interleaved``.
         grids: Process grids of ``2d`` and ``cyclic`` without one: ``square`` or ``all``.
-        a: Fixes A to a layout or to some: ``col``, ``row@2,col@2`` or a list. ``all``, alone or among
-            them, stands for every partition and factor; so does None.
+        a: Layouts of A: given as ``col``, ``row@2,col@2`` or a list. ``all``, alone or among them, stands
+            for every partition and factor; so does None.
         b: The same for B.
         c: The same for C.
         stationary: Matrices that may stay in place.
         equal_replication: Only points whose three operands have the same replication factor.
         fully_replicated: Whether an operand may have as many replicas as there are ranks.
-        policy: Schedule policies; this and the rest are values of the universal ``Options``,
-            one or several.
+        axes: The values of every choice of a schedule.
 
     Source: Brock & Golin (2025), section 5.2.
 
@@ -59,53 +59,63 @@ class Space:
     m: int
     n: int
     k: int
-    dtype: str = "float32"
-    ranks: int | None = None
-    partitions: Sequence[str] = ("row", "col", "2d")
-    replication: Sequence[int] | None = None
-    orders: Sequence[str] = ("blocked",)
-    grids: str = "square"
-    a: Texts = None
-    b: Texts = None
-    c: Texts = None
-    stationary: Sequence[str] = MATRICES
-    equal_replication: bool = False
-    fully_replicated: bool = True
-    policy: str | Sequence[str] = "direct"
-    prefetch: int | Sequence[int] = 2
-    max_gemms: int | Sequence[int] = 2
-    max_accumulates: int | Sequence[int] = 2
-    offset: str | Sequence[str] = "index"
-    granularity: str | Sequence[str] = "tile"
-    reuse: bool | Sequence[bool] = True
-    final: str | Sequence[str] = "reduce"
+    dtype: str
+    ranks: int | None
+    partitions: tuple[str, ...]
+    replication: tuple[int, ...] | None
+    orders: tuple[str, ...]
+    grids: str
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    c: tuple[str, ...]
+    stationary: tuple[str, ...]
+    equal_replication: bool
+    fully_replicated: bool
+    axes: Axes
 
-    def __post_init__(self) -> None:
-        """Turn single values into axes and refuse what names nothing."""
-        for name in ("partitions", "orders", "stationary", *(f.name for f in fields(Options))):
-            object.__setattr__(self, name, _axis(getattr(self, name)))
-        if self.replication is not None:
-            object.__setattr__(self, "replication", _axis(self.replication))
-        for name in "abc":
-            given = getattr(self, name)
-            object.__setattr__(self, name, (ALL,) if given is None else _axis(given))
-        if self.grids not in ("square", "all"):
-            raise InputError(f"grids {self.grids!r} is unknown; choose from square, all")
+    @showing_options
+    def __init__(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: str = "float32",
+        ranks: int | None = None,
+        *,
+        partitions: Texts = ("row", "col", "2d"),
+        replication: int | Sequence[int] | None = None,
+        orders: Texts = ("blocked",),
+        grids: str = "square",
+        a: Texts | None = None,
+        b: Texts | None = None,
+        c: Texts | None = None,
+        stationary: Texts = MATRICES,
+        equal_replication: bool = False,
+        fully_replicated: bool = True,
+        axes: Axes | None = None,
+        **options: Any,
+    ) -> None:
+        """Turn single values into axes and refuse what names nothing.
+
+        The arguments are the attributes. Each field of :class:`umm.algorithms.universal.options.Options` is
+        one too, with one value or several: ``prefetch=(1, 2)``.
+        """
+        vars(self).update(
+            m=m, n=n, k=k, dtype=dtype, ranks=ranks, grids=grids,
+            partitions=axis(partitions), orders=axis(orders), stationary=axis(stationary),
+            replication=None if replication is None else axis(replication),
+            a=axis(ALL if a is None else a), b=axis(ALL if b is None else b), c=axis(ALL if c is None else c),
+            equal_replication=equal_replication, fully_replicated=fully_replicated,
+            axes=Axes.of(options, axes),
+        )  # fmt: skip
+        if grids not in ("square", "all"):
+            raise InputError(f"grids {grids!r} is unknown; choose from square, all")
         _refuse_unknown("stationary matrix", self.stationary, MATRICES)
         _refuse_unknown("replica order", self.orders, ORDERS)
 
     def on(self, ranks: int) -> "Space":
         """Return the space on this many ranks if it does not say how many itself."""
         return self if self.ranks is not None else replace(self, ranks=ranks)
-
-    @property
-    def options(self) -> list[Options]:
-        """Every combination of schedule options."""
-        names = [f.name for f in fields(Options)]
-        return [
-            Options(**dict(zip(names, values, strict=True)))
-            for values in product(*(getattr(self, name) for name in names))
-        ]
 
     @property
     def bare(self) -> Problem:
@@ -121,13 +131,13 @@ class Space:
         """
         bare = self.bare
         layouts = [self._layouts(x, bare.shape(x), bare.p) for x in MATRICES]
-        return Points(self, bare, tuple(layouts), self.options)
+        return Points(self, bare, tuple(layouts), self.axes.combinations)
 
     def _layouts(self, matrix: str, shape: tuple[int, int], ranks: int) -> list[Layout]:
         """Return the layouts of an operand as written, equal ones not yet merged."""
         texts: list[str] = []
         for text in getattr(self, matrix.lower()):
-            texts += self._texts(ranks) if text == ALL else [text]
+            texts += self._all(ranks) if text == ALL else [text]
         found = [Layout.parse(text, shape, ranks) for text in texts]
         if not self.fully_replicated and ranks > 1:
             found = [layout for layout in found if layout.replicas < ranks]
@@ -135,17 +145,9 @@ class Space:
             raise InputError(f"no layout is left for {matrix}; allow more partitions or replication factors")
         return found
 
-    def _texts(self, ranks: int) -> Iterable[str]:
+    def _all(self, ranks: int) -> Iterable[str]:
         factors = self.replication or [c for c in range(1, ranks + 1) if ranks % c == 0]
-        for factor, partition, order in product(factors, self.partitions, self.orders):
-            if factor == 1 and order != self.orders[0]:
-                continue  # one replica has no order
-            suffix = "" if factor == 1 else f"@{factor}" + (f":{order}" if order != "blocked" else "")
-            if ranks % factor:
-                yield partition + f"@{factor}"  # parsing it says which factors there are
-                continue
-            for written in _with_grid(partition, ranks // factor, self.grids):
-                yield written + suffix
+        return written_layouts(ranks, self.partitions, factors, self.orders, self.grids)
 
 
 class Points:
@@ -215,41 +217,7 @@ def _allowed(space: Space, layouts: Sequence[Sequence[Layout]]) -> Bools:
     return equal
 
 
-def _axis(value: Any) -> tuple[Any, ...]:
-    """Return an axis: one value, a comma list or a sequence of values, each once."""
-    if isinstance(value, str):
-        value = [part.strip() for part in value.split(",")]
-    values = tuple(value) if isinstance(value, Iterable) else (value,)
-    return tuple(dict.fromkeys(values))
-
-
 def _refuse_unknown(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
     for value in given:
         if value not in known:
             raise InputError(f"{noun} {value!r} is unknown; choose from {', '.join(known)}")
-
-
-def _with_grid(partition: str, places: int, grids: str) -> Iterable[str]:
-    """Yield a partition with the process grids it may have on the places of a replica."""
-    name, *rest = partition.split(":")
-    balanced = rest[-1:] == ["balanced"]
-    inner = rest[: len(rest) - balanced]
-    tail = ":balanced" if balanced else ""
-    given = len(inner) == {"2d": 1, "cyclic": 2, "edges": 2}.get(name, -1)
-    if given:
-        rows, _, cols = inner[-1].partition("x")
-        if not (rows.isdecimal() and cols.isdecimal()) or int(rows) * int(cols) == places:
-            yield partition
-        return
-    if name not in ("2d", "cyclic"):
-        yield partition
-        return
-    if grids == "square" and name == "2d":
-        yield partition
-        return
-    square = (square_grid(places),)
-    pairs = (
-        square if grids == "square" else [(r, places // r) for r in range(1, places + 1) if places % r == 0]
-    )
-    for rows_, cols_ in pairs:
-        yield ":".join([name, *inner, f"{rows_}x{cols_}"]) + tail

@@ -1,8 +1,15 @@
-"""The choices of a schedule beyond its problem: what --prefetch, --offset and their like set."""
+"""The choices of a schedule beyond its problem, each with all that is to be known of it.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+The keywords of ``umm.schedule``, the flags of the command line, the axes of a space, the columns of a
+leaderboard and of a store all follow from the fields of :class:`Options`.
+"""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from umm.algorithms.universal.oplist import OFFSETS
 from umm.errors import ScheduleError
@@ -10,53 +17,131 @@ from umm.units import counted
 
 # More in flight than this helps nobody, and each takes a slot or a lane of every rank.
 MOST = 4096
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is to be known of a choice.
+
+    Attributes:
+        name: Its keyword and its column; a flag has dashes for underscores.
+        default: Its value if nothing is said; it has the type of all its values: text, int or bool.
+        help: What it sets, in one line.
+        heading: Heading of a column of its values, short where the name is long.
+        words: Returns what a value means in a list of words, empty if it goes without saying.
+        choices: The texts it may be; none where any is taken.
+        least: The least of its whole numbers.
+    """
+
+    name: str
+    default: Any
+    help: str
+    heading: str
+    words: Callable[[Any], str]
+    choices: tuple[str, ...] = ()
+    least: int = 0
+
+    def check(self, value: Any) -> None:
+        """Refuse a value that means nothing.
+
+        Raises:
+            ScheduleError: says which ones do.
+        """
+        if isinstance(self.default, bool):
+            if not isinstance(value, bool):
+                raise ScheduleError(f"{self.name} = {value!r} is not possible; it must be True or False")
+        elif isinstance(self.default, int):
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not whole or not self.least <= value <= MOST:
+                raise ScheduleError(
+                    f"{self.name} = {value!r} is not possible; "
+                    f"it must be a whole number ≥ {self.least} and ≤ {MOST}"
+                )
+        elif self.choices and value not in self.choices:
+            raise ScheduleError(f"{self.name} {value!r} is unknown; choose from {', '.join(self.choices)}")
+
+
+def _option(default: Any, sets: str, words: Callable[[Any], str], **more: Any) -> Any:
+    return field(default=default, metadata={"help": sets, "words": words, **more})
 
 
 @dataclass(frozen=True)
 class Options:
     """How ops become actions; the defaults are those of the paper's direct execution.
 
-    Attributes:
-        policy: What orders the actions: direct, or a policy that lowers to IR.
-        prefetch: Ops ahead whose tiles are fetched, d ≥ 0.
-        max_gemms: Gemms in flight, g ≥ 1.
-        max_accumulates: Accumulates in flight, s ≥ 1.
-        offset: Iteration offset: none, index or rotate.
-        granularity: A get moves the whole ``tile`` or the ``slice`` its op needs.
-        reuse: The next op that needs the same range does not get it again.
-        final: ``reduce`` leaves a replicated C complete in its origin; ``broadcast`` in every replica.
+    Raises:
+        ScheduleError: for a value that means nothing.
+
+    Source: Brock & Golin (2025), section 4.
     """
 
-    policy: str = "direct"
-    prefetch: int = 2
-    max_gemms: int = 2
-    max_accumulates: int = 2
-    offset: str = "index"
-    granularity: str = "tile"
-    reuse: bool = True
-    final: str = "reduce"
+    policy: str = _option("direct", "What orders the actions.", str)
+    prefetch: int = _option(2, "Ops ahead whose tiles are got.", "prefetch {}".format, heading="pref.")
+    max_gemms: int = _option(
+        2, "Gemms in flight.", lambda n: f"{counted(n, 'gemm')} in flight", heading="gemms", least=1
+    )
+    max_accumulates: int = _option(
+        2, "Accumulates in flight.", lambda n: counted(n, "accumulate"), heading="accs.", least=1
+    )
+    offset: str = _option("index", "Iteration offset.", "offset {}".format, choices=OFFSETS)
+    granularity: str = _option(
+        "tile",
+        "What a get moves: the whole tile, or the slice its op needs.",
+        {"tile": "whole tiles", "slice": "slices"}.__getitem__,
+        choices=("tile", "slice"),
+        heading="gran.",
+    )
+    reuse: bool = _option(
+        True,
+        "Whether the next op that needs the same range finds it there.",
+        lambda on: "" if on else "no reuse",
+    )
+    final: str = _option(
+        "reduce",
+        "A replicated C ends complete in its origin, or in every replica.",
+        {"reduce": "", "broadcast": "C in every replica"}.__getitem__,
+        choices=("reduce", "broadcast"),
+    )
 
     def __post_init__(self) -> None:
         """Refuse values that mean nothing."""
-        for name, least in (("prefetch", 0), ("max_gemms", 1), ("max_accumulates", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
-                raise ScheduleError(
-                    f"{name} = {value!r} is not possible; it must be a whole number ≥ {least} and ≤ {MOST}"
-                )
-        for name, choices in (
-            ("offset", OFFSETS),
-            ("granularity", ("tile", "slice")),
-            ("final", ("reduce", "broadcast")),
-        ):
-            if getattr(self, name) not in choices:
-                raise ScheduleError(
-                    f"{name} {getattr(self, name)!r} is unknown; choose from {', '.join(choices)}"
-                )
+        for option in known():
+            option.check(getattr(self, option.name))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the choices as plain values."""
         return dict(vars(self))
+
+
+@lru_cache(maxsize=1)
+def known() -> tuple[Option, ...]:
+    """Return what is to be known of every choice, in the order of :class:`Options`."""
+    return tuple(Option(x.name, x.default, **{"heading": x.name, **x.metadata}) for x in fields(Options))
+
+
+def check_names(given: Iterable[str]) -> None:
+    """Refuse a choice that there is none of.
+
+    Raises:
+        ScheduleError: names the nearest, or all.
+    """
+    names = [option.name for option in known()]
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(names)}"
+            raise ScheduleError(f"{name!r} is not an option of a schedule; {hint}")
+
+
+def showing_options(function: Function) -> Function:
+    """Let the signature of a function with ``**options`` show them by name, for help and completion."""
+    shown = inspect.signature(function)
+    own = [x for x in shown.parameters.values() if x.kind is not inspect.Parameter.VAR_KEYWORD]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    named = [inspect.Parameter(option.name, keyword, default=option.default) for option in known()]
+    function.__signature__ = shown.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+    return function
 
 
 def in_words(options: Mapping[str, Any]) -> str:
@@ -65,16 +150,14 @@ def in_words(options: Mapping[str, Any]) -> str:
     >>> in_words(Options(prefetch=1, max_gemms=1).to_dict())
     'direct, prefetch 1, 1 gemm in flight, 2 accumulates, offset index, whole tiles'
     """
-    o = options
-    gets = {"tile": "whole tiles", "slice": "slices"}
-    words = [
-        str(o.get("policy", "")),
-        f"prefetch {o['prefetch']}" if "prefetch" in o else "",
-        f"{counted(o['max_gemms'], 'gemm')} in flight" if "max_gemms" in o else "",
-        counted(o["max_accumulates"], "accumulate") if "max_accumulates" in o else "",
-        f"offset {o['offset']}" if "offset" in o else "",
-        gets.get(o.get("granularity", ""), ""),
-        "" if o.get("reuse", True) else "no reuse",
-        f"within {100 * o['gap']:.2g} % of the best steps" if "gap" in o else "",
-    ]
+    words = []
+    for option in known():
+        if option.name in options:
+            try:
+                option.check(options[option.name])
+            except ScheduleError:
+                continue  # of a file that this umm did not write
+            words.append(option.words(options[option.name]))
+    gap = options.get("gap")
+    words.append(f"within {100 * gap:.2g} % of the best steps" if isinstance(gap, int | float) else "")
     return ", ".join(word for word in words if word)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umm.cli.flags.options import (
+    PROBLEM,
     READ,
     WRITE,
     given,
@@ -13,8 +14,8 @@ from umm.cli.flags.options import (
     option,
     output_options,
     problem_options,
-    schedule_options,
 )
+from umm.cli.flags.schedule import SCHEDULE, schedule_options
 from umm.cli.printed.output import Output
 from umm.errors import CheckError, InputError
 
@@ -88,7 +89,7 @@ def compare(
         if len(traces) != 2:
             wrong = "1 trace is not enough" if len(traces) == 1 else f"{len(traces)} traces are too many"
             raise InputError(f"{wrong} to compare; give the predicted and the measured")
-        typed = [*given(ctx), *given(ctx, ("executor", "options", "iters", "warmup"))]
+        typed = given(ctx, (*PROBLEM, *SCHEDULE, "executor", "options", "iters", "warmup"))
         if typed or saved:
             raise InputError(
                 f"the traces already decide {', '.join(typed or ['--schedule'])}; leave it out, or the traces"

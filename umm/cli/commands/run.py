@@ -12,8 +12,8 @@ from umm.cli.flags.options import (
     option,
     output_options,
     problem_options,
-    schedule_options,
 )
+from umm.cli.flags.schedule import schedule_options
 from umm.cli.printed.output import Output
 
 

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.options import axis_options, option, output_options, problem_options
+from umm.cli.flags.options import option, output_options, problem_options
+from umm.cli.flags.schedule import asked_axes, axis_options
 from umm.cli.printed.output import Output
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ def search(memory: str, top: int, as_json: bool, quiet: bool, no_color: bool, **
     then, not proven.
     """
     from umm.cli.flags.asked import dimensions
-    from umm.cli.flags.axes import asked_axes
     from umm.machines import machine as find_machine
     from umm.space import SearchInterruptedError, Space
     from umm.space import search as find

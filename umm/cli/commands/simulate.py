@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from umm.cli.flags.options import READ, WRITE, option, output_options, problem_options, schedule_options
+from umm.cli.flags.options import READ, WRITE, option, output_options, problem_options
+from umm.cli.flags.schedule import schedule_options
 from umm.cli.printed.output import Output
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umm.cli.flags.config import PRESETS, load_config
-from umm.cli.flags.options import READ, WRITE, axis_options, option, output_options
+from umm.cli.flags.options import READ, WRITE, option, output_options
+from umm.cli.flags.schedule import asked_axes, axis_options
 from umm.cli.printed.output import Output
 from umm.dtypes import DTYPES
 from umm.errors import InputError
@@ -82,7 +83,6 @@ def sweep(
     Comma lists are axes, of sizes and machines too. Points that the store has are left out, so a sweep that
     was stopped goes on, and several may fill one store. --json prints each run as a line when it is stored.
     """
-    from umm.cli.flags.axes import asked_axes
     from umm.space import Space, Store
     from umm.space import sweep as perform
     from umm.space.store.database import checked_export

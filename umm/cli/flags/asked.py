@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from umm.algorithms.registry import schedule as build
-from umm.cli.flags.options import SCHEDULE, given
+from umm.cli.flags.options import PROBLEM, given
+from umm.cli.flags.schedule import SCHEDULE, asked_choices
 from umm.errors import InputError
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -41,8 +42,7 @@ def asked(flags: dict[str, Any]) -> Asked:
     Raises:
         InputError: if a dimension is missing, or what is asked cannot be.
     """
-    choices = {name: flags[name] for name in SCHEDULE} | {"reuse": flags["reuse"] == "on"}
-    return Asked(asked_problem(flags), find_machine(flags["machine"]), choices)
+    return Asked(asked_problem(flags), find_machine(flags["machine"]), asked_choices(flags))
 
 
 def asked_problem(flags: dict[str, Any]) -> Problem:
@@ -81,7 +81,7 @@ def saved_or_asked(
     if path is None:
         request = asked(flags)
         return request.lower(request.problem), request
-    typed = given(ctx)
+    typed = given(ctx, (*PROBLEM, *SCHEDULE))
     if typed:
         raise InputError(
             f"the schedule in {path} already decides {', '.join(typed)}; leave out one or the other"

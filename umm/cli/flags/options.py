@@ -1,7 +1,7 @@
-"""The flags that commands share: the problem, the schedule's choices, the form of the output."""
+"""The flags that commands share: the problem, who executes, the form of the output."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -18,17 +18,6 @@ from umm.units import parse_dimension
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PROBLEM = ("m", "n", "k", "a", "b", "c", "dtype", "ranks", "machine", "preset")
-SCHEDULE = (
-    "stationary",
-    "policy",
-    "prefetch",
-    "max_gemms",
-    "max_accumulates",
-    "offset",
-    "granularity",
-    "reuse",
-    "final",
-)
 READ = click.Path(dir_okay=False, path_type=Path)
 WRITE = click.Path(dir_okay=False, path_type=Path)
 
@@ -50,8 +39,8 @@ def option(*names: str, **extra: Any) -> Callable[[Command], Command]:
     return click.option(*names, envvar=variable, **extra)
 
 
-def given(ctx: click.Context, names: tuple[str, ...] = (*PROBLEM, *SCHEDULE)) -> list[str]:
-    """Return those of some flags, the problem's and the schedule's, that were typed, as they are typed."""
+def given(ctx: click.Context, names: Iterable[str]) -> list[str]:
+    """Return those of some flags that were typed, as they are typed."""
     return [
         ("-" if name in "mnk" else "--") + {"options": "option"}.get(name, name).replace("_", "-")
         for name in names
@@ -91,60 +80,7 @@ def problem_options(machine: str, layouts: bool = True) -> Callable[[Command], C
             option("--b", default="row", show_default=True, metavar="LAYOUT", help="Layout of B."),
             option("--c", default="row", show_default=True, metavar="LAYOUT", help="Layout of C."),
         ]
-    return _all(flags)
-
-
-def schedule_options() -> Callable[[Command], Command]:
-    """Return a decorator that adds the choices of a schedule beyond its problem."""
-    return _all(
-        [
-            option("--stationary", default="auto", show_default=True, metavar="A|B|C|auto",
-                   help="Matrix that stays in place; auto is the largest."),
-            option("--policy", default="direct", show_default=True, metavar="NAME",
-                   help="What orders the actions: direct, greedy, cost-greedy, exhaustive."),
-            option("--prefetch", type=int, default=2, show_default=True, metavar="D",
-                   help="Ops ahead whose tiles are fetched."),
-            option("--max-gemms", type=int, default=2, show_default=True, metavar="G",
-                   help="Gemms in flight."),
-            option("--max-accumulates", type=int, default=2, show_default=True, metavar="S",
-                   help="Accumulates in flight."),
-            option("--offset", default="index", show_default=True, metavar="none|index|rotate",
-                   help="Iteration offset."),
-            option("--granularity", default="tile", show_default=True, metavar="tile|slice",
-                   help="What a get moves."),
-            option("--reuse", type=click.Choice(["on", "none"]), default="on", show_default=True,
-                   help="Whether the next op that needs the same range finds it there."),
-            option("--final", default="reduce", show_default=True, metavar="reduce|broadcast",
-                   help="A replicated C ends complete in its origin, or in every replica."),
-        ]
-    )  # fmt: skip
-
-
-def axis_options() -> Callable[[Command], Command]:
-    """Return a decorator that adds layouts and choices as axes: one value or a comma list."""
-    axes = {
-        "a": (
-            "all",
-            "Layouts of A; all, also among others, is row, col and 2d with every replication factor.",
-        ),
-        "b": ("all", "Layouts of B."),
-        "c": ("all", "Layouts of C."),
-        "stationary": ("A,B,C", "Matrices that may stay in place."),
-        "policy": ("direct", "What orders the actions."),
-        "prefetch": ("2", "Ops ahead whose tiles are fetched."),
-        "max-gemms": ("2", "Gemms in flight."),
-        "max-accumulates": ("2", "Accumulates in flight."),
-        "offset": ("index", "Iteration offset: none, index, rotate."),
-        "granularity": ("tile", "What a get moves: tile, slice."),
-        "reuse": ("on", "Whether a range is kept for the next op: on, none."),
-        "final": ("reduce", "Where a replicated C ends: reduce, broadcast."),
-    }
-    return _all(
-        [
-            option(f"--{name}", default=default, show_default=True, metavar="LIST", help=text)
-            for name, (default, text) in axes.items()
-        ]
-    )
+    return all_of(flags)
 
 
 def named_values(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
@@ -154,7 +90,7 @@ def named_values(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     for part in (part for text in texts for part in text.split(",")):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not (name.isidentifier() and equals and value):
-            raise click.BadParameter(f"{part!r} is no option; write it like blocks=16", ctx, param)
+            raise click.BadParameter(f"{part!r} is not an option; write it like blocks=16", ctx, param)
         found[name] = words[value] if value in words else _number_or_text(value)
     return found
 
@@ -175,7 +111,7 @@ def executor_options() -> Callable[[Command], Command]:
 
 def measure_options(executor: str) -> Callable[[Command], Command]:
     """Return a decorator that adds who executes a schedule and how often; with the executor's default."""
-    return _all(
+    return all_of(
         [
             option("--executor", default=executor, show_default=True, metavar="NAME",
                    help="Who executes; 'umm doctor' lists who can."),
@@ -220,7 +156,7 @@ def output_options(file: bool = True) -> Callable[[Command], Command]:
         "-o", "--output", type=WRITE, callback=into_file, expose_value=False, metavar="FILE",
         help="Write what goes to stdout to a file.",
     )  # fmt: skip
-    return _all(
+    return all_of(
         [
             *([to_file] if file else []),
             option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
@@ -230,7 +166,9 @@ def output_options(file: bool = True) -> Callable[[Command], Command]:
     )
 
 
-def _all(flags: list[Callable[[Any], Any]]) -> Callable[[Command], Command]:
+def all_of(flags: list[Callable[[Any], Any]]) -> Callable[[Command], Command]:
+    """Return a decorator that adds several flags, in this order."""
+
     def decorate(command: Command) -> Command:
         for flag in reversed(flags):
             command = flag(command)

@@ -4,16 +4,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from umm.algorithms.universal.options import known
 from umm.problem import Problem
 from umm.space import Choice, Found, Space
 from umm.units import format_bytes, format_seconds
-
-SHORT = {
-    "prefetch": "pref.",
-    "max_gemms": "gemms",
-    "max_accumulates": "accs.",
-    "granularity": "gran.",
-}  # headings for 80 columns
 
 
 def print_leaderboard(console: Console, space: Space, found: Found) -> None:
@@ -23,10 +17,11 @@ def print_leaderboard(console: Console, space: Space, found: Found) -> None:
         f"C = AB with m={problem.m}, n={problem.n}, k={problem.k}, {problem.dtype}, {problem.p} ranks on "
         f"{found.machine}\n{budget(problem, found)}"
     )
-    varied = [name for name in vars(found.top[0].options) if len(getattr(space, name)) > 1]
+    varied = space.axes.varied
+    headings = {option.name: option.heading for option in known()}
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("#", no_wrap=True)
-    for header in ("A", "B", "C", "stat.", *(SHORT.get(name, name) for name in varied)):
+    for header in ("A", "B", "C", "stat.", *(headings[name] for name in varied)):
         table.add_column(header, overflow="fold")
     proves = any(choice.steps_gap is not None for choice in found.top)
     for header in ("makespan", "of peak", "memory", *(["gap"] if proves else [])):
