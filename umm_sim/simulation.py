@@ -10,8 +10,8 @@ from umm.schedules.table import Schedule
 from umm_sim.clock import Clock
 from umm_sim.engines import gemm_engines
 from umm_sim.fabric.choice import fabric_model
-from umm_sim.fabric.routes import traffic
-from umm_sim.successors import graph
+from umm_sim.fabric.routes import routed
+from umm_sim.successors import successors_of
 
 
 @contextmanager
@@ -34,8 +34,8 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
         ScheduleError: if some actions never finish, because what they wait for waits for them.
     """
     clock = Clock()
-    order = graph(schedule)
-    waiting, offsets, successors = order.waiting, order.offsets, order.successors
+    after = successors_of(schedule)
+    waiting, offsets, successors = after.waiting, after.offsets, after.successors
     seconds, kinds = schedule.seconds.tolist(), schedule.kind.tolist()
     started, finished = [0.0] * len(kinds), [-1.0] * len(kinds)
     engines = gemm_engines(clock, schedule, lambda action: finish(action))
@@ -64,8 +64,8 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
             else:
                 waiting[successor] -= 1
 
-    moved = traffic(schedule)
-    codes, at, transfer = moved.codes, clock.at, fabric_model(clock, moved, finish).start
+    transfers = routed(schedule)
+    codes, at, transfer = transfers.codes, clock.at, fabric_model(clock, transfers, finish).start
     for action in [action for action, count in enumerate(waiting) if count == 0]:
         begin(action)
     clock.run()

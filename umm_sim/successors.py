@@ -9,7 +9,7 @@ from umm.schedules.table import Schedule
 
 
 @dataclass(frozen=True)
-class Graph:
+class Successors:
     """Dependencies turned round, lane order included.
 
     A lane runs one action at a time in row order, which is the same as every action waiting for the one
@@ -26,7 +26,7 @@ class Graph:
     successors: list[int]
 
 
-def graph(schedule: Schedule) -> Graph:
+def successors_of(schedule: Schedule) -> Successors:
     """Return the successors of every action of a schedule."""
     count = len(schedule)
     before = schedule.after
@@ -38,4 +38,4 @@ def graph(schedule: Schedule) -> Graph:
     then = np.concatenate((then[other], later))
     order = before.argsort(kind="stable")
     offsets = offsets_of(np.bincount(before, minlength=count))
-    return Graph(np.bincount(then, minlength=count).tolist(), offsets.tolist(), then[order].tolist())
+    return Successors(np.bincount(then, minlength=count).tolist(), offsets.tolist(), then[order].tolist())

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from umm_sim.clock import Clock
 from umm_sim.fabric.own_links import OwnLinks
-from umm_sim.fabric.routes import Traffic
+from umm_sim.fabric.routes import Routed
 from umm_sim.fabric.shared_links import SharedLinks
 
 
@@ -19,6 +19,6 @@ class FabricModel(Protocol):
         """Let a transfer begin: first its latency, then its bytes; ``finish`` is called at its end."""
 
 
-def fabric_model(clock: Clock, traffic: Traffic, finish: Callable[[int], None]) -> FabricModel:
+def fabric_model(clock: Clock, transfers: Routed, finish: Callable[[int], None]) -> FabricModel:
     """Return the model for pairs that share no link, or the one for links that are shared."""
-    return (OwnLinks if traffic.routes.disjoint else SharedLinks)(clock, traffic, finish)
+    return (OwnLinks if transfers.routes.disjoint else SharedLinks)(clock, transfers, finish)

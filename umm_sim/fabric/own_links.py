@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from math import inf
 
 from umm_sim.clock import Clock
-from umm_sim.fabric.routes import Route, Traffic
+from umm_sim.fabric.routes import Route, Routed
 
 IDLE, SHARED = -1, -2
 _EMPTY: deque[tuple[float, float, int]] = deque()
@@ -45,12 +45,12 @@ class _Pair:
 class OwnLinks:
     """Max-min fair sharing where every pair has its own links."""
 
-    def __init__(self, clock: Clock, traffic: Traffic, finish: Callable[[int], None]) -> None:
+    def __init__(self, clock: Clock, transfers: Routed, finish: Callable[[int], None]) -> None:
         self._clock = clock
         self._finish = finish
-        self._nbytes = traffic.nbytes
-        self._codes = traffic.codes
-        self._routes = traffic.routes
+        self._nbytes = transfers.nbytes
+        self._codes = transfers.codes
+        self._routes = transfers.routes
         self._pairs: dict[int, _Pair] = {}
         self._arrive_alone, self._arrive_shared = self._alone, self._shared
 

@@ -63,8 +63,8 @@ _BOOKS: WeakKeyDictionary[Routes, RouteBook] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """Who sends how much.
+class Routed:
+    """The transfers of a schedule with their routes.
 
     Attributes:
         codes: Pair code of each action, −1 for one that uses no link.
@@ -77,8 +77,8 @@ class Traffic:
     routes: RouteBook
 
 
-def traffic(schedule: Schedule) -> Traffic:
-    """Return the transfers of a schedule."""
+def routed(schedule: Schedule) -> Routed:
+    """Return the transfers of a schedule with their routes."""
     book = _BOOKS.get(schedule.routes)
     if book is None:
         book = _BOOKS[schedule.routes] = RouteBook(schedule)
@@ -86,4 +86,4 @@ def traffic(schedule: Schedule) -> Traffic:
     code[schedule.src == schedule.dst] = -1
     codes = code.tolist()
     book.look_up({*codes} - {-1})
-    return Traffic(codes, schedule.nbytes.tolist(), book)
+    return Routed(codes, schedule.nbytes.tolist(), book)

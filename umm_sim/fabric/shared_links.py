@@ -4,17 +4,17 @@ from collections.abc import Callable
 
 from umm_sim.clock import Clock
 from umm_sim.fabric.filling import Filling, Flow
-from umm_sim.fabric.routes import Traffic
+from umm_sim.fabric.routes import Routed
 
 
 class SharedLinks:
     """Max-min fair sharing on every link of every route; rates are found once per instant."""
 
-    def __init__(self, clock: Clock, traffic: Traffic, finish: Callable[[int], None]) -> None:
+    def __init__(self, clock: Clock, transfers: Routed, finish: Callable[[int], None]) -> None:
         self._clock = clock
         self._finish = finish
-        self._codes, self._nbytes, self._routes = traffic.codes, traffic.nbytes, traffic.routes
-        self._filling = Filling(traffic.routes.link_bandwidth)
+        self._codes, self._nbytes, self._routes = transfers.codes, transfers.nbytes, transfers.routes
+        self._filling = Filling(transfers.routes.link_bandwidth)
         self._on = self._filling.on
         self._touched: list[int] = []
         self._joining, self._arriving, self._sharing = self._join, self._arrive, self._share
