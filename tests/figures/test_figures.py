@@ -25,6 +25,8 @@ from umm.figures import (
     write_page,
 )
 from umm.figures.links import fill
+from umm.figures.style import KIND_COLOURS, KIND_SYMBOLS, KIND_WIDTHS
+from umm.schedules.kinds import KINDS
 from umm.traces.traffic import link_bytes
 
 
@@ -46,6 +48,12 @@ def test_the_timeline_has_one_webgl_trace_per_kind():
     assert list(figure.layout.yaxis.ticktext) == [
         "rank 0 compute", "rank 0 copy_in.0", "rank 1 compute", "rank 1 copy_in.0", "rank 1 accumulate.0"
     ]  # fmt: skip
+
+
+def test_every_kind_has_a_look_of_its_own():
+    assert set(KIND_WIDTHS) == set(KIND_SYMBOLS) == set(KIND_COLOURS) - {"barrier"}
+    assert set(KINDS) <= set(KIND_COLOURS)
+    assert len(set(KIND_COLOURS.values())) == len(KIND_COLOURS)
 
 
 def test_a_timeline_of_many_actions_joins_those_a_pixel_apart(monkeypatch):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import umm
-from umm.figures.decision_map import decision_figure
+from umm.figures import decision_figure
 from umm.space import Space, map_over_bandwidth, map_over_memory, search
 from umm.space.what_if.changed_machines import changed, knobs
 from umm.space.what_if.sensitivity import frontier, sensitivity

@@ -1,9 +1,10 @@
-"""Figures of traces and comparisons, and pages that hold them; plotly is imported when one is made."""
+"""Figures of traces, comparisons and decision maps, their pages; plotly is imported for the first."""
 
+from umm.figures.breakdown import breakdown_bars
+from umm.figures.decision_map import decision_figure
 from umm.figures.lanes import timeline
 from umm.figures.links import link_map
 from umm.figures.page import Section, write_page
-from umm.figures.parts import breakdown_bars
 from umm.figures.predicted_measured import agreement
 from umm.figures.report import trace_sections, write_comparison, write_html
 
@@ -11,6 +12,7 @@ __all__ = [
     "Section",
     "agreement",
     "breakdown_bars",
+    "decision_figure",
     "link_map",
     "timeline",
     "trace_sections",

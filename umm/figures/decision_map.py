@@ -3,16 +3,17 @@
 from typing import TYPE_CHECKING
 
 from umm.figures.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, styled
-from umm.space.what_if.decision_map import DecisionMap
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+    from umm.space.what_if.decision_map import DecisionMap
 
 COLOURS = (BLUE, ORANGE, GREEN, SKY, VERMILLION, PURPLE, YELLOW)
 PATTERNS = ("", "/", "\\", "x", "-", "|", "+", ".")
 
 
-def decision_figure(decisions: DecisionMap) -> "go.Figure":
+def decision_figure(decisions: "DecisionMap") -> "go.Figure":
     """Return a column per m, cut where the best choice changes; choices differ in colour and pattern.
 
     The borders between columns' stretches are the crossovers. Nothing fits where a column is empty.

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 RANKS = 16
 # Up to this many actions each has its own bar and a mark at its start. Of more, those of a kind that follow
-# each other on a lane within one of these parts of the makespan, about a pixel, share a bar.
+# each other on a lane within a pixel, one of so many across the makespan, share a bar.
 SINGLE_UP_TO = 10_000
-PARTS = 2000
+PIXELS = 2000
 
 
 def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
@@ -37,7 +37,7 @@ def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
     unit, per_second = time_unit(trace.makespan_s)
     frame = trace.to_frame()
     count = int(shown.sum())
-    gap = -np.inf if count <= SINGLE_UP_TO else trace.makespan_s / PARTS
+    gap = -np.inf if count <= SINGLE_UP_TO else trace.makespan_s / PIXELS
     figure = go.Figure()
     for kind, width in KIND_WIDTHS.items():
         mine = np.flatnonzero(shown & (frame["kind"] == kind).to_numpy())

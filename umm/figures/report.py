@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from umm.comparison import Comparison
+from umm.figures.breakdown import breakdown_bars
 from umm.figures.lanes import lane_table, timeline
 from umm.figures.links import link_map
 from umm.figures.page import Section, write_page
-from umm.figures.parts import breakdown_bars
 from umm.figures.predicted_measured import agreement
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind, link_frame

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 # Source: Okabe, M. & Ito, K. (2008), Color Universal Design, jfly.uni-koeln.de/color.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
-GREY = "#D9D9D9"
+GREY, DARK_GREY = "#D9D9D9", "#777777"
 
 KIND_COLOURS = {
     "gemm": GREEN,
@@ -17,11 +17,21 @@ KIND_COLOURS = {
     "accumulate": ORANGE,
     "reduce": VERMILLION,
     "broadcast": PURPLE,
+    "map": DARK_GREY,
     "local": YELLOW,
     "barrier": BLACK,
 }
 # Height of a kind's bars in pixels, so that kinds on one lane differ without colour.
-KIND_WIDTHS = {"gemm": 13, "get": 9, "put": 7, "accumulate": 9, "reduce": 5, "broadcast": 3, "local": 3}
+KIND_WIDTHS = {
+    "gemm": 13,
+    "get": 9,
+    "put": 7,
+    "accumulate": 9,
+    "reduce": 5,
+    "broadcast": 3,
+    "map": 9,
+    "local": 3,
+}
 KIND_SYMBOLS = {
     "gemm": "circle",
     "get": "square",
@@ -29,10 +39,11 @@ KIND_SYMBOLS = {
     "accumulate": "diamond",
     "reduce": "cross",
     "broadcast": "x",
+    "map": "triangle-down",
     "local": "star",
 }
 # Part of a breakdown: its label, colour and pattern.
-PARTS = {
+PART_LOOKS = {
     "compute": ("compute", GREEN, ""),
     "reduce": ("reduce", VERMILLION, "\\"),
     "exposed_communication": ("exposed communication", SKY, "/"),

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from umm.figures.style import PARTS, styled, time_unit
+from umm.figures.style import PART_LOOKS, styled, time_unit
 from umm.traces.breakdown import Breakdown
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ def breakdown_bars(parts: Breakdown) -> "go.Figure":
     frame = parts.to_frame()
     unit, per_second = time_unit(float(frame.sum(axis=1).max()))
     figure = go.Figure()
-    for part, (label, colour, pattern) in PARTS.items():
+    for part, (label, colour, pattern) in PART_LOOKS.items():
         figure.add_bar(
             x=frame.index,
             y=frame[part] * per_second,
