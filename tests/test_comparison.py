@@ -13,7 +13,7 @@ from made_traces import slower, two_ranks
 import umm
 from umm.comparison import rank_agreement
 from umm.errors import InputError
-from umm.traces.rank_agreement import kendall_tau
+from umm.rank_agreement import kendall_tau
 from umm.traces.trace import Trace
 
 

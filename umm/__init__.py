@@ -21,14 +21,20 @@ _HOMES = {
     "sweep": "umm.space",
     "schedule": "umm.algorithms.registry",
     "Trace": "umm.traces.trace",
+    "model_cost": "umm.algorithms.universal.steps.model",
     "run": "umm.executor",
     "compare": "umm.comparison",
 }
 
-__all__ = ["__version__", *_HOMES]
+# Modules whose own names are public, such as umm.executor.executor.
+_MODULES = ("algorithms", "executor")
+
+__all__ = ["__version__", *_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"umm.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'umm' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

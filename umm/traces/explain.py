@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from umm.algorithms.universal.steps.model import TableStep, action_seconds, steps
+from umm.algorithms.universal.steps.model import TableStep, action_seconds, model_cost, steps
 from umm.problem import MATRICES
 from umm.schedules.kinds import GEMM, KINDS
 from umm.schedules.table import Schedule
@@ -49,7 +49,7 @@ def explain(schedule: Schedule, trace: Trace) -> str:
     gemms, communication = sum(s.computation for s in of_rank), sum(s.communication for s in of_rank)
     as_if = " if it waited after each" if schedule.options["policy"] == "direct" else ""
     lines = [
-        f"{schedule.options['policy']}: {format_seconds(schedule.model_cost_s)} by the step model, "
+        f"{schedule.options['policy']}: {format_seconds(model_cost(schedule))} by the step model, "
         f"{format_seconds(trace.makespan_s)} by {trace.source}",
         f"rank {rank} costs most: {len(of_rank)} steps{as_if}, {format_seconds(total)}; "
         f"gemms {format_seconds(gemms)}, communication {format_seconds(communication)}, "

@@ -1,0 +1,46 @@
+"""The names that the packages offer at their top: all there, and none costs anything before it is used."""
+
+import subprocess
+import sys
+
+import pytest
+
+import umm
+import umm_hw
+from umm_hw.matrix import DistributedMatrix
+
+
+def printed(code):
+    """What a new process prints."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("name", umm.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(umm, name) is not None
+    assert name in dir(umm)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'umm' has no attribute 'multiply'"):
+        umm.multiply  # noqa: B018
+    with pytest.raises(AttributeError, match="module 'umm_hw' has no attribute 'Matrix'"):
+        umm_hw.Matrix  # noqa: B018
+
+
+def test_executors_are_made_by_name_with_nothing_else_imported():
+    assert printed("import umm; print(type(umm.executor.executor('sim')).__name__)") == "SimExecutor\n"
+
+
+def test_the_step_model_prices_a_schedule_of_one_step():
+    """One rank, one gemm: the model's cost is the gemm's own seconds."""
+    schedule = umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=1), "h100-8", policy="greedy")
+    assert umm.model_cost(schedule) == schedule.seconds.sum() > 0
+
+
+def test_the_distributed_matrix_is_at_the_top_of_its_package():
+    assert umm_hw.DistributedMatrix is DistributedMatrix
+
+
+def test_the_packages_import_nothing_until_a_name_is_used():
+    assert printed("import sys, umm, umm_sim, umm_hw; print('numpy' in sys.modules)") == "False\n"
