@@ -21,7 +21,7 @@ class Check:
     """How far a product is from float64 NumPy's.
 
     Attributes:
-        max_abs_error: Largest absolute difference of an element; nan if C has one that is no number.
+        max_abs_error: Largest absolute difference of an element; nan if C has one that is not a number.
         scale: Largest absolute element of the reference.
         tolerance: Largest error allowed, relative to the scale.
     """

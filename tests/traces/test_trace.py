@@ -234,13 +234,13 @@ def test_a_bad_trace_file_is_answered_with_one_line(tmp_path):
 
 @pytest.mark.parametrize("name", ["t.json", "t.npz"])
 @pytest.mark.parametrize("content", [b"", b'{"trace_schema": 1, "start": [0.0', b"\xff\xfe\x00PK", b"[1, 2]"])
-def test_a_file_that_is_no_trace_is_refused(name, content, tmp_path):
+def test_a_file_that_is_not_a_trace_is_refused(name, content, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=re.escape(str(tmp_path / name))):
         load_trace(tmp_path / name)
 
 
-def test_a_schedule_file_is_no_trace_file(tmp_path):
+def test_a_schedule_file_is_not_a_trace_file(tmp_path):
     for name in ("s.json", "s.npz"):
         from umm.schedules.codec import save
 

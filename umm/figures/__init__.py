@@ -1,4 +1,4 @@
-"""Figures of traces, comparisons and decision maps, their pages; plotly is imported for the first."""
+"""Figures of traces, comparisons and decision maps, and HTML pages of them."""
 
 from umm.figures.breakdown import breakdown_bars
 from umm.figures.decision_map import decision_figure

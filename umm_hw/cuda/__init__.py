@@ -1,1 +1,1 @@
-"""p virtual ranks of one process on its GPUs."""
+"""The CUDA executor: p virtual ranks of one process on its GPUs."""

@@ -1,1 +1,1 @@
-"""Ranks as processes over MPI: one-sided memory, a thread for each lane, and a watch over them."""
+"""The MPI executor: ranks as processes, one-sided memory, a thread for each lane, and a watch over them."""
