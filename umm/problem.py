@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from umm.chains import Chain, Multiply
 from umm.dtypes import accumulated_in, itemsize
 from umm.errors import ProblemError
 from umm.layouts.layout import Layout
@@ -133,6 +134,15 @@ class Problem:
             Tensor("B", b, self.dtype, "input"),
             Tensor("C", c, self.c_dtype, "output"),
         )
+
+    @cached_property
+    def chain(self) -> Chain:
+        """The chain whose one statement is C = AB.
+
+        Raises:
+            ProblemError: if the problem does not say yet on how many ranks it runs.
+        """
+        return Chain(self.name, self.tensors, (Multiply("C", "A", "B"),), self.p)
 
     @property
     def flop(self) -> int:

@@ -4,6 +4,7 @@ Each takes arrays of one type, float32 or wider, and returns that type. Index ar
 operand, so that an array library that follows NumPy's protocols can be given its own arrays.
 """
 
+from functools import cache
 from math import ceil, erfc, exp, inf, pi, sqrt
 
 import numpy as np
@@ -46,10 +47,16 @@ def _scaled_erfc(z: float) -> float:
     return 1 / sqrt(pi) / (z + tail)
 
 
-# erfc(z) = t·exp(−z²)·P(x) with t = 2/(2 + z), x = 2t − 1: P is smooth from z = 0 (x = 1) to ∞ (x = −1).
-_CHEBYSHEV: list[float] = np.polynomial.chebyshev.chebinterpolate(
-    np.vectorize(lambda x: _scaled_erfc(4 / (x + 1) - 2) * 2 / (x + 1)), 27
-).tolist()
+@cache
+def _chebyshev(smallest: float) -> tuple[float, ...]:
+    """Return the Chebyshev coefficients above a size of P, where erfc(z) = t·exp(−z²)·P(x), z ≥ 0.
+
+    Here t = 2/(2 + z) and x = 2t − 1; P is smooth from z = 0 (x = 1) to ∞ (x = −1).
+    """
+    coefficients: list[float] = np.polynomial.chebyshev.chebinterpolate(
+        np.vectorize(lambda x: _scaled_erfc(4 / (x + 1) - 2) * 2 / (x + 1)), 27
+    ).tolist()
+    return tuple(c for c in coefficients if abs(c) > smallest)
 
 
 def normal_cdf(x: Array) -> Array:
@@ -61,7 +68,7 @@ def normal_cdf(x: Array) -> Array:
     z = np.minimum(np.abs(x) * sqrt(0.5), 30.0)  # beyond, erfc is 0 in float64 too
     t = 2.0 / (2.0 + z)
     twice = 4.0 * t - 2.0
-    first, *others = (c for c in _CHEBYSHEV if abs(c) > np.finfo(x.dtype).eps / 8)
+    first, *others = _chebyshev(float(np.finfo(x.dtype).eps) / 8)
     ahead, here = np.zeros_like(t), np.zeros_like(t)
     for coefficient in reversed(others):  # Clenshaw's recurrence
         here, ahead = twice * here - ahead + coefficient, here
