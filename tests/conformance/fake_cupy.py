@@ -13,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
-from umm_hw.gpu.bfloat16 import BFLOAT16, to_bfloat16, to_float32
+from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 
 TYPES = {2: np.dtype(np.float16), 14: BFLOAT16, 0: np.dtype(np.float32), 1: np.dtype(np.float64)}
 NAMES = {"float16": TYPES[2], "bfloat16": BFLOAT16}

@@ -13,8 +13,8 @@ from threading import Condition
 
 import numpy as np
 
+from umm_hw.bfloat16 import BFLOAT16, dtype_name, to_bfloat16, to_float32
 from umm_hw.gpu.accumulate_kernels import PAIRS
-from umm_hw.gpu.bfloat16 import BFLOAT16, dtype_name, to_bfloat16, to_float32
 from umm_hw.gpu.device import Region
 
 GAP = 1 << 20

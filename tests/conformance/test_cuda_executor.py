@@ -17,8 +17,8 @@ from conformance.fewer_examples import FewerExamples
 import umm
 from umm.errors import InputError, LayoutError
 from umm.schedules.kinds import KINDS
+from umm_hw.bfloat16 import to_bfloat16, to_float32
 from umm_hw.cuda.executor import CudaExecutor
-from umm_hw.gpu.bfloat16 import to_bfloat16, to_float32
 
 seeds = count()
 

@@ -10,8 +10,8 @@ from conformance.fake_device import FakeWorld
 from conformance.transport_suite import TransportConformance
 
 from umm.errors import ExecutorUnavailableError, InputError
+from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from umm_hw.cuda.transport import CudaTransport, owner_devices
-from umm_hw.gpu.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from umm_hw.gpu.visible import visible_gpus
 from umm_hw.transport import Block
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from umm.errors import ExecutorUnavailableError, InputError
+from umm_hw.bfloat16 import BFLOAT16
 from umm_hw.gpu.accumulate_kernels import BLOCKS
-from umm_hw.gpu.bfloat16 import BFLOAT16
 from umm_hw.gpu.device import Device, Region, Stream
 from umm_hw.gpu.steps import Step
 from umm_hw.matrix import array_dtype

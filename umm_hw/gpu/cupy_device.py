@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from umm.errors import InfeasibleError, InputError
 from umm.units import format_bytes
+from umm_hw.bfloat16 import BFLOAT16, dtype_name
 from umm_hw.gpu.accumulate_kernels import OPTIONS, SOURCE, THREADS, kernel_name
-from umm_hw.gpu.bfloat16 import BFLOAT16, dtype_name
 from umm_hw.gpu.device import Device, Event, Region, Stream
 
 _MEMORY_ALLOCATION = 2  # cudaErrorMemoryAllocation

@@ -10,8 +10,8 @@ from umm.dtypes import accumulated_in
 from umm.errors import InputError
 from umm.executor import Operands
 from umm.problem import Problem
+from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from umm_hw.blocks import operands_of
-from umm_hw.gpu.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 
 
 def check_types(problem: Problem, tf32: bool) -> None:
