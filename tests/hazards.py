@@ -24,9 +24,9 @@ def elements(block):
 def conflicts(schedule):
     """Pairs (earlier, later) of actions on the same element, not both reading and not both accumulating."""
     first = NumpyTransport(schedule.ranks)
-    placements = [place(schedule, first.as_rank(rank)) for rank in range(schedule.ranks)]
+    memory = place(schedule, first)
     accesses = defaultdict(list)
-    for action, work in enumerate(resolve(schedule, placements[0])):
+    for action, work in enumerate(resolve(schedule, memory)):
         for block in work.reads:
             for element in elements(block):
                 accesses[element].append((action, "reads"))

@@ -1,11 +1,13 @@
 """Whether a product is right: operands to multiply, and float64 NumPy to hold C against."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.dtypes import itemsize
 from umm.errors import InfeasibleError
 from umm.host.memory import free_memory
 from umm.problem import Problem
@@ -54,11 +56,26 @@ def random_operands(problem: Problem, seed: int = 0) -> tuple[NDArray[Any], NDAr
     >>> a.dtype.name, np.all(a.view(np.uint32) % 2**16 == 0)
     ('float32', np.True_)
     """
-    sizes = [rows * cols * max(4, problem.itemsize(x)) for x in "AB" for rows, cols in [problem.shape(x)]]
-    _check_memory("A and B", sum(sizes) + max(sizes))  # the larger one twice while it is drawn
+    drawn = random_arrays({x: (problem.shape(x), problem.dtype) for x in "AB"}, seed)
+    return drawn["A"], drawn["B"]
+
+
+def random_arrays(
+    wanted: Mapping[str, tuple[tuple[int, int], str]], seed: int = 0
+) -> dict[str, NDArray[Any]]:
+    """Return arrays uniform in [−1, 1), by name; bfloat16 as float32 values that it has.
+
+    Args:
+        wanted: Shape and type of each.
+        seed: Of all of them together.
+
+    Raises:
+        InfeasibleError: if this host lacks the memory.
+    """
+    sizes = [rows * cols * max(4, itemsize(dtype)) for (rows, cols), dtype in wanted.values()]
+    _check_memory(" and ".join(wanted), sum(sizes) + max(sizes, default=0))  # one twice while it is drawn
     rng = np.random.default_rng(seed)
-    a, b = (_uniform(rng, problem.shape(matrix), problem.dtype) for matrix in "AB")
-    return a, b
+    return {name: _uniform(rng, *of) for name, of in wanted.items()}
 
 
 def reference_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:

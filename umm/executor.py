@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, get_args, runtime_checkable
@@ -15,7 +15,7 @@ from umm.traces.spans import Times
 from umm.traces.trace import Trace
 
 GROUP = "umm.executors"
-Operands = tuple[NDArray[Any], NDArray[Any]]
+Operands = tuple[NDArray[Any], ...] | Mapping[str, NDArray[Any]]
 
 
 class Executor(Protocol):

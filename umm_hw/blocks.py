@@ -1,18 +1,16 @@
 """Where each action's data lies: the tiles and pool slots it reads and writes, as blocks of memory."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.checks import random_operands
-from umm.errors import InputError, ScheduleError
-from umm.executor import Operands
+from umm.errors import ScheduleError
 from umm.interval import Interval
 from umm.layouts.layout import Tile
-from umm.problem import MATRICES, Problem
+from umm.problem import MATRICES
 from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, GET, KINDS, LOCAL, PUT, REDUCE
 from umm.schedules.table import Details, Schedule
 from umm_hw.matrix import DistributedMatrix, array_dtype
@@ -38,37 +36,29 @@ class Work(NamedTuple):
 NOTHING = Work((), None, False)
 
 
-@dataclass(frozen=True)
-class Placement:
-    """One rank's handles on what a schedule needs: A, B and C, and the heap with the pools."""
+class Memory(NamedTuple):
+    """One rank's handles on what a schedule needs: its tensors, in order, and the heap with the pools."""
 
-    a: DistributedMatrix
-    b: DistributedMatrix
-    c: DistributedMatrix
+    matrices: tuple[DistributedMatrix, ...]
     pool: int
 
 
 def place(
     schedule: Schedule, transport: Transport, types: Callable[[str], np.dtype[Any]] = array_dtype
-) -> Placement:
-    """Allocate A, B, C and the pools, exactly ``schedule.memory_bytes``; collective.
+) -> Memory:
+    """Allocate the tensors and the pools, exactly ``schedule.memory_bytes``; collective.
 
     Args:
         schedule: What is to be performed.
         transport: How this rank reaches the others.
-        types: The NumPy type that stands for a type of the problem.
+        types: The NumPy type that stands for a type of a tensor.
 
     Raises:
         InputError: for a dtype NumPy does not have.
     """
-    problem = schedule.problem
-    a, b, c = problem.layouts
-    return Placement(
-        DistributedMatrix(transport, a, types(problem.dtype)),
-        DistributedMatrix(transport, b, types(problem.dtype)),
-        DistributedMatrix(transport, c, types(problem.c_dtype)),
-        transport.allocate(schedule.pool_bytes.tolist()),
-    )
+    tensors = schedule.problem.tensors
+    matrices = [DistributedMatrix(transport, tensor.layout, types(tensor.dtype)) for tensor in tensors]
+    return Memory(tuple(matrices), transport.allocate(schedule.pool_bytes.tolist()))
 
 
 def slot_offsets(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -86,23 +76,23 @@ def slot_offsets(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     return offsets
 
 
-def resolve(schedule: Schedule, placement: Placement) -> Iterator[Work]:
+def resolve(schedule: Schedule, memory: Memory) -> Iterator[Work]:
     """Yield the memory of each action, in row order.
 
     Raises:
         ScheduleError: for an action whose rank does not hold the tile it names, or whose slot is too
             small or, by row order, holds something else.
     """
-    return _Resolver(schedule, placement).works()
+    return _Resolver(schedule, memory).works()
 
 
 class _Resolver:
     """The walk over a schedule's rows, with what each pool slot holds at that row."""
 
-    def __init__(self, schedule: Schedule, placement: Placement) -> None:
+    def __init__(self, schedule: Schedule, memory: Memory) -> None:
         self.schedule = schedule
-        self.pool = placement.pool
-        self.matrices = (placement.a, placement.b, placement.c)
+        self.pool = memory.pool
+        self.matrices = memory.matrices
         self.replica = [matrix.layout.replica_of_rank.tolist() for matrix in self.matrices]
         self.sizes = [sizes.tolist() for sizes in schedule.pools]
         self.offsets = [slot_offsets(sizes).tolist() for sizes in schedule.pools]
@@ -197,19 +187,3 @@ class _Resolver:
     def _error(self, why: str) -> ScheduleError:
         kind, rank = KINDS[self.schedule.kind[self.row]], self.schedule.rank[self.row]
         return ScheduleError(f"action {self.row} ({kind} of rank {rank}) {why}")
-
-
-def operands_of(problem: Problem, operands: Operands | None) -> Operands:
-    """Return A and B in the problem's type: the given ones, or uniform in [−1, 1) with a fixed seed.
-
-    Raises:
-        InputError: if a given array has another shape, or for a dtype NumPy does not have.
-    """
-    dtype = array_dtype(problem.dtype)
-    a, b = random_operands(problem) if operands is None else (np.asarray(x) for x in operands)
-    for name, array in (("A", a), ("B", b)):
-        if array.shape != problem.shape(name):
-            raise InputError(
-                f"operand {name} has shape {array.shape}, but the problem's is {problem.shape(name)}"
-            )
-    return a.astype(dtype, copy=False), b.astype(dtype, copy=False)

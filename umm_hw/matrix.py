@@ -212,14 +212,20 @@ class DistributedMatrix:
 
         The tiles are there for other ranks after the transport's ``quiet``.
 
+        Args:
+            array: What all replicas get, or with a third, first, dimension a slice for each.
+
         Raises:
             LayoutError: if the array has another shape.
         """
-        self._check_shape(array)
+        replicas = self.layout.replicas
+        if array.shape != (replicas, *self.layout.shape):
+            self._check_shape(array)
+            array = np.broadcast_to(array, (replicas, *array.shape))
         for tile in self._tiles():
             rows, cols = self.layout.tile_bounds(tile)
-            for replica in range(self.layout.replicas):
-                self.transport.put(array[rows.slice, cols.slice], self.block(tile, replica))
+            for replica in range(replicas):
+                self.transport.put(array[replica, rows.slice, cols.slice], self.block(tile, replica))
 
     def gather(self, replica: int | None = None) -> NDArray[Any]:
         """Return a copy of the whole matrix; from this rank's own replica if None."""

@@ -63,6 +63,9 @@ class Transport(Protocol):
     def allocate(self, nbytes: Sequence[int]) -> int:
         """Reserve this many bytes of each rank, all zero, and return the number of the new heap."""
 
+    def clear(self, heap: int) -> None:
+        """Set this rank's part of a heap to zero, while nobody uses it."""
+
     def view(self, block: Block) -> Any:
         """Return an array that is a block of this rank's own memory, without copying."""
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from strategies import problems, schedule_options, stationaries
 
 import umm
-from umm.errors import InputError
+from umm.errors import InputError, LayoutError
 from umm.executor import Executor, times_of
 
 MACHINE = umm.machine("dgx-h100x4")  # holds up to 32 ranks and multiplies every type
@@ -127,7 +127,36 @@ class ExecutorConformance:
     def test_it_is_available_where_it_is_tested(self, executor):
         assert executor().available() is None
 
+    def test_operands_come_by_name_and_with_a_slice_for_each_replica(self, executor):
+        """Replica 0 has the left half of A alone, replica 1 the right half: each sums its half of k."""
+        problem = umm.Problem(m=6, n=5, k=8, a="row@2", b="row@2", c="row@2", ranks=4, dtype="float64")
+        a, b = integer_operands(problem)
+        halves = np.stack([a, a])
+        halves[0, :, 4:] = halves[1, :, :4] = 0
+        schedule = umm.schedule(problem, MACHINE, stationary="C", final="broadcast")
+        result = executor(replica=1).run(schedule, {"B": b, "A": halves}).result
+        assert np.array_equal(result, a @ b)
+
+    def test_all_replicas_of_a_result_can_be_had(self, executor):
+        """Without a broadcast each of the two others keeps what it has added up of its own."""
+        problem = umm.Problem(m=6, n=5, k=9, a="col@3", b="row@3", c="row@3", ranks=3, dtype="float64")
+        a, b = integer_operands(problem)
+        schedule = umm.schedule(problem, MACHINE, stationary="C")
+        result = executor(replica=None).run(schedule, (a, b)).result
+        own = [a[:, k : k + 3] @ b[k : k + 3] for k in (3, 6)]
+        assert np.array_equal(result, np.stack([a @ b, *own]))
+
     def test_operands_that_do_not_fit_are_refused(self, executor):
         schedule = umm.schedule(umm.Problem(m=4, n=5, k=6, ranks=2), MACHINE)
+        a = np.zeros((4, 6))
         with pytest.raises(InputError, match=r"operand B has shape \(5, 6\), but the problem's is \(6, 5\)"):
-            executor().run(schedule, (np.zeros((4, 6)), np.zeros((5, 6))))
+            executor().run(schedule, (a, np.zeros((5, 6))))
+        with pytest.raises(InputError, match="1 operands are given; the schedule takes A and B"):
+            executor().run(schedule, (a,))
+        with pytest.raises(InputError, match="operands A, C are given; the schedule takes A and B"):
+            executor().run(schedule, {"A": a, "C": a})
+
+    def test_a_replica_that_is_not_there_is_refused(self, executor):
+        schedule = umm.schedule(umm.Problem(m=4, n=4, k=4, c="row@2", ranks=2), MACHINE)
+        with pytest.raises(LayoutError, match="replica 2 is outside row@2, which has 2"):
+            executor(replica=2).run(schedule)

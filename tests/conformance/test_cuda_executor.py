@@ -15,7 +15,7 @@ from conformance.fake_device import FakeDevice, FakeWorld
 from conformance.fewer_examples import FewerExamples
 
 import umm
-from umm.errors import InputError, LayoutError
+from umm.errors import InputError
 from umm.schedules.kinds import KINDS
 from umm_hw.bfloat16 import to_bfloat16, to_float32
 from umm_hw.cuda.executor import CudaExecutor
@@ -178,10 +178,12 @@ def test_actions_are_named_in_a_profiler_s_timeline():
 
 def test_no_memory_is_kept_after_a_run_or_a_failure():
     world = FakeWorld()
-    executor = CudaExecutor(devices=world.devices(2), replica=7)
+    executor = CudaExecutor(devices=world.devices(2))
     schedule = umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=4), MACHINE)
-    with pytest.raises(LayoutError, match="replica 7 is outside"):
-        executor.run(schedule)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeDevice, "download", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            executor.run(schedule)
     assert world.memory == {}
     executor.makespan(schedule)
     assert world.memory == {}

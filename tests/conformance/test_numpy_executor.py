@@ -74,12 +74,6 @@ def test_an_unknown_order_is_refused():
         NumpyExecutor(order="fast")
 
 
-def test_a_replica_that_does_not_exist_is_refused():
-    schedule = umm.schedule(umm.Problem(m=4, n=4, k=4, ranks=2), "h100-8")
-    with pytest.raises(InputError, match="replica 1 is outside row, which has 1"):
-        NumpyExecutor(replica=1).run(schedule)
-
-
 @pytest.mark.parametrize(
     ("column", "row", "value", "message"),
     [

@@ -126,6 +126,19 @@ def passed_on(transport):
     return transport.view(block._replace(rank=transport.rank)).copy()
 
 
+def cleared(transport):
+    """Every rank fills its parts of two heaps with 7; rank 1 alone clears its part of the first."""
+    heaps = [transport.allocate([8] * transport.size) for _ in range(2)]
+    blocks = [Block(transport.rank, heap, 0, 1, 2, 2, np.dtype(np.int32)) for heap in heaps]
+    for block in blocks:
+        transport.put(np.full((1, 2), 7, dtype=np.int32), block)
+    transport.barrier()
+    if transport.rank == 1:
+        transport.clear(heaps[0])
+    transport.barrier()
+    return [transport.view(block).tolist() for block in blocks]
+
+
 def another_s_tile(transport):
     matrix = DistributedMatrix(transport, Layout.parse("row", (4, 4), 2), "float32")
     matrix.tile((1 - transport.rank, 0))
@@ -256,6 +269,9 @@ class TransportConformance:
         """New memory is zero; rank 0's comes from rank 2 of 3."""
         expected = [[0, 0, 0, 0], [0, 0, 3, 3], [0, 0, 3, 3], [0, 0, 0, 0]]
         assert run_ranks(3, passed_on)[0].tolist() == expected
+
+    def test_a_rank_clears_its_own_part_of_one_heap(self, run_ranks):
+        assert run_ranks(2, cleared) == [[[[7, 7]], [[7, 7]]], [[[0, 0]], [[7, 7]]]]
 
     def test_a_view_of_another_rank_s_tile_is_refused(self, run_ranks):
         with pytest.raises(InputError, match=r"tile \(1, 0\) of replica 0 is held by rank 1, not by rank 0"):

@@ -16,9 +16,9 @@ import pytest
 import umm
 from umm.errors import InfeasibleError, InputError, UmmError
 from umm.schedules.codec import to_arrays
-from umm_hw.blocks import operands_of
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.mpi.job.job import MpiJob, find_mpiexec
+from umm_hw.performance import operands_of
 
 pytestmark = pytest.mark.mpi
 COMMAND = [
@@ -109,9 +109,7 @@ def test_an_action_that_never_ends_is_named():
     arrays = to_arrays(small(3, a="col", b="row", c="row"))
     job = MpiJob(3, timeout=60)
     with pytest.raises(UmmError, match=r"rank 1 is stuck in action \d+ \(gemm of rank 1\), which runs for"):
-        job.call(
-            3, partial(mpi_programs.stick, arrays=arrays, limit=1.5), operands_of(small(3).problem, None)
-        )
+        job.call(3, partial(mpi_programs.stick, arrays=arrays, limit=1.5), operands_of(small(3)))
 
 
 def test_memory_that_is_not_there_is_refused_before_it_is_taken_and_the_ranks_go_on():
@@ -144,7 +142,7 @@ def test_more_ranks_than_the_job_has_are_refused_and_fewer_are_fine():
 
 def test_a_plain_program_runs_a_schedule_without_mpi_of_its_own():
     schedule = small(2, b="col", c="2d")
-    a, b = operands_of(schedule.problem, None)
+    a, b = operands_of(schedule).values()
     before = segments()
     trace = umm.run(schedule, executor="mpi", operands=(a, b), timeout=60)
     assert trace.source == "mpi"

@@ -15,9 +15,9 @@ from umm.machines.files import shipped_folder
 from umm.problem import Problem
 from umm.schedules.codec import to_arrays
 from umm.schedules.table import Schedule
-from umm_hw.blocks import operands_of
 from umm_hw.calibrate import host_benchmarks
 from umm_hw.mpi.executor import perform
+from umm_hw.performance import operands_of
 
 Call = Callable[..., list[Any]]
 GEMM_SIZES = {  # each of m, n and k takes all of these; float16 goes without BLAS
@@ -232,5 +232,5 @@ def _tiny_ops(ranks: int, dtype: str, b: str) -> Schedule:
 
 def _makespans(call: Call, tiny: Schedule) -> list[float]:
     program = partial(perform, arrays=to_arrays(tiny), repeat=REPEATS)
-    runs, _ = call(tiny.ranks, program, operands_of(tiny.problem, None))[0]
+    runs, _ = call(tiny.ranks, program, operands_of(tiny))[0]
     return [float(end.max()) for _, end in runs]

@@ -11,16 +11,16 @@ from umm.executor import Operands
 from umm.schedules.table import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
-from umm_hw.blocks import place, resolve
+from umm_hw.blocks import resolve
 from umm_hw.calibrate.gpu import calibrate
 from umm_hw.cuda.transport import CudaTransport, gpu_dtype
 from umm_hw.gpu.accumulate_kernels import BLOCKS
 from umm_hw.gpu.device import Device, Stream
-from umm_hw.gpu.operands import check_tf32, check_types, host_operands, host_result
+from umm_hw.gpu.operands import check_tf32, check_types
 from umm_hw.gpu.steps import gpu_step
 from umm_hw.gpu.streams import OneProcess, StreamRun, ordered_spans
 from umm_hw.gpu.visible import gpu_problem, visible_gpus
-from umm_hw.matrix import DistributedMatrix
+from umm_hw.performance import Performance, check_replica, operands_of
 
 Floats = NDArray[np.float64]
 
@@ -36,8 +36,8 @@ class CudaExecutor:
             target's device by the copy engine and adds there.
         blocks: Most thread blocks of an accumulate kernel: fewer leave more of the GPU to GEMMs.
         tf32: Whether float32 factors may be rounded to TF32, which is much faster and less exact.
-        replica: Replica of C that the result is gathered from; only the origin, 0, is complete unless the
-            schedule broadcasts it.
+        replica: Replica that the results are gathered from; only the origin, 0, is complete unless the
+            schedule broadcasts it. None stacks all replicas.
         nvtx: Whether to name every action in a profiler's timeline.
         devices: The GPUs to use; all that are visible if None.
     """
@@ -50,7 +50,7 @@ class CudaExecutor:
         accumulate: str = "kernel",
         blocks: int = BLOCKS,
         tf32: bool = False,
-        replica: int = 0,
+        replica: int | None = 0,
         nvtx: bool = False,
         devices: Sequence[Device] | None = None,
     ) -> None:
@@ -95,11 +95,11 @@ class CudaExecutor:
             repeat: How often.
             result: Whether to gather C, which is that of the last run, to the host.
         """
-        run, transport, c = self._prepared(schedule, operands, spans=True)
+        run, transport, performance = self._prepared(schedule, operands, spans=True)
         try:
             found = []
             for _ in range(repeat):
-                transport.clear(c.heap)
+                performance.clear()
                 origins = run.begin()
                 run.perform()
                 start, end = np.zeros(len(schedule)), np.zeros(len(schedule))
@@ -109,15 +109,16 @@ class CudaExecutor:
                     start[row], end[row] = first + late, last + late
                 ordered_spans(schedule, start, end)
                 found.append((start, end))
-            results = {"C": host_result(c.gather(self.replica))} if result else {}
+            results = performance.gather(self.replica) if result else {}
         finally:
             transport.close()
         return [Trace(schedule, "cuda", start, end, results) for start, end in found]
 
     def makespan(self, schedule: Schedule) -> float:
         """Return the seconds a run with random operands takes, timed by the host without events."""
-        run, transport, _ = self._prepared(schedule, None, spans=False)
+        run, transport, performance = self._prepared(schedule, None, spans=False)
         try:
+            performance.clear()
             began = max(run.begin().values())
             run.perform()
             return transport.device_of(0).now() - began
@@ -149,17 +150,17 @@ class CudaExecutor:
 
     def _prepared(
         self, schedule: Schedule, operands: Operands | None, spans: bool
-    ) -> tuple[StreamRun, CudaTransport, DistributedMatrix]:
-        """Return the run ready to begin, its memory, and C."""
+    ) -> tuple[StreamRun, CudaTransport, Performance]:
+        """Return the run ready to begin, its memory, and what is in it."""
         check_types(schedule.problem, self.tf32)
-        a, b = host_operands(schedule.problem, operands)
+        check_replica(schedule, self.replica)
+        arrays = operands_of(schedule, operands, gpu_dtype)
         first = CudaTransport(schedule.ranks, self._gpus(), self.accumulate, self.blocks)
         try:
-            placements = [place(schedule, first.as_rank(r), gpu_dtype) for r in range(schedule.ranks)]
-            for placement in placements:
-                placement.a.scatter(a)
-                placement.b.scatter(b)
-            works = enumerate(resolve(schedule, placements[0]))
+            ranks = [first.as_rank(rank) for rank in range(schedule.ranks)]
+            performance = Performance(schedule, ranks, arrays, gpu_dtype)
+            performance.load()
+            works = enumerate(resolve(schedule, performance.memory))
             steps = {
                 row: gpu_step(schedule, row, work, first, self.tf32)
                 for row, work in works
@@ -170,7 +171,7 @@ class CudaExecutor:
         except BaseException:
             first.close()
             raise
-        return run, first, placements[0].c
+        return run, first, performance
 
     def _stream(self, lane: int, device: Device) -> Stream:
         """Return the stream of a lane, kept from run to run with its cuBLAS workspace."""

@@ -163,12 +163,6 @@ class CudaTransport:
         self._world.landings.append(Landing(lane, device, there, nbytes))
         return self._world.landings[-1]
 
-    def clear(self, heap: int) -> None:
-        """Set all ranks' parts of a heap to zero."""
-        world = self._world
-        for device, address, nbytes in zip(world.devices, world.heaps[heap], world.nbytes[heap], strict=True):
-            device.zero(address, nbytes)
-
     # The transport's promise ----------------------------------------------------------------------
 
     def allocate(self, nbytes: Sequence[int]) -> int:
@@ -184,6 +178,11 @@ class CudaTransport:
                 for device, size in zip(world.devices, sizes, strict=True):
                     addresses.append(device.allocate(size))
         return heap
+
+    def clear(self, heap: int) -> None:
+        """Set this rank's part of a heap to zero."""
+        world = self._world
+        world.devices[self.rank].zero(world.heaps[heap][self.rank], world.nbytes[heap][self.rank])
 
     def view(self, block: Block) -> Any:
         """Return an array of the device's own kind that is a block of this rank's memory."""

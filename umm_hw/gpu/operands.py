@@ -1,17 +1,10 @@
 """What a GPU executor takes and gives: operands and C on the host, in the problem's types."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
-
-from numpy.typing import NDArray
 
 from umm.dtypes import accumulated_in
 from umm.errors import InputError
-from umm.executor import Operands
 from umm.problem import Problem
-from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
-from umm_hw.blocks import operands_of
 
 
 def check_types(problem: Problem, tf32: bool) -> None:
@@ -38,20 +31,3 @@ def check_tf32(tf32: bool, dtypes: Sequence[str]) -> None:
     """
     if tf32 and "float32" not in dtypes:
         raise InputError(f"tf32 rounds float32 operands; leave it out for {', '.join(dtypes)}")
-
-
-def host_operands(problem: Problem, operands: Operands | None) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return A and B in the problem's type; float arrays are rounded where it is bfloat16.
-
-    Raises:
-        InputError: if a given array has another shape.
-    """
-    if problem.dtype != "bfloat16":
-        return operands_of(problem, operands)
-    a, b = operands_of(replace(problem, dtype="float32"), operands)
-    return to_bfloat16(a), to_bfloat16(b)
-
-
-def host_result(c: NDArray[Any]) -> NDArray[Any]:
-    """Return C in a type that NumPy calculates with: float32 for bfloat16."""
-    return to_float32(c) if c.dtype == BFLOAT16 else c

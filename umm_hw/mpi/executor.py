@@ -15,8 +15,8 @@ from umm.schedules.codec import to_arrays
 from umm.schedules.table import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
-from umm_hw.blocks import operands_of
 from umm_hw.mpi.job.supervisor import supervise
+from umm_hw.performance import Arrays, check_replica, operands_of
 
 if TYPE_CHECKING:
     from umm_hw.mpi.job.team import Team
@@ -36,7 +36,7 @@ class Job(Protocol):
     def running(self) -> bool:
         """Whether the ranks are there for work."""
 
-    def call(self, size: int, program: Any, operands: Operands | None = None) -> list[Any]:
+    def call(self, size: int, program: Any, operands: Arrays | None = None) -> list[Any]:
         """Run a program on the first ranks, rank 0 with the operands; return what it returned on each."""
 
     def close(self, code: int = 0) -> None:
@@ -52,8 +52,8 @@ class MpiExecutor:
 
     Args:
         ranks: Processes to start, at least the ranks of every schedule; those of the first one if None.
-        replica: Replica of C that the result is gathered from; only the origin, 0, is complete unless the
-            schedule broadcasts it.
+        replica: Replica that the results are gathered from; only the origin, 0, is complete unless the
+            schedule broadcasts it. None stacks all replicas.
         timeout: Most seconds for one run; None waits as long as the ranks' watchdog does.
         job: Ranks that run already; they are not ended with the executor.
 
@@ -67,7 +67,7 @@ class MpiExecutor:
     def __init__(
         self,
         ranks: int | None = None,
-        replica: int = 0,
+        replica: int | None = 0,
         timeout: float | None = None,
         job: Job | None = None,
     ) -> None:
@@ -116,13 +116,11 @@ class MpiExecutor:
 
     def runs(self, schedule: Schedule, operands: Operands | None = None, repeat: int = 1) -> list[Trace]:
         """Perform a schedule several times with the same operands; C is that of the last run."""
-        matrices = operands_of(schedule.problem, operands)
-        if self.replica >= schedule.problem.layout("C").replicas:
-            count = schedule.problem.layout("C").replicas
-            raise InputError(f"replica {self.replica} is outside {schedule.problem.c}, which has {count}")
+        check_replica(schedule, self.replica)
+        arrays = operands_of(schedule, operands)
         program = partial(perform, arrays=to_arrays(schedule), replica=self.replica, repeat=repeat)
-        spans, result = self._started(schedule.ranks).call(schedule.ranks, program, matrices)[0]
-        return [Trace(schedule, "mpi", start, end, {"C": result}) for start, end in spans]
+        spans, results = self._started(schedule.ranks).call(schedule.ranks, program, arrays)[0]
+        return [Trace(schedule, "mpi", start, end, results) for start, end in spans]
 
     def makespan(self, schedule: Schedule) -> float:
         """Return the seconds a run with random operands takes."""

@@ -15,20 +15,19 @@ from umm_hw.mpi.transport import MpiTransport
 SHARED_FOLDER = Path("/dev/shm")  # where MPICH's shared windows are files
 
 
-def check_memory(transport: MpiTransport, schedule: Schedule, nbytes: int) -> None:
+def check_memory(transport: MpiTransport, schedule: Schedule, nbytes: int, gathered: int) -> None:
     """Refuse a schedule whose tiles, pools and gathered C do not fit in what each host has free; collective.
 
     Args:
         transport: How this rank reaches the others.
         schedule: What is to be performed.
         nbytes: What this rank is going to allocate.
+        gathered: Bytes of the results, where this rank gathers them.
 
     Raises:
         InfeasibleError: on every rank, naming the shortfall of the host that lacks most.
     """
-    problem = schedule.problem
-    gathered = problem.m * problem.n * problem.itemsize("C") if transport.rank == 0 else 0
-    free = min(free_memory(), _shared_folder() + gathered)  # C is gathered in ordinary memory
+    free = min(free_memory(), _shared_folder() + gathered)  # results are in ordinary memory
     mine = np.array([transport.first_of_host, nbytes + gathered, transport.reserved, free], dtype=np.int64)
     every = np.zeros((transport.size, len(mine)), dtype=np.int64)
     wait.until_complete(transport.comm.Iallgather(mine, every))

@@ -8,25 +8,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.executor import Operands
 from umm.schedules.codec import from_arrays
 from umm.schedules.kinds import BARRIER, GEMM, GET, KINDS
 from umm.schedules.table import Schedule
-from umm_hw.blocks import Work, place, resolve
+from umm_hw.blocks import Work, resolve
 from umm_hw.gemm import multiply
-from umm_hw.matrix import DistributedMatrix
 from umm_hw.mpi import wait
 from umm_hw.mpi.clock import offset_to_first
 from umm_hw.mpi.job.activity import ACTIVITY
 from umm_hw.mpi.lanes import RankLanes
 from umm_hw.mpi.memory import check_memory
 from umm_hw.mpi.transport import MpiTransport
+from umm_hw.performance import Arrays, Performance, gathered_bytes
 from umm_hw.transport import Block
 from umm_hw.waits import rank_order
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-Runs = tuple[list[tuple[Floats, Floats]], Array]
+Runs = tuple[list[tuple[Floats, Floats]], Arrays]
 LEAD = 1e-3  # seconds from agreeing on the start to the start
 LEAST_LIMIT = 10.0  # seconds an action may run, whatever was predicted
 PATIENCE = 20.0  # times the predicted seconds an action may run
@@ -37,8 +36,8 @@ _ONE = np.ones((1, 1), dtype=np.uint8)
 def perform(
     transport: MpiTransport,
     arrays: Mapping[str, Any],
-    operands: Operands | None = None,
-    replica: int = 0,
+    operands: Arrays | None = None,
+    replica: int | None = 0,
     repeat: int = 1,
 ) -> Runs | None:
     """Perform a schedule; collective.
@@ -47,38 +46,37 @@ def perform(
         transport: How this rank reaches the others, as many as the schedule has; without heaps, which the
             caller frees.
         arrays: The schedule as its arrays.
-        operands: A and B, on rank 0.
-        replica: Replica of C that is gathered.
+        operands: By name, on rank 0.
+        replica: Replica that is gathered; None for all.
         repeat: How often to perform it, with the same operands.
 
     Returns:
-        On rank 0 for each run the start and end of every action, in seconds after the run's start, and C of
-        the last run; None elsewhere.
+        On rank 0 for each run the start and end of every action, in seconds after the run's start, and the
+        outputs of the last run by name; None elsewhere.
     """
     schedule = from_arrays(arrays)
     signals = rank_order(schedule, transport.rank)
     needs = schedule.memory_bytes + signals.flag_count
+    result_bytes = gathered_bytes(schedule, replica) if transport.rank == 0 else 0
     with ACTIVITY.during("all ranks to have memory"):
-        check_memory(transport, schedule, int(needs[transport.rank]))
+        check_memory(transport, schedule, int(needs[transport.rank]), result_bytes)
         transport.reserve((needs + 5 * 64).tolist())  # each heap starts at a cache line
-        placement = place(schedule, transport)
+        performance = Performance(schedule, [transport], operands)
         flags = _Flags(transport, signals.flag_count)
-    works = list(resolve(schedule, placement))
+    works = list(resolve(schedule, performance.memory))
     steps = {
         row: _step(schedule.kind[row], works[row], transport)
         for row in (schedule.rank == transport.rank).nonzero()[0].tolist()
     }
     with ACTIVITY.during("all ranks to have their tiles"):
-        if operands is not None:
-            for matrix, array in zip((placement.a, placement.b), operands, strict=True):
-                matrix.hand_out(array)
-            transport.quiet()
+        performance.load()
+        transport.quiet()
         ahead = offset_to_first(transport.comm, same_clock=transport.shared)
         transport.barrier()
     ACTIVITY.words = partial(_words, schedule)
     runs = []
     for _ in range(repeat):
-        _clear(placement.c)
+        performance.clear()
         flags.lower()
         begin = _agreed_start(transport, ahead)
         lanes = RankLanes(signals, steps, flags, transport.size)
@@ -90,8 +88,8 @@ def perform(
             runs.append(_together(schedule, found))
     with ACTIVITY.during("rank 0 to gather C"):
         transport.barrier()
-        result = placement.c.gather(replica) if transport.rank == 0 else None
-    return None if result is None else (runs, result)
+        results = performance.gather(replica) if transport.rank == 0 else None
+    return None if results is None else (runs, results)
 
 
 class _Flags:
@@ -139,12 +137,6 @@ def _step(kind: int, work: Work, transport: MpiTransport) -> Callable[[], object
 
 def _nothing() -> None:
     """Take no time: local work moves no data."""
-
-
-def _clear(matrix: DistributedMatrix) -> None:
-    """Set this rank's tiles to zero."""
-    for tile in matrix.layout.tiles_of(matrix.transport.rank):
-        matrix.tile(tile)[...] = 0
 
 
 def _agreed_start(transport: MpiTransport, ahead: float) -> float:

@@ -44,6 +44,7 @@ class MpiTransport:
         self._windows: list[tuple[Window, NDArray[np.int64]]] = []  # with the bytes of each rank
         self._used = np.zeros(comm.size, dtype=np.int64)  # of the last window
         self._heaps: list[tuple[Window, NDArray[np.int64]]] = []  # with the offset in each rank
+        self._own: list[NDArray[np.uint8]] = []  # this rank's part of each heap
         self._lock_words = MPI.Win.Allocate(8, 8, comm=comm)
         self._lock_words.Lock_all(MPI.MODE_NOCHECK)
         bytes_of(self._lock_words.tomemory())[:] = 0
@@ -79,10 +80,15 @@ class MpiTransport:
         window = self._windows[-1][0]
         self._heaps.append((window, self._used.copy()))
         start = self._used[self.rank]
-        window.own[start : start + wanted[self.rank]] = 0  # the owner touches its pages first
+        self._own.append(window.own[start : start + wanted[self.rank]])
         self._used += wanted
+        self.clear(len(self._heaps) - 1)  # the owner touches its pages first
         self.barrier()
         return len(self._heaps) - 1
+
+    def clear(self, heap: int) -> None:
+        """Set this rank's part of a heap to zero."""
+        self._own[heap][:] = 0
 
     def view(self, block: Block) -> NDArray[Any]:
         """Return an array that is a block of this rank's memory."""
@@ -143,6 +149,7 @@ class MpiTransport:
         """Forget the heaps; their window is kept for the next ones."""
         self.barrier()
         self._heaps.clear()
+        self._own.clear()
         largest = max(self._windows, key=lambda entry: int(entry[1].sum()), default=None)
         self._give_back(keep=largest)
 
@@ -152,6 +159,7 @@ class MpiTransport:
         if self._copier is not None:
             self._copier.shutdown()
         self._heaps.clear()
+        self._own.clear()
         self._give_back()
         self._lock_words.Unlock_all()
         self._lock_words.Free()

@@ -14,9 +14,10 @@ from umm.schedules.kinds import GEMM, GET
 from umm.schedules.table import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
-from umm_hw.blocks import Work, operands_of, place, resolve
+from umm_hw.blocks import Work, resolve
 from umm_hw.numpy.random_order import RandomOrder
 from umm_hw.numpy.transport import NumpyTransport
+from umm_hw.performance import Performance, check_replica, operands_of
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -32,13 +33,13 @@ class NumpyExecutor:
             allow, lanes aside, with start and finish of an action as separate events, to show that the
             dependencies alone make the schedule right.
         seed: Of the random order.
-        replica: Replica of C that the result is gathered from; only the origin, 0, is complete unless the
-            schedule broadcasts it.
+        replica: Replica that the results are gathered from; only the origin, 0, is complete unless the
+            schedule broadcasts it. None stacks all replicas.
     """
 
     times: Times = "meaningless"
 
-    def __init__(self, order: str = "rows", seed: int = 0, replica: int = 0) -> None:
+    def __init__(self, order: str = "rows", seed: int = 0, replica: int | None = 0) -> None:
         if order not in ORDERS:
             raise InputError(f"order {order!r} is unknown; choose from {', '.join(ORDERS)}")
         self.order = order
@@ -60,25 +61,24 @@ class NumpyExecutor:
             Wall-clock spans, and C as one array of the problem's ``c_dtype``.
 
         Raises:
-            InputError: if the operands do not fit, or NumPy lacks the type.
+            InputError: if the operands do not fit, NumPy lacks the type, or there is no such replica.
             ScheduleError: if an action uses memory that is not there.
         """
-        a, b = operands_of(schedule.problem, operands)
+        check_replica(schedule, self.replica)
         first = NumpyTransport(schedule.ranks)
         ranks = [first.as_rank(rank) for rank in range(schedule.ranks)]
-        placements = [place(schedule, rank) for rank in ranks]
-        for placement in placements:
-            placement.a.scatter(a)
-            placement.b.scatter(b)
-        works = list(resolve(schedule, placements[0]))
+        performance = Performance(schedule, ranks, operands_of(schedule, operands))
+        performance.load()
+        performance.clear()
+        works = list(resolve(schedule, performance.memory))
         steps = [_step(kind, work, ranks) for kind, work in zip(schedule.kind, works, strict=True)]
         if self.order == "random":
-            events = RandomOrder(schedule, works, steps, ranks, placements[0].pool, self.seed)
+            events = RandomOrder(schedule, works, steps, ranks, performance.memory.pool, self.seed)
             start, end = events.perform()
         else:
             start, end = _perform_rows(steps)
-        c = placements[0].c.gather(self.replica)
-        return Trace(schedule, "numpy", start, end, {"C": c}, times=self.times)
+        results = performance.gather(self.replica)
+        return Trace(schedule, "numpy", start, end, results, times=self.times)
 
     def makespan(self, schedule: Schedule) -> float:
         """Return the seconds a run with random operands takes."""

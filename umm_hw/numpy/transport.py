@@ -70,6 +70,10 @@ class NumpyTransport:
                 self._world.heaps.append([np.zeros(int(size), dtype=np.uint8) for size in nbytes])
         return heap
 
+    def clear(self, heap: int) -> None:
+        """Set this rank's part of a heap to zero."""
+        self._world.heaps[heap][self.rank].fill(0)
+
     def view(self, block: Block) -> NDArray[Any]:
         """Return an array that is a block of this rank's memory."""
         if block.rank != self.rank:

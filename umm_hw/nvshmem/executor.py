@@ -12,12 +12,14 @@ from umm.host.launcher import launched_rank
 from umm.schedules.codec import to_arrays
 from umm.schedules.table import Schedule
 from umm.traces.trace import Trace
+from umm_hw.cuda.transport import gpu_dtype
 from umm_hw.gpu.accumulate_kernels import BLOCKS
-from umm_hw.gpu.operands import check_tf32, check_types, host_operands
+from umm_hw.gpu.operands import check_tf32, check_types
 from umm_hw.gpu.visible import gpu_problem
 from umm_hw.mpi.executor import Job, MpiExecutor
 from umm_hw.mpi.job.supervisor import supervise
 from umm_hw.nvshmem.one_sided import Joined
+from umm_hw.performance import check_replica, operands_of
 
 INSTALL = "pip install 'umm-sim[nvshmem]'"
 
@@ -33,8 +35,8 @@ class NvshmemExecutor(MpiExecutor):
         ranks: Processes to start; as many as the first schedule has ranks if None.
         blocks: Most thread blocks of an accumulate kernel: fewer leave more of the GPU to GEMMs.
         tf32: Whether float32 factors may be rounded to TF32, which is much faster and less exact.
-        replica: Replica of C that the result is gathered from; only the origin, 0, is complete unless the
-            schedule broadcasts it.
+        replica: Replica that the results are gathered from; only the origin, 0, is complete unless the
+            schedule broadcasts it. None stacks all replicas.
         nvtx: Whether to name every action in a profiler's timeline.
         timeout: Most seconds for one run; None waits as long as the ranks' watchdog does.
         job: Ranks that run already; they are not ended with the executor.
@@ -48,7 +50,7 @@ class NvshmemExecutor(MpiExecutor):
         ranks: int | None = None,
         blocks: int = BLOCKS,
         tf32: bool = False,
-        replica: int = 0,
+        replica: int | None = 0,
         nvtx: bool = False,
         timeout: float | None = None,
         job: Job | None = None,
@@ -80,10 +82,8 @@ class NvshmemExecutor(MpiExecutor):
                 fewer processes than ranks.
         """
         check_types(schedule.problem, self.tf32)
-        matrices = host_operands(schedule.problem, operands)
-        replicas = schedule.problem.layout("C").replicas
-        if self.replica >= replicas:
-            raise InputError(f"replica {self.replica} is outside {schedule.problem.c}, which has {replicas}")
+        check_replica(schedule, self.replica)
+        arrays = operands_of(schedule, operands, gpu_dtype)
         reason = self.available()
         if reason is not None:
             raise ExecutorUnavailableError(reason)
@@ -105,8 +105,8 @@ class NvshmemExecutor(MpiExecutor):
                 f"the schedule is for {schedule.ranks} ranks, but NVSHMEM joins {job.size} processes; make "
                 f"it for {job.size}, or start {schedule.ranks}"
             )
-        spans, result = job.call(schedule.ranks, program, matrices)[0]
-        return [Trace(schedule, "nvshmem", start, end, {"C": result}) for start, end in spans]
+        spans, results = job.call(schedule.ranks, program, arrays)[0]
+        return [Trace(schedule, "nvshmem", start, end, results) for start, end in spans]
 
     def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
         """Measure rank 0's GPU and its way to the last rank; return the text of a machine file.

@@ -7,34 +7,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.errors import InfeasibleError, InputError
-from umm.executor import Operands
 from umm.schedules.codec import from_arrays
 from umm.schedules.kinds import BARRIER
 from umm.schedules.table import Schedule
 from umm.units import format_bytes
-from umm_hw.blocks import place, resolve
+from umm_hw.blocks import resolve
 from umm_hw.calibrate.gpu import SWEEP, machine_text
 from umm_hw.calibrate.gpu_benchmarks import SIDES, SIZES, Bench, measure
 from umm_hw.cuda.transport import gpu_dtype
 from umm_hw.gpu.device import Stream
-from umm_hw.gpu.operands import host_result
 from umm_hw.gpu.steps import gpu_step
 from umm_hw.gpu.streams import StreamRun, ordered_spans
 from umm_hw.nvshmem.one_sided import Joined
 from umm_hw.nvshmem.transport import NvshmemTransport
+from umm_hw.performance import Arrays, Performance
 from umm_hw.transport import Block
 from umm_hw.waits import rank_order
 
 Floats = NDArray[np.float64]
-Runs = tuple[list[tuple[Floats, Floats]], NDArray[Any]]
+Runs = tuple[list[tuple[Floats, Floats]], Arrays]
 
 
 def perform(
     transport: Any,
     connect: Callable[[Any], Joined],
     arrays: Mapping[str, Any],
-    operands: Operands | None = None,
-    replica: int = 0,
+    operands: Arrays | None = None,
+    replica: int | None = 0,
     repeat: int = 1,
     blocks: int = 1,
     tf32: bool = False,
@@ -46,16 +45,16 @@ def perform(
         transport: What joins the ranks on the host, as many as the schedule has.
         connect: Joins them by NVSHMEM, given the transport.
         arrays: The schedule as its arrays.
-        operands: A and B in the problem's types, on rank 0.
-        replica: Replica of C that is gathered.
+        operands: By name, on rank 0.
+        replica: Replica that is gathered; None for all.
         repeat: How often to perform it, with the same operands.
         blocks: Most thread blocks of an accumulate kernel.
         tf32: Whether float32 factors may be rounded to TF32.
         nvtx: Whether to name every action in a profiler's timeline.
 
     Returns:
-        On rank 0 for each run the start and end of every action, in seconds after the run's start, and C of
-        the last run; None elsewhere.
+        On rank 0 for each run the start and end of every action, in seconds after the run's start, and the
+        outputs of the last run by name; None elsewhere.
     """
     schedule = from_arrays(arrays)
     joined = connect(transport)
@@ -67,24 +66,22 @@ def perform(
             "fewer replicas, --granularity slice or a smaller --prefetch take less"
         )
     memory = NvshmemTransport(joined, blocks)
-    placement = place(schedule, memory, gpu_dtype)
+    performance = Performance(schedule, [memory], operands, gpu_dtype)
     signals = _Signals(joined, schedule)
     steps = {
         row: gpu_step(schedule, row, work, memory, tf32)
-        for row, work in enumerate(resolve(schedule, placement))
+        for row, work in enumerate(resolve(schedule, performance.memory))
         if work.writes is not None and schedule.rank[row] == ranks.rank
     }
     streams = joined.stream
     devices = {ranks.rank: device}
     run = StreamRun(schedule, steps, devices, lambda lane, _: streams(lane), signals, True, nvtx)
-    if operands is not None:
-        for matrix, array in zip((placement.a, placement.b), operands, strict=True):
-            matrix.hand_out(array)
+    performance.load()
     offset = ranks.offset()
     runs = []
     for _ in range(repeat):
         memory.barrier()  # nobody still adds to C, or raises a signal, of the run before
-        memory.clear(placement.c.heap)
+        performance.clear()
         signals.lower()
         memory.barrier()
         (origin,) = run.begin().values()
@@ -94,11 +91,11 @@ def perform(
         if ranks.rank == 0:
             runs.append(_together(schedule, found))
     memory.barrier()
-    result = host_result(placement.c.gather(replica)) if ranks.rank == 0 else None
+    results = performance.gather(replica) if ranks.rank == 0 else None
     memory.barrier()  # NVSHMEM's own, in what follows, spins and holds Python's lock
     signals.free()
     memory.close()  # not after a failure: it is collective, and the other ranks may have gone on
-    return None if result is None else (runs, result)
+    return None if results is None else (runs, results)
 
 
 def measured(

@@ -88,10 +88,6 @@ class NvshmemTransport:
         there = self.region(target)
         return lambda stream: self.device.accumulate(here, there, self._blocks, stream)
 
-    def clear(self, heap: int) -> None:
-        """Set this rank's part of a heap to zero."""
-        self.device.zero(self._heaps[heap][self.rank], self._nbytes[heap])
-
     # The transport's promise ----------------------------------------------------------------------
 
     def allocate(self, nbytes: Sequence[int]) -> int:
@@ -102,6 +98,10 @@ class NvshmemTransport:
         self._heaps.append(parts)
         self._nbytes.append(int(nbytes[self.rank]))
         return len(self._heaps) - 1
+
+    def clear(self, heap: int) -> None:
+        """Set this rank's part of a heap to zero."""
+        self.device.zero(self._heaps[heap][self.rank], self._nbytes[heap])
 
     def view(self, block: Block) -> Any:
         """Return an array of the device's own kind that is a block of this rank's memory."""

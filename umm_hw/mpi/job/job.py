@@ -16,8 +16,8 @@ from time import monotonic
 from typing import Any
 
 from umm.errors import ExecutorUnavailableError, UmmError
-from umm.executor import Operands
 from umm_hw.mpi.job.outcomes import results
+from umm_hw.performance import Arrays
 
 START_WITHIN = 60.0  # seconds for mpiexec to start the ranks
 END_WITHIN = 5.0  # seconds for the ranks to end
@@ -67,7 +67,7 @@ class MpiJob:
         self.processes: list[tuple[str, int]] = self._receive(START_WITHIN)
         """Host and process of each rank."""
 
-    def call(self, size: int, program: Any, operands: Operands | None = None) -> list[Any]:
+    def call(self, size: int, program: Any, operands: Arrays | None = None) -> list[Any]:
         """Run a program on the first ranks and return what it returned on each.
 
         Args:

@@ -1,0 +1,162 @@
+"""What every executor does around the actions of a schedule: load the operands, clear, gather the results.
+
+The tensors are all it knows of the program. An executor makes a :class:`Performance` once, calls ``load``,
+then ``clear`` before every run, performs the actions in its own way, and calls ``gather`` at the end.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.checks import random_arrays
+from umm.errors import InputError, LayoutError
+from umm.executor import Operands
+from umm.schedules.table import Schedule
+from umm.tensors import Tensor
+from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
+from umm_hw.blocks import place
+from umm_hw.matrix import array_dtype
+from umm_hw.transport import Transport
+
+Types = Callable[[str], np.dtype[Any]]
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class Performance:
+    """The tensors of a schedule in the memory of all ranks; making one is collective.
+
+    Args:
+        schedule: What is performed.
+        ranks: The transports of the ranks that this process acts for.
+        operands: What :func:`operands_of` returned, in one process; None in all others.
+        types: The NumPy type that stands for a type of a tensor.
+
+    Attributes:
+        tensors: The tensors, in the order of their memory.
+        memory: Where they and the pools lie.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        ranks: Sequence[Transport],
+        operands: Arrays | None,
+        types: Types = array_dtype,
+    ) -> None:
+        self.tensors = tensors_of(schedule)
+        self.memory = place(schedule, ranks[0], types)
+        self._ranks = ranks
+        self._operands = operands or {}
+
+    def load(self) -> None:
+        """Fill all replicas of the inputs; other processes see them after this rank's next quiet."""
+        self._hand_out("input")
+
+    def clear(self) -> None:
+        """Make the tensors that a run changes ready for one: zero, or the operand where there is one.
+
+        No rank may still be in a run. Other processes see the operands after this rank's next quiet.
+        """
+        for tensor, matrix in zip(self.tensors, self.memory.matrices, strict=True):
+            if tensor.role in ("output", "work"):
+                for rank in self._ranks:
+                    rank.clear(matrix.heap)
+        self._hand_out("both")
+
+    def gather(self, replica: int | None) -> dict[str, NDArray[Any]]:
+        """Return the outputs as whole arrays by name, in types that NumPy calculates with.
+
+        Args:
+            replica: Which replica they are gathered from; None stacks all, along a first dimension.
+        """
+        found = {}
+        for tensor, matrix in zip(self.tensors, self.memory.matrices, strict=True):
+            if tensor.is_output:
+                replicas = range(tensor.layout.replicas) if replica is None else [replica]
+                arrays = [_calculable(matrix.gather(number)) for number in replicas]
+                found[tensor.name] = np.stack(arrays) if replica is None else arrays[0]
+        return found
+
+    def _hand_out(self, role: str) -> None:
+        for tensor, matrix in zip(self.tensors, self.memory.matrices, strict=True):
+            if tensor.role == role and tensor.name in self._operands:
+                matrix.hand_out(self._operands[tensor.name])
+
+
+def tensors_of(schedule: Schedule) -> tuple[Tensor, ...]:
+    """Return the tensors of a schedule, in the order of their memory."""
+    return schedule.problem.tensors
+
+
+def operands_of(
+    schedule: Schedule, operands: Operands | None = None, types: Types = array_dtype
+) -> dict[str, NDArray[Any]]:
+    """Return an array for every tensor that has one before the run, in the type that stands for the tensor's.
+
+    Args:
+        schedule: What is to be performed.
+        operands: By name, or in the order of the tensors; one with a third, first, dimension has a slice for
+            every replica. Uniform in [−1, 1) with a fixed seed if None.
+        types: The NumPy type that stands for a type of a tensor; floats are rounded to bfloat16.
+
+    Raises:
+        InputError: if there are more or fewer, one has another shape, or NumPy lacks the type.
+        InfeasibleError: if this host lacks the memory for random ones.
+    """
+    inputs = {tensor.name: tensor for tensor in tensors_of(schedule) if tensor.is_input}
+    dtypes = {name: types(tensor.dtype) for name, tensor in inputs.items()}
+    if operands is None:
+        given: Arrays = random_arrays({x.name: (x.shape, x.dtype) for x in inputs.values()})
+    else:
+        given = _named(list(inputs), operands)
+    found = {}
+    for name, tensor in inputs.items():
+        array = np.asarray(given[name])
+        if array.shape not in (tensor.shape, (tensor.layout.replicas, *tensor.shape)):
+            raise InputError(f"operand {name} has shape {array.shape}, but the problem's is {tensor.shape}")
+        found[name] = _rounded(array, dtypes[name])
+    return found
+
+
+def check_replica(schedule: Schedule, replica: int | None) -> None:
+    """Refuse a replica that an output does not have; None stands for all.
+
+    Raises:
+        LayoutError: if so.
+    """
+    for tensor in tensors_of(schedule):
+        replicas = tensor.layout.replicas
+        if tensor.is_output and replica is not None and not 0 <= replica < replicas:
+            raise LayoutError(f"replica {replica} is outside {tensor.layout}, which has {replicas}")
+
+
+def gathered_bytes(schedule: Schedule, replica: int | None) -> int:
+    """Return the bytes of the arrays that ``gather`` returns."""
+    nbytes = 0
+    for tensor in tensors_of(schedule):
+        if tensor.is_output:
+            copies = tensor.layout.replicas if replica is None else 1
+            nbytes += copies * tensor.shape[0] * tensor.shape[1] * tensor.itemsize
+    return nbytes
+
+
+def _named(names: list[str], operands: Operands) -> Arrays:
+    """Return operands by the names of the tensors that take them."""
+    if not isinstance(operands, Mapping):
+        if len(operands) != len(names):
+            raise InputError(f"{len(operands)} operands are given; the schedule takes {' and '.join(names)}")
+        return dict(zip(names, operands, strict=True))
+    if set(operands) != set(names):
+        given = ", ".join(operands) or "none"
+        raise InputError(f"operands {given} are given; the schedule takes {' and '.join(names)}")
+    return operands
+
+
+def _rounded(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    return to_bfloat16(array) if dtype == BFLOAT16 else array.astype(dtype, copy=False)
+
+
+def _calculable(array: NDArray[Any]) -> NDArray[Any]:
+    return to_float32(array) if array.dtype == BFLOAT16 else array
