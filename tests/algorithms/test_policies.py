@@ -4,13 +4,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from command import good
 from hazards import conflicts, races
 from problem_corpus import corpus
 
 import umm
 from umm.algorithms.universal.oplist import op_list
 from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.policies import METHODS, lower_to_ir
+from umm.algorithms.universal.policies import POLICIES, Policy, in_steps, ir_policies, lower_to_ir
+from umm.algorithms.universal.steps.ir import Step
 from umm.algorithms.universal.steps.model import steps
 from umm.schedules.invariants import check
 from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, GET
@@ -39,7 +41,7 @@ def test_exhaustive_never_costs_more_than_cost_greedy_and_all_irs_are_valid():
     for problem, machine, stationary, options in corpus(510, scale=128):
         machine, options = umm.machine(machine), Options(**options)
         ops = op_list(problem, stationary)
-        irs = {policy: lower_to_ir(ops, machine, options, policy) for policy in METHODS}
+        irs = {policy: lower_to_ir(ops, machine, options, policy) for policy in ir_policies()}
         for ir in irs.values():
             ir.validate()
         least = irs["exhaustive"].cost_s
@@ -51,7 +53,7 @@ def test_exhaustive_never_costs_more_than_cost_greedy_and_all_irs_are_valid():
     assert better >= 50
 
 
-@pytest.mark.parametrize("policy", METHODS)
+@pytest.mark.parametrize("policy", ir_policies())
 def test_every_schedule_of_the_corpus_multiplies_right(policy):
     """C == A @ B on whole numbers, in row order or a random one that the dependencies allow."""
     for number, case in enumerate(CORPUS):
@@ -63,7 +65,7 @@ def test_every_schedule_of_the_corpus_multiplies_right(policy):
         assert np.array_equal(executor.run(schedule, (a, b)).result, a @ b)
 
 
-@pytest.mark.parametrize("policy", METHODS)
+@pytest.mark.parametrize("policy", ir_policies())
 def test_no_two_actions_race(policy):
     """Actions on the same memory are ordered by dependencies alone; 20 problems, element by element."""
     small = [case for case in CORPUS if case[0].m * case[0].n * case[0].k < 60_000][:20]
@@ -72,7 +74,7 @@ def test_no_two_actions_race(policy):
         assert not races(schedule, conflicts(schedule))
 
 
-@pytest.mark.parametrize("policy", METHODS)
+@pytest.mark.parametrize("policy", ir_policies())
 def test_a_schedule_has_the_steps_of_its_ir_and_costs_the_same(policy):
     """Each rank's steps, read back from the table, add up to the IR's cost; reduces come on top."""
     for case in CORPUS[:100]:
@@ -148,3 +150,33 @@ def test_a_schedule_that_no_policy_made_has_no_steps():
     schedule = replace(scheduled(CORPUS[0], "greedy"), options={}, stationary="SUMMA")
     with pytest.raises(umm.errors.ScheduleError, match="the schedule of SUMMA has no steps"):
         schedule.model_cost_s  # noqa: B018
+
+
+def one_by_one(graph, limits):
+    """Steps of one action each: get what an op needs, multiply, accumulate, and on to the next op."""
+    found, there = [], set()
+    for op, needs in enumerate(graph.needs):
+        found += [Step((x,), (), ()) for x in dict.fromkeys(needs) if x not in there]
+        there.update(needs)
+        found.append(Step((), (op,), ()))
+        found += [Step((), (), (op,))] if graph.updates[op] else []
+    return found, None
+
+
+def test_a_policy_from_outside_is_one_entry(monkeypatch):
+    """Its method alone: schedules, products, the search with its proof and the command line follow."""
+    with pytest.raises(umm.errors.ScheduleError, match="policy 'one-by-one' is unknown; choose from direct"):
+        umm.Space(m=8, n=8, k=8, policy="one-by-one")
+    monkeypatch.setitem(POLICIES, "one-by-one", Policy(in_steps, one_by_one))
+    for case in CORPUS[:10]:
+        schedule = scheduled(case, "one-by-one")
+        check(schedule)
+        assert {len(step.actions) for of_rank in steps(schedule) for step in of_rank} == {1}
+        a, b = (np.ones(case[0].shape(x), dtype=np.float32) for x in "AB")
+        assert np.array_equal(NumpyExecutor().run(schedule, (a, b)).result, a @ b)
+    space = umm.Space(m=96, n=96, k=96, a="col", b="row", c="2d@2", policy="direct,one-by-one")
+    found = umm.search(space, "h100-8", memory=None, top=6)
+    assert found.proven
+    assert {x.options.policy for x in found.top} == {"direct", "one-by-one"}
+    sizes = ["-m", 96, "-n", 96, "-k", 96, "--a", "col", "--b", "row"]
+    assert "one-by-one, prefetch 2" in good("simulate", *sizes, "--policy", "one-by-one")

@@ -11,10 +11,12 @@ from strategies import problems, stationaries
 import umm
 from umm.algorithms.universal.oplist import op_list
 from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.policies import POLICIES
 from umm.machines.curves import EfficiencyTable, MessageSizes
+from umm.schedules.kinds import BARRIER
 from umm.space import Space
 from umm.space.bounds.closed_form import closed_form
-from umm.space.bounds.one_schedule import schedule_bound
+from umm.space.bounds.one_schedule import phases, schedule_bound
 from umm.space.bounds.transfers import least_slowdown
 from umm_sim.executor import SimExecutor
 
@@ -46,7 +48,7 @@ def machines(draw):
 
 options = st.builds(
     Options,
-    policy=st.sampled_from(["direct", "greedy", "cost-greedy", "exhaustive"]),
+    policy=st.sampled_from(list(POLICIES)),
     prefetch=st.integers(0, 3),
     max_gemms=st.integers(1, 3),
     max_accumulates=st.integers(1, 3),
@@ -63,7 +65,7 @@ def test_no_bound_is_above_the_simulated_makespan_or_the_memory_allocated(proble
     """Any layouts on any fabric, devices shared or not, any policy and option: closed form ≤, op list ≤."""
     if problem.p > machine.device_count * machine.ranks_per_device:
         return
-    if how.policy == "exhaustive" and np.bincount(op_list(problem, stationary).rank).max() > 6:
+    if POLICIES[how.policy].searches and np.bincount(op_list(problem, stationary).rank).max() > 6:
         return  # many such would take minutes
     space = Space(
         **{x: getattr(problem, x) for x in ("m", "n", "k", "a", "b", "c", "ranks", "dtype")},
@@ -149,3 +151,20 @@ def test_the_least_slowdown_of_messages_is_that_of_the_largest():
     assert least_slowdown(machine, 64) == pytest.approx(5 / 3)
     assert least_slowdown(machine, 2**30) == pytest.approx(5 / 4)
     assert least_slowdown(umm.machine("h100-8"), 64) == 1.0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_barrier_parts_a_schedule_where_all_before_lead_to_it_and_all_after_follow(policy):
+    """C on two replicas: ops, then the reduces; then one action less is waited for, and nothing is parted."""
+    problem = umm.Problem(m=24, n=24, k=24, a="row", b="col", c="2d@2", ranks=4)
+    schedule = umm.schedule(problem, "h100-8", policy=policy)
+    (barrier,) = np.nonzero(schedule.kind == BARRIER)[0].tolist()
+    assert phases(schedule) == [range(barrier), range(barrier + 1, len(schedule))]
+    offsets = schedule.after_offsets.copy()
+    for dropped, first in ((offsets[barrier], barrier), (offsets[barrier + 1], barrier + 1)):
+        fewer = replace(
+            schedule,
+            after=np.delete(schedule.after, dropped),
+            after_offsets=offsets - (np.arange(len(offsets)) > first),
+        )
+        assert phases(fewer) == [range(len(schedule))]

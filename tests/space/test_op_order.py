@@ -4,9 +4,9 @@ import pytest
 from problem_corpus import corpus
 
 import umm
-from umm.algorithms.registry import POLICIES
 from umm.algorithms.universal.oplist import op_list
 from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.policies import POLICIES
 from umm.executor import executor
 from umm.schedules.invariants import check
 from umm.space.bounds.any_order import order_bound

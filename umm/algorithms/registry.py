@@ -1,22 +1,14 @@
 """From a problem and a machine to a schedule, by the name of a policy."""
 
-from collections.abc import Callable
 from typing import Any
 
-from umm.algorithms.universal.direct import direct
 from umm.algorithms.universal.oplist import largest_matrix
 from umm.algorithms.universal.options import Options, check_names, showing_options
-from umm.algorithms.universal.policies import METHODS, ir_policy
-from umm.errors import ScheduleError
+from umm.algorithms.universal.policies import POLICIES
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.problem import Problem
 from umm.schedules.table import Schedule
-
-POLICIES: dict[str, Callable[[Problem, Machine, str, Options], Schedule]] = {
-    "direct": direct,
-    **{name: ir_policy(name) for name in METHODS},
-}
 
 
 @showing_options
@@ -43,8 +35,6 @@ def schedule(
     machine.check_ranks(problem.p)
     check_names(options)
     chosen = Options(**options)
-    if chosen.policy not in POLICIES:
-        raise ScheduleError(f"policy {chosen.policy!r} is unknown; choose from {', '.join(POLICIES)}")
     if stationary == "auto":
         stationary = largest_matrix(problem)
-    return POLICIES[chosen.policy](problem, machine, stationary, chosen)
+    return POLICIES[chosen.policy].lower(problem, machine, stationary, chosen)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from umm.algorithms.universal.policies import POLICIES
 from umm.algorithms.universal.steps.model import TableStep, action_seconds, model_cost, steps
 from umm.problem import MATRICES
 from umm.schedules.kinds import GEMM, KINDS
@@ -47,7 +48,7 @@ def explain(schedule: Schedule, trace: Trace) -> str:
     of_rank = by_rank[rank]
     total = sum(step.seconds for step in of_rank)
     gemms, communication = sum(s.computation for s in of_rank), sum(s.communication for s in of_rank)
-    as_if = " if it waited after each" if schedule.options["policy"] == "direct" else ""
+    as_if = "" if POLICIES[schedule.options["policy"]].method else " if it waited after each"
     lines = [
         f"{schedule.options['policy']}: {format_seconds(model_cost(schedule))} by the step model, "
         f"{format_seconds(trace.makespan_s)} by {trace.source}",

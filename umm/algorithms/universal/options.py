@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from umm.algorithms.universal.oplist import OFFSETS
@@ -30,7 +31,7 @@ class Option:
         help: What it sets, in one line.
         heading: Heading of a column of its values, short where the name is long.
         words: Returns what a value means in a list of words, empty if it goes without saying.
-        choices: The texts it may be; none where any is taken.
+        choices: The texts it may be, for a text; or as ``module:name`` where they are by name.
         least: The least of its whole numbers.
     """
 
@@ -39,8 +40,13 @@ class Option:
     help: str
     heading: str
     words: Callable[[Any], str]
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] | str = ()
     least: int = 0
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The texts it may be; none for a number or a switch."""
+        return tuple(_found(self.choices)) if isinstance(self.choices, str) else self.choices
 
     def check(self, value: Any) -> None:
         """Refuse a value that means nothing.
@@ -58,8 +64,15 @@ class Option:
                     f"{self.name} = {value!r} is not possible; "
                     f"it must be a whole number ≥ {self.least} and ≤ {MOST}"
                 )
-        elif self.choices and value not in self.choices:
-            raise ScheduleError(f"{self.name} {value!r} is unknown; choose from {', '.join(self.choices)}")
+        elif value not in self.values:
+            raise ScheduleError(f"{self.name} {value!r} is unknown; choose from {', '.join(self.values)}")
+
+
+@lru_cache
+def _found(where: str) -> Iterable[str]:
+    """Return what is at ``module:name``; imported only now, for it imports this module itself."""
+    found: Iterable[str] = resolve_name(where)
+    return found
 
 
 def _option(default: Any, sets: str, words: Callable[[Any], str], **more: Any) -> Any:
@@ -76,7 +89,9 @@ class Options:
     Source: Brock & Golin (2025), section 4.
     """
 
-    policy: str = _option("direct", "What orders the actions.", str)
+    policy: str = _option(
+        "direct", "What orders the actions.", str, choices="umm.algorithms.universal.policies:POLICIES"
+    )
     prefetch: int = _option(2, "Ops ahead whose tiles are got.", "prefetch {}".format, heading="pref.")
     max_gemms: int = _option(
         2, "Gemms in flight.", lambda n: f"{counted(n, 'gemm')} in flight", heading="gemms", least=1

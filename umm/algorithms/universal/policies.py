@@ -1,8 +1,13 @@
-"""The policies that lower to IR: greedy, cost greedy and exhaustive, each a way from a graph to steps."""
+"""The policies, which order the actions of a schedule, and what may be relied on of each.
+
+A policy is an entry of :data:`POLICIES`; flags, axes, bounds and reports ask it for its properties. One that
+lowers to IR is a method from a rank's graph to steps; :func:`in_steps` does the rest.
+"""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from umm.algorithms.universal.direct import direct
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.steps.exhaustive import exhaustive as search
@@ -18,16 +23,25 @@ Method = Callable[[Graph, Limits], tuple[Steps, float | None]]
 """Returns steps, and the largest share by which they may cost more than the optimum if that is known."""
 
 
-def _searched(graph: Graph, limits: Limits) -> tuple[Steps, float | None]:
-    solution = search(graph, limits)
-    return solution.steps, solution.gap
+@dataclass(frozen=True)
+class Policy:
+    """What orders the actions of a schedule.
 
+    Attributes:
+        lower: Returns the schedule of a problem on a machine, with one matrix stationary.
+        method: How the steps of a rank are found, for a policy that lowers to IR: an action then waits for
+            the whole of its rank's step before.
+        searches: Whether its method looks for the best steps and says how far from them it may have
+            ended; that may take seconds a rank.
+        closed_form: Whether the closed-form bounds of lanes, links and pools hold: ops run in list order,
+            transfers are dealt out to lanes in turn, a pool has a fixed number of slots. Any other policy
+            is bounded by its gemms and its tiles alone.
+    """
 
-METHODS: dict[str, Method] = {
-    "greedy": lambda graph, limits: (greedy(graph, limits), None),
-    "cost-greedy": lambda graph, limits: (cost_greedy(graph, limits), None),
-    "exhaustive": _searched,
-}
+    lower: Callable[[Problem, Machine, str, Options], Schedule]
+    method: Method | None = None
+    searches: bool = False
+    closed_form: bool = False
 
 
 def lower_to_ir(ops: OpList, machine: Machine, options: Options, policy: str) -> IR:
@@ -38,32 +52,49 @@ def lower_to_ir(ops: OpList, machine: Machine, options: Options, policy: str) ->
         machine: What costs are for.
         options: Its limits are what a step may hold: ``max_gemms`` gemms, and ``prefetch`` +
             ``max_accumulates`` communications.
-        policy: ``greedy``, ``cost-greedy`` or ``exhaustive``.
+        policy: One of :func:`ir_policies`.
 
     Source: Brock & Golin (2025), section 4.3.
     """
     limits = Limits.of(options)
+    method = POLICIES[policy].method
+    assert method is not None
     known: dict[object, tuple[Steps, float | None]] = {}
     found = []
     of_ranks = graphs(ops, machine, options)
     for graph in of_ranks:
         shape = graph.shape
         if shape not in known:
-            known[shape] = METHODS[policy](graph, limits)
+            known[shape] = method(graph, limits)
         found.append(known[shape])
     gaps = [gap for _, gap in found if gap is not None]
     return IR(ops, of_ranks, [steps for steps, _ in found], limits, max(gaps) if gaps else None)
 
 
-def ir_policy(policy: str) -> Callable[[Problem, Machine, str, Options], Schedule]:
-    """Return the function from a problem to a schedule by this policy."""
+def in_steps(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
+    """Return the schedule of a problem in the steps that the policy's method finds."""
+    ops = op_list(problem, stationary, offset=options.offset)
+    ir = lower_to_ir(ops, machine, options, options.policy)
+    schedule = stepwise(ir, machine, options)
+    if ir.gap is None:
+        return schedule
+    return replace(schedule, options={**schedule.options, "gap": ir.gap})
 
-    def lowered(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
-        ops = op_list(problem, stationary, offset=options.offset)
-        ir = lower_to_ir(ops, machine, options, policy)
-        schedule = stepwise(ir, machine, options)
-        if ir.gap is None:
-            return schedule
-        return replace(schedule, options={**schedule.options, "gap": ir.gap})
 
-    return lowered
+def _searched(graph: Graph, limits: Limits) -> tuple[Steps, float | None]:
+    solution = search(graph, limits)
+    return solution.steps, solution.gap
+
+
+POLICIES: dict[str, Policy] = {
+    "direct": Policy(direct, closed_form=True),
+    "greedy": Policy(in_steps, lambda graph, limits: (greedy(graph, limits), None)),
+    "cost-greedy": Policy(in_steps, lambda graph, limits: (cost_greedy(graph, limits), None)),
+    "exhaustive": Policy(in_steps, _searched, searches=True),
+}
+"""Every policy by the name it is typed with."""
+
+
+def ir_policies() -> list[str]:
+    """Return the names of the policies that lower to IR."""
+    return [name for name, policy in POLICIES.items() if policy.method]

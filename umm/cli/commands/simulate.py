@@ -40,6 +40,7 @@ def simulate(
     Tells the makespan, the fraction of peak, where the time goes, what moves, what is held, and what
     bounds it.
     """
+    from umm.algorithms.universal.policies import POLICIES
     from umm.cli.flags.asked import saved_or_asked
     from umm.cli.printed.report import (
         device_room,
@@ -59,7 +60,7 @@ def simulate(
     simulator = executor("sim")
     trace = simulator.run(schedule)
     advice = None
-    if request is not None and schedule.options["policy"] != "exhaustive":  # neighbours would take minutes
+    if request is not None and not POLICIES[schedule.options["policy"]].searches:  # neighbours take minutes
         advice = advise(schedule, request.machine, request.lower, simulator.makespan)
     reasons = explained(schedule, trace) if explain else ""
     room = device_room(schedule)

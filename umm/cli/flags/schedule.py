@@ -71,7 +71,7 @@ def _flag(x: Option) -> Callable[[Any], Any]:
 
 def _values(x: Option) -> tuple[str, ...]:
     """Return the texts an option may be, if they are few."""
-    return tuple(ON) if isinstance(x.default, bool) else x.choices
+    return tuple(ON) if isinstance(x.default, bool) else x.values
 
 
 def _typed(value: Any) -> str:

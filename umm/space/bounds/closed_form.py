@@ -10,6 +10,7 @@ import numpy as np
 
 from umm import cost
 from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.policies import POLICIES
 from umm.arrays import Floats, numbered_within
 from umm.layouts.layout import Layout
 from umm.machines import Machine
@@ -84,6 +85,6 @@ def replica_seconds(layout: Layout, problem: Problem, machine: Machine, options:
         between = np.zeros((problem.p, problem.p))
         np.add.at(between, (src, dst), nbytes)
         lane = src * lanes + numbered_within(src) % lanes
-        busy = np.bincount(lane, seconds) if options.policy == "direct" else seconds
+        busy = np.bincount(lane, seconds) if POLICIES[options.policy].closed_form else seconds
         total += max(float(busy.max()), float(links.busiest(between) + links.latency[src, dst].min()))
     return total

@@ -9,6 +9,7 @@ broadcasts together.
 import numpy as np
 
 from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.policies import POLICIES
 from umm.arrays import Bools, Floats
 from umm.layouts.layout import Layout
 from umm.machines import Machine
@@ -53,7 +54,7 @@ class Combinations:
         self.stationary, self.layout = stationary, layout
         self.x, self.y = x, y
         self.links: LinkTimes = link_times(machine, problem.p)
-        self.direct = options.policy == "direct"
+        self.closed_form = POLICIES[options.policy].closed_form
         self.own = OperandLayouts(stationary, [layout], problem.itemsize(stationary))
         self.moving = next(d for d in "mnk" if d not in DIMENSIONS[stationary])
         self.by = {d: parts[0] for d, parts in self.own.parts.items()}
@@ -124,7 +125,7 @@ class Combinations:
         engine = compute
         if len(set(links.device.tolist())) < len(links.device):
             engine = compute @ (links.device[:, None] == links.device)
-        if not self.direct:
+        if not self.closed_form:
             return np.asarray(engine.max(axis=-1))
         one = np.where(self.works, self._one_gemm(), 0.0)
         gets = [self._gets(f) for f in (self.x, self.y) if f.matrix != "C"]
@@ -233,7 +234,7 @@ class Combinations:
     def memory(self) -> Floats:
         """Return a lower bound of the bytes of the fullest rank: tiles held, and the pool."""
         held = self.own.held[0] + self.x.held[:, None] + self.y.held[None]
-        if not self.direct:
+        if not self.closed_form:
             return np.asarray(held.max(axis=-1), dtype=np.float64)
         options = self.options
         total = held.astype(np.float64)

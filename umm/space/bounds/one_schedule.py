@@ -26,7 +26,7 @@ def schedule_bound(schedule: Schedule) -> float:
     latency, inverse = _routes(schedule)
     alone = np.where(schedule.src != schedule.dst, latency + schedule.nbytes * inverse, schedule.seconds)
     total = 0.0
-    for phase in _phases(schedule):
+    for phase in phases(schedule):
         paths = _paths(schedule, alone, phase)
         busiest = _resources(schedule, alone, latency, paths)
         total += max(paths.longest, busiest, _slowed(schedule, alone, paths))
@@ -61,12 +61,21 @@ def _routes(schedule: Schedule) -> tuple[Floats, Floats]:
     return latency[schedule.src, schedule.dst], inverse[schedule.src, schedule.dst]
 
 
-def _phases(schedule: Schedule) -> list[range]:
-    """Return the actions between barriers; only direct schedules promise that a barrier is one for all."""
-    barriers = np.nonzero(schedule.kind == BARRIER)[0].tolist()
-    if not barriers or schedule.options.get("policy") != "direct":
-        return [range(len(schedule))]
-    edges = [-1, *barriers, len(schedule)]
+def phases(schedule: Schedule) -> list[range]:
+    """Return the actions between barriers, of those barriers that part all before them from all after."""
+    count = len(schedule)
+    barriers = np.nonzero(schedule.kind == BARRIER)[0]
+    if len(barriers):
+        # All before it lead to a barrier if each is first waited for by an action up to it; all after it
+        # follow it if each waits for an action from it on.
+        waiting = np.repeat(np.arange(count), np.diff(schedule.after_offsets))
+        first, last = np.full(count, count), np.full(count, -1)
+        np.minimum.at(first, schedule.after, waiting)
+        np.maximum.at(last, waiting, schedule.after)
+        leads = np.maximum.accumulate(np.append(-1, first))[barriers] <= barriers
+        follows = np.minimum.accumulate(np.append(last, count)[::-1])[::-1][barriers + 1] >= barriers
+        barriers = barriers[leads & follows]
+    edges = [-1, *barriers.tolist(), count]
     return [range(start + 1, stop) for start, stop in pairwise(edges)]
 
 

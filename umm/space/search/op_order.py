@@ -14,7 +14,7 @@ import numpy as np
 from umm.algorithms.universal.direct import lower
 from umm.algorithms.universal.oplist import OFFSETS, OpList, largest_matrix, op_list
 from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.policies import METHODS, lower_to_ir
+from umm.algorithms.universal.policies import ir_policies, lower_to_ir
 from umm.algorithms.universal.steps.lower import stepwise
 from umm.arrays import Ints
 from umm.machines import Machine
@@ -71,7 +71,7 @@ def best_order(
     *,
     stationary: str = "auto",
     options: Options | None = None,
-    policies: Sequence[str] = tuple(METHODS),
+    policies: Sequence[str] | None = None,
     moves: int = 300,
     seed: int = 0,
 ) -> Ordered:
@@ -88,7 +88,7 @@ def best_order(
         makespan: What simulates a schedule, in seconds.
         stationary: A, B, C or ``auto`` for the largest matrix.
         options: Choices of direct execution.
-        policies: IR policies to try; exhaustive may take seconds a rank.
+        policies: IR policies to try, all if None; exhaustive may take seconds a rank.
         moves: Moves to try.
         seed: Of the moves.
 
@@ -108,7 +108,7 @@ def best_order(
     bound = order_bound(own, machine, options)
     best, least, tried = own, direct_s, 1
     found: tuple[float, Schedule] | None = None
-    for ops, lowered in _starts(problem, machine, stationary, options, policies):
+    for ops, lowered in _starts(problem, machine, stationary, options, policies or ir_policies()):
         seconds = makespan(lower(ops, machine, options))
         tried += 1
         if seconds < least:

@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from umm.algorithms.universal.policies import POLICIES
 from umm.algorithms.universal.steps.graph import seconds_per_byte
 from umm.arrays import Floats
 from umm.errors import ScheduleError
 from umm.schedules.kinds import ACCUMULATE, BROADCAST, GEMM, GET, REDUCE
 from umm.schedules.table import Schedule
-
-IR_POLICIES = ("greedy", "cost-greedy", "exhaustive")
 
 
 class TableStep(NamedTuple):
@@ -44,13 +43,13 @@ def steps(schedule: Schedule) -> list[list[TableStep]]:
     Raises:
         ScheduleError: for a schedule that no policy made.
     """
-    policy = schedule.options.get("policy")
-    if policy != "direct" and policy not in IR_POLICIES:
+    policy = POLICIES.get(schedule.options.get("policy", ""))
+    if policy is None:
         raise ScheduleError(
             f"the schedule of {schedule.stationary} has no steps; only those of a policy do "
-            f"(direct, {', '.join(IR_POLICIES)})"
+            f"({', '.join(POLICIES)})"
         )
-    cut = _natural if policy == "direct" else _as_lowered
+    cut = _as_lowered if policy.method else _natural
     rows = np.nonzero(np.isin(schedule.kind, (GET, GEMM, ACCUMULATE)))[0]
     by_rank = rows[np.argsort(schedule.rank[rows], kind="stable")]
     starts = np.searchsorted(schedule.rank[by_rank], np.arange(schedule.ranks + 1))
