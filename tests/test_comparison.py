@@ -1,19 +1,13 @@
 """Predicted against measured: action by action, kind by kind, point by point."""
 
-import itertools
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from made_traces import slower, two_ranks
 
 import umm
-from umm.comparison import rank_agreement
 from umm.errors import InputError
-from umm.rank_agreement import kendall_tau
 from umm.traces.trace import Trace
 
 
@@ -99,41 +93,6 @@ def test_traces_of_different_schedules_are_refused_with_the_difference():
 def test_durations_and_links_may_differ():
     """A schedule lowered for another machine's gemms is the same schedule."""
     assert umm.compare(two_ranks(), changed(seconds=two_ranks().schedule.seconds * 2)).order_kept
-
-
-def test_rank_agreement_counts_pairs_in_the_same_order():
-    """Of the pairs of 4 points one is in the wrong order: (5 - 1) / 6. The winner took 2 s, not 1."""
-    found = rank_agreement([1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 3.0, 4.0])
-    assert found.tau == pytest.approx(4 / 6)
-    assert (found.regret, found.points) == (1.0, 4)
-
-
-def test_the_right_winner_is_not_regretted():
-    assert rank_agreement([1.0, 3.0, 2.0], [5.0, 6.0, 7.0]).regret == 0
-
-
-def test_points_that_all_take_the_same_have_no_order():
-    assert math.isnan(rank_agreement([1.0, 1.0], [1.0, 2.0]).tau)
-
-
-def test_unpaired_times_are_refused():
-    with pytest.raises(InputError, match="2 predicted and 1 measured times cannot be compared"):
-        rank_agreement([1.0, 2.0], [1.0])
-    with pytest.raises(InputError, match="at least one"):
-        rank_agreement([], [])
-
-
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30))
-def test_kendalls_tau_is_what_counting_every_pair_gives(points):
-    """tau-b by its definition, ties among them."""
-    x, y = (np.array(values, dtype=float) for values in zip(*points, strict=True))
-    signs = [
-        (np.sign(x[i] - x[j]), np.sign(y[i] - y[j])) for i, j in itertools.combinations(range(len(x)), 2)
-    ]
-    agree = sum(a * b for a, b in signs)
-    untied = math.prod(sum(s[i] != 0 for s in signs) for i in (0, 1))
-    tau = kendall_tau(x, y)
-    assert math.isnan(tau) if untied == 0 else tau == pytest.approx(agree / math.sqrt(untied))
 
 
 def test_a_single_action_has_no_order_to_agree_on():
