@@ -1,8 +1,10 @@
-"""Executors found by name: what installed packages offer, and what is said when one cannot be had."""
+"""Executors found by name, that of docs/how-to among them, and what is said when one cannot be had."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,34 +16,12 @@ from umm.errors import ExecutorUnavailableError, InfeasibleError, InputError
 from umm.executor import executor, executor_names, times_of
 from umm.traces.trace import Trace
 
-CODE = """
-from umm.traces.trace import Trace
-import numpy as np
-
-class Sloth:
-    def __init__(self, pace=1.0):
-        self.pace = pace
-
-    def available(self):
-        return None if self.pace > 0 else "a sloth at pace 0 never finishes; give it pace=1"
-
-    def run(self, schedule, operands=None):
-        end = self.pace * np.arange(1.0, len(schedule) + 1)
-        return Trace(schedule, "sloth", end - self.pace, end)
-
-    def makespan(self, schedule):
-        return self.run(schedule).makespan_s
-
-class Prophet(Sloth):
-    times = "predicted"
-
-    def run(self, schedule, operands=None):
-        trace = super().run(schedule)
-        return Trace(schedule, "prophet", trace.start, trace.end, times=self.times)
-"""
+PAGE = Path(__file__).parent.parent / "docs/how-to/add-an-executor.md"
+SLOTH = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
+SILENT = re.sub(r"    times: Times = .*\n|, times=self.times", "", SLOTH).replace("Sloth", "Silent")
 ENTRIES = """[umm.executors]
 sloth = sloth_package:Sloth
-prophet = sloth_package:Prophet
+silent = sloth_package:Silent
 quick = sloth_package.quick:Quick
 lonely = sloth_package_without_extra:Lonely
 """
@@ -50,7 +30,7 @@ METADATA = "Metadata-Version: 2.1\nName: sloth-package\nVersion: 1.0\nProvides-E
 
 def install(folder):
     """Lay a package with four executors into a folder, as pip would; two need what is not installed."""
-    (folder / "sloth_package.py").write_text(CODE)
+    (folder / "sloth_package.py").write_text(SLOTH + SILENT)
     info = folder / "sloth_package-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(METADATA)
@@ -70,9 +50,9 @@ def schedule():
 
 
 def test_an_installed_package_s_executor_is_found_and_given_its_options(schedule):
-    """Row×row→row over 2 ranks has 6 actions; at a pace of 0.5 s each they take 3 s."""
+    """Row×row→row over 2 ranks has 6 actions; at a pace of 2 a second they take 3 s."""
     assert {"numpy", "sim", "sloth"} <= set(executor_names())
-    trace = umm.run(schedule, executor="sloth", pace=0.5)
+    trace = umm.run(schedule, executor="sloth", pace=2.0)
     assert isinstance(trace, Trace)
     assert (trace.source, trace.makespan_s) == ("sloth", 3.0)
     assert executor("sloth").makespan(schedule) == 6.0
@@ -134,13 +114,14 @@ def test_a_missing_module_without_an_extra_is_answered_with_its_name():
 
 def test_an_executor_says_itself_what_its_times_are(schedule):
     """The command asks the executor: one of another package that predicts is refused like sim is."""
-    said = {name: times_of(executor(name)) for name in ("sim", "numpy", "sloth", "prophet")}
-    assert said == {"sim": "predicted", "numpy": "meaningless", "sloth": "measured", "prophet": "predicted"}
-    assert umm.run(schedule, "prophet").times == "predicted"
-    refused = umm_command("run", "-m", 8, "-n", 8, "-k", 8, "--ranks", 2, "--executor", "prophet")
+    said = {name: times_of(executor(name)) for name in ("sim", "numpy", "sloth", "silent")}
+    assert said == {"sim": "predicted", "numpy": "meaningless", "sloth": "predicted", "silent": "measured"}
+    assert umm.run(schedule, "sloth").times == "predicted"
+    refused = umm_command("run", "-m", 8, "-n", 8, "-k", 8, "--ranks", 2, "--executor", "sloth")
     assert (refused.exit_code, refused.stderr) == (
-        2, "error: prophet predicts, it does not execute; use umm simulate\n"
+        2, "error: sloth predicts, it does not execute; use umm simulate\n"
     )  # fmt: skip
+    assert umm_command("run", "-m", 8, "-n", 8, "-k", 8, "--ranks", 2, "--executor", "silent").exit_code == 0
 
 
 def test_an_executor_that_cannot_run_here_says_why(schedule):
