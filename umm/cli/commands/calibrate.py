@@ -55,7 +55,7 @@ def calibrate(
     Calibrate with the options that you run with: --option accumulate=landing makes a file of its own.
     """
     from umm.cli.measure import performing
-    from umm.cli.printed.machine_page import print_machine
+    from umm.cli.printed.machine_page import machine_record, print_machine
     from umm.cli.printed.save import check_targets
     from umm.executor import Calibrator
     from umm.files import whole_file
@@ -81,8 +81,6 @@ def calibrate(
         partial.write_text(text, encoding="utf-8")
     found = find_machine(path)
     if as_json:
-        from umm.cli.commands.machine import machine_record
-
         output.json("machine calibrate", {"machine": machine_record(found)})
     else:
         print_machine(output.console(), found, found.bandwidth_matrix())

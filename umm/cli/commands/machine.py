@@ -28,6 +28,7 @@ def list_machines(as_json: bool, quiet: bool, no_color: bool) -> None:
     """List the machines that are known by name; a file that describes none is marked broken."""
     from rich.table import Table
 
+    from umm.cli.printed.machine_page import machine_record
     from umm.machines import machine as find_machine
     from umm.machines import machine_names
     from umm.machines.files import named_file
@@ -60,7 +61,7 @@ def list_machines(as_json: bool, quiet: bool, no_color: bool) -> None:
 @output_options()
 def show(name_or_file: str, as_json: bool, quiet: bool, no_color: bool) -> None:
     """Show a machine: its devices, the bandwidth between them, and the source of every number."""
-    from umm.cli.printed.machine_page import print_machine
+    from umm.cli.printed.machine_page import machine_record, print_machine
     from umm.machines import machine as find_machine
 
     output = Output(as_json, quiet, no_color)
@@ -106,17 +107,3 @@ def check(
 
 
 machine.add_command(calibrate)
-
-
-def machine_record(found: "Machine") -> dict[str, Any]:
-    """Return what a machine is in plain values: bytes, bytes/s, flop/s."""
-    return {
-        "name": found.name,
-        "description": found.description,
-        "file": str(found.source_path),
-        "sha": found.sha,
-        "devices": found.device_count,
-        "memory_bytes": found.memory,
-        "memory_bandwidth": found.memory_bandwidth,
-        "peaks": dict(found.peaks),
-    }

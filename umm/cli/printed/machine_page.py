@@ -14,6 +14,20 @@ from umm.units import format_bandwidth, format_bytes, format_rate, format_second
 MOST_DEVICES = 12
 
 
+def machine_record(found: Machine) -> dict[str, Any]:
+    """Return what a machine is in plain values: bytes, bytes/s, flop/s."""
+    return {
+        "name": found.name,
+        "description": found.description,
+        "file": str(found.source_path),
+        "sha": found.sha,
+        "devices": found.device_count,
+        "memory_bytes": found.memory,
+        "memory_bandwidth": found.memory_bandwidth,
+        "peaks": dict(found.peaks),
+    }
+
+
 def print_machine(console: Console, machine: Machine, bandwidth: NDArray[Any]) -> None:
     """Print a machine; bandwidth is that of the narrowest link from device to device, in bytes/s."""
     console.print(Text(machine.name, style="bold"))

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from umm.cli.measure import Measured
+from umm.cli.measured import Measured
 from umm.cli.printed.report import facts, moved
 from umm.comparison import Comparison
 from umm.units import format_bytes, format_seconds
