@@ -88,7 +88,7 @@ class Calibrator(Protocol):
 
         Args:
             dtypes: Types whose multiplies are measured.
-            note: Told what is measured now.
+            note: Called with what is measured now.
         """
 
 

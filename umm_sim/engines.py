@@ -1,4 +1,4 @@
-"""GEMM engines whose speed changes: shared by ranks on one device, or disturbed by their own transfers."""
+"""GEMM engines whose rate changes: shared by ranks on one device, or disturbed by their own transfers."""
 
 from collections.abc import Callable
 
@@ -93,7 +93,7 @@ class GemmEngines:
 
 
 def gemm_engines(clock: Clock, schedule: Schedule, finish: Callable[[int], None]) -> GemmEngines | None:
-    """Return the engines of a schedule; None if nothing changes their speed: a gemm takes its seconds."""
+    """Return the engines of a schedule; None if nothing changes their rate: a gemm takes its seconds."""
     losses = _losses(schedule)
     return None if _constant(schedule, losses) else GemmEngines(clock, schedule, losses, finish)
 

@@ -183,7 +183,7 @@ def test_without_offset_all_ranks_read_the_same_tile_at_once():
 
 
 def test_an_accumulate_slows_its_own_rank_s_gemm_down():
-    """A 4 s gemm at half speed while 1 GB is accumulated: 1 s at 0.5, then 3.5 s."""
+    """A 4 s gemm at half its rate while 1 GB is accumulated: 1 s at 0.5, then 3.5 s."""
     lanes = [(1, "accumulate.0", None), (1, "compute", 0)]
     rows = [(0, "accumulate", [], (1, 0, 1)), (1, "gemm", [], 4.0)]
     schedule = story(rows, lanes=lanes, interference={"get": 0.0, "accumulate": 0.5, "reduce": 0.0})

@@ -1,7 +1,5 @@
-"""Traces: their frame, their breakdown, what bounds them, their files."""
+"""Traces: their frame, their breakdown, what bounds them, their results."""
 
-import builtins
-import json
 import re
 import subprocess
 import sys
@@ -13,10 +11,8 @@ from made_traces import slower, two_ranks
 from strategies import problems, stationaries
 
 import umm
-from umm.errors import InputError, UmmError
 from umm.schedules.kinds import BROADCAST, GEMM, REDUCE
 from umm.traces.critical_path import critical_path, path_times
-from umm.traces.files import load_trace, save_trace
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind, link_bytes, link_frame, link_utilisation
 
@@ -171,153 +167,12 @@ def test_no_link_carries_more_than_its_bandwidth(problem, stationary):
     assert not hops or link_bytes(trace.schedule).sum() == 2 * trace.schedule.nbytes[moving].sum()
 
 
-@pytest.mark.parametrize("name", ["trace.json", "trace.npz"])
-def test_a_saved_trace_comes_back(name, tmp_path):
-    trace = umm.run(umm.schedule(umm.Problem(m=40, n=30, k=20, a="col", c="2d@2", ranks=8), "h100-8"))
-    save_trace(trace, tmp_path / name)
-    back = load_trace(tmp_path / name)
-    assert (back.source, back.times) == ("sim", "predicted")
-    assert back.to_frame().equals(trace.to_frame())
-    assert back.verdict == trace.verdict
-    assert umm.compare(trace, back).makespan_error == 0
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_a_trace_file_that_does_not_say_what_its_times_are_was_measured(tmp_path):
-    path = tmp_path / "t.json"
-    save_trace(slower(two_ranks(), 1, "predicted"), path)
-    data = json.loads(path.read_text(encoding="utf-8"))
-    del data["times"]
-    path.write_text(json.dumps(data), encoding="utf-8")
-    assert load_trace(path).times == "measured"
-
-
 def test_the_result_is_the_first_of_the_results():
     """Two outputs by name, such as a layer's and its gradient's; a simulation has none."""
     trace, y, dw = two_ranks(), np.zeros((4, 6)), np.ones((6, 6))
     both = Trace(trace.schedule, "mpi", trace.start, trace.end, {"Y": y, "dW": dw})
     assert both.result is both.results["Y"] is y
     assert (trace.result, dict(trace.results)) == (None, {})
-
-
-def broken(tmp_path, change):
-    """Save a trace as JSON with something changed in it; return the one line that loading answers."""
-    path = tmp_path / "t.json"
-    save_trace(two_ranks(), path)
-    data = json.loads(path.read_text(encoding="utf-8"))
-    change(data)
-    path.write_text(json.dumps(data), encoding="utf-8")
-    with pytest.raises(InputError) as caught:
-        load_trace(path)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
-
-
-def test_a_bad_trace_file_is_answered_with_one_line(tmp_path):
-    cases = {
-        "lacks 'end'": lambda data: data.pop("end"),
-        "lacks 'schedule'": lambda data: data.pop("schedule"),
-        "not a trace of schema 1: trace_schema is 7": lambda data: data.update(trace_schema=7),
-        "7 starts and 8 ends do not belong to a schedule of 8 actions": lambda data: data["start"].pop(),
-        "action 0 cannot run from 5.0 s to 3.0 s": lambda data: data["start"].__setitem__(0, 5.0),
-        "action 0 cannot run from nan s": lambda data: data["start"].__setitem__(0, float("nan")),
-        "times cannot be 'guessed'; choose from predicted, measured, meaningless": lambda data: data.update(
-            times="guessed"
-        ),
-        "must be lists of seconds": lambda data: data.update(start="soon"),
-        "not a schedule of schema 1": lambda data: data["schedule"].pop("schema"),
-    }
-    for part, change in cases.items():
-        assert part in broken(tmp_path, change)
-
-
-@pytest.mark.parametrize("name", ["t.json", "t.npz"])
-@pytest.mark.parametrize("content", [b"", b'{"trace_schema": 1, "start": [0.0', b"\xff\xfe\x00PK", b"[1, 2]"])
-def test_a_file_that_is_not_a_trace_is_refused(name, content, tmp_path):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=re.escape(str(tmp_path / name))):
-        load_trace(tmp_path / name)
-
-
-def test_a_schedule_file_is_not_a_trace_file(tmp_path):
-    for name in ("s.json", "s.npz"):
-        from umm.schedules.codec import save
-
-        save(two_ranks().schedule, tmp_path / name)
-        with pytest.raises(InputError, match="not a trace of schema 1"):
-            load_trace(tmp_path / name)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"cannot read .*nowhere.json: No such file"):
-        load_trace(tmp_path / "nowhere.json")
-    with pytest.raises(InputError, match=r"cannot write .*No such file"):
-        save_trace(two_ranks(), tmp_path / "no" / "folder.json")
-
-
-def read_perfetto(path):
-    """The packets of a Perfetto file."""
-    pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
-    made = pb2.Trace()
-    made.ParseFromString(path.read_bytes())
-    return made.packet, pb2.TrackEvent
-
-
-def test_perfetto_has_a_process_per_rank_and_a_thread_per_lane_used(tmp_path):
-    two_ranks().to_perfetto(tmp_path / "t.pftrace")
-    packets, event = read_perfetto(tmp_path / "t.pftrace")
-    tracks = [p.track_descriptor for p in packets if p.HasField("track_descriptor")]
-    assert [t.process.process_name for t in tracks if t.HasField("process")] == ["rank 0", "rank 1"]
-    threads = [(t.thread.pid, t.thread.thread_name) for t in tracks if t.HasField("thread")]
-    assert threads == [
-        (1, "compute"),
-        (1, "copy_in.0"),
-        (2, "compute"),
-        (2, "copy_in.0"),
-        (2, "accumulate.0"),
-    ]
-    begins = [p for p in packets if p.track_event.type == event.TYPE_SLICE_BEGIN]
-    ends = [p for p in packets if p.track_event.type == event.TYPE_SLICE_END]
-    assert len(begins) == len(ends) == 7
-    get = begins[1]
-    assert (get.track_event.name, get.timestamp, ends[1].timestamp) == ("get A(0,0)", 0, 2_000_000_000)
-    notes = {n.name: getattr(n, n.WhichOneof("value")) for n in get.track_event.debug_annotations}
-    assert notes == {"op": 0, "peer": 0, "nbytes": 16, "a_tile": "0,0"}
-
-
-def test_perfetto_draws_an_arrow_for_every_wait_between_lanes(tmp_path):
-    """1 → 2, 3 → 4, 4 → 6, 5 → 6, 6 → 7; 0 → 4 and 2 → 5 are in order on their lanes anyway."""
-    two_ranks().to_perfetto(tmp_path / "t.pftrace")
-    packets, event = read_perfetto(tmp_path / "t.pftrace")
-    shown = [
-        p.track_event
-        for p in packets
-        if p.track_event.type in (event.TYPE_SLICE_BEGIN, event.TYPE_INSTANT) and p.HasField("track_event")
-    ]
-    starts = {arrow: i for i, e in enumerate(shown) for arrow in e.flow_ids}
-    ends = {arrow: i for i, e in enumerate(shown) for arrow in e.terminating_flow_ids}
-    assert sorted((starts[arrow], ends[arrow]) for arrow in starts) == [
-        (1, 2),
-        (3, 4),
-        (4, 6),
-        (5, 6),
-        (6, 7),
-    ]
-
-
-def test_without_the_extra_perfetto_names_the_line_that_installs_it(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name.startswith("perfetto"):
-            raise ModuleNotFoundError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UmmError, match=re.escape('pip install "umm-sim[perfetto]"')):
-        two_ranks().to_perfetto(tmp_path / "t.pftrace")
-    assert not list(tmp_path.iterdir())
 
 
 def test_traces_and_figures_are_imported_without_pandas_and_plotly():

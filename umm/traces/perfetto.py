@@ -123,7 +123,7 @@ def _arrows(spans: Spans) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
     other = np.flatnonzero(schedule.lane[schedule.after] != schedule.lane[then])
     leaving: dict[int, list[int]] = {}
     arriving: dict[int, list[int]] = {}
-    for arrow, edge in enumerate(other.tolist(), start=1):
-        leaving.setdefault(int(schedule.after[edge]), []).append(arrow)
-        arriving.setdefault(int(then[edge]), []).append(arrow)
+    for arrow, wait in enumerate(other.tolist(), start=1):
+        leaving.setdefault(int(schedule.after[wait]), []).append(arrow)
+        arriving.setdefault(int(then[wait]), []).append(arrow)
     return leaving, arriving
