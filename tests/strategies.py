@@ -20,19 +20,38 @@ def layout_texts(draw, shape, ranks, replicas=None):
     if replicas is None:
         replicas = draw(st.sampled_from([c for c in range(1, ranks + 1) if ranks % c == 0]))
     kind = draw(st.sampled_from(["row", "col", "2d", "2d:", "cyclic:", "edges:"]))
+    places = ranks // replicas
+    rows, cols = {"row": (places, 1), "col": (1, places)}.get(kind) or draw(grids(places))
+    grid = f"{rows}x{cols}"
+    where = draw(st.sampled_from(["blocked", "interleaved", "mesh", "listed"]))
     if kind in ("row", "col", "2d"):
-        text = kind + draw(st.sampled_from(["", ":balanced"]))
+        text = kind
+    elif kind == "2d:":
+        text = f"2d:{grid}"
+    elif kind == "cyclic:":
+        text = f"cyclic:{draw(st.integers(1, 16))}x{draw(st.integers(1, 16))}:{grid}"
     else:
-        rows, cols = draw(grids(ranks // replicas))
-        grid = f"{rows}x{cols}"
-        if kind == "2d:":
-            text = f"2d:{grid}" + draw(st.sampled_from(["", ":balanced"]))
-        elif kind == "cyclic:":
-            text = f"cyclic:{draw(st.integers(1, 16))}x{draw(st.integers(1, 16))}:{grid}"
-        else:
-            edges = "x".join(draw(edge_texts(size)) for size in shape)
-            text = f"edges:{edges}:{grid}"
-    return text + draw(st.sampled_from([f"@{replicas}", f"@{replicas}:interleaved"]))
+        edges = "x".join(draw(edge_texts(size)) for size in shape)
+        text = f"edges:{edges}:{grid}"
+    if "2d" in kind or ":" not in kind:
+        text += draw(st.sampled_from(["", ":balanced"]))
+    if where == "mesh":
+        return f"{text}@{draw(meshes(replicas, rows, cols))}"
+    if where == "listed":
+        return f"{text}@{replicas}:{'-'.join(map(str, draw(st.permutations(range(ranks)))))}"
+    colmajor = draw(st.sampled_from(["", ":colmajor"]))
+    return f"{text}{colmajor}@{replicas}" + {"blocked": "", "interleaved": ":interleaved"}[where]
+
+
+@st.composite
+def meshes(draw, replicas, rows, cols):
+    """A mesh of ranks whose axes make so many replicas, grid rows and grid columns, in any order."""
+    axes = []
+    for use, places in (("-", replicas), ("r", rows), ("c", cols)):
+        inner = draw(st.sampled_from([d for d in range(1, places + 1) if places % d == 0]))
+        axes += [(use, places // inner), (use, inner)] if inner > 1 else [(use, places)]
+    axes = draw(st.permutations(axes))
+    return f"{'x'.join(str(size) for _, size in axes)}:{''.join(use for use, _ in axes)}"
 
 
 @st.composite

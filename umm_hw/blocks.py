@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from umm.errors import ScheduleError
 from umm.interval import Interval
-from umm.layouts.layout import Tile
+from umm.layouts.tile_grid import Tile
 from umm.problem import MATRICES
 from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, GET, KINDS, LOCAL, PUT, REDUCE
 from umm.schedules.table import Details, Schedule

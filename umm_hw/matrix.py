@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from concurrent.futures import Future
-from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -11,7 +10,8 @@ from numpy.typing import NDArray
 
 from umm.errors import InputError, LayoutError
 from umm.interval import Interval
-from umm.layouts.layout import Layout, Tile
+from umm.layouts.layout import Layout
+from umm.layouts.tile_grid import Tile
 from umm_hw.transport import Block, Transport
 
 DTYPES = ("float64", "float32", "float16", "int64", "int32")
@@ -26,26 +26,6 @@ def array_dtype(name: str) -> np.dtype[Any]:
     if name not in DTYPES:
         raise InputError(f"NumPy matrices cannot hold {name}; choose from {', '.join(DTYPES)}")
     return np.dtype(name)
-
-
-@lru_cache(maxsize=256)
-def tile_starts(layout: Layout) -> NDArray[np.int64]:
-    """Return the elements that lie before each tile in its owner's memory: (replicas, rows, columns).
-
-    A rank's tiles follow each other in row-major order of the tile grid, each stored row by row.
-
-    >>> tile_starts(Layout.block((4, 6), (1, 2), replicas=2)).tolist()
-    [[[0, 0]], [[0, 0]]]
-    """
-    owner = layout.owners.reshape(-1)
-    area = np.outer(np.diff(layout.row_edges), np.diff(layout.col_edges))
-    by_owner = np.argsort(owner, kind="stable")
-    size = np.broadcast_to(area, layout.owners.shape).reshape(-1)[by_owner]
-    before = np.cumsum(size) - size
-    first = np.searchsorted(owner[by_owner], owner[by_owner])
-    starts = np.empty(len(owner), dtype=np.int64)
-    starts[by_owner] = before - before[first]
-    return starts.reshape(layout.owners.shape)
 
 
 class DistributedMatrix:
@@ -100,7 +80,7 @@ class DistributedMatrix:
         """Return where a tile lies: rank and memory; in this rank's own replica if None."""
         replica = self._checked_replica(replica)
         rows, cols = self.layout.tile_shape(tile)
-        offset = int(tile_starts(self.layout)[replica, *tile]) * self.dtype.itemsize
+        offset = int(self.layout.tile_starts[replica, *tile]) * self.dtype.itemsize
         return Block(self.layout.owner(tile, replica), self.heap, offset, rows, cols, cols, self.dtype)
 
     # Tiles ----------------------------------------------------------------------------------------

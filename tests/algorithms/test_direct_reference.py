@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_text import GOOD, SWITCH, write
 from reference.direct_lowering import Lowering
-from reference.plain_layout import plain_layout
 from reference.plain_ops import ops_of
-from strategies import SIZES, grids, layout_texts, offsets, problems, schedule_options, stationaries
+from strategies import grids, offsets, problems, schedule_options, stationaries
 
 import umm
-from umm import Interval, Layout, Problem
+from umm import Problem
 
 MEASURED = (
     GOOD.replace("value = 0.8", "value = 0.7").replace(
@@ -49,59 +48,6 @@ def pick(machines, problem, which):
     """One of the machines that states a peak for the problem's type."""
     able = [m for m in machines if problem.dtype in m.peaks]
     return able[which % len(able)]
-
-
-# Layouts ------------------------------------------------------------------------------------------
-
-
-@st.composite
-def shaped_texts(draw):
-    shape, ranks = (draw(SIZES), draw(SIZES)), draw(st.integers(1, 16))
-    return draw(layout_texts(shape, ranks)), shape, ranks
-
-
-@given(shaped_texts(), st.data())
-def test_a_text_form_means_the_same_edges_owners_and_replicas(drawn, data):
-    text, shape, ranks = drawn
-    ours, plain = Layout.parse(text, shape, ranks), plain_layout(text, shape, ranks)
-    tiles = plain.tiles()
-    assert ours.grid_shape() == (len(plain.row_edges) - 1, len(plain.col_edges) - 1)
-    assert [tuple(map(tuple, ours.tile_bounds(t))) for t in tiles] == [plain.bounds(t) for t in tiles]
-    assert ours.replicas == plain.replicas
-    for replica in range(plain.replicas):
-        assert [ours.owner(t, replica) for t in tiles] == [plain.owner(t, replica) for t in tiles]
-    for rank in range(ranks):
-        replica = plain.replica(rank)
-        assert ours.replica(rank) == replica
-        assert ours.tiles_of(rank) == [t for t in tiles if plain.owner(t, replica) == rank]
-    rows, cols = (sorted((data.draw(st.integers(0, n)), data.draw(st.integers(0, n)))) for n in shape)
-    assert ours.overlapping_tiles(Interval(*rows), Interval(*cols)) == plain.overlapping(rows, cols)
-
-
-@pytest.mark.parametrize(
-    ("text", "shape", "ranks", "rows", "cols", "owners"),
-    [
-        ("row", (10, 6), 4, [0, 3, 6, 9, 10], [0, 6], [[0, 1, 2, 3]]),
-        ("row:balanced", (10, 6), 4, [0, 3, 6, 8, 10], [0, 6], [[0, 1, 2, 3]]),
-        ("row", (5, 6), 4, [0, 2, 4, 5, 5], [0, 6], [[0, 1, 2, 3]]),
-        ("col@2", (6, 5), 4, [0, 6], [0, 3, 5], [[0, 1], [2, 3]]),
-        ("col@3:interleaved", (6, 5), 6, [0, 6], [0, 3, 5], [[0, 3], [1, 4], [2, 5]]),
-        ("2d", (4, 7), 6, [0, 2, 4], [0, 3, 6, 7], [[0, 1, 2, 3, 4, 5]]),
-        ("2d@2", (4, 7), 14, [0, 4], [0, 1, 2, 3, 4, 5, 6, 7], [[*range(7)], [*range(7, 14)]]),
-        ("2d:3x2:balanced", (4, 7), 6, [0, 2, 3, 4], [0, 4, 7], [[0, 1, 2, 3, 4, 5]]),
-        ("2d:2x2@2:interleaved", (4, 4), 8, [0, 2, 4], [0, 2, 4], [[0, 2, 4, 6], [1, 3, 5, 7]]),
-        ("cyclic:4x3:2x1@2", (9, 7), 4, [0, 4, 8, 9], [0, 3, 6, 7], [[0] * 3 + [1] * 3 + [0] * 3,
-                                                                     [2] * 3 + [3] * 3 + [2] * 3]),
-        ("edges:0-3-3-8x0-5-9:1x2", (8, 9), 2, [0, 3, 3, 8], [0, 5, 9], [[0, 1, 0, 1, 0, 1]]),
-    ],
-)  # fmt: skip
-def test_text_forms_worked_by_hand(text, shape, ranks, rows, cols, owners):
-    """Uneven sizes by ceil unless balanced; places row-major; 2d takes rows ≤ columns."""
-    ours, plain = Layout.parse(text, shape, ranks), plain_layout(text, shape, ranks)
-    assert (ours.row_edges.tolist(), ours.col_edges.tolist()) == (rows, cols)
-    assert (plain.row_edges, plain.col_edges) == (rows, cols)
-    assert ours.replica_owners.tolist() == owners
-    assert [[plain.owner(t, r) for t in plain.tiles()] for r in range(plain.replicas)] == owners
 
 
 # Actions ------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from strategies import offsets, problems, stationaries
 from umm import Interval, Problem, op_list
 from umm.algorithms.universal.oplist import Op
 from umm.errors import ProblemError
-from umm.layouts.layout import ceil_edges
+from umm.layouts.edges import ceil_edges
 
 
 def published(problem, stationary):

@@ -1,10 +1,11 @@
 """What a layout's text form means, written a second time: plain integers and loops.
 
-Everything follows from the words of the text form; nothing is taken from `umm.layouts.layout`.
+Everything follows from the words of the text form; nothing is taken from `umm.layouts`.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
+from math import prod
 
 Range = tuple[int, int]
 Tile = tuple[int, int]
@@ -46,14 +47,14 @@ def length(span: Range) -> int:
 
 @dataclass
 class PlainLayout:
-    """Edges of the tile grid, the process grid of one replica, and who is in which replica."""
+    """Edges of the tile grid, the process grid of one replica, the rank at each (replica, row, column)."""
 
     row_edges: list[int]
     col_edges: list[int]
     grid: tuple[int, int]
     ranks: int
     replicas: int
-    interleaved: bool
+    rank_at: dict[tuple[int, int, int], int]
 
     def tiles(self) -> list[Tile]:
         """All tiles, row-major, empty ones included."""
@@ -72,39 +73,66 @@ class PlainLayout:
 
     def owner(self, tile: Tile, replica: int) -> int:
         """The rank that holds a tile of a replica."""
-        place = tile[0] % self.grid[0] * self.grid[1] + tile[1] % self.grid[1]
-        if self.interleaved:
-            return place * self.replicas + replica  # the rank whose place is rank // c
-        return replica * (self.ranks // self.replicas) + place
+        return self.rank_at[replica, tile[0] % self.grid[0], tile[1] % self.grid[1]]
 
     def replica(self, rank: int) -> int:
         """The replica a rank belongs to."""
-        return rank % self.replicas if self.interleaved else rank // (self.ranks // self.replicas)
+        return next(replica for (replica, _, _), there in self.rank_at.items() if there == rank)
 
 
 def plain_layout(text: str, shape: tuple[int, int], ranks: int) -> PlainLayout:
-    """Read a valid text form: a partition, then maybe `:balanced`, then maybe `@c` or `@c:interleaved`."""
-    partition, _, replication = text.partition("@")
-    count, _, order = replication.partition(":")
-    replicas = int(count or 1)
+    """Read a valid text form: a partition, then maybe flags, then maybe `@` and where the places lie."""
+    partition, _, where = text.partition("@")
+    sizes, _, word = where.partition(":")
+    mesh = [int(size) for size in sizes.split("x")] if word and set(word) <= set("-rc") else []
+    replicas = along(mesh, word, "-") if mesh else int(sizes or 1)
     places = ranks // replicas
-    kind, *parts = [part for part in partition.split(":") if part != "balanced"]
-    cut = balanced_edges if partition.endswith(":balanced") else ceil_edges
-
-    if kind in ("row", "col") or kind == "2d":
+    kind, *parts = [part for part in partition.split(":") if part not in ("balanced", "colmajor")]
+    cut = balanced_edges if ":balanced" in partition else ceil_edges
+    if mesh:
+        grid = along(mesh, word, "r"), along(mesh, word, "c")
+    elif kind in ("row", "col", "2d") and not parts:
         grid = {"row": (places, 1), "col": (1, places), "2d": most_square(places)}[kind]
-        if parts:
-            grid = pair(parts[0])
+    else:
+        grid = pair(parts[-1])
+    assert grid[0] * grid[1] == places
+
+    if kind in ("row", "col", "2d"):
         edges = [cut(size, pieces) for size, pieces in zip(shape, grid, strict=True)]
     elif kind == "cyclic":
-        tile, grid = pair(parts[0]), pair(parts[1])
-        edges = [[*range(0, size, step), size] for size, step in zip(shape, tile, strict=True)]
+        edges = [[*range(0, size, step), size] for size, step in zip(shape, pair(parts[0]), strict=True)]
     else:
         assert kind == "edges"
-        grid = pair(parts[1])
         edges = [[int(edge) for edge in side.split("-")] for side in parts[0].split("x")]
-    assert grid[0] * grid[1] == places
-    return PlainLayout(edges[0], edges[1], grid, ranks, replicas, order == "interleaved")
+    if mesh:
+        rank_at = {place_on_mesh(rank, mesh, word): rank for rank in range(ranks)}
+    else:
+        listed = [int(rank) for rank in word.split("-")] if word[:1].isdigit() else []
+        colmajor = ":colmajor" in partition
+        rank_at = {}
+        for replica, row, col in product(range(replicas), range(grid[0]), range(grid[1])):
+            number = col * grid[0] + row if colmajor else row * grid[1] + col
+            if listed:
+                rank_at[replica, row, col] = listed[replica * places + number]
+            elif word == "interleaved":
+                rank_at[replica, row, col] = number * replicas + replica  # the rank whose place is rank // c
+            else:
+                rank_at[replica, row, col] = replica * places + number
+    return PlainLayout(edges[0], edges[1], grid, ranks, replicas, rank_at)
+
+
+def along(mesh: list[int], axes: str, use: str) -> int:
+    """How many places the axes of one use make together."""
+    return prod(size for size, axis in zip(mesh, axes, strict=True) if axis == use)
+
+
+def place_on_mesh(rank: int, mesh: list[int], axes: str) -> tuple[int, int, int]:
+    """Replica, row and column of a rank: its digits on the mesh, those of one use read as one number."""
+    place = {"-": 0, "r": 0, "c": 0}
+    for number, (size, axis) in enumerate(zip(mesh, axes, strict=True)):
+        digit = rank // prod(mesh[number + 1 :]) % size
+        place[axis] = place[axis] * size + digit
+    return place["-"], place["r"], place["c"]
 
 
 def pair(text: str) -> tuple[int, int]:

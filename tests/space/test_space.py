@@ -81,6 +81,14 @@ def test_a_written_grid_is_kept_where_it_fits():
     assert [str(x) for x in points.layouts[0]][:3] == ["row:balanced", "2d:2x3@2", "row:balanced@2"]
 
 
+def test_column_major_grids_are_kept_with_every_grid():
+    space = Space(
+        m=64, n=64, k=64, ranks=4, partitions=("2d:balanced:colmajor",), grids="all", replication=(1,)
+    )
+    texts = [str(x) for x in space.points().layouts[0]]
+    assert texts == [f"2d:{grid}:balanced:colmajor" for grid in ("1x4", "2x2", "4x1")]
+
+
 def test_schedule_options_are_axes():
     points = Space(**MLP1, ranks=8, a="row", b="row", c="row", prefetch=(0, 2), offset="none,index").points()
     assert len(points) == 3 * 2 * 2

@@ -1,67 +1,40 @@
 """How one matrix is cut into tiles, who owns each tile, and how often the whole is replicated."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
-from math import isqrt
+from math import prod
 
 import numpy as np
 
-from umm.arrays import Ints
+from umm.arrays import Ints, summed_before
 from umm.errors import LayoutError
-from umm.interval import Interval
-
-Tile = tuple[int, int]
-ORDERS = ("blocked", "interleaved")
-
-
-def ceil_edges(size: int, parts: int) -> Ints:
-    """Return the edges of parts that are all as large as ⌈size / parts⌉ but the last.
-
-    The rule of torch.chunk and ScaLAPACK; trailing parts may be empty.
-
-    >>> ceil_edges(10, 3).tolist(), ceil_edges(3, 4).tolist()
-    ([0, 4, 8, 10], [0, 1, 2, 3, 3])
-    """
-    return np.minimum(np.arange(parts + 1, dtype=np.int64) * -(-size // parts), size)
+from umm.layouts.edges import RULES
+from umm.layouts.places import arranged, check_replicas, listed, on_mesh, usual
+from umm.layouts.text import Form, Where, read_form
+from umm.layouts.tile_grid import Tile, TileGrid
 
 
-def balanced_edges(size: int, parts: int) -> Ints:
-    """Return the edges of parts that differ by at most one; the first get the extra indices.
-
-    >>> balanced_edges(10, 3).tolist()
-    [0, 4, 7, 10]
-    """
-    small, extra = divmod(size, parts)
-    index = np.arange(parts + 1, dtype=np.int64)
-    return index * small + np.minimum(index, extra)
-
-
-def square_grid(places: int) -> tuple[int, int]:
-    """Return the most square process grid with no more rows than columns.
-
-    >>> square_grid(12), square_grid(7)
-    ((3, 4), (1, 7))
-    """
-    rows = next(d for d in range(isqrt(places), 0, -1) if places % d == 0)
-    return rows, places // rows
-
-
-class Layout:
+class Layout(TileGrid):
     """A shape, a partition of it (row and column edges, an owner for each tile), and replicas.
 
     Tile grids are row-major; tile (i, j) belongs to place (i mod rows, j mod columns) of the process
-    grid, places counted row-major. Each of the c replicas holds the whole matrix on p / c ranks:
-    replica r has ranks r·p/c … (r + 1)·p/c − 1 (``blocked``) or the ranks ≡ r mod c (``interleaved``).
-    Two layouts are equal when every element has the same owners, however they were written.
+    grid. Each of the c replicas holds the whole matrix on p / c ranks. Which rank has which place of
+    which replica is an array, ``places``; unless given, places are counted row-major, and replica r has
+    ranks r·p/c … (r + 1)·p/c − 1 (``blocked``) or the ranks ≡ r mod c (``interleaved``).
+
+    Two layouts are equal when they cut the matrix into the same tiles with the same owners and every rank
+    is in the same replica, however they were written and whatever empty tiles they have. Empty tiles count
+    in the numbers of tiles, so what is kept by layout and holds such numbers must be kept by ``cuts`` too.
 
     Attributes:
         shape: Rows and columns of the matrix.
         row_edges: Global row index where each tile row starts, and the end. Empty tiles are legal.
         col_edges: The same for columns.
         process_grid: Rows and columns of the process grid of one replica.
+        places: The rank at each place, shape (replicas, process grid rows, process grid columns).
         ranks: p, the ranks of all replicas together.
         replicas: c, which divides p.
-        order: ``blocked`` or ``interleaved``.
         text: The text form, without the shape and the ranks; ``str`` of the layout.
 
     Source: Brock & Golin (2025), section 3.
@@ -77,30 +50,40 @@ class Layout:
         ranks: int | None = None,
         replicas: int = 1,
         order: str = "blocked",
+        places: Ints | None = None,
         text: str | None = None,
     ) -> None:
-        places = process_grid[0] * process_grid[1]
-        self.shape = (int(shape[0]), int(shape[1]))
-        self.row_edges = _checked_edges(row_edges, self.shape[0], "row")
-        self.col_edges = _checked_edges(col_edges, self.shape[1], "column")
-        self.process_grid = process_grid
-        self.ranks = places * replicas if ranks is None else ranks
-        self.replicas = replicas
-        self.order = order
-        _check_replicas(self.ranks, replicas)
-        if order not in ORDERS:
-            raise LayoutError(f"replicas cannot be ordered {order!r}; choose blocked or interleaved")
-        if places != self.ranks // replicas:
-            raise LayoutError(
-                f"process grid {process_grid[0]}x{process_grid[1]} has {places} places, but a replica has "
-                f"{self.ranks // replicas} ranks ({self.ranks} ranks / {replicas} replicas)"
-            )
-        self.text = text if text is not None else self._edges_text()
+        """Take the edges, and where the tiles lie.
 
-    def _edges_text(self) -> str:
-        rows, cols = ("-".join(map(str, edges.tolist())) for edges in (self.row_edges, self.col_edges))
-        grid = f"{self.process_grid[0]}x{self.process_grid[1]}"
-        return f"edges:{rows}x{cols}:{grid}" + _replica_text(self.replicas, self.order)
+        Args:
+            shape: Rows and columns of the matrix.
+            row_edges: Where each tile row starts, and the end.
+            col_edges: The same for columns.
+            process_grid: Rows and columns of the process grid.
+            ranks: p, where it shall be checked.
+            replicas: c.
+            order: ``blocked`` or ``interleaved``.
+            places: The rank at each place, instead of an order; shape (replicas, *process_grid).
+            text: The text form, if it is not to be ``edges:…``.
+
+        Raises:
+            LayoutError: if these do not fit together.
+        """
+        super().__init__(shape, row_edges, col_edges)
+        self.process_grid = process_grid
+        self.ranks = prod(process_grid) * replicas if ranks is None else ranks
+        self.replicas = replicas
+        check_replicas(self.ranks, replicas)
+        if prod(process_grid) != self.ranks // replicas:
+            raise LayoutError(
+                f"process grid {process_grid[0]}x{process_grid[1]} has {prod(process_grid)} places, but a "
+                f"replica has {self.ranks // replicas} ranks ({self.ranks} ranks / {replicas} replicas)"
+            )
+        self.places = _placed(process_grid, replicas, order, places)
+        if text is None:
+            edges = tuple(self.row_edges.tolist()), tuple(self.col_edges.tolist())
+            text = _text(Form("edges", process_grid, edges=edges), self.places)
+        self.text = text
 
     # Constructors ---------------------------------------------------------------------------------
 
@@ -113,7 +96,7 @@ class Layout:
         replicas: int = 1,
         rule: str = "ceil",
         order: str = "blocked",
-        text: str | None = None,
+        places: Ints | None = None,
     ) -> "Layout":
         """One tile for each place of the process grid.
 
@@ -122,12 +105,10 @@ class Layout:
         """
         if min(process_grid) < 1:
             raise LayoutError(f"a process grid needs at least one row and one column, not {process_grid}")
-        cut = {"ceil": ceil_edges, "balanced": balanced_edges}[rule]
-        rows, cols = cut(shape[0], process_grid[0]), cut(shape[1], process_grid[1])
-        if text is None:
-            suffix = "" if rule == "ceil" else ":balanced"
-            text = f"2d:{process_grid[0]}x{process_grid[1]}{suffix}" + _replica_text(replicas, order)
-        return cls(shape, rows, cols, process_grid, replicas=replicas, order=order, text=text)
+        if rule not in RULES:
+            raise LayoutError(f"rule {rule!r} is unknown; choose from {', '.join(RULES)}")
+        form = Form("2d", process_grid, balanced=rule == "balanced")
+        return cls._of(form, shape, process_grid, _placed(process_grid, replicas, order, places))
 
     @classmethod
     def block_cyclic(
@@ -138,22 +119,35 @@ class Layout:
         *,
         replicas: int = 1,
         order: str = "blocked",
+        places: Ints | None = None,
     ) -> "Layout":
         """Tiles of one shape dealt out cyclically over a process grid, as in ScaLAPACK."""
         if min(tile_shape) < 1 or min(process_grid) < 1:
             raise LayoutError(f"tile shape {tile_shape} and process grid {process_grid} must be at least 1x1")
-        rows, cols = ceil_tiles(shape[0], tile_shape[0]), ceil_tiles(shape[1], tile_shape[1])
-        sizes = f"{tile_shape[0]}x{tile_shape[1]}:{process_grid[0]}x{process_grid[1]}"
-        text = f"cyclic:{sizes}" + _replica_text(replicas, order)
-        return cls(shape, rows, cols, process_grid, replicas=replicas, order=order, text=text)
+        form = Form("cyclic", process_grid, tile_shape)
+        return cls._of(form, shape, process_grid, _placed(process_grid, replicas, order, places))
+
+    @classmethod
+    def _of(
+        cls,
+        form: Form,
+        shape: tuple[int, int],
+        process_grid: tuple[int, int],
+        places: Ints,
+        text: str | None = None,
+    ) -> "Layout":
+        rows, cols = form.cut(shape, process_grid)
+        text = text or _text(form, places)
+        return cls(shape, rows, cols, process_grid, replicas=len(places), places=places, text=text)
 
     @classmethod
     def parse(cls, text: str, shape: tuple[int, int], ranks: int) -> "Layout":
         """Return the layout that a text form means for a matrix of this shape on this many ranks.
 
         The forms are ``row``, ``col``, ``2d``, ``2d:3x4``, ``cyclic:256x128:3x4`` and
-        ``edges:0-3-8x0-5-9:1x2``, then optionally ``:balanced``, then optionally ``@c`` or
-        ``@c:interleaved``.
+        ``edges:0-3-8x0-5-9:1x2``, then optionally ``:balanced`` and ``:colmajor``, then optionally ``@c``,
+        ``@c:interleaved``, a mesh of ranks and what its axes are for (``@2x3x4:r-c``), or the ranks in the
+        order of their places (``@c:0-3-1-2``). Equal arguments give the same object.
 
         Raises:
             LayoutError: for a text of another form, or one that does not fit the shape or the ranks.
@@ -161,49 +155,10 @@ class Layout:
         >>> layout = Layout.parse("2d:3x2:balanced@2:interleaved", (8, 5), ranks=12)
         >>> str(layout), layout.replicas, layout.owner((2, 1), replica=1)
         ('2d:3x2:balanced@2:interleaved', 2, 11)
+        >>> Layout.parse("2d@2x2x2:r-c", (4, 4), ranks=8).owners.tolist()
+        [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
         """
-        from umm.layouts.text import parse_layout
-
-        return parse_layout(text, shape, ranks)
-
-    # The index half of table 1 --------------------------------------------------------------------
-
-    def grid_shape(self) -> tuple[int, int]:
-        """Return the rows and columns of the tile grid, empty tiles included."""
-        return len(self.row_edges) - 1, len(self.col_edges) - 1
-
-    def tile_bounds(self, tile: Tile) -> tuple[Interval, Interval]:
-        """Return the rows and columns a tile covers, in global indices."""
-        i, j = self._checked_tile(tile)
-        return (
-            Interval(int(self.row_edges[i]), int(self.row_edges[i + 1])),
-            Interval(int(self.col_edges[j]), int(self.col_edges[j + 1])),
-        )
-
-    def tile_shape(self, tile: Tile) -> tuple[int, int]:
-        """Return the rows and columns of a tile."""
-        rows, cols = self.tile_bounds(tile)
-        return rows.size, cols.size
-
-    def overlapping_tiles(self, rows: Interval, cols: Interval) -> list[Tile]:
-        """Return the tiles that share at least one element with a submatrix.
-
-        Args:
-            rows: Rows of the submatrix, in global indices.
-            cols: Columns of the submatrix, in global indices.
-
-        Returns:
-            Tile indices in row-major order; empty if the submatrix is empty.
-
-        Source: Brock & Golin (2025), table 1.
-
-        >>> a = Layout.block_cyclic((8, 6), tile_shape=(4, 3), process_grid=(2, 2))
-        >>> a.overlapping_tiles(Interval(3, 5), Interval(0, 2))
-        [(0, 0), (1, 0)]
-        """
-        return [
-            (i, j) for i in _overlapping(self.row_edges, rows) for j in _overlapping(self.col_edges, cols)
-        ]
+        return _parsed(text, shape, ranks)
 
     # Owners and replicas --------------------------------------------------------------------------
 
@@ -211,13 +166,9 @@ class Layout:
     def owners(self) -> Ints:
         """Owner rank of every tile: an array of shape (replicas, grid rows, grid columns)."""
         grid_rows, grid_cols = self.grid_shape()
-        place_row = np.arange(grid_rows) % self.process_grid[0]
-        place_col = np.arange(grid_cols) % self.process_grid[1]
-        place = place_row[:, None] * self.process_grid[1] + place_col
-        replica = np.arange(self.replicas)[:, None, None]
-        if self.order == "interleaved":
-            return place * self.replicas + replica
-        return replica * (self.ranks // self.replicas) + place
+        row = np.arange(grid_rows) % self.process_grid[0]
+        col = np.arange(grid_cols) % self.process_grid[1]
+        return self.places[:, row[:, None], col]
 
     @cached_property
     def replica_owners(self) -> Ints:
@@ -225,16 +176,23 @@ class Layout:
         return self.owners.reshape(self.replicas, -1)
 
     @cached_property
+    def place_of_rank(self) -> tuple[Ints, Ints, Ints]:
+        """Replica, and row and column of the process grid, of each rank, for all ranks.
+
+        >>> [x.tolist() for x in Layout.parse("2d:1x3@2:interleaved", (3, 3), ranks=6).place_of_rank]
+        [[0, 1, 0, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 0, 1, 1, 2, 2]]
+        """
+        replica, row, col = np.unravel_index(self.places.reshape(-1).argsort(), self.places.shape)
+        return replica, row, col
+
+    @property
     def replica_of_rank(self) -> Ints:
         """Replica that each rank belongs to, for all ranks."""
-        rank = np.arange(self.ranks)
-        if self.order == "interleaved":
-            return rank % self.replicas
-        return rank // (self.ranks // self.replicas)
+        return self.place_of_rank[0]
 
     def owner(self, tile: Tile, replica: int = 0) -> int:
         """Return the rank that holds a tile of a replica."""
-        i, j = self._checked_tile(tile)
+        i, j = self.checked_tile(tile)
         return int(self.owners[replica, i, j])
 
     def replica(self, rank: int) -> int:
@@ -247,9 +205,24 @@ class Layout:
         return list(zip(rows.tolist(), cols.tolist(), strict=True))
 
     @cached_property
-    def tile_elements(self) -> Ints:
-        """Number of elements of every tile, row-major."""
-        return np.outer(np.diff(self.row_edges), np.diff(self.col_edges)).reshape(-1)
+    def tiles_by_owner(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Owner, replica, row and column of all tiles of all replicas, by owner, then in row-major order."""
+        owner = self.owners.reshape(-1)
+        by_owner = owner.argsort(kind="stable")
+        replica, i, j = np.unravel_index(by_owner, self.owners.shape)
+        return owner[by_owner], replica, i, j
+
+    @cached_property
+    def tile_starts(self) -> Ints:
+        """Elements that lie before each tile in its owner's memory, shape (replicas, rows, columns).
+
+        A rank's tiles follow each other in row-major order of the tile grid, each stored row by row.
+
+        >>> Layout.parse("cyclic:2x2:1x2", (4, 4), ranks=2).tile_starts.tolist()
+        [[[0, 0], [4, 4]]]
+        """
+        size = np.broadcast_to(self.tile_elements, self.replica_owners.shape).reshape(-1)
+        return summed_before(self.owners.reshape(-1), size).reshape(self.owners.shape)
 
     @cached_property
     def elements_of_rank(self) -> Ints:
@@ -259,7 +232,7 @@ class Layout:
         [18, 18, 12, 18, 18, 12, 18, 18, 12]
         """
         held = np.zeros(self.ranks, dtype=np.int64)
-        owners = self.owners.reshape(self.replicas, -1)
+        owners = self.replica_owners
         # Written out, because add.at reads past the end of values that it should broadcast (NumPy 2.4).
         np.add.at(held, owners, np.broadcast_to(self.tile_elements, owners.shape))
         return held
@@ -268,14 +241,14 @@ class Layout:
 
     @cached_property
     def key(self) -> tuple[object, ...]:
-        """What makes two layouts the same: shape, edges without empty tiles' names, and owners."""
+        """What makes two layouts the same: shape, edges and owners without empty tiles, and replicas."""
+        rows, cols = (np.nonzero(np.diff(edges))[0] for edges in (self.row_edges, self.col_edges))
         return (
             self.shape,
-            self.row_edges.tobytes(),
-            self.col_edges.tobytes(),
-            self.ranks,
-            self.replicas,
-            self.owners.tobytes(),
+            self.row_edges[rows].tobytes(),
+            self.col_edges[cols].tobytes(),
+            self.owners[:, rows[:, None], cols].tobytes(),
+            self.replica_of_rank.tobytes(),
         )
 
     @cached_property
@@ -294,46 +267,36 @@ class Layout:
     def __repr__(self) -> str:
         return f"Layout({self.text!r}, shape={self.shape}, ranks={self.ranks})"
 
-    def _checked_tile(self, tile: Tile) -> Tile:
-        rows, cols = self.grid_shape()
-        if not (0 <= tile[0] < rows and 0 <= tile[1] < cols):
-            raise LayoutError(f"tile {tile} is outside the {rows}x{cols} tile grid of {self.text}")
-        return tile
+
+@lru_cache(maxsize=8192)
+def _parsed(text: str, shape: tuple[int, int], ranks: int) -> Layout:
+    form = read_form(text)
+    where, replicas = form.where, form.where.replicas
+    if where.mesh and prod(where.mesh) != ranks:
+        raise LayoutError(f"{text}: a mesh of {prod(where.mesh)} ranks cannot be laid over {ranks}")
+    check_replicas(ranks, replicas)
+    grid = form.process_grid(ranks // replicas)
+    if where.mesh:
+        places = on_mesh(where.mesh, where.axes)
+    elif where.ranks:
+        places = listed(where.ranks, replicas, grid)
+    else:
+        places = arranged(grid, replicas, where.order, form.colmajor)
+    return Layout._of(form, shape, grid, places, str(form))
 
 
-@lru_cache(maxsize=1024)
-def ceil_tiles(size: int, tile: int) -> Ints:
-    """Return the edges of tiles of one size, the last one cut off; one empty tile if size is 0."""
-    edges = np.append(np.arange(0, max(size, 1), tile, dtype=np.int64), size)
-    edges.setflags(write=False)
-    return edges
+def _placed(process_grid: tuple[int, int], replicas: int, order: str, places: Ints | None) -> Ints:
+    """Return the places as given, checked, or in an order."""
+    check_replicas(prod(process_grid) * replicas, replicas)
+    if places is None:
+        return arranged(process_grid, replicas, order)
+    return listed(places, replicas, process_grid)
 
 
-def _replica_text(replicas: int, order: str) -> str:
-    if replicas == 1 and order == "blocked":
-        return ""
-    return f"@{replicas}" + (":interleaved" if order == "interleaved" else "")
-
-
-def _check_replicas(ranks: int, replicas: int) -> None:
-    if ranks < 1 or replicas < 1 or ranks % replicas:
-        choices = ", ".join(str(c) for c in range(1, ranks + 1) if ranks % c == 0)
-        raise LayoutError(f"{ranks} ranks cannot hold {replicas} equal replicas; choose from {choices}")
-
-
-def _checked_edges(edges: Sequence[int] | Ints, size: int, name: str) -> Ints:
-    array = np.asarray(edges, dtype=np.int64)
-    if len(array) < 2 or array[0] != 0 or array[-1] != size or np.any(np.diff(array) < 0):
-        shown = "-".join(map(str, array[:8].tolist())) + ("-…" if len(array) > 8 else "")
-        raise LayoutError(f"{name} edges {shown} do not rise from 0 to {size}")
-    return array
-
-
-def _overlapping(edges: Ints, span: Interval) -> list[int]:
-    """Return the indices of the parts that share an index with a range."""
-    if span.size == 0:
-        return []
-    start = np.maximum(edges[:-1], span.start)
-    stop = np.minimum(edges[1:], span.stop)
-    indices: list[int] = np.nonzero(start < stop)[0].tolist()
-    return indices
+def _text(form: Form, places: Ints) -> str:
+    """Return the text of a partition with these places."""
+    found = usual(places)
+    if found is None:
+        return str(replace(form, where=Where(len(places), ranks=tuple(places.reshape(-1).tolist()))))
+    order, colmajor = found
+    return str(replace(form, colmajor=colmajor, where=Where(len(places), order)))

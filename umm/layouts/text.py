@@ -1,77 +1,205 @@
-"""The text form of a layout: what people type, and what files and links carry."""
+"""The text form of a layout: what people type, and what files and links carry.
+
+A partition, then maybe ``@`` and where replicas and places lie among the ranks::
+
+    row   col   2d   2d:3x4   cyclic:256x128:3x4   edges:0-3-8x0-5-9:1x2   then :balanced, :colmajor
+    @2   @2:interleaved   @2x2x2:r-c   @2:0-3-1-2
+"""
 
 import re
-from functools import lru_cache
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
 
+import numpy as np
+
+from umm.arrays import Ints
 from umm.errors import LayoutError
-from umm.layouts.layout import Layout, _check_replicas, square_grid
+from umm.layouts.edges import RULES, square_grid, tile_edges
+from umm.layouts.places import ORDERS, USES, mesh_sizes
 
 FORMS = "row, col, 2d, 2d:3x4, cyclic:256x128:3x4 or edges:0-3-8x0-5-9:1x2"
-_SUFFIX = re.compile(
-    r"(?P<partition>[^@]*?)(?P<balanced>:balanced)?(?:@(?P<replicas>[0-9]{1,9})(?P<order>:\w+)?)?"
-)
+FLAGS = ("balanced", "colmajor")
+_SIZES = re.compile(r"[0-9]{1,9}(x[0-9]{1,9})*")
+_RANKS = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})*")
+_WHOLE = {"row": (1, 1), "col": (1, 1), "2d": (1, 2), "cyclic": (2, 3), "edges": (2, 3)}  # words: least, most
 
 
-@lru_cache(maxsize=8192)
-def parse_layout(text: str, shape: tuple[int, int], ranks: int) -> Layout:
-    """Return the layout a text form means; equal arguments give the same object.
+@dataclass(frozen=True)
+class Where:
+    """What follows ``@``: where the replicas and the places of their process grids lie among the ranks.
 
-    See :meth:`umm.layouts.layout.Layout.parse`.
+    Attributes:
+        replicas: How many replicas there are.
+        order: How they share the ranks: ``blocked`` or ``interleaved``.
+        mesh: Lengths of the axes of the mesh that ranks are counted along, if the text has one.
+        axes: What each of these axes is used for; see :func:`umm.layouts.places.on_mesh`.
+        ranks: The ranks, replica after replica and along the rows of its process grid, if they are listed.
     """
-    match = _SUFFIX.fullmatch(text.strip())
-    if match is None:
-        raise LayoutError(f"{text!r} is not a layout; write {FORMS}, then @c for c replicas")
-    replicas = int(match["replicas"] or 1)
-    order = (match["order"] or ":blocked")[1:]
-    _check_replicas(ranks, replicas)
-    if order not in ("blocked", "interleaved"):
-        raise LayoutError(f"replicas cannot be ordered {order!r}; choose blocked or interleaved")
-    rule = "balanced" if match["balanced"] else "ceil"
-    places = ranks // replicas
-    name, *parts = match["partition"].split(":")
-    canonical = text.strip().removesuffix(":blocked")
-    if replicas == 1 and order == "blocked":
-        canonical = canonical.removesuffix("@1")
 
-    if name in ("row", "col", "2d") and len(parts) <= (name == "2d"):
-        if parts:
-            grid = _pair(parts[0], text)
-        else:
-            grid = {"row": (places, 1), "col": (1, places), "2d": square_grid(places)}[name]
-        if grid[0] * grid[1] != places:
+    replicas: int = 1
+    order: str = "blocked"
+    mesh: tuple[int, ...] = ()
+    axes: str = ""
+    ranks: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        if self.mesh:
+            return f"@{_times(self.mesh)}:{self.axes}"
+        if self.ranks:
+            return f"@{self.replicas}:{'-'.join(map(str, self.ranks))}"
+        if self.order != "blocked":
+            return f"@{self.replicas}:{self.order}"
+        return f"@{self.replicas}" if self.replicas > 1 else ""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a text says, before the shape and the number of ranks are known; ``str`` is the text again.
+
+    Attributes:
+        rule: How the matrix is cut: ``row``, ``col``, ``2d``, ``cyclic`` or ``edges``.
+        grid: The process grid, if the text has one.
+        tile_shape: Of ``cyclic``.
+        edges: Of ``edges``: those of the rows, those of the columns.
+        balanced: Whether parts differ by one at most, instead of all being as large as the first.
+        colmajor: Whether ranks go down the columns of the process grid.
+        where: What follows ``@``.
+    """
+
+    rule: str
+    grid: tuple[int, int] | None = None
+    tile_shape: tuple[int, int] | None = None
+    edges: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    balanced: bool = False
+    colmajor: bool = False
+    where: Where = Where()
+
+    def __str__(self) -> str:
+        words = [self.rule]
+        if self.tile_shape:
+            words.append(_times(self.tile_shape))
+        if self.edges:
+            words.append("x".join("-".join(map(str, edges)) for edges in self.edges))
+        if self.grid:
+            words.append(_times(self.grid))
+        words += [flag for flag in FLAGS if getattr(self, flag)]
+        return ":".join(words) + str(self.where)
+
+    def process_grid(self, places: int) -> tuple[int, int]:
+        """Return the process grid of a replica that has so many places.
+
+        Raises:
+            LayoutError: if it has more or fewer of them, or the axes of the mesh make another one.
+        """
+        grid = self.grid or {"row": (places, 1), "col": (1, places)}.get(self.rule)
+        if self.where.mesh:
+            _, *made = mesh_sizes(self.where.mesh, self.where.axes)
+            if grid is not None and grid != (made[0], made[1]):
+                raise LayoutError(
+                    f"{self}: the axes of the mesh make a process grid of {_times(made)}, "
+                    f"but the layout has one of {_times(grid)}"
+                )
+            return made[0], made[1]
+        grid = grid or square_grid(places)
+        if prod(grid) != places:
+            replicas = self.where.replicas
             raise LayoutError(
-                f"{text}: process grid {grid[0]}x{grid[1]} has {grid[0] * grid[1]} places, but a replica "
-                f"has {places} ranks ({ranks} ranks / {replicas} replicas)"
+                f"{self}: process grid {_times(grid)} has {prod(grid)} places, but a replica has "
+                f"{places} ranks ({places * replicas} ranks / {replicas} replicas)"
             )
-        return Layout.block(shape, grid, replicas=replicas, rule=rule, order=order, text=canonical)
-    if rule == "balanced" and name in ("cyclic", "edges"):
-        raise LayoutError(f"{text}: balanced belongs to row, col and 2d; {name} says its tile sizes itself")
-    if name == "cyclic" and len(parts) == 2:
-        tile_shape, grid = _pair(parts[0], text), _pair(parts[1], text)
-        layout = Layout.block_cyclic(shape, tile_shape, grid, replicas=replicas, order=order)
-    elif name == "edges" and len(parts) == 2:
-        edges = [[_number(e, text) for e in side.split("-")] for side in parts[0].split("x")]
-        if len(edges) != 2:
-            raise LayoutError(f"{text}: edges need row edges x column edges, as in edges:0-3-8x0-5-9:1x2")
-        layout = Layout(shape, edges[0], edges[1], _pair(parts[1], text), replicas=replicas, order=order)
-    else:
-        raise LayoutError(f"{text!r} is not a layout; write {FORMS}, then @c for c replicas")
-    if layout.ranks != ranks:
-        raise LayoutError(
-            f"{text}: its process grid has {layout.ranks // replicas} places, but a replica has {places} "
-            f"ranks ({ranks} ranks / {replicas} replicas)"
-        )
-    return layout
+        return grid
+
+    def cut(self, shape: tuple[int, int], process_grid: tuple[int, int]) -> tuple[Ints, Ints]:
+        """Return the row edges and the column edges of a matrix of this shape on this process grid."""
+        if self.edges:
+            return np.array(self.edges[0]), np.array(self.edges[1])
+        if self.tile_shape:
+            return tile_edges(shape[0], self.tile_shape[0]), tile_edges(shape[1], self.tile_shape[1])
+        rule = RULES["balanced" if self.balanced else "ceil"]
+        return rule(shape[0], process_grid[0]), rule(shape[1], process_grid[1])
 
 
-def _number(text: str, whole: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise LayoutError(f"{whole}: {text!r} is not a whole number")
-    return int(text)
+def read_form(text: str) -> Form:
+    """Return what a text form says.
+
+    Raises:
+        LayoutError: if it is not one.
+
+    >>> read_form("cyclic:4x2:3x2@2").tile_shape, str(read_form("2d:3x4:colmajor@1"))
+    ((4, 2), '2d:3x4:colmajor')
+    >>> read_form("2d@2x2x2:r-c").where.replicas
+    2
+    """
+    partition, at, rest = text.strip().partition("@")
+    words, flags = partition.split(":"), set[str]()
+    while len(words) > 1 and words[-1] in FLAGS and words[-1] not in flags:
+        flags.add(words.pop())
+    where = _read_where(rest, text) if at else Where()
+    rule = words[0]
+    least, most = _WHOLE.get(rule, (0, -1))
+    has_grid = len(words) == most > 1
+    if not least <= len(words) <= most or not (has_grid or least == 1 or where.mesh):
+        raise _not_a_layout(text)
+    if "balanced" in flags and least > 1:
+        raise LayoutError(f"{text}: balanced belongs to row, col and 2d; {rule} says its tile sizes itself")
+    if "colmajor" in flags and (where.mesh or where.ranks):
+        raise LayoutError(f"{text}: what follows @ says already where the places lie; leave out colmajor")
+    return Form(
+        rule,
+        _pair(words[-1], text) if has_grid else None,
+        _pair(words[1], text) if rule == "cyclic" else None,
+        _edges(words[1], text) if rule == "edges" else None,
+        "balanced" in flags,
+        "colmajor" in flags,
+        where,
+    )
 
 
-def _pair(text: str, whole: str) -> tuple[int, int]:
-    match = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", text)
+def _read_where(rest: str, text: str) -> Where:
+    sizes, colon, word = rest.partition(":")
+    if not _SIZES.fullmatch(sizes) or bool(colon) != bool(word):
+        raise _not_a_layout(text)
+    mesh = tuple(int(size) for size in sizes.split("x"))
+    if word and not word.strip(USES):
+        if len(word) != len(mesh) or min(mesh) < 1:
+            raise LayoutError(
+                f"{text}: a mesh of {sizes} needs a letter for each axis, not {word!r}: "
+                "r cuts rows, c cuts columns, - replicates"
+            )
+        return Where(mesh_sizes(mesh, word)[0], mesh=mesh, axes=word)
+    if len(mesh) > 1:
+        raise LayoutError(f"{text}: say what each axis of the mesh {sizes} is for, as in @2x2x2:-rc")
+    if _RANKS.fullmatch(word):
+        return Where(mesh[0], ranks=tuple(int(rank) for rank in word.split("-")))
+    if word and word not in ORDERS:
+        raise LayoutError(f"replicas cannot be ordered {word!r}; choose {' or '.join(ORDERS)}")
+    return Where(mesh[0], word or ORDERS[0])
+
+
+def _not_a_layout(text: str) -> LayoutError:
+    return LayoutError(f"{text!r} is not a layout; write {FORMS}, then @c for c replicas")
+
+
+def _times(sizes: Iterable[int]) -> str:
+    return "x".join(map(str, sizes))
+
+
+def _edges(word: str, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    sides = [tuple(_number(edge, text) for edge in side.split("-")) for side in word.split("x")]
+    if len(sides) != 2:
+        raise LayoutError(f"{text}: edges need row edges x column edges, as in edges:0-3-8x0-5-9:1x2")
+    return sides[0], sides[1]
+
+
+def _number(word: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", word):
+        raise LayoutError(f"{text}: {word!r} is not a whole number")
+    return int(word)
+
+
+def _pair(word: str, text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", word)
     if match is None or int(match[1]) < 1 or int(match[2]) < 1:
-        raise LayoutError(f"{whole}: {text!r} is not a pair of sizes like 3x4")
+        raise LayoutError(f"{text}: {word!r} is not a pair of sizes like 3x4")
     return int(match[1]), int(match[2])

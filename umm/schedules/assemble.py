@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from umm import cost
 from umm.algorithms.universal.options import Options
-from umm.arrays import Ints
+from umm.arrays import Ints, numbered_within
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import Problem
@@ -116,7 +116,8 @@ def _replica_traffic(
     kind: int, problem: Problem, shared: Fabric, used: Ints, lanes: int, barrier: int
 ) -> Rows:
     """Return one reduce or broadcast for each tile and replica but the origin, all after a barrier."""
-    traffic = _replica_transfers(kind, problem.layout("C"), problem.itemsize("C"), shared.machine)
+    layout = problem.layout("C")
+    traffic = _replica_transfers(kind, layout, layout.cuts, problem.itemsize("C"), shared.machine)
     src, count = traffic.src, len(traffic.src)
     return Rows(
         kind=np.full(count, kind, dtype=np.int8),
@@ -163,17 +164,17 @@ class _Transfers:
 
 
 @lru_cache(maxsize=256)
-def _replica_transfers(kind: int, layout: Layout, itemsize: int, machine: Machine) -> _Transfers:
+def _replica_transfers(
+    kind: int, layout: Layout, cuts: tuple[bytes, bytes], itemsize: int, machine: Machine
+) -> _Transfers:
+    """Return what moves between the replicas of C; by its cuts too, for they number the tiles."""
     owners = layout.owners
     area = layout.tile_elements.reshape(layout.grid_shape())
     i, j, replica = np.nonzero(np.broadcast_to((area > 0)[:, :, None], (*area.shape, layout.replicas)))
     i, j, replica = (x[replica > 0] for x in (i, j, replica))
     there, origin = owners[replica, i, j], owners[0, i, j]
     src, dst = (there, origin) if kind == REDUCE else (origin, there)
-    by_rank = src.argsort(kind="stable")
-    starts = src[by_rank].searchsorted(np.arange(layout.ranks))
-    number = np.empty(len(src), dtype=np.int64)
-    number[by_rank] = np.arange(len(src)) - starts[src[by_rank]]
+    number = numbered_within(src)
     order = np.lexsort((src, number))
     src, dst, number, i, j = (x[order] for x in (src, dst, number, i, j))
     charged = cost.accumulate_bytes if kind == REDUCE else cost.transfer_bytes

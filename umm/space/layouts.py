@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from umm.layouts.layout import square_grid
+from umm.layouts.edges import square_grid
+from umm.layouts.text import FLAGS
 
 
 def written_layouts(
@@ -35,9 +36,8 @@ def written_layouts(
 def _with_grid(partition: str, places: int, grids: str) -> Iterable[str]:
     """Yield a partition with the process grids it may have on the places of a replica."""
     name, *rest = partition.split(":")
-    balanced = rest[-1:] == ["balanced"]
-    inner = rest[: len(rest) - balanced]
-    tail = ":balanced" if balanced else ""
+    inner = [word for word in rest if word not in FLAGS]
+    tail = "".join(f":{flag}" for flag in FLAGS if flag in rest)
     given = len(inner) == {"2d": 1, "cyclic": 2, "edges": 2}.get(name, -1)
     if given:
         rows, _, cols = inner[-1].partition("x")

@@ -11,7 +11,8 @@ from umm.algorithms.registry import schedule
 from umm.algorithms.universal.options import Options, showing_options
 from umm.arrays import Bools, Ints
 from umm.errors import InputError
-from umm.layouts.layout import ORDERS, Layout
+from umm.layouts.layout import Layout
+from umm.layouts.places import ORDERS
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
 from umm.schedules.table import Schedule
@@ -35,8 +36,8 @@ class Space:
         dtype: Type of A and B.
         ranks: Processes that share the work; None until a machine says how many it has.
         partitions: Partitions of every operand without a replication factor: ``row``, ``2d``,
-            ``2d:3x4``, ``cyclic:256x128``, ``row:balanced``, … One that names a process grid is kept
-            for the replication factors whose replicas have that many ranks.
+            ``2d:3x4``, ``cyclic:256x128``, ``row:balanced``, ``2d:colmajor``, … One that names a process
+            grid is kept for the replication factors whose replicas have that many ranks.
         replication: Replication factors; None for all divisors of the ranks.
         orders: Replica orders: ``blocked``, ``interleaved``.
         grids: Process grids of ``2d`` and ``cyclic`` without one: ``square`` or ``all``.

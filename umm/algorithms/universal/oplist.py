@@ -14,7 +14,8 @@ import numpy as np
 from umm.arrays import Ints
 from umm.errors import ProblemError
 from umm.interval import Interval
-from umm.layouts.layout import Layout, Tile, ceil_edges
+from umm.layouts.edges import ceil_edges
+from umm.layouts.tile_grid import Tile
 from umm.problem import MATRICES, Problem
 
 MOST_OPS = 5 * 10**7
@@ -185,11 +186,13 @@ def op_list(
     moving = {"A": "n", "B": "m", "C": "k"}[stationary]
     size = {"m": problem.m, "n": problem.n, "k": problem.k}[moving]
     shares = (size, layout.replicas)
-    m_axis = _axis(a, 0, c, 0, shares if moving == "m" else None)
-    k_axis = _axis(a, 1, b, 0, shares if moving == "k" else None)
-    n_axis = _axis(b, 1, c, 1, shares if moving == "n" else None)
+    m_axis = _axis(a.cuts[0], c.cuts[0], shares if moving == "m" else None)
+    k_axis = _axis(a.cuts[1], b.cuts[0], shares if moving == "k" else None)
+    n_axis = _axis(b.cuts[1], c.cuts[1], shares if moving == "n" else None)
 
-    owner, replica, i, j = _stationary_tiles(layout, rank)
+    owner, replica, i, j = layout.tiles_by_owner
+    if rank is not None:
+        owner, replica, i, j = (x[owner == rank] for x in layout.tiles_by_owner)
     row_axis = k_axis if stationary == "B" else m_axis
     col_axis = k_axis if stationary == "A" else n_axis
     rows = row_axis.segments(layout.row_edges)
@@ -261,12 +264,9 @@ def op_list(
 
 
 @lru_cache(maxsize=4096)
-def _axis(
-    first: Layout, first_dim: int, second: Layout, second_dim: int, shares: tuple[int, int] | None
-) -> Axis:
-    """Return a dimension cut at the edges of two layouts, and at shares of it (its size, their number)."""
-    first_edges = first.col_edges if first_dim else first.row_edges
-    second_edges = second.col_edges if second_dim else second.row_edges
+def _axis(first: bytes, second: bytes, shares: tuple[int, int] | None) -> Axis:
+    """Return a dimension cut at the edges of two matrices, and at shares of it (its size, their number)."""
+    first_edges, second_edges = (np.frombuffer(edges, dtype=np.int64) for edges in (first, second))
     cuts = [first_edges, second_edges] + ([ceil_edges(*shares)] if shares and shares[1] > 1 else [])
     edges = np.concatenate(cuts)
     edges.sort()
@@ -277,20 +277,6 @@ def _axis(
         first_edges.searchsorted(starts, side="right") - 1,
         second_edges.searchsorted(starts, side="right") - 1,
     )
-
-
-@lru_cache(maxsize=4096)
-def _stationary_tiles(layout: Layout, rank: int | None) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return owner, replica, row and column of the stationary tiles, by rank, then row-major."""
-    owners = layout.owners
-    if rank is not None:
-        replica, i, j = (owners == rank).nonzero()
-        return owners[replica, i, j].astype(np.int64), replica, i, j
-    owner = owners.reshape(-1).astype(np.int64)
-    by_rank = owner.argsort(kind="stable")
-    rest, j = np.divmod(by_rank, owners.shape[2])
-    replica, i = np.divmod(rest, owners.shape[1])
-    return owner[by_rank], replica, i, j
 
 
 def _split(unit: Ints, span: tuple[Ints, Ints], groups: Ints) -> tuple[Ints, tuple[Ints, Ints]]:

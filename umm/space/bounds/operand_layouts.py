@@ -49,9 +49,7 @@ class OperandLayouts:
         """Row (first dimension) and column (second) of each rank in its process grid, shape (layouts, p)."""
         rows, cols = [], []
         for x in self.layouts:
-            rank = np.arange(x.ranks)
-            number = rank // x.replicas if x.order == "interleaved" else rank % (x.ranks // x.replicas)
-            row, col = np.divmod(number, x.process_grid[1])
+            _, row, col = x.place_of_rank
             rows.append(row)
             cols.append(col)
         first, second = DIMENSIONS[self.matrix]

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from umm.arrays import Floats, Ints
-from umm.layouts.layout import ceil_edges
+from umm.layouts.edges import ceil_edges
 
 OVERLAP, SEGMENTS, GOT_AGAIN, WHOLE, WHOLES, LARGEST, LONGEST, SMALLEST, SHORTEST = range(9)
 """What :func:`overlap` tells of parts of a matrix at one place that a rank at another place touches.

@@ -1,0 +1,91 @@
+"""How one dimension is cut: the edges of equal, of balanced and of cyclic parts, and edges as given."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import isqrt
+
+import numpy as np
+
+from umm.arrays import Ints
+from umm.errors import LayoutError
+from umm.interval import Interval
+
+
+def ceil_edges(size: int, parts: int) -> Ints:
+    """Return the edges of parts that are all as large as ⌈size / parts⌉ but the last.
+
+    The rule of torch.chunk and ScaLAPACK; trailing parts may be empty.
+
+    >>> ceil_edges(10, 3).tolist(), ceil_edges(3, 4).tolist()
+    ([0, 4, 8, 10], [0, 1, 2, 3, 3])
+    """
+    return np.minimum(np.arange(parts + 1, dtype=np.int64) * -(-size // parts), size)
+
+
+def balanced_edges(size: int, parts: int) -> Ints:
+    """Return the edges of parts that differ by at most one; the first get the extra indices.
+
+    >>> balanced_edges(10, 3).tolist()
+    [0, 4, 7, 10]
+    """
+    small, extra = divmod(size, parts)
+    index = np.arange(parts + 1, dtype=np.int64)
+    return index * small + np.minimum(index, extra)
+
+
+RULES = {"ceil": ceil_edges, "balanced": balanced_edges}
+"""How uneven sizes are cut, by name."""
+
+
+@lru_cache(maxsize=1024)
+def tile_edges(size: int, tile: int) -> Ints:
+    """Return the edges of tiles of one size, the last one cut off; one empty tile if size is 0.
+
+    >>> tile_edges(10, 4).tolist(), tile_edges(0, 4).tolist()
+    ([0, 4, 8, 10], [0, 0])
+    """
+    edges = np.append(np.arange(0, max(size, 1), tile, dtype=np.int64), size)
+    edges.setflags(write=False)
+    return edges
+
+
+def checked_edges(edges: Sequence[int] | Ints, size: int, name: str) -> Ints:
+    """Return edges as an array.
+
+    Args:
+        edges: Where each part starts, and the end.
+        size: Of the dimension.
+        name: What the edges cut, for the error: ``row`` or ``column``.
+
+    Raises:
+        LayoutError: if they do not rise from 0 to the size.
+    """
+    array = np.asarray(edges, dtype=np.int64)
+    if len(array) < 2 or array[0] != 0 or array[-1] != size or np.any(np.diff(array) < 0):
+        shown = "-".join(map(str, array[:8].tolist())) + ("-…" if len(array) > 8 else "")
+        raise LayoutError(f"{name} edges {shown} do not rise from 0 to {size}")
+    return array
+
+
+def overlapping(edges: Ints, span: Interval) -> list[int]:
+    """Return the numbers of the parts that share an index with a range.
+
+    >>> overlapping(np.array([0, 4, 4, 8]), Interval(3, 5))
+    [0, 2]
+    """
+    if span.size == 0:
+        return []
+    start = np.maximum(edges[:-1], span.start)
+    stop = np.minimum(edges[1:], span.stop)
+    numbers: list[int] = np.nonzero(start < stop)[0].tolist()
+    return numbers
+
+
+def square_grid(places: int) -> tuple[int, int]:
+    """Return the most square process grid with no more rows than columns.
+
+    >>> square_grid(12), square_grid(7)
+    ((3, 4), (1, 7))
+    """
+    rows = next(d for d in range(isqrt(places), 0, -1) if places % d == 0)
+    return rows, places // rows
