@@ -21,7 +21,7 @@ _HOMES = {
     "sweep": "umm.space",
     "schedule": "umm.algorithms.registry",
     "Trace": "umm.traces.trace",
-    "model_cost": "umm.algorithms.universal.steps.model",
+    "model_cost": "umm.algorithms.universal.model",
     "run": "umm.executor",
     "compare": "umm.comparison",
 }

@@ -9,11 +9,11 @@ from hazards import conflicts, races
 from problem_corpus import corpus
 
 import umm
+from umm.algorithms.universal.model import steps
 from umm.algorithms.universal.oplist import op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import POLICIES, Policy, in_steps, ir_policies, lower_to_ir
 from umm.algorithms.universal.steps.ir import Step
-from umm.algorithms.universal.steps.model import steps
 from umm.schedules.invariants import check
 from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, GET
 from umm_hw.numpy.executor import NumpyExecutor

@@ -164,7 +164,7 @@ class Schedule:
     @cached_property
     def model_cost_s(self) -> float:
         """What the schedule takes by the step model; see ``umm.model_cost``."""
-        from umm.algorithms.universal.steps.model import model_cost
+        from umm.algorithms.universal.model import model_cost
 
         return model_cost(self)
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from umm.algorithms.universal.model import TableStep, action_seconds, model_cost, steps
 from umm.algorithms.universal.policies import POLICIES
-from umm.algorithms.universal.steps.model import TableStep, action_seconds, model_cost, steps
 from umm.problem import MATRICES
 from umm.schedules.kinds import GEMM, KINDS
 from umm.schedules.table import Schedule
