@@ -1,7 +1,8 @@
 """The design space: its points, bounds below them, the search that proves the best, and sweeps."""
 
+from umm.space.choice import Choice
 from umm.space.points import Points, Space
-from umm.space.search.best_first import Choice, Found, SearchInterruptedError, search
+from umm.space.search.best_first import Found, SearchInterruptedError, search
 from umm.space.store.database import Store
 from umm.space.store.sweeps import Progress, Swept, sweep
 from umm.space.what_if.decision_map import DecisionMap, Stretch, map_over_bandwidth, map_over_memory

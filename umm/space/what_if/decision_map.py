@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.space.choice import Choice
 from umm.space.points import Space
-from umm.space.search.best_first import Choice, Makespan, search
+from umm.space.search.best_first import Makespan, search
 from umm.space.what_if.changed_machines import Knob, changed, knobs
 from umm.space.what_if.sensitivity import frontier
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.schedules.table import Schedule
 from umm.space.bounds.closed_form import closed_form
+from umm.space.choice import Choice
 from umm.space.points import Space
-from umm.space.search.best_first import BestFirst, Choice, Makespan, search
+from umm.space.search.best_first import BestFirst, Makespan, search
 from umm.space.search.budget import memory_limit, rank_limit
 from umm.space.what_if.changed_machines import Knob, changed, knobs
 from umm.units import format_bytes
@@ -111,7 +111,7 @@ def sensitivity(
         """Return the best point on the changed machine if it beats the choice by the margin."""
         there = changed(machine, knob, factor)
         best = search(space, there, memory=memory, makespan=simulate, top=1).top[0]
-        ours = simulate(_schedule(choice, there))
+        ours = simulate(choice.schedule(there))
         return best if best.makespan_s < ours * (1 - margin) else None
 
     turned = [(knob, up) for knob in knobs(machine, choice.problem.p, space.dtype) for up in (False, True)]
@@ -124,12 +124,6 @@ def sensitivity(
     if progress:
         progress(len(turned) + 1, len(turned) + 1)
     return Sensitivity(choice, margin, flips)
-
-
-def _schedule(choice: Choice, machine: Machine) -> Schedule:
-    from umm.algorithms.registry import schedule
-
-    return schedule(choice.problem, machine, stationary=choice.stationary, **choice.options.to_dict())
 
 
 def _nearest(knob: Knob, up: bool, rival: Callable[[float], Choice | None], reach: float) -> Flip:

@@ -1,0 +1,61 @@
+"""A point of a space that was simulated: what was chosen, and what came out."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from umm.algorithms.registry import schedule
+from umm.algorithms.universal.options import Options
+from umm.machines import Machine
+from umm.problem import Problem
+from umm.schedules.table import Schedule
+from umm.units import format_bytes
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One simulated point.
+
+    Attributes:
+        problem: The problem with the point's layouts.
+        stationary: The matrix that stays in place.
+        options: How its ops become actions.
+        makespan_s: Simulated makespan in seconds.
+        bound_s: What was known of it before simulating.
+        memory_bytes: What the fullest rank allocates.
+        pool_bytes: The largest pool of a rank.
+        fraction_of_peak: Useful flop over what the devices could do in that time.
+        steps_gap: Share of the step model's cost that better steps save at most; None where the policy
+            proves nothing of the kind.
+    """
+
+    problem: Problem
+    stationary: str
+    options: Options
+    makespan_s: float
+    bound_s: float
+    memory_bytes: int
+    pool_bytes: int
+    fraction_of_peak: float
+    steps_gap: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return layouts, choices and figures as plain values."""
+        layouts = {x: getattr(self.problem, x) for x in "abc"}
+        figures = ("makespan_s", "fraction_of_peak", "memory_bytes", "pool_bytes", "bound_s", "steps_gap")
+        return {
+            **layouts,
+            "stationary": self.stationary,
+            **self.options.to_dict(),
+            **{name: getattr(self, name) for name in figures},
+        }
+
+    def schedule(self, machine: Machine | str) -> Schedule:
+        """Return its schedule, on the machine it was found for or on another."""
+        return schedule(self.problem, machine, stationary=self.stationary, **self.options.to_dict())
+
+    def __str__(self) -> str:
+        a, b, c = self.problem.a, self.problem.b, self.problem.c
+        return (
+            f"A {a}, B {b}, C {c}, stationary {self.stationary}: {self.makespan_s * 1e3:.4g} ms, "
+            f"{self.fraction_of_peak:.1%} of peak, {format_bytes(self.memory_bytes)} per rank"
+        )
