@@ -1,5 +1,8 @@
 """The errors umm raises on purpose, each with the exit code its command ends in."""
 
+INTERRUPTED = 130
+"""What a command ends with after Ctrl-C."""
+
 
 class UmmError(Exception):
     """A failure with one clear line: what was asked, why it cannot be, what would work.

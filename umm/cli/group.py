@@ -12,10 +12,10 @@ import click
 from click.core import ParameterSource
 
 from umm.cli.flags.config import CONFIG
-from umm.errors import UmmError
+from umm.errors import INTERRUPTED, InputError, UmmError
 from umm.host.launcher import launched_rank
 
-RUNTIME, USAGE, INTERRUPTED = 1, 2, 130
+RUNTIME, USAGE = UmmError.exit_code, InputError.exit_code
 
 
 class LazyGroup(click.Group):

@@ -54,7 +54,7 @@ def calibrate(
     of the file with its measurement, date, versions and uncertainty. Nothing else should run meanwhile.
     Calibrate with the options that you run with: --option accumulate=landing makes a file of its own.
     """
-    from umm.cli.measure import performing
+    from umm.cli.flags.performer import performing
     from umm.cli.printed.machine_page import machine_record, print_machine
     from umm.cli.printed.save import check_targets
     from umm.executor import Calibrator

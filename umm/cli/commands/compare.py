@@ -16,24 +16,12 @@ from umm.cli.flags.options import (
     problem_options,
 )
 from umm.cli.flags.schedule import SCHEDULE, schedule_options
+from umm.cli.flags.values import share
 from umm.cli.printed.output import Output
 from umm.errors import CheckError, InputError
 
 if TYPE_CHECKING:
     from umm.comparison import Comparison
-
-
-def share(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
-    """Return the share a text means: 0.25 for 25% and for 0.25."""
-    if text is None:
-        return None
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not value >= 0:
-        raise click.BadParameter(f"{text!r} is not a share; write it like 25% or 0.25", ctx, param)
-    return value
 
 
 @click.command()
@@ -73,13 +61,14 @@ def compare(
     first. Without them the schedule is simulated, executed with --executor, and the best run is compared.
     """
     from umm.cli.flags.asked import saved_or_asked
-    from umm.cli.measure import measure, performing
+    from umm.cli.flags.performer import performing
     from umm.cli.printed.report import measured_record, predicted_record, problem_record
-    from umm.cli.printed.run_report import print_comparison
+    from umm.cli.printed.run_report import comparison_record, print_comparison
     from umm.cli.printed.save import check_targets
     from umm.comparison import compare as compare_traces
     from umm.executor import run as perform
     from umm.executor import times_of
+    from umm.measure import measure
     from umm.traces.files import load_trace
 
     output = Output(as_json, quiet, no_color)
@@ -103,7 +92,8 @@ def compare(
             check_tolerance(fail_above, times_of(performer) != "meaningless")
             schedule, _ = saved_or_asked(ctx, saved, flags)
             predicted = perform(schedule, "sim")
-            runs = measure(schedule, performer, executor, iters, warmup, False, output)
+            with output.tracking(f"running with {executor}") as track:
+                runs = measure(schedule, performer, executor, iters=iters, warmup=warmup, track=track)
             measured, all_runs = runs.best, runs.record()
     comparison = compare_traces(predicted, measured)
     check_tolerance(fail_above, comparison.times_comparable)
@@ -122,19 +112,6 @@ def compare(
         write_comparison(comparison, html)
         output.note(f"wrote {html}; it opens in any browser, offline")
     refuse(comparison, fail_above)
-
-
-def comparison_record(comparison: "Comparison") -> dict[str, Any]:
-    """Return a comparison as plain values; what cannot be compared is None."""
-    phases = comparison.phases().reset_index()
-    comparable = comparison.times_comparable
-    return {
-        "times_comparable": comparable,
-        "makespan_error": comparison.makespan_error if comparable else None,
-        "order_kept": comparison.order_kept,
-        "order_tau": comparison.order_tau,
-        "phases": phases.astype(object).where(phases.notna(), None).to_dict("records"),
-    }
 
 
 def check_tolerance(fail_above: float | None, comparable: bool) -> None:

@@ -6,7 +6,6 @@ from time import perf_counter
 
 import pandas as pd
 
-from umm.algorithms.registry import schedule as build
 from umm.checks import Check, check_product, random_operands, reference_product
 from umm.cli.flags.config import PRESETS
 from umm.cli.printed.leaderboard import print_leaderboard, proof, row
@@ -19,7 +18,7 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.problem import Problem
 from umm.schedules.table import Schedule
-from umm.space import Choice, Found, Space, search
+from umm.space import Found, Space, search
 
 MACHINES = ("pvc-12", "h100-8")
 SCALE = 16  # the real multiplies have one sixteenth of m, n and k
@@ -65,7 +64,7 @@ def execute_all(found: Found) -> list[Check]:
     checks = []
     for choice, problem in zip(found.top, small, strict=True):
         # The localhost model only sets times here, which the NumPy executor does not look at.
-        schedule = build(problem, "localhost", stationary=choice.stationary, **choice.options.to_dict())
+        schedule = replace(choice, problem=problem).schedule("localhost")
         trace = run(schedule, "numpy", operands=(a, b))
         assert trace.result is not None
         check = check_product(problem, reference, trace.result)
@@ -101,17 +100,13 @@ def machine_sections(machine: Machine, found: Found, said: str) -> list[Section]
         Section(text=said),
     ]
     winner = found.top[0]
-    sections += trace_sections(run(_schedule(winner, machine)), f"The winner on {machine.name}")
+    sections += trace_sections(run(winner.schedule(machine)), f"The winner on {machine.name}")
     for choice in found.top[1:]:
-        schedule = _schedule(choice, machine)
-        if not _moves(_schedule(winner, machine)) and _moves(schedule):
+        schedule = choice.schedule(machine)
+        if not _moves(winner.schedule(machine)) and _moves(schedule):
             heading = f"The best on {machine.name} that moves tiles between ranks"
             return sections + trace_sections(run(schedule), heading)
     return sections
-
-
-def _schedule(choice: Choice, machine: Machine) -> Schedule:
-    return build(choice.problem, machine, stationary=choice.stationary, **choice.options.to_dict())
 
 
 def _moves(schedule: Schedule) -> bool:

@@ -24,40 +24,17 @@ def doctor(as_json: bool, quiet: bool, no_color: bool) -> None:
         host = {"umm": __version__, "python": platform.python_version(), "machine": platform.machine()}
         output.json("doctor", {"host": host, "packages": packages, "executors": executors, "blas": blas})
         return
-    from rich.table import Table
+    from umm.cli.printed.doctor_page import print_doctor
 
-    from umm.machines import machine_names, user_folder
-
-    console = output.console()
-    console.print(f"umm {__version__}, Python {platform.python_version()}, {platform.platform()}")
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row("\nexecutors")
-    for row in executors:
-        table.add_row(f"  {row['name']}", "ready" if row["reason"] is None else "no", row["reason"] or "")
-    table.add_row("\npackages")
-    for row in packages:
-        missing = (
-            f"pip install '{DISTRIBUTION}[{row['extra']}]'" if row["extra"] else f"pip install {row['name']}"
-        )
-        found = row["version"] or "no"
-        table.add_row(f"  {row['name']}", found, "" if row["version"] else missing)
-    table.add_row("\nBLAS")
-    for row in blas:
-        table.add_row(f"  {row['library']}", row["version"], f"{row['kernel']}, {row['threads']} threads")
-        if row["warning"]:
-            table.add_row("", "warning", row["warning"])
-    if not blas:
-        table.add_row("  unknown", "", "pip install threadpoolctl tells which one NumPy uses")
-    console.print(table)
-    console.print(f"\nmachines: {', '.join(machine_names())}")
-    console.print(f"your own: {user_folder()}", soft_wrap=True)
+    print_doctor(output.console(), packages, executors, blas)
 
 
 def package_rows() -> list[dict[str, Any]]:
-    """Return the packages umm needs or can use: name, version or None, extra it belongs to or empty."""
+    """Return the packages umm needs or can use.
+
+    Each has its name, its version or None, the extra it belongs to or an empty text, and the line that
+    installs it, None if it is there.
+    """
     rows: dict[str, dict[str, Any]] = {}
     for text in requires(DISTRIBUTION) or []:
         match = re.match(r"[\w.-]+", text)
@@ -67,7 +44,13 @@ def package_rows() -> list[dict[str, Any]]:
             found = version(match[0])
         except PackageNotFoundError:
             found = None
-        row = {"name": match[0], "version": found, "extra": extra[1] if extra else ""}
+        install = f"pip install '{DISTRIBUTION}[{extra[1]}]'" if extra else f"pip install {match[0]}"
+        row = {
+            "name": match[0],
+            "version": found,
+            "extra": extra[1] if extra else "",
+            "install": None if found else install,
+        }
         rows.setdefault(match[0], row)
     return sorted(rows.values(), key=lambda row: (row["extra"] != "", row["extra"], row["name"]))
 

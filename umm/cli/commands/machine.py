@@ -26,13 +26,10 @@ def machine(ctx: click.Context) -> None:
 @output_options()
 def list_machines(as_json: bool, quiet: bool, no_color: bool) -> None:
     """List the machines that are known by name; a file that describes none is marked broken."""
-    from rich.table import Table
-
-    from umm.cli.printed.machine_page import machine_record
+    from umm.cli.printed.machine_page import machine_record, print_machines
     from umm.machines import machine as find_machine
     from umm.machines import machine_names
     from umm.machines.files import named_file
-    from umm.units import format_bytes
 
     output = Output(as_json, quiet, no_color)
     machines: list[Machine] = []
@@ -46,14 +43,7 @@ def list_machines(as_json: bool, quiet: bool, no_color: bool) -> None:
         records = [machine_record(found) for found in machines]
         output.json("machine list", {"machines": records, "broken": broken})
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for header, right in (("name", False), ("devices", True), ("memory", True), ("description", False)):
-        table.add_column(header, justify="right" if right else "left", no_wrap=header != "description")
-    for found in machines:
-        table.add_row(found.name, str(found.device_count), format_bytes(found.memory), found.description)
-    for row in broken:
-        table.add_row(row["name"], "", "", f"broken: {row['file']}: {row['error']}")
-    output.console().print(table)
+    print_machines(output.console(), machines, broken)
 
 
 @machine.command()

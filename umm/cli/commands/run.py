@@ -50,17 +50,21 @@ def run(
     for each rank, or leads those of 'mpiexec -n 4 umm run --executor mpi'.
     """
     from umm.cli.flags.asked import saved_or_asked
-    from umm.cli.measure import measure, performing
+    from umm.cli.flags.performer import performing
     from umm.cli.printed.report import measured_record, print_schedule, problem_record
     from umm.cli.printed.run_report import print_measured
     from umm.cli.printed.save import check_targets, save_files
     from umm.errors import CheckError
+    from umm.measure import measure
 
     output = Output(as_json, quiet, no_color)
     check_targets(save_schedule, save_trace)
     with performing(ctx, executor, options, flags, output) as performer:
         schedule, _ = saved_or_asked(ctx, saved, flags)
-        measured = measure(schedule, performer, executor, iters, warmup, check, output)
+        with output.tracking(f"running with {executor}") as track:
+            measured = measure(
+                schedule, performer, executor, iters=iters, warmup=warmup, check=check, track=track
+            )
         save_files(measured.best, output, schedule=save_schedule, trace=save_trace)
         if as_json:
             record = {

@@ -1,15 +1,12 @@
 """``umm search``: the best layouts for a problem and a machine, proven by bounds."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from umm.cli.flags.options import option, output_options, problem_options
 from umm.cli.flags.schedule import asked_axes, axis_options
 from umm.cli.printed.output import Output
-
-if TYPE_CHECKING:
-    from umm.space import Found, Space
 
 
 @click.command()
@@ -33,6 +30,7 @@ def search(memory: str, top: int, as_json: bool, quiet: bool, no_color: bool, **
     then, not proven.
     """
     from umm.cli.flags.asked import dimensions
+    from umm.cli.printed.leaderboard import found_record, print_leaderboard
     from umm.machines import machine as find_machine
     from umm.space import SearchInterruptedError, Space
     from umm.space import search as find
@@ -55,29 +53,9 @@ def search(memory: str, top: int, as_json: bool, quiet: bool, no_color: bool, **
             )
         except SearchInterruptedError as stopped:
             found, interrupted = stopped.found, True
-    if found.top:
-        print_found(output, space, found)
+    if found.top and as_json:
+        output.json("search", found_record(space, found))
+    elif found.top:
+        print_leaderboard(output.console(), space, found)
     if interrupted:
         raise click.Abort
-
-
-def print_found(output: Output, space: "Space", found: "Found") -> None:
-    """Print the best points and what they rest on, as a table or as JSON."""
-    from umm.cli.printed.leaderboard import print_leaderboard
-
-    if not output.as_json:
-        print_leaderboard(output.console(), space, found)
-        return
-    bare = space.bare
-    sizes = {name: getattr(bare, name) for name in "mnk"}
-    counts = {name: getattr(found, name) for name in ("priced", "distinct", "pruned", "simulated", "proven")}
-    output.json(
-        "search",
-        {
-            "problem": sizes | {"dtype": space.dtype, "ranks": bare.p},
-            "machine": found.machine,
-            "memory_limit_bytes": found.limit,
-            **counts,
-            "top": [choice.to_dict() for choice in found.top],
-        },
-    )

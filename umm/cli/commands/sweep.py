@@ -10,6 +10,7 @@ import click
 from umm.cli.flags.config import PRESETS, load_config
 from umm.cli.flags.options import READ, WRITE, option, output_options
 from umm.cli.flags.schedule import asked_axes, axis_options
+from umm.cli.flags.values import dimension_list
 from umm.cli.printed.output import Output
 from umm.dtypes import DTYPES
 from umm.errors import InputError
@@ -19,25 +20,15 @@ if TYPE_CHECKING:
     from umm.space import Progress
 
 
-def sizes(ctx: click.Context, param: click.Parameter, text: str | None) -> list[int] | None:
-    """Return the dimensions that a comma list such as 1K,2K means."""
-    if text is None:
-        return None
-    try:
-        return [parse_dimension(part) for part in text.split(",")]
-    except InputError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
-
-
 @click.command()
 @option(
     "--config", type=READ, is_eager=True, callback=load_config, expose_value=False,
     help="TOML file with flag names as keys.",
 )  # fmt: skip
 @option("--preset", metavar="LIST", help="Layers mlp1, mlp2: their n and k, and m unless -m is given.")
-@option("-m", callback=sizes, metavar="LIST", help="Rows of A and C: 1K,2K,4K,8K.")
-@option("-n", callback=sizes, metavar="LIST", help="Columns of B and C.")
-@option("-k", callback=sizes, metavar="LIST", help="Columns of A, rows of B.")
+@option("-m", callback=dimension_list, metavar="LIST", help="Rows of A and C: 1K,2K,4K,8K.")
+@option("-n", callback=dimension_list, metavar="LIST", help="Columns of B and C.")
+@option("-k", callback=dimension_list, metavar="LIST", help="Columns of A, rows of B.")
 @option(
     "--dtype",
     default="float32",

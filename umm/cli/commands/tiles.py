@@ -18,27 +18,13 @@ def tiles(as_json: bool, quiet: bool, no_color: bool, **flags: Any) -> None:
     global indices, half-open. Large grids are cut short.
     """
     from umm.cli.flags.asked import asked_problem
-    from umm.cli.printed.tile_grid import print_layout
+    from umm.cli.printed.tile_grid import print_layout, tiles_record
     from umm.problem import MATRICES
 
     output = Output(as_json, quiet, no_color)
     problem = asked_problem(flags)
     if as_json:
-        output.json(
-            "tiles",
-            {
-                "problem": problem.to_dict() | {"ranks": problem.p},
-                "tiles": {
-                    matrix: {
-                        "layout": str(layout),
-                        "row_edges": layout.row_edges.tolist(),
-                        "col_edges": layout.col_edges.tolist(),
-                        "owners": layout.owners.tolist(),
-                    }
-                    for matrix, layout in zip(MATRICES, problem.layouts, strict=True)
-                },
-            },
-        )
+        output.json("tiles", tiles_record(problem))
         return
     console = output.console()
     for matrix in MATRICES:

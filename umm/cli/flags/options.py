@@ -1,6 +1,5 @@
 """The flags that commands share: the problem, who executes, the form of the output."""
 
-import re
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from io import StringIO
@@ -11,25 +10,14 @@ import click
 from click.core import ParameterSource
 
 from umm.cli.flags.config import PRESETS, load_config, load_preset
+from umm.cli.flags.values import dimension, named_values
 from umm.dtypes import DTYPES
-from umm.errors import InputError
 from umm.files import whole_file
-from umm.units import parse_dimension
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PROBLEM = ("m", "n", "k", "a", "b", "c", "dtype", "ranks", "machine", "preset")
 READ = click.Path(dir_okay=False, path_type=Path)
 WRITE = click.Path(dir_okay=False, path_type=Path)
-
-
-def dimension(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    """Return the integer that a matrix dimension such as 48K means."""
-    if text is None:
-        return None
-    try:
-        return parse_dimension(text)
-    except InputError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
 
 
 def option(*names: str, **extra: Any) -> Callable[[Command], Command]:
@@ -81,24 +69,6 @@ def problem_options(machine: str, layouts: bool = True) -> Callable[[Command], C
             option("--c", default="row", show_default=True, metavar="LAYOUT", help="Layout of C."),
         ]
     return all_of(flags)
-
-
-def named_values(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
-    """Return what a list of NAME=VALUE means: numbers, on and off, and text otherwise."""
-    words = {"on": True, "off": False, "true": True, "false": False}
-    found: dict[str, Any] = {}
-    for part in (part for text in texts for part in text.split(",")):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not (name.isidentifier() and equals and value):
-            raise click.BadParameter(f"{part!r} is not an option; write it like blocks=16", ctx, param)
-        found[name] = words[value] if value in words else _number_or_text(value)
-    return found
-
-
-def _number_or_text(value: str) -> int | float | str:
-    if value.isdecimal():
-        return int(value)
-    return float(value) if re.fullmatch(r"\d*\.\d+", value) else value
 
 
 def executor_options() -> Callable[[Command], Command]:

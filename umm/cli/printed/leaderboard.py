@@ -1,5 +1,7 @@
 """What a search found: the best points as a table, and how sure that is."""
 
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -8,6 +10,20 @@ from umm.algorithms.universal.options import known
 from umm.problem import Problem
 from umm.space import Choice, Found, Space
 from umm.units import format_bytes, format_seconds
+
+
+def found_record(space: Space, found: Found) -> dict[str, Any]:
+    """Return the best points and what they rest on as plain values."""
+    bare = space.bare
+    sizes = {name: getattr(bare, name) for name in "mnk"}
+    counts = {name: getattr(found, name) for name in ("priced", "distinct", "pruned", "simulated", "proven")}
+    return {
+        "problem": sizes | {"dtype": space.dtype, "ranks": bare.p},
+        "machine": found.machine,
+        "memory_limit_bytes": found.limit,
+        **counts,
+        "top": [choice.to_dict() for choice in found.top],
+    }
 
 
 def print_leaderboard(console: Console, space: Space, found: Found) -> None:

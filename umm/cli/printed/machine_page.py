@@ -1,5 +1,6 @@
-"""A machine in words: its devices, the bandwidth matrix, and where every number comes from."""
+"""Machines in words: a list, or one with its bandwidth matrix and where every number comes from."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -26,6 +27,18 @@ def machine_record(found: Machine) -> dict[str, Any]:
         "memory_bandwidth": found.memory_bandwidth,
         "peaks": dict(found.peaks),
     }
+
+
+def print_machines(console: Console, machines: Sequence[Machine], broken: Sequence[dict[str, str]]) -> None:
+    """Print a line for each machine; one whose file describes none has a name, a file and an error."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for header, right in (("name", False), ("devices", True), ("memory", True), ("description", False)):
+        table.add_column(header, justify="right" if right else "left", no_wrap=header != "description")
+    for found in machines:
+        table.add_row(found.name, str(found.device_count), format_bytes(found.memory), found.description)
+    for row in broken:
+        table.add_row(row["name"], "", "", f"broken: {row['file']}: {row['error']}")
+    console.print(table)
 
 
 def print_machine(console: Console, machine: Machine, bandwidth: NDArray[Any]) -> None:

@@ -5,7 +5,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -65,6 +65,12 @@ class Output:
         console = self.console(err=True)
         with Progress(console=console, transient=True, disable=self.quiet or not console.is_terminal) as bar:
             yield bar
+
+    @contextmanager
+    def tracking(self, what: str) -> Iterator[Callable[[Iterable[int]], Iterable[int]]]:
+        """Give what hands out numbers one after another and shows on the bar how far it is."""
+        with self.progress() as bar:
+            yield lambda numbers: bar.track(list(numbers), description=what)
 
 
 def _trimmed(stream: Any) -> IO[str]:

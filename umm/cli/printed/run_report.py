@@ -1,14 +1,15 @@
 """Measured runs and comparisons in words."""
 
 import math
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from umm.cli.measured import Measured
 from umm.cli.printed.report import facts, moved
 from umm.comparison import Comparison
+from umm.measure import Measured
 from umm.units import format_bytes, format_seconds
 
 
@@ -56,3 +57,16 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
             "–" if math.isnan(ratio) else f"{ratio:.2f}",
         )
     console.print(table)
+
+
+def comparison_record(comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison as plain values; what cannot be compared is None."""
+    phases = comparison.phases().reset_index()
+    comparable = comparison.times_comparable
+    return {
+        "times_comparable": comparable,
+        "makespan_error": comparison.makespan_error if comparable else None,
+        "order_kept": comparison.order_kept,
+        "order_tau": comparison.order_tau,
+        "phases": phases.astype(object).where(phases.notna(), None).to_dict("records"),
+    }

@@ -1,6 +1,7 @@
 """The tile grid of a layout as coloured boxes, readable without colour."""
 
 from itertools import pairwise
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -8,12 +9,29 @@ from rich.table import Table
 from rich.text import Text
 
 from umm.layouts.layout import Layout
+from umm.problem import MATRICES, Problem
 from umm.units import format_bytes
 
 # Okabe and Ito's colours, light enough for black text, then again for rank 8 and up; the label tells.
 COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#4C9BD0", "#D98A4E", "#CC79A7", "#BBBBBB")
 MOST_ROWS = 12
 CUT = "…"
+
+
+def tiles_record(problem: Problem) -> dict[str, Any]:
+    """Return edges and owners of every matrix as plain values."""
+    return {
+        "problem": problem.to_dict() | {"ranks": problem.p},
+        "tiles": {
+            matrix: {
+                "layout": str(layout),
+                "row_edges": layout.row_edges.tolist(),
+                "col_edges": layout.col_edges.tolist(),
+                "owners": layout.owners.tolist(),
+            }
+            for matrix, layout in zip(MATRICES, problem.layouts, strict=True)
+        },
+    }
 
 
 def print_layout(console: Console, matrix: str, layout: Layout, itemsize: int) -> None:

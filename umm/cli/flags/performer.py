@@ -1,4 +1,4 @@
-"""Run a schedule several times with an executor and keep the best run."""
+"""From --executor and its options to an executor that lives as long as the command."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,14 +6,10 @@ from typing import Any
 
 import click
 
-from umm.checks import check_product, random_operands, reference_product
-from umm.cli.group import INTERRUPTED
-from umm.cli.measured import Measured
 from umm.cli.printed.output import Output
-from umm.errors import ExecutorUnavailableError, InputError, UmmError
+from umm.errors import INTERRUPTED, ExecutorUnavailableError, InputError, UmmError
 from umm.executor import Executor, Leader, executor, times_of
 from umm.host.launcher import launched_rank, launched_size
-from umm.schedules.table import Schedule
 
 
 @contextmanager
@@ -70,52 +66,3 @@ def performing(
         raise
     finally:
         performer.close(code)
-
-
-def measure(
-    schedule: Schedule,
-    performer: Executor,
-    name: str,
-    iters: int,
-    warmup: int,
-    check: bool,
-    output: Output,
-) -> Measured:
-    """Run a schedule.
-
-    Args:
-        schedule: What to run.
-        performer: Who runs it.
-        name: Its name.
-        iters: Counted runs, ≥ 1.
-        warmup: Runs before them that do not count.
-        check: Whether to hold every run's C against float64 NumPy.
-        output: Where progress goes.
-
-    Raises:
-        InputError: for less than one run, or a check of an executor that multiplies nothing.
-    """
-    if iters < 1 or warmup < 0:
-        raise InputError(
-            f"{iters} runs after {warmup} to warm up are not possible; --iters ≥ 1, --warmup ≥ 0"
-        )
-    problem = schedule.problem
-    a, b = random_operands(problem)
-    reference = reference_product(a, b) if check else None
-    best, worst_check, seconds = None, None, []
-    with output.progress() as progress:
-        for i in progress.track(range(warmup + iters), description=f"running with {name}"):
-            trace = performer.run(schedule, (a, b))
-            if reference is not None:
-                if trace.result is None:
-                    raise InputError(f"executor {name} multiplies no matrices; leave out --check")
-                found = check_product(problem, reference, trace.result)
-                if worst_check is None or not found.max_abs_error <= worst_check.max_abs_error:
-                    worst_check = found
-            if i < warmup:
-                continue
-            seconds.append(trace.makespan_s)
-            if best is None or trace.makespan_s < best.makespan_s:
-                best = trace
-    assert best is not None
-    return Measured(best, tuple(seconds), worst_check)

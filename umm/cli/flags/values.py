@@ -1,0 +1,60 @@
+"""What typed texts mean: dimensions, shares, NAME=VALUE."""
+
+import re
+from typing import Any
+
+import click
+
+from umm.errors import InputError
+from umm.units import parse_dimension
+
+
+def dimension(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    """Return the integer that a matrix dimension such as 48K means."""
+    if text is None:
+        return None
+    try:
+        return parse_dimension(text)
+    except InputError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+def dimension_list(ctx: click.Context, param: click.Parameter, text: str | None) -> list[int] | None:
+    """Return the dimensions that a comma list such as 1K,2K means."""
+    if text is None:
+        return None
+    try:
+        return [parse_dimension(part) for part in text.split(",")]
+    except InputError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+def share(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    """Return the share a text means: 0.25 for 25% and for 0.25."""
+    if text is None:
+        return None
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not value >= 0:
+        raise click.BadParameter(f"{text!r} is not a share; write it like 25% or 0.25", ctx, param)
+    return value
+
+
+def named_values(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Return what a list of NAME=VALUE means: numbers, on and off, and text otherwise."""
+    words = {"on": True, "off": False, "true": True, "false": False}
+    found: dict[str, Any] = {}
+    for part in (part for text in texts for part in text.split(",")):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (name.isidentifier() and equals and value):
+            raise click.BadParameter(f"{part!r} is not an option; write it like blocks=16", ctx, param)
+        found[name] = words[value] if value in words else _number_or_text(value)
+    return found
+
+
+def _number_or_text(value: str) -> int | float | str:
+    if value.isdecimal():
+        return int(value)
+    return float(value) if re.fullmatch(r"\d*\.\d+", value) else value
