@@ -13,7 +13,7 @@ _HOMES = {
     "Machine": "umm.machines",
     "machine": "umm.machines",
     "op_list": "umm.algorithms.universal.oplist",
-    "Schedule": "umm.schedules.table",
+    "Schedule": "umm.schedules.schedule",
     "Space": "umm.space",
     "Store": "umm.space",
     "search": "umm.space",

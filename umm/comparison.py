@@ -10,7 +10,7 @@ from umm.arrays import group_of_row
 from umm.errors import InputError
 from umm.rank_agreement import RankAgreement, kendall_tau, rank_agreement
 from umm.schedules.kinds import KINDS
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 from umm.units import format_seconds
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, get_args, runtime_checkable
 from numpy.typing import NDArray
 
 from umm.errors import ExecutorUnavailableError, InputError
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
 

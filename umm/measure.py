@@ -9,7 +9,7 @@ import numpy as np
 from umm.checks import Check, check_product, random_operands, reference_product
 from umm.errors import InputError
 from umm.executor import Executor
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from umm.checks import random_arrays
 from umm.errors import InputError, LayoutError
 from umm.executor import Operands
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.tensors import Tensor
 from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from umm_hw.blocks import place
@@ -87,7 +87,7 @@ class Performance:
 
 def tensors_of(schedule: Schedule) -> tuple[Tensor, ...]:
     """Return the tensors of a schedule, in the order of their memory."""
-    return schedule.problem.tensors
+    return schedule.tensors
 
 
 def operands_of(

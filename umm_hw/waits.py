@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from umm.schedules.kinds import BARRIER
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,18 @@
-"""GEMM engines whose rate changes: shared by ranks on one device, or disturbed by their own transfers."""
+"""Engines whose rate changes: shared by ranks on one device, or disturbed by their own transfers."""
 
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from umm.schedules.kinds import BARRIER, GEMM, KINDS
-from umm.schedules.table import Schedule
+from umm.arrays import Bools, Floats
+from umm.schedules.kinds import BARRIER, KINDS, LOCAL
+from umm.schedules.schedule import Schedule
 from umm_sim.clock import Clock
 from umm_sim.work import Work
 
-Floats = NDArray[np.float64]
 
-
-class _Gemm(Work):
-    """A running gemm: its work are the seconds it takes of an engine that is all its own."""
+class _Running(Work):
+    """Work of an engine under way, such as a gemm, in seconds it takes of an engine that is all its own."""
 
     __slots__ = ("engine", "rank")
 
@@ -24,11 +22,16 @@ class _Gemm(Work):
         self.engine = engine
 
 
-class GemmEngines:
-    """Gemms of one engine share it equally; a rank's transfers take their interference off its own gemm."""
+class Engines:
+    """What one engine runs shares it equally; a rank's transfers take their interference off its own work."""
 
     def __init__(
-        self, clock: Clock, schedule: Schedule, losses: Floats, finish: Callable[[int], None]
+        self,
+        clock: Clock,
+        schedule: Schedule,
+        losses: Floats,
+        computes: Bools,
+        finish: Callable[[int], None],
     ) -> None:
         self._clock = clock
         self._finish = finish
@@ -37,16 +40,18 @@ class GemmEngines:
         self._seconds = schedule.seconds.tolist()
         self.disturbs: list[float] = losses.tolist()
         """Share of its rank's GEMM rate each action takes while it runs."""
+        self.computes: list[bool] = computes.tolist()
+        """Whether each action is work of an engine."""
         self._losses: list[list[float]] = [[] for _ in range(schedule.ranks)]
         self._keeps = [1.0] * schedule.ranks  # share of its GEMM rate that each rank has left
-        self._running: dict[int, list[_Gemm]] = {}
-        self._of_rank: list[list[_Gemm]] = [[] for _ in range(schedule.ranks)]
+        self._running: dict[int, list[_Running]] = {}
+        self._of_rank: list[list[_Running]] = [[] for _ in range(schedule.ranks)]
         self._ending = self._end
 
     def start(self, action: int) -> None:
-        """Let a gemm begin."""
+        """Let an action begin."""
         rank, engine = self._rank[action], self._engine[action]
-        gemm = _Gemm(action, rank, engine, self._seconds[action], self._clock._now)
+        gemm = _Running(action, rank, engine, self._seconds[action], self._clock._now)
         self._running.setdefault(engine, []).append(gemm)
         self._of_rank[rank].append(gemm)
         self._share(engine)
@@ -81,7 +86,7 @@ class GemmEngines:
             if rate != gemm.rate:
                 gemm.go_on(rate, self._clock, self._ending)
 
-    def _end(self, gemm: _Gemm) -> None:
+    def _end(self, gemm: _Running) -> None:
         if not gemm.has_ended(self._clock, self._ending):
             return
         running = self._running[gemm.engine]
@@ -92,26 +97,40 @@ class GemmEngines:
         self._finish(gemm.action)
 
 
-def gemm_engines(clock: Clock, schedule: Schedule, finish: Callable[[int], None]) -> GemmEngines | None:
-    """Return the engines of a schedule; None if nothing changes their rate: a gemm takes its seconds."""
-    losses = _losses(schedule)
-    return None if _constant(schedule, losses) else GemmEngines(clock, schedule, losses, finish)
+def found_engines(clock: Clock, schedule: Schedule, finish: Callable[[int], None]) -> Engines | None:
+    """Return the engines of a schedule; None if nothing changes their rate: all work takes its seconds."""
+    losses, computes = _losses(schedule), _computes(schedule)
+    if _constant(schedule, losses, computes):
+        return None
+    return Engines(clock, schedule, losses, computes, finish)
 
 
 def _losses(schedule: Schedule) -> Floats:
     """Return the share of its rank's GEMM rate that each action takes while it runs."""
     by_kind = np.array([schedule.interference.get(kind, 0.0) for kind in KINDS])
-    losses: Floats = by_kind[schedule.kind] * (schedule.src != schedule.dst)
+    share = by_kind[schedule.kind]
+    if schedule.means_of is not None:
+        by_means = np.array([means.interference for means in schedule.means])
+        share = np.where(schedule.means_of >= 0, by_means[schedule.means_of], share)
+    losses: Floats = share * (schedule.src != schedule.dst)
     return losses
 
 
-def _constant(schedule: Schedule, losses: Floats) -> bool:
-    """Whether every gemm has an engine to itself and nothing disturbs it."""
-    gemms = (schedule.kind == GEMM).nonzero()[0]
+def _computes(schedule: Schedule) -> Bools:
+    """Return which actions are work of an engine: on a lane that has one, and with no link to cross."""
+    kind = schedule.kind
+    local = (kind != LOCAL) & (kind != BARRIER) & (schedule.src == schedule.dst)
+    computes: Bools = local & (schedule.lanes.engine[schedule.lane] >= 0)
+    return computes
+
+
+def _constant(schedule: Schedule, losses: Floats, computes: Bools) -> bool:
+    """Whether all work has an engine to itself and nothing disturbs it."""
+    working = computes.nonzero()[0]
     disturbing = losses.nonzero()[0]
-    if len(gemms) and len(disturbing):
+    if len(working) and len(disturbing):
         barriers = (schedule.kind == BARRIER).nonzero()[0]
-        if not ((barriers > gemms[-1]) & (barriers < disturbing[0])).any():
+        if not ((barriers > working[-1]) & (barriers < disturbing[0])).any():
             return False
-    engines = schedule.lanes.engine[list({*schedule.lane[gemms].tolist()})].tolist()
+    engines = schedule.lanes.engine[list({*schedule.lane[working].tolist()})].tolist()
     return len(engines) == len(set(engines))

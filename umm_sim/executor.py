@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from umm.errors import ScheduleError
-from umm.schedules.kinds import BARRIER, GEMM
-from umm.schedules.table import Schedule
+from umm.schedules.kinds import BARRIER
+from umm.schedules.schedule import Schedule
 from umm_sim.clock import Clock
-from umm_sim.engines import gemm_engines
+from umm_sim.engines import found_engines
 from umm_sim.fabric.choice import fabric_model
 from umm_sim.fabric.routes import routed
 from umm_sim.successors import successors_of
@@ -38,16 +38,20 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
     waiting, offsets, successors = after.waiting, after.offsets, after.successors
     seconds, kinds = schedule.seconds.tolist(), schedule.kind.tolist()
     started, finished = [0.0] * len(kinds), [-1.0] * len(kinds)
-    engines = gemm_engines(clock, schedule, lambda action: finish(action))
+    engines = found_engines(clock, schedule, lambda action: finish(action))
     disturbs = engines.disturbs if engines else []
+    computes = engines.computes if engines else []
 
     def begin(action: int) -> None:
         started[action] = clock._now
         if codes[action] >= 0:
             if engines and disturbs[action]:
                 engines.disturb(action)
-            transfer(action)
-        elif engines and kinds[action] == GEMM:
+            if seconds[action]:
+                at(clock._now + seconds[action], transfer, action)
+            else:
+                transfer(action)
+        elif engines and computes[action]:
             engines.start(action)
         elif kinds[action] == BARRIER:
             finish(action)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from umm.arrays import group_of_row, neighbours_within, offsets_of
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 import umm
 from umm.machines import Machine
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm_hw.mpi.executor import MpiExecutor
 
 # MLP-1 and MLP-2 at one sixteenth of the paper's n and k, a square, and a long sum; m, n, k.

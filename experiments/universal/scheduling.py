@@ -11,6 +11,7 @@ import pandas as pd
 
 import umm
 from experiments.universal.cases import Case, corpus, mlps, uneven
+from umm.algorithms.universal.model import model_cost
 from umm.algorithms.universal.oplist import op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import lower_to_ir
@@ -48,7 +49,7 @@ def measured(case: Case) -> dict[str, Any]:
     optimum_s = MAKESPAN(lowered)
     best = min(found.makespan_s, optimum_s)
     # What brings replicas of C together is no matter of scheduling; it stays in simulated times.
-    steps_s = in_steps.model_cost_s - (lowered.model_cost_s - irs["exhaustive"].cost_s)
+    steps_s = model_cost(in_steps) - (model_cost(lowered) - irs["exhaustive"].cost_s)
     return {
         "group": case.group,
         "machine": case.machine,

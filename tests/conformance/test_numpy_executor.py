@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import problems, schedule_options, stationaries
 
 import umm
-from umm.errors import InputError, ScheduleError
+from umm.errors import InputError
 from umm_hw.blocks import place
 from umm_hw.numpy.executor import NumpyExecutor
 from umm_hw.numpy.transport import NumpyTransport
@@ -72,30 +72,3 @@ def test_bfloat16_is_refused():
 def test_an_unknown_order_is_refused():
     with pytest.raises(InputError, match="order 'fast' is unknown; choose from rows, random"):
         NumpyExecutor(order="fast")
-
-
-@pytest.mark.parametrize(
-    ("column", "row", "value", "message"),
-    [
-        (
-            "src",
-            2,
-            0,
-            r"action 2 \(get of rank 0\) uses tile \(1, 0\) of B as rank 0's own, but rank 1 holds it",
-        ),
-        (
-            "b_slot",
-            3,
-            1,
-            r"action 3 \(gemm of rank 0\) reads rows 4:8, columns 0:8 of B in slot 1, where no row",
-        ),
-    ],
-)
-def test_an_action_on_memory_that_is_not_there_is_refused(column, row, value, message):
-    """Row×row→row over 2 ranks: action 2 gets the other half of B, action 3 multiplies with it."""
-    problem = umm.Problem(m=8, n=8, k=8, a="row", b="row", c="row", ranks=2)
-    schedule = umm.schedule(problem, "h100-8", stationary="C")
-    columns = schedule.details if hasattr(schedule.details, column) else schedule
-    getattr(columns, column)[row] = value
-    with pytest.raises(ScheduleError, match=message):
-        NumpyExecutor().run(schedule)

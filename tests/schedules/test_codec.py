@@ -12,7 +12,8 @@ from strategies import problems, schedule_options, stationaries
 
 from umm.errors import InputError, ScheduleError
 from umm.schedules import codec
-from umm.schedules.table import Details, Schedule
+from umm.schedules.details import Details
+from umm.schedules.schedule import Schedule
 
 COLUMNS = ("kind", "rank", "lane", "after_offsets", "after", "src", "dst", "nbytes", "seconds")
 
@@ -126,7 +127,7 @@ BROKEN = {
     "a route of no links": (lambda d: d["routes"][0].__setitem__(2, []), "a route names links"),
     "a link without bandwidth": (lambda d: d["links"][0].update(bandwidth=0), "needs a bandwidth > 0"),
     "three replicas": (lambda d: d["problem"].update(c="col@3"), "cannot hold 3 equal replicas"),
-    "another schema": (lambda d: d.update(schema=2), "not a schedule of schema 1: schema is 2"),
+    "another schema": (lambda d: d.update(schema=2), "not a schedule of schema 2: schema is 2"),
     "a word for a number": (lambda d: d["actions"][0].update(seconds="soon"), "a value of the wrong form"),
     "a number too large": (lambda d: d["actions"][0].update(op=2**70), "a value of the wrong form"),
     "a negative slot": (lambda d: d["pools"][0].update(slots=[-1]), "pool of rank 0 must be a list of slot"),

@@ -58,7 +58,7 @@ def test_a_bad_trace_file_is_answered_with_one_line(tmp_path):
             times="guessed"
         ),
         "must be lists of seconds": lambda data: data.update(start="soon"),
-        "not a schedule of schema 1": lambda data: data["schedule"].pop("schema"),
+        "not a schedule of schema 2": lambda data: data["schedule"].pop("schema"),
     }
     for part, change in cases.items():
         assert part in broken(tmp_path, change)
@@ -74,7 +74,7 @@ def test_a_file_that_is_not_a_trace_is_refused(name, content, tmp_path):
 
 def test_a_schedule_file_is_not_a_trace_file(tmp_path):
     for name in ("s.json", "s.npz"):
-        from umm.schedules.codec import save
+        from umm.schedules.files import save
 
         save(two_ranks().schedule, tmp_path / name)
         with pytest.raises(InputError, match="not a trace of schema 1"):

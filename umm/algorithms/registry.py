@@ -8,7 +8,7 @@ from umm.algorithms.universal.policies import POLICIES
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.problem import Problem
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 
 
 @showing_options

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from umm.dtypes import DTYPES
 from umm.errors import MachineError
 from umm.machines import content as doc
-from umm.machines.curves import EfficiencyTable, MessageSizes
+from umm.machines.curves import EfficiencyTable, Means, MessageSizes
 from umm.machines.fabrics import Fabric, FatTree, Grid, NoFabric, Pairs, Switch, Tiers
 from umm.machines.graph import Graph
 from umm.machines.machine import Machine, content_sha
@@ -67,6 +67,17 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         link_bandwidth=np.array([*fabric.bandwidth, *[memory_bandwidth / 2] * count]),
         link_latency=np.array([*fabric.latency, *[overhead] * count]),
         document=content,
+        means={name: _means(means) for name, means in devices.means.items()},
+        signal_s=devices.signal.number if devices.signal else 0.0,
+    )
+
+
+def _means(means: doc.Means) -> Means:
+    return Means(
+        means.interference.value,
+        means.efficiency.value if means.efficiency else 1.0,
+        means.overhead.number if means.overhead else 0.0,
+        _message_sizes(means.message_sizes),
     )
 
 

@@ -79,6 +79,8 @@ class Devices(Table):
     interference: Interference
     peak: Annotated[dict[Dtype, Rate], Field(min_length=1)]
     efficiency: tuple[Efficiency, ...] = ()
+    means: dict[Annotated[str, Field(min_length=1)], "Means"] = Field(default_factory=dict)
+    signal: Seconds | None = None
 
     @model_validator(mode="after")
     def _names_fit(self) -> "Devices":
@@ -105,6 +107,15 @@ class Sizes(Table):
         if min(parse_bandwidth(text) for text in self.bandwidth) <= 0:
             raise ValueError("every bandwidth must be more than zero")
         return self
+
+
+class Means(Table):
+    """A way to move bytes, such as by a copy engine or by a kernel that takes thread blocks."""
+
+    interference: Loss
+    efficiency: Share | None = None
+    overhead: Seconds | None = None
+    message_sizes: Sizes | None = None
 
 
 class Single(Table):

@@ -85,3 +85,43 @@ class MessageSizes:
         """
         log_size = np.log2(np.maximum(np.asarray(nbytes, dtype=np.float64), 1.0))
         return np.asarray(self.link / np.interp(log_size, self.log_sizes, self.bandwidth))
+
+
+def effective_bytes(
+    payload: npt.ArrayLike, efficiency: float, sizes: MessageSizes | None
+) -> npt.NDArray[np.int64]:
+    """Return the bytes to charge on the links, so that bytes over bandwidth gives the time it takes.
+
+    Args:
+        payload: Bytes that travel.
+        efficiency: Share of the link's bandwidth that large transfers of this kind reach.
+        sizes: What messages of each size reach of it, if measured.
+
+    Returns:
+        Whole bytes, rounded up.
+    """
+    charged = np.asarray(payload, dtype=np.float64) / efficiency
+    if sizes is not None:
+        charged = charged * sizes.slowdown(payload)
+    return np.ceil(charged).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Means:
+    """A way to move bytes that an algorithm may ask for, such as ``copy_engine`` or ``kernel``.
+
+    Attributes:
+        interference: Share of its GEMM rate a rank loses while it moves bytes so.
+        efficiency: Share of the links' bandwidth that large transfers reach.
+        overhead_s: Seconds each transfer waits beside its links' latencies.
+        message_sizes: Measured bandwidth by message size, if the file has it.
+    """
+
+    interference: float
+    efficiency: float = 1.0
+    overhead_s: float = 0.0
+    message_sizes: MessageSizes | None = None
+
+    def effective_bytes(self, payload: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Return the bytes to charge on the links for a payload in bytes."""
+        return effective_bytes(payload, self.efficiency, self.message_sizes)

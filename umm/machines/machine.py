@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from umm.arrays import Floats
 from umm.errors import MachineError
-from umm.machines.curves import EfficiencyTable, MessageSizes
+from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
 from umm.machines.fabrics import Fabric
 from umm.units import counted
 
@@ -64,6 +64,8 @@ class Machine:
         link_names: Names of all links: the fabric's, then each device's own memory.
         link_bandwidth: Bytes/s, one per link.
         link_latency: Seconds, one per link.
+        means: Ways to move bytes that an algorithm may ask for, by name.
+        signal_s: Seconds a rank takes to see another's signal.
         document: The file as read, for `facts` and `resized`.
     """
 
@@ -90,6 +92,8 @@ class Machine:
     link_bandwidth: Floats
     link_latency: Floats
     document: Mapping[str, Any]
+    means: Mapping[str, Means] = field(default_factory=dict)
+    signal_s: float = 0.0
     _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
 
     def __eq__(self, other: object) -> bool:
@@ -147,10 +151,7 @@ class Machine:
             Whole bytes, rounded up; more than the payload where the file's size table says that a
             message of this size does not reach the link's bandwidth.
         """
-        charged = np.asarray(payload, dtype=np.float64) / efficiency
-        if self.message_sizes is not None:
-            charged = charged * self.message_sizes.slowdown(payload)
-        return np.ceil(charged).astype(np.int64)
+        return effective_bytes(payload, efficiency, self.message_sizes)
 
     def route(self, src_device: int, dst_device: int) -> tuple[int, ...]:
         """Return the links from one device to another, in the order they are crossed.

@@ -1,60 +1,88 @@
-"""Schedules as JSON (schema 1, for exchange and tests) and as .npz (for large ones)."""
+"""Schedules as JSON of schema 2: for exchange and tests; large ones are kept as arrays instead."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
-from math import inf
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.arrays import Ints
-from umm.dtypes import accumulated_in
+from umm.arrays import Ints, offsets_of
 from umm.errors import InputError, ScheduleError, UmmError
-from umm.files import parse_json, whole_file
-from umm.problem import MATRICES, Problem
+from umm.files import fields_of, parse_json, real_number, whole_number
+from umm.schedules.buffers import Buffers, first_tiles, tile_at
+from umm.schedules.details import OPERANDS, Details
+from umm.schedules.header import header, read_header, span
 from umm.schedules.invariants import check
-from umm.schedules.kinds import BARRIER, GEMM, KINDS, LOCAL
-from umm.schedules.resources import Lanes, Links, Routes
-from umm.schedules.table import Details, Schedule
+from umm.schedules.kinds import BARRIER, GEMM, KINDS, LOCAL, MAP, TRANSFERS, operand_ranks
+from umm.schedules.table import Data, Table
+from umm.tensors import Tensor
 
-SCHEMA = 1
 JSON_LIMIT = 10**6
+T = TypeVar("T", bound=Table)
+_NUMBER = {name: kind for kind, name in enumerate(KINDS)}
+_ALWAYS = ("id", "rank", "kind", "lane", "after")
+_REQUIRED = {
+    GEMM: ("seconds", "writes", "reads"),
+    MAP: ("seconds", "writes", "reads", "fn"),
+    LOCAL: ("seconds",),
+    BARRIER: (),
+} | dict.fromkeys(TRANSFERS, ("src", "dst", "nbytes", "writes", "reads"))
+_OPTIONAL = {
+    GEMM: ("op", "trans", "alpha", "beta", "batch", "batch_axes", "groups"),
+    MAP: ("op",),
+    LOCAL: (),
+    BARRIER: (),
+} | dict.fromkeys(TRANSFERS, ("op", "seconds", "means"))
 
 
-def header(schedule: Schedule) -> dict[str, Any]:
-    """Return everything of a schedule but its actions, as plain values."""
-    problem: dict[str, Any] = schedule.problem.to_dict()
-    if schedule.problem.c_dtype != accumulated_in(schedule.problem.dtype):
-        problem["c_dtype"] = schedule.problem.c_dtype
-    links, lanes = schedule.links, schedule.lanes
-    return {
-        "schema": SCHEMA,
-        "ranks": schedule.ranks,
-        "problem": problem | {"stationary": schedule.stationary, "machine": schedule.machine},
-        "options": dict(schedule.options) | {"peak": schedule.peak},
-        "interference": dict(schedule.interference),
-        "pools": [{"rank": r, "slots": slots.tolist()} for r, slots in enumerate(schedule.pools)],
-        "links": [
-            {"name": name, "bandwidth": bandwidth, "latency": latency}
-            for name, bandwidth, latency in zip(
-                links.names, links.bandwidth.tolist(), links.latency.tolist(), strict=True
-            )
-        ],
-        "routes": [[src, dst, list(schedule.routes[src, dst])] for src, dst in schedule.used_pairs()],
-        "lanes": [
-            {"rank": rank, "name": name, "engine": None if engine < 0 else engine}
-            for rank, name, engine in zip(
-                lanes.rank.tolist(), lanes.names, lanes.engine.tolist(), strict=True
-            )
-        ],
-    }
+def rows(schedule: Table) -> Iterator[dict[str, Any]]:
+    """Yield each action as a readable dict, in the order and with the keys of the JSON form."""
+    d, buffers, first = schedule.details, schedule.buffers, schedule.first_temporary
+    offsets, after = schedule.after_offsets.tolist(), schedule.after.tolist()
+    names = [tensor.name for tensor in schedule.tensors]
+    of_buffer = buffers.tensor.tolist()
+    buffer, row_span, col_span = d.buffer.tolist(), d.rows.tolist(), d.cols.tolist()
+    means = None if schedule.means_of is None else schedule.means_of.tolist()
+    gemm_columns = {
+        name: (getattr(d, name).tolist(), default)
+        for name, default in (
+            ("trans", 0), ("alpha", 1.0), ("beta", 0.0), ("batch", 1),
+            ("batch_axes", [0, 0, 0]), ("groups", [1, 1, 1]),
+        )
+    }  # fmt: skip
+
+    def piece(i: int, operand: int) -> list[Any]:
+        held = buffer[i][operand]
+        where = names[of_buffer[held]] if held < first else held - first
+        return [where, row_span[i][operand], col_span[i][operand]]
+
+    columns = (schedule.kind, schedule.rank, schedule.lane, schedule.src, schedule.dst, schedule.nbytes)
+    for i, (kind, rank, lane, src, dst, nbytes, seconds, op, fn) in enumerate(
+        zip(*(x.tolist() for x in (*columns, schedule.seconds, d.op, d.fn)), strict=True)
+    ):
+        row: dict[str, Any] = {"id": i, "rank": rank, "kind": KINDS[kind], "lane": lane}
+        row["after"] = after[offsets[i] : offsets[i + 1]]
+        if op >= 0:
+            row["op"] = op
+        if kind in TRANSFERS:
+            row |= {"src": src, "dst": dst, "nbytes": nbytes}
+        if kind in (GEMM, MAP, LOCAL) or (kind in TRANSFERS and (src == dst or seconds)):
+            row["seconds"] = seconds
+        if kind not in (LOCAL, BARRIER):
+            row["writes"] = piece(i, 0)
+            row["reads"] = [piece(i, x) for x in range(1, OPERANDS) if buffer[i][x] >= 0]
+        if kind == GEMM:
+            row |= {name: of[i] for name, (of, default) in gemm_columns.items() if of[i] != default}
+        if kind == MAP:
+            row["fn"] = fn
+        if means is not None and means[i] >= 0:
+            row["means"] = means[i]
+        yield row
 
 
-def to_json(schedule: Schedule) -> str:
+def to_json(schedule: Table) -> str:
     """Return the schedule as JSON, one action a line.
 
     Raises:
@@ -65,239 +93,198 @@ def to_json(schedule: Schedule) -> str:
             f"{len(schedule)} actions are too many for JSON (at most {JSON_LIMIT}); save as .npz"
         )
     head = json.dumps(header(schedule))
-    actions = ",\n".join(json.dumps(row) for row in schedule.rows())
+    actions = ",\n".join(json.dumps(row) for row in rows(schedule))
     return f'{head[:-1]}, "actions": [\n{actions}\n]}}\n'
 
 
-def from_json(text: str) -> Schedule:
+def from_json(text: str, make: Callable[..., T]) -> T:
     """Return the schedule a JSON text holds, checked.
 
+    Args:
+        text: The text.
+        make: The class of the schedule.
+
     Raises:
-        ScheduleError: if the text is no schedule of schema 1, or the schedule breaks a rule.
+        ScheduleError: if the text is not a schedule of schema 2, or the schedule breaks a rule.
     """
     try:
         data = parse_json(text, "schedule")
     except InputError as error:
         raise ScheduleError(str(error)) from None
-    return from_dict(data)
+    return from_dict(data, make)
 
 
-def from_dict(data: Any) -> Schedule:
-    """Return the schedule that parsed JSON holds, checked.
+def from_dict(data: Any, make: Callable[..., T]) -> T:
+    """Return the schedule that parsed JSON holds, checked; every value is taken as it is said, none coerced.
 
     Raises:
-        ScheduleError: if it is no schedule of schema 1, or the schedule breaks a rule.
+        ScheduleError: if it is not a schedule of schema 2, or the schedule breaks a rule.
     """
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        found = data.get("schema") if isinstance(data, dict) else None
-        raise ScheduleError(f"not a schedule of schema {SCHEMA}: schema is {found!r}")
-    with _one_line():
-        schedule = _from_dict(data)
+    with as_schedule_error():
+        fields, temporaries, pools = read_header(data)
+        if not isinstance(data["actions"], list):
+            raise ScheduleError("actions of the schedule are not a list")
+        actions = _Actions(data["actions"])
+        tensors = (*fields["program"].tensors, *fields["work"])
+        details = actions.details(tensors, temporaries)
+        schedule = make(**fields, **actions.columns(), make_data=lambda: Data(details, temporaries, pools))
     check(schedule)
     return schedule
 
 
 @contextmanager
-def _one_line() -> Iterator[None]:
-    """Turn what Python says of a missing or misshapen value into one line."""
+def as_schedule_error() -> Iterator[None]:
+    """Turn what is wrong with a value of a file into one line about the schedule."""
     try:
         yield
-    except KeyError as error:
-        raise ScheduleError(f"the schedule lacks {error.args[0]!r}") from None
-    except UmmError:
+    except ScheduleError:
         raise
-    except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise ScheduleError(f"the schedule holds a value of the wrong form: {error}") from None
+    except UmmError as error:
+        raise ScheduleError(str(error)) from None
 
 
-def _from_dict(data: Mapping[str, Any]) -> Schedule:
-    actions = data["actions"]
-    count = len(actions)
-    details = Details.empty(count)
-    number = {name: i for i, name in enumerate(KINDS)}
-    kind = np.empty(count, dtype=np.int8)
-    src, dst = np.full(count, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)
-    nbytes, seconds = np.zeros(count, dtype=np.int64), np.zeros(count)
-    for i, row in enumerate(actions):
-        if row["id"] != i:
-            raise ScheduleError(f"action {i} has id {row['id']}; ids must be row numbers 0, 1, 2, …")
-        if row["kind"] not in number:
-            raise ScheduleError(f"action {i} has kind {row['kind']!r}; choose from {', '.join(KINDS)}")
-        kind[i] = code = number[row["kind"]]
-        if code == BARRIER:
-            continue
-        if code in (GEMM, LOCAL):
-            seconds[i] = row["seconds"]
-        else:
-            src[i], dst[i], nbytes[i] = row["src"], row["dst"], row["nbytes"]
-            if row["src"] == row["dst"]:
-                seconds[i] = row["seconds"]
-            details.matrix[i] = MATRICES.index(row["matrix"])
-            details.tile[i], details.rows[i], details.cols[i] = row["tile"], row["rows"], row["cols"]
-            details.slot[i] = _slot(row["slot"])
-        if code == GEMM:
-            for name in ("m", "n", "k", "a_tile", "b_tile", "c_tile"):
-                getattr(details, name)[i] = row[name]
-            for name in ("a_slot", "b_slot", "c_slot"):
-                getattr(details, name)[i] = _slot(row[name])
-        if code != LOCAL:
-            details.op[i] = _slot(row["op"])
-    after = [row["after"] for row in actions]
-    offsets = np.concatenate(([0], np.cumsum([len(a) for a in after]))).astype(np.int64)
-    problem, stationary, machine, ranks = _problem(data)
-    options, peak = _options(data.get("options", {}))
-    pools = [np.zeros(0, dtype=np.int64) for _ in range(ranks)]
-    for pool in data["pools"]:
-        pools[pool["rank"]] = _pool(pool)
-    return Schedule(
-        problem,
-        stationary,
-        machine,
-        ranks,
-        _interference(data["interference"]),
-        _links(data["links"]),
-        Routes.listed(
-            {(int(s), int(d)): _route(links, len(data["links"])) for s, d, links in data["routes"]}
-        ),
-        Lanes(
-            np.array([lane["rank"] for lane in data["lanes"]], dtype=np.int64),
-            tuple(str(lane["name"]) for lane in data["lanes"]),
-            np.array([_slot(lane["engine"]) for lane in data["lanes"]], dtype=np.int64),
-        ),
-        kind,
-        np.array([row["rank"] for row in actions], dtype=np.int64),
-        np.array([row["lane"] for row in actions], dtype=np.int64),
-        offsets,
-        np.array([i for a in after for i in a], dtype=np.int64),
-        src,
-        dst,
-        nbytes,
-        seconds,
-        lambda: (details, pools),
-        options,
-        peak,
-    )
+class _Actions:
+    """The actions of a JSON form, read one by one and then turned into columns."""
 
+    def __init__(self, actions: Sequence[Any]) -> None:
+        self.kind = [_kind_of(i, row) for i, row in enumerate(actions)]
+        self.rows: Sequence[Mapping[str, Any]] = actions
+        for i, (kind, row) in enumerate(zip(self.kind, actions, strict=True)):
+            what = f"action {i} ({KINDS[kind]})"
+            fields_of(row, what, (*_ALWAYS, *_REQUIRED[kind]), _OPTIONAL[kind])
+            if not isinstance(row["after"], list):
+                raise ScheduleError(f"{what}: after is {row['after']!r}, not a list of ids")
+            if type(row["id"]) is not int or row["id"] != i:
+                raise ScheduleError(f"{what} has id {row['id']!r}; ids must be row numbers 0, 1, 2, …")
 
-def _problem(data: Mapping[str, Any]) -> tuple[Problem, str, str, int]:
-    given = dict(data["problem"])
-    stationary, machine = given.pop("stationary"), given.pop("machine")
-    for name in (stationary, machine):
-        if not isinstance(name, str) or not name.isprintable():
-            raise ScheduleError(f"{name!r} cannot name a stationary matrix or a machine")
-    return Problem(**given, ranks=data["ranks"]), stationary, machine, data["ranks"]
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of the table."""
+        waits = [row["after"] for row in self.rows]
+        for i, row in enumerate(waits):
+            if not all(type(x) is int and 0 <= x < i for x in row):
+                raise ScheduleError(
+                    f"{self._what(i)} waits for {row!r}; after holds ids, each smaller than the action's own"
+                )
+        means = self._whole("means", -1, 0, 127)
+        return {
+            "kind": np.array(self.kind, dtype=np.int8),
+            "rank": self._whole("rank", -1, -1),
+            "lane": self._whole("lane", -1, -1),
+            "after_offsets": offsets_of([len(of_row) for of_row in waits]),
+            "after": np.array([x for of_row in waits for x in of_row], dtype=np.int64),
+            "src": self._whole("src", -1),
+            "dst": self._whole("dst", -1),
+            "nbytes": self._whole("nbytes", 0),
+            "seconds": self._real("seconds", 0.0),
+            "means_of": means.astype(np.int8) if (means >= 0).any() else None,
+        }
 
+    def details(self, tensors: Sequence[Tensor], temporaries: Buffers) -> Details:
+        """Return what the actions touch."""
+        details = Details.empty(len(self.rows))
+        details.op[:] = self._whole("op", -1)
+        details.trans[:] = self._whole("trans", 0, 0, 7)
+        details.alpha[:], details.beta[:] = self._real("alpha", 1.0), self._real("beta", 0.0)
+        details.batch[:] = self._whole("batch", 1, 1, 2**31)
+        details.fn[:] = self._whole("fn", -1, 0, 2**15)
+        for name, least, below in (("batch_axes", 0, 2), ("groups", 1, 2**31)):
+            for i, row in enumerate(self.rows):
+                if name in row:
+                    getattr(details, name)[i] = self._three(i, row[name], name, least, below)
+        self._slices(details, tensors, temporaries)
+        return details
 
-def _interference(given: Mapping[str, Any]) -> dict[str, float]:
-    shares = {str(kind): float(share) for kind, share in given.items()}
-    for kind, share in shares.items():
-        if kind not in KINDS or not 0 <= share < 1:
-            raise ScheduleError(
-                f"interference {kind} = {share} is not a share of a GEMM rate, from 0 to below 1"
-            )
-    return shares
-
-
-def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
-    for name, value in given.items():
-        if not isinstance(value, str | int | float | bool) or not str(value).isprintable():
-            raise ScheduleError(f"option {name} = {value!r} is not a plain value")
-    peak = float(given.get("peak", 0.0))
-    if not 0 <= peak < inf:
-        raise ScheduleError(f"a peak of {peak} flop/s is not possible")
-    return {key: value for key, value in given.items() if key != "peak"}, peak
-
-
-def _links(rows: list[dict[str, Any]]) -> Links:
-    links = Links(
-        tuple(row["name"] for row in rows),
-        np.array([row["bandwidth"] for row in rows], dtype=np.float64),
-        np.array([row["latency"] for row in rows], dtype=np.float64),
-    )
-    bad = ~(links.bandwidth > 0) | ~(links.latency >= 0) | ~np.isfinite(links.bandwidth + links.latency)
-    if bad.any():
-        raise ScheduleError(
-            f"link {links.names[int(np.argmax(bad))]!r} needs a bandwidth > 0 and a latency ≥ 0"
+    def _slices(self, details: Details, tensors: Sequence[Tensor], temporaries: Buffers) -> None:
+        numbers = {tensor.name: number for number, tensor in enumerate(tensors)}
+        first = first_tiles(tuple(tensors))[-1]
+        named: list[list[tuple[int, int]]] = [[] for _ in tensors]  # actions and operands by tensor
+        for i, row in enumerate(self.rows):
+            if "writes" not in row:
+                continue
+            if not isinstance(row["reads"], list) or not 0 <= len(row["reads"]) < OPERANDS:
+                raise ScheduleError(f"{self._what(i)}: reads are not a list of up to three slices")
+            for operand, piece in enumerate([row["writes"], *row["reads"]]):
+                if not isinstance(piece, list) or len(piece) != 3:
+                    raise ScheduleError(
+                        f"{self._what(i)}: {piece!r} is not a slice [tensor or buffer, rows, columns]"
+                    )
+                where = piece[0]
+                details.rows[i, operand] = span(piece[1], f"{self._what(i)}: rows of a slice")
+                details.cols[i, operand] = span(piece[2], f"{self._what(i)}: columns of a slice")
+                if isinstance(where, str):
+                    if where not in numbers:
+                        raise ScheduleError(
+                            f"{self._what(i)}: there is no tensor {where!r}; choose from {', '.join(numbers)}"
+                        )
+                    named[numbers[where]].append((i, operand))
+                else:
+                    number = whole_number(where, f"{self._what(i)}: a buffer", 0, len(temporaries))
+                    details.buffer[i, operand] = first + number
+        kind = np.array(self.kind, dtype=np.int8)
+        places = operand_ranks(
+            kind, self._whole("rank", -1, -1), self._whole("src", -1), self._whole("dst", -1)
         )
-    return links
+        for number, found in enumerate(named):
+            if found:
+                action, operand = np.array(found).T
+                rank = places[action, operand]
+                self._own_tiles(details, action, operand, rank, tensors, number)
+
+    def _own_tiles(
+        self,
+        details: Details,
+        action: Ints,
+        operand: Ints,
+        rank: Ints,
+        tensors: Sequence[Tensor],
+        number: int,
+    ) -> None:
+        """Find the tiles that slices of a tensor lie in, each held by the rank where the operand is."""
+        tensor = tensors[number]
+        layout = tensor.layout
+        tile = tile_at(layout, details.rows[action, operand, 0], details.cols[action, operand, 0])
+        known = (rank >= 0) & (rank < layout.ranks) & (tile >= 0)
+        replica = np.where(known, layout.replica_of_rank[np.where(known, rank, 0)], 0)
+        owner = layout.replica_owners[replica, np.maximum(tile, 0)]
+        wrong = ~known | (owner != rank)
+        if wrong.any():
+            bad = int(np.argmax(wrong))
+            i, x = int(action[bad]), int(operand[bad])
+            (r0, r1), (c0, c1) = details.rows[i, x].tolist(), details.cols[i, x].tolist()
+            raise ScheduleError(
+                f"{self._what(i)}: rank {int(rank[bad])} does not hold {tensor.name}[{r0}:{r1},{c0}:{c1}] "
+                f"in layout {layout}"
+            )
+        first = first_tiles(tuple(tensors))[number]
+        details.buffer[action, operand] = first + replica * layout.tile_elements.size + tile
+
+    def _what(self, i: int) -> str:
+        return f"action {i} ({KINDS[self.kind[i]]})"
+
+    def _whole(self, key: str, nothing: int, least: int = 0, below: int = 2**63) -> Ints:
+        values = [row.get(key, nothing) for row in self.rows]
+        for i, value in enumerate(values):
+            if (type(value) is not int or not least <= value < below) and key in self.rows[i]:
+                whole_number(value, f"{self._what(i)}: {key}", least, below)
+        return np.array(values, dtype=np.int64)
+
+    def _real(self, key: str, nothing: float) -> NDArray[np.float64]:
+        values = [row.get(key, nothing) for row in self.rows]
+        for i, value in enumerate(values):
+            if type(value) is not float:
+                real_number(value, f"{self._what(i)}: {key}")
+        return np.array(values, dtype=np.float64)
+
+    def _three(self, i: int, given: Any, key: str, least: int, below: int) -> list[int]:
+        if not isinstance(given, list) or len(given) != 3:
+            raise ScheduleError(f"{self._what(i)}: {key} = {given!r} is not a list of three whole numbers")
+        return [whole_number(x, f"{self._what(i)}: {key}", least, below) for x in given]
 
 
-def _route(links: list[int], count: int) -> tuple[int, ...]:
-    if not links or not all(0 <= link < count for link in links):
-        raise ScheduleError(f"a route names links {links}, but the schedule has links 0 … {count - 1}")
-    return tuple(links)
-
-
-def _pool(pool: Mapping[str, Any]) -> Ints:
-    slots = np.array(pool["slots"], dtype=np.int64)
-    if slots.ndim != 1 or np.any(slots < 0):
-        raise ScheduleError(f"the pool of rank {pool['rank']} must be a list of slot sizes in bytes")
-    return slots
-
-
-def _slot(value: int | None) -> int:
-    return -1 if value is None else value
-
-
-def to_arrays(schedule: Schedule) -> dict[str, Any]:
-    """Return the schedule as the named arrays of its .npz form."""
-    columns: dict[str, Any] = {name: getattr(schedule, name) for name in _COLUMNS}
-    columns |= {f"detail_{f.name}": getattr(schedule.details, f.name) for f in fields(Details)}
-    return {"header": np.array(json.dumps(header(schedule)))} | columns
-
-
-def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Schedule:
-    """Return the schedule that arrays of :func:`to_arrays` hold, checked; other arrays are not looked at.
-
-    Raises:
-        ScheduleError: if one is missing, or the schedule breaks a rule.
-    """
-    with _one_line():
-        without_actions = _from_dict(parse_json(str(arrays["header"]), "schedule") | {"actions": []})
-        details = Details(**{f.name: arrays[f"detail_{f.name}"] for f in fields(Details)})
-        columns: dict[str, Any] = {name: arrays[name] for name in _COLUMNS}
-    schedule = replace(without_actions, make_details=lambda: (details, without_actions.pools), **columns)
-    check(schedule)
-    return schedule
-
-
-def save(schedule: Schedule, path: str | Path) -> None:
-    """Write a schedule to a file, as .npz if the name ends so, else as JSON; nothing is half-written."""
-    with whole_file(path) as partial:
-        if Path(path).suffix == ".npz":
-            with partial.open("wb") as file:
-                np.savez_compressed(file, **to_arrays(schedule))
-        else:
-            partial.write_text(to_json(schedule), encoding="utf-8")
-
-
-_COLUMNS = ("kind", "rank", "lane", "after_offsets", "after", "src", "dst", "nbytes", "seconds")
-
-
-def load(path: str | Path) -> Schedule:
-    """Read a schedule from a file that :func:`save` wrote.
-
-    Raises:
-        ScheduleError: if the file cannot be read or holds no schedule.
-    """
-    path = Path(path)
-    try:
-        if path.suffix != ".npz":
-            return from_json(path.read_text(encoding="utf-8"))
-        return from_arrays(_read_arrays(path))
-    except OSError as error:
-        raise ScheduleError(f"cannot read {path}: {error.strerror or 'not a file of this form'}") from None
-    except UnicodeDecodeError:
-        raise ScheduleError(f"{path} is not a text file; a schedule is .json or .npz") from None
-    except InputError as error:
-        raise ScheduleError(f"{path}: {error}") from None
-
-
-def _read_arrays(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except OSError:
-        raise
-    except Exception as error:  # numpy answers a damaged archive with many types
-        raise ScheduleError(f"not a whole .npz file: {error}") from None
+def _kind_of(i: int, row: Any) -> int:
+    if not isinstance(row, dict):
+        raise ScheduleError(f"action {i} is {row!r}, not an object")
+    kind = row.get("kind")
+    if not isinstance(kind, str) or kind not in _NUMBER:
+        raise ScheduleError(f"action {i} has kind {kind!r}; choose from {', '.join(KINDS)}")
+    return _NUMBER[kind]

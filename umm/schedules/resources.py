@@ -1,6 +1,6 @@
 """What actions run on: links, the routes between ranks, and lanes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,10 +50,15 @@ class Lanes:
         return len(self.names)
 
 
-def machine_lanes(ranks: int, engines: list[int], copy_engines: int, accumulate_lanes: int) -> Lanes:
-    """Return for each rank a compute lane, its copy_in lanes and its accumulate lanes, in this order."""
-    names = ["compute", *(f"copy_in.{i}" for i in range(copy_engines))]
-    names += [f"accumulate.{i}" for i in range(accumulate_lanes)]
+def machine_lanes(ranks: int, engines: list[int], others: Sequence[str]) -> Lanes:
+    """Return for each rank a compute lane and then some others, by name.
+
+    Args:
+        ranks: Number of ranks.
+        engines: The GEMM engine of each rank.
+        others: Names of a rank's other lanes.
+    """
+    names = ["compute", *others]
     engine = np.full((ranks, len(names)), -1, dtype=np.int64)
     engine[:, 0] = engines
     return Lanes(np.repeat(np.arange(ranks), len(names)), tuple(names * ranks), engine.reshape(-1))

@@ -1,82 +1,59 @@
-"""The schedule: a table of actions, each on a lane, each after others; the contract of every executor.
+"""The table of actions, each on a lane, each after others; the contract of every executor.
 
 The exact semantics are in docs/reference/schedule.md. Two groups of columns: what an executor of time
 needs is there at once, what an executor of data needs is made when it is first asked for.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.arrays import Floats, Ints
-from umm.problem import MATRICES, Problem
-from umm.schedules.kinds import GEMM, KINDS, LOCAL, TRANSFERS
+from umm.arrays import Floats, Ints, group_of_row
+from umm.errors import ScheduleError
+from umm.problem import Problem
+from umm.schedules.buffers import Buffers, first_tiles, joined, owned_tiles, tile_at
+from umm.schedules.details import OPERANDS, Details
+from umm.schedules.kinds import GEMM, TRANSFERS
 from umm.schedules.resources import Lanes, Links, Routes
-from umm.units import format_bytes, format_seconds
+from umm.tensors import Program, Tensor
+
+
+class Function(NamedTuple):
+    """What a map does: the name of a function in :mod:`umm.functions` and its parameters."""
+
+    name: str
+    parameters: Mapping[str, Any]
+
+
+class Means(NamedTuple):
+    """A way to move bytes: its name, and the share of its GEMM rate a rank loses while it does."""
+
+    name: str
+    interference: float
+
+
+class Data(NamedTuple):
+    """What an executor of data needs: details, temporaries, and the bytes of each rank's pool slots."""
+
+    details: Details
+    temporaries: Buffers
+    pools: list[Ints]
 
 
 @dataclass(frozen=True, eq=False)
-class Details:
-    """What each action touches; −1 where a column has no meaning for the kind.
+class Table:
+    """Every action of a distributed program, and what each waits for.
 
     Attributes:
-        op: The rank's own number of the op an action belongs to.
-        matrix: 0, 1, 2 for A, B, C: what a transfer moves.
-        tile: Row and column of the tile a transfer moves, shape (actions, 2).
-        rows: Global rows a transfer moves, half-open, shape (actions, 2); cols likewise.
-        slot: Pool slot a get fills or an accumulate empties; −1 for the rank's own tile.
-        m: Global range of m of a gemm, shape (actions, 2); n and k likewise.
-        a_tile: Tile of A a gemm reads, shape (actions, 2); b_tile and c_tile likewise.
-        a_slot: Pool slot that holds A's tile, −1 for the rank's own; b_slot and c_slot likewise.
-    """
-
-    op: Ints
-    matrix: Ints
-    tile: Ints
-    rows: Ints
-    cols: Ints
-    slot: Ints
-    m: Ints
-    n: Ints
-    k: Ints
-    a_tile: Ints
-    b_tile: Ints
-    c_tile: Ints
-    a_slot: Ints
-    b_slot: Ints
-    c_slot: Ints
-
-    PAIRS = ("tile", "rows", "cols", "m", "n", "k", "a_tile", "b_tile", "c_tile")
-
-    @classmethod
-    def empty(cls, actions: int) -> "Details":
-        """Return columns of −1 to be filled in."""
-        return cls(
-            **{
-                f.name: np.full((actions, 2) if f.name in cls.PAIRS else actions, -1, dtype=np.int64)
-                for f in fields(cls)
-            }
-        )
-
-    def cut(self, start: int, stop: int) -> "Details":
-        """Return views of some consecutive rows."""
-        return Details(**{f.name: getattr(self, f.name)[start:stop] for f in fields(self)})
-
-
-@dataclass(frozen=True, eq=False)
-class Schedule:
-    """Every get, gemm, accumulate and reduce of a problem, and what each waits for.
-
-    Attributes:
-        problem: What is multiplied.
+        program: What is computed: a Problem or a Chain.
         stationary: The matrix that stays in place, or the name of the algorithm that made the schedule.
         machine: Name of the machine it was lowered for.
         ranks: Number of ranks, p.
-        interference: Share of its GEMM rate a rank loses while it gets, accumulates or reduces.
+        interference: By kind, the share of its GEMM rate a rank loses while it moves bytes.
         links: The links of the fabric.
         routes: For a pair of ranks (source, destination) the links its bytes cross.
         lanes: What runs one action at a time, in row order.
@@ -88,12 +65,17 @@ class Schedule:
         src: Rank the bytes of a transfer leave, else −1.
         dst: Rank they arrive at, else −1.
         nbytes: Bytes a transfer puts on its route, else 0.
-        seconds: Duration of a gemm, of local work and of a transfer with src = dst, else 0.
+        seconds: Duration of an action that crosses no link; what a transfer that does waits first.
+        make_data: Makes the details, temporaries and pools.
         options: How it was made: policy, prefetch, max_gemms, … as plain values.
         peak: flop/s of the devices used together, 0 if unknown.
+        work: Tensors beyond the program's.
+        functions: What maps do.
+        means: Ways to move bytes.
+        means_of: Which of them each action uses, −1 for its kind's own; None if every action does.
     """
 
-    problem: Problem
+    program: Program
     stationary: str
     machine: str
     ranks: int
@@ -110,42 +92,102 @@ class Schedule:
     dst: Ints
     nbytes: Ints
     seconds: Floats
-    make_details: Callable[[], tuple[Details, list[Ints]]] = field(repr=False)
+    make_data: Callable[[], Data] = field(repr=False)
     options: Mapping[str, Any] = field(default_factory=dict)
     peak: float = 0.0
+    work: tuple[Tensor, ...] = ()
+    functions: tuple[Function, ...] = ()
+    means: tuple[Means, ...] = ()
+    means_of: NDArray[np.int8] | None = None
 
     def __len__(self) -> int:
         return len(self.kind)
 
+    @property
+    def problem(self) -> Problem:
+        """The one multiply it carries out.
+
+        Raises:
+            ScheduleError: if it carries out a chain.
+        """
+        if not isinstance(self.program, Problem):
+            raise ScheduleError(
+                f"the schedule carries out the chain {self.program.name}, not a single multiply"
+            )
+        return self.program
+
     @cached_property
-    def _data(self) -> tuple[Details, list[Ints]]:
-        return self.make_details()
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The program's tensors, then those beyond; ``buffers`` and files number them so."""
+        return (*self.program.tensors, *self.work)
+
+    @cached_property
+    def _data(self) -> Data:
+        return self.make_data()
 
     @property
     def details(self) -> Details:
         """What each action touches, for executors that move data."""
-        return self._data[0]
+        return self._data.details
+
+    @property
+    def temporaries(self) -> Buffers:
+        """The buffers that are not owned tiles."""
+        return self._data.temporaries
 
     @property
     def pools(self) -> list[Ints]:
         """For each rank the bytes of its pool slots."""
-        return self._data[1]
+        return self._data.pools
+
+    @cached_property
+    def buffers(self) -> Buffers:
+        """All buffers: the owned tiles of all tensors, then the temporaries."""
+        return joined([owned_tiles(self.tensors), self.temporaries])
+
+    @property
+    def first_temporary(self) -> int:
+        """Number of the first buffer that is a temporary."""
+        return first_tiles(self.tensors)[-1]
+
+    @cached_property
+    def itemsizes(self) -> Ints:
+        """Bytes of an element of each tensor."""
+        return np.array([tensor.itemsize for tensor in self.tensors], dtype=np.int64)
+
+    def operand_tensors(self, operand: int) -> Ints:
+        """Return the number of the tensor that each action's operand is a piece of, −1 for none."""
+        buffer = self.details.buffer[:, operand]
+        if not len(self.buffers):
+            return np.full(len(self), -1, dtype=np.int64)
+        return np.where(buffer >= 0, self.buffers.tensor[buffer], -1)
+
+    def touched_tiles(self, tensor: int) -> Ints:
+        """Return the tile of a tensor that each action reads, writes or moves a piece of, −1 for none.
+
+        Returns:
+            Tile row and column, shape (actions, 2); of several operands that are pieces of it, the last.
+        """
+        layout, d = self.tensors[tensor].layout, self.details
+        tiles = np.full((len(self), 2), -1, dtype=np.int64)
+        for operand in range(OPERANDS):
+            rows = (self.operand_tensors(operand) == tensor).nonzero()[0]
+            tile = tile_at(layout, d.rows[rows, operand, 0], d.cols[rows, operand, 0])
+            tiles[rows] = np.stack(np.divmod(tile, layout.grid_shape()[1]), axis=1)
+        return tiles
 
     @cached_property
     def payload(self) -> Ints:
         """Useful bytes each transfer moves: rows × columns × element size; 0 for other kinds."""
-        d = self.details
-        itemsize = np.array([self.problem.itemsize(x) for x in MATRICES])
-        area = np.diff(d.rows)[:, 0] * np.diff(d.cols)[:, 0]
-        return np.where(d.matrix >= 0, area * itemsize[d.matrix], 0)
+        area = np.prod(self.details.shape[:, 0], axis=1)
+        transfer = np.isin(self.kind, TRANSFERS)
+        return np.where(transfer, area * self.itemsizes[self.operand_tensors(0)], 0)
 
     @cached_property
     def flop(self) -> Ints:
         """Floating-point operations of each gemm; 0 for other kinds."""
-        d = self.details
-        return np.where(
-            self.kind == GEMM, 2 * np.prod([np.diff(x)[:, 0] for x in (d.m, d.n, d.k)], axis=0), 0
-        )
+        gemm = self.kind == GEMM
+        return np.where(gemm, 2 * np.prod(self.details.multiplied, axis=1) * self.details.batch, 0)
 
     @cached_property
     def pool_bytes(self) -> Ints:
@@ -154,101 +196,20 @@ class Schedule:
 
     @cached_property
     def memory_bytes(self) -> Ints:
-        """Bytes each rank allocates: its tiles of A, B and C, and its pool."""
-        held = sum(
-            layout.elements_of_rank * self.problem.itemsize(x)
-            for x, layout in zip(MATRICES, self.problem.layouts, strict=True)
-        )
-        return self.pool_bytes + held
-
-    @cached_property
-    def model_cost_s(self) -> float:
-        """What the schedule takes by the step model; see ``umm.model_cost``."""
-        from umm.algorithms.universal.model import model_cost
-
-        return model_cost(self)
+        """Bytes each rank allocates: its tiles of all tensors, and its pool."""
+        return self.pool_bytes + sum(tensor.nbytes_of_rank for tensor in self.tensors)
 
     def after_of(self, action: int) -> Ints:
         """Return the actions an action waits for."""
         return self.after[self.after_offsets[action] : self.after_offsets[action + 1]]
+
+    @cached_property
+    def waiting(self) -> Ints:
+        """The action that each entry of ``after`` belongs to: (after, waiting) are the dependencies."""
+        return group_of_row(self.after_offsets)
 
     def used_pairs(self) -> list[tuple[int, int]]:
         """Return the (source, destination) pairs of ranks that bytes travel between, sorted."""
         moving = self.src != self.dst
         pairs = np.unique(self.src[moving] * self.ranks + self.dst[moving])
         return [(int(x) // self.ranks, int(x) % self.ranks) for x in pairs]
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield each action as a readable dict, in the order and with the keys of the JSON form."""
-        d = self.details
-        columns = {f.name: getattr(d, f.name).tolist() for f in fields(d)}
-        kinds, ranks, lanes = self.kind.tolist(), self.rank.tolist(), self.lane.tolist()
-        src, dst, nbytes, seconds = (x.tolist() for x in (self.src, self.dst, self.nbytes, self.seconds))
-        offsets, after = self.after_offsets.tolist(), self.after.tolist()
-
-        def slot(name: str, i: int) -> int | None:
-            return None if columns[name][i] < 0 else columns[name][i]
-
-        for i, kind in enumerate(kinds):
-            row: dict[str, Any] = {"id": i, "rank": ranks[i], "kind": KINDS[kind], "lane": lanes[i]}
-            row["after"] = after[offsets[i] : offsets[i + 1]]
-            if kind == GEMM:
-                row["op"] = columns["op"][i]
-                row |= {x: columns[x][i] for x in ("m", "n", "k", "a_tile", "b_tile", "c_tile")}
-                row |= {x: slot(x, i) for x in ("a_slot", "b_slot", "c_slot")}
-                row["seconds"] = seconds[i]
-            elif kind in TRANSFERS:
-                row |= {"op": columns["op"][i], "src": src[i], "dst": dst[i]}
-                row["matrix"] = MATRICES[columns["matrix"][i]]
-                row |= {x: columns[x][i] for x in ("tile", "rows", "cols")}
-                row |= {"slot": slot("slot", i), "nbytes": nbytes[i]}
-                if src[i] == dst[i]:
-                    row["seconds"] = seconds[i]
-            elif kind == LOCAL:
-                row["seconds"] = seconds[i]
-            yield row
-
-    def to_json(self) -> str:
-        """Return the schedule as JSON of schema 1; see :func:`umm.schedules.codec.to_json`."""
-        from umm.schedules.codec import to_json
-
-        return to_json(self)
-
-    @staticmethod
-    def from_json(text: str) -> "Schedule":
-        """Return the schedule a JSON text holds; see :func:`umm.schedules.codec.from_json`."""
-        from umm.schedules.codec import from_json
-
-        return from_json(text)
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.stationary} of {self.problem.m}x{self.problem.n}x{self.problem.k} on {self.machine}: "
-            f"{self.ranks} ranks, {len(self.lanes)} lanes, {len(self)} actions"
-        ]
-        for row in self.rows():
-            if row["id"] == 200:
-                lines.append(f"  … {len(self) - 200} more")
-                break
-            lines.append(self._line(row))
-        return "\n".join(lines)
-
-    def _line(self, row: dict[str, Any]) -> str:
-        def tile(t: list[int]) -> str:
-            return f"({t[0]},{t[1]})"
-
-        lane = "" if row["lane"] < 0 else self.lanes.names[row["lane"]]
-        who = "all" if row["rank"] < 0 else f"r{row['rank']}"
-        what = ""
-        if row["kind"] == "gemm":
-            what = f"C{tile(row['c_tile'])} A{tile(row['a_tile'])} B{tile(row['b_tile'])} "
-            what += " ".join(f"{x}={row[x][0]}:{row[x][1]}" for x in "mnk")
-        elif "src" in row:
-            what = f"{row['matrix']}{tile(row['tile'])} r{row['src']} → r{row['dst']} "
-            what += format_bytes(row["nbytes"])
-        if "seconds" in row:
-            what += f" {format_seconds(row['seconds'])}"
-        after = " ".join(map(str, row["after"])) if len(row["after"]) <= 6 else f"{len(row['after'])} actions"
-        return f"{row['id']:>6} {who:<5} {lane:<13} {row['kind']:<10} {what}" + (
-            f"  after {after}" if after else ""
-        )

@@ -7,7 +7,7 @@ from umm.algorithms.registry import schedule
 from umm.algorithms.universal.options import Options
 from umm.machines import Machine
 from umm.problem import Problem
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.units import format_bytes
 
 

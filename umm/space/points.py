@@ -15,7 +15,7 @@ from umm.layouts.layout import Layout
 from umm.layouts.places import ORDERS
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.space.layouts import written_layouts
 from umm.space.options import Axes, axis
 

@@ -4,9 +4,8 @@ import numpy as np
 
 from umm.algorithms.universal.model import TableStep, action_seconds, model_cost, steps
 from umm.algorithms.universal.policies import POLICIES
-from umm.problem import MATRICES
 from umm.schedules.kinds import GEMM, KINDS
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.traces.critical_path import critical_path, path_times
 from umm.traces.trace import Trace
 from umm.units import format_seconds
@@ -80,12 +79,12 @@ def _step(schedule: Schedule, step: TableStep) -> str:
 def _named(schedule: Schedule, action: int) -> str:
     """Return an action in words: what moves, between whom, over which link."""
     kind, src, dst = KINDS[schedule.kind[action]], int(schedule.src[action]), int(schedule.dst[action])
-    details = schedule.details
+    target = schedule.operand_tensors(0)[action]
+    i, j = schedule.touched_tiles(int(target))[action].tolist() if target >= 0 else (0, 0)
+    tile = f"{schedule.tensors[target].name}({i},{j})" if target >= 0 else ""
     if src < 0:
-        i, j = details.c_tile[action].tolist()
-        return f"{kind} {int(details.op[action])} into C({i},{j})"
-    i, j = details.tile[action].tolist()
-    moved = f"{kind} {MATRICES[details.matrix[action]]}({i},{j})"
+        return f"{kind} {int(schedule.details.op[action])} into {tile}"
+    moved = f"{kind} {tile}"
     if src == dst:
         return f"{moved} within r{src}"
     narrowest = min(schedule.routes[src, dst], key=lambda link: float(schedule.links.bandwidth[link]))

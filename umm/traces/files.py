@@ -8,8 +8,9 @@ import numpy as np
 
 from umm.errors import InputError
 from umm.files import parse_json, whole_file
-from umm.schedules.codec import from_arrays, from_dict, to_arrays, to_json
-from umm.schedules.table import Schedule
+from umm.schedules.codec import from_dict, to_json
+from umm.schedules.files import from_arrays, to_arrays
+from umm.schedules.schedule import Schedule
 from umm.traces.spans import TIMES
 from umm.traces.trace import Trace
 
@@ -48,7 +49,7 @@ def load_trace(path: str | Path) -> Trace:
     path = Path(path)
     try:
         data = _arrays(path) if path.suffix == ".npz" else _json(path)
-        schedule = from_arrays(data) if path.suffix == ".npz" else from_dict(data["schedule"])
+        schedule = from_arrays(data) if path.suffix == ".npz" else from_dict(data["schedule"], Schedule)
         return _trace(schedule, data)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or 'not a file of this form'}") from None

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.arrays import Ints
-from umm.schedules.kinds import KINDS, TRANSFERS
+from umm.schedules.kinds import KINDS
 from umm.traces.spans import Spans
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ def action_frame(spans: Spans) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    schedule, details = spans.schedule, spans.schedule.details
+    schedule = spans.schedule
     lane_names = np.array([*schedule.lanes.names, ""], dtype=object)
     frame = pd.DataFrame(
         {
             "rank": schedule.rank,
             "lane": lane_names[schedule.lane],
             "kind": np.array(KINDS, dtype=object)[schedule.kind],
-            "op": details.op,
+            "op": schedule.details.op,
             "peer": np.where(schedule.src == schedule.rank, schedule.dst, schedule.src),
             "start_s": spans.start,
             "end_s": spans.end,
@@ -38,11 +38,8 @@ def action_frame(spans: Spans) -> "pd.DataFrame":
             "flop": schedule.flop,
         }
     )
-    transfer = np.isin(schedule.kind, TRANSFERS)
-    for number, column in enumerate(("a_tile", "b_tile", "c_tile")):
-        moved = transfer & (details.matrix == number)
-        tile = np.where(moved[:, np.newaxis], details.tile, getattr(details, column))
-        frame[column] = _tile_texts(tile)
+    for number, tensor in enumerate(schedule.program.tensors):
+        frame[f"{tensor.name.lower()}_tile"] = _tile_texts(schedule.touched_tiles(number))
     return frame
 
 

@@ -4,7 +4,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
 
 from umm.arrays import Floats
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 
 Times = Literal["predicted", "measured", "meaningless"]
 """What an executor's times are; meaningless: of one process in place of all ranks."""

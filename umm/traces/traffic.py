@@ -6,7 +6,7 @@ import numpy as np
 
 from umm.arrays import Floats, Ints, offsets_of, rows_of_groups
 from umm.schedules.kinds import KINDS, TRANSFERS
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.traces.intervals import busy_time
 from umm.traces.spans import Spans
 

@@ -13,8 +13,8 @@ from umm.dtypes import accumulated_in
 from umm.machines import machine
 from umm.machines.files import shipped_folder
 from umm.problem import Problem
-from umm.schedules.codec import to_arrays
-from umm.schedules.table import Schedule
+from umm.schedules.files import to_arrays
+from umm.schedules.schedule import Schedule
 from umm_hw.calibrate import host_benchmarks
 from umm_hw.mpi.executor import perform
 from umm_hw.performance import operands_of

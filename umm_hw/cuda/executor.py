@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from umm.dtypes import DTYPES
 from umm.errors import ExecutorUnavailableError
 from umm.executor import Operands
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
 from umm_hw.blocks import resolve

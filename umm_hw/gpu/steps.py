@@ -5,7 +5,7 @@ from functools import partial
 from typing import Protocol
 
 from umm.schedules.kinds import GEMM
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm_hw.blocks import Work
 from umm_hw.gpu.device import Device, Region, Stream
 from umm_hw.transport import Block

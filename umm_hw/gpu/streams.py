@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.schedules.kinds import BARRIER, KINDS
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm_hw.gpu.device import Device, Event, Stream
 
 Floats = NDArray[np.float64]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.executor import Operands
 from umm.host.launcher import launched_rank, launched_size
-from umm.schedules.codec import to_arrays
-from umm.schedules.table import Schedule
+from umm.schedules.files import to_arrays
+from umm.schedules.schedule import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
 from umm_hw.mpi.job.supervisor import supervise

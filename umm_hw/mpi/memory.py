@@ -7,7 +7,7 @@ import numpy as np
 
 from umm.errors import InfeasibleError
 from umm.host.memory import UNKNOWN, free_memory
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.units import format_bytes
 from umm_hw.mpi import wait
 from umm_hw.mpi.transport import MpiTransport

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.schedules.codec import from_arrays
+from umm.schedules.files import from_arrays
 from umm.schedules.kinds import BARRIER, GEMM, GET, KINDS
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm_hw.blocks import Work, resolve
 from umm_hw.gemm import multiply
 from umm_hw.mpi import wait

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from umm.errors import InputError
 from umm.executor import Operands
 from umm.schedules.kinds import GEMM, GET
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
 from umm_hw.blocks import Work, resolve

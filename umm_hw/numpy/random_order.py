@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.schedules.kinds import GEMM
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm_hw.blocks import Work
 from umm_hw.numpy.transport import NumpyTransport
 from umm_hw.transport import Block

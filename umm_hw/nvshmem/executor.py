@@ -9,8 +9,8 @@ from umm.dtypes import DTYPES
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.executor import Operands
 from umm.host.launcher import launched_rank
-from umm.schedules.codec import to_arrays
-from umm.schedules.table import Schedule
+from umm.schedules.files import to_arrays
+from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 from umm_hw.cuda.transport import gpu_dtype
 from umm_hw.gpu.accumulate_kernels import BLOCKS

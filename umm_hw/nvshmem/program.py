@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.errors import InfeasibleError, InputError
-from umm.schedules.codec import from_arrays
+from umm.schedules.files import from_arrays
 from umm.schedules.kinds import BARRIER
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.units import format_bytes
 from umm_hw.blocks import resolve
 from umm_hw.calibrate.gpu import SWEEP, machine_text

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from umm.schedules.resources import Routes
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 
 
 class Route:

@@ -12,12 +12,16 @@ from umm.algorithms.universal.gets import Fetches, fetches, refill_waits
 from umm.algorithms.universal.operands import Writer, elements, in_place_chain, updates
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.replicas import with_replicas_joined
 from umm.arrays import Ints
 from umm.machines import Machine
 from umm.problem import Problem
-from umm.schedules.assemble import Rows, assemble, fabric, with_replica_traffic
+from umm.schedules.assemble import Rows, assemble
+from umm.schedules.buffers import Buffers, joined
+from umm.schedules.details import Details
 from umm.schedules.kinds import ACCUMULATE, GEMM, GET
-from umm.schedules.table import Details, Schedule
+from umm.schedules.platform import platform
+from umm.schedules.schedule import Schedule
 
 
 def direct(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
@@ -31,7 +35,7 @@ def direct(problem: Problem, machine: Machine, stationary: str, options: Options
 def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     """Return the schedule that performs an op list in its own order by the rules of direct execution."""
     problem, rank, count = ops.problem, ops.rank, len(ops)
-    shared = fabric(machine, problem.p, options.max_accumulates)
+    shared = platform(machine, problem.p, options.max_accumulates)
     depth = options.prefetch + options.max_gemms
     starts = rank.searchsorted(np.arange(problem.p))
     number = np.arange(count) - starts[rank]
@@ -97,26 +101,28 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         reuse = (c_number >= c_slots).nonzero()[0]
         waits[gemm_row[slot_ops[reuse]], 2] = c_row[reuse - c_slots]
 
-    def fill(details: Details) -> None:
+    def fill(details: Details, first: int) -> Buffers:
         base = _pools(ops, options, x, slot_ops)[0]
-        writer = Writer(details, ops, number, slices)
+        writer = Writer(details, ops, number, slices, first)
         writer.gemms(gemm_row)
-        for operand, slots_read in enumerate((details.a_slot, details.b_slot)):
+        for operand in range(2):
             gets = x.of(operand)
             op = x.reads[gets] % count
             slot = base[operand][rank[op]] + x.number[gets] % depth
-            writer.gets(operand, get_row[gets], op, slot)
             served = (x.remote >= count) == bool(operand)
-            slots_read[gemm_row[x.remote[served] % count]] = slot[x.served_by[served] - (gets.start or 0)]
+            readers = gemm_row[x.remote[served] % count], x.served_by[served] - (gets.start or 0)
+            writer.gets(operand, get_row[gets], op, slot, readers)
         slot = base[2][rank[slot_ops]] + c_number % (options.max_gemms + options.max_accumulates)
         writer.updates(c_row, gemm_row[slot_ops], slot_ops, slot)
+        return joined(writer.temporaries)
 
     lane += row_rank * shared.lanes_per_rank
     counts, after = _dependencies(waits, more)
     table = Rows(kind, row_rank, lane, counts, after, src, dst, nbytes, seconds, fill)
-    parts = with_replica_traffic(table, problem, shared, options)
+    parts = with_replicas_joined(table, problem, shared, options)
+    chosen = options.to_dict()
     return assemble(
-        parts, problem, ops.stationary, shared, options, lambda: _pools(ops, options, x, slot_ops)[1]
+        parts, problem, ops.stationary, shared, chosen, lambda: _pools(ops, options, x, slot_ops)[1]
     )
 
 

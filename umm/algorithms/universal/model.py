@@ -15,7 +15,7 @@ from umm.algorithms.universal.steps.graph import seconds_per_byte
 from umm.arrays import Floats
 from umm.errors import ScheduleError
 from umm.schedules.kinds import ACCUMULATE, BROADCAST, GEMM, GET, REDUCE
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 
 
 class TableStep(NamedTuple):

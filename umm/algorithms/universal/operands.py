@@ -5,10 +5,8 @@ import numpy as np
 from umm.algorithms.universal.oplist import OpList
 from umm.arrays import Bools, Ints
 from umm.layouts.layout import Layout
-from umm.schedules.table import Details
-
-AXES = (("m", "k"), ("k", "n"), ("m", "n"))
-"""Dimensions of the rows and columns of A, B and C."""
+from umm.schedules.buffers import Buffers, first_tiles, temporaries
+from umm.schedules.details import Details
 
 
 def spans(ops: OpList, slices: bool) -> tuple[Ints, Ints]:
@@ -56,50 +54,72 @@ class Writer:
         ops: The op list.
         number: Each op's number within its rank.
         slices: Whether a get moves the slice its op needs instead of the whole tile.
+        first: Number of the first temporary to be made.
     """
 
-    def __init__(self, details: Details, ops: OpList, number: Ints, slices: bool) -> None:
-        self.details, self.number, self.slices = details, number, slices
+    def __init__(self, details: Details, ops: OpList, number: Ints, slices: bool, first: int) -> None:
+        self.details, self.ops, self.number, self.slices = details, ops, number, slices
+        self.first = first
+        self.temporaries: list[Buffers] = []
         self.layouts = ops.problem.layouts
-        self.spans = {
-            dimension: np.stack([axis.edges[segment], axis.edges[segment + 1]], axis=1)
-            for dimension, axis, segment in (
-                ("m", ops.m_axis, ops.m_segment),
-                ("n", ops.n_axis, ops.n_segment),
-                ("k", ops.k_axis, ops.k_segment),
+        m, n, k = (
+            np.stack([axis.edges[segment], axis.edges[segment + 1]], axis=1)
+            for axis, segment in (
+                (ops.m_axis, ops.m_segment),
+                (ops.n_axis, ops.n_segment),
+                (ops.k_axis, ops.k_segment),
             )
-        }
-        self.tiles = [
-            np.stack(np.divmod(tile, layout.grid_shape()[1]), axis=1)
-            for tile, layout in zip(ops.tiles, self.layouts, strict=True)
+        )
+        self.spans = ((m, k), (k, n), (m, n))  # rows and columns of each op's slices of A, B and C
+        firsts = first_tiles(ops.problem.tensors)
+        self.own = [
+            first_of_x + layout.replica_of_rank[ops.rank] * layout.tile_elements.size + tile
+            for first_of_x, layout, tile in zip(firsts, self.layouts, ops.tiles, strict=False)
         ]
 
     def gemms(self, row: Ints) -> None:
-        """Write the gemms of all ops; the slots of what they read and update come with those."""
-        for dimension, span in self.spans.items():
-            getattr(self.details, dimension)[row] = span
+        """Write the gemms of all ops, as if all they read and update were the rank's own tiles."""
         self.details.op[row] = self.number
-        for name, tile in zip(("a_tile", "b_tile", "c_tile"), self.tiles, strict=True):
-            getattr(self.details, name)[row] = tile
+        self.details.beta[row] = 1.0
+        for operand, matrix in enumerate((2, 0, 1)):
+            self.details.put(row, operand, self.own[matrix], *self.spans[matrix])
 
-    def gets(self, matrix: int, row: Ints, ops: Ints, slot: Ints) -> None:
-        """Write gets of A (0) or B (1) for some ops."""
-        details = self.details
-        details.op[row], details.matrix[row] = self.number[ops], matrix
-        details.tile[row], details.slot[row] = self.tiles[matrix][ops], slot
+    def gets(self, matrix: int, row: Ints, ops: Ints, slot: Ints, readers: tuple[Ints, Ints]) -> None:
+        """Write gets of A (0) or B (1) for some ops.
+
+        Args:
+            matrix: 0 or 1.
+            row: Row of each get.
+            ops: Op that each is for.
+            slot: Pool slot that each fills.
+            readers: Pairs of a gemm's row and the get, of these, whose temporary it reads.
+        """
+        details, layout = self.details, self.layouts[matrix]
         if self.slices:
-            rows, cols = AXES[matrix]
-            details.rows[row], details.cols[row] = self.spans[rows][ops], self.spans[cols][ops]
+            rows, cols = (span[ops] for span in self.spans[matrix])
         else:
-            layout = self.layouts[matrix]
-            i, j = self.tiles[matrix][ops].T
-            details.rows[row] = np.stack([layout.row_edges[i], layout.row_edges[i + 1]], axis=1)
-            details.cols[row] = np.stack([layout.col_edges[j], layout.col_edges[j + 1]], axis=1)
+            i, j = np.divmod(self.ops.tiles[matrix][ops], layout.grid_shape()[1])
+            rows = np.stack([layout.row_edges[i], layout.row_edges[i + 1]], axis=1)
+            cols = np.stack([layout.col_edges[j], layout.col_edges[j + 1]], axis=1)
+        made = self._made(temporaries(self.ops.rank[ops], slot, matrix, rows, cols))
+        details.op[row] = self.number[ops]
+        details.put(row, 0, made, rows, cols)
+        details.put(row, 1, self.own[matrix][ops], rows, cols)
+        gemm_row, get = readers
+        details.buffer[gemm_row, 1 + matrix] = made[get]
 
     def updates(self, row: Ints, gemm_row: Ints, ops: Ints, slot: Ints) -> None:
         """Write the accumulates of some ops, and into which slot their gemms go."""
-        details = self.details
-        details.c_slot[gemm_row] = details.slot[row] = slot
-        details.op[row], details.matrix[row] = self.number[ops], 2
-        details.tile[row] = self.tiles[2][ops]
-        details.rows[row], details.cols[row] = self.spans["m"][ops], self.spans["n"][ops]
+        details, (rows, cols) = self.details, (span[ops] for span in self.spans[2])
+        made = self._made(temporaries(self.ops.rank[ops], slot, 2, rows, cols))
+        details.op[row] = self.number[ops]
+        details.put(row, 0, self.own[2][ops], rows, cols)
+        details.put(row, 1, made, rows, cols)
+        details.buffer[gemm_row, 0], details.beta[gemm_row] = made, 0.0
+
+    def _made(self, buffers: Buffers) -> Ints:
+        """Add temporaries; return their numbers."""
+        numbers = np.arange(self.first, self.first + len(buffers))
+        self.first += len(buffers)
+        self.temporaries.append(buffers)
+        return numbers

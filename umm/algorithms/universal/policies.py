@@ -17,7 +17,7 @@ from umm.algorithms.universal.steps.ir import IR, Limits, Steps
 from umm.algorithms.universal.steps.lower import stepwise
 from umm.machines import Machine
 from umm.problem import Problem
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 
 Method = Callable[[Graph, Limits], tuple[Steps, float | None]]
 """Returns steps, and the largest share by which they may cost more than the optimum if that is known."""

@@ -13,8 +13,8 @@ from umm.errors import InputError
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.problem import Problem
-from umm.schedules.codec import load
-from umm.schedules.table import Schedule
+from umm.schedules.files import load
+from umm.schedules.schedule import Schedule
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from umm.algorithms.universal.options import in_words
 from umm.errors import MachineError
 from umm.machines import machine as find_machine
 from umm.schedules.kinds import KINDS
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.space.search.budget import device_share
 from umm.space.what_if.advice import Advice
 from umm.traces.trace import Trace

@@ -42,7 +42,7 @@ def save_files(
         UmmError: if a file cannot be written.
     """
     if schedule is not None:
-        from umm.schedules.codec import save
+        from umm.schedules.files import save
 
         save(made.schedule, schedule)
         output.note(f"wrote the schedule to {schedule}")

@@ -10,7 +10,7 @@ from umm.algorithms.universal.oplist import OpList
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.steps.graph import graphs
 from umm.machines import Machine
-from umm.schedules.assemble import fabric
+from umm.schedules.platform import platform
 from umm.space.bounds.closed_form import replica_seconds
 from umm.space.bounds.link_times import ROUNDING
 
@@ -28,7 +28,7 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
       ``copy_engines`` lanes plus the shortest gemm.
     """
     problem = ops.problem
-    shared = fabric(machine, problem.p, options.max_accumulates)
+    shared = platform(machine, problem.p, options.max_accumulates)
     links = shared.links
     of_ranks = graphs(ops, machine, options)
     devices = [machine.device_of(rank, problem.p) for rank in range(problem.p)]

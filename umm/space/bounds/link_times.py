@@ -7,7 +7,7 @@ import numpy as np
 
 from umm.arrays import Floats, Ints
 from umm.machines import Machine
-from umm.schedules.assemble import fabric
+from umm.schedules.platform import platform
 
 ROUNDING = 1.0 - 1e-9
 """A bound is a sum in another order than the simulator's; this factor keeps it below all the same."""
@@ -53,7 +53,7 @@ class LinkTimes:
 @lru_cache(maxsize=64)
 def link_times(machine: Machine, ranks: int) -> LinkTimes:
     """Return how long bytes take between the ranks of a problem on a machine."""
-    shared = fabric(machine, ranks, 1)
+    shared = platform(machine, ranks, 1)
     inverse, latency = np.zeros((ranks, ranks)), np.zeros((ranks, ranks))
     pairs, links = [], []
     for src in range(ranks):

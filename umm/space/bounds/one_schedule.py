@@ -11,7 +11,7 @@ import numpy as np
 
 from umm.arrays import Floats, Ints, offsets_of, rows_of_groups
 from umm.schedules.kinds import BARRIER, GEMM, KINDS
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.space.bounds.link_times import ROUNDING
 
 

@@ -20,7 +20,7 @@ from umm.arrays import Ints
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.problem import Problem
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.space.bounds.any_order import order_bound
 
 Makespan = Callable[[Schedule], float]

@@ -7,7 +7,7 @@ from typing import Any
 from umm.errors import LayoutError
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
-from umm.schedules.table import Schedule
+from umm.schedules.schedule import Schedule
 from umm.space.bounds.one_schedule import schedule_bound
 from umm.units import format_bytes
 

@@ -18,7 +18,7 @@ from umm.algorithms.universal.oplist import OpList
 from umm.algorithms.universal.options import Options
 from umm.arrays import Floats, Ints
 from umm.machines import Machine
-from umm.schedules.assemble import fabric
+from umm.schedules.platform import platform
 from umm.schedules.resources import Links, Routes
 
 
@@ -124,7 +124,7 @@ def graphs(ops: OpList, machine: Machine, options: Options) -> list[Graph]:
     Source: Brock & Golin (2025), section 4.3.
     """
     problem, rank, slices = ops.problem, ops.rank, options.granularity == "slice"
-    shared = fabric(machine, problem.p, options.max_accumulates)
+    shared = platform(machine, problem.p, options.max_accumulates)
 
     def per_byte(src: Ints, dst: Ints) -> Floats:
         return seconds_per_byte(shared.links, shared.routes, src, dst)

@@ -12,24 +12,30 @@ import numpy as np
 from umm import cost
 from umm.algorithms.universal.operands import Writer
 from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.replicas import with_replicas_joined
 from umm.algorithms.universal.steps.graph import Graph
 from umm.algorithms.universal.steps.ir import IR, Steps
 from umm.arrays import Ints
 from umm.machines import Machine
-from umm.schedules.assemble import Fabric, Rows, assemble, fabric, with_replica_traffic
+from umm.schedules.assemble import Rows, assemble
+from umm.schedules.buffers import Buffers, joined
+from umm.schedules.details import Details
 from umm.schedules.kinds import ACCUMULATE, GEMM, GET
-from umm.schedules.table import Details, Schedule
+from umm.schedules.platform import Platform, platform
+from umm.schedules.schedule import Schedule
 
 
 def stepwise(ir: IR, machine: Machine, options: Options) -> Schedule:
     """Return the schedule that performs an IR."""
     problem = ir.ops.problem
-    shared = fabric(machine, problem.p, options.max_accumulates)
+    shared = platform(machine, problem.p, options.max_accumulates)
     pools = [_Pool(ir, options, rank) for rank in range(problem.p)]
     table = _Table(ir, shared, options, pools)
     rows = table.rows(machine)
-    parts = with_replica_traffic(rows, problem, shared, options)
-    return assemble(parts, problem, ir.ops.stationary, shared, options, lambda: [p.sizes for p in pools])
+    parts = with_replicas_joined(rows, problem, shared, options)
+    return assemble(
+        parts, problem, ir.ops.stationary, shared, options.to_dict(), lambda: [p.sizes for p in pools]
+    )
 
 
 class _Pool:
@@ -126,7 +132,7 @@ class _Columns:
 class _Table:
     """The rows of all ranks' steps, and which row does what."""
 
-    def __init__(self, ir: IR, shared: Fabric, options: Options, pools: list[_Pool]) -> None:
+    def __init__(self, ir: IR, shared: Platform, options: Options, pools: list[_Pool]) -> None:
         self.ir, self.shared, self.options, self.pools = ir, shared, options, pools
         self.columns = _Columns()
         ops = ir.ops
@@ -203,24 +209,22 @@ class _Table:
             self.fill,
         )
 
-    def fill(self, details: Details) -> None:
-        """Write what each action touches."""
+    def fill(self, details: Details, first: int) -> Buffers:
+        """Write what each action touches; see :class:`Rows`."""
         ops = self.ir.ops
         starts = np.array([graph.first for graph in self.ir.graphs], dtype=np.int64)
         number = np.arange(len(ops)) - starts[ops.rank]
-        writer = Writer(details, ops, number, self.options.granularity == "slice")
+        writer = Writer(details, ops, number, self.options.granularity == "slice", first)
         writer.gemms(self.gemm_row)
-        gets: tuple[list[tuple[int, int, int]], ...] = ([], [])
-        for row, graph, x in self.got:
-            slot = self.pools[graph.rank].data[x]
-            gets[graph.data[x].matrix].append((row, graph.data[x].op, slot))
-            read = details.a_slot if graph.data[x].matrix == 0 else details.b_slot
-            for i in graph.readers[x]:
-                read[self.gemm_row[graph.first + i]] = slot
-        for matrix, found in enumerate(gets):
-            if found:
-                row, op, slot_of = np.array(found, dtype=np.int64).T
-                writer.gets(matrix, row, op, slot_of)
-        if self.sent:
-            row, op, slot_of = np.array(self.sent, dtype=np.int64).T
-            writer.updates(row, self.gemm_row[op], op, slot_of)
+        for matrix in range(2):
+            got = [(row, graph, x) for row, graph, x in self.got if graph.data[x].matrix == matrix]
+            gets = [(row, graph.data[x].op, self.pools[graph.rank].data[x]) for row, graph, x in got]
+            readers = [
+                (graph.first + i, get) for get, (_, graph, x) in enumerate(got) for i in graph.readers[x]
+            ]
+            row, op, slot = np.array(gets, dtype=np.int64).reshape(-1, 3).T
+            reader, get = np.array(readers, dtype=np.int64).reshape(-1, 2).T
+            writer.gets(matrix, row, op, slot, (self.gemm_row[reader], get))
+        row, op, slot = np.array(self.sent, dtype=np.int64).reshape(-1, 3).T
+        writer.updates(row, self.gemm_row[op], op, slot)
+        return joined(writer.temporaries)

@@ -1,0 +1,319 @@
+"""Algorithms written as sequential code over slices: what waits for what follows from the slices.
+
+An algorithm loops over its steps outside and over ranks inside, as if one action came after another. Each
+action then waits for every earlier one that touches the same memory, unless both read or both add, so an
+algorithm cannot race, however its actions overlap.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+from umm.errors import ScheduleError
+from umm.functions import function
+from umm.interval import Interval
+from umm.layouts.layout import Layout
+from umm.machines import Machine
+from umm.schedules.accesses import ADD, READ, WRITE, Accesses, Touch
+from umm.schedules.buffers import first_tiles, owned_tiles
+from umm.schedules.kinds import ACCUMULATE, BARRIER, BROADCAST, GEMM, GET, LOCAL, MAP, PUT, REDUCE
+from umm.schedules.priced import Action, Multiplied, Written, priced
+from umm.schedules.schedule import Schedule
+from umm.schedules.slices import Slice
+from umm.schedules.table import Function
+from umm.tensors import Program, Tensor
+
+Row = int | None
+"""Number of an action, None where empty work was left out."""
+
+
+class How(TypedDict, total=False):
+    """How a transfer is done.
+
+    Attributes:
+        lane: Which of its rank's lanes; the lanes of its group in turn if not said.
+        means: A way to move bytes that the machine names; its kind's own if not said.
+        after: Actions to wait for beside those that follow from the slices.
+    """
+
+    lane: str
+    means: str
+    after: Sequence[Row]
+
+
+class Builder:
+    """Writes a schedule action by action.
+
+    Args:
+        name: Name of the algorithm.
+        program: The Problem or Chain it carries out.
+        machine: What it is lowered for.
+        work: Tensors beyond the program's.
+        accumulate_lanes: Accumulates and reduces a rank has in flight.
+        options: How it was made, as plain values.
+
+    Source: docs/reference/schedule.md.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        program: Program,
+        machine: Machine,
+        work: Iterable[Tensor] = (),
+        *,
+        accumulate_lanes: int = 2,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        machine.check_ranks(program.p)
+        self.name, self.program, self.machine = name, program, machine
+        self.ranks = program.p
+        self.options = dict(options or {})
+        self.work = tuple(work)
+        self.tensors = (*program.tensors, *self.work)
+        self._numbers = {tensor.name: number for number, tensor in enumerate(self.tensors)}
+        if len(self._numbers) < len(self.tensors):
+            raise ScheduleError(f"two tensors of {name} have the same name")
+        self._firsts = first_tiles(self.tensors)
+        self._owners = owned_tiles(self.tensors).rank.tolist()
+        self.temporaries: list[tuple[int, int, Slice]] = []  # rank, slot, all of it
+        self._slots: list[dict[Hashable, int]] = [{} for _ in range(self.ranks)]
+        self.lanes = {
+            "copy_in": machine.copy_engines,
+            "copy_out": machine.copy_engines,
+            "accumulate": accumulate_lanes,
+        }
+        self._turns: dict[tuple[int, str], int] = {}
+        self._functions: dict[Any, int] = {}
+        self._accesses = Accesses()
+        self._actions: list[Action] = []
+        self._waited_for: set[int] = set()
+        self._barrier: int | None = None
+
+    # Slices ---------------------------------------------------------------------------------------
+
+    def layout(self, tensor: str) -> Layout:
+        """Return the layout of a tensor."""
+        return self.tensors[self._number(tensor)].layout
+
+    def tile(self, tensor: str, i: int, j: int, replica: int = 0) -> Slice:
+        """Return a tile of a tensor where its owner in a replica keeps it."""
+        number = self._number(tensor)
+        layout = self.tensors[number].layout
+        rows, cols = layout.tile_bounds((i, j))
+        grid_rows, grid_cols = layout.grid_shape()
+        if not 0 <= replica < layout.replicas:
+            raise ScheduleError(f"{tensor} has {layout.replicas} replicas; there is no replica {replica}")
+        buffer = self._firsts[number] + (replica * grid_rows + i) * grid_cols + j
+        return Slice(buffer, self._owners[buffer], number, rows, cols)
+
+    def own(
+        self, tensor: str, rank: int, rows: Interval | None = None, cols: Interval | None = None
+    ) -> Slice:
+        """Return what a rank owns of a tensor: its tile, or the part of it in some rows and columns.
+
+        A rank that owns several tiles says by rows or columns which one is meant; one that owns none, or
+        nothing there, gets an empty slice.
+
+        Raises:
+            ScheduleError: if parts of several tiles lie there.
+        """
+        number = self._number(tensor)
+        layout = self.tensors[number].layout
+        replica = layout.replica(rank)
+        found = None
+        for i, j in layout.tiles_of(rank):
+            piece = self.tile(tensor, i, j, replica)
+            if rows is not None or cols is not None:
+                piece = piece.cut(rows or piece.rows, cols or piece.cols)
+            if piece.elements and found is not None:
+                raise ScheduleError(
+                    f"rank {rank} owns several tiles of {tensor} ({layout}); say which rows and columns"
+                )
+            if piece.elements:
+                found = piece
+        nothing = Slice(-1, rank, number, Interval(0, 0), Interval(0, 0))
+        return found or nothing
+
+    def temporary(
+        self, rank: int, tensor: str, rows: Interval, cols: Interval, slot: Hashable = None
+    ) -> Slice:
+        """Return room for a piece of a tensor in a rank's pool.
+
+        Args:
+            rank: Whose pool.
+            tensor: What it is a piece of.
+            rows: Its rows.
+            cols: Its columns.
+            slot: Equal keys of a rank share a pool slot; None takes a new one.
+        """
+        slots = self._slots[rank]
+        key = ("", len(slots)) if slot is None else slot
+        buffer = self._firsts[-1] + len(self.temporaries)
+        piece = Slice(buffer, rank, self._number(tensor), rows, cols)
+        if piece.elements:
+            self.temporaries.append((rank, slots.setdefault(key, len(slots)), piece))
+        return piece
+
+    # Actions --------------------------------------------------------------------------------------
+
+    def get(self, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
+        """Copy a slice to another, by the rank that receives it; see :class:`How`."""
+        return self._transfer(GET, source, into, **how)
+
+    def put(self, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
+        """Copy a slice to another, by the rank that has it."""
+        return self._transfer(PUT, source, into, **how)
+
+    def broadcast(self, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
+        """Copy a slice to another replica's; a put by another name."""
+        return self._transfer(BROADCAST, source, into, **how)
+
+    def accumulate(self, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
+        """Add a slice to another, atomically by element, by the rank that has it."""
+        return self._transfer(ACCUMULATE, source, into, **how)
+
+    def reduce(self, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
+        """Add a slice to another replica's; an accumulate by another name."""
+        return self._transfer(REDUCE, source, into, **how)
+
+    def gemm(
+        self,
+        c: Slice,
+        a: Slice,
+        b: Slice,
+        beta: float = 1.0,
+        trans: Iterable[str] = (),
+        alpha: float = 1.0,
+        batch: int = 1,
+        *,
+        batch_axes: tuple[int, int, int] = (0, 0, 0),
+        groups: tuple[int, int, int] = (1, 1, 1),
+        lane: str = "compute",
+        after: Sequence[Row] = (),
+    ) -> Row:
+        """Set c to α · op(a) · op(b) + β · c; β = 0 does not read c.
+
+        Args:
+            c: What is written.
+            a: First factor; b the second.
+            b: See a.
+            beta: 1 adds to c.
+            trans: ``a``, ``b`` or both: what is read transposed.
+            alpha: Factor of the product.
+            batch: Members that are multiplied each for itself.
+            batch_axes: Axes along which c, a and b are cut into members.
+            groups: How many consecutive members share one of c, a and b.
+            lane: Which of the rank's lanes.
+            after: Actions to wait for beside those that follow from the slices.
+        """
+        bits = sum({"a": 2, "b": 4}[x] for x in set(trans))
+        if not c.elements:
+            return None
+        if not a.elements or not b.elements:
+            return self.map("zero", c, lane=lane, after=after) if beta == 0 else None
+        multiplied = Multiplied(bits, alpha, beta, batch, batch_axes, groups)
+        return self._add(Action(GEMM, c.rank, lane, (c, a, b), multiplied=multiplied), WRITE, after)
+
+    def map(
+        self,
+        fn: str,
+        out: Slice,
+        *reads: Slice,
+        lane: str = "compute",
+        after: Sequence[Row] = (),
+        **parameters: Any,
+    ) -> Row:
+        """Set a slice to a function of others at the same rank; see :mod:`umm.functions`.
+
+        Args:
+            fn: Name of the function.
+            out: What is written.
+            reads: What is read.
+            lane: Which of the rank's lanes.
+            after: Actions to wait for beside those that follow from the slices.
+            parameters: Of the function.
+        """
+        if not all(piece.elements for piece in (out, *reads)):
+            return None
+        full = function(fn).checked(parameters)
+        number = self._functions.setdefault((fn, tuple(sorted(full.items()))), len(self._functions))
+        return self._add(Action(MAP, out.rank, lane, (out, *reads), fn=number), WRITE, after)
+
+    def wait(self, rank: int, seconds: float, lane: str = "compute", after: Sequence[Row] = ()) -> int:
+        """Let time pass on a lane: a fence, a launch."""
+        return self._add(Action(LOCAL, rank, lane, (), seconds=seconds), READ, after)
+
+    def barrier(self) -> int:
+        """Wait for everything before; everything after waits for this."""
+        waits = [row for row in range(len(self._actions)) if row not in self._waited_for]
+        self._barrier = self._append(Action(BARRIER, -1, "", ()), waits)
+        self._accesses = Accesses()
+        return self._barrier
+
+    def schedule(self) -> Schedule:
+        """Return the schedule of all actions so far."""
+        functions = tuple(Function(name, dict(parameters)) for name, parameters in self._functions)
+        return priced(
+            Written(
+                self.name, self.program, self.machine, self.work, self.lanes, self.options,
+                self._actions, self.temporaries, functions,
+            )
+        )  # fmt: skip
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _number(self, tensor: str) -> int:
+        if tensor not in self._numbers:
+            raise ScheduleError(f"there is no tensor {tensor!r}; choose from {', '.join(self._numbers)}")
+        return self._numbers[tensor]
+
+    def _transfer(self, kind: int, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
+        if source.shape != into.shape:
+            raise ScheduleError(f"cannot move {source.shape} elements to {into.shape}")
+        if not source.elements:
+            return None
+        rank = into.rank if kind == GET else source.rank
+        lane = how.get("lane")
+        if lane is None:
+            group = "copy_in" if kind == GET else "copy_out" if kind in (PUT, BROADCAST) else "accumulate"
+            turn = self._turns.get((rank, group), 0)
+            self._turns[rank, group] = turn + 1
+            lane = f"{group}.{turn % self.lanes[group]}"
+        action = Action(kind, rank, lane, (into, source), means=how.get("means"))
+        return self._add(action, ADD if kind in (ACCUMULATE, REDUCE) else WRITE, how.get("after", ()))
+
+    def _add(self, action: Action, how: int, after: Sequence[Row]) -> int:
+        """Add an action that waits for what its slices conflict with, and for some more."""
+        touched = []
+        for operand, piece in enumerate(action.pieces):
+            touch = Touch(
+                0, piece.buffer, piece.rows.start, piece.rows.stop, piece.cols.start, piece.cols.stop
+            )
+            touched.append((self._place(piece), how if operand == 0 else READ, touch))
+        waits = {row for row in after if row is not None}
+        for place, kind, touch in touched:
+            waits.update(self._accesses.conflicts(place, kind, touch))
+        if self._barrier is not None and max(waits, default=-1) < self._barrier:
+            waits.add(self._barrier)
+        others = {row for row in waits if self._actions[row].rank not in (action.rank, -1)}
+        if others and self.machine.signal_s:
+            if action.kind in (GEMM, MAP):
+                seen = Action(LOCAL, action.rank, action.lane, (), seconds=self.machine.signal_s)
+                waits = (waits - others) | {self._append(seen, others)}
+            else:
+                action.seconds += self.machine.signal_s
+        number = self._append(action, waits)
+        for place, kind, touch in touched:
+            self._accesses.note(place, kind, touch._replace(action=number))
+        return number
+
+    def _append(self, action: Action, waits: Iterable[int]) -> int:
+        action.after = sorted(waits)
+        self._waited_for.update(action.after)
+        self._actions.append(action)
+        return len(self._actions) - 1
+
+    def _place(self, piece: Slice) -> Hashable:
+        """Return what accesses to a slice may conflict on: its owned tile, or its pool slot."""
+        temporary = piece.buffer - self._firsts[-1]
+        return piece.buffer if temporary < 0 else self.temporaries[temporary][:2]

@@ -1,0 +1,94 @@
+"""What each action of a schedule touches: up to four slices of buffers, and what is done with them."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.arrays import Floats, Ints
+
+OPERANDS = 4
+"""Operand 0 is written, 1 to 3 are read."""
+
+_COLUMNS: dict[str, tuple[tuple[int, ...], Any, Any]] = {  # shape of a row, type, what stands for nothing
+    "op": ((), np.int64, -1),
+    "buffer": ((OPERANDS,), np.int32, -1),
+    "rows": ((OPERANDS, 2), np.int64, 0),
+    "cols": ((OPERANDS, 2), np.int64, 0),
+    "trans": ((), np.int8, 0),
+    "alpha": ((), np.float64, 1),
+    "beta": ((), np.float64, 0),
+    "batch": ((), np.int32, 1),
+    "batch_axes": ((3,), np.int8, 0),
+    "groups": ((3,), np.int32, 1),
+    "fn": ((), np.int16, -1),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Details:
+    """What each action touches, a row for each.
+
+    Attributes:
+        op: The rank's own number of the multiply an action belongs to, −1 if none.
+        buffer: Buffer of each operand, −1 for none, shape (actions, 4).
+        rows: Rows of each operand's slice, in the tensor's global indices, half-open, shape (actions, 4, 2).
+        cols: Columns likewise.
+        trans: Of a gemm: bit 1 is set if operand 1 is read transposed, bit 2 (value 4) for operand 2.
+        alpha: Of a gemm: o0 = α · op(o1) · op(o2) + β · o0.
+        beta: Of a gemm; 0 never reads o0.
+        batch: Of a gemm: its members.
+        batch_axes: Of a batch: the axis along which the slices of operands 0 to 2 are cut into equal members,
+            0 for rows, 1 for columns, shape (actions, 3).
+        groups: Of a batch: how many consecutive members share one of operands 0 to 2, shape (actions, 3). A
+            shared operand 0 gets the sum.
+        fn: Of a map: which of the schedule's functions, else −1.
+    """
+
+    op: Ints
+    buffer: NDArray[np.int32]
+    rows: Ints
+    cols: Ints
+    trans: NDArray[np.int8]
+    alpha: Floats
+    beta: Floats
+    batch: NDArray[np.int32]
+    batch_axes: NDArray[np.int8]
+    groups: NDArray[np.int32]
+    fn: NDArray[np.int16]
+
+    @classmethod
+    def empty(cls, actions: int) -> "Details":
+        """Return columns that say nothing, to be filled in."""
+        return cls(
+            **{
+                name: np.full((actions, *shape), nothing, dtype=dtype)
+                for name, (shape, dtype, nothing) in _COLUMNS.items()
+            }
+        )
+
+    def cut(self, start: int, stop: int) -> "Details":
+        """Return views of some consecutive rows."""
+        return Details(**{f.name: getattr(self, f.name)[start:stop] for f in fields(self)})
+
+    def put(self, row: Ints, operand: int, buffer: Ints, rows: Ints, cols: Ints) -> None:
+        """Write one operand of some actions."""
+        self.buffer[row, operand], self.rows[row, operand], self.cols[row, operand] = buffer, rows, cols
+
+    @property
+    def shape(self) -> Ints:
+        """Rows and columns of each operand's slice, shape (actions, 4, 2); 0 where there is none."""
+        return np.stack(
+            [self.rows[..., 1] - self.rows[..., 0], self.cols[..., 1] - self.cols[..., 0]], axis=2
+        )
+
+    @property
+    def multiplied(self) -> Ints:
+        """m, n and k of each member of each gemm, shape (actions, 3); meaningless for other kinds."""
+        shape = self.shape[:, :3].copy()
+        members = self.batch[:, None] // self.groups
+        action, operand = np.indices(members.shape)
+        shape[action, operand, self.batch_axes] //= np.maximum(members, 1)
+        m, n = shape[:, 0].T
+        return np.stack([m, n, np.where(self.trans & 2, shape[:, 1, 0], shape[:, 1, 1])], axis=1)

@@ -1,0 +1,219 @@
+"""From actions written one by one to the columns of a schedule, with what each costs on a machine."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from umm import cost
+from umm.arrays import Ints, offsets_of
+from umm.errors import ScheduleError
+from umm.machines import Machine
+from umm.schedules.buffers import Buffers
+from umm.schedules.details import Details
+from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, MAP, REDUCE, TRANSFERS
+from umm.schedules.platform import platform
+from umm.schedules.resources import machine_lanes
+from umm.schedules.schedule import Schedule
+from umm.schedules.slices import Slice
+from umm.schedules.table import Data, Function, Means
+from umm.tensors import Program, Tensor
+
+
+class Multiplied(NamedTuple):
+    """How a gemm multiplies; see :class:`umm.schedules.details.Details`."""
+
+    trans: int = 0
+    alpha: float = 1.0
+    beta: float = 0.0
+    batch: int = 1
+    batch_axes: tuple[int, int, int] = (0, 0, 0)
+    groups: tuple[int, int, int] = (1, 1, 1)
+
+
+PLAIN = Multiplied()
+
+
+@dataclass(slots=True)
+class Action:
+    """One action: its kind, rank and lane by name, its slices, the one written first."""
+
+    kind: int
+    rank: int
+    lane: str
+    pieces: tuple[Slice, ...]
+    seconds: float = 0.0
+    means: str | None = None
+    multiplied: Multiplied = PLAIN
+    fn: int = -1
+    after: list[int] = field(default_factory=list)
+
+
+class Written(NamedTuple):
+    """What a Builder has written.
+
+    Attributes:
+        name: Name of the algorithm.
+        program: What it carries out.
+        machine: What it is lowered for.
+        work: Tensors beyond the program's.
+        lanes: Number of lanes of each group beside ``compute``.
+        options: How it was made.
+        actions: The actions.
+        temporaries: Rank, slot and extent of each.
+        functions: What maps do.
+    """
+
+    name: str
+    program: Program
+    machine: Machine
+    work: tuple[Tensor, ...]
+    lanes: Mapping[str, int]
+    options: Mapping[str, Any]
+    actions: Sequence[Action]
+    temporaries: Sequence[tuple[int, int, Slice]]
+    functions: tuple[Function, ...]
+
+
+def priced(written: Written) -> Schedule:
+    """Return the schedule of some actions."""
+    actions, machine, ranks = list(written.actions), written.machine, written.program.p
+    columns = _Columns(written)
+    shared = platform(machine, ranks, 1)
+    standard = ["compute", *(f"{group}.{i}" for group, count in written.lanes.items() for i in range(count))]
+    own = [name for name in dict.fromkeys(action.lane for action in actions) if name and name not in standard]
+    place = {name: i for i, name in enumerate([*standard, *own])}
+    devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
+    names = list(dict.fromkeys(action.means for action in actions if action.means))
+    number = {name: i for i, name in enumerate(names)}
+    dtype = written.program.tensors[0].dtype
+    return Schedule(
+        program=written.program,
+        stationary=written.name,
+        machine=machine.name,
+        ranks=ranks,
+        interference=machine.interference,
+        links=shared.links,
+        routes=shared.routes,
+        lanes=machine_lanes(ranks, devices, list(place)[1:]),
+        kind=columns.kind,
+        rank=columns.rank,
+        lane=np.array(
+            [-1 if a.kind == BARRIER else a.rank * len(place) + place[a.lane] for a in actions],
+            dtype=np.int64,
+        ),
+        after_offsets=offsets_of([len(action.after) for action in actions]),
+        after=np.array([row for action in actions for row in action.after], dtype=np.int64),
+        src=columns.src,
+        dst=columns.dst,
+        nbytes=columns.nbytes,
+        seconds=columns.seconds,
+        make_data=lambda: Data(_details(actions), _temporaries(written.temporaries), _pools(written)),
+        options=written.options,
+        peak=machine.peak(dtype) * shared.devices,
+        work=written.work,
+        functions=written.functions,
+        means=tuple(Means(name, machine.means[name].interference) for name in names),
+        means_of=np.array([number.get(a.means or "", -1) for a in actions], dtype=np.int8) if names else None,
+    )
+
+
+class _Columns:
+    """The columns of time: who acts, what moves between whom, and what it costs."""
+
+    def __init__(self, written: Written) -> None:
+        actions, machine = written.actions, written.machine
+        tensors = (*written.program.tensors, *written.work)
+        self.kind = np.array([action.kind for action in actions], dtype=np.int8)
+        self.rank = np.array([action.rank for action in actions], dtype=np.int64)
+        self.src, self.dst = (np.full(len(actions), -1, dtype=np.int64) for _ in range(2))
+        self.nbytes = np.zeros(len(actions), dtype=np.int64)
+        self.seconds = np.array([action.seconds for action in actions], dtype=np.float64)
+        itemsize = [tensor.itemsize for tensor in tensors]
+        transfers = np.isin(self.kind, TRANSFERS).nonzero()[0]
+        moved = [actions[i] for i in transfers.tolist()]
+        payload = np.array(
+            [a.pieces[0].elements * itemsize[a.pieces[0].tensor] for a in moved], dtype=np.int64
+        )
+        self.src[transfers] = [a.pieces[1].rank for a in moved]
+        self.dst[transfers] = [a.pieces[0].rank for a in moved]
+        self._move(machine, transfers, payload, [a.means for a in moved])
+        self._multiply(machine, actions, tensors)
+        for i in (self.kind == MAP).nonzero()[0].tolist():
+            touched = sum(piece.elements * itemsize[piece.tensor] for piece in actions[i].pieces)
+            self.seconds[i] = machine.launch_s + touched / machine.memory_bandwidth
+
+    def _move(self, machine: Machine, rows: Ints, payload: Ints, means: Sequence[str | None]) -> None:
+        adds = np.isin(self.kind[rows], (ACCUMULATE, REDUCE))
+        self.nbytes[rows] = np.where(
+            adds, cost.accumulate_bytes(machine, payload), cost.transfer_bytes(machine, payload)
+        )
+        for name in {name for name in means if name}:
+            if name not in machine.means:
+                known = ", ".join(machine.means) or "none"
+                raise ScheduleError(f"{machine.name} has no means {name!r} to move bytes; it has {known}")
+            by = np.array([x == name for x in means])
+            self.nbytes[rows[by]] = machine.means[name].effective_bytes(payload[by])
+            self.seconds[rows[by]] += machine.means[name].overhead_s
+        here = self.src[rows] == self.dst[rows]
+        took = np.where(
+            adds, cost.local_accumulate_seconds(machine, payload), cost.local_copy_seconds(machine, payload)
+        )
+        self.seconds[rows[here]] = took[here]
+
+    def _multiply(self, machine: Machine, actions: Sequence[Action], tensors: Sequence[Tensor]) -> None:
+        rows = (self.kind == GEMM).nonzero()[0]
+        by_types: dict[tuple[str, int], list[int]] = {}
+        for i in rows.tolist():
+            c, a, _ = actions[i].pieces
+            by_types.setdefault((tensors[a.tensor].dtype, tensors[c.tensor].itemsize), []).append(i)
+        for (dtype, c_itemsize), found in by_types.items():
+            members = _details([actions[i] for i in found])
+            m, n, k = members.multiplied.T
+            took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize)
+            launch = machine.launch_s
+            self.seconds[found] = launch + members.batch * (took - launch)
+
+
+def _details(actions: Sequence[Action]) -> Details:
+    details = Details.empty(len(actions))
+    count: dict[int, int] = {}
+    for i, action in enumerate(actions):
+        for operand, piece in enumerate(action.pieces):
+            details.buffer[i, operand] = piece.buffer
+            details.rows[i, operand] = piece.rows.start, piece.rows.stop
+            details.cols[i, operand] = piece.cols.start, piece.cols.stop
+        details.fn[i] = action.fn
+        if action.kind == GEMM:
+            details.op[i] = count.setdefault(action.rank, 0)
+            count[action.rank] += 1
+            x = action.multiplied
+            details.trans[i], details.alpha[i], details.beta[i], details.batch[i] = x[:4]
+            details.batch_axes[i], details.groups[i] = x.batch_axes, x.groups
+    return details
+
+
+def _temporaries(held: Iterable[tuple[int, int, Slice]]) -> Buffers:
+    rows = [
+        (rank, slot, piece.tensor, piece.rows.start, piece.rows.stop, piece.cols.start, piece.cols.stop)
+        for rank, slot, piece in held
+    ]
+    rank, slot, tensor, *spans = np.array(rows, dtype=np.int64).reshape(-1, 7).T
+    return Buffers(rank, slot, tensor, np.stack(spans[:2], axis=1), np.stack(spans[2:], axis=1))
+
+
+def _pools(written: Written) -> list[Ints]:
+    """Return the bytes of each rank's slots: the largest piece, in whole elements of the widest type."""
+    itemsize = [tensor.itemsize for tensor in (*written.program.tensors, *written.work)]
+    largest: list[dict[int, tuple[int, int]]] = [{} for _ in range(written.program.p)]
+    for rank, slot, piece in written.temporaries:
+        item = itemsize[piece.tensor]
+        nbytes, widest = largest[rank].get(slot, (0, 1))
+        largest[rank][slot] = max(nbytes, piece.elements * item), max(widest, item)
+    return [
+        np.array(
+            [-(-nbytes // widest) * widest for _, (nbytes, widest) in sorted(slots.items())], dtype=np.int64
+        )
+        for slots in largest
+    ]

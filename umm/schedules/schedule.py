@@ -1,0 +1,32 @@
+"""The schedule: the table of actions with its forms as text, JSON and arrays."""
+
+from dataclasses import dataclass
+
+from umm.schedules.codec import from_json, to_json
+from umm.schedules.table import Table
+from umm.schedules.text import text
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule(Table):
+    """Every action of a distributed program, and what each waits for; see :class:`Table` for its columns."""
+
+    def to_json(self) -> str:
+        """Return the schedule as JSON of schema 2, one action a line.
+
+        Raises:
+            ScheduleError: above 10^6 actions, where .npz is the form to use.
+        """
+        return to_json(self)
+
+    @staticmethod
+    def from_json(text: str) -> "Schedule":
+        """Return the schedule a JSON text holds, checked.
+
+        Raises:
+            ScheduleError: if the text is not a schedule of schema 2, or the schedule breaks a rule.
+        """
+        return from_json(text, Schedule)
+
+    def __str__(self) -> str:
+        return text(self)

@@ -1,0 +1,49 @@
+"""Slices: rectangles of buffers, as algorithms written with the Builder speak of them."""
+
+from typing import NamedTuple
+
+from umm.interval import Interval
+
+
+class Slice(NamedTuple):
+    """A rectangle of a buffer; empty ones are legal, and what is done with them is left out.
+
+    Attributes:
+        buffer: Number of the buffer, as the Builder counts.
+        rank: Rank in whose memory it lies.
+        tensor: Number of the tensor it is a piece of.
+        rows: Rows, in the tensor's global indices.
+        cols: Columns likewise.
+    """
+
+    buffer: int
+    rank: int
+    tensor: int
+    rows: Interval
+    cols: Interval
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return self.rows.size, self.cols.size
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return self.rows.size * self.cols.size
+
+    def part(self, number: int, parts: int, axis: int = 0) -> "Slice":
+        """Return one of some nearly equal parts, cut along rows (axis 0) or columns (axis 1).
+
+        >>> piece = Slice(0, 0, 0, Interval(4, 9), Interval(0, 8))
+        >>> [piece.part(i, 2).rows for i in range(2)]
+        [Interval(start=4, stop=6), Interval(start=6, stop=9)]
+        """
+        span = self.cols if axis else self.rows
+        start, stop = (span.start + span.size * i // parts for i in (number, number + 1))
+        cut = Interval(start, stop)
+        return self._replace(cols=cut) if axis else self._replace(rows=cut)
+
+    def cut(self, rows: Interval, cols: Interval) -> "Slice":
+        """Return what lies in some rows and columns, in global indices; empty if nothing does."""
+        return self._replace(rows=self.rows.intersect(rows), cols=self.cols.intersect(cols))
