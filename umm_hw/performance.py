@@ -14,7 +14,6 @@ from umm.checks import random_arrays
 from umm.errors import InputError, LayoutError
 from umm.executor import Operands
 from umm.schedules.schedule import Schedule
-from umm.tensors import Tensor
 from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from umm_hw.blocks import place
 from umm_hw.matrix import array_dtype
@@ -45,7 +44,7 @@ class Performance:
         operands: Arrays | None,
         types: Types = array_dtype,
     ) -> None:
-        self.tensors = tensors_of(schedule)
+        self.tensors = schedule.tensors
         self.memory = place(schedule, ranks[0], types)
         self._ranks = ranks
         self._operands = operands or {}
@@ -85,11 +84,6 @@ class Performance:
                 matrix.hand_out(self._operands[tensor.name])
 
 
-def tensors_of(schedule: Schedule) -> tuple[Tensor, ...]:
-    """Return the tensors of a schedule, in the order of their memory."""
-    return schedule.tensors
-
-
 def operands_of(
     schedule: Schedule, operands: Operands | None = None, types: Types = array_dtype
 ) -> dict[str, NDArray[Any]]:
@@ -105,7 +99,7 @@ def operands_of(
         InputError: if there are more or fewer, one has another shape, or NumPy lacks the type.
         InfeasibleError: if this host lacks the memory for random ones.
     """
-    inputs = {tensor.name: tensor for tensor in tensors_of(schedule) if tensor.is_input}
+    inputs = {tensor.name: tensor for tensor in schedule.tensors if tensor.is_input}
     dtypes = {name: types(tensor.dtype) for name, tensor in inputs.items()}
     if operands is None:
         given: Arrays = random_arrays({x.name: (x.shape, x.dtype) for x in inputs.values()})
@@ -126,7 +120,7 @@ def check_replica(schedule: Schedule, replica: int | None) -> None:
     Raises:
         LayoutError: if so.
     """
-    for tensor in tensors_of(schedule):
+    for tensor in schedule.tensors:
         replicas = tensor.layout.replicas
         if tensor.is_output and replica is not None and not 0 <= replica < replicas:
             raise LayoutError(f"replica {replica} is outside {tensor.layout}, which has {replicas}")
@@ -135,7 +129,7 @@ def check_replica(schedule: Schedule, replica: int | None) -> None:
 def gathered_bytes(schedule: Schedule, replica: int | None) -> int:
     """Return the bytes of the arrays that ``gather`` returns."""
     nbytes = 0
-    for tensor in tensors_of(schedule):
+    for tensor in schedule.tensors:
         if tensor.is_output:
             copies = tensor.layout.replicas if replica is None else 1
             nbytes += copies * tensor.shape[0] * tensor.shape[1] * tensor.itemsize

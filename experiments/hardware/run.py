@@ -21,9 +21,10 @@ from umm.rank_agreement import rank_agreement
 from umm_hw.calibrate.gpu import calibrate
 from umm_hw.calibrate.gpu_benchmarks import SIDES, SIZES, Bench
 from umm_hw.cuda.executor import CudaExecutor
-from umm_hw.cuda.transport import WAYS, gpu_dtype
 from umm_hw.gpu.accumulate_kernels import BLOCKS
 from umm_hw.gpu.device import Device, Region
+from umm_hw.gpu.dtypes import gpu_dtype
+from umm_hw.gpu.links import WAYS
 
 FOLDER = Path(__file__).parent
 SUFFIX = {"kernel": "", "landing": "-landing"}  # of the files of each way to accumulate

@@ -16,7 +16,7 @@ from umm.errors import ExecutorUnavailableError
 from umm_hw.gpu import cupy_device
 from umm_hw.gpu.cupy_device import CupyDevice
 from umm_hw.nvshmem.executor import NvshmemExecutor, _real_connect
-from umm_hw.nvshmem.library import MpiRanks, NvshmemLibrary, connect
+from umm_hw.nvshmem.library import NvshmemLibrary, connect
 from umm_hw.nvshmem.one_sided import Joined
 
 
@@ -174,19 +174,3 @@ def test_streams_that_cannot_wait_for_a_value_are_named(monkeypatch, start, foun
     monkeypatch.setattr(found["cuda.bindings.driver"], "result", refused)
     with pytest.raises(ExecutorUnavailableError, match=r"wait for signals \(CUDA_ERROR_NOT_SUPPORTED\)"):
         joined.library.wait_signal(0, joined.device.stream())
-
-
-def test_the_processes_of_one_rank_meet_gather_and_hold_its_lock():
-    """Through MPI, with a transport's lock words."""
-    from mpi4py import MPI
-
-    from umm_hw.mpi.transport import MpiTransport
-
-    alone = MpiTransport(MPI.COMM_SELF, shared=False)
-    ranks = MpiRanks(alone)
-    ranks.barrier()
-    assert (ranks.broadcast("x"), ranks.gather("y"), ranks.offset()) == ("x", ["y"], 0.0)
-    for _ in range(2):
-        ranks.take_lock(0)
-        ranks.release_lock(0)
-    alone.close()

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from umm import __version__
 from umm_hw.calibrate.gpu_benchmarks import SIDES, SIZES, Bench, GpuMeasurements, Shape, measure
-from umm_hw.cuda.transport import CudaTransport, Landing
 from umm_hw.gpu.accumulate_kernels import BLOCKS
 from umm_hw.gpu.device import Device
+from umm_hw.gpu.links import Landing, check_blocks, join
 
 SWEEP = (4, 8, 16, 24, 32, 64, 128)  # thread blocks of an accumulate kernel
 
@@ -37,7 +37,8 @@ def calibrate(
         InputError: for another way to accumulate, or no blocks.
         ExecutorUnavailableError: if kernels cannot add over the link.
     """
-    CudaTransport(len(devices), devices, accumulate, blocks)  # lets them reach each other, or says why not
+    check_blocks(blocks)
+    join(devices, accumulate)
     first, last = devices[0], devices[-1]
     peer = last.allocate(max(sizes))
     landing = Landing(0, first, last, max(sizes)) if accumulate == "landing" else None

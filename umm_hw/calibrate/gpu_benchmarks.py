@@ -13,8 +13,9 @@ from statistics import median
 
 import numpy as np
 
-from umm_hw.cuda.transport import Landing, gpu_dtype
 from umm_hw.gpu.device import Device, Region, Stream
+from umm_hw.gpu.dtypes import gpu_dtype
+from umm_hw.gpu.links import Landing
 
 Shape = tuple[int, int, int]
 Step = Callable[[Stream], object]

@@ -13,13 +13,11 @@ from umm.dtypes import accumulated_in
 from umm.machines import machine
 from umm.machines.files import shipped_folder
 from umm.problem import Problem
-from umm.schedules.files import to_arrays
 from umm.schedules.schedule import Schedule
 from umm_hw.calibrate import host_benchmarks
-from umm_hw.mpi.executor import perform
-from umm_hw.performance import operands_of
 
 Call = Callable[..., list[Any]]
+Makespans = Callable[[Schedule, int], list[float]]
 GEMM_SIZES = {  # each of m, n and k takes all of these; float16 goes without BLAS
     "float64": (16, 64, 192, 512, 1024, 2048),
     "float32": (16, 64, 192, 512, 1024, 2048),
@@ -102,11 +100,14 @@ class Calibration:
     interference: Mapping[str, Figure]
 
 
-def calibrate(call: Call, ranks: int, dtypes: Sequence[str], note: Callable[[str], None]) -> Calibration:
+def calibrate(
+    call: Call, makespans: Makespans, ranks: int, dtypes: Sequence[str], note: Callable[[str], None]
+) -> Calibration:
     """Measure and fit.
 
     Args:
         call: Runs a program on the first of some ranks.
+        makespans: Performs a schedule so many times and returns the seconds of each run.
         ranks: Ranks to measure together: one for each core.
         dtypes: Types to multiply.
         note: Given what is measured now, in words.
@@ -118,7 +119,7 @@ def calibrate(call: Call, ranks: int, dtypes: Sequence[str], note: Callable[[str
         note(f"multiplies in {dtype}")
         rates[dtype] = gemm_rates(call, ranks, dtype)
     note("what an action costs beside its work")
-    launch, overhead = action_costs(call, ranks, rates[dtypes[0]], dtypes[0])
+    launch, overhead = action_costs(makespans, ranks, rates[dtypes[0]], dtypes[0])
     note("gets and accumulates")
     moves = partial(_bandwidths, call, ranks)
     alone = moves("get", TRANSFER_SIZES, 1)
@@ -160,7 +161,7 @@ def gemm_rates(call: Call, ranks: int, dtype: str) -> GemmRates:
     return GemmRates(Figure(float(rate[best]), times[best].uncertainty), sizes, grid.tolist(), spread)
 
 
-def action_costs(call: Call, ranks: int, rates: GemmRates, dtype: str) -> tuple[Figure, Figure]:
+def action_costs(makespans: Makespans, ranks: int, rates: GemmRates, dtype: str) -> tuple[Figure, Figure]:
     """Perform many tiny actions, and return what a gemm and a transfer take beside arithmetic and bytes.
 
     In the first schedule each rank multiplies its own tiles. In the second, without prefetch, B's tiles lie
@@ -168,10 +169,10 @@ def action_costs(call: Call, ranks: int, rates: GemmRates, dtype: str) -> tuple[
     """
     work = 2.0 * TINY**3 / (rates.peak.value * rates.efficiency[0][0][0])
     local = _tiny_ops(ranks, dtype, f"cyclic:{TINY}x{TINY}:1x1@{ranks}")
-    launch = figure([makespan / TINY_OPS for makespan in _makespans(call, local)])
+    launch = figure([makespan / TINY_OPS for makespan in makespans(local, REPEATS)])
     remote = _tiny_ops(ranks, dtype, f"cyclic:{TINY}x{TINY}:{ranks}x1")
     gets = TINY_OPS * (ranks - 1) / ranks
-    slower = figure(_makespans(call, remote))
+    slower = figure(makespans(remote, REPEATS))
     overhead = max(0.0, slower.value - TINY_OPS * launch.value) / gets if gets else 0.0
     return Figure(max(0.0, launch.value - work), launch.uncertainty), Figure(overhead, slower.uncertainty)
 
@@ -228,9 +229,3 @@ def _tiny_ops(ranks: int, dtype: str, b: str) -> Schedule:
     )
     shipped = machine(shipped_folder() / "localhost.toml")  # not the user's, which may lack the type
     return schedule(problem, shipped, stationary="C", prefetch=0, max_gemms=1, reuse=False)
-
-
-def _makespans(call: Call, tiny: Schedule) -> list[float]:
-    program = partial(perform, arrays=to_arrays(tiny), repeat=REPEATS)
-    runs, _ = call(tiny.ranks, program, operands_of(tiny))[0]
-    return [float(end.max()) for _, end in runs]

@@ -10,16 +10,13 @@ from functools import partial
 from itertools import cycle
 from threading import Event, Thread
 from time import perf_counter, thread_time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umm_hw.gemm import multiply
-from umm_hw.transport import Block
-
-if TYPE_CHECKING:
-    from umm_hw.mpi.transport import MpiTransport
+from umm_hw.transport import Block, Transport
 
 Seconds = list[float]
 SHORTEST = 2e-3  # seconds a repeat takes at least, by calling several times
@@ -53,7 +50,7 @@ def timed(action: Callable[[], object], repeats: int) -> Seconds:
     return [stopwatch.seconds() for _ in range(repeats)]
 
 
-def share_of_core(transport: "MpiTransport") -> float:
+def share_of_core(transport: Transport) -> float:
     """Return which share of the time a rank that only computes gets a core, all ranks at once."""
     a, c = _ones((256, 256), "float32"), _ones((256, 256), "float32")
     transport.barrier()
@@ -64,7 +61,7 @@ def share_of_core(transport: "MpiTransport") -> float:
 
 
 def gemms(
-    transport: "MpiTransport", dtype: str, c_dtype: str, shapes: Sequence[tuple[int, int, int]], repeats: int
+    transport: Transport, dtype: str, c_dtype: str, shapes: Sequence[tuple[int, int, int]], repeats: int
 ) -> list[Seconds]:
     """Return the seconds of a local multiply that adds to C, for each shape (m, n, k), all ranks at once."""
     most = [max(sizes) for sizes in zip(*shapes, strict=True)]
@@ -76,7 +73,7 @@ def gemms(
 
 
 def transfers(
-    transport: "MpiTransport", kind: str, sizes: Sequence[int], pairs: int, repeats: int
+    transport: Transport, kind: str, sizes: Sequence[int], pairs: int, repeats: int
 ) -> list[Seconds]:
     """Return the seconds of a get from or an accumulate to the next rank, for each size in bytes.
 
@@ -93,7 +90,7 @@ def transfers(
 
 
 def disturbed(
-    transport: "MpiTransport", kind: str, nbytes: int, dtype: str, size: int, repeats: int
+    transport: Transport, kind: str, nbytes: int, dtype: str, size: int, repeats: int
 ) -> list[tuple[float, float, float]]:
     """Return how gemms slow down while a lane of the same rank transfers, all ranks at once.
 
@@ -138,7 +135,7 @@ def disturbed(
 
 
 def _in_turn(
-    transport: "MpiTransport", actions: Sequence[Callable[[], object]], repeats: int, rests: bool = False
+    transport: Transport, actions: Sequence[Callable[[], object]], repeats: int, rests: bool = False
 ) -> list[Seconds]:
     """Return the seconds of each action, one after the other again and again, all ranks at the same one."""
     stopwatches: list[Stopwatch] = []
@@ -156,7 +153,7 @@ def _in_turn(
     return found
 
 
-def _transfer(transport: "MpiTransport", heap: int, kind: str, nbytes: int) -> Callable[[], object]:
+def _transfer(transport: Transport, heap: int, kind: str, nbytes: int) -> Callable[[], object]:
     """Return what transfers once, each time other bytes of the heap, so that they come from memory."""
     peer = transport.rank if kind == "local" else (transport.rank + 1) % transport.size
     elements = nbytes // 4

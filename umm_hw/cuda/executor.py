@@ -13,10 +13,10 @@ from umm.traces.spans import Times
 from umm.traces.trace import Trace
 from umm_hw.blocks import resolve
 from umm_hw.calibrate.gpu import calibrate
-from umm_hw.cuda.transport import CudaTransport, gpu_dtype
+from umm_hw.cuda.transport import CudaTransport
 from umm_hw.gpu.accumulate_kernels import BLOCKS
 from umm_hw.gpu.device import Device, Stream
-from umm_hw.gpu.operands import check_tf32, check_types
+from umm_hw.gpu.dtypes import check_tf32, check_types, gpu_dtype
 from umm_hw.gpu.steps import gpu_step
 from umm_hw.gpu.streams import OneProcess, StreamRun, ordered_spans
 from umm_hw.gpu.visible import gpu_problem, visible_gpus

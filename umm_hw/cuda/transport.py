@@ -3,26 +3,15 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from itertools import permutations
 from threading import Barrier, Lock
 from typing import Any
 
-import numpy as np
-
-from umm.errors import ExecutorUnavailableError, InputError
-from umm_hw.bfloat16 import BFLOAT16
+from umm.errors import InputError
 from umm_hw.gpu.accumulate_kernels import BLOCKS
 from umm_hw.gpu.device import Device, Region, Stream
+from umm_hw.gpu.links import Landing, check_blocks, join
 from umm_hw.gpu.steps import Step
-from umm_hw.matrix import array_dtype
 from umm_hw.transport import Block
-
-WAYS = ("kernel", "landing")
-
-
-def gpu_dtype(name: str) -> np.dtype[Any]:
-    """Return NumPy's type of this name, or the one that stands for bfloat16."""
-    return BFLOAT16 if name == "bfloat16" else array_dtype(name)
 
 
 def owner_devices(ranks: int, devices: Sequence[Device]) -> list[Device]:
@@ -46,37 +35,6 @@ class _World:
         self.copier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="umm-copy")  # no thread until used
 
 
-class Landing:
-    """A buffer on a target's device where the bytes of one lane land before they are added there.
-
-    Args:
-        lane: The lane whose accumulates land.
-        source: Device of the lane.
-        device: The target's device.
-        nbytes: Bytes of the largest block that lands.
-    """
-
-    def __init__(self, lane: int, source: Device, device: Device, nbytes: int) -> None:
-        self.lane = lane
-        self.source = source
-        self.device = device
-        self.nbytes = nbytes
-        self.address = device.allocate(nbytes)
-        self.stream = device.stream()
-        self.landed = source.event(timed=False)
-        self.added = device.event(timed=False)
-
-    def add(self, source: Region, target: Region, blocks: int, stream: Stream) -> None:
-        """Queue target += source; the lane's stream goes on when the sum is there."""
-        here = Region.packed(self.address, source[1:3], source.dtype)
-        self.source.copy(source, here, stream)
-        self.source.record(self.landed, stream)
-        self.device.wait(self.stream, self.landed)
-        self.device.accumulate(here, target, blocks, self.stream)
-        self.device.record(self.added, self.stream)
-        self.source.wait(stream, self.added)
-
-
 class CudaTransport:
     """One of p virtual ranks in this process; ``as_rank`` gives the others.
 
@@ -98,15 +56,9 @@ class CudaTransport:
     def __init__(
         self, size: int, devices: Sequence[Device], accumulate: str = "kernel", blocks: int = BLOCKS
     ) -> None:
-        if accumulate not in WAYS:
-            raise InputError(f"accumulate {accumulate!r} is unknown; choose from {', '.join(WAYS)}")
-        if blocks < 1:
-            raise InputError(f"blocks = {blocks} is not possible; an accumulate kernel needs at least 1")
+        check_blocks(blocks)
         owners = owner_devices(size, devices)
-        for one, other in permutations(dict.fromkeys(owners), 2):
-            reason = one.reach(other)
-            if reason is not None and accumulate == "kernel":
-                raise ExecutorUnavailableError(f"{reason}; accumulate=landing copies instead")
+        join(owners, accumulate)
         self.rank = 0
         self.size = size
         self._world = _World(owners, accumulate, blocks)

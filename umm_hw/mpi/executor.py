@@ -16,11 +16,11 @@ from umm.schedules.schedule import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
 from umm_hw.mpi.job.supervisor import supervise
+from umm_hw.mpi.program import perform
 from umm_hw.performance import Arrays, check_replica, operands_of
 
 if TYPE_CHECKING:
     from umm_hw.mpi.job.team import Team
-    from umm_hw.mpi.transport import MpiTransport
 
 INSTALL = "pip install 'umm-sim[mpi]'"
 
@@ -137,7 +137,10 @@ class MpiExecutor:
         from umm_hw.calibrate.host_file import topology_text
 
         ranks = self.ranks or _cores()
-        return topology_text(calibrate(self._started(ranks).call, ranks, dtypes, note))
+        return topology_text(calibrate(self._started(ranks).call, self._makespans, ranks, dtypes, note))
+
+    def _makespans(self, schedule: Schedule, repeat: int) -> list[float]:
+        return [trace.makespan_s for trace in self.runs(schedule, repeat=repeat)]
 
     def processes(self) -> str | None:
         """Return which process each rank is, in words; None if this executor starts them itself.
@@ -179,13 +182,6 @@ class MpiExecutor:
                 f"schedule for {job.size}"
             )
         return job
-
-
-def perform(transport: "MpiTransport", **given: Any) -> Any:
-    """Perform a schedule on a rank. MPI is loaded there and never starts in the process that sends this."""
-    from umm_hw.mpi import program as mpi_program
-
-    return mpi_program.perform(transport, **given)
 
 
 @cache

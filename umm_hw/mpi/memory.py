@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,13 +10,14 @@ from umm.errors import InfeasibleError
 from umm.host.memory import UNKNOWN, free_memory
 from umm.schedules.schedule import Schedule
 from umm.units import format_bytes
-from umm_hw.mpi import wait
-from umm_hw.mpi.transport import MpiTransport
+
+if TYPE_CHECKING:
+    from umm_hw.mpi.transport import MpiTransport
 
 SHARED_FOLDER = Path("/dev/shm")  # where MPICH's shared windows are files
 
 
-def check_memory(transport: MpiTransport, schedule: Schedule, nbytes: int, gathered: int) -> None:
+def check_memory(transport: "MpiTransport", schedule: Schedule, nbytes: int, gathered: int) -> None:
     """Refuse a schedule whose tiles, pools and gathered C do not fit in what each host has free; collective.
 
     Args:
@@ -29,8 +31,7 @@ def check_memory(transport: MpiTransport, schedule: Schedule, nbytes: int, gathe
     """
     free = min(free_memory(), _shared_folder() + gathered)  # results are in ordinary memory
     mine = np.array([transport.first_of_host, nbytes + gathered, transport.reserved, free], dtype=np.int64)
-    every = np.zeros((transport.size, len(mine)), dtype=np.int64)
-    wait.until_complete(transport.comm.Iallgather(mine, every))
+    every = np.array(transport.broadcast(transport.gather(mine)))
     hosts = [every[every[:, 0] == host] for host in np.unique(every[:, 0])]
     worst = max(hosts, key=lambda ranks: int(ranks[:, 1].sum() - ranks[:, 2].sum() - ranks[0, 3]))
     needed, free = int(worst[:, 1].sum()), int(worst[:, 2].sum() + worst[0, 3])

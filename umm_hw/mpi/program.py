@@ -1,29 +1,32 @@
-"""What every rank does to perform a schedule over MPI: hold its tiles, run its lanes, report its spans."""
+"""What every rank does to perform a schedule over MPI: hold its tiles, run its lanes, report its spans.
 
-from collections.abc import Callable, Mapping, Sequence
+A plain process names ``perform`` to the ranks, so nothing here loads MPI.
+"""
+
+from collections.abc import Mapping, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umm.schedules.files import from_arrays
-from umm.schedules.kinds import BARRIER, GEMM, GET, KINDS
+from umm.schedules.kinds import BARRIER, KINDS
 from umm.schedules.schedule import Schedule
-from umm_hw.blocks import Work, resolve
+from umm_hw.blocks import resolve
 from umm_hw.gemm import multiply
-from umm_hw.mpi import wait
-from umm_hw.mpi.clock import offset_to_first
 from umm_hw.mpi.job.activity import ACTIVITY
 from umm_hw.mpi.lanes import RankLanes
 from umm_hw.mpi.memory import check_memory
-from umm_hw.mpi.transport import MpiTransport
 from umm_hw.performance import Arrays, Performance, gathered_bytes
+from umm_hw.steps import array_step
 from umm_hw.transport import Block
 from umm_hw.waits import rank_order
 
-Array = NDArray[Any]
+if TYPE_CHECKING:
+    from umm_hw.mpi.transport import MpiTransport
+
 Floats = NDArray[np.float64]
 Runs = tuple[list[tuple[Floats, Floats]], Arrays]
 LEAD = 1e-3  # seconds from agreeing on the start to the start
@@ -34,7 +37,7 @@ _ONE = np.ones((1, 1), dtype=np.uint8)
 
 
 def perform(
-    transport: MpiTransport,
+    transport: "MpiTransport",
     arrays: Mapping[str, Any],
     operands: Arrays | None = None,
     replica: int | None = 0,
@@ -60,18 +63,20 @@ def perform(
     result_bytes = gathered_bytes(schedule, replica) if transport.rank == 0 else 0
     with ACTIVITY.during("all ranks to have memory"):
         check_memory(transport, schedule, int(needs[transport.rank]), result_bytes)
-        transport.reserve((needs + 5 * 64).tolist())  # each heap starts at a cache line
+        heaps = len(schedule.tensors) + 2  # the pools and the flags; each starts at a cache line
+        transport.reserve((needs + 64 * heaps).tolist())
         performance = Performance(schedule, [transport], operands)
         flags = _Flags(transport, signals.flag_count)
     works = list(resolve(schedule, performance.memory))
+    ranks = {transport.rank: transport}
     steps = {
-        row: _step(schedule.kind[row], works[row], transport)
+        row: array_step(int(schedule.kind[row]), works[row], ranks, multiply)
         for row in (schedule.rank == transport.rank).nonzero()[0].tolist()
     }
     with ACTIVITY.during("all ranks to have their tiles"):
         performance.load()
         transport.quiet()
-        ahead = offset_to_first(transport.comm, same_clock=transport.shared)
+        ahead = transport.offset()
         transport.barrier()
     ACTIVITY.words = partial(_words, schedule)
     runs = []
@@ -83,10 +88,10 @@ def perform(
         lanes.perform(begin - ahead)
         with ACTIVITY.during("all ranks to finish"):
             transport.barrier()
-            found = wait.gather(transport.comm, _spans(lanes, begin - ahead))
+            found = transport.gather(_spans(lanes, begin - ahead))
         if transport.rank == 0:
             runs.append(_together(schedule, found))
-    with ACTIVITY.during("rank 0 to gather C"):
+    with ACTIVITY.during("rank 0 to gather the results"):
         transport.barrier()
         results = performance.gather(replica) if transport.rank == 0 else None
     return None if results is None else (runs, results)
@@ -95,7 +100,7 @@ def perform(
 class _Flags:
     """Flags in symmetric memory, a byte each."""
 
-    def __init__(self, transport: MpiTransport, count: int) -> None:
+    def __init__(self, transport: "MpiTransport", count: int) -> None:
         self._transport = transport
         self._heap = transport.allocate([count] * transport.size)
         whole = Block(transport.rank, self._heap, 0, 1, count, count, np.dtype(np.uint8))
@@ -121,31 +126,11 @@ class _Flags:
         self._transport.quiet()
 
 
-def _step(kind: int, work: Work, transport: MpiTransport) -> Callable[[], object]:
-    """Return what performs one action of this rank, its views made beforehand."""
-    assert work.writes is not None or kind not in (GEMM, GET)
-    if work.writes is None:
-        return _nothing
-    if kind == GEMM:
-        a, b = (transport.view(block) for block in work.reads)
-        return partial(multiply, a, b, transport.view(work.writes), work.adds)
-    if kind == GET:
-        return partial(transport.get, work.reads[0], transport.view(work.writes))
-    move = transport.accumulate if work.adds else transport.put
-    return partial(move, transport.view(work.reads[0]), work.writes)
-
-
-def _nothing() -> None:
-    """Take no time: local work moves no data."""
-
-
-def _agreed_start(transport: MpiTransport, ahead: float) -> float:
+def _agreed_start(transport: "MpiTransport", ahead: float) -> float:
     """Return a time soon, by rank 0's clock, at which all ranks start; collective."""
     with ACTIVITY.during("all ranks to be ready to start"):
         transport.barrier()
-        start = np.array([perf_counter() + ahead + LEAD * (1 + transport.size / 8)])
-        wait.until_complete(transport.comm.Ibcast(start))
-    return float(start[0])
+        return transport.agreed(perf_counter() + ahead + LEAD * (1 + transport.size / 8))
 
 
 def _spans(lanes: RankLanes, begin: float) -> tuple[NDArray[np.int64], Floats]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from umm.errors import InputError
 from umm_hw.mpi import wait
+from umm_hw.mpi.clock import offset_to_first
 from umm_hw.mpi.meeting import Meeting, SharedMeeting
 from umm_hw.mpi.windows import RemoteWindow, SharedWindow, Window, block_view, bytes_of
 from umm_hw.transport import Block
@@ -124,6 +125,24 @@ class MpiTransport:
             window.add_alone(array, place)
         finally:
             self.release_lock(target.rank)
+
+    def gather(self, content: Any) -> list[Any]:
+        """Return the contents of all ranks on rank 0, an empty list elsewhere; anything that pickles."""
+        return wait.gather(self.comm, content)
+
+    def broadcast(self, content: Any) -> Any:
+        """Return rank 0's content on every rank."""
+        return wait.broadcast(self.comm, content)
+
+    def agreed(self, number: float) -> float:
+        """Return rank 0's number on every rank, in one message."""
+        found = np.array([number])
+        wait.until_complete(self.comm.Ibcast(found))
+        return float(found[0])
+
+    def offset(self) -> float:
+        """Return the seconds to add to this rank's clock to get rank 0's; collective."""
+        return offset_to_first(self.comm, same_clock=self.shared)
 
     def take_lock(self, rank: int) -> None:
         """Wait until nobody holds a rank's lock, and hold it."""

@@ -1,7 +1,5 @@
 """The reference executor: p virtual ranks in one process really move the tiles and multiply them."""
 
-from collections.abc import Callable
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -10,18 +8,17 @@ from numpy.typing import NDArray
 
 from umm.errors import InputError
 from umm.executor import Operands
-from umm.schedules.kinds import GEMM, GET
 from umm.schedules.schedule import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
-from umm_hw.blocks import Work, resolve
+from umm_hw.blocks import resolve
 from umm_hw.numpy.random_order import RandomOrder
 from umm_hw.numpy.transport import NumpyTransport
 from umm_hw.performance import Performance, check_replica, operands_of
+from umm_hw.steps import Step, array_step
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-Step = Callable[[], object]
 ORDERS = ("rows", "random")
 
 
@@ -71,7 +68,9 @@ class NumpyExecutor:
         performance.load()
         performance.clear()
         works = list(resolve(schedule, performance.memory))
-        steps = [_step(kind, work, ranks) for kind, work in zip(schedule.kind, works, strict=True)]
+        actors = dict(enumerate(ranks))
+        kinds = schedule.kind.tolist()
+        steps = [array_step(kind, work, actors, _multiply) for kind, work in zip(kinds, works, strict=True)]
         if self.order == "random":
             events = RandomOrder(schedule, works, steps, ranks, performance.memory.pool, self.seed)
             start, end = events.perform()
@@ -96,21 +95,6 @@ def _perform_rows(steps: list[Step]) -> tuple[Floats, Floats]:
     return start, end
 
 
-def _step(kind: int, work: Work, ranks: list[NumpyTransport]) -> Step:
-    """Return what performs one action, its views made beforehand."""
-    if work.writes is None:
-        return _nothing
-    views = [ranks[block.rank].view(block) for block in work.reads]
-    if kind == GEMM:
-        a, b = views
-        return partial(_multiply, a, b, ranks[work.writes.rank].view(work.writes), work.adds)
-    if kind == GET:
-        reader = ranks[work.writes.rank]
-        return partial(reader.get, work.reads[0], reader.view(work.writes))
-    sender = ranks[work.reads[0].rank]
-    return partial(sender.accumulate if work.adds else sender.put, views[0], work.writes)
-
-
 def _multiply(a: Array, b: Array, c: Array, adds: bool) -> None:
     """Set C to AB or add AB to it; half precision is multiplied in float32."""
     work_dtype = np.result_type(c.dtype, np.float32)
@@ -118,7 +102,3 @@ def _multiply(a: Array, b: Array, c: Array, adds: bool) -> None:
         np.add(c, np.matmul(a, b, dtype=work_dtype), out=c, casting="same_kind")
     else:
         np.matmul(a, b, out=c, dtype=work_dtype, casting="same_kind")
-
-
-def _nothing() -> None:
-    """Take no time: barriers and local work move no data."""

@@ -12,9 +12,8 @@ from umm.host.launcher import launched_rank
 from umm.schedules.files import to_arrays
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
-from umm_hw.cuda.transport import gpu_dtype
 from umm_hw.gpu.accumulate_kernels import BLOCKS
-from umm_hw.gpu.operands import check_tf32, check_types
+from umm_hw.gpu.dtypes import check_tf32, check_types, gpu_dtype
 from umm_hw.gpu.visible import gpu_problem
 from umm_hw.mpi.executor import Job, MpiExecutor
 from umm_hw.mpi.job.supervisor import supervise

@@ -1,56 +1,18 @@
 """NVSHMEM itself, by NVIDIA's bindings: joining the ranks by a unique id, and symmetric memory."""
 
 import atexit
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from umm.errors import ExecutorUnavailableError
 from umm_hw.gpu.device import Stream
-from umm_hw.mpi import wait
-from umm_hw.mpi.clock import offset_to_first
 from umm_hw.nvshmem.one_sided import Joined, Ranks
 
 if TYPE_CHECKING:
     from umm_hw.mpi.transport import MpiTransport
 
 _INITIALIZED, _LIMITED_MPG, _FULL_MPG = 2, 3, 4  # of nvshmemx_init_status_t
-
-
-class MpiRanks:
-    """The processes of an MPI communicator.
-
-    Args:
-        transport: Whose communicator it is.
-    """
-
-    def __init__(self, transport: "MpiTransport") -> None:
-        self._transport = transport
-        self.rank, self.size = transport.rank, transport.size
-
-    def barrier(self) -> None:
-        """Wait until every rank has come here, without spinning."""
-        wait.barrier(self._transport.comm)
-
-    def broadcast(self, content: Any) -> Any:
-        """Return rank 0's content on every rank."""
-        return wait.broadcast(self._transport.comm, content)
-
-    def gather(self, content: Any) -> list[Any]:
-        """Return all ranks' contents on rank 0."""
-        return wait.gather(self._transport.comm, content)
-
-    def offset(self) -> float:
-        """Return how far this rank's clock is behind rank 0's."""
-        return offset_to_first(self._transport.comm, same_clock=self._transport.shared)
-
-    def take_lock(self, rank: int) -> None:
-        """Hold a word of MPI's own window: NVSHMEM's atomics do nothing when the host calls them."""
-        self._transport.take_lock(rank)
-
-    def release_lock(self, rank: int) -> None:
-        """Set the word free."""
-        self._transport.release_lock(rank)
 
 
 class NvshmemLibrary:
@@ -189,5 +151,5 @@ def _join(transport: "MpiTransport") -> Joined:
             f"NVSHMEM did not start (status {status}); NVSHMEM_DEBUG=INFO in the environment makes it say why"
         )
     atexit.register(nvshmem.core.finalize)
-    ranks = MpiRanks(transport)
-    return Joined(ranks, NvshmemLibrary(ranks, status == _LIMITED_MPG), CupyDevice(number))
+    library = NvshmemLibrary(transport, status == _LIMITED_MPG)
+    return Joined(transport, library, CupyDevice(number))

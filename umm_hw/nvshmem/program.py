@@ -14,8 +14,8 @@ from umm.units import format_bytes
 from umm_hw.blocks import resolve
 from umm_hw.calibrate.gpu import SWEEP, machine_text
 from umm_hw.calibrate.gpu_benchmarks import SIDES, SIZES, Bench, measure
-from umm_hw.cuda.transport import gpu_dtype
 from umm_hw.gpu.device import Stream
+from umm_hw.gpu.dtypes import gpu_dtype
 from umm_hw.gpu.steps import gpu_step
 from umm_hw.gpu.streams import StreamRun, ordered_spans
 from umm_hw.nvshmem.one_sided import Joined

@@ -15,6 +15,7 @@ from umm.errors import InputError
 from umm.interval import Interval
 from umm_hw.gpu.accumulate_kernels import BLOCKS
 from umm_hw.gpu.device import Device, Region, Stream
+from umm_hw.gpu.links import check_blocks
 from umm_hw.gpu.steps import Step
 from umm_hw.nvshmem.one_sided import Joined
 from umm_hw.transport import Block
@@ -41,8 +42,7 @@ class NvshmemTransport:
     """
 
     def __init__(self, joined: Joined, blocks: int = BLOCKS) -> None:
-        if blocks < 1:
-            raise InputError(f"blocks = {blocks} is not possible; an accumulate kernel needs at least 1")
+        check_blocks(blocks)
         self.rank, self.size = joined.ranks.rank, joined.ranks.size
         self.device, self._blocks = joined.device, blocks
         self._ranks, self._library = joined.ranks, joined.library

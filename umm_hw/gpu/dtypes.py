@@ -1,10 +1,20 @@
-"""What a GPU executor takes and gives: operands and C on the host, in the problem's types."""
+"""The types that GPUs hold, and those that cuBLAS multiplies."""
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from umm.dtypes import accumulated_in
 from umm.errors import InputError
 from umm.problem import Problem
+from umm_hw.bfloat16 import BFLOAT16
+from umm_hw.matrix import array_dtype
+
+
+def gpu_dtype(name: str) -> np.dtype[Any]:
+    """Return NumPy's type of this name, or the one that stands for bfloat16."""
+    return BFLOAT16 if name == "bfloat16" else array_dtype(name)
 
 
 def check_types(problem: Problem, tf32: bool) -> None:
