@@ -72,3 +72,14 @@ def test_bfloat16_is_refused():
 def test_an_unknown_order_is_refused():
     with pytest.raises(InputError, match="order 'fast' is unknown; choose from rows, random"):
         NumpyExecutor(order="fast")
+
+
+@pytest.mark.parametrize("edges", ["0-4-6", "0-4-4-6", "0-0-4-6", "0-4-6-6"])
+def test_layouts_that_are_equal_may_number_their_tiles_otherwise(edges):
+    """The rows of every replica of B and C are cut at 4, at different numbers: empty tiles are in between."""
+    text = f"edges:{edges}x0-6:1x1@2"
+    problem = umm.Problem(m=6, n=6, k=6, a="row", b=text, c=text, ranks=2, dtype="float64")
+    a, b = integer_operands(problem)
+    for stationary in "ABC":
+        schedule = umm.schedule(problem, "h100-8", stationary=stationary, final="broadcast")
+        assert np.array_equal(NumpyExecutor(replica=1).run(schedule, (a, b)).result, a @ b)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 
@@ -54,7 +54,6 @@ def joined(parts: Sequence[Buffers]) -> Buffers:
     return Buffers(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Buffers)))
 
 
-@lru_cache(maxsize=64)
 def owned_tiles(tensors: tuple[Tensor, ...]) -> Buffers:
     """Return the owned tiles of some tensors: tensors in order, then replicas, then tiles row-major.
 
@@ -77,13 +76,12 @@ def owned_tiles(tensors: tuple[Tensor, ...]) -> Buffers:
     return joined(parts)
 
 
-@lru_cache(maxsize=64)
 def first_tiles(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
     """Return the number of each tensor's first owned tile, and of the first temporary at the end.
 
     Tile t (row-major) of replica r of tensor x is buffer ``first[x] + r · tiles + t``.
     """
-    return tuple(np.cumsum([0, *(tensor.layout.owners.size for tensor in tensors)]).tolist())
+    return tuple(accumulate((tensor.layout.owners.size for tensor in tensors), initial=0))
 
 
 def tile_at(layout: Layout, row: Ints, col: Ints) -> Ints:

@@ -54,7 +54,8 @@ def _replica_traffic(
     kind: int, problem: Problem, shared: Platform, used: Ints, lanes: int, barrier: int
 ) -> Rows:
     """Return one reduce or broadcast for each tile and replica but the origin, all after a barrier."""
-    traffic = _replica_transfers(kind, problem.layout("C"), problem.itemsize("C"), shared.machine)
+    layout = problem.layout("C")
+    traffic = _replica_transfers(kind, layout, str(layout), problem.itemsize("C"), shared.machine)
     src, count = traffic.src, len(traffic.src)
     return Rows(
         kind=np.full(count, kind, dtype=np.int8),
@@ -105,7 +106,8 @@ class _Transfers:
 
 
 @lru_cache(maxsize=256)
-def _replica_transfers(kind: int, layout: Layout, itemsize: int, machine: Machine) -> _Transfers:
+def _replica_transfers(kind: int, layout: Layout, text: str, itemsize: int, machine: Machine) -> _Transfers:
+    # The text is there for the cache: equal layouts may number their tiles otherwise, where some are empty.
     owners = layout.owners
     area = layout.tile_elements.reshape(layout.grid_shape())
     i, j, replica = np.nonzero(np.broadcast_to((area > 0)[:, :, None], (*area.shape, layout.replicas)))
