@@ -1,28 +1,64 @@
-"""From a problem and a machine to a schedule, by the name of a policy."""
+"""From a problem and a machine to a schedule, by the name of an algorithm.
 
+An algorithm is a file in this package with an ``ALGORITHM`` of :class:`umm.algorithms.algorithm.Algorithm`;
+other packages add theirs in the entry-point group ``umm.algorithms``. The universal algorithm stands apart:
+it works on any layouts in place.
+"""
+
+import pkgutil
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
+import umm.algorithms
+from umm.algorithms.algorithm import Algorithm
+from umm.algorithms.moved import lowered
 from umm.algorithms.universal.oplist import largest_matrix
 from umm.algorithms.universal.options import Options, check_names, showing_options
 from umm.algorithms.universal.policies import POLICIES
+from umm.errors import ScheduleError
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.problem import Problem
 from umm.schedules.schedule import Schedule
 
+GROUP = "umm.algorithms"
+UNIVERSAL = "universal"
+
+
+@lru_cache(maxsize=1)
+def algorithms() -> dict[str, Algorithm]:
+    """Return all algorithms but the universal one, by name."""
+    modules = [import_module(f"{GROUP}.{x.name}") for x in pkgutil.iter_modules(umm.algorithms.__path__)]
+    found = [module.ALGORITHM for module in modules if hasattr(module, "ALGORITHM")]
+    found += [entry.load() for entry in entry_points(group=GROUP)]
+    return {algorithm.name: algorithm for algorithm in found}
+
+
+def names() -> list[str]:
+    """Return the names of all algorithms, the universal one first."""
+    return [UNIVERSAL, *sorted(algorithms())]
+
 
 @showing_options
 def schedule(
-    problem: Problem, machine: Machine | str, *, stationary: str = "auto", **options: Any
+    problem: Problem,
+    machine: Machine | str,
+    *,
+    algorithm: str = UNIVERSAL,
+    stationary: str = "auto",
+    **options: Any,
 ) -> Schedule:
     """Return the schedule of a problem on a machine.
 
     Args:
         problem: What is multiplied; without ranks it gets the machine's own number.
         machine: A machine, its name, or the path of its topology file.
-        stationary: A, B, C or ``auto`` for the largest matrix.
-        options: Fields of :class:`umm.algorithms.universal.options.Options`, such as ``prefetch=1``; the
-            rest are as there.
+        algorithm: ``universal``, or another of :func:`names`; it redistributes in and out of its own layouts.
+        stationary: For the universal algorithm: A, B, C or ``auto`` for the largest matrix.
+        options: The algorithm's own; those of the universal one are fields of
+            :class:`umm.algorithms.universal.options.Options`, such as ``prefetch=1``.
 
     Raises:
         ScheduleError: for an option that there is none of or a value that means nothing.
@@ -33,6 +69,12 @@ def schedule(
         machine = find_machine(machine)
     problem = problem.on(machine.default_ranks)
     machine.check_ranks(problem.p)
+    if algorithm != UNIVERSAL:
+        if algorithm not in algorithms():
+            raise ScheduleError(f"algorithm {algorithm!r} is unknown; choose from {', '.join(names())}")
+        if stationary != "auto":
+            raise ScheduleError(f"{algorithm} has no stationary matrix to choose; leave stationary out")
+        return lowered(algorithms()[algorithm], problem, machine, options)
     check_names(options)
     chosen = Options(**options)
     if stationary == "auto":

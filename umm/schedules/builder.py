@@ -5,7 +5,7 @@ action then waits for every earlier one that touches the same memory, unless bot
 algorithm cannot race, however its actions overlap.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from umm.errors import ScheduleError
@@ -14,6 +14,7 @@ from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.schedules.accesses import ADD, READ, WRITE, Accesses, Touch
+from umm.schedules.appended import appended
 from umm.schedules.buffers import first_tiles, owned_tiles
 from umm.schedules.kinds import ACCUMULATE, BARRIER, BROADCAST, GEMM, GET, LOCAL, MAP, PUT, REDUCE
 from umm.schedules.priced import Action, Multiplied, Written, priced
@@ -146,13 +147,23 @@ class Builder:
             cols: Its columns.
             slot: Equal keys of a rank share a pool slot; None takes a new one.
         """
+        number = self._number(tensor)
+        return self._held(rank, number, rows, cols, ("", len(self._slots[rank])) if slot is None else slot)
+
+    def _held(self, rank: int, tensor: int, rows: Interval, cols: Interval, key: Hashable) -> Slice:
         slots = self._slots[rank]
-        key = ("", len(slots)) if slot is None else slot
-        buffer = self._firsts[-1] + len(self.temporaries)
-        piece = Slice(buffer, rank, self._number(tensor), rows, cols)
+        piece = Slice(self._firsts[-1] + len(self.temporaries), rank, tensor, rows, cols)
         if piece.elements:
             self.temporaries.append((rank, slots.setdefault(key, len(slots)), piece))
         return piece
+
+    def _temporary(self, slots: Hashable) -> Callable[[int, int, int, Interval, Interval], int]:
+        """Return what makes a temporary of a part and gives its number."""
+
+        def made(rank: int, slot: int, tensor: int, rows: Interval, cols: Interval) -> int:
+            return self._held(rank, tensor, rows, cols, (slots, slot)).buffer
+
+        return made
 
     # Actions --------------------------------------------------------------------------------------
 
@@ -250,6 +261,43 @@ class Builder:
         self._accesses = Accesses()
         return self._barrier
 
+    def append(self, part: Schedule, names: Mapping[str, str], slots: Hashable) -> None:
+        """Add a lowered multiply as a part: its own actions after each other as they are, and after others.
+
+        Its actions keep what they wait for among themselves; for what they wait for of parts before follows
+        from the slices, tile by tile, so parts overlap.
+
+        Args:
+            part: Lowered for this machine and as many ranks.
+            names: The tensor here that each tensor of the part is.
+            slots: Parts with equal keys share pool slots.
+
+        Raises:
+            ScheduleError: if a tensor here has another layout or type than the part's.
+        """
+        tensors = [self._number(names.get(tensor.name, tensor.name)) for tensor in part.tensors]
+        for theirs, number in zip(part.tensors, tensors, strict=True):
+            ours = self.tensors[number]
+            if (theirs.layout, theirs.dtype) != (ours.layout, ours.dtype):
+                raise ScheduleError(
+                    f"{theirs.name} of the part is {theirs.dtype} in layout {theirs.layout}, "
+                    f"but {ours.name} is {ours.dtype} in {ours.layout}"
+                )
+        functions = [
+            self._functions.setdefault((name, tuple(sorted(parameters.items()))), len(self._functions))
+            for name, parameters in part.functions
+        ]
+        start = len(self._actions)
+        rows: list[int] = []
+        for i, action in enumerate(appended(part, tensors, self._firsts, functions, self._temporary(slots))):
+            own = {rows[row] for row in part.after_of(i).tolist()}
+            if action.kind == BARRIER:
+                rows.append(self._append(action, own))
+                continue
+            how = ADD if action.kind in (ACCUMULATE, REDUCE) else WRITE
+            before = {row for row in self._conflicts(action, how) if row < start}
+            rows.append(self._add_after(action, how, own | before))
+
     def schedule(self) -> Schedule:
         """Return the schedule of all actions so far."""
         functions = tuple(Function(name, dict(parameters)) for name, parameters in self._functions)
@@ -284,17 +332,26 @@ class Builder:
 
     def _add(self, action: Action, how: int, after: Sequence[Row]) -> int:
         """Add an action that waits for what its slices conflict with, and for some more."""
-        touched = []
-        for operand, piece in enumerate(action.pieces):
-            touch = Touch(
-                0, piece.buffer, piece.rows.start, piece.rows.stop, piece.cols.start, piece.cols.stop
-            )
-            touched.append((self._place(piece), how if operand == 0 else READ, touch))
         waits = {row for row in after if row is not None}
-        for place, kind, touch in touched:
-            waits.update(self._accesses.conflicts(place, kind, touch))
+        return self._add_after(action, how, waits | self._conflicts(action, how))
+
+    def _touches(self, action: Action, how: int) -> Iterator[tuple[Hashable, int, Touch]]:
+        """Yield where each slice of an action lies, how it is accessed, and what of it is touched."""
+        for operand, piece in enumerate(action.pieces):
+            rows, cols = piece.rows, piece.cols
+            touch = Touch(len(self._actions), piece.buffer, rows.start, rows.stop, cols.start, cols.stop)
+            yield self._place(piece), how if operand == 0 else READ, touch
+
+    def _conflicts(self, action: Action, how: int) -> set[int]:
+        found: set[int] = set()
+        for place, kind, touch in self._touches(action, how):
+            found.update(self._accesses.conflicts(place, kind, touch))
+        return found
+
+    def _add_after(self, action: Action, how: int, waits: set[int]) -> int:
+        """Add an action after others; one that waits for another rank waits for its signal too."""
         if self._barrier is not None and max(waits, default=-1) < self._barrier:
-            waits.add(self._barrier)
+            waits = waits | {self._barrier}
         others = {row for row in waits if self._actions[row].rank not in (action.rank, -1)}
         if others and self.machine.signal_s:
             if action.kind in (GEMM, MAP):
@@ -302,9 +359,10 @@ class Builder:
                 waits = (waits - others) | {self._append(seen, others)}
             else:
                 action.seconds += self.machine.signal_s
+        touched = list(self._touches(action, how))
         number = self._append(action, waits)
         for place, kind, touch in touched:
-            self._accesses.note(place, kind, touch._replace(action=number))
+            self._accesses.note(place, kind, touch)
         return number
 
     def _append(self, action: Action, waits: Iterable[int]) -> int:

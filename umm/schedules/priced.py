@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm import cost
-from umm.arrays import Ints, offsets_of
+from umm.arrays import Bools, Ints, offsets_of
 from umm.errors import ScheduleError
 from umm.machines import Machine
 from umm.schedules.buffers import Buffers
@@ -37,7 +37,12 @@ PLAIN = Multiplied()
 
 @dataclass(slots=True)
 class Action:
-    """One action: its kind, rank and lane by name, its slices, the one written first."""
+    """One action: its kind, rank and lane by name, its slices, the one written first.
+
+    Attributes:
+        seconds: Seconds it takes or waits beside what follows from its slices.
+        nbytes: Bytes it is charged; None if they, and the rest of its seconds, follow from its slices.
+    """
 
     kind: int
     rank: int
@@ -47,6 +52,7 @@ class Action:
     means: str | None = None
     multiplied: Multiplied = PLAIN
     fn: int = -1
+    nbytes: int | None = None
     after: list[int] = field(default_factory=list)
 
 
@@ -131,16 +137,19 @@ class _Columns:
         self.nbytes = np.zeros(len(actions), dtype=np.int64)
         self.seconds = np.array([action.seconds for action in actions], dtype=np.float64)
         itemsize = [tensor.itemsize for tensor in tensors]
+        given = np.array([action.nbytes is not None for action in actions], dtype=bool)
+        self.nbytes[given] = [action.nbytes for action in actions if action.nbytes is not None]
         transfers = np.isin(self.kind, TRANSFERS).nonzero()[0]
+        self.src[transfers] = [actions[i].pieces[1].rank for i in transfers.tolist()]
+        self.dst[transfers] = [actions[i].pieces[0].rank for i in transfers.tolist()]
+        transfers = transfers[~given[transfers]]
         moved = [actions[i] for i in transfers.tolist()]
         payload = np.array(
             [a.pieces[0].elements * itemsize[a.pieces[0].tensor] for a in moved], dtype=np.int64
         )
-        self.src[transfers] = [a.pieces[1].rank for a in moved]
-        self.dst[transfers] = [a.pieces[0].rank for a in moved]
         self._move(machine, transfers, payload, [a.means for a in moved])
-        self._multiply(machine, actions, tensors)
-        for i in (self.kind == MAP).nonzero()[0].tolist():
+        self._multiply(machine, actions, tensors, ~given)
+        for i in ((self.kind == MAP) & ~given).nonzero()[0].tolist():
             touched = sum(piece.elements * itemsize[piece.tensor] for piece in actions[i].pieces)
             self.seconds[i] = machine.launch_s + touched / machine.memory_bandwidth
 
@@ -162,8 +171,10 @@ class _Columns:
         )
         self.seconds[rows[here]] = took[here]
 
-    def _multiply(self, machine: Machine, actions: Sequence[Action], tensors: Sequence[Tensor]) -> None:
-        rows = (self.kind == GEMM).nonzero()[0]
+    def _multiply(
+        self, machine: Machine, actions: Sequence[Action], tensors: Sequence[Tensor], new: Bools
+    ) -> None:
+        rows = ((self.kind == GEMM) & new).nonzero()[0]
         by_types: dict[tuple[str, int], list[int]] = {}
         for i in rows.tolist():
             c, a, _ = actions[i].pieces

@@ -1,0 +1,65 @@
+"""Parts joined to a chain: each as it was lowered, and after what it reads, tile by tile."""
+
+import numpy as np
+
+import umm
+from umm.chains import Chain, Map, Multiply
+from umm.layouts.layout import Layout
+from umm.schedules.builder import Builder
+from umm.schedules.invariants import check
+from umm.schedules.kinds import GEMM, MAP
+from umm.tensors import Tensor
+
+MACHINE = umm.machine("h100-8")
+LAYOUTS = {"X": "row", "W1": "col", "W2": "row", "H": "col", "Y": "row"}
+SHAPES = {"X": (8, 12), "W1": (12, 20), "W2": (20, 12), "H": (8, 20), "Y": (8, 12)}
+ROLES = {"H": "work", "Y": "output"}
+
+
+def mlp(ranks=4):
+    """Y = relu(X·W1)·W2: two multiplies in direct execution, and the map of each tile between."""
+    tensors = tuple(
+        Tensor(name, Layout.parse(text, SHAPES[name], ranks), "float64", ROLES.get(name, "input"))
+        for name, text in LAYOUTS.items()
+    )
+    layout = {tensor.name: tensor.layout for tensor in tensors}
+    statements = (Multiply("H", "X", "W1"), Map("H", "relu", ("H",)), Multiply("Y", "H", "W2"))
+    build = Builder("mlp", Chain("mlp", tensors, statements, ranks), MACHINE)
+    for c, a, b in (("H", "X", "W1"), ("Y", "H", "W2")):
+        (m, k), n = SHAPES[a], SHAPES[b][1]
+        problem = umm.Problem(m=m, n=n, k=k, a=layout[a], b=layout[b], c=layout[c], dtype="float64")
+        build.append(umm.schedule(problem, MACHINE), {"A": a, "B": b, "C": c}, slots="pool")
+        if c == "H":
+            for rank in range(ranks):
+                build.map("relu", build.own("H", rank), build.own("H", rank))
+    return build.schedule()
+
+
+def test_a_part_waits_for_the_tiles_it_reads_and_for_no_others():
+    """Each rank's relu waits for its own gemms; its first gemm of the second part for its own relu."""
+    schedule = mlp()
+    check(schedule)
+    maps = np.nonzero(schedule.kind == MAP)[0]
+    assert schedule.rank[maps].tolist() == [0, 1, 2, 3]
+    for row in maps:
+        assert set(schedule.kind[schedule.after_of(row)]) == {GEMM}
+        assert set(schedule.rank[schedule.after_of(row)]) == {schedule.rank[row]}
+    second = [i for i in np.nonzero(schedule.kind == GEMM)[0] if i > maps[-1]]
+    for row in second:
+        assert {int(i) for i in schedule.after_of(row)} & set(maps.tolist()) == {maps[schedule.rank[row]]}
+
+
+def test_parts_keep_what_their_actions_cost():
+    """The gemms of the first part take what they take alone."""
+    problem = umm.Problem(m=8, n=20, k=12, a="row", b="col", c="col", dtype="float64", ranks=4)
+    alone = umm.schedule(problem, MACHINE)
+    joined = mlp()
+    assert np.array_equal(joined.seconds[: len(alone)], alone.seconds)
+    assert np.array_equal(joined.nbytes[: len(alone)], alone.nbytes)
+
+
+def test_parts_share_pool_slots_by_their_key():
+    """Each slot is as large as the larger of a 2x12 block of X and a 2x12 block of Y, float64."""
+    schedule = mlp()
+    first, second = SHAPES["X"][0] // 4 * SHAPES["X"][1] * 8, SHAPES["Y"][0] // 4 * SHAPES["Y"][1] * 8
+    assert all(slots.max() == max(first, second) for slots in schedule.pools)

@@ -1,0 +1,69 @@
+"""The actions of a schedule that becomes a part of a larger one, its buffers numbered as there."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from umm.interval import Interval
+from umm.schedules.buffers import first_tiles
+from umm.schedules.kinds import GEMM
+from umm.schedules.priced import PLAIN, Action, Multiplied
+from umm.schedules.slices import Slice
+from umm.schedules.table import Table
+
+Temporary = Callable[[int, int, int, Interval, Interval], int]
+
+
+def appended(
+    part: Table,
+    tensors: Sequence[int],
+    firsts: Sequence[int],
+    functions: Sequence[int],
+    temporary: Temporary,
+) -> Iterator[Action]:
+    """Yield the actions of a part; what each waits for is left to the caller.
+
+    Args:
+        part: The schedule.
+        tensors: Number in the whole of each of its tensors.
+        firsts: Number in the whole of each of the whole's tensors' first owned tile.
+        functions: Number in the whole of each of its functions.
+        temporary: Makes a temporary of the whole from its rank, slot, tensor, rows and columns.
+    """
+    own, buffers, details = first_tiles(part.tensors), part.buffers, part.details
+    moved = [
+        firsts[tensors[tensor]] + number - own[tensor]
+        for number, tensor in enumerate(buffers.tensor[: part.first_temporary].tolist())
+    ]
+    held = part.temporaries
+    for rank, slot, tensor, rows, cols in zip(
+        *(x.tolist() for x in (held.rank, held.slot, held.tensor, held.rows, held.cols)), strict=True
+    ):
+        moved.append(temporary(rank, slot, tensors[tensor], Interval(*rows), Interval(*cols)))
+    rank_of, tensor_of = buffers.rank.tolist(), buffers.tensor.tolist()
+    for i, kind in enumerate(part.kind.tolist()):
+        pieces = tuple(
+            Slice(
+                moved[buffer], rank_of[buffer], tensors[tensor_of[buffer]], Interval(*rows), Interval(*cols)
+            )
+            for buffer, rows, cols in zip(
+                *(x[i].tolist() for x in (details.buffer, details.rows, details.cols)), strict=True
+            )
+            if buffer >= 0
+        )
+        lane, means = int(part.lane[i]), -1 if part.means_of is None else int(part.means_of[i])
+        yield Action(
+            kind,
+            int(part.rank[i]),
+            part.lanes.names[lane] if lane >= 0 else "",
+            pieces,
+            seconds=float(part.seconds[i]),
+            means=part.means[means].name if means >= 0 else None,
+            multiplied=_multiplied(part, i) if kind == GEMM else PLAIN,
+            fn=functions[details.fn[i]] if details.fn[i] >= 0 else -1,
+            nbytes=int(part.nbytes[i]),
+        )
+
+
+def _multiplied(part: Table, i: int) -> Multiplied:
+    d = part.details
+    axes, groups = (tuple(x[i].tolist()) for x in (d.batch_axes, d.groups))
+    return Multiplied(int(d.trans[i]), float(d.alpha[i]), float(d.beta[i]), int(d.batch[i]), axes, groups)
