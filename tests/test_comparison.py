@@ -76,7 +76,13 @@ def test_traces_of_different_schedules_are_refused_with_the_difference():
     after = trace.schedule.after.copy()
     after[0] = 0
     cases = {
-        "c is row@2 in one, row in the other": changed(problem=other),
+        "c is row@2 in one, row in the other": changed(program=other),
+        "a tensor is C float32 row@2, output, in one, C float64 row@2, output, in the other": changed(
+            program=replace(trace.schedule.problem, c_dtype="float64")
+        ),
+        "name is multiply in one, mlp in the other": changed(
+            program=replace(trace.schedule.problem.chain, name="mlp")
+        ),
         "stationary is C in one, B in the other": changed(stationary="B"),
         "nbytes of action 1 is 16 in one, 17 in the other": changed(nbytes=nbytes),
         "kind of action 1 is get in one, put in the other": changed(kind=kind),

@@ -11,6 +11,7 @@ from umm.errors import InputError
 from umm.rank_agreement import RankAgreement, kendall_tau, rank_agreement
 from umm.schedules.kinds import KINDS
 from umm.schedules.schedule import Schedule
+from umm.tensors import Program
 from umm.traces.trace import Trace
 from umm.units import format_seconds
 
@@ -118,13 +119,11 @@ def _difference(one: Schedule, other: Schedule) -> str:
     """Return in what two schedules differ, empty if they do not; durations and links may."""
     if one is other:
         return ""
-    for name in ("problem", "stationary", "ranks"):
+    if one.program != other.program:
+        return _programs_differ(one.program, other.program)
+    for name in ("stationary", "ranks"):
         values = [getattr(x, name) for x in (one, other)]
         if values[0] != values[1]:
-            if name == "problem":
-                fields = [x.to_dict() | {"c_dtype": x.c_dtype, "ranks": x.p} for x in values]
-                name = next(key for key in fields[0] if fields[0][key] != fields[1][key])
-                values = [x[name] for x in fields]
             return f"{name} is {values[0]} in one, {values[1]} in the other"
     if len(one) != len(other):
         return f"one has {len(one)} actions, the other {len(other)}"
@@ -137,6 +136,19 @@ def _difference(one: Schedule, other: Schedule) -> str:
             shown = [_shown(name, values[i]) for values in (ours, theirs)]
             return f"{name} of action {i} is {shown[0]} in one, {shown[1]} in the other"
     return ""
+
+
+def _programs_differ(one: Program, other: Program) -> str:
+    """Return in what two programs differ: a size or a layout, else a tensor, else the statements."""
+    said = [{"name": x.name, "ranks": x.p} | x.to_dict() for x in (one, other)]
+    for key, value in said[0].items():
+        if isinstance(value, str | int) and value != said[1].get(key):
+            return f"{key} is {value} in one, {said[1].get(key, 'not there')} in the other"
+    for ours, theirs in zip(one.tensors, other.tensors, strict=False):
+        if ours != theirs:
+            shown = [f"{x.name} {x.dtype} {x.layout}, {x.role}," for x in (ours, theirs)]
+            return f"a tensor is {shown[0]} in one, {shown[1]} in the other"
+    return f"the statements of {one.name} differ"
 
 
 def _shown(name: str, value: np.generic) -> str:
