@@ -1,4 +1,6 @@
-"""The errors umm raises on purpose, each with the exit code its command ends in."""
+"""The errors umm raises on purpose, each with the exit code its command ends in, and how many of them end."""
+
+from collections.abc import Iterable
 
 INTERRUPTED = 130
 """What a command ends with after Ctrl-C."""
@@ -52,3 +54,16 @@ class ExecutorUnavailableError(UmmError):
     """An executor that cannot run here; the message ends with the line that fixes it."""
 
     exit_code = 5
+
+
+def did_you_mean(wrong: str, right: Iterable[str]) -> str:
+    """Return how an error about an unknown name ends: with the nearest known one, else with all of them.
+
+    >>> did_you_mean("swtich", ["switch", "ring"]), did_you_mean("x", ["switch", "ring"])
+    ("did you mean 'switch'?", 'choose from switch, ring')
+    """
+    import difflib  # only where something went wrong
+
+    known = list(right)
+    close = difflib.get_close_matches(wrong, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"

@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass, replace
 
 import umm
+from umm.machines.resized import resized
 from umm.schedules.kinds import NO_INTERFERENCE
 
 MACHINES = ("pvc-12", "h100-8")
@@ -48,7 +49,7 @@ class Large:
         return f"{self.machine} p={self.ranks} {self.a}, {self.b} → {self.c}, stationary {self.stationary}"
 
     def schedule(self):
-        machine = umm.machine(self.machine).resized(self.ranks)
+        machine = resized(umm.machine(self.machine), self.ranks)
         problem = umm.Problem(m=8192, n=49152, k=12288, a=self.a, b=self.b, c=self.c, ranks=self.ranks)
         return umm.schedule(problem, machine, stationary=self.stationary)
 

@@ -12,7 +12,9 @@ from machine_text import GOOD, GRAPH, LINK, SWITCH, edges, links, write
 
 from umm.errors import MachineError
 from umm.machines import machine
-from umm.machines.fabrics import FatTree, Grid
+from umm.machines.fabrics.fat_tree import FatTree
+from umm.machines.fabrics.grid import Grid
+from umm.machines.resized import resized
 
 
 @pytest.fixture(autouse=True)
@@ -86,11 +88,11 @@ def test_of_two_equally_short_routes_the_file_lists_the_one_meant(tmp_path):
 
 
 def test_a_machine_can_be_resized_where_its_fabric_has_no_fixed_shape():
-    big = machine("h100-8").resized(1024)
+    big = resized(machine("h100-8"), 1024)
     assert (big.name, big.device_count, big.default_ranks) == ("h100-8:1024", 1024, 1024)
     assert links(big, 3, 1023) == ["g3 up", "g1023 down"]
-    assert machine("dgx-h100x4").resized(64).route(0, 63)
+    assert resized(machine("dgx-h100x4"), 64).route(0, 63)
     with pytest.raises(MachineError, match="5 devices cannot fill nodes of 8; use a multiple of 8"):
-        machine("dgx-h100x4").resized(5)
+        resized(machine("dgx-h100x4"), 5)
     with pytest.raises(MachineError, match="a mesh of 4x4 has 16 devices, not 5"):
-        machine("tpu-v5e-16").resized(5)
+        resized(machine("tpu-v5e-16"), 5)

@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import umm
+from umm.machines.resized import resized
 from umm.schedules.kinds import NO_INTERFERENCE
 
 # Machine, ranks (None: any number up to the machine's), how many schedules, fewest and most actions of one.
@@ -23,7 +24,7 @@ def collection(machine, ranks, count, fewest, most):
     """Return schedules of random problems with random options, interference off."""
     found = umm.machine(machine)
     if ranks:
-        found = found.resized(ranks)
+        found = resized(found, ranks)
     random_numbers = random.Random(f"{machine} {ranks}")
     schedules = []
     while len(schedules) < count:

@@ -1,19 +1,18 @@
 """The topology file: its tables and keys."""
 
-from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Union
 
 from pydantic import Field, field_validator, model_validator
 
 from umm.dtypes import Dtype
+from umm.machines.kind import Kind, kinds
 from umm.machines.quantities import (
     Bandwidth,
     Count,
     Loss,
     Rate,
     Seconds,
-    Shape,
     Share,
     Size,
     Source,
@@ -118,121 +117,10 @@ class Means(Table):
     message_sizes: Sizes | None = None
 
 
-class Single(Table):
-    """One device: no links."""
-
-    kind: Literal["none"]
-
-
-class LinkNumbers(Table):
-    """Bandwidth and latency of one link, one direction."""
-
-    bandwidth: Bandwidth
-    latency: Seconds
-
-
-class Group(LinkNumbers):
-    """Neighbouring devices that are joined by faster links."""
-
-    size: Count
-
-
-class PairsFabric(LinkNumbers):
-    """An own link for every ordered pair; `group` has those of neighbours."""
-
-    kind: Literal["pairs"]
-    group: Group | None = None
-
-
-class SwitchFabric(LinkNumbers):
-    """A port up and down per device; `backplane` is shared by all transfers."""
-
-    kind: Literal["switch"]
-    backplane: Bandwidth | None = None
-
-
-class RingFabric(LinkNumbers):
-    """A link to the next and to the previous device."""
-
-    kind: Literal["ring"]
-
-
-class GridFabric(LinkNumbers):
-    """A link to each neighbour along each axis; a torus wraps around."""
-
-    kind: Literal["mesh", "torus"]
-    shape: Shape
-
-
-class Level(LinkNumbers):
-    """A level of switches: how many children each has, and the trunk to a child."""
-
-    size: Count
-
-
-class FatTreeFabric(Table):
-    """A tree of switches, levels from the devices upwards."""
-
-    kind: Literal["fat_tree"]
-    levels: Annotated[list[Level], Field(min_length=1)]
-
-
-class Card(LinkNumbers):
-    """The network card of a device, or the one its node shares."""
-
-    owner: Literal["device", "node"]
-
-
-class TiersFabric(LinkNumbers):
-    """Nodes with a switch inside (bandwidth, latency: a device's port), joined by network cards."""
-
-    kind: Literal["tiers"]
-    node_size: Count
-    nic: Card
-    core: Bandwidth | None = None
-
-
-class Edges(Table):
-    """Links of one type: between two vertices, or among all of a list; both directions each."""
-
-    type: str
-    between: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None
-    among: Annotated[list[str], Field(min_length=2)] | None = None
-
-    @model_validator(mode="after")
-    def _either(self) -> "Edges":
-        if (self.between is None) == (self.among is None):
-            raise ValueError("give either between = [a, b] or among = [a, b, c, …]")
-        return self
-
-    def pairs(self) -> Iterator[tuple[str, str]]:
-        """Return the ordered pairs of vertices these links join."""
-        vertices = self.between or self.among or []
-        return ((a, b) for a in vertices for b in vertices if a != b)
-
-
-class Route(Table):
-    """The path meant where several are equally short."""
-
-    src: str = Field(alias="from")
-    dst: str = Field(alias="to")
-    via: Annotated[list[str], Field(min_length=1)]
-
-
-class LinksFabric(Table):
-    """Explicit links between devices and named switches."""
-
-    kind: Literal["links"]
-    types: dict[str, LinkNumbers]
-    switches: tuple[str, ...] = ()
-    links: Annotated[list[Edges], Field(min_length=1)]
-    routes: tuple[Route, ...] = ()
-
-
-AnyFabric = Annotated[
-    Single | PairsFabric | SwitchFabric | RingFabric | GridFabric | FatTreeFabric | TiersFabric | LinksFabric,
-    Field(discriminator="kind"),
-]
+if TYPE_CHECKING:
+    AnyFabric = Kind
+else:
+    AnyFabric = Annotated[Union[kinds()], Field(discriminator="kind")]  # noqa: UP007, kinds are found, not known
 
 
 class MachineFile(Table):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from umm.arrays import Floats
 from umm.errors import MachineError
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
-from umm.machines.fabrics import Fabric
+from umm.machines.fabric import Fabric
 from umm.units import counted
 
 
@@ -66,7 +66,7 @@ class Machine:
         link_latency: Seconds, one per link.
         means: Ways to move bytes that an algorithm may ask for, by name.
         signal_s: Seconds a rank takes to see another's signal.
-        document: The file as read, for `facts` and `resized`.
+        document: The file as read, for `facts` and for building it with other devices.
     """
 
     name: str
@@ -199,21 +199,6 @@ class Machine:
         n = self.device_count
         narrowest = [min(self.link_bandwidth[list(self.route(i, j))]) for i in range(n) for j in range(n)]
         return np.array(narrowest, dtype=np.float64).reshape(n, n)
-
-    def resized(self, devices: int) -> "Machine":
-        """Return the same machine with another number of devices, for experiments in scale.
-
-        Raises:
-            MachineError: The fabric's shape is fixed (mesh, torus, fat tree, explicit links), or nodes
-                would not be whole.
-        """
-        from umm.machines.build import build  # pydantic, only where a file's content is read
-
-        count = {"value": devices, "source": f"resized from {self.device_count}", "assumed": True}
-        fixed = ("count", "names", "default_ranks")
-        kept = {key: item for key, item in self.document["devices"].items() if key not in fixed}
-        content = {**self.document, "devices": {"count": count, **kept}}
-        return build(content, self.source_path, f"{self.name}:{devices}")
 
 
 def content_sha(document: Mapping[str, Any]) -> str:

@@ -1,0 +1,47 @@
+"""A fabric: the links between devices, and the route over them from one device to another."""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+
+class Ends(NamedTuple):
+    """What a fabric joins: devices by name, and what every transfer between two of them needs beside links.
+
+    Attributes:
+        names: A short name for each device.
+        overhead: Seconds every transfer takes beside its links' latencies.
+        memory_bandwidth: Bytes/s of one device's memory.
+    """
+
+    names: tuple[str, ...]
+    overhead: float
+    memory_bandwidth: float
+
+
+class Fabric(ABC):
+    """The links between devices and the route from one to another.
+
+    Every route crosses exactly one link that carries the per-transfer overhead in its latency: the
+    link out of the source device, or, where links are crossed both first and later (ring, mesh, torus,
+    explicit links), a read port at the source's memory.
+
+    Attributes:
+        names: Link names.
+        bandwidth: Bytes/s, one per link.
+        latency: Seconds, one per link.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.bandwidth: list[float] = []
+        self.latency: list[float] = []
+
+    def _add(self, name: str, bandwidth: float, latency: float) -> int:
+        self.names.append(name)
+        self.bandwidth.append(bandwidth)
+        self.latency.append(latency)
+        return len(self.names) - 1
+
+    @abstractmethod
+    def route(self, src: int, dst: int) -> tuple[int, ...]:
+        """Return the links from a device to another one, src ≠ dst."""

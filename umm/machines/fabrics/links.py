@@ -1,0 +1,145 @@
+"""Explicit links between devices and named switches; routes are shortest paths."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from umm.errors import MachineError, did_you_mean
+from umm.machines.fabric import Ends, Fabric
+from umm.machines.kind import Kind, LinkNumbers
+from umm.machines.quantities import Table
+
+
+class Edges(Table):
+    """Links of one type: between two vertices, or among all of a list; both directions each."""
+
+    type: str
+    between: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None
+    among: Annotated[list[str], Field(min_length=2)] | None = None
+
+    @model_validator(mode="after")
+    def _either(self) -> "Edges":
+        if (self.between is None) == (self.among is None):
+            raise ValueError("give either between = [a, b] or among = [a, b, c, …]")
+        return self
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Return the ordered pairs of vertices these links join."""
+        vertices = self.between or self.among or []
+        return ((a, b) for a in vertices for b in vertices if a != b)
+
+
+class Route(Table):
+    """The path meant where several are equally short."""
+
+    src: str = Field(alias="from")
+    dst: str = Field(alias="to")
+    via: Annotated[list[str], Field(min_length=1)]
+
+
+class LinksFabric(Kind):
+    """Explicit links between devices and named switches."""
+
+    kind: Literal["links"]
+    types: dict[str, LinkNumbers]
+    switches: tuple[str, ...] = ()
+    links: Annotated[list[Edges], Field(min_length=1)]
+    routes: tuple[Route, ...] = ()
+
+    def fabric(self, ends: Ends) -> "Graph":
+        """Return the links between these devices and the switches.
+
+        Raises:
+            MachineError: A link or a route names something that does not exist, or two links join the same.
+        """
+        vertices = {*ends.names, *self.switches}
+        edges = {}
+        for group in self.links:
+            if group.type not in self.types:
+                hint = did_you_mean(group.type, self.types)
+                raise MachineError(f"fabric.links uses type {group.type!r}; {hint}")
+            for pair in group.pairs():
+                _known(pair, vertices, "fabric.links")
+                if pair in edges:
+                    raise MachineError(f"fabric.links joins {pair[0]} and {pair[1]} twice; keep one")
+                edges[pair] = self.types[group.type].numbers
+        listed = {}
+        for route in self.routes:
+            _known((route.src, *route.via, route.dst), vertices, "fabric.routes")
+            listed[route.src, route.dst] = route.via
+        return Graph(ends.names, edges, listed, ends.overhead, ends.memory_bandwidth)
+
+
+def _known(used: Sequence[str], vertices: set[str], where: str) -> None:
+    for vertex in used:
+        if vertex not in vertices:
+            raise MachineError(f"{where} names {vertex!r}; {did_you_mean(vertex, sorted(vertices))}")
+
+
+class Graph(Fabric):
+    """Links as the file lists them; a route has the fewest hops.
+
+    Every route begins with a read port at the source's memory, which carries the transfer overhead.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[str],
+        edges: Mapping[tuple[str, str], tuple[float, float]],
+        listed: Mapping[tuple[str, str], Sequence[str]],
+        overhead: float,
+        memory_bandwidth: float,
+    ) -> None:
+        """Take (bandwidth, latency) of each link and the vertices on the way of each listed route.
+
+        Raises:
+            MachineError: A listed route uses a link that does not exist.
+        """
+        super().__init__()
+        self._devices = tuple(devices)
+        for name in devices:
+            self._add(f"{name} read", memory_bandwidth, overhead)
+        self._edges = {
+            (src, dst): self._add(f"{src}→{dst}", bandwidth, latency)
+            for (src, dst), (bandwidth, latency) in edges.items()
+        }
+        self._listed = {pair: (pair[0], *via, pair[1]) for pair, via in listed.items()}
+        for path in self._listed.values():
+            for hop in pairwise(path):
+                if hop not in self._edges:
+                    raise MachineError(
+                        f"route {' → '.join(path)} needs a link {hop[0]} → {hop[1]}, which is not listed"
+                    )
+
+    def route(self, src: int, dst: int) -> tuple[int, ...]:
+        """Return the source's read port and then the links of the listed or the shortest path.
+
+        Raises:
+            MachineError: There is no path, or several are equally short and none is listed.
+        """
+        pair = (self._devices[src], self._devices[dst])
+        if pair in self._edges:
+            return (src, self._edges[pair])
+        path = self._listed.get(pair) or self._shortest(*pair)
+        return (src, *(self._edges[hop] for hop in pairwise(path)))
+
+    def _shortest(self, src: str, dst: str) -> Sequence[str]:
+        import networkx as nx
+
+        graph: nx.DiGraph[str] = nx.DiGraph(list(self._edges))
+        graph.add_nodes_from(self._devices)
+        paths = nx.all_shortest_paths(graph, src, dst)
+        try:
+            path = next(paths)
+        except nx.NetworkXNoPath:
+            message = f"no route from {src} to {dst}; add the links between them"
+            raise MachineError(message) from None
+        other = next(paths, None)
+        if other is not None:
+            raise MachineError(
+                f"from {src} to {dst} the ways via {', '.join(path[1:-1])} and via {', '.join(other[1:-1])} "
+                "are equally short; list the one meant under [[fabric.routes]]"
+            )
+        return path
