@@ -14,6 +14,7 @@ from umm.arrays import Floats
 from umm.errors import MachineError
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
 from umm.machines.fabric import Fabric
+from umm.machines.routes import narrowest
 from umm.units import counted
 
 
@@ -196,9 +197,9 @@ class Machine:
 
     def bandwidth_matrix(self) -> Floats:
         """Return the bandwidth of the narrowest link from each device (row) to each (column), in bytes/s."""
-        n = self.device_count
-        narrowest = [min(self.link_bandwidth[list(self.route(i, j))]) for i in range(n) for j in range(n)]
-        return np.array(narrowest, dtype=np.float64).reshape(n, n)
+        n, bandwidth = self.device_count, self.link_bandwidth
+        links = [narrowest(self.route(i, j), bandwidth) for i in range(n) for j in range(n)]
+        return bandwidth[links].reshape(n, n)
 
 
 def content_sha(document: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ import numpy as np
 
 from umm.algorithms.universal.model import TableStep, action_seconds, model_cost, steps
 from umm.algorithms.universal.policies import POLICIES
+from umm.machines.routes import narrowest
 from umm.schedules.kinds import GEMM, KINDS
 from umm.schedules.schedule import Schedule
 from umm.traces.critical_path import critical_path, path_times
@@ -87,8 +88,8 @@ def _named(schedule: Schedule, action: int) -> str:
     moved = f"{kind} {tile}"
     if src == dst:
         return f"{moved} within r{src}"
-    narrowest = min(schedule.routes[src, dst], key=lambda link: float(schedule.links.bandwidth[link]))
-    return f"{moved} r{src} → r{dst} on {schedule.links.names[narrowest]}"
+    link = narrowest(schedule.routes[src, dst], schedule.links.bandwidth)
+    return f"{moved} r{src} → r{dst} on {schedule.links.names[link]}"
 
 
 def _held_up(trace: Trace) -> list[str]:

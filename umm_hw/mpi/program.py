@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.machines.routes import narrowest
 from umm.schedules.files import from_arrays
 from umm.schedules.kinds import BARRIER, KINDS
 from umm.schedules.schedule import Schedule
@@ -160,7 +161,9 @@ def _words(schedule: Schedule, row: int) -> tuple[str, float]:
     if src >= 0 and src != dst:
         links = list(schedule.routes[src, dst])
         seconds = float(schedule.links.latency[links].sum())
-        seconds += float(schedule.nbytes[row] / schedule.links.bandwidth[links].min())
+        seconds += float(
+            schedule.nbytes[row] / schedule.links.bandwidth[narrowest(links, schedule.links.bandwidth)]
+        )
         slow = float(schedule.payload[row]) / SLOW_COPY
         where = f" from rank {src}" if kind == "get" else f" to rank {dst}"
     limit = max(LEAST_LIMIT, PATIENCE * max(seconds, slow))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+from umm.machines.routes import narrowest
 from umm.schedules.resources import Routes
 from umm.schedules.schedule import Schedule
 
@@ -21,12 +22,10 @@ class Route:
 
     def __init__(self, links: tuple[int, ...], bandwidth: list[float], latency: list[float]) -> None:
         self.links = links
-        self.slowest = links[0]
+        self.slowest = narrowest(links, bandwidth)
         self.latency = 0.0
         for link in links:
             self.latency += latency[link]
-            if bandwidth[link] < bandwidth[self.slowest]:
-                self.slowest = link
         self.bandwidth = bandwidth[self.slowest]
 
 

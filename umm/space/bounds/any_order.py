@@ -10,6 +10,7 @@ from umm.algorithms.universal.oplist import OpList
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.steps.graph import graphs
 from umm.machines import Machine
+from umm.machines.routes import narrowest
 from umm.schedules.platform import platform
 from umm.space.bounds.closed_form import replica_seconds
 from umm.space.bounds.link_times import ROUNDING
@@ -46,7 +47,7 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
         nbytes[route] += charged
         latency[route] = np.minimum(latency[route], wait)
         follows[route] = np.minimum(follows[route], then)
-        return wait + charged / float(links.bandwidth[route].min())
+        return wait + charged / float(links.bandwidth[narrowest(route, links.bandwidth)])
 
     for graph in of_ranks:
         compute = sum(graph.seconds)

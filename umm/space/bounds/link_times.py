@@ -7,6 +7,7 @@ import numpy as np
 
 from umm.arrays import Floats, Ints
 from umm.machines import Machine
+from umm.machines.routes import narrowest
 from umm.schedules.platform import platform
 
 ROUNDING = 1.0 - 1e-9
@@ -61,7 +62,7 @@ def link_times(machine: Machine, ranks: int) -> LinkTimes:
             if src == dst:
                 continue
             route = list(shared.routes[src, dst])
-            inverse[src, dst] = 1.0 / shared.links.bandwidth[route].min()
+            inverse[src, dst] = 1.0 / shared.links.bandwidth[narrowest(route, shared.links.bandwidth)]
             latency[src, dst] = shared.links.latency[route].sum()
             pairs += [src * ranks + dst] * len(route)
             links += route

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from umm.arrays import Floats, Ints, offsets_of, rows_of_groups
+from umm.machines.routes import narrowest
 from umm.schedules.kinds import BARRIER, GEMM, KINDS
 from umm.schedules.schedule import Schedule
 from umm.space.bounds.link_times import ROUNDING
@@ -56,7 +57,7 @@ def _routes(schedule: Schedule) -> tuple[Floats, Floats]:
     inverse, latency = np.zeros((ranks, ranks)), np.zeros((ranks, ranks))
     for pair in schedule.used_pairs():
         route = list(schedule.routes[pair])
-        inverse[pair] = 1.0 / links.bandwidth[route].min()
+        inverse[pair] = 1.0 / links.bandwidth[narrowest(route, links.bandwidth)]
         latency[pair] = links.latency[route].sum()
     return latency[schedule.src, schedule.dst], inverse[schedule.src, schedule.dst]
 

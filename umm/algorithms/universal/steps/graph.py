@@ -18,6 +18,7 @@ from umm.algorithms.universal.oplist import OpList
 from umm.algorithms.universal.options import Options
 from umm.arrays import Floats, Ints
 from umm.machines import Machine
+from umm.machines.routes import narrowest
 from umm.schedules.platform import platform
 from umm.schedules.resources import Links, Routes
 
@@ -178,7 +179,8 @@ def graphs(ops: OpList, machine: Machine, options: Options) -> list[Graph]:
 def seconds_per_byte(links: Links, routes: Routes, src: Ints, dst: Ints) -> Floats:
     """Return the step model's seconds per byte of some transfers; 0 from a rank to itself."""
     pairs, which = np.unique(np.stack([src, dst]), axis=1, return_inverse=True)
+    bandwidth = links.bandwidth.tolist()
     found = [
-        0.0 if s == d else 1.0 / float(links.bandwidth[list(routes[s, d])].min()) for s, d in pairs.T.tolist()
+        0.0 if s == d else 1.0 / bandwidth[narrowest(routes[s, d], bandwidth)] for s, d in pairs.T.tolist()
     ]
     return np.array(found)[which]
