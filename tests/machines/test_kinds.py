@@ -7,7 +7,7 @@ from pathlib import Path
 
 from machine_text import GOOD, write
 
-from umm.machines.kind import kinds
+from umm.machines.content import kinds
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/add-a-kind-of-fabric.md"
 USE = """

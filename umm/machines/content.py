@@ -1,12 +1,16 @@
 """The topology file: its tables and keys."""
 
+import pkgutil
+from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Literal, Union
 
 from pydantic import Field, field_validator, model_validator
 
 from umm.dtypes import Dtype
-from umm.machines.kind import Kind, kinds
+from umm.machines import fabrics
+from umm.machines.kind import Kind
 from umm.machines.quantities import (
     Bandwidth,
     Count,
@@ -20,6 +24,8 @@ from umm.machines.quantities import (
     Uncertainty,
 )
 from umm.units import parse_bandwidth, parse_bytes
+
+_SIMPLEST_FIRST = ("none", "pairs", "switch", "grid", "fat_tree", "tiers", "links")
 
 
 class Interference(Table):
@@ -115,6 +121,20 @@ class Means(Table):
     efficiency: Share | None = None
     overhead: Seconds | None = None
     message_sizes: Sizes | None = None
+
+
+@cache
+def kinds() -> tuple[type[Kind], ...]:
+    """Return the kinds of all modules of ``umm.machines.fabrics``, simplest first, others after them."""
+    names = sorted(module.name for module in pkgutil.iter_modules(fabrics.__path__))
+    names.sort(key=lambda name: [*_SIMPLEST_FIRST, name].index(name))
+    modules = [import_module(f"{fabrics.__name__}.{name}") for name in names]
+    return tuple(
+        found
+        for module in modules
+        for found in vars(module).values()
+        if isinstance(found, type) and issubclass(found, Kind) and found.__module__ == module.__name__
+    )
 
 
 if TYPE_CHECKING:

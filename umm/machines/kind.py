@@ -1,16 +1,10 @@
-"""The ``[fabric]`` table of a topology file: what its kinds have in common, and which there are."""
+"""The ``[fabric]`` table of a topology file: what its kinds have in common."""
 
-import pkgutil
 from abc import abstractmethod
-from functools import cache
-from importlib import import_module
 
 from umm.errors import MachineError
-from umm.machines import fabrics
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.quantities import Bandwidth, Seconds, Table
-
-_SIMPLEST_FIRST = ("none", "pairs", "switch", "grid", "fat_tree", "tiers", "links")
 
 
 class Kind(Table):
@@ -49,17 +43,3 @@ def expect_devices(count: int, right: int, what: str) -> None:
         raise MachineError(
             f"{what} has {right} devices, not {count}; make devices.count and the fabric agree"
         )
-
-
-@cache
-def kinds() -> tuple[type[Kind], ...]:
-    """Return the kinds of all modules of ``umm.machines.fabrics``, simplest first, others after them."""
-    names = sorted(module.name for module in pkgutil.iter_modules(fabrics.__path__))
-    names.sort(key=lambda name: [*_SIMPLEST_FIRST, name].index(name))
-    modules = [import_module(f"{fabrics.__name__}.{name}") for name in names]
-    return tuple(
-        found
-        for module in modules
-        for found in vars(module).values()
-        if isinstance(found, type) and issubclass(found, Kind) and found.__module__ == module.__name__
-    )

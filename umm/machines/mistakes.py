@@ -6,8 +6,8 @@ from pydantic import BaseModel, ValidationError
 
 from umm.dtypes import DTYPES
 from umm.errors import did_you_mean
-from umm.machines.content import MachineFile
-from umm.machines.kind import Kind, kinds
+from umm.machines.content import MachineFile, kinds
+from umm.machines.kind import Kind
 from umm.machines.quantities import Number
 
 
