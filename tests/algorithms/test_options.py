@@ -67,6 +67,10 @@ try:
     umm.schedule(umm.Problem(m=8, n=8, k=8), "h100-8", colour="blue")
 except umm.errors.ScheduleError as error:
     seen["refused"] = str(error)
+points = umm.Space(m=64, n=96, k=48, a="row", b="row", c="row", stationary="C", depth=(3, 4))
+swept = umm.sweep(points, "h100-8", sys.argv[1], pool="none")
+seen["found"] = [swept.asked, swept.found]
+seen["stored"] = swept.to_frame()[["colour", "depth"]].sort_values("depth").values.tolist()
 print(json.dumps(seen))
 for asked in (["simulate", "--help"], ["search", "-m", "8", "-n", "8", "-k", "8", "--memory", "none",
               "--a", "row", "--b", "row", "--c", "row", "--depth", "1,2", "--colour", "red"]):
@@ -77,14 +81,20 @@ for asked in (["simulate", "--help"], ["search", "-m", "8", "-n", "8", "-k", "8"
 """
 
 
-def test_an_option_is_added_by_one_field():
-    """Two fields more: keyword, check, flag, axis and the leaderboard's column follow."""
-    done = subprocess.run([sys.executable, "-c", OUTSIDE], capture_output=True, text=True, timeout=120)
+def test_an_option_is_added_by_one_field(tmp_path):
+    """Two fields more: keyword, check, flag, axis and columns follow; what a store had is as by default."""
+    store = tmp_path / "s.db"
+    points = umm.Space(m=64, n=96, k=48, a="row", b="row", c="row", stationary="C")
+    umm.sweep(points, "h100-8", store, pool="none")
+    command = [sys.executable, "-c", OUTSIDE, store]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     first, rest = done.stdout.split("\n", 1)
     seen = json.loads(first)
     assert seen["chosen"] == Options().to_dict() | {"colour": "green", "depth": 4}
     assert seen["refused"] == "colour 'blue' is unknown; choose from green, red"
+    assert seen["found"] == [2, 1]
+    assert seen["stored"] == [["green", 3], ["green", 4]]
     assert "--colour green|red" in rest
     assert "Of the paint.  [default: 3]" in rest
     assert "stat.  dep.  makespan" in rest

@@ -1,5 +1,6 @@
 """The store: what goes in comes out, in any form, by several writers, across versions."""
 
+import json
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,17 +8,19 @@ import pandas as pd
 import pytest
 
 from umm.errors import InputError
-from umm.space.store import database
-from umm.space.store.database import COLUMNS, Store
+from umm.space import Space, sweep
+from umm.space.store import columns, schema
+from umm.space.store.columns import FACTS, Fact, config_id
+from umm.space.store.database import Store
 
 RUN = {
     "config_id": "1", "umm_version": "0", "created_at": "2026-01-01T00:00:00+00:00", "source": "sim",
     "machine": "h100-8", "machine_sha": "abc", "ranks": 8, "m": 64, "n": 48, "k": 32, "dtype": "float32",
-    "a": "row", "b": "col@2", "c": "2d:2x4", "stationary": "C", "policy": "direct", "prefetch": 2,
-    "max_gemms": 2, "max_accumulates": 2, "offset": "index", "granularity": "tile", "reuse": True,
-    "final": "reduce", "time_s": 0.25, "fraction_of_peak": 0.5, "memory_bytes": 2**33, "pool_bytes": 7,
-    "get_bytes": 1, "accumulate_bytes": 2, "reduce_bytes": 3, "gap": 0.125, "bound_by": "compute",
-    "status": "ok", "error": None, "steps_gap": 0.0625,
+    "a": "row", "b": "col@2", "c": "2d:2x4", "algorithm": "universal", "stationary": "C",
+    "policy": "direct", "prefetch": 2, "max_gemms": 2, "max_accumulates": 2, "offset": "index",
+    "granularity": "tile", "reuse": True, "final": "reduce", "time_s": 0.25, "fraction_of_peak": 0.5,
+    "memory_bytes": 2**33, "pool_bytes": 7, "get_bytes": 1, "accumulate_bytes": 2, "reduce_bytes": 3,
+    "gap": 0.125, "steps_gap": 0.0625, "bound_by": "compute", "status": "ok", "error": None,
 }  # fmt: skip
 FAILED = RUN | {
     "config_id": "2",
@@ -33,7 +36,7 @@ def test_a_run_comes_back_as_it_was_stored(tmp_path):
     with Store(tmp_path / "s.db") as store:
         store.write([RUN])
         frame = store.frame()
-    assert list(frame.columns) == list(COLUMNS)
+    assert list(frame.columns) == list(RUN)
     assert frame.iloc[0].to_dict() == RUN
 
 
@@ -60,7 +63,7 @@ def test_csv_and_parquet_go_out_and_come_back_in(tmp_path, name):
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow")
     with Store(tmp_path / "s.db") as store, Store(tmp_path / "other.db") as other:
-        store.write([RUN, FAILED])
+        store.write([row | {"config_id": config_id(row)} for row in (RUN, FAILED)])
         store.export(tmp_path / name)
         read = pd.read_csv if name.endswith("csv") else pd.read_parquet
         other.add(read(tmp_path / name))
@@ -88,33 +91,130 @@ def test_two_writers_and_a_reader_lose_nothing_and_store_nothing_twice(tmp_path)
         assert sorted(store.frame().config_id, key=int) == [str(i) for i in range(400)]
 
 
-def test_an_older_file_is_migrated_and_a_newer_one_refused(tmp_path, monkeypatch):
-    """A later version adds a column; its files keep their runs, and this version leaves them alone."""
-    path = tmp_path / "s.db"
-    with Store(path) as store:
-        store.write([RUN])
-        assert store.version == 2
-    added = ("ALTER TABLE runs ADD COLUMN energy_j REAL DEFAULT 5",)
-    with monkeypatch.context() as patch:
-        patch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, added))
-        with Store(path) as store:
-            assert store.version == 3
-            assert store.frame().energy_j.tolist() == [5]
-    with pytest.raises(InputError, match=r"has schema 3, but this umm knows only 2; update umm"):
-        Store(path)
+# What umm of schema 2 made, to the letter.
+OLD = """
+CREATE TABLE runs ("config_id" TEXT PRIMARY KEY, "umm_version" TEXT NOT NULL, "created_at" TEXT NOT NULL,
+  "source" TEXT NOT NULL, "machine" TEXT NOT NULL, "machine_sha" TEXT NOT NULL, "ranks" INTEGER NOT NULL,
+  "m" INTEGER NOT NULL, "n" INTEGER NOT NULL, "k" INTEGER NOT NULL, "dtype" TEXT NOT NULL, "a" TEXT NOT NULL,
+  "b" TEXT NOT NULL, "c" TEXT NOT NULL, "stationary" TEXT NOT NULL, "policy" TEXT NOT NULL,
+  "prefetch" INTEGER NOT NULL, "max_gemms" INTEGER NOT NULL, "max_accumulates" INTEGER NOT NULL,
+  "offset" TEXT NOT NULL, "granularity" TEXT NOT NULL, "reuse" INTEGER NOT NULL, "final" TEXT NOT NULL,
+  "time_s" REAL, "fraction_of_peak" REAL, "memory_bytes" INTEGER, "pool_bytes" INTEGER,
+  "get_bytes" INTEGER, "accumulate_bytes" INTEGER, "reduce_bytes" INTEGER, "gap" REAL, "bound_by" TEXT,
+  "status" TEXT NOT NULL, "error" TEXT) WITHOUT ROWID;
+CREATE INDEX runs_problem ON runs (machine, m, n, k);
+ALTER TABLE runs ADD COLUMN steps_gap REAL;
+PRAGMA user_version = 2;
+"""
 
 
-def test_a_file_of_the_first_version_gets_the_column_it_lacks(tmp_path, monkeypatch):
-    path = tmp_path / "s.db"
-    with monkeypatch.context() as patch:
-        patch.setattr(database, "MIGRATIONS", database.MIGRATIONS[:1])
+def old_file(path, rows):
+    """A store of schema 2 with some rows."""
+    with sqlite3.connect(path) as old:
+        old.executescript(OLD)
+        for row in rows:
+            kept = {name: value for name, value in row.items() if name != "algorithm"}
+            names = ", ".join(f'"{name}"' for name in kept)
+            marks = ", ".join("?" for _ in kept)
+            old.execute(f"INSERT INTO runs ({names}) VALUES ({marks})", tuple(kept.values()))
+    old.close()
+
+
+def test_a_file_of_schema_2_keeps_its_runs_and_a_sweep_goes_on_in_it(tmp_path):
+    """Half of 16 points as schema 2 kept them, their keys made in another way: they are found again."""
+    space = Space(m=64, n=96, k=48, ranks=4, partitions=("row", "col"), replication=1, stationary="B,C")
+    swept = sweep(space, "h100-8", tmp_path / "new.db", pool="none").to_frame()
+    rows = swept.astype(object).where(swept.notna(), None).to_dict("records")
+    old_file(tmp_path / "s.db", [row | {"config_id": f"old {i}"} for i, row in enumerate(rows[::2])])
+    with Store(tmp_path / "s.db") as store:
+        kept = store.frame()
+    pd.testing.assert_frame_equal(kept, swept[::2].reset_index(drop=True), check_dtype=False)
+    again = sweep(space, "h100-8", tmp_path / "s.db", pool="none")
+    assert (again.asked, again.found, again.performed) == (16, 8, 8)
+
+
+def test_a_newer_file_is_refused(tmp_path):
+    for change, line in (
+        ("PRAGMA user_version = 4", "has schema 4, but this umm knows only 3; update umm"),
+        (
+            "ALTER TABLE all_runs ADD COLUMN joules",
+            "has a column 'joules' that this umm does not know; update",
+        ),
+    ):
+        path = tmp_path / f"{len(line)}.db"
         Store(path).close()
-    with Store(path) as store:
-        store.write([RUN])
-        assert list(store.frame().columns) == list(COLUMNS)
+        with sqlite3.connect(path) as file:
+            file.execute(change)
+        file.close()
+        with pytest.raises(InputError, match=line):
+            Store(path)
 
 
-def test_a_file_that_is_no_store_is_refused(tmp_path):
+def test_a_column_is_one_entry_and_older_files_get_it(tmp_path, monkeypatch):
+    """Runs from before it have no value there; the layout of the file has the same version."""
+    space = Space(m=64, n=96, k=48, a="row", b="row", c="row,col", stationary="C")
+    sweep(space, "h100-8", tmp_path / "s.db", pool="none")
+    monkeypatch.setitem(FACTS, "actions", Fact("INTEGER", lambda run: len(run.schedule)))
+    wider = Space(m=64, n=96, k=48, a="row,col", b="row", c="row,col", stationary="C")
+    frame = sweep(wider, "h100-8", tmp_path / "s.db", pool="none").to_frame()
+    assert len(frame) == 4
+    assert frame.actions.isna().tolist() == (frame["a"] == "row").tolist()
+    assert (frame.actions.dropna() >= 8).all()
+
+
+def test_frozen_scripts_and_derived_columns_agree(tmp_path):
+    """A new file has every column of today from its scripts, so nothing is added, and in one order."""
+    with Store(tmp_path / "s.db") as store:
+        assert store.frame("all_runs").columns.tolist() == columns.all_columns()
+        assert store.frame().columns.tolist() == columns.columns() == list(RUN)
+    frozen = " ".join(schema.MIGRATIONS[-1])
+    assert all(f"{name} {kind}" in frozen.replace('"', "") for name, kind in columns.added().items())
+
+
+CHAIN = {
+    "config_id": "5", "umm_version": "0", "created_at": "2026-01-01T00:00:00+00:00", "source": "sim",
+    "machine": "h100-8", "machine_sha": "abc", "ranks": 8, "chain": "mlp", "dtype": "bfloat16",
+    "layouts": {"X": "row", "W1": "col@2", "Y": "2d"}, "time_s": 0.0625, "status": "ok",
+}  # fmt: skip
+
+
+def test_a_chain_is_one_row_with_its_layouts_as_json_and_no_multiply(tmp_path):
+    with Store(tmp_path / "s.db") as store:
+        store.write([RUN, CHAIN])
+        frame = store.frame("all_runs")
+        assert store.frame().config_id.tolist() == ["1"]
+        assert store.done(["1", "5"]) == {"1", "5"}
+        assert store.frame("all_runs", chain="mlp").time_s.tolist() == [0.0625]
+        store.export(tmp_path / "all.csv", "all_runs")
+        with Store(tmp_path / "other.db") as other:
+            other.add(pd.read_csv(tmp_path / "all.csv"))
+            assert other.frame("all_runs").layouts.tolist() == frame.layouts.tolist()
+        with pytest.raises(InputError, match="table 'chains' is unknown; choose from runs, all_runs"):
+            store.frame("chains")
+    assert [json.loads(text) for text in frame.layouts] == [
+        CHAIN["layouts"],
+        {"A": "row", "B": "col@2", "C": "2d:2x4"},
+    ]
+    assert frame.m.isna().tolist() == frame.reuse.isna().tolist() == [True, False]
+
+
+def test_an_algorithm_without_options_is_a_run_of_a_single_multiply(tmp_path):
+    cannon = {name: value for name, value in RUN.items() if name not in columns.options()}
+    with Store(tmp_path / "s.db") as store:
+        store.write([RUN, cannon | {"config_id": "2", "algorithm": "cannon", "time_s": 9.0}])
+        frame = store.frame()
+    assert frame.algorithm.tolist() == ["universal", "cannon"]
+    assert frame.reuse.isna().tolist() == [False, True]
+    assert frame["b"].tolist() == ["col@2"] * 2
+
+
+def test_a_key_is_what_was_asked_and_nothing_else():
+    assert config_id(RUN) == config_id(RUN | {"time_s": 1.0, "config_id": "x", "created_at": "later"})
+    changed = {"m": 65, "b": "col", "prefetch": 1, "reuse": False, "algorithm": "cannon", "source": "mpi"}
+    assert len({config_id(RUN | {name: value}) for name, value in changed.items()}) == len(changed)
+
+
+def test_a_file_that_is_not_a_store_is_refused(tmp_path):
     (tmp_path / "text.db").write_text("this is text, and long enough to be no database header at all" * 20)
     with pytest.raises(InputError, match="cannot be used as a store"):
         Store(tmp_path / "text.db")

@@ -1,17 +1,17 @@
-"""Rows of the store: what a point is called there, and what one run of it says."""
+"""Rows of the store: points performed, each with what was asked and what came out."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+from umm.algorithms.registry import UNIVERSAL
 from umm.errors import UmmError
 from umm.executor import Executor, executor
 from umm.machines import Machine
 from umm.space.points import Points, Space
+from umm.space.store.columns import FACTS, Performed, config_id
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,8 @@ class Task:
     memory: list[float]
 
 
-def config_id(points: Points, point: int, machine: Machine, source: str) -> str:
-    """Return the key of a run: a hash of problem, machine, options and source."""
-    named = json.dumps(_asked(points, point, machine, source), sort_keys=True)
-    return hashlib.blake2b(named.encode(), digest_size=16).hexdigest()
-
-
-def _asked(points: Points, point: int, machine: Machine, source: str) -> dict[str, Any]:
-    """Return what makes a run the one it is."""
+def asked_of(points: Points, point: int, machine: Machine, source: str) -> dict[str, Any]:
+    """Return what makes a run the one it is, by its columns."""
     options, stationary, a, b, c = points.parts(point)
     bare = points.bare
     return {
@@ -56,6 +50,7 @@ def _asked(points: Points, point: int, machine: Machine, source: str) -> dict[st
         "a": str(a),
         "b": str(b),
         "c": str(c),
+        "algorithm": UNIVERSAL,
         "stationary": stationary,
         **options.to_dict(),
     }
@@ -79,11 +74,12 @@ def perform(task: Task) -> list[dict[str, Any]]:
     points = points_of(task.space)
     rows = []
     for point, seconds, memory in zip(task.points, task.seconds, task.memory, strict=True):
+        of_run = asked_of(points, point, task.machine, task.source)
         row = {
-            "config_id": config_id(points, point, task.machine, task.source),
+            "config_id": config_id(of_run),
             "umm_version": umm.__version__,
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            **_asked(points, point, task.machine, task.source),
+            **of_run,
             "status": "ok",
         }
         try:
@@ -108,16 +104,5 @@ def _results(task: Task, points: Points, point: int, seconds: float, memory: flo
     memory_bytes = int(schedule.memory_bytes.max())
     if limit is not None and memory_bytes > limit:
         return too_large | {"memory_bytes": memory_bytes}
-    trace = _performer(task.source).run(schedule)
-    return {
-        "time_s": trace.makespan_s,
-        "fraction_of_peak": trace.fraction_of_peak,
-        "memory_bytes": memory_bytes,
-        "pool_bytes": trace.pool_bytes,
-        "get_bytes": trace.get_bytes,
-        "accumulate_bytes": trace.accumulate_bytes,
-        "reduce_bytes": trace.reduce_bytes,
-        "gap": 1.0 - seconds / trace.makespan_s,
-        "bound_by": trace.bound_by,
-        "steps_gap": schedule.options.get("gap"),
-    }
+    run = Performed(schedule, _performer(task.source).run(schedule), seconds)
+    return {name: fact.of(run) for name, fact in FACTS.items()}

@@ -19,8 +19,9 @@ from umm.machines import machine as find_machine
 from umm.space.bounds.closed_form import closed_form
 from umm.space.points import Space
 from umm.space.search.budget import memory_limit, rank_limit
+from umm.space.store.columns import config_id
 from umm.space.store.database import Store
-from umm.space.store.rows import Task, config_id, perform, points_of
+from umm.space.store.rows import Task, asked_of, perform, points_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,7 +161,7 @@ def _tasks(
     """Yield what the store does not have yet; it is asked again before every task."""
     for space, machine in pairs:
         points = points_of(space)
-        ids = [config_id(points, point, machine, source) for point in points.allowed.tolist()]
+        ids = [config_id(asked_of(points, x, machine, source)) for x in points.allowed.tolist()]
         limit = rank_limit(memory, points.bare, machine)
         missing = [i for i, done in enumerate(_are_done(store, ids)) if not done]
         counts["found"] += len(ids) - len(missing)

@@ -1,0 +1,137 @@
+"""The schema of a store's file: frozen scripts from version to version, then the columns that follow.
+
+``all_runs`` has one row for a run, of a multiply or of a chain; ``runs`` shows those of single multiplies.
+"""
+
+import sqlite3
+
+from umm.algorithms.universal.options import known
+from umm.errors import InputError
+from umm.problem import MATRICES
+from umm.space.store.columns import ASKED, KEY, added, all_columns, columns, config_id, options
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE runs (
+    config_id TEXT PRIMARY KEY, umm_version TEXT NOT NULL, created_at TEXT NOT NULL, source TEXT NOT NULL,
+    machine TEXT NOT NULL, machine_sha TEXT NOT NULL, ranks INTEGER NOT NULL,
+    m INTEGER NOT NULL, n INTEGER NOT NULL, k INTEGER NOT NULL, dtype TEXT NOT NULL,
+    a TEXT NOT NULL, b TEXT NOT NULL, c TEXT NOT NULL, stationary TEXT NOT NULL,
+    policy TEXT NOT NULL, prefetch INTEGER NOT NULL, max_gemms INTEGER NOT NULL,
+    max_accumulates INTEGER NOT NULL, "offset" TEXT NOT NULL, granularity TEXT NOT NULL,
+    reuse INTEGER NOT NULL, final TEXT NOT NULL,
+    time_s REAL, fraction_of_peak REAL, memory_bytes INTEGER, pool_bytes INTEGER,
+    get_bytes INTEGER, accumulate_bytes INTEGER, reduce_bytes INTEGER, gap REAL, bound_by TEXT,
+    status TEXT NOT NULL, error TEXT
+) WITHOUT ROWID""",
+        "CREATE INDEX runs_problem ON runs (machine, m, n, k)",
+    ),
+    ("ALTER TABLE runs ADD COLUMN steps_gap REAL",),
+    (
+        """CREATE TABLE all_runs (
+    config_id TEXT PRIMARY KEY, umm_version TEXT NOT NULL, created_at TEXT NOT NULL, source TEXT NOT NULL,
+    machine TEXT NOT NULL, machine_sha TEXT NOT NULL, ranks INTEGER NOT NULL,
+    chain TEXT, m INTEGER, n INTEGER, k INTEGER, dtype TEXT NOT NULL, layouts TEXT NOT NULL,
+    algorithm TEXT NOT NULL, stationary TEXT,
+    policy TEXT, prefetch INTEGER, max_gemms INTEGER, max_accumulates INTEGER, "offset" TEXT,
+    granularity TEXT, reuse INTEGER, final TEXT,
+    time_s REAL, fraction_of_peak REAL, memory_bytes INTEGER, pool_bytes INTEGER,
+    get_bytes INTEGER, accumulate_bytes INTEGER, reduce_bytes INTEGER, gap REAL, steps_gap REAL,
+    bound_by TEXT, status TEXT NOT NULL, error TEXT,
+    CHECK (chain IS NOT NULL OR (m IS NOT NULL AND n IS NOT NULL AND k IS NOT NULL))
+) WITHOUT ROWID""",
+        """INSERT INTO all_runs SELECT
+    config_id, umm_version, created_at, source, machine, machine_sha, ranks,
+    NULL, m, n, k, dtype, json_object('A', a, 'B', b, 'C', c), 'universal', stationary,
+    policy, prefetch, max_gemms, max_accumulates, "offset", granularity, reuse, final,
+    time_s, fraction_of_peak, memory_bytes, pool_bytes, get_bytes, accumulate_bytes, reduce_bytes,
+    gap, steps_gap, bound_by, status, error
+FROM runs""",
+        "DROP TABLE runs",
+        "CREATE INDEX all_runs_problem ON all_runs (machine, m, n, k)",
+    ),
+)
+"""What turns a file of version i (its place here; an empty file has 0) into one of version i + 1; never
+changed, for files of every version exist. A column of its own needs none: see :func:`follow`."""
+
+
+def migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Bring a file to this version's schema and columns; concurrent openers take turns.
+
+    Raises:
+        InputError: if the file is one of something else, or of a newer umm.
+    """
+    if _version(connection) == len(MIGRATIONS) and not _missing(connection, path) and _shown(connection):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        before = _version(connection)
+        if before > len(MIGRATIONS):
+            raise InputError(
+                f"{path} has schema {before}, but this umm knows only {len(MIGRATIONS)}; "
+                "update umm, or write into another file"
+            )
+        if before == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            raise InputError(f"{path} is a database of something else; choose another file")
+        for script in MIGRATIONS[before:]:
+            for statement in script:
+                connection.execute(statement)
+        follow(connection, path, rehash=before < len(MIGRATIONS))
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def follow(connection: sqlite3.Connection, path: str, rehash: bool) -> None:
+    """Add the columns that a file lacks, and show those of single multiplies as ``runs``.
+
+    Runs from before there was an option were as its default says; they get keys that say so.
+    """
+    defaults = {option.name: option.default for option in known()}
+    for name in _missing(connection, path):
+        connection.execute(f'ALTER TABLE all_runs ADD COLUMN "{name}" {added()[name]}')
+        if name in defaults:
+            rehash = True
+            set_default = f'UPDATE all_runs SET "{name}" = ? WHERE policy IS NOT NULL'
+            connection.execute(set_default, (defaults[name],))
+    if rehash:
+        names = [KEY[0], *ASKED, *options()]
+        rows = connection.execute(f"SELECT {', '.join(map(quoted, names))} FROM all_runs").fetchall()
+        keys = [(config_id(dict(zip(names[1:], row[1:], strict=True))), row[0]) for row in rows]
+        connection.executemany("UPDATE OR REPLACE all_runs SET config_id = ? WHERE config_id = ?", keys)
+    connection.execute("DROP VIEW IF EXISTS runs")
+    connection.execute(_view())
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as SQL takes it, whatever words SQL has."""
+    return f'"{name}"'
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _missing(connection: sqlite3.Connection, path: str) -> list[str]:
+    """Return the columns a file lacks.
+
+    Raises:
+        InputError: if it has others, of a newer umm.
+    """
+    there = [row[1] for row in connection.execute("PRAGMA table_info(all_runs)")]
+    for name in there:
+        if name not in all_columns():
+            raise InputError(
+                f"{path} has a column {name!r} that this umm does not know; "
+                "update umm, or write into another file"
+            )
+    return [name for name in all_columns() if name not in there]
+
+
+def _view() -> str:
+    shown = {x.lower(): f"json_extract(layouts, '$.{x}') AS {x.lower()}" for x in MATRICES}
+    chosen = ", ".join(shown.get(name, quoted(name)) for name in columns())
+    return f"CREATE VIEW runs AS SELECT {chosen} FROM all_runs WHERE chain IS NULL"
+
+
+def _shown(connection: sqlite3.Connection) -> bool:
+    found = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'view' AND name = 'runs'")
+    return bool(found.fetchone() == (_view(),))
