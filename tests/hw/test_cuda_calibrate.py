@@ -71,7 +71,7 @@ def test_each_way_to_accumulate_has_numbers_of_its_own(tmp_path, monkeypatch, gp
         world = FakeWorld()
         executor = CudaExecutor(accumulate=way, blocks=8, devices=world.devices(gpus))
         monkeypatch.setattr(
-            "umm_hw.cuda.executor.calibrate", partial(calibrate, sides=(4, 16), sizes=(256, 1 << 16))
+            "umm_hw.calibrate.gpu.calibrate", partial(calibrate, sides=(4, 16), sizes=(256, 1 << 16))
         )
         file = tmp_path / f"{way}.toml"
         file.write_text(executor.calibrate(["float32"], lambda what: None))

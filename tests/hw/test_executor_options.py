@@ -19,7 +19,7 @@ def gpus(monkeypatch):
     monkeypatch.setattr("umm_hw.cuda.executor.visible_gpus", lambda: devices)
     monkeypatch.setattr(gpu_benchmarks, "SHORTEST", 1e-5)
     few = partial(calibrate, sides=(4, 16), sizes=(256, 1 << 16))
-    monkeypatch.setattr("umm_hw.cuda.executor.calibrate", few)
+    monkeypatch.setattr("umm_hw.calibrate.gpu.calibrate", few)
     return devices
 
 

@@ -1,9 +1,13 @@
 """A machine file from what was measured on GPUs: every number with its source."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tomlkit.items import InlineTable
 
 from umm import __version__
 from umm_hw.calibrate.gpu_benchmarks import SIDES, SIZES, Bench, GpuMeasurements, Shape, measure
+from umm_hw.calibrate.toml import efficiency, number, text
 from umm_hw.gpu.accumulate_kernels import BLOCKS
 from umm_hw.gpu.device import Device
 from umm_hw.gpu.links import Landing, check_blocks, join
@@ -67,77 +71,75 @@ def machine_text(
         f"measured on {device.name} with umm {__version__}: "
         f"umm machine calibrate --executor {executor}{options}"
     )
-
-    def text(value: str, what: str) -> str:
-        return f'{{ value = "{value}", source = "{what}; {how}" }}'
-
-    def share(value: float, what: str) -> str:
-        return f'{{ value = {value:.4f}, source = "{what}; {how}" }}'
-
-    largest = max(measured.copy)
-    copy_rate = largest / measured.copy[largest]
-    local_rate = largest / measured.local_copy[largest]
-    add_rate = largest / measured.accumulate[measured.blocks][largest]
     launch = min(min(seconds.values()) for seconds in measured.gemm.values())
     gemm = {name: seconds for name, seconds in measured.gemm.items() if name != "tf32"}
     if tf32:
         gemm["float32"] = measured.gemm["tf32"]
     rates = {name: _rates(seconds, launch) for name, seconds in gemm.items()}
     lost = measured.interference
-    adding = f"accumulate by {measured.way} of {measured.blocks} blocks"
-    lines = [
-        "schema = 1",
-        f'description = "{count} x {device.name}, measured"',
-        "",
-        "[devices]",
-        f'count = {{ value = {count}, source = "GPUs visible when this was measured" }}',
-        'ranks_per_device = { value = 16, source = "more leave each too little of a GPU", assumed = true }',
-        f'memory = {{ value = "{device.memory} B", source = "totalGlobalMem of {device.name}" }}',
-        f"memory_bandwidth = {text(_gigabytes(2 * local_rate), 'twice the rate of a copy within the GPU')}",
-        f'copy_engines = {{ value = {device.copy_engines}, source = "asyncEngineCount of {device.name}" }}',
-        f"launch = {text(_microseconds(launch), 'the quickest GEMM')}",
-        f"transfer_overhead = {text(_microseconds(min(measured.copy.values())), 'the quickest copy')}",
-        f"accumulate_efficiency = "
-        f"{share(min(add_rate / copy_rate, 1.0), f'{adding} over copy, {largest} bytes')}",
-        "",
-        "[devices.peak]",
-        *(
-            f"{dtype} = {text(f'{max(found.values()) / 1e12:.6g} Tflop/s', 'the fastest GEMM')}"
-            for dtype, found in rates.items()
-        ),
-        "",
-        "[devices.interference]",
-        f"get = {share(lost['get'], 'GEMMs beside copies')}",
-        f"accumulate = {share(lost['accumulate'], f'GEMMs beside {adding}')}",
-        f"reduce = {share(lost['accumulate'], 'as accumulate')}",
-        "",
-    ]
-    for dtype, found in rates.items():
-        lines += _efficiency(dtype, found, how)
-    return "\n".join(lines + _fabric(count, measured, text, how)) + "\n"
+    beside = f"accumulate by {measured.way} of {measured.blocks} blocks"
+    return text(
+        {
+            "description": f"{count} x {device.name}, measured",
+            "devices": _devices(device, count, measured, launch, how)
+            | {
+                "peak": {
+                    dtype: number(f"{max(found.values()) / 1e12:.6g} Tflop/s", f"the fastest GEMM; {how}")
+                    for dtype, found in rates.items()
+                },
+                "interference": {
+                    "get": number(round(lost["get"], 4), f"GEMMs beside copies; {how}"),
+                    "accumulate": number(round(lost["accumulate"], 4), f"GEMMs beside {beside}; {how}"),
+                    "reduce": number(round(lost["accumulate"], 4), f"as accumulate; {how}"),
+                },
+                "efficiency": [_efficiency(dtype, found, how) for dtype, found in rates.items()],
+            },
+        }
+        | ({"fabric": {"kind": "none"}} if count == 1 else _links(measured, how))
+    )
 
 
-def _fabric(count: int, measured: GpuMeasurements, text: Callable[[str, str], str], how: str) -> list[str]:
-    """Return the links: none of one GPU, a switch between several."""
-    if count == 1:
-        return ["[fabric]", 'kind = "none"']
+def _devices(
+    device: Device, count: int, measured: GpuMeasurements, launch: float, how: str
+) -> dict[str, InlineTable]:
+    """Return the numbers of one GPU."""
+    largest = max(measured.copy)
+    copy_rate = largest / measured.copy[largest]
+    local_rate = _gigabytes(2 * largest / measured.local_copy[largest])
+    add_rate = largest / measured.accumulate[measured.blocks][largest]
+    added = f"accumulate by {measured.way} of {measured.blocks} blocks over copy, {largest} bytes"
+    overhead = _microseconds(min(measured.copy.values()))
+    return {
+        "count": number(count, "GPUs visible when this was measured"),
+        "ranks_per_device": number(16, "more leave each too little of a GPU", assumed=True),
+        "memory": number(f"{device.memory} B", f"totalGlobalMem of {device.name}"),
+        "memory_bandwidth": number(local_rate, f"twice the rate of a copy within the GPU; {how}"),
+        "copy_engines": number(device.copy_engines, f"asyncEngineCount of {device.name}"),
+        "launch": number(_microseconds(launch), f"the quickest GEMM; {how}"),
+        "transfer_overhead": number(overhead, f"the quickest copy; {how}"),
+        "accumulate_efficiency": number(round(min(add_rate / copy_rate, 1.0), 4), f"{added}; {how}"),
+    }
+
+
+def _links(measured: GpuMeasurements, how: str) -> dict[str, Any]:
+    """Return the fabric of several GPUs, and what a message reaches of a link by its size."""
     overhead = min(measured.copy.values())
     alone = {size: size / (took - overhead) for size, took in measured.copy.items() if took > overhead}
     best = alone[max(alone)]  # the largest tells it best; the overhead is not counted twice
-    sizes = ", ".join(f'"{size} B"' for size in alone)
-    rates = ", ".join(f'"{_gigabytes(min(rate, best))}"' for rate in alone.values())
-    return [
-        "[fabric]",
-        'kind = "switch"',
-        f"bandwidth = {text(_gigabytes(best), 'a copy from the last GPU to the first')}",
-        'latency = { value = "0 us", source = "part of transfer_overhead, which was measured between GPUs" }',
-        "",
-        "[message_sizes]",
-        f'source = "copies from the last GPU to the first; {how}"',
-        f"link = {text(_gigabytes(best), 'the largest of these')}",
-        f"sizes = [{sizes}]",
-        f"bandwidth = [{rates}]",
-    ]
+    copies = "from the last GPU to the first"
+    return {
+        "fabric": {
+            "kind": "switch",
+            "bandwidth": number(_gigabytes(best), f"a copy {copies}; {how}"),
+            "latency": number("0 us", "part of transfer_overhead, which was measured between GPUs"),
+        },
+        "message_sizes": {
+            "source": f"copies {copies}; {how}",
+            "link": number(_gigabytes(best), f"the largest of these; {how}"),
+            "sizes": [f"{size} B" for size in alone],
+            "bandwidth": [_gigabytes(min(rate, best)) for rate in alone.values()],
+        },
+    }
 
 
 def _rates(seconds: Mapping[Shape, float], launch: float) -> dict[Shape, float]:
@@ -148,19 +150,12 @@ def _rates(seconds: Mapping[Shape, float], launch: float) -> dict[Shape, float]:
     }
 
 
-def _efficiency(dtype: str, rates: Mapping[Shape, float], how: str) -> list[str]:
+def _efficiency(dtype: str, rates: Mapping[Shape, float], how: str) -> dict[str, Any]:
     """Return the table of shares of the peak."""
     axes = [sorted(set(axis)) for axis in zip(*rates, strict=True)]
     best = max(rates.values())
-    value = [[[_share(rates[m, n, k], best) for k in axes[2]] for n in axes[1]] for m in axes[0]]
-    return [
-        "[[devices.efficiency]]",
-        f'dtype = "{dtype}"',
-        f'source = "GEMMs that add to C, blocks of larger matrices; {how}"',
-        *(f"{name} = {axis}" for name, axis in zip("mnk", axes, strict=True)),
-        f"value = {value}",
-        "",
-    ]
+    shares = [[[_share(rates[m, n, k], best) for k in axes[2]] for n in axes[1]] for m in axes[0]]
+    return efficiency(dtype, f"GEMMs that add to C, blocks of larger matrices; {how}", axes, shares)
 
 
 def _share(rate: float, best: float) -> float:

@@ -1,13 +1,17 @@
 """A calibration as a topology file: every number with its measurement, date, versions and uncertainty."""
 
-import json
 import os
 import platform
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from tomlkit.items import InlineTable
 
 from umm.host import blas
 from umm_hw.calibrate.host import TINY_OPS, Calibration, Figure
+from umm_hw.calibrate.toml import efficiency, number, text
 
 RANKS_PER_DEVICE = 16
 OWN_CORE = 0.9  # share of its core below which a rank was disturbed
@@ -20,114 +24,80 @@ def topology_text(found: Calibration) -> str:
     """
     how = _how()
     busy = f"; busy: a rank got {100 * found.share:.0f} % of a core" if found.share < OWN_CORE else ""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // found.devices
-    lines = [
-        "schema = 1",
-        f"description = {json.dumps(f'{_cpu()}: {found.devices} cores, measured on {_today()}{busy}')}",
-        "",
-        "[devices]",
-        _number("count", found.devices, "cores this process may use, one rank each"),
-        _number("ranks_per_device", RANKS_PER_DEVICE, "more are of no use", assumed=True),
-        _number("memory", f"{memory / 1e9:.4g} GB", "the host's, shared evenly", per="core"),
-        _measured(
-            "memory_bandwidth",
-            found.memory_bandwidth,
-            "GB/s",
-            1e9,
-            f"local accumulates of 64 MiB, all cores at once, three times their bytes; {how}",
-        ),
-        _number("copy_engines", 1, "one copy thread per rank"),
-        _measured(
-            "launch",
-            found.launch,
-            "us",
-            1e-6,
-            f"{TINY_OPS} tiny gemms in a lane, less their arithmetic; {how}",
-        ),
-        _measured(
-            "transfer_overhead",
-            found.transfer_overhead,
-            "us",
-            1e-6,
-            f"{TINY_OPS} tiny gemms that wait for their gets, less the gemms; {how}",
-        ),
-        _measured(
-            "accumulate_efficiency",
-            found.accumulate_efficiency,
-            "",
-            1,
-            f"accumulates over gets of 64 MiB, one core; {how}",
-        ),
-        "",
-        "[devices.peak]",
-    ]
-    for dtype, rates in found.gemm.items():
-        lines.append(
-            _measured(
-                dtype, rates.peak, "Gflop/s", 1e9, f"fastest multiply, all cores at once; {how}", "core"
-            )
-        )
-    lines += ["", "[devices.interference]"]
-    for kind, share in found.interference.items():
-        lines.append(
-            _measured(kind, share, "", 1, f"series of gemms with and without transfers beside them; {how}")
-        )
-    for dtype, rates in found.gemm.items():
-        lines += [
-            "",
-            "[[devices.efficiency]]",
-            f"dtype = {json.dumps(dtype)}",
-            f"source = {json.dumps(f'multiplies that add to C, all cores at once; {how}')}",
-            f"uncertainty = {rates.uncertainty}",
-            *(f"{axis} = {list(rates.sizes)}" for axis in "mnk"),
-            "value = [",
-            *(f"  {plane}," for plane in rates.efficiency),
-            "]",
-        ]
-    lines += ["", "[fabric]"]
+
+    def measured(figure: Figure, unit: str, scale: float, what: str, per: str = "") -> InlineTable:
+        scaled = figure.value / scale
+        value: str | float = f"{scaled:.4g} {unit}" if unit else round(scaled, 4)
+        return number(value, f"{what}; {how}", per, figure.uncertainty)
+
+    machine = {
+        "description": f"{_cpu()}: {found.devices} cores, measured on {_today()}{busy}",
+        "devices": _devices(found, measured)
+        | {
+            "peak": {
+                dtype: measured(rates.peak, "Gflop/s", 1e9, "fastest multiply, all cores at once", "core")
+                for dtype, rates in found.gemm.items()
+            },
+            "interference": {
+                kind: measured(share, "", 1, "series of gemms with and without transfers beside them")
+                for kind, share in found.interference.items()
+            },
+            "efficiency": [
+                efficiency(
+                    dtype,
+                    f"multiplies that add to C, all cores at once; {how}",
+                    [rates.sizes] * 3,
+                    rates.efficiency,
+                    rates.uncertainty,
+                )
+                for dtype, rates in found.gemm.items()
+            ],
+        },
+    }
     if found.devices == 1:
-        lines.append('kind = "none"')
-        return "\n".join(lines) + "\n"
-    lines += [
-        'kind = "switch"',
-        _measured(
-            "bandwidth", found.port, "GB/s", 1e9, f"gets of 64 MiB, one core; {how}", "core, one direction"
+        return text(machine | {"fabric": {"kind": "none"}})
+    return text(machine | _links(found, measured, how))
+
+
+def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[str, InlineTable]:
+    """Return the numbers of one core."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // found.devices
+    adds = "local accumulates of 64 MiB, all cores at once, three times their bytes"
+    waits = f"{TINY_OPS} tiny gemms that wait for their gets, less the gemms"
+    return {
+        "count": number(found.devices, "cores this process may use, one rank each"),
+        "ranks_per_device": number(RANKS_PER_DEVICE, "more are of no use", assumed=True),
+        "memory": number(f"{memory / 1e9:.4g} GB", "the host's, shared evenly", per="core"),
+        "memory_bandwidth": measured(found.memory_bandwidth, "GB/s", 1e9, adds),
+        "copy_engines": number(1, "one copy thread per rank"),
+        "launch": measured(
+            found.launch, "us", 1e-6, f"{TINY_OPS} tiny gemms in a lane, less their arithmetic"
         ),
-        _number("latency", "0 s", "part of transfer_overhead"),
-        _measured(
-            "backplane", found.backplane, "GB/s", 1e9, f"gets of 64 MiB, all cores at once; {how}", "host"
+        "transfer_overhead": measured(found.transfer_overhead, "us", 1e-6, waits),
+        "accumulate_efficiency": measured(
+            found.accumulate_efficiency, "", 1, "accumulates over gets of 64 MiB, one core"
         ),
-        "",
-        "[message_sizes]",
-        f"source = {json.dumps(f'gets of one core; {how}')}",
-        f"uncertainty = {max(speed.uncertainty for _, speed in found.by_size)}",
-        _measured("link", found.port, "GB/s", 1e9, f"gets of 64 MiB, one core; {how}"),
-        f"sizes = {json.dumps([f'{size // 1024} KiB' for size, _ in found.by_size])}",
-        f"bandwidth = {json.dumps([f'{speed.value / 1e9:.4g} GB/s' for _, speed in found.by_size])}",
-    ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+    }
 
 
-def _measured(name: str, found: Figure, unit: str, scale: float, source: str, per: str = "") -> str:
-    scaled = found.value / scale
-    value: str | float = f"{scaled:.4g} {unit}" if unit else round(scaled, 4)
-    return _number(name, value, source, per, found.uncertainty)
-
-
-def _number(
-    name: str,
-    value: str | float,
-    source: str,
-    per: str = "",
-    uncertainty: float | None = None,
-    assumed: bool = False,
-) -> str:
-    """Return one number's line."""
-    parts = [f"value = {json.dumps(value)}", f"source = {json.dumps(source, ensure_ascii=False)}"]
-    parts += [f"per = {json.dumps(per)}"] if per else []
-    parts += [f"uncertainty = {uncertainty}"] if uncertainty is not None else []
-    parts += ["assumed = true"] if assumed else []
-    return f"{name} = {{ {', '.join(parts)} }}"
+def _links(found: Calibration, measured: Callable[..., InlineTable], how: str) -> dict[str, Any]:
+    """Return the fabric of several cores, and what a message reaches of a link by its size."""
+    alone, together = "gets of 64 MiB, one core", "gets of 64 MiB, all cores at once"
+    return {
+        "fabric": {
+            "kind": "switch",
+            "bandwidth": measured(found.port, "GB/s", 1e9, alone, "core, one direction"),
+            "latency": number("0 s", "part of transfer_overhead"),
+            "backplane": measured(found.backplane, "GB/s", 1e9, together, "host"),
+        },
+        "message_sizes": {
+            "source": f"gets of one core; {how}",
+            "uncertainty": max(rate.uncertainty for _, rate in found.by_size),
+            "link": measured(found.port, "GB/s", 1e9, alone),
+            "sizes": [f"{size // 1024} KiB" for size, _ in found.by_size],
+            "bandwidth": [f"{rate.value / 1e9:.4g} GB/s" for _, rate in found.by_size],
+        },
+    }
 
 
 def _how() -> str:

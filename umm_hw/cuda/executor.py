@@ -12,7 +12,6 @@ from umm.schedules.schedule import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
 from umm_hw.blocks import resolve
-from umm_hw.calibrate.gpu import calibrate
 from umm_hw.cuda.transport import CudaTransport
 from umm_hw.gpu.accumulate_kernels import BLOCKS
 from umm_hw.gpu.device import Device, Stream
@@ -135,6 +134,8 @@ class CudaExecutor:
         Raises:
             ExecutorUnavailableError: if there is no GPU, or CuPy is not installed.
         """
+        from umm_hw.calibrate.gpu import calibrate
+
         gpus = self._gpus()
         check_tf32(self.tf32, dtypes)
         return calibrate(gpus, dtypes, note, self.blocks, accumulate=self.accumulate, tf32=self.tf32)[0]
