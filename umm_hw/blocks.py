@@ -1,13 +1,15 @@
 """Where each action's data lies: the tiles and pool slots it reads and writes, as blocks of memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.functions import Function, function
 from umm.interval import Interval
-from umm.schedules.kinds import ACCUMULATE, GEMM, REDUCE
+from umm.schedules.details import Multiplied
+from umm.schedules.kinds import ACCUMULATE, GEMM, MAP, REDUCE
 from umm.schedules.schedule import Schedule
 from umm_hw.matrix import DistributedMatrix, array_dtype
 from umm_hw.transport import Block, Transport
@@ -15,21 +17,53 @@ from umm_hw.transport import Block, Transport
 ADDING = (ACCUMULATE, REDUCE)
 
 
-class Work(NamedTuple):
-    """The memory of one action: ``writes`` becomes, or gains, ``reads[0]`` or for a gemm reads[0] @ reads[1].
+class Mapped(NamedTuple):
+    """What a map does with arrays: its function, and where they lie in the whole.
 
     Attributes:
-        reads: One block, two for a gemm (A, then B), none for a barrier and local work.
-        writes: The block that changes, of the same shape; None for a barrier and local work.
-        adds: Whether it is added to rather than overwritten: accumulate, reduce, and gemms in place.
+        function: Takes what is read and returns what is written.
+        parameters: Of the function.
+        rows: Global rows r of its signature, half-open.
+        cols: Global columns c.
+        shape: r and c of the whole.
+    """
+
+    function: Function
+    parameters: Mapping[str, Any]
+    rows: tuple[int, int]
+    cols: tuple[int, int]
+    shape: tuple[int, int]
+
+    def __call__(self, *reads: Any) -> Any:
+        """Return what is written, in float32 or wider."""
+        place = {"rows": self.rows, "cols": self.cols, "shape": self.shape}
+        return self.function(*reads, **place, **self.parameters)
+
+
+class Work(NamedTuple):
+    """The memory of one action, and what becomes of it.
+
+    Attributes:
+        reads: One block for a transfer, two for a gemm, those of its function for a map; else none.
+        writes: The block that changes; None for a barrier and local work.
+        adds: Whether it gains ``reads[0]``, atomically by element: accumulate and reduce.
+        product: How a gemm multiplies; None for other kinds.
+        mapped: What a map does; None for other kinds.
     """
 
     reads: tuple[Block, ...]
     writes: Block | None
-    adds: bool
+    adds: bool = False
+    product: Multiplied | None = None
+    mapped: Mapped | None = None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the block that changes is read first, by the action itself."""
+        return self.writes in self.reads or (self.product is not None and self.product.beta != 0)
 
 
-NOTHING = Work((), None, False)
+NOTHING = Work((), None)
 
 
 class Memory(NamedTuple):
@@ -78,19 +112,37 @@ def resolve(schedule: Schedule, memory: Memory) -> Iterator[Work]:
     blocks = _blocks(schedule, memory)
     bounds = np.concatenate([schedule.buffers.rows[:, :1], schedule.buffers.cols[:, :1]], axis=1).tolist()
     columns = (details.buffer, details.rows, details.cols)
+    functions = [function(made.name) for made in schedule.functions]
+    of_buffer = schedule.buffers.tensor.tolist()
+    forms = zip(
+        *(x.tolist() for x in (details.trans, details.alpha, details.beta, details.batch)),
+        *([tuple(row) for row in x.tolist()] for x in (details.batch_axes, details.groups)),
+        strict=True,
+    )
 
     def piece(buffer: int, rows: list[int], cols: list[int]) -> Block:
         top, left = bounds[buffer]
         return blocks[buffer].cut(Interval(*rows).shift(-top), Interval(*cols).shift(-left))
 
-    for kind, beta, buffers, rows, cols in zip(
-        schedule.kind.tolist(), details.beta.tolist(), *(x.tolist() for x in columns), strict=True
+    def mapped(fn: int, buffers: list[int], rows: list[list[int]], cols: list[list[int]]) -> Mapped:
+        known, made = functions[fn], schedule.functions[fn]
+        shapes = [schedule.tensors[of_buffer[buffer]].shape for buffer in buffers if buffer >= 0]
+        spans: list[tuple[int, int]] = []
+        for axis, (letter, ranges) in enumerate((("r", rows), ("c", cols))):
+            having = [x for x, letters in enumerate(known.operands) if letters[axis] == letter]
+            spans.append((ranges[having[0]][0], ranges[having[0]][1]) if having else (0, 1))
+        return Mapped(known, made.parameters, spans[0], spans[1], known.whole(shapes))
+
+    for kind, fn, form, buffers, rows, cols in zip(
+        schedule.kind.tolist(), details.fn.tolist(), forms, *(x.tolist() for x in columns), strict=True
     ):
         pieces = [piece(*given) for given in zip(buffers, rows, cols, strict=True) if given[0] >= 0]
         if not pieces:
             yield NOTHING
-        else:
-            yield Work(tuple(pieces[1:]), pieces[0], kind in ADDING or (kind == GEMM and beta != 0))
+            continue
+        product = Multiplied(*form) if kind == GEMM else None
+        done = mapped(fn, buffers, rows, cols) if kind == MAP else None
+        yield Work(tuple(pieces[1:]), pieces[0], kind in ADDING, product, done)
 
 
 def _blocks(schedule: Schedule, memory: Memory) -> list[Block]:

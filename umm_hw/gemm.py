@@ -1,4 +1,4 @@
-"""One local multiply on strided views: the BLAS that NumPy has loaded, adding to C without a copy."""
+"""One local multiply on strided views: the BLAS that NumPy has loaded, without a copy of any operand."""
 
 import ctypes
 from functools import lru_cache
@@ -8,40 +8,59 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-_ROW_MAJOR, _AS_IT_IS = 101, 111  # CBLAS: order of storage, no transposition
+_ROW_MAJOR, _AS_IT_IS, _TRANSPOSED = 101, 111, 112  # CBLAS: order of storage, transposition
 _PANEL = 2**21  # bytes of C that are multiplied aside at once where BLAS cannot add in place
 
 
-def multiply(a: Array, b: Array, c: Array, adds: bool) -> None:
-    """Set C to AB or add AB to it; half precision is multiplied in float32.
+def multiply(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0) -> None:
+    """Set C to α·AB + β·C; half precision is multiplied in float32. β = 0 does not read C.
 
     Args:
-        a: m×k, the elements of a row adjacent; b and c likewise k×n and m×n.
-        b: See a.
-        c: Where the product goes.
-        adds: Whether C is added to.
+        a: m×k, the elements of a row or of a column adjacent, so a transposed view will do.
+        b: k×n, likewise.
+        c: m×n, the elements of a row adjacent.
+        alpha: Factor of the product.
+        beta: Factor of what C was.
 
-    >>> a, c = np.full((2, 3), 2.0), np.ones((2, 2))
-    >>> multiply(a, np.ones((3, 2)), c, adds=True)
+    >>> a, c = np.full((3, 2), 2.0), np.ones((2, 2))
+    >>> multiply(a.T, np.ones((3, 2)), c, beta=1.0)
     >>> c.tolist()
     [[7.0, 7.0], [7.0, 7.0]]
     """
     routine = _routine(c.dtype.char) if a.dtype == b.dtype == c.dtype else None
-    if routine is not None:
-        (m, n), k = c.shape, a.shape[1]
-        sides = [side for x in (a, b) for side in (x.ctypes.data, _leading(x))]
-        routine(
-            _ROW_MAJOR, _AS_IT_IS, _AS_IT_IS, m, n, k, 1.0, *sides, float(adds), c.ctypes.data, _leading(c)
-        )
+    if routine is None:
+        _multiply_aside(a, b, c, alpha, beta)
         return
+    (m, n), k = c.shape, a.shape[1]
+    sides = [_side(x) for x in (a, b)]
+    routine(
+        _ROW_MAJOR, sides[0][0], sides[1][0], m, n, k, alpha, *sides[0][1:], *sides[1][1:], beta,
+        c.ctypes.data, _leading(c),
+    )  # fmt: skip
+
+
+def _multiply_aside(a: Array, b: Array, c: Array, alpha: float, beta: float) -> None:
+    """The same with NumPy's matmul, a panel of rows at a time."""
     work_dtype = np.result_type(c.dtype, np.float32)
-    if not adds:
+    if alpha == 1 and beta == 0:
         np.matmul(a, b, out=c, dtype=work_dtype, casting="same_kind")
         return
     rows = max(1, _PANEL // (c.shape[1] * work_dtype.itemsize))
     for start in range(0, len(c), rows):
         panel = c[start : start + rows]
-        np.add(panel, np.matmul(a[start : start + rows], b, dtype=work_dtype), out=panel, casting="same_kind")
+        product = np.matmul(a[start : start + rows], b, dtype=work_dtype)
+        if alpha != 1:
+            product *= work_dtype.type(alpha)
+        if beta != 0:
+            product += panel if beta == 1 else work_dtype.type(beta) * panel.astype(work_dtype)
+        panel[...] = product
+
+
+def _side(array: Array) -> tuple[int, int, int]:
+    """Return how CBLAS reads a factor: its flag, its address, and the elements from one row to the next."""
+    if array.strides[1] == array.itemsize or array.shape[1] == 1 != array.shape[0]:
+        return _AS_IT_IS, array.ctypes.data, _leading(array)
+    return _TRANSPOSED, array.ctypes.data, _leading(array.T)
 
 
 def _leading(array: Array) -> int:

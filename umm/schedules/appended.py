@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from umm.interval import Interval
 from umm.schedules.buffers import first_tiles
+from umm.schedules.details import Multiplied
 from umm.schedules.kinds import GEMM
-from umm.schedules.priced import PLAIN, Action, Multiplied
+from umm.schedules.priced import PLAIN, Action
 from umm.schedules.slices import Slice
 from umm.schedules.table import Table
 

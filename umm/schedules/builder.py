@@ -16,8 +16,9 @@ from umm.machines import Machine
 from umm.schedules.accesses import ADD, READ, WRITE, Accesses, Touch
 from umm.schedules.appended import appended
 from umm.schedules.buffers import first_tiles, owned_tiles
+from umm.schedules.details import Multiplied
 from umm.schedules.kinds import ACCUMULATE, BARRIER, BROADCAST, GEMM, GET, LOCAL, MAP, PUT, REDUCE
-from umm.schedules.priced import Action, Multiplied, Written, priced
+from umm.schedules.priced import Action, Written, priced
 from umm.schedules.schedule import Schedule
 from umm.schedules.slices import Slice
 from umm.schedules.table import Function

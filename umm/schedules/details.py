@@ -1,7 +1,7 @@
 """What each action of a schedule touches: up to four slices of buffers, and what is done with them."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,17 @@ _COLUMNS: dict[str, tuple[tuple[int, ...], Any, Any]] = {  # shape of a row, typ
     "groups": ((3,), np.int32, 1),
     "fn": ((), np.int16, -1),
 }
+
+
+class Multiplied(NamedTuple):
+    """How a gemm multiplies; see :class:`Details`."""
+
+    trans: int = 0
+    alpha: float = 1.0
+    beta: float = 0.0
+    batch: int = 1
+    batch_axes: tuple[int, int, int] = (0, 0, 0)
+    groups: tuple[int, int, int] = (1, 1, 1)
 
 
 @dataclass(frozen=True, eq=False)

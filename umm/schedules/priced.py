@@ -11,7 +11,7 @@ from umm.arrays import Bools, Ints, offsets_of
 from umm.errors import ScheduleError
 from umm.machines import Machine
 from umm.schedules.buffers import Buffers
-from umm.schedules.details import Details
+from umm.schedules.details import Details, Multiplied
 from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, MAP, REDUCE, TRANSFERS
 from umm.schedules.platform import platform
 from umm.schedules.resources import machine_lanes
@@ -19,18 +19,6 @@ from umm.schedules.schedule import Schedule
 from umm.schedules.slices import Slice
 from umm.schedules.table import Data, Function, Means
 from umm.tensors import Program, Tensor
-
-
-class Multiplied(NamedTuple):
-    """How a gemm multiplies; see :class:`umm.schedules.details.Details`."""
-
-    trans: int = 0
-    alpha: float = 1.0
-    beta: float = 0.0
-    batch: int = 1
-    batch_axes: tuple[int, int, int] = (0, 0, 0)
-    groups: tuple[int, int, int] = (1, 1, 1)
-
 
 PLAIN = Multiplied()
 

@@ -56,7 +56,7 @@ def share_of_core(transport: Transport) -> float:
     transport.barrier()
     began, computed = perf_counter(), thread_time()
     while perf_counter() - began < SHARE_SECONDS:
-        multiply(a, a, c, True)
+        multiply(a, a, c, beta=1.0)
     return (thread_time() - computed) / (perf_counter() - began)
 
 
@@ -101,13 +101,13 @@ def disturbed(
     heap = transport.allocate([2 * REGION] * transport.size)
     a, b, c = (_ones((size, size), dtype) for _ in range(3))
     action = _transfer(transport, heap, kind, nbytes)
-    one = min(timed(lambda: multiply(a, b, c, True), 3))
+    one = min(timed(lambda: multiply(a, b, c, beta=1.0), 3))
     series = max(1, int(0.1 / one))
 
     def seconds_of_gemms() -> float:
         began = perf_counter()
         for _ in range(series):
-            multiply(a, b, c, True)
+            multiply(a, b, c, beta=1.0)
         return perf_counter() - began
 
     found = []

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from umm.schedules.kinds import GEMM
+from umm.errors import ScheduleError
 from umm.schedules.schedule import Schedule
 from umm_hw.blocks import Work
 from umm_hw.gpu.device import Device, Region, Stream
@@ -33,9 +33,13 @@ def gpu_step(schedule: Schedule, row: int, work: Work, transport: StreamTranspor
     """Return what queues an action that moves or multiplies data, everything looked up beforehand."""
     assert work.writes is not None
     rank = int(schedule.rank[row])
-    if schedule.kind[row] == GEMM:
+    if work.product is not None:
+        if work.product[:2] != (0, 1.0) or work.product.batch > 1:
+            raise ScheduleError(f"action {row} is a gemm with trans, alpha or batch; GPUs do plain ones")
         a, b, c = (transport.region(block) for block in (*work.reads, work.writes))
-        return partial(transport.device_of(rank).multiply, a, b, c, work.adds, tf32)
+        return partial(transport.device_of(rank).multiply, a, b, c, work.product.beta != 0, tf32)
+    if work.mapped is not None:
+        raise ScheduleError(f"action {row} is a map; GPUs do none yet")
     if work.adds:
         return transport.adding(work.reads[0], work.writes, int(schedule.lane[row]))
     return transport.copying(rank, work.reads[0], work.writes)

@@ -95,10 +95,12 @@ def _perform_rows(steps: list[Step]) -> tuple[Floats, Floats]:
     return start, end
 
 
-def _multiply(a: Array, b: Array, c: Array, adds: bool) -> None:
-    """Set C to AB or add AB to it; half precision is multiplied in float32."""
+def _multiply(a: Array, b: Array, c: Array, alpha: float, beta: float) -> None:
+    """Set C to α·AB + β·C by NumPy alone; half precision is multiplied in float32."""
     work_dtype = np.result_type(c.dtype, np.float32)
-    if adds:
-        np.add(c, np.matmul(a, b, dtype=work_dtype), out=c, casting="same_kind")
-    else:
-        np.matmul(a, b, out=c, dtype=work_dtype, casting="same_kind")
+    product = np.matmul(a, b, dtype=work_dtype)
+    if alpha != 1:
+        product *= work_dtype.type(alpha)
+    if beta != 0:
+        product += c if beta == 1 else work_dtype.type(beta) * c.astype(work_dtype)
+    np.copyto(c, product, casting="same_kind")

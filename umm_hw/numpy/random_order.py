@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.schedules.kinds import GEMM
 from umm.schedules.schedule import Schedule
 from umm_hw.blocks import Work
 from umm_hw.numpy.transport import NumpyTransport
@@ -48,10 +47,8 @@ class RandomOrder:
         self._steps = steps
         self._targets = [None if w.writes is None else ranks[w.writes.rank].view(w.writes) for w in works]
         self._kept: dict[int, NDArray[Any]] = {}  # C as a running in-place gemm has read it
-        self._overwrites = [work.writes is not None and not work.adds for work in works]
-        self._in_place = [
-            kind == GEMM and work.adds for kind, work in zip(schedule.kind.tolist(), works, strict=True)
-        ]
+        self._in_place = [work.in_place for work in works]
+        self._overwrites = [not work.adds and not work.in_place for work in works]
         self._rng = np.random.default_rng(seed)
         for rank, nbytes in enumerate(schedule.pool_bytes.tolist()):
             slots = Block(rank, pool, 0, 1, nbytes, nbytes, np.dtype(np.uint8))
