@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
-from made_traces import slower, two_ranks
+from made_traces import gelu_of_a_product, slower, two_ranks
 from strategies import problems, stationaries
 
 import umm
@@ -136,6 +136,14 @@ def test_the_report_opens_with_the_verdict_and_what_was_asked(tmp_path):
     assert "C = AB, 4×6×2 on h100-8" in body
     assert "Bound by get on g1 up, 40 % of the critical path; 25 % overlapped." in body
     assert "m=4 n=6 k=2 float32, A row, B row, C row@2, stationary C, ranks 2 of h100-8" in body
+
+
+def test_the_page_of_a_chain_says_what_it_computes(tmp_path):
+    write_html(gelu_of_a_product(), tmp_path / "r.html")
+    text = html.unescape((tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert "<h1>layer on h100-8</h1>" in text
+    assert "layer on 2 ranks: H = X·W; Y = gelu(H); by_rows, ranks 2 of h100-8" in text
+    assert list(named(timeline(gelu_of_a_product()))) == ["gemm", "get", "map", "critical path"]
 
 
 def test_a_page_holds_tables_and_several_traces(tmp_path):

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from made_traces import slower, two_ranks
+from made_traces import gelu_of_a_product, slower, two_ranks
 
 import umm
 from umm.errors import InputError
@@ -30,6 +30,15 @@ def test_a_trace_file_that_does_not_say_what_its_times_are_was_measured(tmp_path
     del data["times"]
     path.write_text(json.dumps(data), encoding="utf-8")
     assert load_trace(path).times == "measured"
+
+
+def test_the_trace_of_a_chain_comes_back(tmp_path):
+    trace = gelu_of_a_product()
+    for name in ("t.json", "t.npz"):
+        save_trace(trace, tmp_path / name)
+        back = load_trace(tmp_path / name)
+        assert back.to_frame().equals(trace.to_frame())
+        assert umm.compare(trace, back).order_kept
 
 
 def broken(tmp_path, change):

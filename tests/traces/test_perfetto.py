@@ -4,7 +4,7 @@ import builtins
 import re
 
 import pytest
-from made_traces import two_ranks
+from made_traces import gelu_of_a_product, two_ranks
 
 from umm.errors import UmmError
 
@@ -37,6 +37,18 @@ def test_perfetto_has_a_process_per_rank_and_a_thread_per_lane_used(tmp_path):
     assert (get.track_event.name, get.timestamp, ends[1].timestamp) == ("get A(0,0)", 0, 2_000_000_000)
     notes = {n.name: getattr(n, n.WhichOneof("value")) for n in get.track_event.debug_annotations}
     assert notes == {"op": 0, "peer": 0, "nbytes": 16, "a_tile": "0,0"}
+
+
+def test_perfetto_names_the_tiles_of_a_chain(tmp_path):
+    gelu_of_a_product().to_perfetto(tmp_path / "t.pftrace")
+    packets, event = read_perfetto(tmp_path / "t.pftrace")
+    names = [p.track_event.name for p in packets if p.track_event.type == event.TYPE_SLICE_BEGIN]
+    assert names[:4] == [
+        "gemm H(0,0) X(0,0) W(0,0)",
+        "get W(0,1)",
+        "gemm H(0,0) X(0,0) W(0,1)",
+        "map Y(0,0) H(0,0)",
+    ]
 
 
 def test_perfetto_draws_an_arrow_for_every_wait_between_lanes(tmp_path):

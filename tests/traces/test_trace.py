@@ -7,12 +7,13 @@ import sys
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from made_traces import slower, two_ranks
+from made_traces import gelu_of_a_product, slower, two_ranks
 from strategies import problems, stationaries
 
 import umm
 from umm.schedules.kinds import BROADCAST, GEMM, REDUCE
 from umm.traces.critical_path import critical_path, path_times
+from umm.traces.frame import touched_words
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind, link_bytes, link_frame, link_utilisation
 
@@ -35,6 +36,33 @@ def test_a_frame_has_a_row_per_action():
     assert (gemm["lane"], gemm["peer"], gemm["nbytes"], gemm["flop"]) == ("compute", -1, 0, 2 * 2 * 6 * 1)
     assert (gemm["a_tile"], gemm["b_tile"], gemm["c_tile"]) == ("1,0", "0,0", "0,0")
     assert frame.iloc[6][["lane", "op", "peer", "a_tile"]].tolist() == ["", -1, -1, ""]
+
+
+def test_the_frame_of_a_chain_has_a_column_of_tiles_for_each_of_its_tensors():
+    frame = gelu_of_a_product().to_frame()
+    assert frame.columns[-4:].tolist() == ["X_tile", "W_tile", "H_tile", "Y_tile"]
+    assert frame["kind"].tolist() == ["gemm", "get", "gemm", "map", "get", "gemm", "gemm", "map"]
+    assert frame["W_tile"].tolist() == ["0,0", "0,1", "0,1", "", "0,0", "0,0", "0,1", ""]
+    assert frame["Y_tile"].tolist() == ["", "", "", "0,0", "", "", "", "1,0"]
+
+
+def test_an_action_names_what_it_writes_first():
+    """A get fills a temporary of the tile it reads, so there is one name for both."""
+    schedule = gelu_of_a_product().schedule
+    words = touched_words(schedule, np.array([7, 2, 1]))
+    assert words == ["Y(1,0) H(1,0)", "H(0,0) X(0,0) W(0,1)", "W(0,1)"]
+
+
+def test_maps_are_computing():
+    """r0 computes 0-2 and 4-9 and waits for a get meanwhile; r1 waits 0-5, then computes."""
+    parts = gelu_of_a_product().breakdown()
+    assert (parts.compute.tolist(), parts.exposed_communication.tolist()) == ([7, 5], [2, 5])
+
+
+def test_the_peak_counts_the_multiplies_of_a_chain():
+    """2 · 4 · 6 · 8 = 384 flop in 10 s."""
+    trace = gelu_of_a_product()
+    assert trace.fraction_of_peak == 384 / (10 * trace.schedule.peak)
 
 
 def test_payload_is_reported_where_more_is_charged():

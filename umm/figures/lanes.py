@@ -7,6 +7,7 @@ import numpy as np
 from umm.arrays import Floats, Ints
 from umm.figures.style import BLACK, KIND_COLOURS, KIND_WIDTHS, styled, time_unit
 from umm.traces.critical_path import critical_path
+from umm.traces.frame import touched_words
 from umm.traces.trace import Trace
 from umm.units import format_bytes, format_seconds
 
@@ -47,8 +48,8 @@ def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
         start, end = trace.start[first] * per_second, trace.end[last] * per_second
         rows = frame.iloc[first].itertuples(index=False)
         texts = [
-            _text(row) if n == 1 else f"{n} {kind} actions of rank {row.rank}, {row.lane}"
-            for row, n in zip(rows, shares.tolist(), strict=True)
+            _text(row, tiles) if n == 1 else f"{n} {kind} actions of rank {row.rank}, {row.lane}"
+            for row, n, tiles in zip(rows, shares.tolist(), touched_words(schedule, first), strict=True)
         ]
         figure.add_scattergl(
             x=np.stack((start, (start + end) / 2, end, np.full(len(first), np.nan)), axis=1).ravel(),
@@ -115,11 +116,8 @@ def _add_path(figure: "go.Figure", start: Floats, end: Floats, place: Ints) -> N
     )
 
 
-def _text(row: Any) -> str:
+def _text(row: Any, tiles: str) -> str:
     """Return what is shown beside the pointer for a row of a trace's frame."""
-    tiles = " ".join(
-        f"{x}({tile})" for x, tile in zip("CAB", (row.c_tile, row.a_tile, row.b_tile), strict=True) if tile
-    )
     moved = f"{format_bytes(row.nbytes)} with rank {row.peer}" if row.nbytes else ""
     when = f"{format_seconds(row.start_s)} to {format_seconds(row.end_s)}"
     parts = [

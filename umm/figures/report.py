@@ -10,6 +10,8 @@ from umm.figures.lanes import lane_table, timeline
 from umm.figures.links import link_map
 from umm.figures.page import Section, write_page
 from umm.figures.predicted_measured import agreement
+from umm.problem import Problem
+from umm.tensors import Program
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind, link_frame
 from umm.traces.verdict import percent
@@ -22,8 +24,7 @@ def write_html(trace: Trace, path: str | Path) -> None:
     Raises:
         InputError: if the file cannot be written.
     """
-    problem = trace.schedule.problem
-    title = f"C = AB, {problem.m}×{problem.n}×{problem.k} on {trace.schedule.machine}"
+    title = f"{computed(trace.schedule.program)} on {trace.schedule.machine}"
     write_page(path, title, trace_sections(trace))
 
 
@@ -34,7 +35,6 @@ def write_comparison(comparison: Comparison, path: str | Path) -> None:
         InputError: if the file cannot be written.
     """
     predicted, measured = comparison.predicted, comparison.measured
-    problem = predicted.schedule.problem
     by_action = comparison.to_frame().reset_index()
     if comparison.times_comparable:
         actions = Section(figure=agreement(comparison), table=by_action)
@@ -49,7 +49,7 @@ def write_comparison(comparison: Comparison, path: str | Path) -> None:
             for trace in (predicted, measured)
         ),
     ]
-    write_page(path, f"Predicted against measured: C = AB, {problem.m}×{problem.n}×{problem.k}", sections)
+    write_page(path, f"Predicted against measured: {computed(predicted.schedule.program)}", sections)
 
 
 def trace_sections(trace: Trace, heading: str = "") -> list[Section]:
@@ -71,16 +71,27 @@ def trace_sections(trace: Trace, heading: str = "") -> list[Section]:
 
 
 def asked(trace: Trace) -> str:
-    """Return problem, machine and options of a trace as one line."""
-    schedule, problem = trace.schedule, trace.schedule.problem
+    """Return program, machine and options of a trace as one line."""
     from umm.algorithms.universal.options import in_words
 
+    schedule, program = trace.schedule, trace.schedule.program
+    if isinstance(program, Problem):
+        sizes = f"m={program.m} n={program.n} k={program.k} {program.dtype}"
+        said = f"{sizes}, A {program.a}, B {program.b}, C {program.c}, stationary {schedule.stationary}"
+    else:
+        said = f"{program}; {schedule.stationary}"
     options = in_words(schedule.options)
     return (
-        f"m={problem.m} n={problem.n} k={problem.k} {problem.dtype}, A {problem.a}, B {problem.b}, "
-        f"C {problem.c}, stationary {schedule.stationary}, ranks {schedule.ranks} of {schedule.machine}"
+        f"{said}, ranks {schedule.ranks} of {schedule.machine}"
         f"{', ' + options if options else ''}; times from {trace.source}."
     )
+
+
+def computed(program: Program) -> str:
+    """Return what a program computes, for a title: ``C = AB, 4×6×2``, or the name of a chain."""
+    if isinstance(program, Problem):
+        return f"C = AB, {program.m}×{program.n}×{program.k}"
+    return program.name
 
 
 def found(trace: Trace) -> str:

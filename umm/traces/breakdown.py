@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from umm.arrays import Floats
-from umm.schedules.kinds import BROADCAST, GEMM, REDUCE, TRANSFERS
+from umm.schedules.kinds import BROADCAST, GEMM, MAP, REDUCE, TRANSFERS
 from umm.traces.intervals import time_by_classes
 from umm.traces.spans import Spans
 
@@ -25,13 +25,13 @@ class Breakdown:
     Where several are true at once the first counts: compute, reduce, exposed communication.
 
     Attributes:
-        compute: A gemm of the rank runs.
-        reduce: A reduce or broadcast of the rank is in flight, no gemm runs.
+        compute: A gemm or map of the rank runs.
+        reduce: A reduce or broadcast of the rank is in flight, and neither runs.
         exposed_communication: Another transfer of the rank to or from other ranks is in flight, and none of
             the above.
         idle: None of these; so is a copy within the rank itself, which hardly ever stands alone.
         in_flight: A transfer of the rank is in flight, whatever else it does.
-        hidden: Of ``in_flight`` the part during which a gemm runs.
+        hidden: Of ``in_flight`` the part during which a gemm or map runs.
     """
 
     compute: Floats
@@ -48,7 +48,7 @@ class Breakdown:
 
     @property
     def overlapped(self) -> float:
-        """Share of transfer time hidden by gemms, the mean over ranks that transfer; nan if none does."""
+        """Share of transfer time hidden by computing, the mean over ranks that transfer; nan if none does."""
         moving = self.in_flight > 0
         return float((self.hidden[moving] / self.in_flight[moving]).mean()) if moving.any() else float("nan")
 
@@ -69,7 +69,7 @@ def breakdown(spans: Spans) -> Breakdown:
     of_class = np.full(len(schedule), -1, dtype=np.int64)
     of_class[np.isin(kind, TRANSFERS) & (schedule.src != schedule.dst)] = 2
     of_class[(kind == REDUCE) | (kind == BROADCAST)] = 1
-    of_class[kind == GEMM] = 0
+    of_class[(kind == GEMM) | (kind == MAP)] = 0
     counted = of_class >= 0
     seconds = time_by_classes(
         spans.start[counted],

@@ -1,4 +1,4 @@
-"""The actions of a trace as a pandas frame."""
+"""The actions of a trace as a pandas frame, and the tiles they touch in words."""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.arrays import Ints
+from umm.problem import Problem
+from umm.schedules.buffers import tile_at
+from umm.schedules.details import OPERANDS
 from umm.schedules.kinds import KINDS
+from umm.schedules.schedule import Schedule
 from umm.traces.spans import Spans
 
 if TYPE_CHECKING:
@@ -18,8 +22,9 @@ def action_frame(spans: Spans) -> "pd.DataFrame":
 
     Returns:
         Columns rank, lane (by name), kind, op, peer (the other rank of a transfer), start_s, end_s, nbytes
-        (payload), flop, and a_tile, b_tile, c_tile as text such as ``0,3``. Where a column has no meaning it
-        is −1 or empty; a barrier has rank −1.
+        (payload), flop, and for each tensor of the program its tile as text such as ``0,3``: a_tile, b_tile,
+        c_tile of a multiply, X_tile, W1_tile and so on of a chain. Where a column has no meaning it is −1 or
+        empty; a barrier has rank −1.
     """
     import pandas as pd
 
@@ -38,9 +43,36 @@ def action_frame(spans: Spans) -> "pd.DataFrame":
             "flop": schedule.flop,
         }
     )
-    for number, tensor in enumerate(schedule.program.tensors):
-        frame[f"{tensor.name.lower()}_tile"] = _tile_texts(schedule.touched_tiles(number))
+    for number, column in enumerate(tile_columns(schedule)):
+        frame[column] = _tile_texts(schedule.touched_tiles(number))
     return frame
+
+
+def tile_columns(schedule: Schedule) -> list[str]:
+    """Return the columns of the frame that hold tiles, one for each tensor of the program."""
+    names = [tensor.name for tensor in schedule.program.tensors]
+    if isinstance(schedule.program, Problem):
+        names = [name.lower() for name in names]
+    return [f"{name}_tile" for name in names]
+
+
+def touched_words(schedule: Schedule, actions: Ints) -> list[str]:
+    """Return the tiles that each of some actions touches, the written one first: ``C(0,1) A(0,0) B(0,1)``."""
+    words = []
+    for operand in range(OPERANDS):
+        of_operand = np.full(len(actions), "", dtype=object)
+        tensors = schedule.operand_tensors(operand)[actions]
+        for number in np.unique(tensors[tensors >= 0]).tolist():
+            tensor, mine = schedule.tensors[number], np.flatnonzero(tensors == number)
+            corners = (x[actions[mine], operand, 0] for x in (schedule.details.rows, schedule.details.cols))
+            tiles, which = np.unique(tile_at(tensor.layout, *corners), return_inverse=True)
+            width = tensor.layout.grid_shape()[1]
+            names = [f"{tensor.name}({tile // width},{tile % width})" for tile in tiles.tolist()]
+            of_operand[mine] = np.array(names, dtype=object)[which]
+        words.append(of_operand.tolist())
+    return [
+        " ".join(word for word in dict.fromkeys(of_action) if word) for of_action in zip(*words, strict=True)
+    ]
 
 
 def _tile_texts(tiles: Ints) -> NDArray[np.object_]:

@@ -8,7 +8,7 @@ import numpy as np
 from umm.arrays import group_of_row
 from umm.errors import UmmError
 from umm.files import whole_file
-from umm.traces.frame import action_frame
+from umm.traces.frame import action_frame, tile_columns, touched_words
 from umm.traces.spans import Spans
 
 _SEQUENCE = 1
@@ -74,8 +74,9 @@ def _write_slices(builder: Any, spans: Spans) -> None:
     start = np.rint(spans.start * 1e9).astype(np.int64).tolist()
     end = np.rint(spans.end * 1e9).astype(np.int64).tolist()
     arrows_out, arrows_in = _arrows(spans)
-    columns = ("kind", "op", "peer", "nbytes", "flop", "a_tile", "b_tile", "c_tile")
+    columns = ("kind", "op", "peer", "nbytes", "flop", *tile_columns(schedule))
     frame = action_frame(spans)
+    touched = touched_words(schedule, np.arange(len(schedule)))
     rows = zip(*(frame[column].tolist() for column in columns), strict=True)
     lanes = schedule.lane.tolist()
 
@@ -92,7 +93,7 @@ def _write_slices(builder: Any, spans: Spans) -> None:
         values = dict(zip(columns, row, strict=True))
         begin = TrackEvent.TYPE_INSTANT if lanes[action] < 0 else TrackEvent.TYPE_SLICE_BEGIN
         opening = packet(action, start[action], begin)
-        opening.track_event.name = _title(values)
+        opening.track_event.name = f"{values['kind']} {touched[action]}".strip()
         opening.track_event.categories.append(values["kind"])
         for name in columns[1:]:
             if values[name] in ("", -1) or (name in ("nbytes", "flop") and not values[name]):
@@ -108,12 +109,6 @@ def _write_slices(builder: Any, spans: Spans) -> None:
         builder.write_packet(opening)
         if lanes[action] >= 0:
             builder.write_packet(packet(action, end[action], TrackEvent.TYPE_SLICE_END))
-
-
-def _title(values: dict[str, Any]) -> str:
-    """Return what a slice is called: the kind and the tiles it touches."""
-    tiles = [f"{x}({values[f'{x.lower()}_tile']})" for x in "CAB" if values[f"{x.lower()}_tile"]]
-    return " ".join([values["kind"], *tiles])
 
 
 def _arrows(spans: Spans) -> tuple[dict[int, list[int]], dict[int, list[int]]]:

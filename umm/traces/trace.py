@@ -36,7 +36,7 @@ class Trace(Spans):
     def fraction_of_peak(self) -> float:
         """Useful flop per second over the peak of the devices used; nan if the peak is unknown."""
         could = self.makespan_s * self.schedule.peak
-        return self.schedule.problem.flop / could if could > 0 else float("nan")
+        return self.schedule.program.flop / could if could > 0 else float("nan")
 
     def breakdown(self) -> Breakdown:
         """Return for each rank its seconds of compute, reduce, exposed communication and idleness."""
@@ -59,7 +59,7 @@ class Trace(Spans):
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes the fullest rank allocates: its tiles of A, B and C, and its pool."""
+        """Bytes the fullest rank allocates: its tiles of all tensors, and its pool."""
         return int(self.schedule.memory_bytes.max())
 
     @property
