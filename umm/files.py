@@ -33,7 +33,7 @@ def parse_json(text: str, what: str) -> Any:
 def whole_file(path: str | Path) -> Iterator[Path]:
     """Give a path to write to that takes the place of the file when the block ends without an error.
 
-    A link is followed to its file. What is no file, a pipe or ``/dev/stdout`` say, is written to as it is.
+    A link is followed to its file. What is not a file, a pipe or ``/dev/stdout`` say, is written to as it is.
 
     Raises:
         InputError: if the file cannot be written.

@@ -18,9 +18,9 @@ SCALE = 10**6  # CP-SAT counts whole numbers: of nanoseconds
 def items(asked):
     """Return of each thing to do its milliseconds, what must be done in an earlier step, and its kind."""
     gets = len(asked["get"])
-    found = [(ms, [], "talk") for ms in asked["get"]]
-    found += [(ms, needs, "work") for ms, needs in zip(asked["gemm"], asked["needs"], strict=True)]
-    found += [(ms, [gets + i], "talk") for i, ms in enumerate(asked["accumulate"]) if ms is not None]
+    found = [(ms, [], "communicate") for ms in asked["get"]]
+    found += [(ms, needs, "multiply") for ms, needs in zip(asked["gemm"], asked["needs"], strict=True)]
+    found += [(ms, [gets + i], "communicate") for i, ms in enumerate(asked["accumulate"]) if ms is not None]
     return found
 
 
@@ -32,7 +32,7 @@ def cp_sat(asked):
         model.add_exactly_one(place)
     cost = [model.new_int_var(0, SCALE * 10**6, "") for _ in steps]
     for t in steps:
-        for kind, most in zip(("work", "talk"), asked["limits"], strict=True):
+        for kind, most in zip(("multiply", "communicate"), asked["limits"], strict=True):
             of_kind = [(round(ms * SCALE), at[i][t]) for i, (ms, _, k) in enumerate(found) if k == kind]
             model.add(sum(x for _, x in of_kind) <= most)
             model.add(cost[t] >= sum(ms * x for ms, x in of_kind))
@@ -68,7 +68,7 @@ def highs(asked):
             for t in range(steps):
                 constrain([(i * steps + t, -1)] + [(x * steps + u, 1) for u in range(t)], 0, np.inf)
     for t in range(steps):
-        for kind, most in zip(("work", "talk"), asked["limits"], strict=True):
+        for kind, most in zip(("multiply", "communicate"), asked["limits"], strict=True):
             of_kind = [(i * steps + t, ms) for i, (ms, _, k) in enumerate(found) if k == kind]
             constrain([(place, 1) for place, _ in of_kind], 0, most)
             constrain([(count + t, 1)] + [(place, -ms) for place, ms in of_kind], 0, np.inf)
@@ -85,12 +85,12 @@ def highs(asked):
 
 def main():
     asked = json.load(sys.stdin)
-    told = {}
+    answer = {}
     for name, solve in (("cp_sat", cp_sat), ("highs", highs)):
         began = time.perf_counter()
         cost, bound = solve(asked)
-        told |= {f"{name}_ms": cost, f"{name}_bound_ms": bound, f"{name}_s": time.perf_counter() - began}
-    print(json.dumps(told))
+        answer |= {f"{name}_ms": cost, f"{name}_bound_ms": bound, f"{name}_s": time.perf_counter() - began}
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":

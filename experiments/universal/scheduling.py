@@ -57,7 +57,7 @@ def measured(case: Case) -> dict[str, Any]:
         "stationary": stationary,
         "uneven": uneven(ops),
         "ops": int(np.bincount(ops.rank).max()),
-        "fetched_again": _got(in_steps) / max(_got(lowered), 1),
+        "got_again": _got(in_steps) / max(_got(lowered), 1),
         "steps_direct_s": steps_s,
         "steps_greedy_s": irs["greedy"].cost_s,
         "steps_cost_greedy_s": irs["cost-greedy"].cost_s,
@@ -114,7 +114,7 @@ def summary(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def groups(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the cases whose distributions are told apart."""
+    """Return the cases of each distribution, by its name."""
     found = {}
     where = frame["group"].where(frame["group"] == "corpus", frame["group"] + " on " + frame["machine"])
     for name, all_of_it in frame.groupby(where):
@@ -122,9 +122,9 @@ def groups(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
             found[f"{name}, best layout"] = all_of_it.nsmallest(1, "async_best_s")
         for word, part in all_of_it.groupby(all_of_it["uneven"].map({False: "even", True: "uneven"})):
             found[f"{name}, {word}"] = part
-            once = part[part["fetched_again"] < 1.001]
+            once = part[part["got_again"] < 1.001]
             if len(once):
-                found[f"{name}, {word}, nothing fetched again"] = once
+                found[f"{name}, {word}, nothing got again"] = once
     return found
 
 

@@ -42,8 +42,8 @@ def test_help_and_completion_know_every_option_and_its_default():
 
 
 def test_words_of_a_file_from_elsewhere_leave_out_what_they_do_not_know():
-    told = {"policy": "direct", "max_gemms": "two", "granularity": 3, "offset": "random", "gap": "?"}
-    assert in_words(told) == "direct"
+    read = {"policy": "direct", "max_gemms": "two", "granularity": 3, "offset": "random", "gap": "?"}
+    assert in_words(read) == "direct"
 
 
 OUTSIDE = """

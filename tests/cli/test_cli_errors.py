@@ -262,7 +262,7 @@ def test_a_closed_pipe_is_no_traceback():
 
 
 def test_a_terminal_gets_colour_unless_no_color():
-    """FORCE_COLOR is how rich is told to take a pipe for a terminal."""
+    """FORCE_COLOR is how rich is asked to take a pipe for a terminal."""
     env = os.environ | {"FORCE_COLOR": "1"}
     assert "\x1b[" in process("tiles", *SMALL, env=env).stdout
     assert "\x1b" not in process("tiles", *SMALL, env=env | {"NO_COLOR": "1"}).stdout

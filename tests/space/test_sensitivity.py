@@ -42,20 +42,20 @@ def test_each_bandwidth_of_link_is_a_number_to_change():
 def test_a_flip_is_where_the_choice_falls_behind_by_the_margin():
     """A hundredth before the factor the choice holds its own, at the factor something is 1 % better."""
     machine = umm.machine("pvc-12")
-    told = sensitivity(SPACE, machine, memory="2x")
-    flips = [x for x in told.flips if x.factor is not None and x.what != "memory"]
+    answer = sensitivity(SPACE, machine, memory="2x")
+    flips = [x for x in answer.flips if x.factor is not None and x.what != "memory"]
     assert flips
     for flip in flips:
         knob = next(x for x in knobs(machine, 12, "float32") if (x.name, x.at(1.0)) == (flip.what, flip.now))
         for nearer, flipped in ((flip.factor, True), (flip.factor**0.98, False)):
             there = changed(machine, knob, nearer)
-            schedule = umm.schedule(told.choice.problem, there, stationary=told.choice.stationary)
+            schedule = umm.schedule(answer.choice.problem, there, stationary=answer.choice.stationary)
             ours = umm.run(schedule).makespan_s
             assert (best(SPACE, there, "2x")[0] < ours * 0.99) == flipped
-    frame = told.to_frame()
+    frame = answer.to_frame()
     assert list(frame.columns) == ["what", "now", "factor", "then", "a", "b", "c", "stationary"]
     assert len(frame) == 2 * 5 + 2
-    assert str(told).count("\n") == 12
+    assert str(answer).count("\n") == 12
 
 
 def test_the_frontier_has_the_best_choice_for_every_budget():
@@ -106,6 +106,6 @@ def test_the_figure_has_a_bar_for_every_stretch():
 
 
 def test_without_a_budget_nothing_needs_more_memory():
-    told = sensitivity(replace(SPACE, a="row", b="row", c="row"), "h100-8", memory=None, reach=2.0)
-    assert [x.now for x in told.flips[-2:]] == ["without a budget"] * 2
-    assert told.flips[-1].factor is None
+    answer = sensitivity(replace(SPACE, a="row", b="row", c="row"), "h100-8", memory=None, reach=2.0)
+    assert [x.now for x in answer.flips[-2:]] == ["without a budget"] * 2
+    assert answer.flips[-1].factor is None

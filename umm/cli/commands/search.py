@@ -25,7 +25,7 @@ def search(memory: str, top: int, as_json: bool, quiet: bool, no_color: bool, **
     """Find the best layouts for a problem and a machine, under a memory budget.
 
     Every layout row, col and 2d with every replication factor for A, B and C, and every stationary matrix,
-    unless told. Points are priced by a lower bound and simulated from the lowest up, until no bound left can
+    unless others are given. Points are priced by a lower bound and simulated from the lowest up, until no bound left can
     beat what was found. A comma list makes an axis: --a row,col@2 --prefetch 1,2. Ctrl-C prints the best by
     then, not proven.
     """

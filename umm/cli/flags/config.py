@@ -22,7 +22,7 @@ def load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -
     """Let the values of a TOML file stand in for flags that are not given.
 
     Raises:
-        InputError: if the file cannot be read, or has a key that is no flag of the command.
+        InputError: if the file cannot be read, or has a key that is not a flag of the command.
     """
     if path is None:
         return None

@@ -1,7 +1,7 @@
 """A lower bound of the makespan that holds for every order of an op list's ops, by any policy.
 
 Nothing is assumed about when or how often a tile is got, only that each rank gets what it needs at least
-once, multiplies all its ops and sends all its contributions.
+once, multiplies all its ops and accumulates all its contributions.
 """
 
 import numpy as np
@@ -59,16 +59,16 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
             took[x] = cross(
                 data.source, graph.rank, data.nbytes, min(graph.seconds[i] for i in graph.readers[x])
             )
-        sends = []
+        accumulates = []
         for update in graph.updates:
             if update is None or update.target == graph.rank:
-                sends.append(0.0)
+                accumulates.append(0.0)
             else:
-                sends.append(cross(graph.rank, update.target, update.nbytes, 0.0))
+                accumulates.append(cross(graph.rank, update.target, update.nbytes, 0.0))
         if not graph.seconds:
             continue
         head = min(max((took[x] for x in needs), default=0.0) for needs in graph.needs)
-        tail = min(sends)
+        tail = min(accumulates)
         if alone:
             longest = max(longest, head + compute + tail)
         gets = sum(took.values()) / machine.copy_engines

@@ -40,7 +40,7 @@ def memory_limit(budget: str | int | None, problem: Problem) -> int | None:
             except InputError:
                 raise InputError(f"memory {budget!r} is not a budget; write it like 2x or 16GiB") from None
     if budget <= 0:
-        raise InputError(f"memory {budget} is no budget; it must be above 0")
+        raise InputError(f"memory {budget} is not a budget; it must be above 0")
     return int(budget)
 
 
