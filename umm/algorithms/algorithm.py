@@ -1,10 +1,11 @@
 """What an algorithm for C = AB is: its own layouts, what it can serve, and how it writes its actions."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from umm.errors import ProblemError, ScheduleError
+from umm.algorithms.option import Option, chosen
+from umm.errors import ProblemError
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import Problem
@@ -39,36 +40,6 @@ class Write(Protocol):
 
 
 @dataclass(frozen=True)
-class Choice:
-    """An option of an algorithm.
-
-    Attributes:
-        default: Its value if nothing is said; it has the type of all its values.
-        help: What it sets, in one line.
-        choices: The texts it may be, if it is a text.
-        least: The least it may be, if it is a number.
-    """
-
-    default: Any
-    help: str
-    choices: tuple[str, ...] = ()
-    least: int = 1
-
-    def check(self, name: str, value: Any) -> None:
-        """Refuse a value that means nothing.
-
-        Raises:
-            ScheduleError: says which ones do.
-        """
-        if self.choices and value not in self.choices:
-            raise ScheduleError(f"{name} {value!r} is unknown; choose from {', '.join(self.choices)}")
-        if type(value) is not type(self.default):
-            raise ScheduleError(f"{name} = {value!r} is not a {type(self.default).__name__}")
-        if type(value) is int and value < self.least:
-            raise ScheduleError(f"{name} = {value} is not possible; it must be ≥ {self.least}")
-
-
-@dataclass(frozen=True)
 class Algorithm:
     """A way to multiply on layouts of its own; see :mod:`umm.algorithms.registry` for how one is added.
 
@@ -88,7 +59,7 @@ class Algorithm:
     native: Callable[..., Native]
     write: Write
     refuses: Callable[..., str | None] = lambda problem, machine, **options: None
-    options: Mapping[str, Choice] = field(default_factory=dict)
+    options: tuple[Option, ...] = ()
 
     def chosen(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return a value for every option.
@@ -96,12 +67,7 @@ class Algorithm:
         Raises:
             ScheduleError: for an option that there is none of, or a value that means nothing.
         """
-        for name, value in given.items():
-            if name not in self.options:
-                known = f"choose from {', '.join(self.options)}" if self.options else "it has none"
-                raise ScheduleError(f"{name!r} is not an option of {self.name}; {known}")
-            self.options[name].check(name, value)
-        return {name: choice.default for name, choice in self.options.items()} | dict(given)
+        return chosen(self.options, given, self.name)
 
     def check(self, problem: Problem, machine: Machine, options: Mapping[str, Any]) -> None:
         """Refuse a problem it cannot serve.

@@ -14,8 +14,9 @@ from typing import Any
 import umm.algorithms
 from umm.algorithms.algorithm import Algorithm
 from umm.algorithms.moved import lowered
+from umm.algorithms.option import check_names
 from umm.algorithms.universal.oplist import largest_matrix
-from umm.algorithms.universal.options import Options, check_names, showing_options
+from umm.algorithms.universal.options import Options, known, showing_options
 from umm.algorithms.universal.policies import POLICIES
 from umm.errors import ScheduleError
 from umm.machines import Machine
@@ -75,7 +76,7 @@ def schedule(
         if stationary != "auto":
             raise ScheduleError(f"{algorithm} has no stationary matrix to choose; leave stationary out")
         return lowered(algorithms()[algorithm], problem, machine, options)
-    check_names(options)
+    check_names(known(), options, "a schedule")
     chosen = Options(**options)
     if stationary == "auto":
         stationary = largest_matrix(problem)

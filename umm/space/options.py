@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from umm.algorithms.universal.options import Options, check_names, known
+from umm.algorithms.option import check_names
+from umm.algorithms.universal.options import Options, known
 from umm.errors import ScheduleError
 
 
@@ -33,7 +34,7 @@ class Axes:
         >>> Axes.of({"prefetch": (0, 1), "offset": "none,index"}).varied
         ['prefetch', 'offset']
         """
-        check_names(given)
+        check_names(known(), given, "a schedule")
         start = others.values if others else [option.default for option in known()]
         values = [axis(given.get(x.name, value)) for x, value in zip(known(), start, strict=True)]
         for option, of_option in zip(known(), values, strict=True):

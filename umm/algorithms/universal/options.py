@@ -4,75 +4,18 @@ The keywords of ``umm.schedule``, the flags of the command line, the axes of a s
 leaderboard and of a store all follow from the fields of :class:`Options`.
 """
 
-import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from pkgutil import resolve_name
 from typing import Any, TypeVar
 
+from umm.algorithms.option import Option
 from umm.algorithms.universal.oplist import OFFSETS
 from umm.errors import ScheduleError
 from umm.units import counted
 
-# More in flight than this helps nobody, and each takes a slot or a lane of every rank.
-MOST = 4096
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True)
-class Option:
-    """What is to be known of a choice.
-
-    Attributes:
-        name: Its keyword and its column; a flag has dashes for underscores.
-        default: Its value if nothing is said; it has the type of all its values: text, int or bool.
-        help: What it sets, in one line.
-        heading: Heading of a column of its values, short where the name is long.
-        words: Returns what a value means in a list of words, empty if it goes without saying.
-        choices: The texts it may be, for a text; or as ``module:name`` where they are by name.
-        least: The least of its whole numbers.
-    """
-
-    name: str
-    default: Any
-    help: str
-    heading: str
-    words: Callable[[Any], str]
-    choices: tuple[str, ...] | str = ()
-    least: int = 0
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        """The texts it may be; none for a number or a switch."""
-        return tuple(_found(self.choices)) if isinstance(self.choices, str) else self.choices
-
-    def check(self, value: Any) -> None:
-        """Refuse a value that means nothing.
-
-        Raises:
-            ScheduleError: says which ones do.
-        """
-        if isinstance(self.default, bool):
-            if not isinstance(value, bool):
-                raise ScheduleError(f"{self.name} = {value!r} is not possible; it must be True or False")
-        elif isinstance(self.default, int):
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole or not self.least <= value <= MOST:
-                raise ScheduleError(
-                    f"{self.name} = {value!r} is not possible; "
-                    f"it must be a whole number ≥ {self.least} and ≤ {MOST}"
-                )
-        elif value not in self.values:
-            raise ScheduleError(f"{self.name} {value!r} is unknown; choose from {', '.join(self.values)}")
-
-
-@lru_cache
-def _found(where: str) -> Iterable[str]:
-    """Return what is at ``module:name``; imported only now, for it imports this module itself."""
-    found: Iterable[str] = resolve_name(where)
-    return found
 
 
 def _option(default: Any, sets: str, words: Callable[[Any], str], **more: Any) -> Any:
@@ -132,21 +75,7 @@ class Options:
 @lru_cache(maxsize=1)
 def known() -> tuple[Option, ...]:
     """Return what is to be known of every choice, in the order of :class:`Options`."""
-    return tuple(Option(x.name, x.default, **{"heading": x.name, **x.metadata}) for x in fields(Options))
-
-
-def check_names(given: Iterable[str]) -> None:
-    """Refuse a choice that there is none of.
-
-    Raises:
-        ScheduleError: names the nearest, or all.
-    """
-    names = [option.name for option in known()]
-    for name in given:
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(names)}"
-            raise ScheduleError(f"{name!r} is not an option of a schedule; {hint}")
+    return tuple(Option(x.name, x.default, **x.metadata) for x in fields(Options))
 
 
 def showing_options(function: Function) -> Function:

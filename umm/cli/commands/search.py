@@ -24,10 +24,10 @@ from umm.cli.printed.output import Output
 def search(memory: str, top: int, as_json: bool, quiet: bool, no_color: bool, **flags: Any) -> None:
     """Find the best layouts for a problem and a machine, under a memory budget.
 
-    Every layout row, col and 2d with every replication factor for A, B and C, and every stationary matrix,
-    unless others are given. Points are priced by a lower bound and simulated from the lowest up, until no bound left can
-    beat what was found. A comma list makes an axis: --a row,col@2 --prefetch 1,2. Ctrl-C prints the best by
-    then, not proven.
+    Without further flags every layout row, col and 2d with every replication factor for A, B and C, and every
+    stationary matrix. Points are priced by a lower bound and simulated from the lowest up, until no bound
+    left can beat what was found. A comma list makes an axis: --a row,col@2 --prefetch 1,2. Ctrl-C prints the
+    best by then, not proven.
     """
     from umm.cli.flags.asked import dimensions
     from umm.cli.printed.leaderboard import found_record, print_leaderboard

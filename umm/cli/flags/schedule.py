@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from umm.algorithms.universal.options import Option, known
+from umm.algorithms.option import Option
+from umm.algorithms.universal.options import known
 from umm.cli.flags.options import Command, all_of, option
 from umm.errors import InputError
 

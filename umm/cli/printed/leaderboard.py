@@ -34,7 +34,7 @@ def print_leaderboard(console: Console, space: Space, found: Found) -> None:
         f"{found.machine}\n{budget(problem, found)}"
     )
     varied = space.axes.varied
-    headings = {option.name: option.heading for option in known()}
+    headings = {option.name: option.heading or option.name for option in known()}
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("#", no_wrap=True)
     for header in ("A", "B", "C", "stat.", *(headings[name] for name in varied)):

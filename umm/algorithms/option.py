@@ -1,0 +1,100 @@
+"""An option of an algorithm: its values, and all else that a flag, an axis or a column needs to know."""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pkgutil import resolve_name
+from typing import Any
+
+from umm.errors import ScheduleError
+
+# More in flight than this helps nobody, and each takes a slot or a lane of every rank.
+MOST = 4096
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is to be known of a choice.
+
+    Attributes:
+        name: Its keyword and its column; a flag has dashes for underscores.
+        default: Its value if nothing is said; it has the type of all its values: text, int or bool.
+        help: What it sets, in one line.
+        choices: The texts it may be, for a text; or as ``module:name`` where they are by name.
+        least: The least of its whole numbers.
+        heading: Heading of a column of its values where the name is long; empty for the name.
+        words: Returns what a value means in a list of words, empty if it goes without saying.
+    """
+
+    name: str
+    default: Any
+    help: str
+    choices: tuple[str, ...] | str = ()
+    least: int = 0
+    heading: str = ""
+    words: Callable[[Any], str] = str
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The texts it may be; none for a number or a switch."""
+        return tuple(_found(self.choices)) if isinstance(self.choices, str) else self.choices
+
+    def check(self, value: Any) -> None:
+        """Refuse a value that means nothing.
+
+        Raises:
+            ScheduleError: says which ones do.
+        """
+        if isinstance(self.default, bool):
+            if not isinstance(value, bool):
+                raise ScheduleError(f"{self.name} = {value!r} is not possible; it must be True or False")
+        elif isinstance(self.default, int):
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not whole or not self.least <= value <= MOST:
+                raise ScheduleError(
+                    f"{self.name} = {value!r} is not possible; "
+                    f"it must be a whole number ≥ {self.least} and ≤ {MOST}"
+                )
+        elif value not in self.values:
+            raise ScheduleError(f"{self.name} {value!r} is unknown; choose from {', '.join(self.values)}")
+
+
+def check_names(options: Sequence[Option], given: Iterable[str], of: str) -> None:
+    """Refuse an option that there is none of.
+
+    Args:
+        options: Those there are.
+        given: Names.
+        of: Whose they are, for the message.
+
+    Raises:
+        ScheduleError: names the nearest, or all.
+    """
+    names = [option.name for option in options]
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            known = f"choose from {', '.join(names)}" if names else "it has none"
+            hint = f"did you mean {close[0]!r}?" if close else known
+            raise ScheduleError(f"{name!r} is not an option of {of}; {hint}")
+
+
+def chosen(options: Sequence[Option], given: Mapping[str, Any], of: str) -> dict[str, Any]:
+    """Return a value for every option, its default where none is given.
+
+    Raises:
+        ScheduleError: for an option that there is none of, or a value that means nothing.
+    """
+    check_names(options, given, of)
+    values = {option.name: option.default for option in options} | dict(given)
+    for option in options:
+        option.check(values[option.name])
+    return values
+
+
+@lru_cache
+def _found(where: str) -> Iterable[str]:
+    """Return what is at ``module:name``; imported only now, for it may import whose option this is."""
+    found: Iterable[str] = resolve_name(where)
+    return found
