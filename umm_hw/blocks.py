@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Ints
 from umm.functions import Function, function
 from umm.interval import Interval
 from umm.schedules.details import Multiplied
@@ -91,7 +91,7 @@ def place(
     return Memory(tuple(matrices), transport.allocate(schedule.pool_bytes.tolist()))
 
 
-def slot_offsets(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def slot_offsets(sizes: Ints) -> Ints:
     """Return where each slot of a pool starts, in bytes, without gaps and each aligned to its elements.
 
     A slot's size is a multiple of its element size, so the slots go by the largest power of two that

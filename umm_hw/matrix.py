@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umm import dtypes
 from umm.errors import InputError, LayoutError
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.layouts.tile_grid import Tile
 from umm_hw.transport import Block, Transport
 
-DTYPES = ("float64", "float32", "float16", "int64", "int32")
+DTYPES = (*(name for name in dtypes.DTYPES if name != "bfloat16"), "int64", "int32")  # of NumPy
 
 
 def array_dtype(name: str) -> np.dtype[Any]:

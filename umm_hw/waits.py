@@ -43,7 +43,7 @@ def rank_order(schedule: Schedule, rank: int) -> RankOrder:
     count, ranks = len(schedule), schedule.ranks
     is_barrier = schedule.kind == BARRIER
     number = np.cumsum(is_barrier) - 1
-    waiting = np.repeat(np.arange(count), np.diff(schedule.after_offsets))
+    waiting = schedule.waiting
     first = schedule.after
     of_first, of_waiting = schedule.rank[first], schedule.rank[waiting]
 

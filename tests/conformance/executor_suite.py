@@ -113,7 +113,7 @@ class ExecutorConformance:
         assert len(trace.start) == len(trace.end) == len(schedule)
         assert np.all(trace.start >= 0)
         assert np.all(trace.end >= trace.start)
-        waiting = np.repeat(np.arange(len(schedule)), np.diff(schedule.after_offsets))
+        waiting = schedule.waiting
         assert np.all(trace.start[waiting] >= trace.end[schedule.after])
         if self.keeps_lanes:
             for lane in range(len(schedule.lanes)):

@@ -111,7 +111,7 @@ def test_types_that_cublas_does_not_combine_are_refused(make):
 
 def without_waits(schedule, waiting_kind, awaited_kind):
     """The schedule in which no action of one kind waits for one of another kind."""
-    waiting = np.repeat(np.arange(len(schedule)), np.diff(schedule.after_offsets))
+    waiting = schedule.waiting
     drop = (schedule.kind[waiting] == KINDS.index(waiting_kind)) & (
         schedule.kind[schedule.after] == KINDS.index(awaited_kind)
     )

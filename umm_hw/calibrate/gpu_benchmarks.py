@@ -13,6 +13,7 @@ from statistics import median
 
 import numpy as np
 
+from umm.dtypes import accumulated_in
 from umm_hw.gpu.device import Device, Region, Stream
 from umm_hw.gpu.dtypes import gpu_dtype
 from umm_hw.gpu.links import Landing
@@ -72,8 +73,8 @@ class Bench:
         """Return the seconds of multiplies with every combination of sides, by type and ``tf32``."""
         found: dict[str, dict[Shape, float]] = {}
         for name in (*dtypes, *(["tf32"] if "float32" in dtypes else [])):
-            dtype = gpu_dtype("float32" if name == "tf32" else name)
-            of_c = gpu_dtype(name) if name == "float64" else np.dtype(np.float32)
+            operands = "float32" if name == "tf32" else name
+            dtype, of_c = gpu_dtype(operands), gpu_dtype(accumulated_in(operands))
             most = max(sides)
             sizes = [most * most * x.itemsize for x in (dtype, dtype, of_c)]
             places = [self._device.allocate(size) for size in sizes]

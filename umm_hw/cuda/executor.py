@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umm.dtypes import DTYPES
 from umm.errors import ExecutorUnavailableError
@@ -20,8 +19,6 @@ from umm_hw.gpu.steps import gpu_step
 from umm_hw.gpu.streams import OneProcess, StreamRun, ordered_spans
 from umm_hw.gpu.visible import gpu_problem, visible_gpus
 from umm_hw.performance import Performance, check_replica, operands_of
-
-Floats = NDArray[np.float64]
 
 
 class CudaExecutor:

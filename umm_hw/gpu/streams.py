@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Bools, Floats
 from umm.schedules.kinds import BARRIER, KINDS
 from umm.schedules.schedule import Schedule
 from umm_hw.gpu.device import Device, Event, Stream
 
-Floats = NDArray[np.float64]
 Step = Callable[[Stream], object]
 
 
@@ -143,9 +142,9 @@ class StreamRun:
                 self._signals.wait_for(before, stream)
 
 
-def _awaited_by_other_lanes(schedule: Schedule) -> NDArray[np.bool_]:
+def _awaited_by_other_lanes(schedule: Schedule) -> Bools:
     """Return for each row whether one on another lane waits for it."""
-    waiting = np.repeat(np.arange(len(schedule)), np.diff(schedule.after_offsets))
+    waiting = schedule.waiting
     awaited = np.zeros(len(schedule), dtype=bool)
     awaited[schedule.after[schedule.lane[waiting] != schedule.lane[schedule.after]]] = True
     return awaited

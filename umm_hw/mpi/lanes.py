@@ -6,14 +6,10 @@ from threading import Event, Lock, Thread
 from time import perf_counter, sleep
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from umm_hw.mpi.job.activity import ACTIVITY, Doing
 from umm_hw.mpi.threads import answer_quickly
 from umm_hw.waits import RankOrder
 
-Floats = NDArray[np.float64]
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 200e-6  # seconds between two looks at the flags
 LOOK_UP = 0.2  # seconds after which a waiting lane looks whether another has failed
 

@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Floats, Ints
 from umm.machines.routes import narrowest
 from umm.schedules.files import from_arrays
 from umm.schedules.kinds import BARRIER, KINDS
@@ -28,7 +28,6 @@ from umm_hw.waits import rank_order
 if TYPE_CHECKING:
     from umm_hw.mpi.transport import MpiTransport
 
-Floats = NDArray[np.float64]
 Runs = tuple[list[tuple[Floats, Floats]], Arrays]
 LEAD = 1e-3  # seconds from agreeing on the start to the start
 LEAST_LIMIT = 10.0  # seconds an action may run, whatever was predicted
@@ -134,14 +133,14 @@ def _agreed_start(transport: "MpiTransport", ahead: float) -> float:
         return transport.agreed(perf_counter() + ahead + LEAD * (1 + transport.size / 8))
 
 
-def _spans(lanes: RankLanes, begin: float) -> tuple[NDArray[np.int64], Floats]:
+def _spans(lanes: RankLanes, begin: float) -> tuple[Ints, Floats]:
     """Return the rows this rank performed, and start and end of each after the run's start, in seconds."""
     rows = np.fromiter(lanes.spans, dtype=np.int64, count=len(lanes.spans))
     spans = np.array(list(lanes.spans.values()), dtype=np.float64).reshape(-1, 2)
     return rows, spans - begin
 
 
-def _together(schedule: Schedule, found: list[tuple[NDArray[np.int64], Floats]]) -> tuple[Floats, Floats]:
+def _together(schedule: Schedule, found: list[tuple[Ints, Floats]]) -> tuple[Floats, Floats]:
     """Return start and end of every action; a barrier is at the last end of what it waits for."""
     spans = np.zeros((len(schedule), 2))
     for rows, of_rank in found:

@@ -10,6 +10,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from umm.arrays import Ints
 from umm.errors import InputError
 from umm_hw.mpi import wait
 from umm_hw.mpi.clock import offset_to_first
@@ -42,9 +43,9 @@ class MpiTransport:
         if shared is None:
             shared = os.environ.get(WINDOW_VARIABLE) != "remote" and on_one_host(comm)
         self.shared = shared
-        self._windows: list[tuple[Window, NDArray[np.int64]]] = []  # with the bytes of each rank
+        self._windows: list[tuple[Window, Ints]] = []  # with the bytes of each rank
         self._used = np.zeros(comm.size, dtype=np.int64)  # of the last window
-        self._heaps: list[tuple[Window, NDArray[np.int64]]] = []  # with the offset in each rank
+        self._heaps: list[tuple[Window, Ints]] = []  # with the offset in each rank
         self._own: list[NDArray[np.uint8]] = []  # this rank's part of each heap
         self._lock_words = MPI.Win.Allocate(8, 8, comm=comm)
         self._lock_words.Lock_all(MPI.MODE_NOCHECK)
@@ -189,20 +190,20 @@ class MpiTransport:
         window, starts = self._heaps[block.heap]
         return window, block._replace(offset=int(starts[block.rank]) + block.offset)
 
-    def _add_window(self, nbytes: NDArray[np.int64]) -> None:
+    def _add_window(self, nbytes: Ints) -> None:
         sizes = np.maximum(nbytes, ALIGNMENT)
         kind = SharedWindow if self.shared else RemoteWindow
         self._windows.append((kind(self.comm, sizes.tolist()), sizes))
         self._used = np.zeros(self.size, dtype=np.int64)
 
-    def _give_back(self, keep: tuple[Window, NDArray[np.int64]] | None = None) -> None:
+    def _give_back(self, keep: tuple[Window, Ints] | None = None) -> None:
         for entry in self._windows:
             if entry is not keep:
                 entry[0].free()
         self._windows = [] if keep is None else [keep]
         self._used = np.zeros(self.size, dtype=np.int64)
 
-    def _exchange_lock(self, rank: int, old: NDArray[np.int64], new: NDArray[np.int64]) -> bool:
+    def _exchange_lock(self, rank: int, old: Ints, new: Ints) -> bool:
         """Set a rank's lock word if it is the old one; return whether it was."""
         found = np.empty(1, dtype=np.int64)
         self._lock_words.Compare_and_swap(new, old, found, rank, 0)
@@ -218,5 +219,5 @@ def on_one_host(comm: MPI.Intracomm) -> bool:
     return together
 
 
-def _aligned(nbytes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+def _aligned(nbytes: Sequence[int] | Ints) -> Ints:
     return -(-np.asarray(nbytes, dtype=np.int64) // ALIGNMENT) * ALIGNMENT

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.arrays import Floats
 from umm.errors import InputError
 from umm.executor import Operands
 from umm.schedules.schedule import Schedule
@@ -18,7 +19,6 @@ from umm_hw.performance import Performance, check_replica, operands_of
 from umm_hw.steps import Step, array_step
 
 Array = NDArray[Any]
-Floats = NDArray[np.float64]
 ORDERS = ("rows", "random")
 
 

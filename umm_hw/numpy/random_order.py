@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.arrays import Floats
 from umm.schedules.schedule import Schedule
 from umm_hw.blocks import Work
 from umm_hw.numpy.transport import NumpyTransport
 from umm_hw.transport import Block
-
-Floats = NDArray[np.float64]
 
 
 class RandomOrder:
@@ -87,7 +86,7 @@ class RandomOrder:
     def _waiting(self) -> list[list[int]]:
         """Return for each action those that wait for it."""
         waiting: list[list[int]] = [[] for _ in range(len(self._schedule))]
-        owner = np.repeat(np.arange(len(self._schedule)), np.diff(self._schedule.after_offsets))
+        owner = self._schedule.waiting
         for action, later in zip(self._schedule.after.tolist(), owner.tolist(), strict=True):
             waiting[action].append(later)
         return waiting

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from umm.arrays import Floats
 from umm.errors import InfeasibleError, InputError
 from umm.schedules.files import from_arrays
 from umm.schedules.kinds import BARRIER
@@ -24,7 +24,6 @@ from umm_hw.performance import Arrays, Performance
 from umm_hw.transport import Block
 from umm_hw.waits import rank_order
 
-Floats = NDArray[np.float64]
 Runs = tuple[list[tuple[Floats, Floats]], Arrays]
 
 
@@ -143,7 +142,7 @@ class _Signals:
     """A signal in symmetric memory for every row that other ranks wait for, 8 bytes each."""
 
     def __init__(self, joined: Joined, schedule: Schedule) -> None:
-        waiting = np.repeat(np.arange(len(schedule)), np.diff(schedule.after_offsets))
+        waiting = schedule.waiting
         first = schedule.after
         barrier = schedule.kind == BARRIER
         elsewhere = (schedule.rank[first] != schedule.rank[waiting]) & ~barrier[first] & ~barrier[waiting]
