@@ -1,6 +1,5 @@
 """The top command: subcommands imported when they are called, and every failure as one line."""
 
-import difflib
 import errno
 import importlib
 import os
@@ -12,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from umm.cli.flags.config import CONFIG
-from umm.errors import INTERRUPTED, InputError, UmmError
+from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean
 from umm.host.launcher import launched_rank
 
 RUNTIME, USAGE = UmmError.exit_code, InputError.exit_code
@@ -50,8 +49,7 @@ class LazyGroup(click.Group):
             click.UsageError: if there is no such command.
         """
         if args[0] not in self.lazy and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], list(self.lazy), n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(self.lazy)}"
+            hint = did_you_mean(args[0], self.lazy)
             raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 

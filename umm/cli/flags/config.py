@@ -1,13 +1,12 @@
 """Defaults for flags from a TOML file and from presets, below what is typed and UMM_* variables."""
 
-import difflib
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import click
 
-from umm.errors import InputError
+from umm.errors import InputError, did_you_mean
 
 # Brock & Golin (2025), section 5.1: the two multiplies of a transformer's MLP; m is the batch.
 PRESETS = {
@@ -36,8 +35,7 @@ def load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -
     names = _flag_names(ctx.command)
     for key, value in content.items():
         if key not in names:
-            close = difflib.get_close_matches(key, names, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(names)}"
+            hint = did_you_mean(key, names)
             raise InputError(f"{path}: {key!r} is not a flag of {ctx.command_path}; {hint}")
         if not isinstance(value, str | int | float):
             raise InputError(f"{path}: {key} must be a string, a number, true or false")

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from umm.arrays import Floats, Ints, offsets_of, rows_of_groups
+from umm.arrays import Floats, Ints, group_of_row, offsets_of, rows_of_groups
 from umm.machines.routes import narrowest
 from umm.schedules.kinds import BARRIER, GEMM, KINDS
 from umm.schedules.schedule import Schedule
@@ -69,7 +69,7 @@ def phases(schedule: Schedule) -> list[range]:
     if len(barriers):
         # All before it lead to a barrier if each is first waited for by an action up to it; all after it
         # follow it if each waits for an action from it on.
-        waiting = np.repeat(np.arange(count), np.diff(schedule.after_offsets))
+        waiting = group_of_row(schedule.after_offsets)
         first, last = np.full(count, count), np.full(count, -1)
         np.minimum.at(first, schedule.after, waiting)
         np.maximum.at(last, waiting, schedule.after)
