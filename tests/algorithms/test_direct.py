@@ -27,6 +27,12 @@ def gemm_rows(schedule):
     return dict(zip(keys, rows.tolist(), strict=True))
 
 
+def pool_slots(schedule):
+    """Pool slot of each operand of each action, −1 for an owned tile or none, shape (actions, 4)."""
+    buffer = schedule.details.buffer
+    return np.where(buffer >= 0, schedule.buffers.slot[buffer], -1)
+
+
 @laws
 @given(problems(), stationaries, schedule_options)
 def test_the_table_keeps_its_own_rules(problem, stationary, options):
@@ -60,7 +66,7 @@ def test_gets_run_d_ahead_and_gemms_wait_for_what_they_read(problem, stationary,
     """gets of op j wait for gemm j − d − g; gemm j waits for the last get into each slot it reads."""
     schedule = scheduled(problem, stationary, options)
     depth = options["prefetch"] + options["max_gemms"]
-    d, gemm = schedule.details, gemm_rows(schedule)
+    d, gemm, slot = schedule.details, gemm_rows(schedule), pool_slots(schedule)
     filled = {}
     for action, (kind, rank, op) in enumerate(
         zip(schedule.kind.tolist(), schedule.rank.tolist(), d.op.tolist(), strict=True)
@@ -70,13 +76,17 @@ def test_gets_run_d_ahead_and_gemms_wait_for_what_they_read(problem, stationary,
             if op >= depth:
                 assert gemm[rank, op - depth] in after
             assert {int(schedule.kind[x]) for x in after} <= {GEMM}
-            filled[rank, int(d.slot[action])] = action
+            filled[rank, int(slot[action, 0])] = action
         elif kind == GEMM:
-            slots = [int(s) for s in (d.a_slot[action], d.b_slot[action]) if s >= 0]
-            assert {filled[rank, slot] for slot in slots} <= set(after)
+            read = [x for x in (1, 2) if slot[action, x] >= 0]
+            got = [filled[rank, int(slot[action, x])] for x in read]
+            assert set(got) <= set(after)
+            assert [d.buffer[x, 0] for x in got] == [d.buffer[action, x] for x in read]
         elif kind == ACCUMULATE:
             assert after == [gemm[rank, op]]
-            assert d.slot[action] == d.c_slot[gemm[rank, op]]
+            assert slot[action, 1] >= 0
+            for column in (d.buffer, d.rows, d.cols):
+                assert np.array_equal(column[action, 1], column[gemm[rank, op], 0])
 
 
 @laws
@@ -92,7 +102,9 @@ def test_pools_have_the_promised_slots_each_as_large_as_the_largest_it_must_hold
         expected = []
         for number, count in enumerate(counts):
             kind = ACCUMULATE if MATRICES[number] == "C" else GET
-            moved = (schedule.kind == kind) & (schedule.rank == rank) & (schedule.details.matrix == number)
+            moved = (
+                (schedule.kind == kind) & (schedule.rank == rank) & (schedule.operand_tensors(0) == number)
+            )
             expected += [int(schedule.payload[moved].max())] * count if moved.any() else []
         assert slots.tolist() == expected
 
@@ -122,7 +134,7 @@ def test_without_reuse_every_op_fetches_again():
 
     def gets_of_a(reuse):
         schedule = umm.schedule(problem, MACHINE, stationary="C", reuse=reuse)
-        return int(np.sum((schedule.kind == GET) & (schedule.details.matrix == 0)))
+        return int(np.sum((schedule.kind == GET) & (schedule.operand_tensors(0) == 0)))
 
     assert (gets_of_a(True), gets_of_a(False)) == (1, 2)
 
@@ -134,7 +146,7 @@ def test_a_tile_of_c_that_others_add_to_takes_local_contributions_by_accumulate_
     alone = umm.schedule(problem, MACHINE, stationary="C")
     local = (shared.kind == ACCUMULATE) & (shared.src == shared.dst)
     assert int(local.sum()) == 4
-    assert np.all(shared.details.c_slot[shared.kind == GEMM] >= 0)
+    assert np.all(pool_slots(shared)[shared.kind == GEMM, 0] >= 0)
     assert not np.any(alone.kind == ACCUMULATE)
 
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from math import isclose
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from strategies import grids, offsets, problems, schedule_options, stationaries
 
 import umm
 from umm import Problem
+from umm.schedules.kinds import GEMM
 
 MEASURED = (
     GOOD.replace("value = 0.8", "value = 0.7").replace(
@@ -59,7 +61,7 @@ def test_every_action_is_the_one_the_definition_gives(machines, problem, station
     machine = pick(machines, problem, which)
     schedule = umm.schedule(problem, machine, stationary=stationary, **options)
     wanted = Lowering(problem, machine, stationary, **options)
-    rows = list(schedule.rows())
+    rows = spelled_out(json.loads(schedule.to_json()))
     assert len(rows) == len(wanted.actions)
     before = []  # everything that finishes before an action starts, by dependencies alone, as bits
     for row, action in zip(rows, wanted.actions, strict=True):
@@ -78,6 +80,21 @@ def test_every_action_is_the_one_the_definition_gives(machines, problem, station
             )
     assert [slots.tolist() for slots in schedule.pools] == wanted.pools()
     assert schedule.memory_bytes.tolist() == wanted.memory()
+
+
+def spelled_out(document):
+    """The actions of a JSON form with temporaries in the place of their numbers, which say nothing."""
+    held = document["buffers"]
+
+    def slice_(piece):
+        return piece if isinstance(piece[0], str) else [held[piece[0]], *piece[1:]]
+
+    return [
+        row
+        if "writes" not in row
+        else row | {"writes": slice_(row["writes"]), "reads": [slice_(x) for x in row["reads"]]}
+        for row in document["actions"]
+    ]
 
 
 def without_times(action):
@@ -103,9 +120,11 @@ def test_misaligned_tiles_are_multiplied_in_the_defined_order(data, ranks, sizes
     problem = Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=ranks)
     for stationary in "ABC":
         found = [[] for _ in range(ranks)]
-        for row in umm.schedule(problem, "h200-1", stationary=stationary, offset=offset).rows():
-            if row["kind"] == "gemm":
-                found[row["rank"]].append(tuple(tuple(row[x]) for x in "mnk"))
+        schedule = umm.schedule(problem, "h200-1", stationary=stationary, offset=offset)
+        d = schedule.details
+        for i in np.flatnonzero(schedule.kind == GEMM):
+            ranges = d.rows[i, 0], d.cols[i, 0], d.cols[i, 1]
+            found[schedule.rank[i]].append(tuple(tuple(x.tolist()) for x in ranges))
         ops = [ops_of(problem, stationary, offset, rank) for rank in range(ranks)]
         assert found == [[(op.m, op.n, op.k) for op in listed] for listed in ops]
 
@@ -114,8 +133,10 @@ def test_a_replicas_share_is_cut_at_ceil_edges_and_counted_once():
     """k = 10 over three replicas: 4, 4, 2; A's tiles are cut at 5, so the second replica has two ops."""
     problem = Problem(m=2, n=2, k=10, a="edges:0-2x0-5-10:1x3", b="row", c="row@3", ranks=3)
     schedule = umm.schedule(problem, "h200-1", stationary="C", offset="none")
+    a, b = (schedule.touched_tiles(x) for x in (0, 1))
     parts = [
-        (x["rank"], x["k"], x["a_tile"][1], x["b_tile"][0]) for x in schedule.rows() if x["kind"] == "gemm"
+        (int(schedule.rank[i]), schedule.details.cols[i, 1].tolist(), int(a[i, 1]), int(b[i, 0]))
+        for i in np.flatnonzero(schedule.kind == GEMM)
     ]
     assert sorted(parts) == [(0, [0, 4], 0, 0), (1, [4, 5], 0, 1), (1, [5, 8], 1, 1), (2, [8, 10], 1, 2)]
 
@@ -126,44 +147,56 @@ def test_a_replicas_share_is_cut_at_ceil_edges_and_counted_once():
 @settings(max_examples=40)
 @given(typed_problems(), stationaries, schedule_options, st.integers(0, 2))
 def test_json_says_what_the_definition_says(machines, problem, stationary, options, which):
-    """Beyond schema 1 as described there are only the options, and C's type where it is not the usual one."""
+    """Beside what is described there are only the options, and C's type where it is not the usual one."""
     machine = pick(machines, problem, which)
     found = json.loads(umm.schedule(problem, machine, stationary=stationary, **options).to_json())
     wanted = Lowering(problem, machine, stationary, **options).document()
     assert {**options}.items() <= found.pop("options").items()
     assert found["problem"].pop("c_dtype", problem.c_dtype) == problem.c_dtype
-    actions, expected = found.pop("actions"), wanted.pop("actions")
+    actions, expected = spelled_out(found), wanted.pop("actions")
+    found.pop("actions")
+    held, wanted_held = (sorted(map(json.dumps, x.pop("buffers"))) for x in (found, wanted))
+    assert held == wanted_held
     assert found == wanted
     assert [without_times(x) for x in actions] == [without_times(x) for x in expected]
     assert [list(x) for x in actions] == [list(x) for x in expected]  # the same keys in the same order
 
 
-TRANSFER = "id rank kind lane after op src dst matrix tile rows cols slot nbytes"
+TRANSFER = "id rank kind lane after op src dst nbytes writes reads"
 KEYS = {
-    "gemm": "id rank kind lane after op m n k a_tile b_tile c_tile a_slot b_slot c_slot seconds",
+    "gemm": "id rank kind lane after op seconds writes reads",
+    "gemm that adds": "id rank kind lane after op seconds writes reads beta",
     "get": TRANSFER,
     "accumulate": TRANSFER,
-    "accumulate to itself": TRANSFER + " seconds",
+    "accumulate to itself": "id rank kind lane after op src dst nbytes seconds writes reads",
     "reduce": TRANSFER,
     "broadcast": TRANSFER,
     "barrier": "id rank kind lane after",
 }
+HEADER = (
+    "schema name machine ranks problem tensors options interference functions means buffers pools links "
+    "routes lanes actions"
+)
 
 
 def test_json_has_exactly_the_described_keys():
     """The options are the one thing more; a reader may skip them."""
     problem = Problem(m=8, n=7, k=5, a="col", b="2d", c="2d@2", ranks=4)
     found = json.loads(umm.schedule(problem, "pvc-12", stationary="A", final="broadcast").to_json())
-    assert keys(found) == "schema ranks problem options interference pools links routes lanes actions"
-    assert keys(found["problem"]) == "m n k dtype a b c stationary machine"
+    in_place = json.loads(umm.schedule(problem, "pvc-12", stationary="C").to_json())
+    assert keys(found) == HEADER
+    assert keys(found["problem"]) == "m n k dtype a b c"
+    assert {keys(x) for x in found["tensors"]} == {"name shape dtype layout role"}
     assert keys(found["interference"]) == "get accumulate reduce"
+    assert {keys(x) for x in found["buffers"]} == {"rank slot tensor rows cols"}
     assert {keys(x) for x in found["pools"]} == {"rank slots"}
     assert {keys(x) for x in found["links"]} == {"name bandwidth latency"}
     assert {keys(x) for x in found["lanes"]} == {"rank name engine"}
     assert all(len(route) == 3 and isinstance(route[2], list) for route in found["routes"])
     kinds = set()
-    for action in found["actions"]:
+    for action in found["actions"] + in_place["actions"]:
         kind = action["kind"] + (" to itself" if action.get("src", -1) == action.get("dst", -2) else "")
+        kind += " that adds" if kind == "gemm" and isinstance(action["writes"][0], str) else ""
         assert keys(action) == KEYS[kind]
         kinds.add(kind)
     assert kinds == set(KEYS)

@@ -120,10 +120,10 @@ def test_a_fetched_tile_stays_and_no_tile_is_fetched_twice():
     lowered = umm.schedule(problem, "pvc-12", stationary="C", policy="greedy")
     direct = umm.schedule(problem, "pvc-12", stationary="C")
     for schedule, twice in ((lowered, False), (direct, True)):
-        d, get = schedule.details, schedule.kind == GET
-        named = list(
-            zip(schedule.rank[get].tolist(), d.matrix[get].tolist(), map(tuple, d.tile[get]), strict=True)
-        )
+        get = schedule.kind == GET
+        matrix = schedule.operand_tensors(0)[get]
+        tile = np.where((matrix == 0)[:, None], *(schedule.touched_tiles(x)[get] for x in (0, 1)))
+        named = list(zip(schedule.rank[get].tolist(), matrix.tolist(), map(tuple, tile), strict=True))
         assert (len(set(named)) < len(named)) == twice
 
 

@@ -18,6 +18,10 @@ from umm import Machine, Problem
 ITEMSIZE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
+Where = str | dict[str, Any]
+"""What a slice lies in: a rank's own tile of the matrix of this name, or a temporary as files describe it."""
+
+
 class Fetched(NamedTuple):
     """A range that an op has in a pool slot."""
 
@@ -74,6 +78,7 @@ class Lowering:
         self.slots = [self.slot_counts(rank) for rank in range(problem.p)]
         self.state = [State() for _ in range(problem.p)]
         self.actions: list[dict[str, Any]] = []
+        self.temporaries: list[dict[str, Any]] = []
         self.also: dict[int, set[int]] = {}
 
         for j in range(max(len(ops) for ops in self.ops)):
@@ -133,16 +138,21 @@ class Lowering:
 
     def lower_op(self, rank: int, j: int) -> None:
         op, state = self.ops[rank][j], self.state[rank]
-        slots: dict[str, int | None] = {"A": None, "B": None, "C": None}
+        where: dict[str, Where] = {x: x for x in "ABC"}
+        slots: dict[str, int] = {}
         after = set()
         for matrix in "AB":
             if self.home(matrix, op.tiles[matrix], rank) != rank:
-                slots[matrix], get = self.lower_get(rank, j, matrix)
-                after.add(get)
+                held = self.lower_get(rank, j, matrix)
+                slots[matrix] = held.slot
+                where[matrix] = self.temporary(rank, held.slot, matrix, held.rows, held.cols)
+                after.add(held.get)
         target = op.tiles["C"]
         sends = self.sends(op, rank)
         if sends:
             slots["C"] = self.next_slot(rank, "C")
+            where["C"] = self.temporary(rank, slots["C"], "C", op.m, op.n)
+            self.temporaries.append(where["C"])
             after |= set(state.readers[slots["C"]][-1:])
         gemm = self.emit(
             "gemm",
@@ -150,29 +160,32 @@ class Lowering:
             self.lane(rank, "compute"),
             after,
             op=j,
-            m=[*op.m],
-            n=[*op.n],
-            k=[*op.k],
-            **{f"{x.lower()}_tile": [*op.tiles[x]] for x in "ABC"},
-            **{f"{x.lower()}_slot": slots[x] for x in "ABC"},
             seconds=self.gemm_seconds(length(op.m), length(op.n), length(op.k)),
+            writes=[where["C"], [*op.m], [*op.n]],
+            reads=[[where["A"], [*op.m], [*op.k]], [where["B"], [*op.k], [*op.n]]],
+            **({} if sends else {"beta": 1.0}),  # a slot is overwritten, a tile added to
         )
         state.gemms.append(gemm)
         for matrix in "AB":
-            if slots[matrix] is not None:
+            if matrix in slots:
                 state.readers[slots[matrix]].append(gemm)
         if sends:
             owner = self.home("C", target, rank)
+            span = op.m, op.n
             sent = self.lower_transfer(
-                "accumulate", rank, {gemm}, j, rank, owner, "C", target, (op.m, op.n), slots["C"]
+                "accumulate", rank, {gemm}, j, rank, owner, "C", span, source=where["C"]
             )
             state.readers[slots["C"]].append(sent)
         else:
             self.also[gemm] = set(state.added[target][-1:])  # two gemms at once may not add to one tile
             state.added[target].append(gemm)
 
-    def lower_get(self, rank: int, j: int, matrix: str) -> tuple[int, int]:
-        """Fetch a tile or slice unless the op before has it; returns its slot and the get."""
+    def temporary(self, rank: int, slot: int, matrix: str, rows: Range, cols: Range) -> dict[str, Any]:
+        """The whole of a range, packed, in a pool slot."""
+        return {"rank": rank, "slot": slot, "tensor": matrix, "rows": [*rows], "cols": [*cols]}
+
+    def lower_get(self, rank: int, j: int, matrix: str) -> Fetched:
+        """Fetch a tile or slice unless the op before has it."""
         op, state, layout = self.ops[rank][j], self.state[rank], self.layouts[matrix]
         tile = op.tiles[matrix]
         rows, cols = layout.bounds(tile) if self.whole_tiles else op.slice(matrix)
@@ -185,11 +198,13 @@ class Lowering:
             if j >= self.ahead:
                 after.add(state.gemms[j - self.ahead])
             owner = self.home(matrix, tile, rank)
-            get = self.lower_transfer("get", rank, after, j, owner, rank, matrix, tile, (rows, cols), slot)
+            into = self.temporary(rank, slot, matrix, rows, cols)
+            get = self.lower_transfer("get", rank, after, j, owner, rank, matrix, (rows, cols), into=into)
+            self.temporaries.append(into)
             self.also[get] = set(state.readers[slot])  # every gemm that reads it, not only the last
             state.readers[slot] = []
         state.fetched[matrix] = Fetched(j, tile, rows, cols, slot, get)
-        return slot, get
+        return state.fetched[matrix]
 
     def next_slot(self, rank: int, matrix: str) -> int:
         """Slots of a matrix are taken in turn; in the pool those of A come first, then B's, then C's."""
@@ -224,9 +239,9 @@ class Lowering:
         src: int,
         dst: int,
         matrix: str,
-        tile: Tile,
         span: tuple[Range, Range],
-        slot: int | None = None,
+        into: Where = "",
+        source: Where = "",
     ) -> int:
         """A get in the reader's copy lanes, anything else in the accumulate lanes of the sender."""
         state, payload = self.state[rank], self.payload(matrix, *span)
@@ -237,11 +252,12 @@ class Lowering:
             lane = self.lane(rank, "accumulate", state.sends)
             state.sends += 1
         efficiency = self.machine.accumulate_efficiency if kind in ("accumulate", "reduce") else 1.0
-        details: dict[str, Any] = {"op": op, "src": src, "dst": dst, "matrix": matrix, "tile": [*tile]}
-        details |= {"rows": [*span[0]], "cols": [*span[1]], "slot": slot}
+        details: dict[str, Any] = {"op": op, "src": src, "dst": dst}
         details["nbytes"] = self.charged(payload, efficiency)
         if src == dst:  # only a rank's accumulate into its own tile
             details["seconds"] = 3 * payload / self.machine.memory_bandwidth
+        rows, cols = ([*x] for x in span)
+        details |= {"writes": [into or matrix, rows, cols], "reads": [[source or matrix, rows, cols]]}
         return self.emit(kind, rank, lane, after, **details)
 
     def gemm_seconds(self, m: int, n: int, k: int) -> float:
@@ -283,7 +299,7 @@ class Lowering:
                 if number < len(listed[rank]):
                     tile, dst = listed[rank][number]
                     bounds = layout.bounds(tile)
-                    self.lower_transfer(kind, rank, {barrier}, number, rank, dst, "C", tile, bounds)
+                    self.lower_transfer(kind, rank, {barrier}, number, rank, dst, "C", bounds)
 
     # What surrounds the actions
 
@@ -292,10 +308,10 @@ class Lowering:
         pools = []
         for rank in range(self.problem.p):
             size = dict.fromkeys("ABC", 0)
-            for action in self.actions:
-                if action["rank"] == rank and action.get("slot") is not None:
-                    payload = self.payload(action["matrix"], action["rows"], action["cols"])
-                    size[action["matrix"]] = max(size[action["matrix"]], payload)
+            for held in self.temporaries:
+                if held["rank"] == rank:
+                    matrix = held["tensor"]
+                    size[matrix] = max(size[matrix], self.payload(matrix, held["rows"], held["cols"]))
             counts = self.slots[rank]
             pools.append([size[x] for x in "ABC" for _ in range(counts[x])])
         return pools
@@ -310,14 +326,26 @@ class Lowering:
         return totals
 
     def document(self) -> dict[str, Any]:
-        """The whole schedule as JSON carries it, schema 1."""
+        """The whole schedule as JSON carries it, with temporaries in the place of their numbers."""
         problem, machine = self.problem, self.machine
-        described = {key: getattr(problem, key) for key in ("m", "n", "k", "dtype", "a", "b", "c")}
         return {
-            "schema": 1,
+            "schema": 2,
+            "name": self.stationary,
+            "machine": machine.name,
             "ranks": problem.p,
-            "problem": described | {"stationary": self.stationary, "machine": machine.name},
+            "problem": {key: getattr(problem, key) for key in ("m", "n", "k", "dtype", "a", "b", "c")},
+            "tensors": [
+                {"name": x, "shape": [*shape], "dtype": dtype, "layout": text, "role": role}
+                for x, shape, dtype, text, role in (
+                    ("A", (problem.m, problem.k), problem.dtype, problem.a, "input"),
+                    ("B", (problem.k, problem.n), problem.dtype, problem.b, "input"),
+                    ("C", (problem.m, problem.n), problem.c_dtype, problem.c, "output"),
+                )
+            ],
             "interference": {kind: machine.interference[kind] for kind in ("get", "accumulate", "reduce")},
+            "functions": [],
+            "means": [],
+            "buffers": self.temporaries,
             "pools": [{"rank": rank, "slots": slots} for rank, slots in enumerate(self.pools())],
             "links": [
                 {"name": x.name, "bandwidth": x.bandwidth, "latency": x.latency} for x in machine.links

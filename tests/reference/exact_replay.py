@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from umm.schedules.kinds import BARRIER, GEMM, KINDS, TRANSFERS
+from umm.schedules.kinds import BARRIER, GEMM, KINDS, MAP, TRANSFERS
 
 
 def makespan(schedule):
@@ -40,10 +40,10 @@ def makespan(schedule):
                     started = True
                     if s.kind[i] == BARRIER:
                         done.add(i)
-                    elif s.kind[i] == GEMM:
+                    elif _engine_work(s, i):
                         running[i] = Fraction(float(s.seconds[i]))
-                    elif s.kind[i] in TRANSFERS and s.src[i] != s.dst[i]:
-                        wait = sum((latency[link] for link in route[pair(i)]), Fraction(0))
+                    elif _crosses_links(s, i):
+                        wait = sum((latency[link] for link in route[pair(i)]), Fraction(float(s.seconds[i])))
                         if wait:
                             waiting[i] = now + wait
                         else:
@@ -66,26 +66,39 @@ def makespan(schedule):
         for i, at in list(waiting.items()):
             if at == now:
                 del waiting[i]
-                if s.kind[i] in TRANSFERS and s.src[i] != s.dst[i]:
+                if _crosses_links(s, i):
                     running[i] = Fraction(int(s.nbytes[i]))
                 else:
                     done.add(i)
     return now
 
 
+def _crosses_links(s, i):
+    return s.kind[i] in TRANSFERS and s.src[i] != s.dst[i]
+
+
+def _engine_work(s, i):
+    """Multiplies, maps, and copies and adds within a rank, on a lane that has an engine."""
+    here = s.kind[i] in (GEMM, MAP) or (s.kind[i] in TRANSFERS and s.src[i] == s.dst[i])
+    return here and s.lanes.engine[s.lane[i]] >= 0
+
+
+def _loss(s, i):
+    """The share of its rank's engine rate that a transfer takes: its means', else its kind's."""
+    if s.means_of is not None and s.means_of[i] >= 0:
+        return Fraction(s.means[s.means_of[i]].interference)
+    return Fraction(s.interference.get(KINDS[s.kind[i]], 0.0))
+
+
 def _rates(s, running, waiting, route, bandwidth):
     rates = {}
-    gemms = [i for i in running if s.kind[i] == GEMM]
-    in_flight = [i for i in [*running, *waiting] if s.kind[i] in TRANSFERS and s.src[i] != s.dst[i]]
-    for i in gemms:
-        lost = [
-            Fraction(s.interference.get(KINDS[s.kind[other]], 0.0))
-            for other in in_flight
-            if s.rank[other] == s.rank[i]
-        ]
-        sharing = sum(1 for j in gemms if s.lanes.engine[s.lane[j]] == s.lanes.engine[s.lane[i]])
+    working = [i for i in running if _engine_work(s, i)]
+    in_flight = [i for i in [*running, *waiting] if _crosses_links(s, i)]
+    for i in working:
+        lost = [_loss(s, other) for other in in_flight if s.rank[other] == s.rank[i]]
+        sharing = sum(1 for j in working if s.lanes.engine[s.lane[j]] == s.lanes.engine[s.lane[i]])
         rates[i] = (1 - max(lost, default=Fraction(0))) / sharing
-    flows = {i: route[int(s.src[i]), int(s.dst[i])] for i in running if s.kind[i] != GEMM}
+    flows = {i: route[int(s.src[i]), int(s.dst[i])] for i in running if _crosses_links(s, i)}
     while not flows.keys() <= rates.keys():
         level = {}
         for link in {link for i, links in flows.items() if i not in rates for link in links}:

@@ -6,7 +6,7 @@ checked against the semantics by reading.
 
 import simpy
 
-from umm.schedules.kinds import BARRIER, GEMM, KINDS, TRANSFERS
+from umm.schedules.kinds import BARRIER, KINDS, LOCAL, TRANSFERS
 
 
 def simulate(schedule):
@@ -38,7 +38,7 @@ class Playback:
         self.start = [0.0] * len(schedule)
         self.end = [0.0] * len(schedule)
         self.under_way = {}
-        self.in_flight = set()  # transfers with src != dst, latency included
+        self.in_flight = set()  # transfers with src != dst, wait and latency included
         self.changed = None  # the event that interrupts the wait for the next finish
 
     def play(self):
@@ -65,17 +65,29 @@ class Playback:
         kind, src, dst = s.kind[action], int(s.src[action]), int(s.dst[action])
         if kind == BARRIER:
             return
-        if kind == GEMM:
+        if src == dst and self.on_engine(action):
             yield self.progress(action, float(s.seconds[action]))
         elif kind in TRANSFERS and src != dst:
             self.in_flight.add(action)
             self.touch()
+            yield self.env.timeout(float(s.seconds[action]))
             yield self.env.timeout(sum(float(s.links.latency[link]) for link in s.routes[src, dst]))
             yield self.progress(action, float(s.nbytes[action]))
             self.in_flight.discard(action)
             self.touch()
         else:
             yield self.env.timeout(float(s.seconds[action]))
+
+    def on_engine(self, action):
+        s = self.schedule
+        return s.kind[action] != LOCAL and s.lanes.engine[s.lane[action]] >= 0
+
+    def loss(self, action):
+        """The share of its rank's engine rate that a transfer takes: its means', else its kind's."""
+        s = self.schedule
+        if s.means_of is not None and s.means_of[action] >= 0:
+            return s.means[s.means_of[action]].interference
+        return s.interference.get(KINDS[s.kind[action]], 0.0)
 
     def progress(self, action, amount):
         """Return an event that happens when an amount of work has been done at the shared rates."""
@@ -109,17 +121,13 @@ class Playback:
 
     def rates(self):
         s = self.schedule
-        gemms = [action for action in self.under_way if s.kind[action] == GEMM]
-        flows = [action for action in self.under_way if s.kind[action] != GEMM]
-        engine = {action: int(s.lanes.engine[s.lane[action]]) for action in gemms}
+        flows = [action for action in self.under_way if action in self.in_flight]
+        working = [action for action in self.under_way if action not in self.in_flight]
+        engine = {action: int(s.lanes.engine[s.lane[action]]) for action in working}
         rates = {}
-        for action in gemms:
-            lost = [
-                s.interference.get(KINDS[s.kind[other]], 0.0)
-                for other in self.in_flight
-                if s.rank[other] == s.rank[action]
-            ]
-            sharing = sum(1 for other in gemms if engine[other] == engine[action])
+        for action in working:
+            lost = [self.loss(other) for other in self.in_flight if s.rank[other] == s.rank[action]]
+            sharing = sum(1 for other in working if engine[other] == engine[action])
             rates[action] = (1 - max(lost, default=0.0)) / sharing
         routes = {action: s.routes[int(s.src[action]), int(s.dst[action])] for action in flows}
         return rates | max_min(routes, s.links.bandwidth.tolist())

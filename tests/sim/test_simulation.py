@@ -17,51 +17,58 @@ GIGA = 10**9
 
 
 def story(
-    actions, *, lanes, links=(("wire", GIGA, 0.0),), routes=((1, 0, (0,)),), ranks=2, interference=None
+    actions,
+    *,
+    lanes,
+    links=(("wire", GIGA, 0.0),),
+    routes=((1, 0, (0,)),),
+    ranks=2,
+    interference=None,
+    means=(),
 ):
-    """A schedule from (lane, kind, after, what) rows; times in units of one second, 1 GB a unit."""
+    """A schedule from (lane, kind, after, what) rows; times in units of one second, 1 GB a unit.
+
+    ``what`` is how long it takes, or of a transfer (source, destination, gigabytes), then what it waits
+    (or takes, if it stays where it is), then its means. Every rank holds all of A, B and C.
+    """
+    whole = [[0, 4], [0, 4]]
     rows = []
     for number, (lane, kind, after, what) in enumerate(actions):
         row = {"id": number, "kind": kind, "lane": lane, "after": after}
         row["rank"] = -1 if lane < 0 else lanes[lane][0]
-        if kind == "gemm":
-            row |= {"op": 0, "m": [0, 4], "n": [0, 4], "k": [0, 4], "seconds": what}
-            row |= {
-                "a_tile": [0, 0],
-                "b_tile": [0, 0],
-                "c_tile": [0, 0],
-                "a_slot": None,
-                "b_slot": None,
-                "c_slot": None,
-            }
-        elif kind != "barrier":
-            src, dst, gigabytes = what
-            row |= {
-                "op": 0,
-                "src": src,
-                "dst": dst,
-                "matrix": "A",
-                "tile": [0, 0],
-                "rows": [0, 4],
-                "cols": [0, 4],
-            }
-            row |= {"slot": None, "nbytes": int(gigabytes * GIGA), "seconds": gigabytes}
+        if kind == "barrier":
+            pass
+        elif isinstance(what, tuple):
+            src, dst, gigabytes, *more = what
+            row |= {"src": src, "dst": dst, "nbytes": int(gigabytes * GIGA)}
+            row |= dict(zip(("seconds", "means"), more, strict=False))
+        else:
+            row["seconds"] = what
+        if kind not in ("barrier", "local"):
+            reads = {"gemm": "AB"}.get(kind, "A")
+            row |= {"writes": ["C", *whole], "reads": [[x, *whole] for x in reads]}
+        if kind == "map":
+            row["fn"] = 0
         rows.append(row)
+    layout = f"row@{ranks}"
+    roles = {"A": "input", "B": "input", "C": "output"}
     return umm.Schedule.from_json(
         json.dumps(
             {
-                "schema": 1,
+                "schema": 2,
+                "name": "C",
+                "machine": "story",
                 "ranks": ranks,
-                "problem": {
-                    "m": 4,
-                    "n": 4,
-                    "k": 4,
-                    "dtype": "float32",
-                    "a": f"row@{ranks}",
-                    "b": f"row@{ranks}",
-                }
-                | {"c": f"row@{ranks}", "stationary": "C", "machine": "story"},
-                "interference": interference or {"get": 0.0, "accumulate": 0.0, "reduce": 0.0},
+                "problem": {"m": 4, "n": 4, "k": 4, "dtype": "float32"} | dict.fromkeys("abc", layout),
+                "tensors": [
+                    {"name": x, "shape": [4, 4], "dtype": "float32", "layout": layout, "role": role}
+                    for x, role in roles.items()
+                ],
+                "options": {},
+                "interference": interference or {},
+                "functions": [{"name": "relu", "parameters": {}}],
+                "means": [{"name": name, "interference": share} for name, share in means],
+                "buffers": [],
                 "pools": [],
                 "links": [
                     {"name": name, "bandwidth": bandwidth, "latency": latency}
@@ -168,7 +175,7 @@ def readers_at_once(offset):
     problem = umm.Problem(m=96, n=96, k=96, a="row", b="row", c="row", ranks=8)
     schedule = umm.schedule(problem, "h100-8", stationary="C", offset=offset, prefetch=0, max_gemms=1)
     trace = SimExecutor().run(schedule)
-    tile = schedule.details.tile[:, 0]
+    tile = schedule.touched_tiles(1)[:, 0]
     most = 0
     for at in set(trace.start.tolist()):
         reading = (schedule.kind == 0) & (trace.start <= at) & (at < trace.end)
@@ -200,6 +207,62 @@ def test_a_barrier_waits_for_all_and_takes_no_time():
     lanes = [COMPUTE, (1, "compute", 1)]
     rows = [(0, "gemm", [], 1.0), (1, "gemm", [], 3.0), (-1, "barrier", [0, 1], None), (0, "gemm", [2], 1.0)]
     assert ends(story(rows, lanes=lanes)) == [1.0, 3.0, 3.0, 4.0]
+
+
+def test_a_transfer_waits_its_seconds_before_its_latency_and_takes_no_bandwidth_meanwhile():
+    """Both 1 GB: one goes 0.25 s … 1.25 s alone; the other waits 1 s + 0.25 s, then goes alone too."""
+    rows = [(0, "get", [], (1, 0, 1)), (1, "get", [], (1, 0, 1, 1.0))]
+    wire = (("wire", GIGA, 0.25),)
+    assert ends(story(rows, lanes=[COPY, COPY_1], links=wire)) == [1.25, 2.25]
+
+
+def test_a_transfer_slows_its_rank_s_gemm_down_from_its_start_on():
+    """1 s of waiting and 1 s of bytes, both at half the rate: 1 s of the gemm's 4 s is done, 3 are left."""
+    lanes = [(1, "accumulate.0", None), (1, "compute", 0)]
+    rows = [(0, "accumulate", [], (1, 0, 1, 1.0)), (1, "gemm", [], 4.0)]
+    assert ends(story(rows, lanes=lanes, interference={"accumulate": 0.5})) == [2.0, 5.0]
+
+
+def test_the_means_of_a_transfer_says_what_its_rank_loses():
+    """A put by a kernel takes a quarter of the rate, one by a copy engine nothing; without means, half."""
+    lanes = [(1, "copy_out.0", None), (1, "compute", 0)]
+    taken = []
+    for more in ((), (0.0, 0), (0.0, 1)):
+        rows = [(0, "put", [], (1, 0, 1, *more)), (1, "gemm", [], 4.0)]
+        means = (("copy_engine", 0.0), ("kernel", 0.25))
+        taken.append(max(ends(story(rows, lanes=lanes, interference={"put": 0.5}, means=means))))
+    assert taken == [4.5, 4.0, 4.25]
+
+
+def test_maps_and_copies_within_a_rank_share_the_engine_of_their_lane():
+    """Three lanes on one engine: 1 s each takes 3 s; a fence of 1 s on a fourth takes 1 s."""
+    lanes = [(0, "compute", 0), (0, "map", 0), (1, "compute", 0), (1, "fence", 0)]
+    rows = [
+        (0, "gemm", [], 1.0),
+        (1, "map", [], 1.0),
+        (2, "get", [], (1, 1, 1, 1.0)),
+        (3, "local", [], 1.0),
+    ]
+    assert ends(story(rows, lanes=lanes)) == [3.0, 3.0, 3.0, 1.0]
+
+
+def test_maps_and_copies_within_a_rank_take_their_seconds_on_a_lane_without_an_engine():
+    """Neither slows the gemm down, nor does it slow them, however much a transfer disturbs the rank."""
+    lanes = [(1, "compute", 0), (1, "map", None), (1, "copy_in.0", None), (1, "accumulate.0", None)]
+    rows = [
+        (0, "gemm", [], 1.0),
+        (1, "map", [], 1.0),
+        (2, "get", [], (1, 1, 1, 1.0)),
+        (3, "accumulate", [], (1, 0, 1)),
+    ]
+    shares = {"get": 0.5, "accumulate": 0.5}
+    assert ends(story(rows, lanes=lanes, interference=shares)) == [1.5, 1.0, 1.0, 1.0]
+
+
+def test_a_map_on_an_engine_is_disturbed_as_a_gemm_is():
+    lanes = [(1, "compute", 0), (1, "accumulate.0", None)]
+    rows = [(0, "map", [], 1.0), (1, "accumulate", [], (1, 0, 1))]
+    assert ends(story(rows, lanes=lanes, interference={"accumulate": 0.5})) == [1.5, 1.0]
 
 
 MACHINES = st.sampled_from(["h100-8", "pvc-12", "pvc-12-planes", "h200-1", "localhost"])

@@ -81,15 +81,15 @@ class Replay:
             self.finish(number)
 
     def perform(self, action):
-        if action["kind"] == "gemm":
-            # On the engine's host, which SimGrid shares equally among the gemms that run on it.
-            self.simgrid.this_actor.execute(action["seconds"] * ENGINE_SPEED)
-        elif action["kind"] == "local" or action["src"] == action["dst"]:
+        src, dst = action.get("src"), action.get("dst")
+        if src != dst:
+            self.simgrid.this_actor.sleep_for(action.get("seconds", 0.0) + self.latency[src, dst])
+            self.simgrid.Comm.sendto(self.ranks[src], self.ranks[dst], action["nbytes"])
+        elif action["kind"] == "local" or self.schedule["lanes"][action["lane"]]["engine"] is None:
             self.simgrid.this_actor.sleep_for(action["seconds"])
         else:
-            src, dst = action["src"], action["dst"]
-            self.simgrid.this_actor.sleep_for(self.latency[src, dst])
-            self.simgrid.Comm.sendto(self.ranks[src], self.ranks[dst], action["nbytes"])
+            # On the engine's host, which SimGrid shares equally among all the work that runs on it.
+            self.simgrid.this_actor.execute(action["seconds"] * ENGINE_SPEED)
 
     def finish(self, number):
         for successor in self.successors[number]:

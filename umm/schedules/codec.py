@@ -250,6 +250,8 @@ class _Actions:
         if wrong.any():
             bad = int(np.argmax(wrong))
             i, x = int(action[bad]), int(operand[bad])
+            if not 0 <= rank[bad] < layout.ranks:
+                raise ScheduleError(f"{self._what(i)}: there is no rank {int(rank[bad])}")
             (r0, r1), (c0, c1) = details.rows[i, x].tolist(), details.cols[i, x].tolist()
             raise ScheduleError(
                 f"{self._what(i)}: rank {int(rank[bad])} does not hold {tensor.name}[{r0}:{r1},{c0}:{c1}] "
