@@ -58,7 +58,7 @@ def _multiply_aside(a: Array, b: Array, c: Array, alpha: float, beta: float) -> 
 
 def _side(array: Array) -> tuple[int, int, int]:
     """Return how CBLAS reads a factor: its flag, its address, and the elements from one row to the next."""
-    if array.strides[1] == array.itemsize or array.shape[1] == 1 != array.shape[0]:
+    if array.strides[1] == array.itemsize:
         return _AS_IT_IS, array.ctypes.data, _leading(array)
     return _TRANSPOSED, array.ctypes.data, _leading(array.T)
 
