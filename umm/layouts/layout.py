@@ -163,6 +163,23 @@ class Layout(TileGrid):
     # Owners and replicas --------------------------------------------------------------------------
 
     @cached_property
+    def transposed(self) -> "Layout":
+        """The layout of the transposed matrix if nothing moves: rows and columns change places.
+
+        >>> str(Layout.parse("2d:2x4", (6, 8), ranks=8).transposed)
+        'edges:0-2-4-6-8x0-3-6:4x2:colmajor'
+        """
+        rows, cols = self.shape
+        return Layout(
+            (cols, rows),
+            self.col_edges,
+            self.row_edges,
+            (self.process_grid[1], self.process_grid[0]),
+            replicas=self.replicas,
+            places=self.places.transpose(0, 2, 1),
+        )
+
+    @cached_property
     def owners(self) -> Ints:
         """Owner rank of every tile: an array of shape (replicas, grid rows, grid columns)."""
         grid_rows, grid_cols = self.grid_shape()

@@ -1,6 +1,6 @@
 """The actions of a schedule that becomes a part of a larger one, its buffers numbered as there."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from umm.interval import Interval
 from umm.schedules.buffers import first_tiles
@@ -19,6 +19,8 @@ def appended(
     firsts: Sequence[int],
     functions: Sequence[int],
     temporary: Temporary,
+    transposed: Collection[int] = (),
+    alpha: float = 1.0,
 ) -> Iterator[Action]:
     """Yield the actions of a part; what each waits for is left to the caller.
 
@@ -28,22 +30,32 @@ def appended(
         firsts: Number in the whole of each of the whole's tensors' first owned tile.
         functions: Number in the whole of each of its functions.
         temporary: Makes a temporary of the whole from its rank, slot, tensor, rows and columns.
+        transposed: Numbers of its tensors that the whole has transposed.
+        alpha: Factor of its products.
     """
     own, buffers, details = first_tiles(part.tensors), part.buffers, part.details
-    moved = [
-        firsts[tensors[tensor]] + number - own[tensor]
-        for number, tensor in enumerate(buffers.tensor[: part.first_temporary].tolist())
-    ]
+    moved = []
+    for number, tensor in enumerate(buffers.tensor[: part.first_temporary].tolist()):
+        tile = _transposed_tile(part, number, tensor) if tensor in transposed else number
+        moved.append(firsts[tensors[tensor]] + tile - own[tensor])
+
+    def ranges(tensor: int, rows: list[int], cols: list[int]) -> tuple[Interval, Interval]:
+        spans = Interval(*rows), Interval(*cols)
+        return (spans[1], spans[0]) if tensor in transposed else spans
+
     held = part.temporaries
     for rank, slot, tensor, rows, cols in zip(
         *(x.tolist() for x in (held.rank, held.slot, held.tensor, held.rows, held.cols)), strict=True
     ):
-        moved.append(temporary(rank, slot, tensors[tensor], Interval(*rows), Interval(*cols)))
+        moved.append(temporary(rank, slot, tensors[tensor], *ranges(tensor, rows, cols)))
     rank_of, tensor_of = buffers.rank.tolist(), buffers.tensor.tolist()
     for i, kind in enumerate(part.kind.tolist()):
         pieces = tuple(
             Slice(
-                moved[buffer], rank_of[buffer], tensors[tensor_of[buffer]], Interval(*rows), Interval(*cols)
+                moved[buffer],
+                rank_of[buffer],
+                tensors[tensor_of[buffer]],
+                *ranges(tensor_of[buffer], rows, cols),
             )
             for buffer, rows, cols in zip(
                 *(x[i].tolist() for x in (details.buffer, details.rows, details.cols)), strict=True
@@ -58,13 +70,25 @@ def appended(
             pieces,
             seconds=float(part.seconds[i]),
             means=part.means[means].name if means >= 0 else None,
-            multiplied=_multiplied(part, i) if kind == GEMM else PLAIN,
+            multiplied=_multiplied(part, i, transposed, alpha) if kind == GEMM else PLAIN,
             fn=functions[details.fn[i]] if details.fn[i] >= 0 else -1,
             nbytes=int(part.nbytes[i]),
         )
 
 
-def _multiplied(part: Table, i: int) -> Multiplied:
+def _transposed_tile(part: Table, number: int, tensor: int) -> int:
+    """Return the number that an owned tile has where the tensor is stored transposed."""
+    layout, first = part.tensors[tensor].layout, first_tiles(part.tensors)[tensor]
+    grid_rows, grid_cols = layout.grid_shape()
+    replica, tile = divmod(number - first, grid_rows * grid_cols)
+    i, j = divmod(tile, grid_cols)
+    return first + (replica * grid_cols + j) * grid_rows + i
+
+
+def _multiplied(part: Table, i: int, transposed: Collection[int], alpha: float) -> Multiplied:
     d = part.details
+    tensors = part.buffers.tensor[d.buffer[i, :3]].tolist()
+    turned = sum(1 << operand for operand in (1, 2) if tensors[operand] in transposed)
     axes, groups = (tuple(x[i].tolist()) for x in (d.batch_axes, d.groups))
-    return Multiplied(int(d.trans[i]), float(d.alpha[i]), float(d.beta[i]), int(d.batch[i]), axes, groups)
+    trans = int(d.trans[i]) ^ turned
+    return Multiplied(trans, alpha * float(d.alpha[i]), float(d.beta[i]), int(d.batch[i]), axes, groups)

@@ -5,7 +5,7 @@ action then waits for every earlier one that touches the same memory, unless bot
 algorithm cannot race, however its actions overlap.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from umm.errors import ScheduleError
@@ -262,7 +262,14 @@ class Builder:
         self._accesses = Accesses()
         return self._barrier
 
-    def append(self, part: Schedule, names: Mapping[str, str], slots: Hashable) -> None:
+    def append(
+        self,
+        part: Schedule,
+        names: Mapping[str, str],
+        slots: Hashable,
+        transposed: Collection[str] = (),
+        alpha: float = 1.0,
+    ) -> None:
         """Add a lowered multiply as a part: its own actions after each other as they are, and after others.
 
         Its actions keep what they wait for among themselves; for what they wait for of parts before follows
@@ -272,6 +279,8 @@ class Builder:
             part: Lowered for this machine and as many ranks.
             names: The tensor here that each tensor of the part is.
             slots: Parts with equal keys share pool slots.
+            transposed: Tensors of the part that are stored transposed here: read as views, nothing moves.
+            alpha: Factor of its products.
 
         Raises:
             ScheduleError: if a tensor here has another layout or type than the part's.
@@ -279,10 +288,11 @@ class Builder:
         tensors = [self._number(names.get(tensor.name, tensor.name)) for tensor in part.tensors]
         for theirs, number in zip(part.tensors, tensors, strict=True):
             ours = self.tensors[number]
-            if (theirs.layout, theirs.dtype) != (ours.layout, ours.dtype):
+            stored = ours.layout.transposed if theirs.name in transposed else ours.layout
+            if (theirs.layout, theirs.dtype) != (stored, ours.dtype):
                 raise ScheduleError(
                     f"{theirs.name} of the part is {theirs.dtype} in layout {theirs.layout}, "
-                    f"but {ours.name} is {ours.dtype} in {ours.layout}"
+                    f"but {ours.name} is {ours.dtype} in {stored}"
                 )
         functions = [
             self._functions.setdefault((name, tuple(sorted(parameters.items()))), len(self._functions))
@@ -290,7 +300,9 @@ class Builder:
         ]
         start = len(self._actions)
         rows: list[int] = []
-        for i, action in enumerate(appended(part, tensors, self._firsts, functions, self._temporary(slots))):
+        turned = [number for number, tensor in enumerate(part.tensors) if tensor.name in transposed]
+        actions = appended(part, tensors, self._firsts, functions, self._temporary(slots), turned, alpha)
+        for i, action in enumerate(actions):
             own = {rows[row] for row in part.after_of(i).tolist()}
             if action.kind == BARRIER:
                 rows.append(self._append(action, own))
