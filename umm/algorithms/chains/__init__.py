@@ -1,0 +1,1 @@
+"""A chain of multiplies, maps, copies and sums as one schedule: each statement lowered, then joined."""

@@ -1,0 +1,111 @@
+"""The maps of a chain: each tile of the output by its owner, with what it needs of others brought there."""
+
+from collections.abc import Sequence
+
+from umm.algorithms.chains.gathered import gathered, tiles_by_rank
+from umm.chains import Map
+from umm.functions import Function, function
+from umm.interval import Interval
+from umm.schedules.builder import Builder
+from umm.schedules.slices import Slice
+
+
+def map_tiles(build: Builder, statement: Map, written: bool) -> None:
+    """Write a map of a chain; every replica of what it writes is complete afterwards.
+
+    Args:
+        build: Where the actions go.
+        statement: The map.
+        written: Whether an earlier statement has written to its output, so that it is not zero.
+    """
+    known = function(statement.fn)
+    if known.adds_over and statement.out not in statement.reads:
+        _add_parts(build, statement, known, written)
+        return
+    if statement.out in statement.reads and _splits_rows(build, statement, known):
+        _through_temporaries(build, statement, known)
+        return
+    for rank, tile, replica in tiles_by_rank(build, statement.out):
+        target = build.tile(statement.out, *tile, replica)
+        _piece(build, statement, known, rank, target)
+
+
+def _cut(build: Builder, known: Function, tensor: str, cols: Interval) -> Interval:
+    """Return the smallest range of columns around some that the function can work on."""
+    width, unit = build.layout(tensor).shape[1], known.column_unit
+    if known.whole_rows:
+        return Interval(0, width)
+    return Interval(cols.start // unit * unit, min(-(-cols.stop // unit) * unit, width))
+
+
+def _splits_rows(build: Builder, statement: Map, known: Function) -> bool:
+    """Whether a tile of the output is cut where the function cannot cut."""
+    layout = build.layout(statement.out)
+    spans = [
+        Interval(*x) for x in zip(layout.col_edges[:-1].tolist(), layout.col_edges[1:].tolist(), strict=True)
+    ]
+    return any(span.size and _cut(build, known, statement.out, span) != span for span in spans)
+
+
+def _reads(
+    build: Builder, statement: Map, known: Function, rank: int, rows: Interval, cols: Interval
+) -> list[Slice]:
+    ranges = known.ranges(rows, cols)[1:]
+    return [
+        gathered(build, name, rank, *spans, slot=("map", number))
+        for number, (name, spans) in enumerate(zip(statement.reads, ranges, strict=True))
+    ]
+
+
+def _piece(build: Builder, statement: Map, known: Function, rank: int, target: Slice) -> None:
+    """Write the map of one tile; whole rows beside it if the function cannot split them."""
+    rows, cols = target.rows, _cut(build, known, statement.out, target.cols)
+    reads = _reads(build, statement, known, rank, rows, cols)
+    if cols == target.cols:
+        build.map(statement.fn, target, *reads, **statement.parameters)
+        return
+    whole = build.temporary(rank, statement.out, rows, cols, slot=("map", "out"))
+    build.map(statement.fn, whole, *reads, **statement.parameters)
+    build.get(whole.cut(target.rows, target.cols), target)
+
+
+def _through_temporaries(build: Builder, statement: Map, known: Function) -> None:
+    """Write a map in place whose tiles need each other's elements: all is read before any is written."""
+    done: list[tuple[Slice, Slice]] = []
+    for rank, tile, replica in tiles_by_rank(build, statement.out):
+        target = build.tile(statement.out, *tile, replica)
+        rows, cols = target.rows, _cut(build, known, statement.out, target.cols)
+        reads = _reads(build, statement, known, rank, rows, cols)
+        whole = build.temporary(rank, statement.out, rows, cols)
+        build.map(statement.fn, whole, *reads, **statement.parameters)
+        done.append((whole.cut(target.rows, target.cols), target))
+    for result, target in done:
+        build.get(result, target)
+
+
+def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -> None:
+    """Write a map whose result lacks a letter: each rank's part of the first read, added up at the owners."""
+    if written:
+        for _, tile, replica in tiles_by_rank(build, statement.out):
+            build.map("zero", build.tile(statement.out, *tile, replica))
+    layout = build.layout(statement.out)
+    for rank, tile, replica in tiles_by_rank(build, statement.reads[0]):
+        if replica:
+            continue
+        piece = build.tile(statement.reads[0], *tile, replica)
+        first = known.operands[1]
+        rows = piece.rows if first[0] == "r" else Interval(0, 1)
+        cols = piece.cols if first[1] == "c" else Interval(0, 1)
+        reads = _reads(build, statement, known, rank, rows, cols)
+        out_rows, out_cols = known.ranges(rows, cols)[0]
+        part = build.temporary(rank, statement.out, out_rows, out_cols, slot=("map", "part"))
+        build.map(statement.fn, part, *reads, **statement.parameters)
+        _add_everywhere(build, statement.out, part, range(layout.replicas))
+
+
+def _add_everywhere(build: Builder, tensor: str, part: Slice, replicas: Sequence[int]) -> None:
+    """Add a piece to the tiles of a tensor it meets, in some replicas."""
+    for replica in replicas:
+        for tile in build.layout(tensor).overlapping_tiles(part.rows, part.cols):
+            target = build.tile(tensor, *tile, replica).cut(part.rows, part.cols)
+            build.accumulate(part.cut(target.rows, target.cols), target)

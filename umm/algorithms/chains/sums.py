@@ -1,0 +1,37 @@
+"""The sums of a chain over replicas that hold partial sums: all-reduce, reduce-scatter, reduce."""
+
+from umm.algorithms.chains.gathered import tiles_by_rank
+from umm.chains import Sum
+from umm.schedules.builder import Builder
+
+
+def sum_replicas(build: Builder, statement: Sum, written: bool) -> None:
+    """Write a sum of a chain; every replica of what it writes is complete afterwards.
+
+    Args:
+        build: Where the actions go.
+        statement: The sum.
+        written: Whether an earlier statement has written to its output, so that it is not zero.
+    """
+    x = build.layout(statement.x)
+    if statement.out == statement.x:
+        _in_place(build, statement.x)
+        return
+    for _, tile, replica in tiles_by_rank(build, statement.out):
+        target = build.tile(statement.out, *tile, replica)
+        if written:
+            build.map("zero", target)
+        for source in range(x.replicas):
+            for other in x.overlapping_tiles(target.rows, target.cols):
+                piece = build.tile(statement.x, *other, (source + replica) % x.replicas)
+                piece = piece.cut(target.rows, target.cols)
+                build.accumulate(piece, target.cut(piece.rows, piece.cols))
+
+
+def _in_place(build: Builder, tensor: str) -> None:
+    """Reduce into the origin, then put the sum into the other replicas."""
+    others = [(tile, replica) for _, tile, replica in tiles_by_rank(build, tensor) if replica]
+    for tile, replica in others:
+        build.reduce(build.tile(tensor, *tile, replica), build.tile(tensor, *tile, 0))
+    for tile, replica in others:
+        build.broadcast(build.tile(tensor, *tile, 0), build.tile(tensor, *tile, replica))
