@@ -29,7 +29,13 @@ class Fabric(ABC):
         names: Link names.
         bandwidth: Bytes/s, one per link.
         latency: Seconds, one per link.
+        shape: Lengths of the axes of a grid that devices lie on, the last fastest; () if they lie on none.
+        near: Devices that follow each other and are joined by faster links than others, such as those of a
+            node; 1 if there are none.
     """
+
+    shape: tuple[int, ...] = ()
+    near: int = 1
 
     def __init__(self) -> None:
         self.names: list[str] = []

@@ -51,21 +51,21 @@ class Grid(Fabric):
         memory_bandwidth: float,
     ) -> None:
         super().__init__()
-        self._shape = tuple(shape)
+        self.shape = tuple(shape)
         self._wraps = wraps
-        self._strides = tuple(math.prod(self._shape[axis + 1 :]) for axis in range(len(self._shape)))
+        self._strides = tuple(math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
         self._links: dict[tuple[int, int], int] = {}
         for name in devices:
             self._add(f"{name} read", memory_bandwidth, overhead)
         for src, name in enumerate(devices):
-            for axis in range(len(self._shape)):
+            for axis in range(len(self.shape)):
                 for step in (1, -1):
                     dst = self._neighbour(src, axis, step)
                     if dst is not None and (src, dst) not in self._links:
                         self._links[src, dst] = self._add(f"{name}→{devices[dst]}", bandwidth, latency)
 
     def _neighbour(self, device: int, axis: int, step: int) -> int | None:
-        length, stride = self._shape[axis], self._strides[axis]
+        length, stride = self.shape[axis], self._strides[axis]
         at = device // stride % length
         to = (at + step) % length
         if to == at or (not self._wraps and to != at + step):
@@ -75,8 +75,8 @@ class Grid(Fabric):
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the source's read port and then one link per hop."""
         route, at = [src], src
-        for axis in reversed(range(len(self._shape))):
-            length, stride = self._shape[axis], self._strides[axis]
+        for axis in reversed(range(len(self.shape))):
+            length, stride = self.shape[axis], self._strides[axis]
             distance = dst // stride % length - at // stride % length
             if self._wraps:
                 distance %= length

@@ -43,6 +43,7 @@ class Pairs(Fabric):
         """Take (bandwidth, latency) of links between groups (far) and inside a group (near)."""
         super().__init__()
         self._count = len(devices)
+        self.near = group
         links = self._count * (self._count - 1)
         if links > MOST_LINKS:
             raise MachineError(

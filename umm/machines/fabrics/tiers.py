@@ -48,7 +48,7 @@ class Tiers(Fabric):
     ) -> None:
         """Take (bandwidth, latency) of a device's port and of a card; `core` is one link shared by all."""
         super().__init__()
-        self._node_size = node_size
+        self.near = node_size
         self._per_device = card_per_device
         for name in devices:
             self._add(f"{name} up", port[0], port[1] + overhead)
@@ -62,10 +62,10 @@ class Tiers(Fabric):
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the two ports inside a node, else the two cards, and the ports if cards are shared."""
-        if src // self._node_size == dst // self._node_size:
+        if src // self.near == dst // self.near:
             return (2 * src, 2 * dst + 1)
         if self._per_device:
             return (self._cards + 2 * src, *self._core, self._cards + 2 * dst + 1)
-        out = self._cards + 2 * (src // self._node_size)
-        into = self._cards + 2 * (dst // self._node_size) + 1
+        out = self._cards + 2 * (src // self.near)
+        into = self._cards + 2 * (dst // self.near) + 1
         return (2 * src, out, *self._core, into, 2 * dst + 1)
