@@ -66,7 +66,7 @@ def assemble(
             stop = start + len(part.kind)
             temporaries.append(part.fill(details.cut(start, stop), first))
             start, first = stop, first + len(temporaries[-1])
-        return Data(details, joined(temporaries), pools())
+        return Data(details, joined(temporaries))
 
     machine = shared.machine
     columns: dict[str, Any] = {
@@ -83,6 +83,7 @@ def assemble(
         lanes=shared.lanes,
         after_offsets=offsets_of(column("waits")),
         make_data=make_data,
+        make_pools=pools,
         options=options,
         peak=machine.peak(problem.dtype) * shared.devices,
         **columns,

@@ -127,7 +127,12 @@ def from_dict(data: Any, make: Callable[..., T]) -> T:
         actions = _Actions(data["actions"])
         tensors = (*fields["program"].tensors, *fields["work"])
         details = actions.details(tensors, temporaries)
-        schedule = make(**fields, **actions.columns(), make_data=lambda: Data(details, temporaries, pools))
+        schedule = make(
+            **fields,
+            **actions.columns(),
+            make_data=lambda: Data(details, temporaries),
+            make_pools=lambda: pools,
+        )
     check(schedule)
     return schedule
 

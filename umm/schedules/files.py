@@ -66,7 +66,9 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Schedule:
     )
     temporaries = Buffers(*(_column(arrays, f"buffer_{f.name}", np.int64) for f in fields(Buffers)))
     columns["means_of"] = _column(arrays, "means_of", np.int8, count) if "means_of" in arrays else None
-    schedule = Schedule(**found, **columns, make_data=lambda: Data(details, temporaries, pools))
+    schedule = Schedule(
+        **found, **columns, make_data=lambda: Data(details, temporaries), make_pools=lambda: pools
+    )
     check(schedule)
     return schedule
 

@@ -37,11 +37,10 @@ class Means(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What an executor of data needs: details, temporaries, and the bytes of each rank's pool slots."""
+    """What an executor of data needs: what each action touches, and the buffers beside the owned tiles."""
 
     details: Details
     temporaries: Buffers
-    pools: list[Ints]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +65,8 @@ class Table:
         dst: Rank they arrive at, else −1.
         nbytes: Bytes a transfer puts on its route, else 0.
         seconds: Duration of an action that crosses no link; what a transfer that does waits first.
-        make_data: Makes the details, temporaries and pools.
+        make_data: Makes the details and the temporaries.
+        make_pools: Makes the sizes of the pools.
         options: How it was made: policy, prefetch, max_gemms, … as plain values.
         peak: flop/s of the devices used together, 0 if unknown.
         work: Tensors beyond the program's.
@@ -93,6 +93,7 @@ class Table:
     nbytes: Ints
     seconds: Floats
     make_data: Callable[[], Data] = field(repr=False)
+    make_pools: Callable[[], list[Ints]] = field(repr=False)
     options: Mapping[str, Any] = field(default_factory=dict)
     peak: float = 0.0
     work: tuple[Tensor, ...] = ()
@@ -135,10 +136,10 @@ class Table:
         """The buffers that are not owned tiles."""
         return self._data.temporaries
 
-    @property
+    @cached_property
     def pools(self) -> list[Ints]:
         """For each rank the bytes of its pool slots."""
-        return self._data.pools
+        return self.make_pools()
 
     @cached_property
     def buffers(self) -> Buffers:
