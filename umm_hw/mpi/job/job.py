@@ -13,11 +13,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import mkdtemp
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from umm.errors import ExecutorUnavailableError, UmmError
 from umm_hw.mpi.job.outcomes import results
-from umm_hw.performance import Arrays
+
+if TYPE_CHECKING:
+    from umm_hw.performance import Arrays
 
 START_WITHIN = 60.0  # seconds for mpiexec to start the ranks
 END_WITHIN = 5.0  # seconds for the ranks to end
@@ -67,7 +69,7 @@ class MpiJob:
         self.processes: list[tuple[str, int]] = self._receive(START_WITHIN)
         """Host and process of each rank."""
 
-    def call(self, size: int, program: Any, operands: Arrays | None = None) -> list[Any]:
+    def call(self, size: int, program: Any, operands: "Arrays | None" = None) -> list[Any]:
         """Run a program on the first ranks and return what it returned on each.
 
         Args:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
@@ -19,7 +19,9 @@ from umm_hw.mpi.job.activity import ACTIVITY
 from umm_hw.mpi.job.outcomes import Outcome, results
 from umm_hw.mpi.job.watchdog import GRACE, Watchdog, end_job
 from umm_hw.mpi.transport import MpiTransport, on_one_host
-from umm_hw.performance import Arrays
+
+if TYPE_CHECKING:
+    from umm_hw.performance import Arrays
 
 Program = Callable[..., Any]  # of a transport, and on rank 0 of operands if there are any
 INTERRUPTED = 130  # exit code
@@ -65,11 +67,11 @@ class Team:
         """Number of ranks."""
         return self.world.size
 
-    def call(self, size: int, program: Program, operands: Arrays | None = None) -> list[Any]:
+    def call(self, size: int, program: Program, operands: "Arrays | None" = None) -> list[Any]:
         """Run a program on the first ranks, here with the operands; return what it returned on each."""
         return results(self.lead(size, pickle.dumps(program, protocol=5), operands))
 
-    def lead(self, size: int, program: bytes, operands: Arrays | None) -> list[Outcome]:
+    def lead(self, size: int, program: bytes, operands: "Arrays | None") -> list[Outcome]:
         """Run a pickled program on the first ranks, here with the operands; return what came of each."""
         self.running = False
         with _outlived():
@@ -109,7 +111,7 @@ class Team:
                 transport.close()
         self._watchdog.stop()
 
-    def _perform(self, size: int, program: bytes, operands: Arrays | None = None) -> list[Outcome]:
+    def _perform(self, size: int, program: bytes, operands: "Arrays | None" = None) -> list[Outcome]:
         transport = self._transport(size)
         if transport is None:
             return []
