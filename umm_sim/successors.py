@@ -31,8 +31,9 @@ def successors_of(schedule: Schedule) -> Successors:
     count = len(schedule)
     before = schedule.after
     then = group_of_row(schedule.after_offsets)
-    # What comes earlier on one's own lane is implied by the lane's order.
-    other = schedule.lane[before] != schedule.lane[then]
+    # What comes earlier on one's own lane is implied by the lane's order; barriers have no lane.
+    own = schedule.lane[then]
+    other = (schedule.lane[before] != own) | (own < 0)
     earlier, later = neighbours_within(schedule.lane)
     before = np.concatenate((before[other], earlier))
     then = np.concatenate((then[other], later))

@@ -48,7 +48,8 @@ class Playback:
         for actions in lanes.values():
             self.env.process(self.lane(actions))
         self.env.process(self.shared_resources())
-        self.env.run(self.env.all_of(self.done) if self.done else 0)
+        if self.done:
+            self.env.run(self.env.all_of(self.done))
         return self.start, self.end
 
     def lane(self, actions):

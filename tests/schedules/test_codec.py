@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conformance.executor_suite import laws, scheduled
 from hypothesis import given, settings
+from programs import programs
 from readable import made
 from strategies import problems, schedule_options, stationaries
 
@@ -64,6 +65,26 @@ def test_npz_keeps_every_column(tmp_path_factory, problem, stationary, options):
     path = tmp_path_factory.mktemp("schedules") / "saved.npz"
     save(schedule, path)
     assert_same(schedule, load(path))
+
+
+@settings(laws, max_examples=60)
+@given(programs())
+def test_json_keeps_any_program(schedule):
+    """Details and text alike: several tensors, temporaries filled in pieces, maps, batches, means, chains."""
+    text = schedule.to_json()
+    again = Schedule.from_json(text)
+    assert_same(schedule, again)
+    assert again.to_json() == text
+
+
+@settings(laws, max_examples=40)
+@given(programs())
+def test_npz_keeps_any_program(tmp_path_factory, schedule):
+    path = tmp_path_factory.mktemp("schedules") / "saved.npz"
+    save(schedule, path)
+    again = load(path)
+    assert_same(schedule, again)
+    assert again.to_json() == schedule.to_json()
 
 
 def test_one_action_is_one_line_of_json():

@@ -6,6 +6,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import programs
 from reference import exact_replay, process_simulator
 from strategies import offsets, problems, stationaries
 
@@ -209,6 +210,11 @@ def test_a_barrier_waits_for_all_and_takes_no_time():
     assert ends(story(rows, lanes=lanes)) == [1.0, 3.0, 3.0, 4.0]
 
 
+def test_a_barrier_waits_for_a_barrier():
+    rows = [(0, "gemm", [], 1.0), (-1, "barrier", [0], None), (-1, "barrier", [1], None)]
+    assert ends(story([*rows, (0, "gemm", [2], 1.0)], lanes=[COMPUTE])) == [1.0, 1.0, 1.0, 2.0]
+
+
 def test_a_transfer_waits_its_seconds_before_its_latency_and_takes_no_bandwidth_meanwhile():
     """Both 1 GB: one goes 0.25 s … 1.25 s alone; the other waits 1 s + 0.25 s, then goes alone too."""
     rows = [(0, "get", [], (1, 0, 1)), (1, "get", [], (1, 0, 1, 1.0))]
@@ -297,6 +303,16 @@ def test_every_player_of_the_semantics_agrees(
         assert found == pytest.approx(float(exact_replay.makespan(schedule)), rel=1e-9)
     if len(schedule) <= 150:
         assert found == pytest.approx(max(process_simulator.simulate(schedule)[1]), rel=1e-9)
+
+
+@settings(max_examples=60)
+@given(programs(16))
+def test_every_player_agrees_on_any_program(schedule):
+    """Maps, copies within a rank on engines, means, waits and signals, several ranks on a device."""
+    found = SimExecutor().makespan(schedule)
+    assert found == pytest.approx(max(process_simulator.simulate(schedule)[1], default=0.0), rel=1e-9)
+    if len(schedule) <= 60:
+        assert found == pytest.approx(float(exact_replay.makespan(schedule)), rel=1e-9)
 
 
 def _scales(problem):
