@@ -5,7 +5,7 @@ action then waits for every earlier one that touches the same memory, unless bot
 algorithm cannot race, however its actions overlap.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from umm.errors import ScheduleError
@@ -13,7 +13,7 @@ from umm.functions import function
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.schedules.accesses import ADD, READ, WRITE, Accesses, Touch
+from umm.schedules.accesses import ADD, READ, WRITE, Accesses, Rectangle
 from umm.schedules.appended import appended
 from umm.schedules.buffers import first_tiles, owned_tiles
 from umm.schedules.details import Multiplied
@@ -24,6 +24,7 @@ from umm.schedules.slices import Slice
 from umm.schedules.table import Function
 from umm.tensors import Program, Tensor
 
+_Touch = tuple[Hashable, int, int, Rectangle]  # place, how, buffer, what of it
 Row = int | None
 """Number of an action, None where empty work was left out."""
 
@@ -308,8 +309,9 @@ class Builder:
                 rows.append(self._append(action, own))
                 continue
             how = ADD if action.kind in (ACCUMULATE, REDUCE) else WRITE
-            before = {row for row in self._conflicts(action, how) if row < start}
-            rows.append(self._add_after(action, how, own | before))
+            touches = self._touches(action, how)
+            before = {row for row in self._conflicts(touches) if row < start}
+            rows.append(self._add_after(action, touches, own | before))
 
     def schedule(self) -> Schedule:
         """Return the schedule of all actions so far."""
@@ -345,37 +347,40 @@ class Builder:
 
     def _add(self, action: Action, how: int, after: Sequence[Row]) -> int:
         """Add an action that waits for what its slices conflict with, and for some more."""
+        touches = self._touches(action, how)
         waits = {row for row in after if row is not None}
-        return self._add_after(action, how, waits | self._conflicts(action, how))
+        return self._add_after(action, touches, waits | self._conflicts(touches))
 
-    def _touches(self, action: Action, how: int) -> Iterator[tuple[Hashable, int, Touch]]:
-        """Yield where each slice of an action lies, how it is accessed, and what of it is touched."""
-        for operand, piece in enumerate(action.pieces):
-            rows, cols = piece.rows, piece.cols
-            touch = Touch(len(self._actions), piece.buffer, rows.start, rows.stop, cols.start, cols.stop)
-            yield self._place(piece), how if operand == 0 else READ, touch
+    def _touches(self, action: Action, how: int) -> list[_Touch]:
+        """Return how each slice of an action is accessed, what is written last."""
+        touches = [
+            (self._place(piece), READ, piece.buffer, (*piece.rows, *piece.cols)) for piece in action.pieces
+        ]
+        if touches:
+            touches.append((touches[0][0], how, *touches[0][2:]))
+            del touches[0]
+        return touches
 
-    def _conflicts(self, action: Action, how: int) -> set[int]:
+    def _conflicts(self, touches: list[_Touch]) -> set[int]:
         found: set[int] = set()
-        for place, kind, touch in self._touches(action, how):
-            found.update(self._accesses.conflicts(place, kind, touch))
+        for touch in touches:
+            found.update(self._accesses.conflicts(*touch))
         return found
 
-    def _add_after(self, action: Action, how: int, waits: set[int]) -> int:
+    def _add_after(self, action: Action, touches: list[_Touch], waits: set[int]) -> int:
         """Add an action after others; one that waits for another rank waits for its signal too."""
         if self._barrier is not None and max(waits, default=-1) < self._barrier:
             waits = waits | {self._barrier}
-        others = {row for row in waits if self._actions[row].rank not in (action.rank, -1)}
-        if others and self.machine.signal_s:
-            if action.kind in (GEMM, MAP):
+        if self.machine.signal_s:
+            others = {row for row in waits if self._actions[row].rank not in (action.rank, -1)}
+            if others and action.kind in (GEMM, MAP):
                 seen = Action(LOCAL, action.rank, action.lane, (), seconds=self.machine.signal_s)
                 waits = (waits - others) | {self._append(seen, others)}
-            else:
+            elif others:
                 action.seconds += self.machine.signal_s
-        touched = list(self._touches(action, how))
         number = self._append(action, waits)
-        for place, kind, touch in touched:
-            self._accesses.note(place, kind, touch)
+        for touch in touches:
+            self._accesses.note(*touch, number)
         return number
 
     def _append(self, action: Action, waits: Iterable[int]) -> int:
