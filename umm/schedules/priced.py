@@ -81,7 +81,7 @@ def priced(written: Written) -> Schedule:
     devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
     names = list(dict.fromkeys(action.means for action in actions if action.means))
     number = {name: i for i, name in enumerate(names)}
-    dtype = written.program.tensors[0].dtype
+    tensors = (*written.program.tensors, *written.work)
     return Schedule(
         program=written.program,
         stationary=written.name,
@@ -106,7 +106,7 @@ def priced(written: Written) -> Schedule:
         make_data=lambda: Data(_details(actions), _temporaries(written.temporaries)),
         make_pools=lambda: _pools(written),
         options=written.options,
-        peak=machine.peak(dtype) * shared.devices,
+        peak=machine.peak(tensors[0].dtype) * shared.devices if tensors else 0.0,
         work=written.work,
         functions=written.functions,
         means=tuple(Means(name, machine.means[name].interference) for name in names),
