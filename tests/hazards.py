@@ -1,12 +1,12 @@
-"""Races found by reading: pairs of actions on the same memory that nothing orders."""
+"""Races found by comparing every pair of actions, by the words of the rule and by the bytes they touch."""
 
 from collections import defaultdict
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, groupby
 
 import numpy as np
 
-from umm.schedules.kinds import GEMM
+from umm.schedules.kinds import ACCUMULATE, GEMM, REDUCE
 from umm_hw.blocks import place, resolve
 from umm_hw.numpy.transport import NumpyTransport
 
@@ -42,6 +42,56 @@ def conflicts(schedule):
     }
 
 
+def touches(schedule):
+    """What each action touches: (action, how, buffer, rank and slot, rows, columns)."""
+    details, buffers = schedule.details, schedule.buffers
+    for action in range(len(schedule)):
+        for operand in range(4):
+            buffer = int(details.buffer[action, operand])
+            if buffer >= 0:
+                adds = schedule.kind[action] in (ACCUMULATE, REDUCE)
+                yield (
+                    action,
+                    "reads" if operand else "adds" if adds else "writes",
+                    buffer,
+                    (int(buffers.rank[buffer]), int(buffers.slot[buffer])),
+                    *(range(*span[action, operand]) for span in (details.rows, details.cols)),
+                )
+
+
+def conflicts_by_rule(schedule):
+    """Pairs (earlier, later) of actions on the same memory: of one buffer, or two buffers of one slot."""
+    found = set()
+    for one, other in combinations(touches(schedule), 2):
+        (x, how, buffer, place_, *here), (y, what, same, there, *ranges) = one, other
+        if buffer == same:
+            met = all(set(a) & set(b) for a, b in zip(here, ranges, strict=True))
+        else:
+            met = place_ == there and place_[1] >= 0
+        if met and x != y and (how != what or how == "writes"):
+            found.add((x, y))
+    return found
+
+
+def unwritten_by_rule(schedule):
+    """Actions that read or add to an element of a temporary that the rows before have not left there."""
+    there, found = defaultdict(set), set()  # by slot: the elements that hold something, with their buffer
+    for action, touched in groupby(touches(schedule), key=lambda touch: touch[0]):
+        keeps = schedule.kind[action] == GEMM and schedule.details.beta[action] != 0
+        written = {}
+        for _, how, buffer, slot, rows, cols in touched:
+            if slot[1] < 0:
+                continue
+            piece = {(buffer, i, j) for i in rows for j in cols}
+            if (how != "writes" or keeps) and not piece <= there[slot]:
+                found.add(action)
+            if how != "reads":
+                written[slot] = buffer, piece
+        for slot, (buffer, piece) in written.items():
+            there[slot] = {x for x in there[slot] if x[0] == buffer} | piece
+    return found
+
+
 def ancestors(schedule):
     """For each action the set of all it waits for, directly or not, as bits of an integer."""
     found = []
@@ -53,8 +103,8 @@ def ancestors(schedule):
     return found
 
 
-def races(schedule, pairs):
-    """Those of the conflicting pairs that the dependencies leave in no order."""
+def unordered(schedule, pairs):
+    """Those of some pairs of actions that the dependencies leave in no order."""
     before = ancestors(schedule)
     return {(x, y) for x, y in pairs if not before[y] >> x & 1}
 
@@ -66,3 +116,25 @@ def without(schedule, action, dependency):
     offsets = schedule.after_offsets.copy()
     offsets[action + 1 :] -= 1
     return replace(schedule, after=np.delete(schedule.after, place_), after_offsets=offsets)
+
+
+def needed(schedule):
+    """Every dependency that no other of its action implies, as (action, what it waits for)."""
+    before = ancestors(schedule)
+    for action in range(len(schedule)):
+        waits = schedule.after_of(action).tolist()
+        for dependency in waits:
+            if not any(before[other] >> dependency & 1 for other in waits):
+                yield action, dependency
+
+
+def after_more(schedule, pairs):
+    """The schedule in which the later action of each pair waits for the earlier one too."""
+    after = [set(schedule.after_of(action).tolist()) for action in range(len(schedule))]
+    for earlier, later in pairs:
+        after[later].add(earlier)
+    return replace(
+        schedule,
+        after=np.array([x for waits in after for x in sorted(waits)], dtype=np.int64),
+        after_offsets=np.cumsum([0, *map(len, after)]),
+    )

@@ -5,7 +5,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from command import good
-from hazards import conflicts, races
 from problem_corpus import corpus
 
 import umm
@@ -16,6 +15,7 @@ from umm.algorithms.universal.policies import POLICIES, Policy, in_steps, ir_pol
 from umm.algorithms.universal.steps.ir import Step
 from umm.schedules.invariants import check
 from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, GET
+from umm.schedules.races import races
 from umm_hw.numpy.executor import NumpyExecutor
 
 CORPUS = corpus(510)
@@ -54,24 +54,16 @@ def test_exhaustive_never_costs_more_than_cost_greedy_and_all_irs_are_valid():
 
 
 @pytest.mark.parametrize("policy", ir_policies())
-def test_every_schedule_of_the_corpus_multiplies_right(policy):
+def test_every_schedule_of_the_corpus_multiplies_right_and_has_no_race(policy):
     """C == A @ B on whole numbers, in row order or a random one that the dependencies allow."""
     for number, case in enumerate(CORPUS):
         schedule = scheduled(case, policy)
         check(schedule)
+        assert races(schedule) == []
         rng = np.random.default_rng(number)
         a, b = (rng.integers(-8, 9, case[0].shape(x)).astype(np.float32) for x in "AB")
         executor = NumpyExecutor(order="random", seed=number) if number % 3 == 0 else NumpyExecutor()
         assert np.array_equal(executor.run(schedule, (a, b)).result, a @ b)
-
-
-@pytest.mark.parametrize("policy", ir_policies())
-def test_no_two_actions_race(policy):
-    """Actions on the same memory are ordered by dependencies alone; 20 problems, element by element."""
-    small = [case for case in CORPUS if case[0].m * case[0].n * case[0].k < 60_000][:20]
-    for case in small:
-        schedule = scheduled(case, policy)
-        assert not races(schedule, conflicts(schedule))
 
 
 @pytest.mark.parametrize("policy", ir_policies())

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 from conformance.executor_suite import laws, scheduled
-from hazards import conflicts, races, without
+from hazards import conflicts, unordered, without
 from hypothesis import assume, given, settings
 from strategies import problems, schedule_options, stationaries
 
 import umm
 from umm.algorithms.universal import direct
 from umm.schedules.kinds import KINDS
+from umm.schedules.races import races
 from umm_hw.numpy.executor import NumpyExecutor
 
 SEEDS = range(200)
@@ -63,11 +64,10 @@ def is_wrong(schedule, seed):
 def planted(name):
     """Every schedule with one dependency taken away so that something races, and what was taken."""
     schedule = made(name)
-    pairs = conflicts(schedule)
     for action in range(len(schedule)):
         for dependency in schedule.after_of(action).tolist():
             broken = without(schedule, action, dependency)
-            if races(broken, pairs):
+            if races(broken):
                 yield broken, (KINDS[schedule.kind[action]], KINDS[schedule.kind[dependency]]), action
 
 
@@ -77,7 +77,8 @@ def test_dependencies_order_all_that_touches_the_same_memory(problem, stationary
     """Without looking at lanes: two actions on one element both read, both accumulate, or are ordered."""
     schedule = scheduled(problem, stationary, options)
     assume(len(schedule) <= 400)
-    assert not races(schedule, conflicts(schedule))
+    assert not unordered(schedule, conflicts(schedule))
+    assert races(schedule) == []
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -110,5 +111,5 @@ def test_adding_in_place_to_a_tile_that_others_accumulate_into_is_caught(monkeyp
 
     monkeypatch.setattr(direct, "updates", in_place)
     published = umm.schedule(problem_, "h100-8", **options)
-    assert races(published, conflicts(published))
+    assert races(published)
     assert any(is_wrong(published, seed) for seed in range(20))

@@ -1,6 +1,6 @@
 """The rule that what is read of a temporary was written before, in row order, and is still there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import takewhile
 
@@ -15,7 +15,14 @@ Refuse = Callable[[Bools, str], None]
 
 
 def check_written(schedule: Table, refuse: Refuse) -> None:
-    """Refuse an action that reads of a temporary what no row before it put there, or what is gone since.
+    """Refuse an action that reads of a temporary what no row before it put there, or what is gone since."""
+    bad = np.zeros(len(schedule), dtype=bool)
+    bad[[action for action, _ in unwritten(schedule)]] = True
+    refuse(bad, "reads of a temporary what no row before it has put there")
+
+
+def unwritten(schedule: Table) -> list[tuple[int, int]]:
+    """Return the actions, and which operand, that read or add to what no row before has put there.
 
     Mostly the last write to the slot before a read is one row that covers all of it; only reads of which
     that is not so are looked at one by one.
@@ -23,7 +30,7 @@ def check_written(schedule: Table, refuse: Refuse) -> None:
     d, first = schedule.details, schedule.first_temporary
     held = schedule.temporaries
     if not len(held):
-        return
+        return []
     action, operand = np.nonzero(d.buffer >= first)
     number = d.buffer[action, operand].astype(np.int64) - first
     writes = operand == 0
@@ -48,15 +55,14 @@ def check_written(schedule: Table, refuse: Refuse) -> None:
     for span in (d.rows, d.cols):
         now, then = span[action, operand], span[action[before], operand[before]]
         covered &= (then[:, 0] <= now[:, 0]) & (now[:, 1] <= then[:, 1])
-    bad = np.zeros(len(schedule), dtype=bool)
+    found = []
     for i in np.nonzero(reads & ~covered)[0].tolist():
-        earlier = [j for j in range(i - 1, int(starts[i]) - 1, -1) if not reads[j]]
+        earlier = (j for j in range(i - 1, int(starts[i]) - 1, -1) if not reads[j])
         since = takewhile(partial(_of_buffer, number, int(number[i])), earlier)
-        if not _filled(
-            d, (int(action[i]), int(operand[i])), [(int(action[j]), int(operand[j])) for j in since]
-        ):
-            bad[action[i]] = True
-    refuse(bad, "reads of a temporary what no row before it has put there")
+        read = int(action[i]), int(operand[i])
+        if not _filled(d, read, ((int(action[j]), int(operand[j])) for j in since)):
+            found.append(read)
+    return sorted(found)
 
 
 def _of_buffer(number: Ints, buffer: int, access: int) -> bool:
@@ -64,7 +70,7 @@ def _of_buffer(number: Ints, buffer: int, access: int) -> bool:
     return bool(number[access] == buffer)
 
 
-def _filled(d: Details, read: tuple[int, int], writes: list[tuple[int, int]]) -> bool:
+def _filled(d: Details, read: tuple[int, int], writes: Iterable[tuple[int, int]]) -> bool:
     """Return whether writes to a buffer, each an action and its operand, cover together what is read."""
     (top, bottom), (left, right) = d.rows[read].tolist(), d.cols[read].tolist()
     there = np.zeros((bottom - top, right - left), dtype=bool)

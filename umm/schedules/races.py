@@ -1,0 +1,159 @@
+"""Races: actions that touch the same memory, but that ``after`` leaves in no order.
+
+Two accesses conflict where they touch the same memory (rectangles of one buffer that meet, or two buffers in
+one pool slot), unless both read or both add. Only accumulates and reduces add, atomically; a gemm with
+β ≠ 0 and a map in place read and write. Owned tiles hold an operand or zeros before the run, a pool nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from umm.arrays import Bools, Ints
+from umm.errors import ScheduleError
+from umm.schedules.accesses import ADD, READ, WRITE, Accesses
+from umm.schedules.details import OPERANDS
+from umm.schedules.kinds import ACCUMULATE, KINDS, REDUCE
+from umm.schedules.table import Table
+from umm.schedules.text import slice_text
+from umm.schedules.written import unwritten
+
+MOST_ACTIONS = 100_000
+_BLOCK = 8192  # actions whose followers are found together, a bit for each
+_DOES = {READ: "reads", WRITE: "writes", ADD: "adds to"}
+
+
+@dataclass(frozen=True)
+class Race:
+    """An access that is not ordered after one it conflicts with; ``str`` says it in words.
+
+    Attributes:
+        earlier: The action that comes first in row order; None if a temporary is read or added to that
+            nothing before has written.
+        later: The action that comes later.
+        operands: Which operands they are, the earlier action's first, −1 if there is none.
+    """
+
+    earlier: int | None
+    later: int
+    operands: tuple[int, int]
+    schedule: Table = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        who, does, what = self._access(self.later, self.operands[1])
+        if self.earlier is None:
+            does = "adds to" if does == "adds to" else "reads"  # a gemm with β ≠ 0 reads what it writes
+            return f"{who} {does} {what}, which no action before has written"
+        other, did, there = self._access(self.earlier, self.operands[0])
+        return f"{who} {does} {what} while {other} {did} {'it' if there == what else there}"
+
+    def _access(self, action: int, operand: int) -> tuple[str, str, str]:
+        kind, rank = int(self.schedule.kind[action]), int(self.schedule.rank[action])
+        return (
+            f"action {action} ({KINDS[kind]} of rank {rank})",
+            _DOES[int(_ways(self.schedule)[action, operand])],
+            slice_text(self.schedule, action, operand),
+        )
+
+
+def races(schedule: Table) -> list[Race]:
+    """Return the conflicting accesses that ``after`` alone, lanes aside, leaves in no order.
+
+    Of accesses that a write between them covers, only those nearest to each other are listed: once these
+    are ordered, so are the others. The list is empty if and only if no conflicting accesses can overlap.
+
+    Returns:
+        Races by the later action, then the earlier; for a pair of actions one.
+
+    Raises:
+        ScheduleError: if there are more than 100,000 actions.
+    """
+    if len(schedule) > MOST_ACTIONS:
+        raise ScheduleError(
+            f"races are looked for in at most {MOST_ACTIONS:,} actions; this schedule has {len(schedule):,}"
+        )
+    earlier, later, operands = _conflicts(schedule)
+    racing = _unordered(schedule, earlier, later).nonzero()[0].tolist()
+    found = [Race(int(earlier[i]), int(later[i]), operands[i], schedule) for i in racing]
+    found += [Race(None, action, (-1, operand), schedule) for action, operand in unwritten(schedule)]
+    return sorted(found, key=lambda race: (race.later, -1 if race.earlier is None else race.earlier))
+
+
+def _conflicts(schedule: Table) -> tuple[Ints, Ints, list[tuple[int, int]]]:
+    """Return pairs of conflicting actions, earlier and later, and their operands; each pair once."""
+    d = schedule.details
+    action, operand = np.nonzero(d.buffer[:, ::-1] >= 0)
+    operand = OPERANDS - 1 - operand  # what an action writes comes after what it reads
+    place, way = _places(schedule)[action, operand], _ways(schedule)[action, operand]
+    # Where all read or all add, as with most inputs, nothing conflicts.
+    kinds = int(place.max(initial=-1)) + 1
+    reads, adds, touches = (
+        np.bincount(place[x], minlength=kinds) for x in (way == READ, way == ADD, way >= 0)
+    )
+    kept = ((reads < touches) & (adds < touches))[place]
+    action, operand, place, way = (x[kept] for x in (action, operand, place, way))
+    spans = np.concatenate([d.rows[action, operand], d.cols[action, operand]], axis=1)
+    columns = (place, way, d.buffer[action, operand], action * OPERANDS + operand)
+    accesses = Accesses()
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for where, how, buffer, number, span in zip(
+        *(x.tolist() for x in columns), map(tuple, spans.tolist()), strict=True
+    ):
+        later, operand_there = divmod(number, OPERANDS)
+        for before in accesses.conflicts(where, how, buffer, span):
+            earlier, operand_here = divmod(before, OPERANDS)
+            if earlier != later:
+                found.setdefault((earlier, later), (operand_here, operand_there))
+        accesses.note(where, how, buffer, span, number)
+    pairs = np.array(list(found), dtype=np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1], list(found.values())
+
+
+def _places(schedule: Table) -> Ints:
+    """Return a number for the owned tile or the pool slot that each operand lies in, shape (actions, 4)."""
+    buffers, first = schedule.buffers, schedule.first_temporary
+    slots = int(buffers.slot.max(initial=-1)) + 1
+    place = np.where(buffers.slot < 0, np.arange(len(buffers)), first + buffers.rank * slots + buffers.slot)
+    return np.append(place, -1)[schedule.details.buffer]
+
+
+def _ways(schedule: Table) -> Ints:
+    """Return how each action accesses each operand, shape (actions, 4)."""
+    ways = np.full((len(schedule), OPERANDS), READ)
+    ways[:, 0] = np.where(np.isin(schedule.kind, (ACCUMULATE, REDUCE)), ADD, WRITE)
+    return ways
+
+
+def _unordered(schedule: Table, earlier: Ints, later: Ints) -> Bools:
+    """Return for each pair whether the later action waits for the earlier neither itself nor through others.
+
+    Most pairs are dependencies themselves. For the others, each action gets the set of those it follows, as
+    the bits of an integer, some thousand at a time.
+    """
+    count = len(schedule)
+    unordered = ~np.isin(later * count + earlier, schedule.waiting * count + schedule.after)
+    asked = unordered.nonzero()[0]
+    sources = np.unique(earlier[asked])
+    flat = schedule.after.tolist()
+    after = [flat[start:stop] for start, stop in pairwise(schedule.after_offsets.tolist())]
+    for start in range(0, len(sources), _BLOCK):
+        block = sources[start : start + _BLOCK]
+        bit = {source: 1 << i for i, source in enumerate(block.tolist())}
+        reached = _reached(after, bit)
+        inside = asked[(earlier[asked] >= block[0]) & (earlier[asked] <= block[-1])]
+        for i in inside.tolist():
+            unordered[i] = not reached[int(later[i])] & bit[int(earlier[i])]
+    return unordered
+
+
+def _reached(after: Sequence[Sequence[int]], bit: Mapping[int, int]) -> list[int]:
+    """Return for each action the bits of itself and of all that it waits for, directly or not."""
+    reached: list[int] = []
+    for action, waits in enumerate(after):
+        bits = bit.get(action, 0)
+        for before in waits:
+            bits |= reached[before]
+        reached.append(bits)
+    return reached
