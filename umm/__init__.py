@@ -10,6 +10,7 @@ _HOMES = {
     "Interval": "umm.interval",
     "Layout": "umm.layouts.layout",
     "Problem": "umm.problem",
+    "chain": "umm.chains.presets",
     "Machine": "umm.machines",
     "machine": "umm.machines",
     "op_list": "umm.algorithms.universal.oplist",

@@ -5,7 +5,19 @@ every executor's results are compared with.
 """
 
 from umm.chains.chain import Chain
+from umm.chains.files import load_chain, save_chain
 from umm.chains.multiply import Multiply
+from umm.chains.outline import Outline
 from umm.chains.statements import Copy, Map, Statement, Sum
 
-__all__ = ["Chain", "Copy", "Map", "Multiply", "Statement", "Sum"]
+__all__ = [
+    "Chain",
+    "Copy",
+    "Map",
+    "Multiply",
+    "Outline",
+    "Statement",
+    "Sum",
+    "load_chain",
+    "save_chain",
+]

@@ -1,0 +1,149 @@
+"""Presets: gradients against differences in float64, named layouts on executors, files."""
+
+import numpy as np
+import pytest
+
+import umm
+from umm.algorithms.chains.lower import lower
+from umm.chains import load_chain, save_chain
+from umm.chains.presets import MODELS
+from umm.errors import InputError
+
+SIZES = {
+    "mlp": {"tokens": 5, "hidden": 4, "ffn": 6},
+    "gated-mlp": {"tokens": 5, "hidden": 4, "ffn": 6},
+    "attention": {"tokens": 5, "hidden": 16, "heads": 4, "kv_heads": 2},
+    "transformer-layer": {"tokens": 5, "hidden": 16, "ffn": 6, "heads": 4, "kv_heads": 2},
+}
+SCHEMES = ("megatron", "sequence", "data")
+
+
+def outlined(name):
+    return umm.chain(name, **SIZES[name], backward=True, dtype="float64")
+
+
+def operands_of(chain, seed=0):
+    rng = np.random.default_rng(seed)
+    return {x.name: rng.standard_normal(x.shape) for x in chain.tensors if x.is_input}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_gradients_are_those_of_differences(name):
+    """Along a random direction of each input, (L(x + h) − L(x − h)) / 2h, where L = sum of Y·dY."""
+    chain = outlined(name).laid_out(ranks=1)
+    given = {key: 0.5 * x for key, x in operands_of(chain).items()}
+    found = chain.reference(given)
+    rng, h = np.random.default_rng(1), 1e-5
+    for key in (x for x in chain.operand_names if x != "dY"):
+        along = rng.standard_normal(given[key].shape)
+        ends = [
+            (chain.reference(given | {key: given[key] + step * along})["Y"] * given["dY"]).sum()
+            for step in (h, -h)
+        ]
+        slope = (found[f"d{key}"] * along).sum()
+        assert (ends[0] - ends[1]) / (2 * h) == pytest.approx(slope, rel=1e-6, abs=1e-7), key
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", SIZES)
+def test_named_layouts_give_the_reference_in_any_order(name, scheme):
+    chain = outlined(name).laid_out(scheme, ranks=4)
+    given = operands_of(chain)
+    schedule, expected = lower(chain, "dgx-h100x4"), chain.reference(given)
+    for order in ({"order": "rows"}, {"order": "random", "seed": 3}):
+        trace = umm.run(schedule, executor="numpy", operands=given, replica=None, **order)
+        for output in chain.outputs:
+            for replica in trace.results[output]:
+                assert np.allclose(replica, expected[output], rtol=1e-10, atol=1e-10), output
+
+
+@pytest.mark.mpi
+def test_a_layer_and_its_gradients_are_right_on_processes():
+    chain = outlined("transformer-layer").laid_out("sequence", ranks=4)
+    given = operands_of(chain)
+    trace, expected = (
+        umm.run(lower(chain, "dgx-h100x4"), executor="mpi", operands=given),
+        chain.reference(given),
+    )
+    for output in chain.outputs:
+        assert np.allclose(trace.results[output], expected[output], rtol=1e-10, atol=1e-10), output
+
+
+def test_the_backward_part_of_an_mlp_reads_three_activations():
+    """X for dW1, H for the derivative of gelu, G for dW2."""
+    assert outlined("mlp").kept == ("X", "H", "G")
+    assert umm.chain("mlp", **SIZES["mlp"]).kept == ()
+
+
+def test_a_tensor_without_a_layout_is_cut_by_rows():
+    chain = umm.chain("mlp", **SIZES["mlp"]).laid_out({"W1": "col@p", "H": "2d@2"}, ranks=4)
+    layouts = {x.name: str(x.layout) for x in chain.tensors}
+    assert layouts == {"X": "row", "Y": "row", "W1": "col@4", "W2": "row", "H": "2d@2", "G": "row"}
+
+
+def test_a_model_gives_the_sizes_and_a_size_given_wins():
+    outline = umm.chain("transformer-layer", model="llama-3-70b", tokens=8)
+    shapes = {x.name: (x.rows, x.cols) for x in outline.tensors}
+    assert shapes["W1"] == (8192, 28672)
+    assert shapes["Wk"] == (8192, 1024)
+    small = umm.chain("mlp", model="llama-3-8b", tokens=8, hidden=64)
+    assert {x.name: (x.rows, x.cols) for x in small.tensors}["W1"] == (64, MODELS["llama-3-8b"]["ffn"])
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "message"),
+    [
+        ("mpl", {}, "there is no chain 'mpl'; did you mean 'mlp'?"),
+        ("mlp", {"hidden": 4, "fnn": 6}, "chain mlp has no size 'fnn'; did you mean 'ffn'?"),
+        ("mlp", {"hidden": 4}, "chain mlp needs tokens, hidden, ffn; give tokens and ffn"),
+        ("mlp", {"hidden": 0, "ffn": 1, "tokens": 1}, "hidden of chain mlp = 0 is not possible"),
+        ("attention", {"hidden": 12, "heads": 4, "tokens": 1}, "hidden must be a multiple of 2 · heads"),
+        ("attention", {"hidden": 16, "heads": 4, "kv_heads": 3, "tokens": 1}, "kv_heads must divide heads"),
+        ("mlp", {"model": "llama"}, "there is no model 'llama'"),
+    ],
+)
+def test_what_is_not_a_preset_is_refused_in_one_line(name, sizes, message):
+    with pytest.raises(InputError) as refused:
+        umm.chain(name, **sizes)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_layouts_that_are_not_there_are_refused():
+    outline = umm.chain("mlp", **SIZES["mlp"])
+    with pytest.raises(InputError, match="did you mean 'megatron'"):
+        outline.laid_out("megatrom", ranks=2)
+    with pytest.raises(InputError, match="chain mlp has no tensor 'W9'"):
+        outline.laid_out({"W9": "row"}, ranks=2)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_chain_comes_back_from_its_file(name, tmp_path):
+    outline = outlined(name)
+    save_chain(outline, tmp_path / "chain.toml")
+    assert load_chain(tmp_path / "chain.toml") == outline
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('name = "mlp"', 'nam = "mlp"', "a chain lacks 'name'"),
+        ("shape = [5, 4]", "shape = [5, 4.0]", "a size of tensor 'X' = 4.0 is not possible"),
+        ('kind = "map"', 'kind = "mop"', "is not a statement"),
+        ('fn = "gelu"', 'fn = "glu"', "function 'glu' is unknown"),
+        ("[layouts.", "[layout.", "has no key 'layout'"),
+        ('"H" = "col"', '"H" = 3', "layouts of a chain must be tables of a text for each tensor"),
+        ('"H" = "col"', '"HH" = "col"', "has no tensor 'HH'"),
+        ("shape = [5, 4]", "shape = [5, 4", "is not TOML"),
+    ],
+)
+def test_a_file_that_is_not_a_chain_is_refused_in_one_line(old, new, message, tmp_path):
+    path = tmp_path / "chain.toml"
+    save_chain(umm.chain("mlp", **SIZES["mlp"]), path)
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(InputError) as refused:
+        load_chain(path)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(InputError, match="cannot read"):
+        load_chain(tmp_path / "none.toml")

@@ -1,0 +1,168 @@
+"""A chain before it is laid out: what is computed on tensors of which shapes, and layouts to choose from."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from umm.chains.chain import Chain
+from umm.chains.statements import Statement, statement_from_dict, statement_to_dict
+from umm.errors import ProblemError, did_you_mean
+from umm.files import fields_of, whole_number
+from umm.layouts.layout import Layout
+from umm.tensors import Tensor
+
+DEFAULT = "row"
+_EVERY_RANK = re.compile(r"@p(?=$|:)")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A tensor before it is laid out.
+
+    Attributes:
+        name: As of a :class:`~umm.tensors.Tensor`, and so are the dtype and the role.
+        rows: Its rows.
+        cols: Its columns.
+        dtype: Type of its elements.
+        role: ``input``, ``output``, ``both`` or ``work``.
+    """
+
+    name: str
+    rows: int
+    cols: int
+    dtype: str
+    role: str = "work"
+
+    def laid_out(self, text: str, ranks: int) -> Tensor:
+        """Return the tensor in a layout; ``@p`` in its text is a replica on every rank."""
+        whole_number(ranks, "ranks", 1)
+        layout = Layout.parse(_EVERY_RANK.sub(f"@{ranks}", text), (self.rows, self.cols), ranks)
+        return Tensor(self.name, layout, self.dtype, self.role)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Statements on tensors that have no layouts yet.
+
+    Attributes:
+        name: What it is called.
+        tensors: The tensors.
+        statements: What is done, in order.
+        kept: Tensors of the forward part that the backward part reads; none of a forward part alone.
+        layouts: By name, a layout for each tensor that has another than ``row``; the first is the default.
+
+    >>> product = Outline(
+    ...     "product",
+    ...     (Shape("X", 4, 6, "float32", "input"), Shape("W", 6, 8, "float32", "input"),
+    ...      Shape("Y", 4, 8, "float32", "output")),
+    ...     (statement_from_dict({"kind": "multiply", "out": "Y", "a": "X", "b": "W"}),),
+    ...     layouts={"data": {"W": "row@p"}},
+    ... )
+    >>> [str(x.layout) for x in product.laid_out("data", ranks=2).tensors]
+    ['row', 'row@2', 'row']
+    """
+
+    name: str
+    tensors: tuple[Shape, ...]
+    statements: tuple[Statement, ...]
+    kept: tuple[str, ...] = ()
+    layouts: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        """Check it by laying it out on one rank, by each of its layouts."""
+        for name in ("tensors", "statements", "kept"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        self.laid_out({}, ranks=1)
+        for texts in (*self.layouts.values(), dict.fromkeys(self.kept, DEFAULT)):
+            self._check_names(texts)
+
+    @property
+    def default_layouts(self) -> Mapping[str, str]:
+        """The first of its layouts; nothing if it has none, so that all is ``row``."""
+        return next(iter(self.layouts.values()), {})
+
+    def laid_out(self, layouts: str | Mapping[str, str] | None = None, ranks: int = 1) -> Chain:
+        """Return the chain in a layout for each tensor.
+
+        Args:
+            layouts: The name of some of its layouts, or a text for each tensor, where ``@p`` is a replica
+                on every rank; a tensor that is left out is ``row``. None for the first of its layouts.
+            ranks: Ranks that share the work.
+
+        Raises:
+            InputError: in one line, if there are none of that name, or a text is not a layout.
+        """
+        texts = self._named(layouts)
+        self._check_names(texts)
+        tensors = tuple(x.laid_out(texts.get(x.name, DEFAULT), ranks) for x in self.tensors)
+        return Chain(self.name, tensors, self.statements, ranks)
+
+    def _named(self, layouts: str | Mapping[str, str] | None) -> Mapping[str, str]:
+        if layouts is None:
+            return self.default_layouts
+        if not isinstance(layouts, str):
+            return layouts
+        if layouts not in self.layouts:
+            works = did_you_mean(layouts, self.layouts) if self.layouts else "give a text for each tensor"
+            raise ProblemError(f"chain {self.name} has no layouts {layouts!r}; {works}")
+        return self.layouts[layouts]
+
+    def _check_names(self, names: Mapping[str, str]) -> None:
+        known = [x.name for x in self.tensors]
+        for name in names:
+            if name not in known:
+                raise ProblemError(f"chain {self.name} has no tensor {name!r}; {did_you_mean(name, known)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, as a file carries them."""
+        return {
+            "name": self.name,
+            "kept": list(self.kept),
+            "tensors": [
+                {"name": x.name, "shape": [x.rows, x.cols], "dtype": x.dtype, "role": x.role}
+                for x in self.tensors
+            ],
+            "statements": [statement_to_dict(x) for x in self.statements],
+            "layouts": {name: dict(texts) for name, texts in self.layouts.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> "Outline":
+        """Return the outline that the plain values of :meth:`to_dict` say; strict.
+
+        Raises:
+            InputError: in one line, if they are not one.
+        """
+        given = fields_of(data, "a chain", ("name", "tensors", "statements"), ("kept", "layouts"))
+        for key in ("tensors", "statements", "kept"):
+            if not isinstance(given.get(key, []), list):
+                raise ProblemError(f"{key} of a chain must be a list, not {given[key]!r}")
+        kept = given.get("kept", [])
+        if not all(isinstance(x, str) for x in kept):
+            raise ProblemError(f"kept = {kept!r} of a chain is not a list of names")
+        layouts = given.get("layouts", {})
+        if not isinstance(layouts, dict) or not all(_are_texts(x) for x in layouts.values()):
+            raise ProblemError("layouts of a chain must be tables of a text for each tensor")
+        tensors = tuple(_shape(x) for x in given["tensors"])
+        statements = tuple(statement_from_dict(x) for x in given["statements"])
+        return cls(given["name"], tensors, statements, tuple(kept), layouts)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {'; '.join(map(str, self.statements))}"
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(x, str) for x in value.values())
+
+
+def _shape(data: Any) -> Shape:
+    given = fields_of(data, "a tensor", ("name", "shape", "dtype"), ("role",))
+    shape = given["shape"]
+    if not isinstance(shape, list) or len(shape) != 2:
+        raise ProblemError(f"shape {shape!r} of tensor {given['name']!r} is not [rows, columns]")
+    rows, cols = (whole_number(size, f"a size of tensor {given['name']!r}", 1) for size in shape)
+    for key in ("name", "dtype", "role"):
+        if not isinstance(given.get(key, ""), str):
+            raise ProblemError(f"{key} {given[key]!r} of a tensor is not a text")
+    return Shape(given["name"], rows, cols, given["dtype"], given.get("role", "work"))
