@@ -13,11 +13,11 @@ from typing import Any
 
 import umm.algorithms
 from umm.algorithms.algorithm import Algorithm
+from umm.algorithms.chains.lower import lower as lower_chain
 from umm.algorithms.moved import lowered
-from umm.algorithms.option import check_names
-from umm.algorithms.universal.oplist import largest_matrix
-from umm.algorithms.universal.options import Options, known, showing_options
-from umm.algorithms.universal.policies import POLICIES
+from umm.algorithms.universal.lowered import lowered as by_universal
+from umm.algorithms.universal.options import showing_options
+from umm.chains import Chain, Outline
 from umm.errors import ScheduleError
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -44,17 +44,19 @@ def names() -> list[str]:
 
 @showing_options
 def schedule(
-    problem: Problem,
+    problem: Problem | Chain | Outline,
     machine: Machine | str,
     *,
     algorithm: str = UNIVERSAL,
     stationary: str = "auto",
     **options: Any,
 ) -> Schedule:
-    """Return the schedule of a problem on a machine.
+    """Return the schedule of a problem, or of a whole chain, on a machine.
 
     Args:
-        problem: What is multiplied; without ranks it gets the machine's own number.
+        problem: What is multiplied; without ranks it gets the machine's own number. Of a chain every multiply
+            that is not a batch is by the universal algorithm, with the same options; an outline gets the
+            machine's number of ranks and the first of its layouts.
         machine: A machine, its name, or the path of its topology file.
         algorithm: ``universal``, or another of :func:`names`; it redistributes in and out of its own layouts.
         stationary: For the universal algorithm: A, B, C or ``auto`` for the largest matrix.
@@ -68,6 +70,12 @@ def schedule(
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
+    if isinstance(problem, Outline):
+        problem = problem.laid_out(ranks=machine.default_ranks)
+    if isinstance(problem, Chain):
+        if algorithm != UNIVERSAL:
+            raise ScheduleError(f"a chain is lowered by {UNIVERSAL}, not by {algorithm}; leave algorithm out")
+        return lower_chain(problem, machine, stationary=stationary, **options)
     problem = problem.on(machine.default_ranks)
     machine.check_ranks(problem.p)
     if algorithm != UNIVERSAL:
@@ -76,8 +84,4 @@ def schedule(
         if stationary != "auto":
             raise ScheduleError(f"{algorithm} has no stationary matrix to choose; leave stationary out")
         return lowered(algorithms()[algorithm], problem, machine, options)
-    check_names(known(), options, "a schedule")
-    chosen = Options(**options)
-    if stationary == "auto":
-        stationary = largest_matrix(problem)
-    return POLICIES[chosen.policy].lower(problem, machine, stationary, chosen)
+    return by_universal(problem, machine, stationary, **options)

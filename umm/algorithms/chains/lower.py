@@ -1,19 +1,25 @@
 """From a chain to one schedule: every statement's actions, joined by the slices they share."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from umm.algorithms.chains.maps import map_tiles
 from umm.algorithms.chains.multiplies import multiply
 from umm.algorithms.chains.sums import sum_replicas
+from umm.algorithms.option import check_names
 from umm.algorithms.redistribution import redistribute
+from umm.algorithms.universal.options import Options, known
 from umm.chains import Chain, Copy, Map, Multiply, Sum
+from umm.errors import ProblemError, did_you_mean
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.schedules.builder import Builder
 from umm.schedules.schedule import Schedule
 
 
-def lower(chain: Chain, machine: Machine | str, **options: Any) -> Schedule:
+def lower(
+    chain: Chain, machine: Machine | str, *, stationary: str | Mapping[str, str] = "auto", **options: Any
+) -> Schedule:
     """Return the schedule of a chain on a machine, every tensor in the layout the chain gives it.
 
     Every replica of what a statement writes is complete afterwards. Statements overlap tile by tile: an
@@ -22,7 +28,9 @@ def lower(chain: Chain, machine: Machine | str, **options: Any) -> Schedule:
     Args:
         chain: The statements and their tensors.
         machine: A machine, its name, or the path of its topology file.
-        options: ``stationary`` and the universal algorithm's, for its multiplies.
+        stationary: A, B, C or ``auto`` for every multiply that is not a batch, or one for each by the name of
+            what it writes; ``auto`` is the largest matrix.
+        options: The universal algorithm's, for its multiplies.
 
     Raises:
         ScheduleError: for an option that there is none of or a value that means nothing.
@@ -30,13 +38,17 @@ def lower(chain: Chain, machine: Machine | str, **options: Any) -> Schedule:
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
-    build = Builder(chain.name, chain, machine, options=options)
+    check_names(known(), options, "a schedule")
+    stays = stationary if isinstance(stationary, Mapping) else dict.fromkeys(_products(chain), stationary)
+    _check_stationary(chain, stays)
+    said = {"stationary": stationary if isinstance(stationary, str) else _in_words(stays)}
+    build = Builder(chain.name, chain, machine, options=Options(**options).to_dict() | said)
     written: set[str] = set()
     for statement in chain.statements:
         again = statement.out in written
         match statement:
             case Multiply():
-                multiply(build, statement, again, options)
+                multiply(build, statement, again, stays.get(statement.out, "auto"), options)
             case Map():
                 map_tiles(build, statement, again)
             case Copy():
@@ -45,3 +57,29 @@ def lower(chain: Chain, machine: Machine | str, **options: Any) -> Schedule:
                 sum_replicas(build, statement, again)
         written.add(statement.out)
     return build.schedule()
+
+
+def _check_stationary(chain: Chain, stationary: Mapping[str, str]) -> None:
+    """Refuse a stationary matrix that is none, or of what no multiply writes.
+
+    Raises:
+        ProblemError: in one line.
+    """
+    products = _products(chain)
+    for name, matrix in stationary.items():
+        if name not in products:
+            raise ProblemError(
+                f"no multiply of chain {chain.name} writes {name!r}; {did_you_mean(name, products)}"
+            )
+        if matrix not in ("A", "B", "C", "auto"):
+            raise ProblemError(
+                f"stationary matrix {matrix!r} of {name} is unknown; choose from A, B, C, auto"
+            )
+
+
+def _products(chain: Chain) -> list[str]:
+    return list(dict.fromkeys(x.out for x in chain.statements if isinstance(x, Multiply)))
+
+
+def _in_words(stationary: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={matrix}" for name, matrix in stationary.items())

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from umm.algorithms.chains.gathered import gathered, tiles_by_rank
-from umm.algorithms.registry import schedule
+from umm.algorithms.universal.lowered import lowered
 from umm.chains import Multiply
 from umm.chains.multiply import Members, Tensors
 from umm.interval import Interval
@@ -13,14 +13,17 @@ from umm.schedules.builder import Builder
 from umm.schedules.slices import Slice
 
 
-def multiply(build: Builder, statement: Multiply, written: bool, options: Mapping[str, Any]) -> None:
+def multiply(
+    build: Builder, statement: Multiply, written: bool, stationary: str, options: Mapping[str, Any]
+) -> None:
     """Write a multiply of a chain; every replica of what it writes is complete afterwards.
 
     Args:
         build: Where the actions go.
         statement: The multiply.
         written: Whether an earlier statement has written to its output, so that it is not zero.
-        options: Of the universal algorithm, and ``stationary``.
+        stationary: A, B, C or ``auto``, unless it is a batch.
+        options: Of the universal algorithm.
     """
     if statement.batch > 1:
         _batch(build, statement)
@@ -37,7 +40,7 @@ def multiply(build: Builder, statement: Multiply, written: bool, options: Mappin
     )  # fmt: skip
     final = {"final": "broadcast"} if out.layout.replicas > 1 else {}
     build.append(
-        schedule(problem, build.machine, **(dict(options) | final)),
+        lowered(problem, build.machine, stationary, **(dict(options) | final)),
         {"A": a.name, "B": b.name, "C": out.name},
         slots="multiply",
         transposed=[x.upper() for x in statement.trans],
