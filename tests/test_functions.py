@@ -4,6 +4,7 @@ from math import erf, exp, pi, sqrt, tanh
 
 import numpy as np
 import pytest
+from function_reads import COLS, PARAMETERS, ROWS, operands, shape_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,22 +13,10 @@ from umm.functions import FUNCTIONS, Function, Parameter, function, register
 from umm.functions.forms import kept
 from umm.interval import Interval
 
-PARAMETERS = {
-    "scale": {"factor": -0.5},
-    "add": {"factor": 2.0},
-    "dropout": {"rate": 0.3, "seed": 7},
-    "rope": {"head": 4, "positions": 3},
-    "rope_grad": {"head": 4, "positions": 3},
-    "masked_softmax": {"queries": 3},
-    "rstd": {"columns": 8},
-    "rms_rstd": {"columns": 8},
-}
-ROWS, COLS = 6, 8
-
 
 def apply(name, *reads, **parameters):
     """A function on whole matrices."""
-    shape = function(name).whole([_shape(x, *_sizes(name, reads)) for x in function(name).operands])
+    shape = function(name).whole([shape_of(x, *_sizes(name, reads)) for x in function(name).operands])
     return function(name)(*reads, rows=(0, shape[0]), cols=(0, shape[1]), shape=shape, **parameters)
 
 
@@ -37,19 +26,6 @@ def _sizes(name, reads):
     rows = [x.shape[0] for x, own in zip(reads, letters, strict=True) if own[0] == "r"]
     cols = [x.shape[1] for x, own in zip(reads, letters, strict=True) if own[1] == "c"]
     return rows[0] if rows else 1, cols[0] if cols else 1
-
-
-def _shape(letters, rows, cols):
-    return rows if letters[0] == "r" else 1, cols if letters[1] == "c" else 1
-
-
-def operands(name, dtype="float64", seed=0):
-    """Random reads of a function on 6 x 8; what stands under a root is positive."""
-    random = np.random.default_rng(seed)
-    drawn = [random.standard_normal(_shape(x, ROWS, COLS)) for x in function(name).operands[1:]]
-    if name in ("normalise", "rstd", "rms_rstd"):
-        drawn[-1] = drawn[-1] ** 2 + 9.0
-    return [x.astype(dtype) for x in drawn]
 
 
 @st.composite

@@ -15,17 +15,27 @@ def to_bfloat16(array: NDArray[Any]) -> NDArray[np.void]:
     >>> to_float32(to_bfloat16(np.array([1.0, 1.00390625, 1.01171875]))).tolist()
     [1.0, 1.0, 1.015625]
     """
-    bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
+    rounded: NDArray[np.void] = bfloat16_bits(array).view(BFLOAT16)
+    return rounded
+
+
+def bfloat16_bits(array: Any) -> Any:
+    """Return the bits of an array rounded to bfloat16, as uint16; of NumPy or of CuPy."""
+    bits = array.astype(np.float32).view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     quiet = (bits >> 16) | 0x40  # rounding could carry a NaN into infinity
-    upper = np.where(np.isnan(bits.view(np.float32)), quiet, rounded).astype(np.uint16)
-    return upper.view(BFLOAT16)
+    return np.where(np.isnan(bits.view(np.float32)), quiet, rounded).astype(np.uint16)
 
 
 def to_float32(array: NDArray[np.void]) -> NDArray[np.float32]:
     """Return the float32 values of a bfloat16 array, exactly."""
-    upper = np.ascontiguousarray(array).view(np.uint16).astype(np.uint32)
-    return (upper << 16).view(np.float32)
+    values: NDArray[np.float32] = float32_of(array.view(np.uint16))
+    return values
+
+
+def float32_of(bits: Any) -> Any:
+    """Return the float32 values of bfloat16 bits, exactly; of NumPy or of CuPy."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:

@@ -34,9 +34,9 @@ class Mapped(NamedTuple):
     cols: tuple[int, int]
     shape: tuple[int, int]
 
-    def __call__(self, *reads: Any) -> Any:
-        """Return what is written, in float32 or wider."""
-        place = {"rows": self.rows, "cols": self.cols, "shape": self.shape}
+    def __call__(self, *reads: Any, like: Any = None) -> Any:
+        """Return what is written, in float32 or wider, as an array of the kind that ``like`` is."""
+        place = {"rows": self.rows, "cols": self.cols, "shape": self.shape, "like": like}
         return self.function(*reads, **place, **self.parameters)
 
 

@@ -188,7 +188,7 @@ def one_call(device: Device, m: int, n: int, k: int, dtype: str) -> float:
     places = [device.allocate(rows * cols * kind.itemsize) for (rows, cols), kind in parts]
     a, b, c = (Region.packed(place, shape, kind) for place, (shape, kind) in zip(places, parts, strict=True))
     peer = device.allocate(4)
-    seconds = Bench(device, peer).seconds(lambda stream: device.multiply(a, b, c, False, False, stream))
+    seconds = Bench(device, peer).seconds(lambda stream: device.multiply(a, b, c, stream))
     for place in (*places, peer):
         device.free(place)
     return seconds

@@ -18,7 +18,7 @@ from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 TYPES = {2: np.dtype(np.float16), 14: BFLOAT16, 0: np.dtype(np.float32), 1: np.dtype(np.float64)}
 NAMES = {"float16": TYPES[2], "bfloat16": BFLOAT16}
 ATOMIC = Lock()
-N, COMPUTE_32F, COMPUTE_64F, FAST_TF32, DEFAULT = 111, 68, 70, 77, -1
+N, T, COMPUTE_32F, COMPUTE_64F, FAST_TF32, DEFAULT = 0, 1, 68, 70, 77, -1
 
 
 def memory(address, nbytes):
@@ -136,7 +136,7 @@ class Handle:
 class Cublas:
     """cupy_backends.cuda.libs.cublas: column-major, as BLAS has it."""
 
-    CUBLAS_OP_N, CUBLAS_GEMM_DEFAULT = N, DEFAULT
+    CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_GEMM_DEFAULT = N, T, DEFAULT
     CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_32F_FAST_TF32 = COMPUTE_32F, COMPUTE_64F, FAST_TF32
 
     def __init__(self):
@@ -150,14 +150,16 @@ class Cublas:
         self, handle, transa, transb, m, n, k, alpha, A, Atype, lda, B, Btype, ldb, beta, C, Ctype, ldc,  # noqa: N803
         computeType, algo,  # noqa: N803
     ):  # fmt: skip
-        assert (transa, transb, algo) == (N, N, DEFAULT)
-        assert lda >= m
-        assert ldb >= k
+        assert {transa, transb} <= {N, T}
+        assert algo == DEFAULT
+        assert lda >= (m if transa == N else k)
+        assert ldb >= (k if transb == N else n)
         assert ldc >= m
         self.computed.add(computeType)
         scalar = np.dtype(np.float64 if computeType == COMPUTE_64F else np.float32)
         alpha, beta = (matrix(x, (1, 1), (1, 1), scalar)[0, 0] for x in (alpha, beta))
-        a, b = matrix(A, (m, k), (1, lda), TYPES[Atype]), matrix(B, (k, n), (1, ldb), TYPES[Btype])
+        a = matrix(A, (m, k), (1, lda) if transa == N else (lda, 1), TYPES[Atype])
+        b = matrix(B, (k, n), (1, ldb) if transb == N else (ldb, 1), TYPES[Btype])
         c = matrix(C, (m, n), (1, ldc), TYPES[Ctype])
         product = alpha * (numbers(a).astype(scalar) @ numbers(b).astype(scalar))
         store(c, product + beta * numbers(c) if beta else product)
@@ -196,7 +198,11 @@ class MemoryPointer:
 
 
 class Array(np.ndarray):
-    """cupy.ndarray: an array by its pointer."""
+    """cupy.ndarray: an array by its pointer.
+
+    It takes part in NumPy's functions as CuPy's do: in those alone that CuPy has, never beside an array of
+    NumPy's, and it never becomes one unasked.
+    """
 
     def __new__(cls, shape, dtype, memptr, strides):
         item = np.dtype(dtype).itemsize
@@ -208,6 +214,40 @@ class Array(np.ndarray):
     @property
     def data(self):
         return SimpleNamespace(ptr=self.ctypes.data)
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        assert ufunc.__name__ in UFUNCS, f"{ufunc.__name__} is not among the functions of CuPy that are used"
+        assert method in ("__call__", "reduce")
+        return as_fake(getattr(ufunc, method)(*map(as_plain, inputs), **options))
+
+    def __array_function__(self, func, types, arguments, options):
+        assert func.__name__ in FUNCTIONS, f"{func.__name__} is not among the functions of CuPy that are used"
+        plain = {name: as_plain(value) for name, value in options.items()}
+        return as_fake(func(*map(as_plain, arguments), **plain))
+
+    def __setitem__(self, key, value):
+        np.ndarray.__setitem__(self.view(np.ndarray), key, as_plain(value))
+
+
+# What the forms of functions and bfloat16 use; tests/hw/test_cupy_device.py looks for them in CuPy.
+UFUNCS = {
+    "absolute", "add", "bitwise_and", "bitwise_or", "bitwise_xor", "cos", "divide", "exp", "greater",
+    "greater_equal", "isnan", "left_shift", "less_equal", "maximum", "minimum", "multiply", "negative",
+    "power", "remainder", "right_shift", "sin", "sqrt", "square", "subtract",
+}  # fmt: skip
+FUNCTIONS = {"arange", "empty_like", "where", "zeros", "zeros_like"}
+
+
+def as_plain(value):
+    """An operand as NumPy's own: an array must be CuPy's, a number may be anybody's."""
+    if isinstance(value, Array):
+        return value.view(np.ndarray)
+    assert not isinstance(value, np.ndarray), "CuPy does not mix its arrays with NumPy's"
+    return value
+
+
+def as_fake(result):
+    return result.view(Array) if isinstance(result, np.ndarray) else result
 
 
 def modules(devices):

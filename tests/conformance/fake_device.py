@@ -179,9 +179,10 @@ class FakeDevice:
         assert source.dtype == target.dtype
         self._queue(stream, target, lambda: self._array(source), lambda into, x: into.__setitem__(..., x))
 
-    def multiply(self, a, b, c, adds, tf32, stream):
+    def multiply(self, a, b, c, stream, beta=0.0, alpha=1.0, trans=0, tf32=False):
         assert stream.device is self
-        assert (a.rows, b.cols, a.cols) == (c.rows, c.cols, b.rows)
+        (m, k), (k_too, n) = a[1:3][:: -1 if trans & 2 else 1], b[1:3][:: -1 if trans & 4 else 1]
+        assert (m, n, k) == (c.rows, c.cols, k_too)
         held = []
 
         def start():
@@ -189,11 +190,31 @@ class FakeDevice:
             poison(self._array(c))
 
         def finish():
-            self.world.ticks += a.rows * a.cols * b.cols // 64
+            self.world.ticks += m * n * k // 64
+            left, right = to_float(self._array(a)), to_float(self._array(b))
             with np.errstate(invalid="ignore"):
-                product = to_float(self._array(a)) @ to_float(self._array(b))
-                product = product.astype(held[0].dtype)
-                store(self._array(c), held[0] + product if adds else product)
+                product = (left.T if trans & 2 else left) @ (right.T if trans & 4 else right)
+                product = alpha * product.astype(held[0].dtype)
+                store(self._array(c), beta * held[0] + product if beta else product)
+
+        self.world.queue(stream, start, finish)
+
+    def map(self, function, reads, target, stream):
+        """What it works on in place is read at its start, all else at its finish."""
+        assert stream.device is self
+        held = []
+
+        def start():
+            held.append(to_float(self._array(target)).copy())
+            poison(self._array(target))
+
+        def finish():
+            self.world.spend(target)
+            arrays = [held[0] if read == target else to_float(self._array(read)) for read in reads]
+            with np.errstate(all="ignore"):
+                result = function(*arrays, like=held[0])
+            assert result.shape == target[1:3]
+            store(self._array(target), result)
 
         self.world.queue(stream, start, finish)
 

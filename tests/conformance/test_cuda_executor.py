@@ -99,7 +99,7 @@ def test_c_may_be_kept_in_half_precision(make, dtype):
 
 def test_types_that_cublas_does_not_combine_are_refused(make):
     wide = umm.Problem(m=4, n=4, k=4, ranks=2, dtype="float32", c_dtype="float64")
-    with pytest.raises(InputError, match=r"C of float64 .* choose c_dtype from float32"):
+    with pytest.raises(InputError, match=r"C of float64 .* choose its type from float32"):
         make().run(umm.schedule(wide, MACHINE))
     half = umm.Problem(m=4, n=4, k=4, ranks=2, dtype="float16")
     with pytest.raises(InputError, match="tf32 rounds float32 operands; leave it out for float16"):

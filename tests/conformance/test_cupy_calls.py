@@ -125,7 +125,7 @@ def test_an_empty_multiply_calls_nothing(cupy):
     cublas = cupy["cupy_backends.cuda.libs.cublas"]
     cublas.computed.clear()
     a, b, c = (Region(device.allocate(8), m, n, n, np.dtype(np.float64)) for m, n in ((0, 3), (3, 2), (0, 2)))
-    device.multiply(a, b, c, False, False, device.stream())
+    device.multiply(a, b, c, device.stream())
     assert cublas.computed == set()
 
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conformance.fake_cupy import COMPUTE_32F, COMPUTE_64F, FAST_TF32, Cublas
+from conformance.fake_cupy import COMPUTE_32F, COMPUTE_64F, FAST_TF32, FUNCTIONS, UFUNCS, Cublas, N, T
 
 from umm_hw.gpu import cupy_device
 
@@ -47,6 +47,11 @@ def test_nvtx_and_raw_memory_are_there():
     assert {"UnownedMemory", "MemoryPointer", "Stream", "Event"} <= set(dir(cupy.cuda))
 
 
+def test_cupy_has_what_the_functions_of_maps_use():
+    """The fake one refuses them all others."""
+    assert [name for name in sorted(UFUNCS | FUNCTIONS) if not hasattr(cupy, name)] == []
+
+
 def test_cublas_has_gemm_with_leading_dimensions():
     try:
         from cupy_backends.cuda.libs import cublas
@@ -58,3 +63,4 @@ def test_cublas_has_gemm_with_leading_dimensions():
     assert [argument.split()[-1] for argument in signature.split(", ")] == taken
     assert (cublas.CUBLAS_COMPUTE_32F, cublas.CUBLAS_COMPUTE_64F) == (COMPUTE_32F, COMPUTE_64F)
     assert cublas.CUBLAS_COMPUTE_32F_FAST_TF32 == FAST_TF32
+    assert (cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T) == (N, T)

@@ -16,7 +16,7 @@ from umm.interval import Interval
 
 def zero(at: Place) -> Array:
     """Return zeros."""
-    return np.zeros((at.rows.size, at.cols.size), dtype=np.float32)
+    return np.zeros((at.rows.size, at.cols.size), dtype=np.float32, like=at.like)
 
 
 def sigmoid(x: Array) -> Array:

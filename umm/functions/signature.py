@@ -56,11 +56,15 @@ class Parameter:
 
 
 class Place(NamedTuple):
-    """Where a piece lies: the rows r and columns c of the signature, in the whole of this shape."""
+    """Where a piece lies: the rows r and columns c of the signature, in the whole of this shape.
+
+    ``like`` is an array of the kind that is wanted, for a function that reads none; NumPy's own if None.
+    """
 
     rows: Interval
     cols: Interval
     shape: Shape
+    like: Any = None
 
 
 @dataclass(frozen=True)
@@ -165,7 +169,13 @@ class Function:
         return full
 
     def __call__(
-        self, *reads: Array, rows: tuple[int, int], cols: tuple[int, int], shape: Shape, **parameters: Any
+        self,
+        *reads: Array,
+        rows: tuple[int, int],
+        cols: tuple[int, int],
+        shape: Shape,
+        like: Any = None,
+        **parameters: Any,
     ) -> Array:
         """Return the result on a piece, computed in float32 or wider; the caller converts it.
 
@@ -174,10 +184,11 @@ class Function:
             rows: Global rows r of the piece, half-open.
             cols: Global columns c of the piece.
             shape: r and c of the whole.
+            like: An array of the kind that is wanted, from a library that follows NumPy's protocols.
             parameters: As :meth:`checked` takes them.
         """
         full = self.checked(parameters, shape)
         wide = np.result_type(np.float32, *(x.dtype for x in reads))
         if self.indexed:
-            full["at"] = Place(Interval(*rows), Interval(*cols), shape)  # type: ignore[assignment]
+            full["at"] = Place(Interval(*rows), Interval(*cols), shape, like)  # type: ignore[assignment]
         return self.form(*(x.astype(wide, copy=False) for x in reads), **full)

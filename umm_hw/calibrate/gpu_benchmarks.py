@@ -85,7 +85,7 @@ class Bench:
                 c = Region(places[2], m, n, most, of_c)
                 found[name][m, n, k] = self.seconds(
                     lambda stream, a=a, b=b, c=c, name=name: self._device.multiply(  # type: ignore[misc]
-                        a, b, c, True, name == "tf32", stream
+                        a, b, c, stream, beta=1.0, tf32=name == "tf32"
                     )
                 )
             for place in places:
@@ -137,7 +137,7 @@ class Bench:
         a, b, c = (Region.packed(device.allocate(side * side * 4), (side, side), dtype) for _ in range(3))
 
         def gemm(stream: Stream) -> None:
-            device.multiply(a, b, c, True, False, stream)
+            device.multiply(a, b, c, stream, beta=1.0)
 
         series = max(1, ceil(20 * SHORTEST / other.seconds(gemm)))
         alone = median(other._once(gemm, series) for _ in range(self._repeats))

@@ -150,7 +150,7 @@ class CudaExecutor:
         self, schedule: Schedule, operands: Operands | None, spans: bool
     ) -> tuple[StreamRun, CudaTransport, Performance]:
         """Return the run ready to begin, its memory, and what is in it."""
-        check_types(schedule.problem, self.tf32)
+        check_types(schedule, self.tf32)
         check_replica(schedule, self.replica)
         arrays = operands_of(schedule, operands, gpu_dtype)
         first = CudaTransport(schedule.ranks, self._gpus(), self.accumulate, self.blocks)

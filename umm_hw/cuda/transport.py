@@ -13,6 +13,8 @@ from umm_hw.gpu.links import Landing, check_blocks, join
 from umm_hw.gpu.steps import Step
 from umm_hw.transport import Block
 
+COPY_ENGINE = "copy_engine"  # a means of schedules
+
 
 def owner_devices(ranks: int, devices: Sequence[Device]) -> list[Device]:
     """Return each rank's device: neighbours share one where there are more ranks than devices."""
@@ -91,18 +93,20 @@ class CudaTransport:
         """Return what queues a copy, in a stream of the acting rank's device."""
         return partial(self.device_of(actor).copy, self.region(source), self.region(target))
 
-    def adding(self, source: Block, target: Block, lane: int) -> Step:
+    def adding(self, source: Block, target: Block, lane: int, means: str | None = None) -> Step:
         """Return what queues target += source, in a stream of the source's device.
 
         Args:
             source: What to add.
             target: What it is added to.
             lane: Number of the stream; the landings of one are one buffer.
+            means: ``copy_engine`` lands there; anything else goes the way that all accumulates go.
         """
         blocks = self._world.blocks
         device, there = self.device_of(source.rank), self.device_of(target.rank)
         regions = self.region(source), self.region(target)
-        if self._world.accumulate == "kernel" or source.rank == target.rank:
+        lands = self._world.accumulate == "landing" or means == COPY_ENGINE
+        if not lands or source.rank == target.rank:
             return lambda stream: device.accumulate(*regions, blocks, stream)
         landing = self._landing(lane, device, there, regions[0].rows * regions[0].width)
         return lambda stream: landing.add(*regions, blocks, stream)

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from umm.errors import InfeasibleError, InputError
 from umm.units import format_bytes
-from umm_hw.bfloat16 import BFLOAT16, dtype_name
+from umm_hw.bfloat16 import BFLOAT16, bfloat16_bits, dtype_name, float32_of
 from umm_hw.gpu.accumulate_kernels import OPTIONS, SOURCE, THREADS, kernel_name
 from umm_hw.gpu.device import Device, Event, Region, Stream
 
@@ -207,9 +208,22 @@ class CupyDevice:
         if source.rows * source.cols:
             self._copy_rows(target.address, target.pitch, source.address, source.pitch, source, stream)
 
-    def multiply(self, a: Region, b: Region, c: Region, adds: bool, tf32: bool, stream: Stream) -> None:
-        """Call cublasGemmEx on the transposed product: row-major C = AB is column-major Cᵀ = BᵀAᵀ."""
-        m, k, n = a.rows, a.cols, b.cols
+    def multiply(
+        self,
+        a: Region,
+        b: Region,
+        c: Region,
+        stream: Stream,
+        beta: float = 0.0,
+        alpha: float = 1.0,
+        trans: int = 0,
+        tf32: bool = False,
+    ) -> None:
+        """Call cublasGemmEx on the transposed product: row-major C = AB is column-major Cᵀ = BᵀAᵀ.
+
+        A row-major matrix is its own transpose in column-major order, so cuBLAS transposes what op does.
+        """
+        m, n, k = c.rows, c.cols, a.rows if trans & 2 else a.cols
         if not m * k * n:
             return
         from cupy_backends.cuda.libs import cublas
@@ -218,32 +232,46 @@ class CupyDevice:
         compute = cublas.CUBLAS_COMPUTE_64F if double else cublas.CUBLAS_COMPUTE_32F
         if tf32 and a.dtype == np.float32:
             compute = cublas.CUBLAS_COMPUTE_32F_FAST_TF32
-        scalars = np.array([1, adds], np.float64 if double else np.float32)
-        alpha, beta = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
+        scalars = np.array([alpha, beta], np.float64 if double else np.float32)
         b_type, a_type, c_type = (self._data_types[dtype_name(x.dtype)] for x in (b, a, c))
         self._select()
         with stream:  # CuPy sets the handle's stream to the current one before every call
             cublas.gemmEx(
                 self._handle(stream),
-                cublas.CUBLAS_OP_N,
-                cublas.CUBLAS_OP_N,
+                cublas.CUBLAS_OP_T if trans & 4 else cublas.CUBLAS_OP_N,
+                cublas.CUBLAS_OP_T if trans & 2 else cublas.CUBLAS_OP_N,
                 n,
                 m,
                 k,
-                alpha,
+                scalars.ctypes.data,
                 b.address,
                 b_type,
                 b.stride,
                 a.address,
                 a_type,
                 a.stride,
-                beta,
+                scalars.ctypes.data + scalars.itemsize,
                 c.address,
                 c_type,
                 c.stride,
                 compute,
                 cublas.CUBLAS_GEMM_DEFAULT,
             )
+
+    def map(
+        self, function: Callable[..., Any], reads: Sequence[Region], target: Region, stream: Stream
+    ) -> None:
+        """Give CuPy's arrays to the function; what it makes on the way is CuPy's own, by stream."""
+        self._select()
+        with stream:
+            into = self.view(target)
+            arrays = [self.view(region) for region in reads]
+            wide = [
+                float32_of(array) if region.dtype == BFLOAT16 else array
+                for array, region in zip(arrays, reads, strict=True)
+            ]
+            result = function(*wide, like=into)
+            into[...] = bfloat16_bits(result) if target.dtype == BFLOAT16 else result
 
     def accumulate(self, source: Region, target: Region, blocks: int, stream: Stream) -> None:
         """Launch the kernel for the two types."""

@@ -1,5 +1,6 @@
 """The seam to a GPU: the few calls that executors need, so that all else runs in the tests without one."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -98,16 +99,41 @@ class Device(Protocol):
     def copy(self, source: Region, target: Region, stream: Stream) -> None:
         """Queue a copy between regions of the same shape and type, on this device or on a peer."""
 
-    def multiply(self, a: Region, b: Region, c: Region, adds: bool, tf32: bool, stream: Stream) -> None:
-        """Queue C = AB, or C += AB: products summed in float32, or float64 if that is the type.
+    def multiply(
+        self,
+        a: Region,
+        b: Region,
+        c: Region,
+        stream: Stream,
+        beta: float = 0.0,
+        alpha: float = 1.0,
+        trans: int = 0,
+        tf32: bool = False,
+    ) -> None:
+        """Queue C = α·op(A)·op(B) + β·C: products summed in float32, or float64 if that is the type.
 
         Args:
-            a: m×k.
-            b: k×n.
+            a: m×k, or k×m if it is read transposed.
+            b: k×n, or n×k.
             c: m×n.
-            adds: Whether C is added to.
-            tf32: Whether float32 factors may be rounded to TF32's 10 bits of mantissa.
             stream: No other thread queues multiplies in it.
+            beta: Factor of what C was; 0 does not read it.
+            alpha: Factor of the product.
+            trans: What is read transposed, as a schedule says it: 2 is A, 4 is B, 6 both.
+            tf32: Whether float32 factors may be rounded to TF32's 10 bits of mantissa.
+        """
+
+    def map(
+        self, function: Callable[..., Any], reads: Sequence[Region], target: Region, stream: Stream
+    ) -> None:
+        """Queue target = function(*reads), rounded to the target's type.
+
+        Args:
+            function: Takes an array of the device's own kind for each read, bfloat16 widened to float32, and
+                one as ``like``; returns such an array. What it does with them is queued in the stream.
+            reads: What is read; the target may be among them, nothing else that overlaps it.
+            target: What is written.
+            stream: Where.
         """
 
     def accumulate(self, source: Region, target: Region, blocks: int, stream: Stream) -> None:

@@ -7,7 +7,8 @@ import numpy as np
 
 from umm.dtypes import accumulated_in
 from umm.errors import InputError
-from umm.problem import Problem
+from umm.schedules.kinds import GEMM
+from umm.schedules.schedule import Schedule
 from umm_hw.bfloat16 import BFLOAT16
 from umm_hw.matrix import array_dtype
 
@@ -17,20 +18,28 @@ def gpu_dtype(name: str) -> np.dtype[Any]:
     return BFLOAT16 if name == "bfloat16" else array_dtype(name)
 
 
-def check_types(problem: Problem, tf32: bool) -> None:
-    """Refuse a pair of types that cuBLAS does not multiply.
+def check_types(schedule: Schedule, tf32: bool) -> None:
+    """Refuse types of gemms that cuBLAS does not multiply.
 
     Raises:
-        InputError: if C is neither of the operands' type nor float32 for half-precision operands, or if TF32
-            is asked for other operands than float32.
+        InputError: if factors differ in type, if a product is neither of their type nor float32 for
+            half-precision ones, or if TF32 is asked for other factors than float32.
     """
-    allowed = {problem.dtype, accumulated_in(problem.dtype)}
-    if problem.c_dtype not in allowed:
-        raise InputError(
-            f"C of {problem.c_dtype} from operands of {problem.dtype} is not multiplied on GPUs; "
-            f"choose c_dtype from {', '.join(sorted(allowed))}"
-        )
-    check_tf32(tf32, [problem.dtype])
+    tensors = [schedule.operand_tensors(operand)[schedule.kind == GEMM] for operand in range(3)]
+    found = np.unique(np.stack(tensors, axis=1), axis=0).tolist()
+    for c, a, b in ([schedule.tensors[number] for number in row] for row in found):
+        if a.dtype != b.dtype:
+            raise InputError(
+                f"{a.name} of {a.dtype} and {b.name} of {b.dtype} are not multiplied on GPUs; "
+                "cast one to the other's type"
+            )
+        allowed = {a.dtype, accumulated_in(a.dtype)}
+        if c.dtype not in allowed:
+            raise InputError(
+                f"{c.name} of {c.dtype} from operands of {a.dtype} is not multiplied on GPUs; "
+                f"choose its type from {', '.join(sorted(allowed))}"
+            )
+    check_tf32(tf32, sorted({schedule.tensors[row[1]].dtype for row in found}))
 
 
 def check_tf32(tf32: bool, dtypes: Sequence[str]) -> None:

@@ -80,7 +80,7 @@ class NvshmemExecutor(MpiExecutor):
             InputError: if the operands do not fit, cuBLAS lacks the pair of types, or there are more or
                 fewer processes than ranks.
         """
-        check_types(schedule.problem, self.tf32)
+        check_types(schedule, self.tf32)
         check_replica(schedule, self.replica)
         arrays = operands_of(schedule, operands, gpu_dtype)
         reason = self.available()

@@ -80,8 +80,8 @@ class NvshmemTransport:
             return lambda stream: self._get(source, self.region(target), stream)
         return lambda stream: self._put(self.region(source), target, stream)
 
-    def adding(self, source: Block, target: Block, lane: int) -> Step:
-        """Return what queues target += source, the source being this rank's own."""
+    def adding(self, source: Block, target: Block, lane: int, means: str | None = None) -> Step:
+        """Return what queues target += source, the source being this rank's own; it knows one means."""
         here = self.region(source)
         if not self.one_node:
             return lambda stream: self._add_alone(here, target, stream)

@@ -1,0 +1,95 @@
+"""Gemms and maps of the CuPy device over host memory, on pieces of larger matrices, against NumPy."""
+
+import sys
+
+import numpy as np
+import pytest
+from conformance import fake_cupy
+from function_reads import COLS, PARAMETERS, ROWS, operands, shape_of
+
+from umm.functions import FUNCTIONS, Function, function
+from umm.schedules.details import Multiplied
+from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
+from umm_hw.blocks import Mapped
+from umm_hw.gpu.cupy_device import CupyDevice
+from umm_hw.gpu.device import Region
+
+TYPES = {name: np.dtype(name) for name in ("float64", "float32", "float16")} | {"bfloat16": BFLOAT16}
+TOLERANCE = {"float64": 1e-14, "float32": 1e-6, "float16": 1e-3, "bfloat16": 1e-2}
+
+
+@pytest.fixture
+def device(monkeypatch):
+    for name, module in fake_cupy.modules(1).items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return CupyDevice(0)
+
+
+def placed(device, array, dtype, room=3):
+    """An array in memory of the device, as a piece of a matrix with some more columns."""
+    rows, cols = array.shape
+    stride = cols + room
+    region = Region(device.allocate(rows * stride * dtype.itemsize), rows, cols, stride, dtype)
+    device.upload(to_bfloat16(array) if dtype == BFLOAT16 else array.astype(dtype), region)
+    return region
+
+
+def values(device, region):
+    """What a region holds, and whether the columns beside it are still zero."""
+    whole = region._replace(cols=region.stride)
+    array = np.empty(whole[1:3], region.dtype)
+    device.download(whole, array)
+    array = to_float32(array) if region.dtype == BFLOAT16 else array
+    assert not array[:, region.cols :].any()
+    return array[:, : region.cols]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (1.0, 1.0), (-0.5, 0.0), (2.0, 0.25)])
+@pytest.mark.parametrize("trans", [0, 2, 4, 6])
+def test_every_form_of_a_gemm_is_what_numpy_gives(device, trans, alpha, beta, dtype):
+    """4x5 times 5x3, each operand stored as it is or transposed; with β = 0 a C of NaN is not read."""
+    rng = np.random.default_rng(trans)
+    a, b, c = (rng.integers(-4, 5, shape).astype(float) for shape in ((4, 5), (5, 3), (4, 3)))
+    left = placed(device, a.T if trans & 2 else a, TYPES[dtype])
+    right = placed(device, b.T if trans & 4 else b, TYPES[dtype])
+    into = placed(device, c if beta else np.full_like(c, np.nan), TYPES[dtype])
+    how = Multiplied(trans, alpha, beta)
+    device.multiply(left, right, into, device.stream(), how.beta, how.alpha, how.trans)
+    expected = alpha * (a @ b) + (beta * c if beta else 0)
+    np.testing.assert_allclose(values(device, into), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+def mapped(name):
+    letters = "".join(function(name).operands)
+    shape = shape_of(("r" if "r" in letters else "1") + ("c" if "c" in letters else "1"), ROWS, COLS)
+    given = function(name).checked(PARAMETERS.get(name, {}))
+    return Mapped(function(name), given, (0, shape[0]), (0, shape[1]), shape)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_every_function_gives_the_same_for_arrays_of_cupy(device, name, dtype):
+    """None asks for what CuPy lacks, or mixes in an array of NumPy; half precision is computed in float32."""
+    done = mapped(name)
+    reads = [placed(device, x, TYPES[dtype]) for x in operands(name)]
+    expected = done(*(values(device, x) for x in reads))
+    target = placed(device, np.full_like(expected, np.nan), TYPES[dtype])
+    device.map(done.__call__, reads, target, device.stream())
+    scale = max(1.0, np.abs(expected).max(initial=0.0))
+    np.testing.assert_allclose(values(device, target), expected, rtol=0, atol=TOLERANCE[dtype] * scale)
+
+
+def test_a_map_may_write_what_it_reads(device):
+    x, y = operands("add")
+    both, other = (placed(device, array, TYPES["float64"]) for array in (x, y))
+    device.map(mapped("add").__call__, [both, other], both, device.stream())
+    np.testing.assert_allclose(values(device, both), x + 2.0 * y)
+
+
+def test_a_function_that_makes_arrays_of_numpy_is_noticed(device):
+    """CuPy refuses to mix them with its own."""
+    ramp = Function("ramp", "rc->rc", lambda x: x + np.arange(x.shape[1]))
+    region = placed(device, np.zeros((2, 3)), TYPES["float64"])
+    with pytest.raises(AssertionError, match="does not mix its arrays with NumPy's"):
+        device.map(Mapped(ramp, {}, (0, 2), (0, 3), (2, 3)).__call__, [region], region, device.stream())
