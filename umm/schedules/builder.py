@@ -5,20 +5,19 @@ action then waits for every earlier one that touches the same memory, unless bot
 algorithm cannot race, however its actions overlap.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from umm.errors import ScheduleError
 from umm.functions import function
-from umm.interval import Interval
-from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.schedules.accesses import ADD, READ, WRITE, Accesses, Rectangle
 from umm.schedules.appended import appended
-from umm.schedules.buffers import first_tiles, owned_tiles
 from umm.schedules.details import Multiplied
 from umm.schedules.kinds import ACCUMULATE, BARRIER, BROADCAST, GEMM, GET, LOCAL, MAP, PUT, REDUCE
 from umm.schedules.priced import Action, Written, priced
+from umm.schedules.room import Room
 from umm.schedules.schedule import Schedule
 from umm.schedules.slices import Slice
 from umm.schedules.table import Function
@@ -43,7 +42,7 @@ class How(TypedDict, total=False):
     after: Sequence[Row]
 
 
-class Builder:
+class Builder(Room):
     """Writes a schedule action by action.
 
     Args:
@@ -69,17 +68,9 @@ class Builder:
     ) -> None:
         machine.check_ranks(program.p)
         self.name, self.program, self.machine = name, program, machine
-        self.ranks = program.p
         self.options = dict(options or {})
         self.work = tuple(work)
-        self.tensors = (*program.tensors, *self.work)
-        self._numbers = {tensor.name: number for number, tensor in enumerate(self.tensors)}
-        if len(self._numbers) < len(self.tensors):
-            raise ScheduleError(f"two tensors of {name} have the same name")
-        self._firsts = first_tiles(self.tensors)
-        self._owners = owned_tiles(self.tensors).rank.tolist()
-        self.temporaries: list[tuple[int, int, Slice]] = []  # rank, slot, all of it
-        self._slots: list[dict[Hashable, int]] = [{} for _ in range(self.ranks)]
+        super().__init__((*program.tensors, *self.work), program.p)
         self.lanes = {
             "copy_in": machine.copy_engines,
             "copy_out": machine.copy_engines,
@@ -91,81 +82,6 @@ class Builder:
         self._actions: list[Action] = []
         self._waited_for: set[int] = set()
         self._barrier: int | None = None
-
-    # Slices ---------------------------------------------------------------------------------------
-
-    def layout(self, tensor: str) -> Layout:
-        """Return the layout of a tensor."""
-        return self.tensors[self._number(tensor)].layout
-
-    def tile(self, tensor: str, i: int, j: int, replica: int = 0) -> Slice:
-        """Return a tile of a tensor where its owner in a replica keeps it."""
-        number = self._number(tensor)
-        layout = self.tensors[number].layout
-        rows, cols = layout.tile_bounds((i, j))
-        grid_rows, grid_cols = layout.grid_shape()
-        if not 0 <= replica < layout.replicas:
-            raise ScheduleError(f"{tensor} has {layout.replicas} replicas; there is no replica {replica}")
-        buffer = self._firsts[number] + (replica * grid_rows + i) * grid_cols + j
-        return Slice(buffer, self._owners[buffer], number, rows, cols)
-
-    def own(
-        self, tensor: str, rank: int, rows: Interval | None = None, cols: Interval | None = None
-    ) -> Slice:
-        """Return what a rank owns of a tensor: its tile, or the part of it in some rows and columns.
-
-        A rank that owns several tiles says by rows or columns which one is meant; one that owns none, or
-        nothing there, gets an empty slice.
-
-        Raises:
-            ScheduleError: if parts of several tiles lie there.
-        """
-        number = self._number(tensor)
-        layout = self.tensors[number].layout
-        replica = layout.replica(rank)
-        found = None
-        for i, j in layout.tiles_of(rank):
-            piece = self.tile(tensor, i, j, replica)
-            if rows is not None or cols is not None:
-                piece = piece.cut(rows or piece.rows, cols or piece.cols)
-            if piece.elements and found is not None:
-                raise ScheduleError(
-                    f"rank {rank} owns several tiles of {tensor} ({layout}); say which rows and columns"
-                )
-            if piece.elements:
-                found = piece
-        nothing = Slice(-1, rank, number, Interval(0, 0), Interval(0, 0))
-        return found or nothing
-
-    def temporary(
-        self, rank: int, tensor: str, rows: Interval, cols: Interval, slot: Hashable = None
-    ) -> Slice:
-        """Return room for a piece of a tensor in a rank's pool.
-
-        Args:
-            rank: Whose pool.
-            tensor: What it is a piece of.
-            rows: Its rows.
-            cols: Its columns.
-            slot: Equal keys of a rank share a pool slot; None takes a new one.
-        """
-        number = self._number(tensor)
-        return self._held(rank, number, rows, cols, ("", len(self._slots[rank])) if slot is None else slot)
-
-    def _held(self, rank: int, tensor: int, rows: Interval, cols: Interval, key: Hashable) -> Slice:
-        slots = self._slots[rank]
-        piece = Slice(self._firsts[-1] + len(self.temporaries), rank, tensor, rows, cols)
-        if piece.elements:
-            self.temporaries.append((rank, slots.setdefault(key, len(slots)), piece))
-        return piece
-
-    def _temporary(self, slots: Hashable) -> Callable[[int, int, int, Interval, Interval], int]:
-        """Return what makes a temporary of a part and gives its number."""
-
-        def made(rank: int, slot: int, tensor: int, rows: Interval, cols: Interval) -> int:
-            return self._held(rank, tensor, rows, cols, (slots, slot)).buffer
-
-        return made
 
     # Actions --------------------------------------------------------------------------------------
 
@@ -286,11 +202,12 @@ class Builder:
         Raises:
             ScheduleError: if a tensor here has another layout or type than the part's.
         """
-        tensors = [self._number(names.get(tensor.name, tensor.name)) for tensor in part.tensors]
+        tensors = [self.number(names.get(tensor.name, tensor.name)) for tensor in part.tensors]
         for theirs, number in zip(part.tensors, tensors, strict=True):
             ours = self.tensors[number]
             stored = ours.layout.transposed if theirs.name in transposed else ours.layout
-            if (theirs.layout, theirs.dtype) != (stored, ours.dtype):
+            same = theirs.layout == stored and theirs.layout.cuts == stored.cuts  # tiles numbered alike
+            if not same or theirs.dtype != ours.dtype:
                 raise ScheduleError(
                     f"{theirs.name} of the part is {theirs.dtype} in layout {theirs.layout}, "
                     f"but {ours.name} is {ours.dtype} in {stored}"
@@ -302,7 +219,9 @@ class Builder:
         start = len(self._actions)
         rows: list[int] = []
         turned = [number for number, tensor in enumerate(part.tensors) if tensor.name in transposed]
-        actions = appended(part, tensors, self._firsts, functions, self._temporary(slots), turned, alpha)
+        actions = appended(
+            part, tensors, self.firsts, functions, partial(self.part_temporary, slots), turned, alpha
+        )
         for i, action in enumerate(actions):
             own = {rows[row] for row in part.after_of(i).tolist()}
             if action.kind == BARRIER:
@@ -324,11 +243,6 @@ class Builder:
         )  # fmt: skip
 
     # ----------------------------------------------------------------------------------------------
-
-    def _number(self, tensor: str) -> int:
-        if tensor not in self._numbers:
-            raise ScheduleError(f"there is no tensor {tensor!r}; choose from {', '.join(self._numbers)}")
-        return self._numbers[tensor]
 
     def _transfer(self, kind: int, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
         if source.shape != into.shape:
@@ -354,7 +268,7 @@ class Builder:
     def _touches(self, action: Action, how: int) -> list[_Touch]:
         """Return how each slice of an action is accessed, what is written last."""
         touches = [
-            (self._place(piece), READ, piece.buffer, (*piece.rows, *piece.cols)) for piece in action.pieces
+            (self.place(piece), READ, piece.buffer, (*piece.rows, *piece.cols)) for piece in action.pieces
         ]
         if touches:
             touches.append((touches[0][0], how, *touches[0][2:]))
@@ -388,8 +302,3 @@ class Builder:
         self._waited_for.update(action.after)
         self._actions.append(action)
         return len(self._actions) - 1
-
-    def _place(self, piece: Slice) -> Hashable:
-        """Return what accesses to a slice may conflict on: its owned tile, or its pool slot."""
-        temporary = piece.buffer - self._firsts[-1]
-        return piece.buffer if temporary < 0 else self.temporaries[temporary][:2]
