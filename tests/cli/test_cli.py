@@ -198,6 +198,10 @@ def test_machine_list_show_and_check():
     out = good("machine", "show", "pvc-12")
     assert re.search(r"0\.0 +· +230 +20 +20", out)
     assert "Brock & Golin 2025, section" in out
+    published, assumed = out.split("Published:")[1].split("Assumed, until somebody measures:")
+    assert "Brock & Golin" in published
+    assert "copy_engines" in assumed
+    assert "copy_engines" not in published
     assert good("machine", "check", "h100-8") == "h100-8: ok, 8 devices, 24 links\n"
     assert record("machine", "show", "h100-8")["machine"]["bandwidth"][0][1] == 450e9
 

@@ -1,6 +1,7 @@
 """Topology files: how they are found, and what a wrong one answers."""
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from machine_text import GOOD, GRAPH, SWITCH, edges, error_of, write
 
 from umm.errors import MachineError
 from umm.machines import machine, machine_names, user_folder
+from umm.schedules.platform import platform
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +106,32 @@ def test_an_unknown_name_suggests_the_nearest():
             'names = ["a"]\ncopy_engines',
             "devices: names must hold 4 different names, one per device",
         ),
+        (
+            "copy_engines",
+            'names = ["a", "b", "c", "a", "d"]\ncopy_engines',
+            "devices: names has 'a' twice; give every device a name of its own",
+        ),
+        (
+            "[devices.interference]",
+            '[[devices.efficiency]]\ndtype = "float32"\nsource = "test"\nvalue = 1.2\n[devices.interference]',
+            "devices.efficiency[0].value[0][0][0]: input should be less than or equal to 1, not 1.2",
+        ),
+        (
+            "[devices.interference]",
+            '[[devices.efficiency]]\ndtype = "float32"\nsource = "test"\nvalue = 0.6\nrange = [0.7, 0.8]\n'
+            "[devices.interference]",
+            "devices.efficiency[0]: 0.6 does not lie in its range, 0.7 to 0.8",
+        ),
+        (
+            'value = "1 us", source = "test"',
+            'value = "1 us", source = "test", range = ["2 us", "3 us"]',
+            "devices.launch: '1 us' does not lie in its range, '2 us' to '3 us'",
+        ),
+        (
+            'value = "1 us", source = "test"',
+            'value = "1 us", source = "test", range = ["2 GB", "3 us"]',
+            "devices.launch: range: '2 GB' is not a time; write it like '3 us'",
+        ),
     ],
 )
 def test_a_wrong_file_is_answered_in_one_line(tmp_path, old, new, said):
@@ -111,6 +139,40 @@ def test_a_wrong_file_is_answered_in_one_line(tmp_path, old, new, said):
     if "fabric" in said or old == "bandwidth = {":
         text = GOOD + SWITCH.replace(old, new, 1)
     assert error_of(write(tmp_path, text)) == f"mine.toml: {said}"
+
+
+def test_a_message_that_beats_its_own_link_is_refused(tmp_path):
+    """12 GB/s over a link of 10 GB/s cannot be, unless the two were measured within 25 %."""
+    sizes = """
+[message_sizes]
+source = "test"
+sizes = ["1 MB"]
+bandwidth = ["12 GB/s"]
+link = { value = "10 GB/s", source = "test" }
+"""
+    said = "message_sizes: 12 GB/s is more than the link's own 10 GB/s; no message beats its link"
+    assert error_of(write(tmp_path, GOOD + SWITCH + sizes)) == f"mine.toml: {said}"
+    unsure = sizes.replace('source = "test"\n', 'source = "test"\nuncertainty = 0.25\n', 1)
+    assert machine(write(tmp_path, GOOD + SWITCH + unsure)).message_sizes is not None
+
+
+def test_a_copy_with_another_number_is_another_machine(tmp_path):
+    """Half the peak makes a gemm take twice as long, also where the first machine's schedule is at hand."""
+    whole = machine(write(tmp_path, GOOD + SWITCH))
+    half = replace(whole, peaks={"float32": whole.peak("float32") / 2})
+    assert half != whole
+    assert half.sha != whole.sha
+    assert replace(whole) == whole
+    thin = replace(whole, link_bandwidth=whole.link_bandwidth / 2)
+    found = [platform(m, 4, 1).links.bandwidth[0] for m in (whole, thin)]
+    assert found == [10e9, 5e9]
+
+
+def test_one_number_is_the_efficiency_of_all_shapes(tmp_path):
+    one = '[[devices.efficiency]]\ndtype = "float32"\nsource = "test"\nvalue = 0.5\nrange = [0.4, 0.6]\n'
+    m = machine(write(tmp_path, GOOD + one + SWITCH))
+    assert m.gemm_efficiency("float32", [1, 4096], 64, 8192).tolist() == [0.5, 0.5]
+    assert [fact.value for fact in m.facts if fact.key == "devices.efficiency[float32]"] == ["0.5"]
 
 
 def test_more_devices_than_can_be_held_are_refused_before_they_are_made(tmp_path):
@@ -138,6 +200,8 @@ def test_a_wrong_graph_is_answered_in_one_line(tmp_path):
     twice = edges("g0-s", "s-g0")
     said = "mine.toml: fabric.links joins s and g0 twice; keep one"
     assert error_of(write(tmp_path, GOOD + plain + twice)) == said
+    said = "mine.toml: fabric.links[0]: between has 'g0' twice; name two ends"
+    assert error_of(write(tmp_path, GOOD + plain + edges("g0-g0"))) == said
     typo = edges("g0-s").replace("wire", "wyre")
     said = "mine.toml: fabric.links uses type 'wyre'; did you mean 'wire'?"
     assert error_of(write(tmp_path, GOOD + plain + typo)) == said

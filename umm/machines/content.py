@@ -1,10 +1,11 @@
 """The topology file: its tables and keys."""
 
 import pkgutil
+from collections import Counter
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import Field, field_validator, model_validator
 
@@ -42,17 +43,29 @@ def _increasing(points: list[int]) -> list[int]:
     return points
 
 
+Points = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+
+
 class Efficiency(Table):
-    """The measured share of a dtype's peak on a grid of GEMM shapes: value[m][n][k]."""
+    """The share of a dtype's peak on a grid of GEMM shapes, value[m][n][k]; or one number for all shapes."""
 
     dtype: Dtype
     source: Source
-    m: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
-    n: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
-    k: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
-    value: list[list[list[Annotated[float, Field(gt=0, le=2)]]]]
+    m: Points = Field(default_factory=lambda: [1])
+    n: Points = Field(default_factory=lambda: [1])
+    k: Points = Field(default_factory=lambda: [1])
+    value: list[list[list[Annotated[float, Field(gt=0, le=1)]]]]
     uncertainty: Uncertainty = None
+    range: Annotated[list[Annotated[float, Field(gt=0, le=1)]] | None, Field(min_length=2, max_length=2)] = (
+        None
+    )
+    measured: bool | None = None
     assumed: bool = False
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _one_for_all(cls, value: Any) -> Any:
+        return [[[value]]] if isinstance(value, int | float) else value
 
     _axes = field_validator("m", "n", "k")(_increasing)
 
@@ -65,6 +78,19 @@ class Efficiency(Table):
         )
         if not fits:
             raise ValueError(f"value must hold {shape} numbers, one for each m, n and k")
+        return self
+
+    @model_validator(mode="after")
+    def _range_fits(self) -> "Efficiency":
+        if self.range is None:
+            return self
+        if self.uncertainty is not None:
+            raise ValueError("uncertainty and range say the same thing; keep one")
+        if len(self.m) * len(self.n) * len(self.k) > 1:
+            raise ValueError("range is for one number; say how sure a table is with uncertainty")
+        low, high = self.range
+        if not low <= self.value[0][0][0] <= high:
+            raise ValueError(f"{self.value[0][0][0]} does not lie in its range, {low} to {high}")
         return self
 
 
@@ -89,8 +115,15 @@ class Devices(Table):
 
     @model_validator(mode="after")
     def _names_fit(self) -> "Devices":
-        if self.names is not None and len(set(self.names)) != self.count.value:
-            raise ValueError(f"names must hold {self.count.value} different names, one per device")
+        if self.names is not None:
+            name, times = Counter(self.names).most_common(1)[0] if self.names else ("", 0)
+            if times > 1:
+                raise ValueError(f"names has {name!r} twice; give every device a name of its own")
+            if len(self.names) != self.count.value:
+                raise ValueError(f"names must hold {self.count.value} different names, one per device")
+        for dtype, times in Counter(table.dtype for table in self.efficiency).items():
+            if times > 1:
+                raise ValueError(f"efficiency has {dtype} twice; keep one")
         return self
 
 
@@ -102,6 +135,7 @@ class Sizes(Table):
     sizes: Annotated[list[str], Field(min_length=1)]
     bandwidth: Annotated[list[str], Field(min_length=1)]
     uncertainty: Uncertainty = None
+    measured: bool | None = None
     assumed: bool = False
 
     @model_validator(mode="after")
@@ -111,6 +145,12 @@ class Sizes(Table):
             raise ValueError("sizes and bandwidth must be equally long")
         if min(parse_bandwidth(text) for text in self.bandwidth) <= 0:
             raise ValueError("every bandwidth must be more than zero")
+        unsure = 1.0 + (self.uncertainty or 0.0) + (self.link.uncertainty or 0.0)
+        most = max(self.bandwidth, key=parse_bandwidth)
+        if parse_bandwidth(most) > self.link.number * unsure:
+            raise ValueError(
+                f"{most} is more than the link's own {self.link.value}; no message beats its link"
+            )
         return self
 
 

@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,18 @@ class Link(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """One number of a topology file, as written, where it comes from, and how sure it is (a share of it)."""
+    """One number of a topology file, as written.
+
+    Attributes:
+        key: Where in the file it is.
+        value: With its unit.
+        source: Where it comes from.
+        per: What it is for one of.
+        assumed: Whether it is a guess.
+        uncertainty: How sure it is, as a share of it.
+        range: The least and the most it may be, as written.
+        basis: ``measured`` on such a machine, ``published`` by a data sheet or paper, or ``assumed``.
+    """
 
     key: str
     value: str
@@ -35,6 +46,8 @@ class Fact(NamedTuple):
     per: str
     assumed: bool
     uncertainty: float | None = None
+    range: tuple[str, str] | None = None
+    basis: str = "published"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -95,7 +108,15 @@ class Machine:
     document: Mapping[str, Any]
     means: Mapping[str, Means] = field(default_factory=dict)
     signal_s: float = 0.0
-    _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+    _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, init=False)
+    _numbers: str = ""
+
+    def __post_init__(self) -> None:
+        numbers = self._digest()
+        if self._numbers and numbers != self._numbers:  # dataclasses.replace put in others than the file's
+            sha = hashlib.sha256(f"{self.sha} {numbers}".encode()).hexdigest()
+            object.__setattr__(self, "sha", sha)
+        object.__setattr__(self, "_numbers", numbers)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Machine) and (self.name, self.sha) == (other.name, other.sha)
@@ -105,6 +126,15 @@ class Machine:
 
     def __hash__(self) -> int:
         return hash((self.name, self.sha))
+
+    def _digest(self) -> str:
+        """Return a hash of all numbers, so that a copy with another one is another machine."""
+        unlike = ("name", "source_path", "sha", "document", "link_names", "_routes", "_numbers")
+        values = [getattr(self, f.name) for f in fields(self) if f.name not in unlike]
+        digest = hashlib.sha256()
+        for part in _plain(values):
+            digest.update(part)
+        return digest.hexdigest()
 
     @property
     def links(self) -> list[Link]:
@@ -207,6 +237,26 @@ def content_sha(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
+def _plain(value: Any) -> Iterator[bytes]:
+    """Return the bytes of a value made of numbers, text, arrays, mappings, sequences and dataclasses."""
+    if isinstance(value, np.ndarray):
+        yield np.ascontiguousarray(value).tobytes()
+    elif isinstance(value, Fabric):
+        yield f"{type(value).__name__} {value.shape} {value.near} {len(value.names)}".encode()
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield repr(key).encode()
+            yield from _plain(item)
+    elif is_dataclass(value):
+        for part in fields(value):
+            yield from _plain(getattr(value, part.name))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _plain(item)
+    else:
+        yield repr(value).encode()
+
+
 def _facts(node: Any, key: str) -> list[Fact]:
     if isinstance(node, list):
         names = [item.get("dtype", i) if isinstance(item, Mapping) else i for i, item in enumerate(node)]
@@ -217,6 +267,19 @@ def _facts(node: Any, key: str) -> list[Fact]:
         return []
     if "source" in node:
         value = "a table" if "m" in node else str(node.get("value", "a table"))
-        about = node["source"], node.get("per", ""), bool(node.get("assumed", False))
-        return [Fact(key, value, *about, node.get("uncertainty"))]
+        assumed = bool(node.get("assumed", False))
+        measured = node.get("measured", node.get("uncertainty") is not None)  # a spread comes from measuring
+        ends = node.get("range")
+        fact = Fact(
+            key,
+            value,
+            node["source"],
+            node.get("per", ""),
+            assumed,
+            node.get("uncertainty"),
+            None if ends is None else (str(ends[0]), str(ends[1])),
+            "assumed" if assumed else "measured" if measured else "published",
+        )
+        inner = {name: item for name, item in node.items() if name == "link"}
+        return [fact, *_facts(inner, key)]
     return [fact for name, item in node.items() for fact in _facts(item, f"{key}.{name}" if key else name)]

@@ -1,15 +1,16 @@
 """The tables of a topology file that hold one number: value with unit, source, and what it is per."""
 
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from umm.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
 
 MOST = 65_536
 Source = Annotated[str, Field(min_length=1)]
 Uncertainty = Annotated[float | None, Field(ge=0)]  # a share of the value, either way
+Ends = Annotated[list[Any] | None, Field(min_length=2, max_length=2)]
 
 
 class Table(BaseModel):
@@ -19,12 +20,41 @@ class Table(BaseModel):
 
 
 class Number(Table):
-    """A number from the world, where it comes from, what it is per, how sure it is, whether it is a guess."""
+    """A number from the world, where it comes from, what it is per, how sure it is, whether it is a guess.
+
+    ``measured`` says that it was found on such a machine; what says nothing was if it has an uncertainty.
+    ``range`` holds the least and the most it may be, written like the value; the value lies between them.
+    """
 
     source: Source
     per: str = ""
     uncertainty: Uncertainty = None
+    range: Ends = None
+    measured: bool | None = None
     assumed: bool = False
+
+    @staticmethod
+    def amount(value: Any) -> Any:
+        """Return a value as it is written as something that can be compared."""
+        return value
+
+    @model_validator(mode="after")
+    def _value_is_in_range(self) -> Self:
+        if self.range is None:
+            return self
+        if self.uncertainty is not None:
+            raise ValueError("uncertainty and range say the same thing; keep one")
+        try:
+            for end in self.range:
+                type(self).model_validate({"value": end, "source": self.source})
+        except ValidationError as error:
+            said = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise ValueError(f"range: {said}") from None
+        low, high = self.range
+        value: Any = getattr(self, "value", low)
+        if not self.amount(low) <= self.amount(value) <= self.amount(high):
+            raise ValueError(f"{value!r} does not lie in its range, {low!r} to {high!r}")
+        return self
 
 
 class Quantity(Number):
@@ -37,6 +67,11 @@ class Quantity(Number):
     def parse(text: str) -> float:
         """Return the number in the program's unit."""
         raise NotImplementedError
+
+    @classmethod
+    def amount(cls, value: str) -> float:
+        """Return a value as it is written in the program's unit."""
+        return cls.parse(value)
 
     @field_validator("value")
     @classmethod

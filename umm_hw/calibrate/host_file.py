@@ -82,18 +82,19 @@ def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[s
 
 def _links(found: Calibration, measured: Callable[..., InlineTable], how: str) -> dict[str, Any]:
     """Return the fabric of several cores, and what a message reaches of a link by its size."""
-    alone, together = "gets of 64 MiB, one core", "gets of 64 MiB, all cores at once"
+    alone, together = "the fastest gets of all sizes, one core", "gets of 64 MiB, all cores at once"
+    port = max((rate for _, rate in found.by_size), key=lambda rate: rate.value)  # caches help some sizes
     return {
         "fabric": {
             "kind": "switch",
-            "bandwidth": measured(found.port, "GB/s", 1e9, alone, "core, one direction"),
+            "bandwidth": measured(port, "GB/s", 1e9, alone, "core, one direction"),
             "latency": number("0 s", "part of transfer_overhead"),
             "backplane": measured(found.backplane, "GB/s", 1e9, together, "host"),
         },
         "message_sizes": {
             "source": f"gets of one core; {how}",
             "uncertainty": max(rate.uncertainty for _, rate in found.by_size),
-            "link": measured(found.port, "GB/s", 1e9, alone),
+            "link": measured(port, "GB/s", 1e9, alone),
             "sizes": [f"{size // 1024} KiB" for size, _ in found.by_size],
             "bandwidth": [f"{rate.value / 1e9:.4g} GB/s" for _, rate in found.by_size],
         },

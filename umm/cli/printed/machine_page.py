@@ -13,6 +13,11 @@ from umm.machines import Machine
 from umm.units import format_bandwidth, format_bytes, format_rate, format_seconds
 
 MOST_DEVICES = 12
+BASES = {
+    "measured": "Measured on such a machine:",
+    "published": "Published:",
+    "assumed": "Assumed, until somebody measures:",
+}
 
 
 def machine_record(found: Machine) -> dict[str, Any]:
@@ -68,8 +73,10 @@ def print_machine(console: Console, machine: Machine, bandwidth: NDArray[Any]) -
     if machine.device_count > 1:
         console.print("\nGB/s from a device (row) to another (column), one transfer alone:")
         console.print(bandwidth_table(machine, bandwidth))
-    console.print("\nWhere the numbers come from:")
-    console.print(sources(machine))
+    for basis, heading in BASES.items():
+        if any(fact.basis == basis for fact in machine.facts):
+            console.print(f"\n{heading}")
+            console.print(sources(machine, basis))
 
 
 def bandwidth_table(machine: Machine, bandwidth: NDArray[Any]) -> Table:
@@ -89,15 +96,18 @@ def bandwidth_table(machine: Machine, bandwidth: NDArray[Any]) -> Table:
     return table
 
 
-def sources(machine: Machine) -> Table:
-    """Return every number of the file with its source."""
+def sources(machine: Machine, basis: str) -> Table:
+    """Return the numbers of the file that rest on measuring, publications or guesses, with their sources."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("number", overflow="fold", ratio=5)
     table.add_column("value", overflow="fold", ratio=3)
     table.add_column("source", overflow="fold", ratio=8)
     for fact in machine.facts:
+        if fact.basis != basis:
+            continue
         per = f" per {fact.per}" if fact.per else ""
-        assumed = "(assumed) " if fact.assumed else ""
         sure = "" if fact.uncertainty is None else f" ± {100 * fact.uncertainty:.0f} %"
-        table.add_row(fact.key.removeprefix("devices."), fact.value + sure + per, assumed + fact.source)
+        if fact.range is not None:
+            sure = f" ({fact.range[0]} to {fact.range[1]})"
+        table.add_row(fact.key.removeprefix("devices."), fact.value + sure + per, fact.source)
     return table

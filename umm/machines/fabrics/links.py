@@ -23,6 +23,8 @@ class Edges(Table):
     def _either(self) -> "Edges":
         if (self.between is None) == (self.among is None):
             raise ValueError("give either between = [a, b] or among = [a, b, c, …]")
+        if self.between is not None and self.between[0] == self.between[1]:
+            raise ValueError(f"between has {self.between[0]!r} twice; name two ends")
         return self
 
     def pairs(self) -> Iterator[tuple[str, str]]:
