@@ -1,15 +1,20 @@
 """What an algorithm for C = AB is: its own layouts, what it can serve, and how it writes its actions."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from math import isqrt
+from typing import Any, NamedTuple
 
 from umm.algorithms.option import Option, chosen
-from umm.errors import ProblemError
+from umm.errors import ProblemError, ScheduleError
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import Problem
-from umm.schedules.builder import Builder
+from umm.units import counted
+
+Mesh = tuple[int, ...]
+"""Lengths of the axes of a mesh of ranks."""
 
 
 class Names(NamedTuple):
@@ -28,20 +33,29 @@ class Native(NamedTuple):
     c: Layout
 
 
-class Write(Protocol):
-    """Writes an algorithm's actions.
+Write = Callable[..., None]
+"""Writes an algorithm's actions, given a Builder, Names and a value of each option as a keyword.
 
-    A and B lie complete in every replica of their native layouts; C is zero, and every replica of it must
-    hold the product at the end.
+A and B lie complete in every replica of their native layouts; C is zero, and every replica of it must hold
+the product at the end.
+"""
+
+
+class Formula(NamedTuple):
+    """What an algorithm moves for n×n matrices whose tiles are equal, as it is written and as it is computed.
+
+    Attributes:
+        text: As written.
+        value: Returns it for n and the lengths of the mesh of ranks.
     """
 
-    def __call__(self, build: Builder, names: Names, **options: Any) -> None:
-        """Write the actions of one multiply."""
+    text: str
+    value: Callable[..., float]
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A way to multiply on layouts of its own; see :mod:`umm.algorithms.registry` for how one is added.
+    """A way to multiply on layouts of its own; docs/how-to/add-an-algorithm.md shows how one is added.
 
     Attributes:
         name: What it is called.
@@ -49,8 +63,14 @@ class Algorithm:
         source: Where it is described.
         native: Returns the layouts it works on for a problem, with its options.
         write: Writes its actions.
-        refuses: Returns why it cannot serve a problem with its options, and what would work; None if it can.
+        refuses: Returns why it cannot serve a problem with its options, apart from the number of ranks, and
+            what would work; None if it can.
         options: What may be chosen beside the problem.
+        takes: The numbers of ranks it takes, in words.
+        mesh: Returns the mesh it lays over so many ranks, with its options; None if it cannot.
+        words: Elements that reach a rank from others, on the native layouts; those of the rank with most.
+        messages: Transfers that reach a rank from others, likewise.
+        published: What the source says of both.
     """
 
     name: str
@@ -60,6 +80,11 @@ class Algorithm:
     write: Write
     refuses: Callable[..., str | None] = lambda problem, machine, **options: None
     options: tuple[Option, ...] = ()
+    takes: str = "any p"
+    mesh: Callable[..., Mesh | None] = lambda ranks, **options: (ranks,)
+    words: Formula | None = None
+    messages: Formula | None = None
+    published: str = ""
 
     def chosen(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return a value for every option.
@@ -69,18 +94,52 @@ class Algorithm:
         """
         return chosen(self.options, given, self.name)
 
+    def refusal(self, problem: Problem, machine: Machine, options: Mapping[str, Any]) -> str | None:
+        """Return in one line why it cannot serve a problem, and what would work; None if it can."""
+        if self.mesh(problem.p, **options) is None:
+            return self._other_ranks(problem.p, machine, options)
+        return self.refuses(problem, machine, **options)
+
     def check(self, problem: Problem, machine: Machine, options: Mapping[str, Any]) -> None:
         """Refuse a problem it cannot serve.
 
         Raises:
             ProblemError: says why, and what would work.
         """
-        why = self.refuses(problem, machine, **options)
+        why = self.refusal(problem, machine, options)
         if why is not None:
             raise ProblemError(f"{self.name} cannot multiply this: {why}")
+
+    def _other_ranks(self, ranks: int, machine: Machine, options: Mapping[str, Any]) -> str:
+        """Return that so many ranks do not fit, and which numbers nearest to it do."""
+
+        def nearest(numbers: range) -> int | None:
+            return next((p for p in numbers if self.mesh(p, **options) is not None), None)
+
+        most = machine.device_count * machine.ranks_per_device
+        near = [str(p) for p in (nearest(range(ranks - 1, 0, -1)), nearest(range(ranks + 1, most + 1))) if p]
+        said = [f"{x.name}={options[x.name]}" for x in self.options if options[x.name] != x.default]
+        given = f" with {', '.join(said)}" if said else ""
+        works = f"choose {' or '.join(near)}" if near else f"nor does another number up to {most}"
+        return f"{counted(ranks, 'rank')} do not fit {self.takes}{given}; {works}"
 
 
 def square_root(ranks: int) -> int | None:
     """Return q where ranks = q², else None."""
-    root = round(ranks**0.5)
+    root = isqrt(ranks)
     return root if root * root == ranks else None
+
+
+def read_mesh(text: str, axes: int) -> Mesh:
+    """Return the mesh that a text such as 2x3 means.
+
+    Raises:
+        ScheduleError: if it means none of so many axes.
+
+    >>> read_mesh("2x3", 2)
+    (2, 3)
+    """
+    sizes = text.split("x")
+    if len(sizes) != axes or not all(re.fullmatch("[1-9][0-9]{0,5}", size) for size in sizes):
+        raise ScheduleError(f"grid {text!r} is not possible; write it like {'x'.join('234'[:axes])}")
+    return tuple(int(size) for size in sizes)

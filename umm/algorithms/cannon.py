@@ -4,61 +4,82 @@ Rank (i, j) multiplies A(i, l) with B(l, j) at step s, where l = i + j + s mod q
 tiles; then every tile moves on by one place a step, from neighbour to neighbour.
 """
 
-from typing import Any
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from umm.algorithms.algorithm import Algorithm, Names, Native, square_root
+from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
+from umm.algorithms.lines import brought
 from umm.layouts.layout import Layout
-from umm.machines import Machine
-from umm.problem import Problem
+from umm.problem import MATRICES, Problem
 from umm.schedules.builder import Builder
 from umm.schedules.slices import Slice
+
+
+class Pair(NamedTuple):
+    """Tiles of A and B that the rank at row i and column j of a layer has now and shall multiply."""
+
+    i: int
+    j: int
+    a: Slice
+    b: Slice
+
+
+def mesh(ranks: int) -> Mesh | None:
+    """As many rows as columns."""
+    q = square_root(ranks)
+    return (q, q) if q else None
 
 
 def native(problem: Problem) -> Native:
     """A tile of each matrix for each place of a square process grid."""
     q = square_root(problem.p) or 1
-    return Native(*(Layout.block(problem.shape(x), (q, q)) for x in "ABC"))
+    return Native(*(Layout.block(problem.shape(x), (q, q)) for x in MATRICES))
 
 
-def write(build: Builder, names: Names, **options: Any) -> None:
+def write(build: Builder, names: Names) -> None:
     """Skew, then multiply and shift q times; a rank holds its tiles and room for those to come."""
-    q = build.layout(names.c).process_grid[0]
+    for i, j, a, b in shifts(build, names):
+        build.gemm(build.tile(names.c, i, j), a, b)
+
+
+def shifts(build: Builder, names: Names, layer: int = 0, steps: range | None = None) -> Iterator[Pair]:
+    """Move tiles over a square layer of ranks and yield what each rank shall multiply then.
+
+    Args:
+        build: Where the actions go.
+        names: A and B have a tile for each place of the layer.
+        layer: Replica of A and of B that the layer holds.
+        steps: Which of the q steps; all if not said. The skew goes right to the first.
+    """
+    q = build.layout(names.a).process_grid[0]
     places = [(i, j) for i in range(q) for j in range(q)]
-    a_held: dict[tuple[int, int], Slice] = {}
-    b_held: dict[tuple[int, int], Slice] = {}
-    for step in range(q):
-        a_next, b_next = {}, {}
+    ranks = {place: build.tile(names.a, *place, layer).rank for place in places}
+    held: dict[tuple[int, int], tuple[Slice, Slice]] = {}
+    steps = steps or range(q)
+    for step in steps:
+        arrived: dict[tuple[int, int], tuple[Slice, Slice]] = {}
         for i, j in places:
-            rank, way = i * q + j, (i + j + step) % q
-            if step == 0:
-                a_from, b_from = build.tile(names.a, i, way), build.tile(names.b, way, j)
+            way, rank = (i + j + step) % q, ranks[i, j]
+            if step == steps.start:
+                a, b = build.tile(names.a, i, way, layer), build.tile(names.b, way, j, layer)
             else:
-                a_from, b_from = a_held[i, (j + 1) % q], b_held[(i + 1) % q, j]
-            a_next[i, j], b_next[i, j] = a_from, b_from
-            if a_from.rank != rank:
-                a_next[i, j] = build.temporary(rank, names.a, a_from.rows, a_from.cols, slot=("A", step % 2))
-                build.get(a_from, a_next[i, j])
-            if b_from.rank != rank:
-                b_next[i, j] = build.temporary(rank, names.b, b_from.rows, b_from.cols, slot=("B", step % 2))
-                build.get(b_from, b_next[i, j])
-        a_held, b_held = a_next, b_next
-        for i, j in places:
-            build.gemm(build.tile(names.c, i, j), a_held[i, j], b_held[i, j])
-
-
-def refuses(problem: Problem, machine: Machine) -> str | None:
-    """It takes a square number of ranks."""
-    if square_root(problem.p) is not None:
-        return None
-    below = int(problem.p**0.5)
-    return f"{problem.p} ranks are not a square grid; choose {below**2} or {(below + 1) ** 2}"
+                a, b = held[i, (j + 1) % q][0], held[(i + 1) % q, j][1]
+            a = brought(build, a, rank, ("A", step % 2))
+            b = brought(build, b, rank, ("B", step % 2))
+            arrived[i, j] = a, b
+        held = arrived
+        yield from (Pair(*place, *pair) for place, pair in held.items())
 
 
 ALGORITHM = Algorithm(
     "cannon",
-    "Square grid; skew, then shift A along rows and B along columns q times.",
-    "Cannon (1969); SUMMA2.5, section 2",
+    "Square grid; skew, then shift A along rows and B along columns, √p steps.",
+    "Cannon (1969); SUMMA2.5, section 2.1",
     native,
     write,
-    refuses,
+    takes="p = q²",
+    mesh=mesh,
+    words=Formula("2n²/√p", lambda n, q, _: 2 * n * n / q * (q > 1)),
+    messages=Formula("2√p", lambda n, q, _: 2 * q * (q > 1)),
+    published="2n²/√p words, √p steps",
 )

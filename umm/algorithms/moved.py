@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from umm.algorithms.algorithm import Algorithm, Names
 from umm.algorithms.redistribution import redistribute
+from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
 from umm.schedules.builder import Builder
@@ -28,7 +31,7 @@ def lowered(algorithm: Algorithm, problem: Problem, machine: Machine, given: Map
     work = [
         Tensor(f"{tensor.name}.{algorithm.name}", layout, tensor.dtype)
         for tensor, layout in zip(problem.tensors, native, strict=True)
-        if tensor.layout != layout
+        if not _lies_so(tensor.layout, layout)
     ]
     moved = {tensor.name.partition(".")[0]: tensor.name for tensor in work}
     build = Builder(algorithm.name, problem, machine, work, options=options)
@@ -39,3 +42,13 @@ def lowered(algorithm: Algorithm, problem: Problem, machine: Machine, given: Map
     if "C" in moved:
         redistribute(build, moved["C"], "C")
     return build.schedule()
+
+
+def _lies_so(layout: Layout, native: Layout) -> bool:
+    """Whether a tensor can be used where it is, by the numbers of its tiles, empty ones included."""
+    return (
+        layout == native
+        and layout.process_grid == native.process_grid
+        and layout.cuts == native.cuts
+        and np.array_equal(layout.owners, native.owners)
+    )

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from pkgutil import resolve_name
 from typing import Any
 
@@ -19,10 +20,11 @@ class Option:
 
     Attributes:
         name: Its keyword and its column; a flag has dashes for underscores.
-        default: Its value if nothing is said; it has the type of all its values: text, int or bool.
+        default: Its value if nothing is said; it has the type of all its values: text, int, float or bool.
         help: What it sets, in one line.
-        choices: The texts it may be, for a text; or as ``module:name`` where they are by name.
-        least: The least of its whole numbers.
+        choices: The texts it may be, for a text; or as ``module:name`` where they are by name; none if
+            whoever takes the option checks it.
+        least: The least of its numbers.
         heading: Heading of a column of its values where the name is long; empty for the name.
         words: Returns what a value means in a list of words, empty if it goes without saying.
     """
@@ -56,6 +58,14 @@ class Option:
                     f"{self.name} = {value!r} is not possible; "
                     f"it must be a whole number ≥ {self.least} and ≤ {MOST}"
                 )
+        elif isinstance(self.default, float):
+            if not isinstance(value, int | float) or isinstance(value, bool) or not self.least <= value < inf:
+                raise ScheduleError(
+                    f"{self.name} = {value!r} is not possible; it must be a number ≥ {self.least}"
+                )
+        elif not self.choices:
+            if not isinstance(value, str):
+                raise ScheduleError(f"{self.name} = {value!r} is not possible; it must be a text")
         elif value not in self.values:
             raise ScheduleError(f"{self.name} {value!r} is unknown; choose from {', '.join(self.values)}")
 

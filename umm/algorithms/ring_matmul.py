@@ -1,0 +1,98 @@
+"""A ring that multiplies while it passes on: the all-gather of A before a multiply, or the sum of C after.
+
+To gather, A lies in rows, B and C in columns. At step i rank r multiplies shard r + i mod p of A while it
+puts it to rank r − 1, which has room for all p − 1 of them, so that nobody waits for room. To scatter, A lies
+in columns, B and C in rows: at step i rank r multiplies for shard r + 1 + i mod p of C, to which rank r + 1
+adds what the ranks before it have summed.
+"""
+
+from typing import Any
+
+from umm.algorithms.algorithm import Algorithm, Formula, Names, Native
+from umm.algorithms.option import Option
+from umm.algorithms.partial import Partial
+from umm.layouts.layout import Layout
+from umm.problem import MATRICES, Problem
+from umm.schedules.builder import Builder, Row
+from umm.schedules.slices import Slice
+
+GATHER, SCATTER = "all-gather", "reduce-scatter"
+
+
+def native(problem: Problem, collective: str, **options: Any) -> Native:
+    """A or C in rows or columns that every rank needs or adds to; the other two fit."""
+    rows, cols = (problem.p, 1), (1, problem.p)
+    grids = (rows, cols, cols) if collective == GATHER else (cols, rows, rows)
+    return Native(*(Layout.block(problem.shape(x), grid) for x, grid in zip(MATRICES, grids, strict=True)))
+
+
+def write(build: Builder, names: Names, collective: str, fence_s: float, start_s: float) -> None:
+    """Go round once."""
+    ring, lane = (_gather, "copy_out.0") if collective == GATHER else (_scatter, "accumulate.0")
+    start: list[Row] = [None] * build.ranks
+    if start_s and build.ranks > 1:
+        start = [build.wait(rank, start_s, lane) for rank in range(build.ranks)]
+    ring(build, names, fence_s, start)
+
+
+def _gather(build: Builder, names: Names, fence_s: float, ready: list[Row]) -> None:
+    """Multiply with every shard of A in turn; ``ready`` is what each rank's first put waits for."""
+    ranks, p = range(build.ranks), build.ranks
+    held = [build.tile(names.a, rank, 0) for rank in ranks]
+    fences: list[Row] = [None] * p
+    for step in ranks:
+        brought: dict[int, Slice] = {}
+        sent: dict[int, Row] = {}
+        for rank in ranks if step < p - 1 else ():
+            shard, to = held[rank], (rank - 1) % p
+            brought[to] = build.temporary(to, names.a, shard.rows, shard.cols, ("A", step))
+            sent[rank] = build.put(shard, brought[to], after=[ready[rank]])
+        for rank in ranks:
+            b, c = build.tile(names.b, 0, rank), build.tile(names.c, 0, rank)
+            build.gemm(c.cut(held[rank].rows, c.cols), held[rank], b, after=[fences[rank]])
+        if sent:
+            held = [brought[rank] for rank in ranks]
+            if fence_s:
+                both = [[sent[rank], sent[(rank + 1) % p]] for rank in ranks]
+                ready = fences = [build.wait(rank, fence_s, after=both[rank]) for rank in ranks]
+
+
+def _scatter(build: Builder, names: Names, fence_s: float, ready: list[Row]) -> None:
+    """Multiply for every shard of C in turn; ``ready`` is what each rank's first addition waits for."""
+    ranks, p = range(build.ranks), build.ranks
+    sums: list[Partial] = []
+    fences: list[Row] = [None] * p
+    for step in ranks:
+        before, sums = sums, []
+        for rank in ranks:
+            c = build.tile(names.c, (rank + 1 + step) % p, 0)
+            a, b = build.tile(names.a, 0, rank), build.tile(names.b, rank, 0)
+            if step < p - 1:
+                sums.append(Partial(build, build.temporary(rank, names.c, c.rows, c.cols, ("C", step % 2))))
+            else:
+                sums.append(Partial(build, c, begun=True))
+            sums[rank].add(a.cut(c.rows, a.cols), b, after=[fences[rank]])
+        for rank, held in enumerate(before):
+            held.give(sums[(rank - 1) % p], after=[ready[rank]])
+        if fence_s and step < p - 1:
+            ready = fences = [build.wait(rank, fence_s) for rank in ranks]
+
+
+ALGORITHM = Algorithm(
+    "ring",
+    "A ring that multiplies while it passes on shards of A, or sums of C.",
+    "JAX's collective matmul (Pallas, 2025); Wang et al. (2023)",
+    native,
+    write,
+    options=(
+        Option(
+            "collective", GATHER, "What goes round: A, gathered, or the sums of C, scattered.",
+            (GATHER, SCATTER),
+        ),
+        Option("fence_s", 0.0, "Seconds between two steps of a rank, when shards have arrived."),
+        Option("start_s", 0.0, "Seconds before the first transfer."),
+    ),
+    words=Formula("n²(1 − 1/p)", lambda n, p: n * n * (1 - 1 / p)),
+    messages=Formula("p − 1", lambda n, p: p - 1),
+    published="p − 1 shards",
+)  # fmt: skip

@@ -1,0 +1,179 @@
+"""SUMMA: panels of A go along the rows of a process grid and panels of B along its columns, panel by panel.
+
+Each panel of k is broadcast by the ranks that have it, and every rank adds the product of two panels to its
+own tile of C. The multiplies of a backward pass keep these layouts: for A·Bᵀ and Aᵀ·B one operand is
+broadcast, and the products are summed where a panel of C belongs.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, read_mesh
+from umm.algorithms.lines import WAYS, broadcast, reduce
+from umm.algorithms.option import Option
+from umm.algorithms.partial import Partial
+from umm.interval import Interval
+from umm.layouts.edges import square_grid
+from umm.layouts.layout import Layout
+from umm.problem import MATRICES, Problem
+from umm.schedules.builder import Builder
+from umm.schedules.slices import Slice
+
+Place = tuple[int, int]
+Product = tuple[Slice, Slice]
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A process grid whose ranks hold a tile of each matrix.
+
+    Attributes:
+        build: Where the actions go.
+        rows: Rows of the grid.
+        cols: Columns of it.
+        tile: Returns the tile of a tensor at a place.
+        way: How a panel goes along a line of ranks; see :mod:`umm.algorithms.lines`.
+        panel: The most rows or columns of a panel; 0 for as many as tiles allow.
+        prefetch: Panels that are on their way while one is multiplied.
+    """
+
+    build: Builder
+    rows: int
+    cols: int
+    tile: Callable[[str, int, int], Slice]
+    way: str = "tree"
+    panel: int = 0
+    prefetch: int = 1
+
+    def multiply(self, c: str, a: str, b: str) -> None:
+        """Add A·B to C: panels of columns of A, and of rows of B."""
+        for number, span in self._panels((a, 1), (b, 0)):
+            left, right = self._spread(a, 1, span, number), self._spread(b, 0, span, number)
+            for place in self._places():
+                self.build.gemm(self.tile(c, *place), left[place], right[place])
+
+    def multiply_bt(self, c: str, a: str, b: str) -> None:
+        """Add A·Bᵀ to C: panels of rows of B, which become columns of C; A stays."""
+        for number, span in self._panels((b, 0), (c, 1)):
+            right = self._spread(b, 0, span, number)
+            products = {place: (self.tile(a, *place), right[place]) for place in self._places()}
+            self._sum(c, 1, span, number, products, "b")
+
+    def multiply_at(self, c: str, a: str, b: str) -> None:
+        """Add Aᵀ·B to C: panels of columns of A, which become rows of C; B stays."""
+        for number, span in self._panels((a, 1), (c, 0)):
+            left = self._spread(a, 1, span, number)
+            products = {place: (left[place], self.tile(b, *place)) for place in self._places()}
+            self._sum(c, 0, span, number, products, "a")
+
+    def _places(self) -> Iterator[Place]:
+        return ((i, j) for i in range(self.rows) for j in range(self.cols))
+
+    def _spans(self, tensor: str, axis: int) -> list[Interval]:
+        """Return which rows (axis 0) or columns (axis 1) of a tensor each row or column of the grid has."""
+        if axis:
+            return [self.tile(tensor, 0, j).cols for j in range(self.cols)]
+        return [self.tile(tensor, i, 0).rows for i in range(self.rows)]
+
+    def _panels(self, *cut: tuple[str, int]) -> Iterator[tuple[int, Interval]]:
+        """Yield panels that lie in one tile of each of two tensors, numbered."""
+        edges = {edge for tensor, axis in cut for span in self._spans(tensor, axis) for edge in span}
+        bounds = sorted(edges)
+        starts = [
+            start
+            for left, right in pairwise(bounds)
+            for start in range(left, right, self.panel or right - left)
+        ]
+        for number, (start, stop) in enumerate(zip(starts, [*starts[1:], bounds[-1]], strict=True)):
+            yield number, Interval(start, stop)
+
+    def _lines(self, tensor: str, axis: int, span: Interval) -> Iterator[tuple[list[Place], Slice]]:
+        """Yield the lines of places along which a panel goes, each with its part where it belongs."""
+        owner = next(x for x, s in enumerate(self._spans(tensor, axis)) if s.intersect(span) == span)
+        if axis:
+            for i in range(self.rows):
+                tile = self.tile(tensor, i, owner)
+                yield [(i, j) for j in range(self.cols)], tile.cut(tile.rows, span)
+        else:
+            for j in range(self.cols):
+                tile = self.tile(tensor, owner, j)
+                yield [(i, j) for i in range(self.rows)], tile.cut(span, tile.cols)
+
+    def _spread(self, tensor: str, axis: int, span: Interval, number: int) -> dict[Place, Slice]:
+        """Broadcast a panel along its lines and return where each place has it."""
+        held = {}
+        for line, own in self._lines(tensor, axis, span):
+            pieces = {}
+            for place in line:
+                rank = self.tile(tensor, *place).rank
+                if rank == own.rank:
+                    held[place] = own
+                else:
+                    slot = tensor, axis, number % (self.prefetch + 1)
+                    held[place] = self.build.temporary(rank, tensor, own.rows, own.cols, slot)
+                pieces[rank] = held[place]
+            broadcast(self.build, pieces, own.rank, self.way)
+        return held
+
+    def _sum(
+        self, c: str, axis: int, span: Interval, number: int, products: dict[Place, Product], trans: str
+    ) -> None:
+        """Multiply at every place and sum the products along each line, where that panel of C belongs."""
+        for line, own in self._lines(c, axis, span):
+            pieces = {own.rank: own}
+            for place in line:
+                rank = self.tile(c, *place).rank
+                if rank == own.rank:
+                    self.build.gemm(own, *products[place], trans=trans)
+                    continue
+                slot = c, axis, number % (self.prefetch + 1)
+                partial = Partial(self.build, self.build.temporary(rank, c, own.rows, own.cols, slot))
+                partial.add(*products[place], trans=trans)
+                if partial.begun:
+                    pieces[rank] = partial.piece
+            reduce(self.build, pieces, own.rank, self.way)
+
+
+def mesh(ranks: int, grid: str, **options: Any) -> Mesh | None:
+    """The most square grid, or the one that is asked for."""
+    rows, cols = read_mesh(grid, 2) if grid else square_grid(ranks)
+    return (rows, cols) if rows * cols == ranks else None
+
+
+def native(problem: Problem, grid: str, **options: Any) -> Native:
+    """A tile of each matrix for each place of the process grid."""
+    rows, cols = mesh(problem.p, grid) or (1, problem.p)
+    return Native(*(Layout.block(problem.shape(x), (rows, cols)) for x in MATRICES))
+
+
+def write(build: Builder, names: Names, broadcast: str, panel: int, prefetch: int, **options: Any) -> None:
+    """Broadcast and multiply, panel by panel."""
+    plane(build, names.c, broadcast, panel, prefetch).multiply(names.c, names.a, names.b)
+
+
+def plane(build: Builder, like: str, way: str = "tree", panel: int = 0, prefetch: int = 1) -> Plane:
+    """Return all ranks as the process grid that a tensor lies on; the other tensors lie on the same."""
+    rows, cols = build.layout(like).process_grid
+    return Plane(build, rows, cols, build.tile, way, panel, prefetch)
+
+
+PANELS = (
+    Option("broadcast", "tree", "How a panel goes along a row or column of ranks.", WAYS),
+    Option("panel", 0, "The most columns of A and rows of B in a panel; 0 for as many as tiles allow."),
+    Option("prefetch", 1, "Panels that are on their way while one is multiplied."),
+)
+
+ALGORITHM = Algorithm(
+    "summa",
+    "Any process grid; panels of A are broadcast along its rows, panels of B along its columns.",
+    "van de Geijn & Watts (1997); SUMMA2.5, section 2.2",
+    native,
+    write,
+    options=(Option("grid", "", "Ranks along m and n, such as 2x3; the most square if not said."), *PANELS),
+    mesh=mesh,
+    words=Formula("2n²/√p · (1 − 1/√p)", lambda n, q, _: 2 * n * n / q * (1 - 1 / q)),
+    messages=Formula("2(√p − 1)", lambda n, q, _: 2 * (q - 1)),
+    published="2n²/√p words, 2√p broadcasts",
+)

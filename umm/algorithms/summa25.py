@@ -1,0 +1,98 @@
+"""SUMMA2.5 (Tesseract): d layers of q×q ranks, each with all of B and its own rows of A and of C.
+
+A and C lie on a dq×q grid, B on a q×q grid in d replicas, and every layer does SUMMA on its own. Backward,
+dA = dC·Bᵀ stays within a layer too; dB = Aᵀ·dC is summed over the layers.
+"""
+
+from collections.abc import Callable
+from math import isqrt
+from typing import Any
+
+from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
+from umm.algorithms.option import Option
+from umm.algorithms.partial import sum_replicas
+from umm.algorithms.summa import PANELS, Plane
+from umm.layouts.layout import Layout
+from umm.problem import Problem
+from umm.schedules.builder import Builder
+from umm.schedules.slices import Slice
+
+
+def mesh(ranks: int, layers: int, **options: Any) -> Mesh | None:
+    """q×q×d with d ≤ q; as many layers as there can be if their number is 0."""
+    for d in [layers] if layers else range(isqrt(ranks), 0, -1):
+        q = square_root(ranks // d)
+        if ranks % d == 0 and q and q >= d:
+            return q, q, d
+    return None
+
+
+def native(problem: Problem, layers: int, **options: Any) -> Native:
+    """A and C on dq×q, B on q×q in d replicas."""
+    q, _, d = mesh(problem.p, layers) or (1, 1, 1)
+    return Native(
+        Layout.block(problem.shape("A"), (d * q, q)),
+        Layout.block(problem.shape("B"), (q, q), replicas=d),
+        Layout.block(problem.shape("C"), (d * q, q)),
+    )
+
+
+def write(build: Builder, names: Names, broadcast: str, panel: int, prefetch: int, **options: Any) -> None:
+    """SUMMA on every layer."""
+    for layer in layers_of(build, names.b, broadcast, panel, prefetch):
+        layer.multiply(names.c, names.a, names.b)
+
+
+def backward(build: Builder, names: Names, gradients: Names, **panels: Any) -> None:
+    """Write the two multiplies of the backward pass: dA = dC·Bᵀ, and dB = Aᵀ·dC, summed over the layers.
+
+    Args:
+        build: Where the actions go.
+        names: Of A, B and C, in the layouts of :func:`native`; C is not used.
+        gradients: Of dA, dB and dC, each in the layout of what it is the gradient of; the first two are zero.
+        panels: As for :func:`layers_of`.
+    """
+    for layer in layers_of(build, names.b, **panels):
+        layer.multiply_bt(gradients.a, gradients.c, names.b)
+        layer.multiply_at(gradients.b, names.a, gradients.c)
+    sum_replicas(build, gradients.b)
+
+
+def layers_of(build: Builder, b: str, way: str = "tree", panel: int = 0, prefetch: int = 1) -> list[Plane]:
+    """Return the layers, each as a process grid.
+
+    Args:
+        build: Where the actions go.
+        b: A tensor that lies on each of them.
+        way: As for :class:`umm.algorithms.summa.Plane`; panel and prefetch too.
+        panel: See way.
+        prefetch: See way.
+    """
+    q = build.layout(b).process_grid[0]
+
+    def tile_on(layer: int) -> Callable[[str, int, int], Slice]:
+        def tile(tensor: str, i: int, j: int) -> Slice:
+            if build.layout(tensor).process_grid[0] == q:
+                return build.tile(tensor, i, j, layer)
+            return build.tile(tensor, layer * q + i, j)
+
+        return tile
+
+    return [
+        Plane(build, q, q, tile_on(layer), way, panel, prefetch) for layer in range(build.layout(b).replicas)
+    ]
+
+
+ALGORITHM = Algorithm(
+    "summa2.5",
+    "Layers of a square grid, each with all of B and its own rows of A and C; SUMMA on every layer.",
+    "SUMMA2.5, section 3.1 (Tesseract)",
+    native,
+    write,
+    options=(Option("layers", 0, "Layers d ≤ q; 0 takes as many as there can be."), *PANELS),
+    takes="p = d·q² with d ≤ q",
+    mesh=mesh,
+    words=Formula("n²/q · (1 + 1/d)(1 − 1/q)", lambda n, q, _, d: n * n / q * (1 + 1 / d) * (1 - 1 / q)),
+    messages=Formula("2(q − 1)", lambda n, q, _, d: 2 * (q - 1)),
+    published="W = n²/√(dp) words, S = √(p/d³) steps, as for 2.5d",
+)
