@@ -31,7 +31,7 @@ test-simgrid: venv  ## makespans against SimGrid's; installs it where it is miss
 
 test-gpu: venv  ## the executors' conformance suite on the GPUs of this host, a process for all ranks
 	$(BIN)/python -m pip install --quiet --editable ".[cuda]"
-	UMM_TEST_GPU=1 $(BIN)/python -m pytest -q tests/conformance/test_cuda_executor.py tests/conformance/test_cuda_transport.py tests/hw/test_cupy_device.py
+	UMM_TEST_GPU=1 $(BIN)/python -m pytest -q tests/conformance/test_cuda_executor.py tests/conformance/test_cuda_transport.py tests/conformance/test_algorithms.py::TestRealDevices tests/hw/test_cupy_device.py
 
 test-nvshmem: venv  ## the same with a process per rank, joined by NVSHMEM
 	$(BIN)/python -m pip install --quiet --editable ".[nvshmem]"

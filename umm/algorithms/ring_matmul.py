@@ -68,7 +68,7 @@ def _scatter(build: Builder, names: Names, fence_s: float, ready: list[Row]) -> 
             c = build.tile(names.c, (rank + 1 + step) % p, 0)
             a, b = build.tile(names.a, 0, rank), build.tile(names.b, rank, 0)
             if step < p - 1:
-                sums.append(Partial(build, build.temporary(rank, names.c, c.rows, c.cols, ("C", step % 2))))
+                sums.append(Partial(build, build.temporary(rank, names.c, c.rows, c.cols, ("C", step % 3))))
             else:
                 sums.append(Partial(build, c, begun=True))
             sums[rank].add(a.cut(c.rows, a.cols), b, after=[fences[rank]])

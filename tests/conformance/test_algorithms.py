@@ -1,0 +1,78 @@
+"""Every algorithm on every executor: NumPy in row and random order, MPI, and doubles of CUDA and NVSHMEM.
+
+``UMM_TEST_GPU=1`` (make test-gpu) runs them on real GPUs too.
+"""
+
+import os
+from functools import partial
+
+import pytest
+from conformance.algorithm_suite import AlgorithmConformance
+from conformance.test_cuda_executor import fake_executor
+from conformance.test_nvshmem_executor import FakeNvshmem
+
+from umm_hw.cuda.executor import CudaExecutor
+from umm_hw.mpi.executor import MpiExecutor
+from umm_hw.mpi.job.job import MpiJob
+from umm_hw.numpy.executor import NumpyExecutor
+
+
+class TestRowOrder(AlgorithmConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return NumpyExecutor
+
+
+class TestRandomOrder(AlgorithmConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return partial(NumpyExecutor, order="random", seed=5)
+
+
+class TestCudaOneDevice(AlgorithmConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return partial(fake_executor, 1)
+
+
+class TestCudaFourDevices(AlgorithmConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return partial(fake_executor, 4)
+
+
+if os.environ.get("UMM_TEST_GPU"):
+
+    class TestRealDevices(AlgorithmConformance):
+        @pytest.fixture(scope="class")
+        @classmethod
+        def executor(cls):
+            return CudaExecutor
+
+
+class TestNvshmemOneNode(AlgorithmConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return FakeNvshmem
+
+
+class TestNvshmemTwoRanksPerNode(AlgorithmConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return partial(FakeNvshmem, 2)
+
+
+@pytest.mark.mpi
+class TestMpi(AlgorithmConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        job = MpiJob(16, timeout=120)
+        yield partial(MpiExecutor, job=job)
+        job.close()
