@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isnan, log2
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.chains import Chain, Multiply
 from umm.dtypes import itemsize
 from umm.errors import InfeasibleError
 from umm.host.memory import free_memory
 from umm.problem import Problem
+from umm.tensors import by_name
 from umm.units import format_bytes
 
 # Largest error allowed, relative to C's largest element, by the type C is accumulated in. Rounding alone
@@ -20,28 +23,35 @@ TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-
 
 @dataclass(frozen=True)
 class Check:
-    """How far a product is from float64 NumPy's.
+    """How far a product, or an output of a chain, is from float64 NumPy's.
 
     Attributes:
         max_abs_error: Largest absolute difference of an element; nan if C has one that is not a number.
         scale: Largest absolute element of the reference.
         tolerance: Largest error allowed, relative to the scale.
+        name: What is held against it.
     """
 
     max_abs_error: float
     scale: float
     tolerance: float
+    name: str = "C"
 
     @property
     def ok(self) -> bool:
         """Whether the error is within the tolerance."""
         return self.max_abs_error <= self.tolerance * self.scale
 
+    @property
+    def relative(self) -> float:
+        """The error as a share of what is allowed; nan where it is not a number."""
+        return self.max_abs_error / (self.tolerance * self.scale) if self.scale else self.max_abs_error
+
     def __str__(self) -> str:
         word = "right" if self.ok else "wrong"
         relative = self.max_abs_error / self.scale if self.scale else 0.0
         return (
-            f"C is {word}: max error {self.max_abs_error:.3g} against float64 NumPy, "
+            f"{self.name} is {word}: max error {self.max_abs_error:.3g} against float64 NumPy, "
             f"{relative:.1e} of its largest element ({self.tolerance:.0e} allowed)"
         )
 
@@ -105,13 +115,66 @@ def check_product(problem: Problem, reference: NDArray[np.float64], c: NDArray[A
     return Check(error, float(np.abs(reference).max()), TOLERANCE[problem.c_dtype])
 
 
+def random_inputs(chain: Chain, seed: int = 0) -> dict[str, NDArray[Any]]:
+    """Return operands of a chain, uniform in [−1, 1); a right factor of r rows is scaled by about 1/√r.
+
+    So activations stay near 1 from multiply to multiply, and what a softmax is given does not saturate it.
+    The scale is a power of two, which keeps a value of bfloat16 one.
+
+    Raises:
+        InfeasibleError: if this host lacks the memory.
+    """
+    named = by_name(chain.tensors)
+    arrays = random_arrays({x: (named[x].shape, named[x].dtype) for x in chain.operand_names}, seed)
+    factors = {x.b for x in chain.statements if isinstance(x, Multiply)}
+    for name in factors & set(arrays):
+        arrays[name] *= arrays[name].dtype.type(2.0 ** -round(log2(named[name].shape[0]) / 2))
+    return arrays
+
+
+def chain_reference(chain: Chain, operands: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
+    """Return the outputs of a chain as float64 NumPy has them.
+
+    Raises:
+        InfeasibleError: if this host lacks the memory.
+    """
+    elements = sum(x.shape[0] * x.shape[1] for x in chain.tensors)
+    _check_memory(f"the tensors of {chain.name} in float64", 8 * elements)
+    found = chain.reference(operands)
+    return {name: found[name] for name in chain.outputs}
+
+
+def check_outputs(
+    chain: Chain, reference: Mapping[str, NDArray[np.float64]], results: Mapping[str, NDArray[Any]]
+) -> Check:
+    """Return how far off the worst output of a chain is, as a share of its tolerance.
+
+    Args:
+        chain: The types of its outputs set the tolerances.
+        reference: What :func:`chain_reference` has.
+        results: What an executor has, by name.
+    """
+    named = by_name(chain.tensors)
+    what = "" if len(reference) == 1 else f", the worst of {len(reference)} outputs,"
+    checks = [
+        Check(
+            float(np.abs(expected - results[name]).max()),
+            float(np.abs(expected).max()),
+            TOLERANCE[named[name].dtype],
+            f"{name}{what}",
+        )
+        for name, expected in reference.items()
+    ]
+    return max(checks, key=lambda x: float("inf") if isnan(x.relative) else x.relative)
+
+
 def _check_memory(what: str, nbytes: int) -> None:
     """Refuse to make whole matrices of more bytes than are free: that would kill a process."""
     free = free_memory()
     if nbytes > free:
         raise InfeasibleError(
             f"{what} as whole matrices need {format_bytes(nbytes)} on this host, but {format_bytes(free)} is "
-            f"free: {format_bytes(nbytes - free)} short; choose smaller m, n or k"
+            f"free: {format_bytes(nbytes - free)} short; choose smaller sizes"
         )
 
 

@@ -6,9 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from umm.checks import Check, check_product, random_operands, reference_product
+from umm.chains import Chain
+from umm.checks import (
+    Check,
+    chain_reference,
+    check_outputs,
+    check_product,
+    random_inputs,
+    random_operands,
+    reference_product,
+)
 from umm.errors import InputError
-from umm.executor import Executor
+from umm.executor import Executor, Operands
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 
@@ -20,7 +29,7 @@ class Measured:
     Attributes:
         best: The fastest run, as the paper reports.
         seconds: Makespan of each counted run.
-        check: How far C is from the reference, if that was asked for.
+        check: How far C, or the worst output of a chain, is from the reference, if that was asked for.
     """
 
     best: Trace
@@ -57,7 +66,7 @@ def measure(
         name: Its name.
         iters: Counted runs, ≥ 1.
         warmup: Runs before them that do not count.
-        check: Whether to hold every run's C against float64 NumPy.
+        check: Whether to hold every run's C, or outputs, against float64 NumPy.
         track: Gives the numbers of the runs one after another, showing how far it is.
 
     Raises:
@@ -67,17 +76,15 @@ def measure(
         raise InputError(
             f"{iters} runs after {warmup} to warm up are not possible; --iters ≥ 1, --warmup ≥ 0"
         )
-    problem = schedule.problem
-    a, b = random_operands(problem)
-    reference = reference_product(a, b) if check else None
+    operands, checked = _held(schedule, check)
     best, worst_check, seconds = None, None, []
     for i in track(range(warmup + iters)):
-        trace = performer.run(schedule, (a, b))
-        if reference is not None:
+        trace = performer.run(schedule, operands)
+        if checked is not None:
             if trace.result is None:
                 raise InputError(f"executor {name} multiplies no matrices; leave out --check")
-            found = check_product(problem, reference, trace.result)
-            if worst_check is None or not found.max_abs_error <= worst_check.max_abs_error:
+            found = checked(trace)
+            if worst_check is None or not found.relative <= worst_check.relative:
                 worst_check = found
         if i < warmup:
             continue
@@ -86,3 +93,20 @@ def measure(
             best = trace
     assert best is not None
     return Measured(best, tuple(seconds), worst_check)
+
+
+def _held(schedule: Schedule, check: bool) -> tuple[Operands, Callable[[Trace], Check] | None]:
+    """Return random operands, and what holds the results of a run against a reference, if asked for."""
+    program = schedule.program
+    if isinstance(program, Chain):
+        given = random_inputs(program)
+        if not check:
+            return given, None
+        outputs = chain_reference(program, given)
+        return given, lambda trace: check_outputs(program, outputs, trace.results)
+    problem = schedule.problem
+    a, b = random_operands(problem)
+    if not check:
+        return (a, b), None
+    product = reference_product(a, b)
+    return (a, b), lambda trace: check_product(problem, product, trace.results["C"])

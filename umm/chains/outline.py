@@ -93,12 +93,17 @@ class Outline:
         Raises:
             InputError: in one line, if there are none of that name, or a text is not a layout.
         """
-        texts = self._named(layouts)
+        texts = self.layouts_of(layouts)
         self._check_names(texts)
         tensors = tuple(x.laid_out(texts.get(x.name, DEFAULT), ranks) for x in self.tensors)
         return Chain(self.name, tensors, self.statements, ranks)
 
-    def _named(self, layouts: str | Mapping[str, str] | None) -> Mapping[str, str]:
+    def layouts_of(self, layouts: str | Mapping[str, str] | None) -> Mapping[str, str]:
+        """Return the texts that :meth:`laid_out` takes for these layouts.
+
+        Raises:
+            ProblemError: if there are none of that name.
+        """
         if layouts is None:
             return self.default_layouts
         if not isinstance(layouts, str):

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from umm.cli.flags.chain import chain_options
 from umm.cli.flags.options import (
     READ,
     WRITE,
@@ -19,10 +20,13 @@ from umm.cli.printed.output import Output
 
 @click.command()
 @problem_options(machine="localhost")
+@chain_options()
 @schedule_options()
 @option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
 @measure_options(executor="numpy")
-@option("--check", is_flag=True, help="Compare C with float64 NumPy; exit code 4 if it is wrong.")
+@option(
+    "--check", is_flag=True, help="Compare C, or a chain's outputs, with float64 NumPy; exit code 4 if wrong."
+)
 @option("--save-schedule", type=WRITE, help="Write the schedule, .json or .npz.")
 @option("--save-trace", type=WRITE, help="Write the trace of the best run, for 'umm compare'.")
 @output_options()
@@ -45,9 +49,10 @@ def run(
 ) -> None:
     """Execute a schedule for real and check the product.
 
-    A and B are random in [−1, 1). The numpy executor performs all ranks in one process, one action at a
-    time: it shows that the schedule is right, not how fast it would be. The mpi executor starts a process
-    for each rank, or leads those of 'mpiexec -n 4 umm run --executor mpi'.
+    A and B are random in [−1, 1); so are a chain's operands, its weights smaller. The numpy executor performs
+    all ranks in one process, one action at a time: it shows that the schedule is right, not how fast it would
+    be. The mpi executor starts a process for each rank, or leads those of 'mpiexec -n 4 umm run --executor
+    mpi'.
     """
     from umm.cli.flags.asked import saved_or_asked
     from umm.cli.flags.performer import performing

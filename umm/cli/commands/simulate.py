@@ -1,10 +1,11 @@
-"""``umm simulate``: predict one multiply on one machine."""
+"""``umm simulate``: predict one multiply, or a chain, on one machine."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
+from umm.cli.flags.chain import chain_options
 from umm.cli.flags.options import READ, WRITE, option, output_options, problem_options
 from umm.cli.flags.schedule import schedule_options
 from umm.cli.printed.output import Output
@@ -12,6 +13,7 @@ from umm.cli.printed.output import Output
 
 @click.command()
 @problem_options(machine="h100-8")
+@chain_options()
 @schedule_options()
 @option("--explain", is_flag=True, help="Tell step by step what bounds the slowest rank, and on which link.")
 @option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
@@ -35,7 +37,7 @@ def simulate(
     no_color: bool,
     **flags: Any,
 ) -> None:
-    """Predict one multiply on one machine.
+    """Predict one multiply, or a chain of them, on one machine.
 
     Tells the makespan, the fraction of peak, where the time goes, what moves, what is held, and what
     bounds it.
@@ -51,6 +53,7 @@ def simulate(
     )
     from umm.cli.printed.save import check_targets, save_files
     from umm.executor import executor
+    from umm.problem import Problem
     from umm.space.what_if.advice import advise
     from umm.traces.explain import explain as explained
 
@@ -60,7 +63,8 @@ def simulate(
     simulator = executor("sim")
     trace = simulator.run(schedule)
     advice = None
-    if request is not None and not POLICIES[schedule.options["policy"]].searches:  # neighbours take minutes
+    one = request is not None and isinstance(request.problem, Problem)
+    if request and one and not POLICIES[schedule.options["policy"]].searches:  # neighbours take minutes
         advice = advise(schedule, request.machine, request.lower, simulator.makespan)
     reasons = explained(schedule, trace) if explain else ""
     room = device_room(schedule)

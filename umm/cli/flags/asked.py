@@ -7,6 +7,8 @@ from typing import Any
 import click
 
 from umm.algorithms.registry import schedule as build
+from umm.chains import Chain
+from umm.cli.flags.chain import CHAIN, asked_chain
 from umm.cli.flags.options import PROBLEM, given
 from umm.cli.flags.schedule import SCHEDULE, asked_choices
 from umm.errors import InputError
@@ -22,27 +24,29 @@ class Asked:
     """What the flags describe.
 
     Attributes:
-        problem: The problem, with its number of ranks.
+        problem: The problem or the chain, with its number of ranks.
         machine: The machine.
         choices: The keyword arguments of `umm.schedule`.
     """
 
-    problem: Problem
+    problem: Problem | Chain
     machine: Machine
     choices: dict[str, Any]
 
-    def lower(self, problem: Problem) -> Schedule:
+    def lower(self, problem: Problem | Chain) -> Schedule:
         """Return the schedule of a problem with the choices that were asked for."""
         return build(problem, self.machine, **self.choices)
 
 
-def asked(flags: dict[str, Any]) -> Asked:
-    """Return what the flags of `problem_options` and `schedule_options` describe.
+def asked(ctx: click.Context, flags: dict[str, Any]) -> Asked:
+    """Return what the flags of `problem_options`, `chain_options` and `schedule_options` describe.
 
     Raises:
         InputError: if a dimension is missing, or what is asked cannot be.
     """
-    return Asked(asked_problem(flags), find_machine(flags["machine"]), asked_choices(flags))
+    machine = find_machine(flags["machine"])
+    chain = asked_chain(ctx, flags, machine) if "chain" in flags else None
+    return Asked(chain or asked_problem(flags), machine, asked_choices(flags))
 
 
 def asked_problem(flags: dict[str, Any]) -> Problem:
@@ -79,9 +83,9 @@ def saved_or_asked(
         InputError: if a file is given and flags that it already decides, or either cannot be.
     """
     if path is None:
-        request = asked(flags)
+        request = asked(ctx, flags)
         return request.lower(request.problem), request
-    typed = given(ctx, (*PROBLEM, *SCHEDULE))
+    typed = given(ctx, (*PROBLEM, *CHAIN, *SCHEDULE))
     if typed:
         raise InputError(
             f"the schedule in {path} already decides {', '.join(typed)}; leave out one or the other"

@@ -11,10 +11,12 @@ from rich.text import Text
 from umm.algorithms.universal.options import in_words
 from umm.errors import MachineError
 from umm.machines import machine as find_machine
+from umm.problem import Problem
 from umm.schedules.kinds import KINDS
 from umm.schedules.schedule import Schedule
 from umm.space.search.budget import device_share
 from umm.space.what_if.advice import Advice
+from umm.tensors import Program
 from umm.traces.trace import Trace
 from umm.units import counted, format_bytes, format_rate, format_seconds
 
@@ -23,12 +25,36 @@ BAR = 36  # columns of the bar that stands for the whole makespan
 
 def problem_record(schedule: Schedule) -> dict[str, Any]:
     """Return what was multiplied, how and where, as the keys problem, machine and options."""
-    problem = schedule.problem
     return {
-        "problem": problem.to_dict() | {"ranks": problem.p, "stationary": schedule.stationary},
+        "problem": program_record(schedule.program) | {"stationary": _stationary(schedule)},
         "machine": schedule.machine,
         "options": dict(schedule.options),
     }
+
+
+def program_record(program: Program) -> dict[str, Any]:
+    """Return a problem as its sizes and layouts, a chain as its statements and the layout of each tensor."""
+    if isinstance(program, Problem):
+        return program.to_dict() | {"ranks": program.p}
+    said = program.to_dict()
+    tensors = {x.name: list(x.shape) for x in program.tensors}
+    layouts = {x.name: str(x.layout) for x in program.tensors}
+    dtypes = {x.dtype for x in program.tensors}
+    return {
+        "chain": program.name,
+        "tensors": tensors,
+        "layouts": layouts,
+        "statements": said["statements"],
+        "dtype": dtypes.pop() if len(dtypes) == 1 else {x.name: x.dtype for x in program.tensors},
+        "ranks": program.p,
+    }
+
+
+def _stationary(schedule: Schedule) -> str:
+    """Return what stays in place; of a chain the choice for all its multiplies."""
+    if isinstance(schedule.program, Problem):
+        return schedule.stationary
+    return str(schedule.options.get("stationary", schedule.stationary))
 
 
 def predicted_record(trace: Trace, advice: Advice | None = None) -> dict[str, Any]:
@@ -69,19 +95,32 @@ def full_verdict(trace: Trace, advice: Advice | None) -> str:
 def print_schedule(console: Console, schedule: Schedule) -> None:
     """Print what is multiplied and how, in a few lines."""
     table = facts()
-    problem = schedule.problem
-    table.add_row(
-        "problem",
-        f"C = AB with m={problem.m}, n={problem.n}, k={problem.k}, {problem.dtype}, "
-        f"{counted(problem.p, 'rank')} on {schedule.machine}",
-    )
-    table.add_row("layouts", f"A {problem.a}, B {problem.b}, C {problem.c}; stationary {schedule.stationary}")
+    program = schedule.program
+    where = f"{counted(program.p, 'rank')} on {schedule.machine}"
+    if isinstance(program, Problem):
+        sizes = f"m={program.m}, n={program.n}, k={program.k}, {program.dtype}"
+        layouts = f"A {program.a}, B {program.b}, C {program.c}"
+        table.add_row("problem", f"C = AB with {sizes}, {where}")
+    else:
+        dtypes = ", ".join(sorted({x.dtype for x in program.tensors}))
+        layouts = chain_layouts(program)
+        table.add_row("chain", f"{str(program).partition(': ')[2]}")
+        table.add_row("", f"{dtypes}, {where}")
+    table.add_row("layouts", f"{layouts}; stationary {_stationary(schedule)}")
     if schedule.options:
         table.add_row("choices", in_words(schedule.options))
     kinds = Counter(KINDS[kind] for kind in schedule.kind.tolist())
     parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     table.add_row("schedule", f"{counted(len(schedule), 'action')}: {parts}")
     console.print(table)
+
+
+def chain_layouts(program: Program) -> str:
+    """Return each tensor of a chain with its sizes and layout, those of one layout together."""
+    alike: dict[str, list[str]] = {}
+    for x in program.tensors:
+        alike.setdefault(str(x.layout), []).append(f"{x.name} {x.shape[0]}x{x.shape[1]}")
+    return "; ".join(f"{layout}: {', '.join(names)}" for layout, names in alike.items())
 
 
 def device_room(schedule: Schedule) -> int | None:
@@ -103,7 +142,7 @@ def print_prediction(console: Console, trace: Trace, advice: Advice | None, room
         room: Bytes a rank has of its device's memory, if that is known.
     """
     table = facts()
-    reached = trace.schedule.problem.flop / trace.makespan_s if trace.makespan_s else 0.0
+    reached = trace.schedule.program.flop / trace.makespan_s if trace.makespan_s else 0.0
     peak = trace.fraction_of_peak
     of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak ({format_rate(reached)})"
     table.add_row("makespan", Text(format_seconds(trace.makespan_s) + of_peak, style="bold"))
