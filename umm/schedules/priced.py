@@ -106,7 +106,7 @@ def priced(written: Written) -> Schedule:
         make_data=lambda: Data(_details(actions), _temporaries(written.temporaries)),
         make_pools=lambda: _pools(written),
         options=written.options,
-        peak=machine.peak(tensors[0].dtype) * shared.devices if tensors else 0.0,
+        peak=machine.peak(tensors[0].dtype) * shared.devices if written.program.flop else 0.0,
         work=written.work,
         functions=written.functions,
         means=tuple(Means(name, machine.means[name].interference) for name in names),
