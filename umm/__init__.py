@@ -18,6 +18,7 @@ _HOMES = {
     "Space": "umm.space",
     "Store": "umm.space",
     "search": "umm.space",
+    "collective": "umm.space.collectives",
     "sensitivity": "umm.space",
     "sweep": "umm.space",
     "schedule": "umm.algorithms.registry",

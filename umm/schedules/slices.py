@@ -47,3 +47,19 @@ class Slice(NamedTuple):
     def cut(self, rows: Interval, cols: Interval) -> "Slice":
         """Return what lies in some rows and columns, in global indices; empty if nothing does."""
         return self._replace(rows=self.rows.intersect(rows), cols=self.cols.intersect(cols))
+
+
+def joined(first: Slice, second: Slice) -> Slice | None:
+    """Return two slices of a buffer as one, where the second follows the first; None where it does not.
+
+    >>> piece = Slice(0, 0, 0, Interval(4, 9), Interval(0, 8))
+    >>> joined(piece.part(0, 2), piece.part(1, 2)) == piece
+    True
+    """
+    if first.buffer != second.buffer:
+        return None
+    if first.rows == second.rows and first.cols.stop == second.cols.start:
+        return first._replace(cols=Interval(first.cols.start, second.cols.stop))
+    if first.cols == second.cols and first.rows.stop == second.rows.start:
+        return first._replace(rows=Interval(first.rows.start, second.rows.stop))
+    return None

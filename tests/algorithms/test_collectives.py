@@ -1,0 +1,381 @@
+"""Collectives: right in any order among any ranks, in the time they must take, else refused."""
+
+from functools import cache
+from math import ceil, log2
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machine_text import GOOD
+
+import umm
+from umm.algorithms.collectives import direct, hierarchical, ring, tree
+from umm.algorithms.collectives.closed_forms import bandwidth, closed_form
+from umm.algorithms.collectives.order import ring_of
+from umm.algorithms.collectives.program import Collective
+from umm.algorithms.collectives.registry import lowered, possible, refusal, ways
+from umm.algorithms.collectives.way import COLLECTIVES, Manner
+from umm.algorithms.counted import counted
+from umm.chains import Chain, Sum
+from umm.errors import MachineError, ProblemError, ScheduleError
+from umm.interval import Interval
+from umm.layouts.layout import Layout
+from umm.schedules.builder import Builder
+from umm.schedules.invariants import check
+from umm.schedules.races import races
+from umm.tensors import Tensor
+
+RANKS = (1, 2, 3, 4, 6, 8)
+KIND = {"grid": "mesh", "hierarchical": "tiers"}
+DIMENSIONS = 'shape = { value = [2, HALF], source = "test" }\n'
+CARD = """node_size = { value = 2, source = "test" }
+[fabric.nic]
+owner = "device"
+bandwidth = { value = "2 GB/s", source = "test" }
+latency = { value = "2 us", source = "test" }
+"""
+LINK = 'bandwidth = { value = "10 GB/s", source = "test" }\nlatency = { value = "1 us", source = "test" }\n'
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """Makes a machine of equal devices: a switch, a ring, a mesh of two rows, or nodes of two devices."""
+    folder = tmp_path_factory.mktemp("machines")
+
+    @cache
+    def machine(kind, devices):
+        text = GOOD.replace("value = 4", f"value = {devices}").replace("value = 0.8", "value = 1.0")
+        extra = {"mesh": DIMENSIONS.replace("HALF", str(devices // 2)), "tiers": CARD}.get(kind, "")
+        path = folder / f"{kind}-{devices}.toml"
+        path.write_text(f'{text}[fabric]\nkind = "{kind}"\n{LINK}{extra}', encoding="utf-8")
+        return umm.machine(path)
+
+    return machine
+
+
+@pytest.fixture(scope="session")
+def suiting(made):
+    """Gives a machine on which a way can do something among so many ranks, if there is one."""
+
+    def found(way, ranks):
+        kind = KIND.get(way, "switch")
+        even = ranks % 2 == 0 and ranks >= 4
+        return made(kind if even else "switch", max(ranks, 2))
+
+    return found
+
+
+def operands(asked, seed=0):
+    """Whole numbers, for a sum a slice for each rank, so that every order gives the same."""
+    (x, *_), rng = asked.chain.tensors, np.random.default_rng(seed)
+    shape = (x.layout.replicas, *x.shape) if isinstance(asked.chain.statements[0], Sum) else x.shape
+    return {"X": rng.integers(-8, 9, shape).astype(asked.dtype)}
+
+
+def assert_right(asked, schedule, **options):
+    """All replicas of what comes out are what the chain says, bit for bit."""
+    given_ = operands(asked)
+    found = umm.run(schedule, operands=given_, replica=None, **{"executor": "numpy", **options}).results
+    (out,) = asked.chain.outputs
+    expected = asked.chain.reference(given_)[out]
+    assert np.array_equal(found[out], np.broadcast_to(expected, found[out].shape))
+
+
+@pytest.mark.parametrize("p", RANKS)
+@pytest.mark.parametrize("way", ["ring", "direct", "tree", "halving-doubling", "hierarchical", "grid"])
+@pytest.mark.parametrize("what", COLLECTIVES)
+def test_a_collective_is_right_in_every_order_or_refused(suiting, what, way, p):
+    """Uneven pieces and fewer elements than ranks, in row order and in a random one; nothing races."""
+    machine = suiting(way, p)
+    for elements in (3 * p + 1, 1):
+        asked = Collective(what, 4 * elements, p, root=p // 2)
+        if refusal(ways()[way], asked, machine) is not None:
+            with pytest.raises(ScheduleError, match=f"{way} cannot do {what} among .*; choose .*ring"):
+                lowered(asked, machine, way)
+            return
+        schedule = lowered(asked, machine, way)
+        check(schedule)
+        assert_right(asked, schedule)
+        assert_right(asked, schedule, order="random", seed=p)
+        assert not races(schedule)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_size_root_and_manner_gives_what_the_chain_says(suiting, data):
+    """Elements, root, directions, chunks and type are free."""
+    p = data.draw(st.sampled_from(RANKS), "ranks")
+    what, way = (
+        data.draw(st.sampled_from(COLLECTIVES), "what"),
+        data.draw(st.sampled_from(list(ways())), "way"),
+    )
+    machine = suiting(way, p)
+    asked = Collective(
+        what,
+        data.draw(st.integers(1, 400), "bytes"),
+        p,
+        data.draw(st.sampled_from(["float32", "float64", "float16"]), "dtype"),
+        data.draw(st.integers(0, p - 1), "root"),
+    )
+    if way not in possible(asked, machine):
+        return
+    manner = Manner(data.draw(st.sampled_from([1, 2])), None, data.draw(st.sampled_from([None, 1, 3])))
+    schedule = lowered(asked, machine, way, manner)
+    check(schedule)
+    assert_right(asked, schedule, order="random", seed=data.draw(st.integers(0, 99), "seed"))
+    assert umm.run(schedule).makespan_s >= 0.999 * closed_form(what, asked.nbytes, machine, p, asked.root)
+
+
+# Subsets and composition ---------------------------------------------------------------------------
+
+
+def whole(build, name="X"):
+    """What each rank has of a tensor of which every rank has all."""
+    return [build.tile(name, 0, 0, replica=rank) for rank in range(build.ranks)]
+
+
+def in_place(machine, shape=(3, 5)):
+    """A matrix that every rank has a copy of its own of, and a Builder for it."""
+    p = machine.device_count
+    tensor = Tensor("X", Layout.parse(f"row@{p}", shape, p), "float64", "both")
+    return Builder("part", Chain("part", (tensor,), (Sum("X", "X"),), p), machine)
+
+
+@pytest.mark.parametrize("way", ["ring", "direct", "tree"])
+@pytest.mark.parametrize("subset", [(1, 4, 6), (7, 0, 3, 2), (5,)])
+def test_an_all_reduce_among_some_ranks_leaves_the_others_alone(way, subset):
+    build = in_place(umm.machine("h100-8"))
+    held = whole(build)
+    ways()[way].writers["all-reduce"](build, subset, held.__getitem__, held.__getitem__)
+    schedule = build.schedule()
+    given_ = np.random.default_rng(0).integers(-8, 9, (8, 3, 5)).astype(float)
+    expected = given_.copy()
+    expected[list(subset)] = given_[list(subset)].sum(axis=0)
+    for seed in range(3):
+        found = umm.run(schedule, "numpy", {"X": given_}, replica=None, order="random", seed=seed).result
+        assert np.array_equal(found, expected)
+    assert not races(schedule)
+
+
+def test_collectives_of_rows_and_columns_compose():
+    """Sums along the rows of a 2x4 grid of ranks, then along its columns, are sums of all."""
+    build = in_place(umm.machine("h100-8"))
+    held = whole(build)
+    for row in range(2):
+        ring.WAY.writers["all-reduce"](build, range(4 * row, 4 * row + 4), held.__getitem__, held.__getitem__)
+    for col in range(4):
+        direct.WAY.writers["all-reduce"](build, (col, col + 4), held.__getitem__, held.__getitem__)
+    given_ = np.random.default_rng(0).integers(-8, 9, (8, 3, 5)).astype(float)
+    schedule = build.schedule()
+    for seed in range(3):
+        found = umm.run(schedule, "numpy", {"X": given_}, replica=None, order="random", seed=seed).result
+        assert np.array_equal(found, np.broadcast_to(given_.sum(axis=0), found.shape))
+
+
+@pytest.mark.parametrize("way", [ring, tree, direct, hierarchical])
+def test_what_is_given_is_kept_where_running_sums_have_room_of_their_own(made, way):
+    """Without room a rank takes temporaries for running sums: X is as before but at rank 1."""
+    build = in_place(made("tiers", 4), (1, 8))
+    held = whole(build)
+    into = build.temporary(1, "X", *held[1][-2:])
+    way.WAY.writers["reduce"](build, range(4), held.__getitem__, into)
+    build.get(into, held[1])
+    given_ = np.random.default_rng(0).integers(-8, 9, (4, 1, 8)).astype(float)
+    expected = given_.copy()
+    expected[1] = given_.sum(axis=0)
+    found = umm.run(build.schedule(), "numpy", {"X": given_}, replica=None, order="random").result
+    assert np.array_equal(found, expected)
+
+
+# Time ----------------------------------------------------------------------------------------------
+
+
+def seconds(what, machine, way="ring", nbytes=2**30, **options):
+    schedule = umm.collective(what, nbytes=nbytes, machine=machine, algorithm=way, **options)
+    return umm.run(schedule).makespan_s
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4, 5, 8, 16])
+@pytest.mark.parametrize(("what", "factor"), [("all-gather", 1), ("reduce-scatter", 1), ("all-reduce", 2)])
+def test_a_ring_in_two_directions_takes_v_over_w(made, what, factor, devices):
+    """(D − 1)/D · V/W, within 1 %; W is 20 GB/s, two links, or one where there are two devices."""
+    expected = factor * (devices - 1) / devices * 2**30 / (10e9 if devices == 2 else 20e9)
+    assert seconds(what, made("ring", devices)) == pytest.approx(expected, rel=0.01)
+    assert closed_form(what, 2**30, made("ring", devices), devices) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("devices", [4, 5, 7, 8])
+def test_an_all_to_all_on_a_ring_takes_v_over_4w(made, devices):
+    """V/(4W) for even D, (1 − 1/D²) of it for odd D."""
+    nbytes = devices**2 * 2**23
+    expected = (1 - (devices % 2) / devices**2) * nbytes / (4 * 20e9)
+    assert seconds("all-to-all", made("ring", devices), nbytes=nbytes) == pytest.approx(expected, rel=0.01)
+    assert closed_form("all-to-all", nbytes, made("ring", devices), devices) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("what", ["broadcast", "reduce"])
+def test_a_broadcast_in_chunks_comes_near_to_v_over_w(made, what):
+    """The last chunk has two more hops to go; 64 chunks follow each other."""
+    assert seconds(what, made("ring", 4)) == pytest.approx(2**30 / 20e9 * (1 + 2 / 64), rel=0.005)
+
+
+def test_relayed_collectives_of_a_mesh_take_v_over_w_where_direct_gets_do_not():
+    """A corner of the 4x4 mesh has two links, so W is 100 GB/s; direct gets cross the middle often."""
+    machine = umm.machine("tpu-v5e-16")
+    assert bandwidth(machine, 16) == 100e9
+    for way in ("ring", "grid"):
+        assert seconds("all-gather", machine, way) == pytest.approx(2**30 / 100e9 * 15 / 16, rel=0.01)
+    assert seconds("all-gather", machine, "direct") > 2.4 * 2**30 / 100e9
+
+
+def test_one_direction_takes_twice_as_long(made):
+    machine = made("ring", 8)
+    both = seconds("all-gather", machine)
+    assert seconds("all-gather", machine, directions=1) == pytest.approx(2 * both, rel=0.01)
+
+
+def test_between_nodes_two_tiers_beat_one():
+    """Four nodes of eight: only shares cross the cards."""
+    machine = umm.machine("dgx-h100x4")
+    times = {way: seconds("all-gather", machine, way) for way in ("hierarchical", "ring", "direct")}
+    assert times["hierarchical"] < 0.5 * min(times["ring"], times["direct"])
+    assert umm.collective("all-gather", nbytes=2**30, machine=machine).stationary == "hierarchical"
+
+
+def test_small_buffers_are_fastest_in_few_steps(made):
+    """A kilobyte among 16 on a switch: four doublings beat eight hops and fifteen gets on two lanes."""
+    fastest = umm.collective("all-gather", nbytes=2**10, machine=made("switch", 16))
+    assert fastest.stationary == "halving-doubling"
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "order", "closed"),
+    [
+        ("tpu-v5e-4", range(4), (0, 1, 3, 2), True),
+        ("tpu-v5e-16", range(4), (0, 1, 2, 3), False),
+        ("h100-8", range(8), tuple(range(8)), True),
+        ("h100-8", (5, 2), (5, 2), False),
+    ],
+)
+def test_a_ring_joins_physical_neighbours(name, ranks, order, closed):
+    """Round a mesh; along a row of it, whose ends are apart; in the order given on a switch."""
+    machine = umm.machine(name)
+    assert ring_of(machine, tuple(ranks), machine.device_count) == (order, closed)
+
+
+def test_every_neighbour_in_the_ring_of_a_mesh_is_one_hop_away():
+    machine = umm.machine("tpu-v5e-16")
+    order, closed = ring_of(machine, tuple(range(16)), 16)
+    assert closed
+    assert {len(machine.route(order[x - 1], order[x])) for x in range(16)} == {2}  # a read port and a link
+
+
+# Words and messages --------------------------------------------------------------------------------
+
+HALF, TURNS = 7 / 8, log2(8)
+FORMULAS = {  # of 8 ranks: words over V that the busiest rank sends or receives, and its messages
+    ("ring", "all-gather"): (HALF, 8),
+    ("ring", "reduce-scatter"): (HALF, 8),
+    ("ring", "all-reduce"): (2 * HALF, 16),
+    ("ring", "all-to-all"): (1 / 4, 20),
+    ("direct", "all-gather"): (HALF, 7),
+    ("direct", "reduce-scatter"): (HALF, 7),
+    ("direct", "all-reduce"): (2 * HALF, 14),
+    ("direct", "all-to-all"): (HALF / 8, 7),
+    ("direct", "broadcast"): (7, 7),
+    ("direct", "reduce"): (7, 7),
+    ("halving-doubling", "all-gather"): (HALF, TURNS),
+    ("halving-doubling", "reduce-scatter"): (HALF, TURNS),
+    ("halving-doubling", "all-reduce"): (2 * HALF, 2 * TURNS),
+    ("tree", "broadcast"): (TURNS, TURNS),
+    ("tree", "reduce"): (TURNS, TURNS),
+    ("tree", "all-reduce"): (TURNS, TURNS),
+}
+
+
+@pytest.mark.parametrize(("way", "what"), FORMULAS)
+def test_words_and_messages_are_those_of_the_formulas(made, way, what):
+    elements = 2**12
+    schedule = umm.collective(what, nbytes=4 * elements, machine=made("ring", 8), algorithm=way)
+    moved = counted(schedule)
+    assert (moved.words / elements, moved.messages) == FORMULAS[way, what]
+
+
+def test_a_tree_has_as_many_turns_as_it_takes_to_double(made):
+    """Six ranks: three turns, and the root sends in each of them."""
+    moved = counted(umm.collective("broadcast", nbytes=400, machine=made("ring", 6), algorithm="tree"))
+    assert moved.messages_sent.tolist() == [ceil(log2(6)), 2, 0, 0, 0, 0]
+    assert moved.messages_received.tolist() == [0, 1, 1, 1, 1, 1]
+
+
+# Refusals ------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_is_refused_in_one_line_with_what_would_work():
+    h100 = umm.machine("h100-8")
+
+    def refused(*args, error=ScheduleError, **options):
+        with pytest.raises(error) as caught:
+            umm.collective(*args, **{"nbytes": 8, "machine": h100, **options})
+        return str(caught.value)
+
+    assert refused("all-gather", algorithm="halving-doubling", ranks=6) == (
+        "halving-doubling cannot do all-gather among 6 ranks of h100-8: 6 ranks are not a power of two; "
+        "choose 4 or 8; choose direct or ring"
+    )
+    assert refused("all-to-all", algorithm="tree").endswith(
+        "it does only all-reduce, broadcast, reduce; choose direct or ring"
+    )
+    assert "lie on no mesh or torus" in refused("all-gather", algorithm="grid")
+    assert "no nodes" in refused("all-gather", algorithm="hierarchical")
+    assert "choose from direct" in refused("all-gather", algorithm="bruck")
+    assert "choose 1 or 2" in refused("all-gather", algorithm="ring", directions=3)
+    assert "no means 'magic'" in refused("all-gather", algorithm="ring", means="magic")
+    assert "choose from all-gather" in refused("gather", error=ProblemError)
+    assert "root 8" in refused("broadcast", root=8, error=ProblemError)
+    assert "must be a whole number ≥ 1" in refused("reduce", nbytes=0, error=ProblemError)
+    assert "choose from 1 to 8" in refused("reduce", ranks=9, error=MachineError)
+
+
+def test_ranks_that_fill_no_nodes_are_refused():
+    machine = umm.machine("dgx-h100x4")
+    for ranks, why in ((8, "8 ranks are all in one node"), (12, "its nodes hold 8, 4 of the 12 ranks")):
+        with pytest.raises(ScheduleError, match=why):
+            umm.collective("all-gather", nbytes=8, machine=machine, algorithm="hierarchical", ranks=ranks)
+
+
+# Real processes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.mpi
+def test_collectives_are_right_between_processes(made):
+    """Four ranks, two nodes of two: relays, running sums and chunks wait for each other's signals."""
+    from umm_hw.mpi.executor import MpiExecutor
+    from umm_hw.mpi.job.job import MpiJob
+
+    job = MpiJob(4, timeout=120)
+    executor = MpiExecutor(job=job, replica=None)
+    try:
+        for what in COLLECTIVES:
+            asked = Collective(what, 4 * 1001, 4, root=1)
+            for way in possible(asked, made("tiers", 4)):
+                schedule = lowered(asked, made("tiers", 4), way, Manner(chunks=3))
+                given_ = operands(asked)
+                found = executor.run(schedule, given_).result
+                (out,) = asked.chain.outputs
+                assert np.array_equal(
+                    found, np.broadcast_to(asked.chain.reference(given_)[out], found.shape)
+                ), (what, way)
+    finally:
+        job.close()
+
+
+def test_pieces_of_a_matrix_are_cut_along_its_longer_side():
+    """Halves of a 1x8 row are 1x4; of a 4x8 tile two rows each."""
+    build = in_place(umm.machine("h100-8"), (4, 8))
+    from umm.algorithms.collectives.way import parted
+
+    tile = whole(build)[0]
+    assert parted(tile, 0, 2).rows == Interval(0, 2)
+    assert parted(tile._replace(rows=Interval(0, 1)), 1, 2).cols == Interval(4, 8)

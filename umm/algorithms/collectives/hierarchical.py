@@ -1,0 +1,212 @@
+"""Collectives over two tiers: inside each node, and between the ranks of one place in every node.
+
+Between nodes every rank moves a share of its own, so that all network cards are busy and each byte crosses
+to a node once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from umm.algorithms.collectives import direct, ring
+from umm.algorithms.collectives.grids import nodes_of
+from umm.algorithms.collectives.parts import in_parts
+from umm.algorithms.collectives.sums import rooms, sum_places
+from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, parted
+from umm.machines import Machine
+from umm.schedules.builder import Builder
+from umm.schedules.slices import Slice
+
+CARD = "card"
+"""The lane of transfers between nodes, for which a rank's other lanes need not wait."""
+
+
+class Nodes:
+    """Ranks by node and by place in it; as many in each node.
+
+    Args:
+        build: Its machine says which ranks are near each other.
+        ranks: The ranks.
+
+    Attributes:
+        nodes: The ranks of each node.
+        across: The ranks of one place, one in each node, for every place.
+        node: Number of each rank's node.
+        place: Its place there.
+    """
+
+    def __init__(self, build: Builder, ranks: Sequence[int]) -> None:
+        self.nodes = nodes_of(build.machine, ranks, build.ranks)
+        self.across = [list(group) for group in zip(*self.nodes, strict=True)]
+        self.node = {rank: i for i, node in enumerate(self.nodes) for rank in node}
+        self.place = {rank: j for node in self.nodes for j, rank in enumerate(node)}
+
+    def like(self, rank: int, node: int) -> int:
+        """Return the rank that has the same place in a node."""
+        return self.nodes[node][self.place[rank]]
+
+    def part(self, whole: Slice, rank: int) -> Slice:
+        """Return the share of a slice that belongs to a rank's place."""
+        return parted(whole, self.place[rank], len(self.across))
+
+
+def all_gather(
+    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
+) -> None:
+    """Between nodes among ranks of one place; each shares what it has and what it gets inside its node."""
+    nodes = Nodes(build, ranks)
+    for rank in ranks:
+        copied(build, piece(rank), into(rank, rank))
+    for group in nodes.across:
+        direct.exchange(build, group, lambda rank, _: piece(rank), into, replace(manner, lane=CARD))
+    for number, node in enumerate(nodes.nodes):
+        direct.exchange(build, node, lambda rank, _: piece(rank), into, manner)
+        for step in range(1, len(nodes.nodes)):  # in the order in which they arrive
+            _share(build, nodes, node, (number + step) % len(nodes.nodes), into, manner)
+
+
+def _share(
+    build: Builder, nodes: Nodes, node: Sequence[int], other: int, into: Pieces, manner: Manner
+) -> None:
+    """Let the ranks of a node get from each other what they got from another node."""
+
+    def there(rank: int, holder: int) -> Slice:
+        return into(rank, nodes.like(holder, other))
+
+    direct.exchange(build, node, lambda holder, _: there(holder, holder), there, manner)
+
+
+def reduce_scatter(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Pieces,
+    into: Piece,
+    room: Pieces | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """Inside each node a rank sums for all owners of its place; then between nodes."""
+    nodes, kept = Nodes(build, ranks), rooms(build, given, into, room)
+    for number, node in enumerate(nodes.nodes):
+        for other in range(1, len(nodes.nodes) + 1):  # its own last
+            at = (number + other) % len(nodes.nodes)
+            _sum_inside(build, nodes, node, at, given, kept, zeroed, manner)
+    for group in nodes.across:
+        direct.reduce_scatter(build, group, kept, into, manner=replace(manner, lane=CARD))
+
+
+def _sum_inside(
+    build: Builder,
+    nodes: Nodes,
+    node: Sequence[int],
+    other: int,
+    given: Pieces,
+    kept: Pieces,
+    zeroed: bool,
+    manner: Manner,
+) -> None:
+    """Let each rank of a node have the node's sum for the owner of its place in another node."""
+    direct.reduce_scatter(
+        build,
+        node,
+        lambda rank, holder: given(rank, nodes.like(holder, other)),
+        lambda holder: kept(holder, nodes.like(holder, other)),
+        None,
+        zeroed,
+        manner,
+    )
+
+
+def broadcast(
+    build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
+) -> None:
+    """A share to every rank of the node, from there between nodes, then all shares inside each node."""
+    nodes, root = Nodes(build, ranks), source.rank
+
+    def held(rank: int) -> Slice:
+        return nodes.part(source if rank == root else into(rank), rank)
+
+    home = nodes.nodes[nodes.node[root]]
+    for rank in home:
+        if rank != root:
+            copied(build, nodes.part(source, rank), nodes.part(into(root), rank))
+            build.put(nodes.part(source, rank), held(rank), **manner.how)
+    for start, group in zip(home, nodes.across, strict=True):
+        ring.broadcast(
+            build, group, held(start), lambda rank: nodes.part(into(rank), rank), replace(manner, lane=CARD)
+        )
+    for node in nodes.nodes:
+        direct.exchange(
+            build,
+            [rank for rank in node if rank != root],
+            lambda holder, _: held(holder),
+            lambda rank, holder: nodes.part(into(rank), holder),
+            manner,
+        )
+    for rank in home:
+        if rank != root:
+            build.get(held(root), nodes.part(into(rank), root), **manner.how)
+
+
+def reduce(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Piece,
+    into: Slice,
+    room: Piece | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """Inside each node every rank sums a share, shares are summed between nodes, then all go to one rank."""
+    nodes, root = Nodes(build, ranks), into.rank
+    kept = sum_places(build, given, into, room)
+    for node in nodes.nodes:
+        direct.reduce_scatter(
+            build,
+            node,
+            lambda rank, holder: nodes.part(given(rank), holder),
+            lambda holder: nodes.part(kept(holder), holder),
+            None,
+            zeroed,
+            manner,
+        )
+    home = nodes.nodes[nodes.node[root]]
+    for end, group in zip(home, nodes.across, strict=True):
+        share = _shares(nodes, kept)
+        ring.reduce(build, group, share, share(end), share, manner=replace(manner, lane=CARD))
+    for rank in home:
+        if rank != root:
+            build.put(nodes.part(kept(rank), rank), nodes.part(into, rank), **manner.how)
+
+
+def _shares(nodes: Nodes, whole: Piece) -> Piece:
+    return lambda rank: nodes.part(whole(rank), rank)
+
+
+def refuses(machine: Machine, ranks: Sequence[int], total: int) -> str | None:
+    """It takes several nodes with equally many ranks, more than one each."""
+    if machine.fabric.near < 2:
+        return f"{machine.name} has no nodes whose devices are nearer to each other"
+    sizes = [len(node) for node in nodes_of(machine, ranks, total)]
+    if len(sizes) < 2:
+        return f"{len(ranks)} ranks are all in one node of {machine.name}"
+    if len(set(sizes)) > 1 or sizes[0] < 2:
+        return (
+            f"its nodes hold {', '.join(map(str, sizes[:8]))} of the {len(ranks)} ranks; "
+            "choose ranks so that each holds as many, and more than one"
+        )
+    return None
+
+
+WAY = Way(
+    "hierarchical",
+    "Inside each node, and between the ranks of one place in every node.",
+    "NVIDIA NCCL; How to Scale Your Model, part 3",
+    {
+        "all-gather": all_gather,
+        "reduce-scatter": reduce_scatter,
+        "all-reduce": in_parts(reduce_scatter, all_gather),
+        "broadcast": broadcast,
+        "reduce": reduce,
+    },
+    refuses,
+)

@@ -1,0 +1,172 @@
+"""Collectives round a ring: every rank passes on to its neighbours what it has got from the others."""
+
+from collections.abc import Sequence
+from math import sqrt
+
+from umm.algorithms.collectives.order import ring_of
+from umm.algorithms.collectives.parts import in_parts
+from umm.algorithms.collectives.rings import Journey, Ring
+from umm.algorithms.collectives.sums import Sums, rooms, sum_places
+from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, parted, room_for
+from umm.schedules.builder import Builder, How
+from umm.schedules.slices import Slice
+
+MOST_CHUNKS = 64
+
+
+def all_gather(
+    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
+) -> None:
+    """Every rank gets every piece; each goes the shorter way round, half of it each way to the opposite."""
+    for rank in ranks:
+        copied(build, piece(rank), into(rank, rank))
+    for hops in _ring(build, ranks).steps(manner.directions):
+        for origin, source, target, way, part, parts in hops:
+            held = piece(origin) if source == origin else into(source, origin)
+            there = into(target, origin)
+            how = lane_of(build, "copy_out", way, manner)
+            build.put(parted(held, part, parts), parted(there, part, parts), **how)
+
+
+def reduce_scatter(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Pieces,
+    into: Piece,
+    room: Pieces | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """Every owner gets its sum: the way of an all-gather back, each rank adding its own part."""
+    sums, held = Sums(build, zeroed), rooms(build, given, into, room)
+    for hops in reversed(list(_ring(build, ranks).steps(manner.directions))):
+        for owner, target, source, way, part, parts in hops:
+            so_far = sums.so_far(given(source, owner), held(source, owner))
+            there = sums.begun(given(target, owner), held(target, owner))
+            how = lane_of(build, "accumulate", way, manner)
+            build.accumulate(parted(so_far, part, parts), parted(there, part, parts), **how)
+    for rank in ranks:
+        sums.begun(given(rank, rank), into(rank))
+
+
+def all_to_all(
+    build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, manner: Manner = PLAIN
+) -> None:
+    """Every piece goes the shorter way round, those that go farthest first, so that no link stands idle."""
+    ring = _ring(build, ranks)
+    for rank in ranks:
+        copied(build, given(rank, rank), into(rank, rank))
+    journeys = [
+        journey
+        for origin in ring.order
+        for to in ring.order
+        if to != origin
+        for journey in ring.journeys(origin, to, manner.directions)
+    ]
+    journeys.sort(key=lambda journey: -len(journey.ranks))
+    at = [given(journey.ranks[0], journey.ranks[-1]) for journey in journeys]
+    at = [parted(piece, x.part, x.parts) for piece, x in zip(at, journeys, strict=True)]
+    for hop in range(1, len(ring.order)):
+        for number, (passed, way, part, parts) in enumerate(journeys):
+            if hop >= len(passed):
+                continue
+            if hop == len(passed) - 1:
+                there = parted(into(passed[-1], passed[0]), part, parts)
+            else:
+                slot = ("relayed", way, len(passed), hop % 2)
+                there = room_for(build, at[number], passed[hop], slot)
+            build.put(at[number], there, **manner.how)
+            at[number] = there
+
+
+def broadcast(
+    build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
+) -> None:
+    """In chunks from rank to rank, half of it each way round."""
+    root = source.rank
+    copied(build, source, into(root))
+    trails = _ring(build, ranks).trails(root, manner.directions)
+    chunks = chunk_count(build, source, trails, manner)
+    for chunk in range(chunks):
+        for hop in range(1, len(ranks)):
+            for passed, way, part, parts in trails:
+                if hop < len(passed):
+                    held = source if hop == 1 else into(passed[hop - 1])
+                    ends = (parted(parted(x, part, parts), chunk, chunks) for x in (held, into(passed[hop])))
+                    build.put(*ends, **lane_of(build, "copy_out", way, manner))
+
+
+def reduce(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Piece,
+    into: Slice,
+    room: Piece | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """The way of a broadcast back, each rank adding its own part."""
+    root, sums = into.rank, Sums(build, zeroed)
+    held = sum_places(build, given, into, room)
+    trails = _ring(build, ranks).trails(root, manner.directions)
+    chunks = chunk_count(build, into, trails, manner)
+    for chunk in range(chunks):
+        for hop in range(len(ranks) - 1, 0, -1):
+            for passed, way, part, parts in trails:
+                if hop < len(passed):
+                    source, target = (
+                        [parted(parted(x, part, parts), chunk, chunks) for x in (given(rank), held(rank))]
+                        for rank in (passed[hop], passed[hop - 1])
+                    )
+                    build.accumulate(
+                        sums.so_far(*source), sums.begun(*target), **lane_of(build, "accumulate", way, manner)
+                    )
+    if not trails:
+        sums.begun(given(root), into)
+
+
+def chunk_count(build: Builder, piece: Slice, trails: Sequence[Journey], manner: Manner) -> int:
+    """Return in how many parts something follows itself along a chain.
+
+    With c parts the last arrives after c + h − 1 turns of latency + bytes / (c · bandwidth), where h are the
+    hops; that is least at c = √((h − 1) · bytes / (bandwidth · latency)).
+    """
+    if manner.chunks is not None:
+        return manner.chunks
+    longest = max((len(trail.ranks) for trail in trails), default=0)
+    if longest < 3:
+        return 1
+    machine, itemsize = build.machine, build.tensors[piece.tensor].itemsize
+    ends = (machine.device_of(rank, build.ranks) for rank in trails[0].ranks[:2])
+    route = list(machine.route(*ends))
+    seconds = piece.elements * itemsize / trails[0].parts / float(machine.link_bandwidth[route].min())
+    latency = float(machine.link_latency[route].sum())
+    if latency <= 0:
+        return MOST_CHUNKS
+    return max(1, min(MOST_CHUNKS, round(sqrt((longest - 2) * seconds / latency))))
+
+
+def lane_of(build: Builder, group: str, way: int, manner: Manner) -> How:
+    """Return how a transfer goes, on the lane of its own direction, so that none waits for the other's."""
+    how = manner.how
+    how.setdefault("lane", f"{group}.{(manner.port + way) % build.lanes[group]}")
+    return how
+
+
+def _ring(build: Builder, ranks: Sequence[int]) -> Ring:
+    return ring_of(build.machine, tuple(ranks), build.ranks)
+
+
+WAY = Way(
+    "ring",
+    "From neighbour to neighbour, both ways round at once.",
+    "Thakur, Rabenseifner and Gropp (2005); How to Scale Your Model, part 3",
+    {
+        "all-gather": all_gather,
+        "reduce-scatter": reduce_scatter,
+        "all-reduce": in_parts(reduce_scatter, all_gather),
+        "all-to-all": all_to_all,
+        "broadcast": broadcast,
+        "reduce": reduce,
+    },
+)

@@ -1,0 +1,108 @@
+"""What a way to do a collective is, and what all ways share: slices by rank, and how bytes go."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from umm.machines import Machine
+from umm.schedules.builder import Builder, How
+from umm.schedules.slices import Slice
+
+COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce")
+Piece = Callable[[int], Slice]
+"""A slice for each rank."""
+Pieces = Callable[[int, int], Slice]
+"""A slice for each pair of ranks; it lies at the first."""
+OWN = "own"
+"""The lane on which a rank copies and adds within its own memory."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How the bytes of a collective go.
+
+    Attributes:
+        directions: Both directions of a ring (2), or one.
+        means: A way to move bytes that the machine names; None for each kind's own.
+        chunks: Parts that follow each other through a chain of ranks; None chooses by size and latency.
+        lane: Lane that transfers go on; None for those of their group.
+        port: Of a ring, which lane of the group is that of its first direction; the next is the second's.
+    """
+
+    directions: int = 2
+    means: str | None = None
+    chunks: int | None = None
+    lane: str | None = None
+    port: int = 0
+
+    @property
+    def how(self) -> How:
+        """What the Builder is told of each transfer."""
+        how = How()
+        if self.means is not None:
+            how["means"] = self.means
+        if self.lane is not None:
+            how["lane"] = self.lane
+        return how
+
+
+PLAIN = Manner()
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to do collectives. To add one is to add a file to this package with a ``WAY`` in it.
+
+    A writer is given a Builder, the ranks that take part (any of the schedule's, in any order), and functions
+    from rank to slice. It may be used as a part of anything. What the writers of each collective take:
+
+    - all-gather: ``piece(rank)``, ``into(rank, origin)``: every rank gets every piece.
+    - reduce-scatter: ``given(rank, owner)``, ``into(owner)``, ``room``, ``zeroed``: an owner gets the sum of
+      what all ranks give for it.
+    - all-reduce: ``given(rank)``, ``into(rank)``, ``zeroed``: every rank gets the sum; running sums lie in
+      ``into``.
+    - all-to-all: ``given(rank, to)``, ``into(rank, origin)``: every rank gets its piece of every rank.
+    - broadcast: ``source``, a slice at one of the ranks, and ``into(rank)``.
+    - reduce: ``given(rank)``, ``into``, a slice at one of the ranks, ``room``, ``zeroed``.
+
+    ``into`` may be what is given, and is then not copied or overwritten before its time. ``room`` says where
+    a rank keeps running sums for others: None takes temporaries, and ``given`` itself spoils what is given.
+    ``zeroed`` says that into and room hold zeros, so that a rank's own part can be added while others'
+    arrive. All take a :class:`Manner`.
+
+    Attributes:
+        name: What it is called.
+        summary: What it does, in one line.
+        source: Where it is described.
+        writers: By collective, what writes its actions.
+        refuses: Returns why it cannot serve these ranks of a machine, of so many in all; None if it can.
+        relays: Whether ranks keep running sums for others.
+    """
+
+    name: str
+    summary: str
+    source: str
+    writers: Mapping[str, Callable[..., None]]
+    refuses: Callable[[Machine, Sequence[int], int], str | None] = lambda machine, ranks, total: None
+    relays: bool = True
+
+
+def parted(piece: Slice, number: int, parts: int) -> Slice:
+    """Return one of some nearly equal parts of a slice, rows where they divide or are not fewer.
+
+    >>> from umm.interval import Interval
+    >>> parted(Slice(0, 0, 0, Interval(0, 1), Interval(0, 8)), 1, 2).cols
+    Interval(start=4, stop=8)
+    """
+    rows, cols = piece.shape
+    return piece.part(number, parts, axis=int(rows % parts != 0 and rows < cols))
+
+
+def copied(build: Builder, source: Slice, into: Slice) -> None:
+    """Copy a slice within its rank, unless it lies there already."""
+    if source != into:
+        build.get(source, into, lane=OWN)
+
+
+def room_for(build: Builder, piece: Slice, rank: int, slot: object = None) -> Slice:
+    """Return a temporary at a rank that holds the same rows and columns as a slice."""
+    return build.temporary(rank, build.tensors[piece.tensor].name, piece.rows, piece.cols, slot=slot)
