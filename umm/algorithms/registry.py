@@ -42,6 +42,17 @@ def names() -> list[str]:
     return [UNIVERSAL, *sorted(algorithms())]
 
 
+def find_algorithm(name: str) -> Algorithm:
+    """Return the algorithm of a name.
+
+    Raises:
+        ScheduleError: listing those there are.
+    """
+    if name not in algorithms():
+        raise ScheduleError(f"algorithm {name!r} is unknown; choose from {', '.join(names())}")
+    return algorithms()[name]
+
+
 @showing_options
 def schedule(
     problem: Problem | Chain | Outline,
@@ -79,9 +90,8 @@ def schedule(
     problem = problem.on(machine.default_ranks)
     machine.check_ranks(problem.p)
     if algorithm != UNIVERSAL:
-        if algorithm not in algorithms():
-            raise ScheduleError(f"algorithm {algorithm!r} is unknown; choose from {', '.join(names())}")
+        other = find_algorithm(algorithm)
         if stationary != "auto":
             raise ScheduleError(f"{algorithm} has no stationary matrix to choose; leave stationary out")
-        return lowered(algorithms()[algorithm], problem, machine, options)
+        return lowered(other, problem, machine, options)
     return by_universal(problem, machine, stationary, **options)

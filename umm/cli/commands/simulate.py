@@ -64,7 +64,8 @@ def simulate(
     trace = simulator.run(schedule)
     advice = None
     one = request is not None and isinstance(request.problem, Problem)
-    if request and one and not POLICIES[schedule.options["policy"]].searches:  # neighbours take minutes
+    policy = POLICIES.get(schedule.options.get("policy", ""))  # another algorithm has none
+    if request and one and policy and not policy.searches:  # neighbours would take minutes
         advice = advise(schedule, request.machine, request.lower, simulator.makespan)
     reasons = explained(schedule, trace) if explain else ""
     room = device_room(schedule)

@@ -46,7 +46,7 @@ def asked(ctx: click.Context, flags: dict[str, Any]) -> Asked:
     """
     machine = find_machine(flags["machine"])
     chain = asked_chain(ctx, flags, machine) if "chain" in flags else None
-    return Asked(chain or asked_problem(flags), machine, asked_choices(flags))
+    return Asked(chain or asked_problem(flags), machine, asked_choices(ctx, flags))
 
 
 def asked_problem(flags: dict[str, Any]) -> Problem:

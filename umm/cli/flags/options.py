@@ -30,7 +30,8 @@ def option(*names: str, **extra: Any) -> Callable[[Command], Command]:
 def given(ctx: click.Context, names: Iterable[str]) -> list[str]:
     """Return those of some flags that were typed, as they are typed."""
     return [
-        ("-" if name in "mnk" else "--") + {"options": "option"}.get(name, name).replace("_", "-")
+        ("-" if name in "mnk" else "--")
+        + {"options": "option", "settings": "with"}.get(name, name).replace("_", "-")
         for name in names
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]

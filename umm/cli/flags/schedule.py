@@ -5,12 +5,15 @@ from typing import Any
 
 import click
 
-from umm.algorithms.option import Option
+from umm.algorithms.algorithm import Algorithm
+from umm.algorithms.option import Option, check_names
+from umm.algorithms.registry import UNIVERSAL, find_algorithm
 from umm.algorithms.universal.options import known
-from umm.cli.flags.options import Command, all_of, option
+from umm.cli.flags.options import Command, all_of, given, option
 from umm.errors import InputError
 
-SCHEDULE = ("stationary", *(x.name for x in known()))
+UNIVERSAL_ONLY = ("stationary", *(x.name for x in known()))
+SCHEDULE = ("algorithm", "settings", *UNIVERSAL_ONLY)
 ON = {"on": True, "none": False}
 
 
@@ -20,7 +23,15 @@ def schedule_options() -> Callable[[Command], Command]:
         "--stationary", default="auto", show_default=True, metavar="A|B|C|auto",
         help="Matrix that stays in place; auto is the largest.",
     )  # fmt: skip
-    return all_of([stationary, *(_flag(x) for x in known())])
+    algorithm = option(
+        "--algorithm", default=UNIVERSAL, show_default=True, metavar="NAME",
+        help="Another that redistributes in and out of its own layouts: cannon, summa, …",
+    )  # fmt: skip
+    settings = option(
+        "--with", "settings", multiple=True, metavar="NAME=VALUE",
+        help="An option of another algorithm; may be given several times.",
+    )  # fmt: skip
+    return all_of([algorithm, settings, stationary, *(_flag(x) for x in known())])
 
 
 def axis_options() -> Callable[[Command], Command]:
@@ -43,10 +54,47 @@ def axis_options() -> Callable[[Command], Command]:
     )
 
 
-def asked_choices(flags: dict[str, Any]) -> dict[str, Any]:
-    """Return the keyword arguments of `umm.schedule` that the flags of `schedule_options` describe."""
-    switched = {x.name: ON[flags[x.name]] for x in known() if isinstance(x.default, bool)}
-    return {name: flags[name] for name in SCHEDULE} | switched
+def asked_choices(ctx: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments of `umm.schedule` that the flags of `schedule_options` describe.
+
+    Raises:
+        InputError: for an option of one algorithm with another, or a value that means nothing.
+    """
+    name = flags["algorithm"]
+    if name == UNIVERSAL:
+        if flags["settings"]:
+            raise InputError(f"--with is for other algorithms; those of {UNIVERSAL} have flags of their own")
+        switched = {x.name: ON[flags[x.name]] for x in known() if isinstance(x.default, bool)}
+        return {x: flags[x] for x in UNIVERSAL_ONLY} | switched
+    typed = given(ctx, UNIVERSAL_ONLY)
+    if typed:
+        raise InputError(
+            f"{', '.join(typed)} is for the {UNIVERSAL} algorithm; options of {name} are --with NAME=VALUE"
+        )
+    return {"algorithm": name} | _settings(find_algorithm(name), flags["settings"])
+
+
+def _settings(algorithm: Algorithm, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Return options of an algorithm, from texts such as ``panel=64``."""
+    options = {x.name: x for x in algorithm.options}
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--with {text!r} is not NAME=VALUE")
+        check_names(algorithm.options, [name], algorithm.name)
+        found[name] = _meant(options[name], value)
+    return found
+
+
+def _meant(x: Option, text: str) -> Any:
+    """Return what a text means as a value of an algorithm's option."""
+    if isinstance(x.default, float):
+        try:
+            return float(text)
+        except ValueError:
+            raise InputError(f"--with {x.name}={text}: {text!r} is not a number") from None
+    return _value(x, text, f"--with {x.name}")
 
 
 def asked_axes(flags: dict[str, Any]) -> dict[str, Any]:
@@ -55,8 +103,11 @@ def asked_axes(flags: dict[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: if a list holds something that is not a whole number, or neither on nor none.
     """
-    texts = {name: flags[name] for name in ("a", "b", "c", "stationary")}
-    return texts | {x.name: [_value(x, text.strip()) for text in flags[x.name].split(",")] for x in known()}
+    texts: dict[str, Any] = {name: flags[name] for name in ("a", "b", "c", "stationary")}
+    for x in known():
+        flag = "--" + x.name.replace("_", "-")
+        texts[x.name] = [_value(x, text.strip(), flag) for text in flags[x.name].split(",")]
+    return texts
 
 
 def _flag(x: Option) -> Callable[[Any], Any]:
@@ -80,9 +131,8 @@ def _typed(value: Any) -> str:
     return next(text for text, on in ON.items() if on == value) if isinstance(value, bool) else str(value)
 
 
-def _value(x: Option, text: str) -> Any:
+def _value(x: Option, text: str, flag: str) -> Any:
     """Return what a text means as a value of an option."""
-    flag = "--" + x.name.replace("_", "-")
     if isinstance(x.default, bool):
         if text not in ON:
             raise InputError(f"{flag} {text!r} is unknown; choose from {', '.join(ON)}")

@@ -106,8 +106,12 @@ def print_schedule(console: Console, schedule: Schedule) -> None:
         layouts = chain_layouts(program)
         table.add_row("chain", f"{str(program).partition(': ')[2]}")
         table.add_row("", f"{dtypes}, {where}")
-    table.add_row("layouts", f"{layouts}; stationary {_stationary(schedule)}")
-    if schedule.options:
+    by_policy = "policy" in schedule.options or not isinstance(program, Problem)
+    table.add_row("layouts", layouts + (f"; stationary {_stationary(schedule)}" if by_policy else ""))
+    if not by_policy:
+        settings = ", ".join(f"{name} {value}" for name, value in schedule.options.items() if value != "")
+        table.add_row("algorithm", schedule.stationary + (f": {settings}" if settings else ""))
+    elif schedule.options:
         table.add_row("choices", in_words(schedule.options))
     kinds = Counter(KINDS[kind] for kind in schedule.kind.tolist())
     parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
