@@ -8,8 +8,8 @@ slot holds another buffer, whatever touches that comes after all that touched th
 from collections.abc import Hashable, Iterable, Mapping
 
 READ, WRITE, ADD = range(3)
-AGAINST = ((WRITE, ADD), (READ, WRITE, ADD), (READ, WRITE))
-"""What reads, writes and adds conflict with."""
+AGAINST = ((ADD,), (READ, ADD), (READ,))
+"""What reads, writes and adds conflict with, beside writes."""
 Rectangle = tuple[int, int, int, int]
 """First row, row after the last, first column, column after the last."""
 Touches = tuple[list[int], list[int], list[int]]
@@ -99,5 +99,12 @@ class Accesses:
 
 
 def _against(how: int, pieces: Iterable[_Piece]) -> list[int]:
-    """Return the actions that have touched pieces in a way that conflicts with this one."""
-    return [action for piece in pieces for kind in AGAINST[how] for action in piece.touches[kind]]
+    """Return the actions that have touched pieces in a way that conflicts with this one.
+
+    All that a piece keeps came after its last write, so that one is named only if it keeps nothing else.
+    """
+    found = []
+    for piece in pieces:
+        since = [action for kind in AGAINST[how] for action in piece.touches[kind]]
+        found += since or piece.touches[WRITE]
+    return found
