@@ -6,7 +6,8 @@ from itertools import combinations, groupby
 
 import numpy as np
 
-from umm.schedules.kinds import ACCUMULATE, GEMM, REDUCE
+from umm.schedules.kinds import ACCUMULATE, GEMM, LOCAL, REDUCE
+from umm.schedules.table import Data
 from umm_hw.blocks import place, resolve
 from umm_hw.numpy.transport import NumpyTransport
 
@@ -138,3 +139,11 @@ def after_more(schedule, pairs):
         after=np.array([x for waits in after for x in sorted(waits)], dtype=np.int64),
         after_offsets=np.cumsum([0, *map(len, after)]),
     )
+
+
+def idle(schedule, action):
+    """The schedule in which one action touches nothing."""
+    kind, buffer = schedule.kind.copy(), schedule.details.buffer.copy()
+    kind[action], buffer[action] = LOCAL, -1
+    data = Data(replace(schedule.details, buffer=buffer), schedule.temporaries)
+    return replace(schedule, kind=kind, make_data=lambda: data)

@@ -36,7 +36,7 @@ KINDS = (
 )
 
 
-def program(seed, actions, signals=False, functions=tuple(FUNCTIONS), half="float16"):
+def program(seed, actions, signals=False, functions=tuple(FUNCTIONS), half="float16", fences=True):
     """The schedule of a random program.
 
     Args:
@@ -45,24 +45,25 @@ def program(seed, actions, signals=False, functions=tuple(FUNCTIONS), half="floa
         signals: Whether seeing another rank's signal takes time.
         functions: Names that its maps choose from.
         half: Type of the tensor that is neither float32 nor float64.
+        fences: Whether actions wait for more than follows from their slices: barriers, waits, ``after``.
     """
-    writer = Writer(Random(seed), SIGNALLING if signals else ROUND, functions, half)
+    writer = Writer(Random(seed), SIGNALLING if signals else ROUND, functions, half, fences)
     for _ in range(actions):
         writer.step()
     return writer.build.schedule()
 
 
-def programs(most=24, **options):
+def programs(most=24, signals=st.booleans(), **options):
     """Schedules of random programs, as a strategy."""
     seeds, actions = st.integers(0, 2**32), st.integers(1, most)
-    return st.builds(lambda *given: program(*given, **options), seeds, actions, st.booleans())
+    return st.builds(lambda *given: program(*given, **options), seeds, actions, signals)
 
 
 class Writer:
     """A Builder, and what its temporaries hold."""
 
-    def __init__(self, random, machine, functions, half):
-        self.random, self.functions = random, functions
+    def __init__(self, random, machine, functions, half, fences):
+        self.random, self.functions, self.fences = random, functions, fences
         self.ranks = ranks = random.randint(1, 6)
         self.m, self.n, self.k = (random.choice((2, 4, 6, 7)) for _ in "mnk")
         if random.random() < 0.5:
@@ -114,7 +115,7 @@ class Writer:
 
     def step(self):
         """Write one action and what it needs, or try to."""
-        kind = self.random.choice(KINDS)
+        kind = self.random.choice(KINDS if self.fences else KINDS[:-2])
         rank, self.used = self.random.randrange(self.ranks), set()
         if kind == "barrier":
             self.rows.append(self.build.barrier())
@@ -311,7 +312,8 @@ class Writer:
         return found
 
     def earlier(self):
-        return [self.random.choice(self.rows)] if self.rows and self.random.random() < 0.2 else []
+        more = self.fences and self.rows and self.random.random() < 0.2
+        return [self.random.choice(self.rows)] if more else []
 
 
 def covers(held, rank, rows, cols):

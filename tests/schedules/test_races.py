@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builder_programs import builder_programs
-from hazards import after_more, conflicts_by_rule, needed, unordered, unwritten_by_rule, without
+from hazards import after_more, conflicts_by_rule, idle, needed, unordered, unwritten_by_rule, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problem_corpus import corpus
+from programs import programs
 from readable import MACHINE, READABLE, made
 
 import umm
@@ -34,8 +34,8 @@ def scheduled(case, policy):
     return umm.schedule(problem, machine, stationary=stationary, policy=policy, **options)
 
 
-@settings(max_examples=200)
-@given(builder_programs(), st.data())
+@settings(max_examples=100)
+@given(programs(), st.data())
 def test_races_are_those_of_comparing_every_pair(schedule, data):
     """Dependencies are dropped and added: the pairs found do race, and in order they leave no other race."""
     count = len(schedule)
@@ -53,15 +53,15 @@ def test_races_are_those_of_comparing_every_pair(schedule, data):
 EDGES = st.tuples(st.integers(0, 100), st.integers(0, 60))
 
 
-@settings(max_examples=200)
-@given(st.one_of(builder_programs(), builder_programs(signal=True)))
+@settings(max_examples=100)
+@given(programs())
 def test_what_the_builder_writes_has_no_race(schedule):
     check(schedule)
     assert races(schedule) == []
 
 
-@settings(max_examples=60)
-@given(builder_programs(barriers=False))
+@settings(max_examples=40)
+@given(programs(most=12, signals=st.just(False), fences=False))
 def test_every_dependency_of_the_builder_is_needed(schedule):
     """Each orders two actions on the same memory, and those that others do not imply are missed at once."""
     conflicts = conflicts_by_rule(schedule)
@@ -178,14 +178,12 @@ def test_what_is_read_or_added_to_must_be_there():
     ]
 
 
-@settings(max_examples=200)
-@given(builder_programs(careless=True))
-def test_what_is_read_of_a_temporary_was_written_before_element_by_element(schedule):
-    missing = {race.later for race in races(schedule) if race.earlier is None}
-    assert missing == unwritten_by_rule(schedule)
-    if missing:
-        with pytest.raises(ScheduleError, match=f"action {min(missing)} "):
-            check(schedule)
+@settings(max_examples=100)
+@given(programs().filter(len), st.data())
+def test_what_is_read_of_a_temporary_was_written_before_element_by_element(schedule, data):
+    """With what one action does left out, so that something may be missing."""
+    broken = idle(schedule, data.draw(st.integers(0, len(schedule) - 1)))
+    assert {race.later for race in races(broken) if race.earlier is None} == unwritten_by_rule(broken)
 
 
 def test_a_schedule_too_long_to_look_through_is_refused():
