@@ -53,10 +53,10 @@ def program(seed, actions, signals=False, functions=tuple(FUNCTIONS), half="floa
     return writer.build.schedule()
 
 
-def programs(most=24, signals=st.booleans(), **options):
+def programs(most=24, signals=(False, True), **options):
     """Schedules of random programs, as a strategy."""
-    seeds, actions = st.integers(0, 2**32), st.integers(1, most)
-    return st.builds(lambda *given: program(*given, **options), seeds, actions, signals)
+    drawn = st.integers(0, 2**32), st.integers(1, most), st.sampled_from(signals)
+    return st.builds(lambda *given: program(*given, **options), *drawn)
 
 
 class Writer:

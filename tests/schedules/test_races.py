@@ -61,7 +61,7 @@ def test_what_the_builder_writes_has_no_race(schedule):
 
 
 @settings(max_examples=40)
-@given(programs(most=12, signals=st.just(False), fences=False))
+@given(programs(most=12, signals=(False,), fences=False))
 def test_every_dependency_of_the_builder_is_needed(schedule):
     """Each orders two actions on the same memory, and those that others do not imply are missed at once."""
     conflicts = conflicts_by_rule(schedule)
