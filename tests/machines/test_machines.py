@@ -68,7 +68,7 @@ def test_every_pair_of_devices_has_a_route_that_pays_the_overhead_once(name):
             assert len(set(route)) == len(route) > 0
             assert sum(m.link_latency[i] for i in route) >= m.transfer_overhead_s
             if src != dst and name != "pvc-12":
-                assert with_overhead[list(route)][0]
+                assert with_overhead[list(route)][0] or m.transfer_overhead_s == 0
                 carriers = [i for i in route if m.link_latency[i] >= m.transfer_overhead_s > 0]
                 assert carriers in ([route[0]], [])
 
@@ -136,7 +136,7 @@ def test_the_gpus_of_a_frontera_node_share_its_card():
 
 def test_a_tpu_slice_has_no_wraparound():
     m = machine("tpu-v5e-16")
-    assert links(m, 3, 0) == ["g3 read", "g3→g2", "g2→g1", "g1→g0"]
+    assert links(m, 3, 0) == ["g3→g2", "g2→g1", "g1→g0"]
     with pytest.raises(
         MachineError, match="tpu-v5e-16 states no peak for float32; choose a dtype from bfloat16"
     ):

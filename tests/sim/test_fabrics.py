@@ -24,9 +24,9 @@ def own_config_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=3), st.booleans(), st.data())
 def test_a_grid_route_is_a_shortest_path(shape, wraps, data):
-    """As many hops as networkx finds between the two, each hop over a link that exists."""
+    """A read port, and as many hops as networkx finds between the two, each over a link that exists."""
     names = [str(i) for i in range(int(np.prod(shape)))]
-    grid = Grid(names, shape, wraps, 1e9, 1e-6, 0.0, 1e12)
+    grid = Grid(names, shape, wraps, 1e9, 1e-6, 1e-6, 1e12)
     src, dst = (data.draw(st.integers(0, len(names) - 1)) for _ in range(2))
     hops = [grid.names[i] for i in grid.route(src, dst)[1:]]
     graph = nx.grid_graph(shape[::-1], periodic=wraps)
@@ -37,6 +37,14 @@ def test_a_grid_route_is_a_shortest_path(shape, wraps, data):
     path = [str(src)] + [hop.split("→")[1] for hop in hops]
     assert path[-1] == str(dst)
     assert hops == [f"{a}→{b}" for a, b in pairwise(path)]
+
+
+def test_a_read_port_that_holds_nothing_up_and_takes_no_time_is_left_out():
+    """Two links of 1 GB/s out of memory of 2 GB/s are fed by it; out of 1.9 GB/s they share it."""
+    names = ["g0", "g1", "g2"]
+    assert "g0 read" not in Grid(names, [3], True, 1e9, 1e-6, 0.0, 2e9).names
+    assert "g0 read" in Grid(names, [3], True, 1e9, 1e-6, 0.0, 1.9e9).names
+    assert "g0 read" in Grid(names, [3], True, 1e9, 1e-6, 1e-6, 2e9).names
 
 
 def test_a_ring_goes_the_shorter_way_round_and_upwards_when_both_are_equal(tmp_path):

@@ -88,7 +88,8 @@ def priced(written: Written) -> Schedule:
         machine=machine.name,
         ranks=ranks,
         interference=machine.interference,
-        links=shared.links,
+        # The memory of a device is a link only between ranks that share one.
+        links=shared.links if shared.devices < ranks else shared.links.first(len(machine.fabric.names)),
         routes=shared.routes,
         lanes=machine_lanes(ranks, devices, list(place)[1:]),
         kind=columns.kind,

@@ -16,6 +16,10 @@ class Links:
     bandwidth: Floats
     latency: Floats
 
+    def first(self, count: int) -> "Links":
+        """Return the first links alone."""
+        return Links(self.names[:count], self.bandwidth[:count], self.latency[:count])
+
 
 class Routes:
     """The links between pairs of ranks, in the order bytes cross them; shared by all schedules of a fabric.

@@ -55,7 +55,9 @@ class Grid(Fabric):
         self._wraps = wraps
         self._strides = tuple(math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
         self._links: dict[tuple[int, int], int] = {}
-        for name in devices:
+        # A read port that holds nothing up and takes no time is left out.
+        self._reads = overhead > 0 or memory_bandwidth < 2 * len(self.shape) * bandwidth
+        for name in devices if self._reads else ():
             self._add(f"{name} read", memory_bandwidth, overhead)
         for src, name in enumerate(devices):
             for axis in range(len(self.shape)):
@@ -73,8 +75,8 @@ class Grid(Fabric):
         return device + (to - at) * stride
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
-        """Return the source's read port and then one link per hop."""
-        route, at = [src], src
+        """Return the source's read port, if it has one, and then one link per hop."""
+        route, at = [src] if self._reads else [], src
         for axis in reversed(range(len(self.shape))):
             length, stride = self.shape[axis], self._strides[axis]
             distance = dst // stride % length - at // stride % length
