@@ -87,13 +87,16 @@ def broadcast(
     copied(build, source, into(root))
     trails = _ring(build, ranks).trails(root, manner.directions)
     chunks = chunk_count(build, source, trails, manner)
+    held = [
+        [_chunks(source if rank == root else into(rank), trail, chunks) for rank in trail.ranks]
+        for trail in trails
+    ]
     for chunk in range(chunks):
         for hop in range(1, len(ranks)):
-            for passed, way, part, parts in trails:
-                if hop < len(passed):
-                    held = source if hop == 1 else into(passed[hop - 1])
-                    ends = (parted(parted(x, part, parts), chunk, chunks) for x in (held, into(passed[hop])))
-                    build.put(*ends, **lane_of(build, "copy_out", way, manner))
+            for trail, pieces in zip(trails, held, strict=True):
+                if hop < len(pieces):
+                    ends = pieces[hop - 1][chunk], pieces[hop][chunk]
+                    build.put(*ends, **lane_of(build, "copy_out", trail.way, manner))
 
 
 def reduce(
@@ -110,19 +113,27 @@ def reduce(
     held = sum_places(build, given, into, room)
     trails = _ring(build, ranks).trails(root, manner.directions)
     chunks = chunk_count(build, into, trails, manner)
+    pieces = [
+        [
+            list(zip(_chunks(given(rank), trail, chunks), _chunks(held(rank), trail, chunks), strict=True))
+            for rank in trail.ranks
+        ]
+        for trail in trails
+    ]
     for chunk in range(chunks):
         for hop in range(len(ranks) - 1, 0, -1):
-            for passed, way, part, parts in trails:
-                if hop < len(passed):
-                    source, target = (
-                        [parted(parted(x, part, parts), chunk, chunks) for x in (given(rank), held(rank))]
-                        for rank in (passed[hop], passed[hop - 1])
-                    )
-                    build.accumulate(
-                        sums.so_far(*source), sums.begun(*target), **lane_of(build, "accumulate", way, manner)
-                    )
+            for trail, of_rank in zip(trails, pieces, strict=True):
+                if hop < len(of_rank):
+                    so_far, there = sums.so_far(*of_rank[hop][chunk]), sums.begun(*of_rank[hop - 1][chunk])
+                    build.accumulate(so_far, there, **lane_of(build, "accumulate", trail.way, manner))
     if not trails:
         sums.begun(given(root), into)
+
+
+def _chunks(whole: Slice, trail: Journey, chunks: int) -> list[Slice]:
+    """Return in chunks the part of a slice that goes along a trail."""
+    part = parted(whole, trail.part, trail.parts)
+    return [parted(part, chunk, chunks) for chunk in range(chunks)]
 
 
 def chunk_count(build: Builder, piece: Slice, trails: Sequence[Journey], manner: Manner) -> int:
