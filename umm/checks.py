@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.chains import Chain, Multiply
+from umm.chains import Chain, Multiply, Sum
 from umm.dtypes import itemsize
 from umm.errors import InfeasibleError
 from umm.host.memory import free_memory
@@ -119,13 +119,19 @@ def random_inputs(chain: Chain, seed: int = 0) -> dict[str, NDArray[Any]]:
     """Return operands of a chain, uniform in [−1, 1); a right factor of r rows is scaled by about 1/√r.
 
     So activations stay near 1 from multiply to multiply, and what a softmax is given does not saturate it.
-    The scale is a power of two, which keeps a value of bfloat16 one.
+    The scale is a power of two, which keeps a value of bfloat16 one. What is only summed has a slice for
+    each replica, along a third dimension in front.
 
     Raises:
         InfeasibleError: if this host lacks the memory.
     """
     named = by_name(chain.tensors)
-    arrays = random_arrays({x: (named[x].shape, named[x].dtype) for x in chain.operand_names}, seed)
+    summed = {x.x for x in chain.statements if isinstance(x, Sum)}
+    summed -= {name for x in chain.statements if not isinstance(x, Sum) for name in x.reads}
+    shapes = {name: named[name].shape for name in chain.operand_names}
+    shapes |= {x: (named[x].layout.replicas * shapes[x][0], shapes[x][1]) for x in summed}
+    arrays = random_arrays({name: (shape, named[name].dtype) for name, shape in shapes.items()}, seed)
+    arrays |= {x: arrays[x].reshape(-1, *named[x].shape) for x in summed}
     factors = {x.b for x in chain.statements if isinstance(x, Multiply)}
     for name in factors & set(arrays):
         arrays[name] *= arrays[name].dtype.type(2.0 ** -round(log2(named[name].shape[0]) / 2))
