@@ -14,7 +14,7 @@ from umm.algorithms.collectives import direct, hierarchical, ring, tree
 from umm.algorithms.collectives.closed_forms import bandwidth, closed_form
 from umm.algorithms.collectives.order import ring_of
 from umm.algorithms.collectives.program import Collective
-from umm.algorithms.collectives.registry import lowered, possible, refusal, ways
+from umm.algorithms.collectives.registry import lowered, possible, refusals, ways
 from umm.algorithms.collectives.way import COLLECTIVES, Manner
 from umm.algorithms.counted import counted
 from umm.chains import Chain, Sum
@@ -90,8 +90,8 @@ def test_a_collective_is_right_in_every_order_or_refused(suiting, what, way, p):
     machine = suiting(way, p)
     for elements in (3 * p + 1, 1):
         asked = Collective(what, 4 * elements, p, root=p // 2)
-        if refusal(ways()[way], asked, machine) is not None:
-            with pytest.raises(ScheduleError, match=f"{way} cannot do {what} among .*; choose .*ring"):
+        if refusals(asked, machine)[way] is not None:
+            with pytest.raises(ScheduleError, match=f"{way} cannot do {what} among .*; choose from .*ring"):
                 lowered(asked, machine, way)
             return
         schedule = lowered(asked, machine, way)
@@ -322,10 +322,10 @@ def test_what_cannot_be_is_refused_in_one_line_with_what_would_work():
 
     assert refused("all-gather", algorithm="halving-doubling", ranks=6) == (
         "halving-doubling cannot do all-gather among 6 ranks of h100-8: 6 ranks are not a power of two; "
-        "choose 4 or 8; choose direct or ring"
+        "choose 4 or 8; choose from direct, ring"
     )
     assert refused("all-to-all", algorithm="tree").endswith(
-        "it does only all-reduce, broadcast, reduce; choose direct or ring"
+        "it does only all-reduce, broadcast, reduce; choose from direct, ring"
     )
     assert "lie on no mesh or torus" in refused("all-gather", algorithm="grid")
     assert "no nodes" in refused("all-gather", algorithm="hierarchical")

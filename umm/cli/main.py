@@ -11,6 +11,7 @@ COMMANDS = {
     "sweep": ("umm.cli.commands.sweep:sweep", "Perform every point asked for, into a store."),
     "run": ("umm.cli.commands.run:run", "Execute a schedule for real and check the product."),
     "compare": ("umm.cli.commands.compare:compare", "Compare a predicted trace with a measured one."),
+    "collective": ("umm.cli.commands.collective:collective", "Time a collective over sizes."),
     "tiles": ("umm.cli.commands.tiles:tiles", "Show who owns which tile of A, B and C."),
     "machine": ("umm.cli.commands.machine:machine", "List, show, check and calibrate machines."),
     "doctor": ("umm.cli.commands.doctor:doctor", "Tell what is installed and what can run here."),

@@ -62,5 +62,15 @@ def collective(
     manner = Manner(directions, means, chunks)
     if algorithm is not None:
         return lowered(asked, machine, algorithm, manner)
+    return fastest(asked, machine, manner, makespan)
+
+
+def fastest(
+    asked: Collective,
+    machine: Machine,
+    manner: Manner,
+    makespan: Callable[[Schedule], float] | None = None,
+) -> Schedule:
+    """Return the schedule of the fastest way to do a collective; see :func:`collective`."""
     made = [lowered(asked, machine, name, manner) for name in possible(asked, machine)]
     return min(made, key=makespan or executor("sim").makespan)

@@ -15,22 +15,27 @@ from umm.schedules.schedule import Schedule
 
 @lru_cache(maxsize=1)
 def ways() -> dict[str, Way]:
-    """Return all ways by name: every file of this package that has one."""
+    """Return all ways by name, sorted: every file of this package that has one."""
     package = umm.algorithms.collectives
     modules = [import_module(f"{package.__name__}.{x.name}") for x in pkgutil.iter_modules(package.__path__)]
-    return {module.WAY.name: module.WAY for module in modules if hasattr(module, "WAY")}
+    found = [module.WAY for module in modules if hasattr(module, "WAY")]
+    return {way.name: way for way in sorted(found, key=lambda way: way.name)}
 
 
-def refusal(way: Way, asked: Collective, machine: Machine) -> str | None:
-    """Return why a way cannot do a collective on a machine, without what would work; None if it can."""
-    if asked.what not in way.writers:
-        return f"it does only {', '.join(way.writers)}"
-    return way.refuses(machine, range(asked.ranks), asked.ranks)
+def refusals(asked: Collective, machine: Machine) -> dict[str, str | None]:
+    """Return for each way why it cannot do a collective on a machine; None where it can."""
+
+    def why(way: Way) -> str | None:
+        if asked.what not in way.writers:
+            return f"it does only {', '.join(way.writers)}"
+        return way.refuses(machine, range(asked.ranks), asked.ranks)
+
+    return {name: why(way) for name, way in ways().items()}
 
 
 def possible(asked: Collective, machine: Machine) -> list[str]:
     """Return the names of the ways that can do a collective on a machine."""
-    return [name for name, way in ways().items() if refusal(way, asked, machine) is None]
+    return [name for name, why in refusals(asked, machine).items() if why is None]
 
 
 def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner = PLAIN) -> Schedule:
@@ -48,12 +53,11 @@ def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner 
     if manner.chunks is not None and manner.chunks < 1:
         raise ScheduleError(f"{manner.chunks} chunks are not possible; it must be a whole number ≥ 1")
     way = ways()[algorithm]
-    why = refusal(way, asked, machine)
+    why = refusals(asked, machine)[algorithm]
     if why is not None:
-        able = " or ".join(possible(asked, machine))
         raise ScheduleError(
             f"{way.name} cannot do {asked.what} among {asked.ranks} ranks of {machine.name}: {why}; "
-            f"choose {able}"
+            f"choose from {', '.join(possible(asked, machine))}"
         )
     work = [asked.running_sums] if way.relays and asked.what in SUMMING and asked.what != "all-reduce" else []
     build = Builder(

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from umm.errors import InputError
-from umm.units import parse_dimension
+from umm.units import parse_bytes, parse_dimension
 
 
 def dimension(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
@@ -25,6 +25,17 @@ def dimension_list(ctx: click.Context, param: click.Parameter, text: str | None)
         return None
     try:
         return [parse_dimension(part) for part in text.split(",")]
+    except InputError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+def nbytes(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    """Return the bytes that a buffer's size means; 1M is 1 MiB, as nccl-tests takes it."""
+    if text is None:
+        return None
+    short = re.fullmatch(r"\s*(\d+)\s*([KMG])\s*", text)
+    try:
+        return parse_bytes(f"{short[1]}{short[2]}iB" if short else text)
     except InputError as error:
         raise click.BadParameter(str(error), ctx, param) from None
 

@@ -1,0 +1,136 @@
+"""``umm collective``: a collective over sizes, in the columns of nccl-tests, beside its closed form."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import click
+
+from umm.cli.flags.config import load_config
+from umm.cli.flags.options import READ, given, measure_options, option, output_options
+from umm.cli.flags.values import nbytes
+from umm.cli.printed.output import Output
+
+ALL = "all"
+
+
+@click.command()
+@click.argument("what")
+@option(
+    "--config",
+    type=READ,
+    is_eager=True,
+    callback=load_config,
+    expose_value=False,
+    help="TOML file with flag names as keys.",
+)
+@option(
+    "--machine",
+    metavar="NAME|FILE",
+    help="A machine of 'umm machine list' or a topology file; h100-8 to predict, localhost to execute.",
+)
+@option(
+    "--algorithm",
+    metavar="NAME",
+    help="ring, direct, tree, halving-doubling, hierarchical, grid, or all that can do it; "
+    "of each size the one predicted to be fastest if not given.",
+)
+@option("-b", "--begin", callback=nbytes, default="1MiB", show_default=True, help="Smallest buffer.")
+@option("-e", "--end", callback=nbytes, default="64MiB", show_default=True, help="Largest buffer.")
+@option("-f", "--factor", type=click.IntRange(min=2), default=2, show_default=True, help="From size to size.")
+@option("--ranks", type=int, metavar="P", help="Processes; the machine's own number if not given.")
+@option("--dtype", default="float32", show_default=True, metavar="TYPE", help="Type of the elements.")
+@option(
+    "--root", type=int, default=0, show_default=True, help="Rank a broadcast starts from, a reduce ends at."
+)
+@option("--directions", type=int, default=2, show_default=True, help="Both directions of a ring, or one.")
+@option("--means", metavar="NAME", help="A way to move bytes that the machine's file names.")
+@option(
+    "--chunks", type=int, metavar="C", help="Parts that follow each other along a ring; by size if not given."
+)
+@measure_options(executor="sim")
+@option("--check", is_flag=True, help="Compare all that comes out with float64 NumPy; exit code 4 if wrong.")
+@output_options()
+@click.pass_context
+def collective(
+    ctx: click.Context,
+    /,
+    what: str,
+    machine: str | None,
+    algorithm: str | None,
+    begin: int,
+    end: int,
+    factor: int,
+    executor: str,
+    options: dict[str, Any],
+    iters: int,
+    warmup: int,
+    check: bool,
+    as_json: bool,
+    quiet: bool,
+    no_color: bool,
+    **flags: Any,
+) -> None:
+    """Time all-gather, reduce-scatter, all-reduce, all-to-all, broadcast or reduce over sizes.
+
+    The size is that of the whole gathered, reduced or exchanged buffer. The closed form is what must come to
+    a rank, a node or half of the ranks over the links there, latencies left out. --executor mpi performs the
+    same schedules with a process for each rank; the best of --iters runs counts.
+    """
+    from umm.algorithms.collectives.program import Collective
+    from umm.algorithms.collectives.registry import lowered, possible, refusals
+    from umm.algorithms.collectives.way import Manner
+    from umm.cli.flags.performer import performing
+    from umm.cli.printed.collective_table import Timed, collective_record, print_collectives
+    from umm.errors import CheckError, InputError
+    from umm.executor import executor as made
+    from umm.executor import times_of
+    from umm.machines import machine as find_machine
+    from umm.measure import measure
+    from umm.space.collectives import fastest
+
+    if end < begin and given(ctx, ["end"]):
+        raise InputError(f"sizes from {begin} to {end} bytes are none; give an --end of at least --begin")
+    sizes = [begin]
+    while sizes[-1] * factor <= end:
+        sizes.append(sizes[-1] * factor)
+    output = Output(as_json, quiet, no_color)
+    predicts = times_of(made(executor, **options)) == "predicted"
+    if predicts and check:
+        raise InputError(f"executor {executor} moves no data; leave out --check")
+    options = options | ({"replica": None} if check else {})
+    found = find_machine(machine or ("h100-8" if predicts else "localhost"))
+    manner = Manner(flags["directions"], flags["means"], flags["chunks"])
+    rows = []
+    with ExitStack() as stack:
+        if predicts:
+            performer = made(executor, **options)
+        else:
+            performer = stack.enter_context(performing(ctx, executor, options, flags, output))
+        ranks = found.default_ranks if flags["ranks"] is None else flags["ranks"]
+        found.check_ranks(ranks)
+        asked = [Collective(what, size, ranks, flags["dtype"], flags["root"]) for size in sizes]
+        ways: Sequence[str | None] = [algorithm]
+        if algorithm == ALL:
+            ways = possible(asked[0], found)
+            for name, why in refusals(asked[0], found).items():
+                if why is not None:
+                    output.note(f"without {name}: {why}")
+        with output.tracking(f"{what} by {executor}") as track:
+            for number in track(range(len(asked) * len(ways))):
+                each, way = asked[number // len(ways)], ways[number % len(ways)]
+                schedule = fastest(each, found, manner) if way is None else lowered(each, found, way, manner)
+                if predicts:
+                    timed = Timed(each, schedule.stationary, performer.makespan(schedule))
+                else:
+                    runs = measure(schedule, performer, executor, iters=iters, warmup=warmup, check=check)
+                    ok = None if runs.check is None else runs.check.ok
+                    timed = Timed(each, schedule.stationary, min(runs.seconds), ok)
+                rows.append(timed)
+        if as_json:
+            output.json("collective", collective_record(rows, found, executor))
+        else:
+            print_collectives(output.console(), rows, found, executor)
+        wrong = [row for row in rows if row.ok is False]
+        if wrong:
+            raise CheckError(f"{what} by {wrong[0].algorithm} is wrong at {wrong[0].asked.moved_bytes} bytes")
