@@ -1,12 +1,35 @@
 """Files that others wrote or will read: JSON of unknown origin, and files written whole or not at all."""
 
 import json
+import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from umm.errors import InputError
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 3, 80, 80, 80
+
+
+def shown(value: Any) -> str:
+    """Return a value of a file as a message shows it: in one line, cut short where it is long or nests deep.
+
+    >>> shown([1, 2.5, "three", [[[["deep"]]]], 5, 6, 7])
+    "[1, 2.5, 'three', [[[...]]], 5, 6, ...]"
+    """
+    return _SHORT.repr(value)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; one that has a key twice says two things at once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise InputError(f"the JSON has an object with the key {shown(twice)} twice")
+    return found
 
 
 def parse_json(text: str, what: str) -> Any:
@@ -20,7 +43,9 @@ def parse_json(text: str, what: str) -> Any:
         InputError: if the text is not JSON, or nests or counts beyond reason.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
+    except InputError as error:
+        raise InputError(f"not a {what}: {error}") from None
     except json.JSONDecodeError as error:
         raise InputError(
             f"not a {what}: the JSON ends or breaks at line {error.lineno} ({error.msg})"
@@ -77,13 +102,13 @@ def fields_of(
     """
     keys = ", ".join(required + optional)
     if not isinstance(data, dict):
-        raise InputError(f"{data!r} is not {what}; it must be an object with the keys {keys}")
+        raise InputError(f"{shown(data)} is not {what}; it must be an object with the keys {keys}")
     for key in required:
         if key not in data:
             raise InputError(f"{what} lacks {key!r}; it has the keys {keys}")
     for key in data:
         if key not in required and key not in optional:
-            raise InputError(f"{what} has no key {key!r}; choose from {keys}")
+            raise InputError(f"{what} has no key {shown(key)}; choose from {keys}")
     return data
 
 
@@ -95,7 +120,9 @@ def whole_number(value: Any, what: str, least: int = 0, below: int = 2**63) -> i
     """
     if type(value) is not int or not least <= value < below:
         most = "" if below == 2**63 else f" and < {below}"
-        raise InputError(f"{what} = {value!r} is not possible; it must be a whole number ≥ {least}{most}")
+        raise InputError(
+            f"{what} = {shown(value)} is not possible; it must be a whole number ≥ {least}{most}"
+        )
     return value
 
 
@@ -106,5 +133,5 @@ def real_number(value: Any, what: str) -> float:
         InputError: if it is not one.
     """
     if type(value) not in (int, float) or not abs(value) < 2.0**1000:
-        raise InputError(f"{what} = {value!r} is not possible; it must be a finite number")
+        raise InputError(f"{what} = {shown(value)} is not possible; it must be a finite number")
     return float(value)

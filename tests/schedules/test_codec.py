@@ -139,19 +139,22 @@ BROKEN = {
     "no such lane": (lambda d: d["actions"][2].update(lane=99), "has a lane that does not exist"),
     "no such rank": (lambda d: d["actions"][2].update(rank=5), "has a rank that does not exist"),
     "a gemm without an engine": (lambda d: d["actions"][0].update(lane=1), "on a lane without an engine"),
-    "bytes from nowhere": (lambda d: d["actions"][2].update(src=9), r"action 2 \(get\): there is no rank 9"),
+    "bytes from nowhere": (
+        lambda d: d["actions"][2].update(src=9),
+        r"action 2 \(get\): reads\[0\] lies at rank 9, which does not exist",
+    ),
     "no bytes": (lambda d: d["actions"][2].update(nbytes=0), "moves no bytes; leave it out"),
     "negative time": (lambda d: d["actions"][0].update(seconds=-1.0), "has a duration that is not a time"),
     "no such slot": (lambda d: d["buffers"][0].update(slot=64), "buffer 0 is in a pool slot that does not"),
     "no such buffer": (
         lambda d: d["actions"][2]["writes"].__setitem__(0, 64),
-        r"action 2 \(get\): a buffer = 64 is not possible; it must be a whole number ≥ 0 and < 2",
+        r"action 2 \(get\): buffer of writes = 64 is not possible; it must be a whole number ≥ 0 and < 2",
     ),
     "another k": (lambda d: d["problem"].update(k=6), "the first tensors must be the program's own: A, B, C"),
     "another m": (lambda d: d["problem"].update(m=0), "m = 0 is not possible; it must be a whole number ≥ 1"),
     "a tile too far": (
         lambda d: d["actions"][2]["reads"][0].__setitem__(2, [8, 12]),
-        r"action 2 \(get\): rank 1 does not hold A\[0:8,8:12\] in layout col",
+        r"action 2 \(get\): reads\[0\]: rank 1 does not hold A\[0:8,8:12\]; A is 8x8 in layout col",
     ),
     "no route": (lambda d: d["routes"].clear(), "from rank 0 to rank 1, but no route joins them"),
     "a route of no links": (

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.arrays import Ints
 from umm.errors import InputError, ScheduleError
 from umm.files import parse_json, whole_file
-from umm.schedules.buffers import Buffers
+from umm.schedules.buffers import Buffers, joined
 from umm.schedules.codec import as_schedule_error, to_json
 from umm.schedules.details import Details
 from umm.schedules.header import header, read_header
@@ -19,19 +20,20 @@ from umm.schedules.invariants import check
 from umm.schedules.schedule import Schedule
 from umm.schedules.table import Data
 
-_COLUMNS = {
-    "kind": np.int8, "rank": np.int64, "lane": np.int64, "after_offsets": np.int64, "after": np.int64,
-    "src": np.int64, "dst": np.int64, "nbytes": np.int64, "seconds": np.float64,
+_ACTION = {
+    "kind": np.int8, "rank": np.int64, "lane": np.int64, "src": np.int64, "dst": np.int64,
+    "nbytes": np.int64, "seconds": np.float64,
 }  # fmt: skip
+_AFTER = ("after_offsets", "after")
 
 
 def to_arrays(schedule: Schedule) -> dict[str, Any]:
     """Return the schedule as the named arrays of its .npz form."""
-    arrays: dict[str, Any] = {name: getattr(schedule, name) for name in _COLUMNS}
+    arrays: dict[str, Any] = {name: getattr(schedule, name) for name in (*_ACTION, *_AFTER)}
     if schedule.means_of is not None:
         arrays["means_of"] = schedule.means_of
-    arrays |= {f"detail_{f.name}": getattr(schedule.details, f.name) for f in fields(Details)}
-    arrays |= {f"buffer_{f.name}": getattr(schedule.temporaries, f.name) for f in fields(Buffers)}
+    arrays |= {f"detail_{name}": column for name, column in _fields(schedule.details).items()}
+    arrays |= {f"buffer_{name}": column for name, column in _fields(schedule.temporaries).items()}
     return {"header": np.array(json.dumps(header(schedule) | {"buffers": []}))} | arrays
 
 
@@ -42,50 +44,79 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Schedule:
         ScheduleError: if one is missing or of another form, or the schedule breaks a rule.
     """
     with as_schedule_error():
-        if "header" not in arrays:
-            raise ScheduleError("the file has no array 'header'")
-        head = parse_json(str(arrays["header"]), "schedule")
-        if not isinstance(head, dict):
-            raise ScheduleError("the header is not an object")
-        found, _, pools = read_header(head | {"actions": []})
-    columns = {name: _column(arrays, name, dtype) for name, dtype in _COLUMNS.items()}
+        found, pools = _header(arrays)
+    columns = _columns(arrays, "", {name: np.zeros(0, dtype=dtype) for name, dtype in _ACTION.items()})
     count = len(columns["kind"])
-    for name in _COLUMNS:
-        if name not in ("after", "after_offsets") and len(columns[name]) != count:
-            raise ScheduleError(
-                f"array {name!r} has {len(columns[name])} rows, but there are {count} actions"
-            )
-    offsets = columns["after_offsets"]
-    if len(offsets) != count + 1 or offsets[0] != 0 or offsets[-1] != len(columns["after"]):
-        raise ScheduleError("array 'after_offsets' does not cut 'after' into a part for each action")
-    if (np.diff(offsets) < 0).any():
-        raise ScheduleError("array 'after_offsets' falls")
-    none = Details.empty(0)
-    details = Details(
-        **{f.name: _column(arrays, f"detail_{f.name}", getattr(none, f.name), count) for f in fields(Details)}
-    )
-    temporaries = Buffers(*(_column(arrays, f"buffer_{f.name}", np.int64) for f in fields(Buffers)))
-    columns["means_of"] = _column(arrays, "means_of", np.int8, count) if "means_of" in arrays else None
+    details = Details(**_columns(arrays, "detail_", _fields(Details.empty(0)), count))
+    temporaries = Buffers(**_columns(arrays, "buffer_", _fields(joined([]))))
+    if "means_of" in arrays:
+        columns |= _columns(arrays, "", {"means_of": np.zeros(0, dtype=np.int8)}, count)
     schedule = Schedule(
-        **found, **columns, make_data=lambda: Data(details, temporaries), make_pools=lambda: pools
+        **found,
+        **columns,
+        **_after(arrays, count),
+        make_data=lambda: Data(details, temporaries),
+        make_pools=lambda: pools,
     )
     check(schedule)
     return schedule
 
 
-def _column(arrays: Mapping[str, NDArray[Any]], name: str, like: Any, count: int | None = None) -> Any:
-    """Return an array of a file in the type that is meant; whole numbers must be whole numbers there too."""
-    if name not in arrays:
-        raise ScheduleError(f"the file has no array {name!r}")
-    array = arrays[name]
-    dtype, shape = (like.dtype, like.shape[1:]) if isinstance(like, np.ndarray) else (np.dtype(like), None)
-    if shape is None:
-        shape = (2,) if name in ("buffer_rows", "buffer_cols") else ()
-    if array.shape[1:] != shape or array.ndim != 1 + len(shape) or count not in (None, len(array)):
-        raise ScheduleError(f"array {name!r} has shape {array.shape}")
-    if not np.can_cast(array.dtype, dtype, "safe") or array.dtype == np.bool_:
-        raise ScheduleError(f"array {name!r} has type {array.dtype}, not {dtype}")
-    return array.astype(dtype, copy=False)
+def _header(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Any], list[Ints]]:
+    """Return the fields of a table that the header gives, and the pools."""
+    if "header" not in arrays:
+        raise ScheduleError("the file has no array 'header'")
+    head = parse_json(str(arrays["header"]), "schedule")
+    if isinstance(head, dict) and (head.get("buffers") != [] or "actions" in head):
+        raise ScheduleError("the header of an .npz file has buffers or actions; they belong in its arrays")
+    found, _, pools = read_header(head | {"actions": []} if isinstance(head, dict) else head)
+    return found, pools
+
+
+def _after(arrays: Mapping[str, NDArray[Any]], count: int) -> dict[str, Any]:
+    none = np.zeros(0, dtype=np.int64)
+    after = _columns(arrays, "", {"after": none})["after"]
+    offsets = _columns(arrays, "", {"after_offsets": none}, count + 1)["after_offsets"]
+    if offsets[0] != 0 or offsets[-1] != len(after) or (np.diff(offsets) < 0).any():
+        raise ScheduleError("array 'after_offsets' does not cut 'after' into a part for each action")
+    return {"after": after, "after_offsets": offsets}
+
+
+def _fields(columns: Details | Buffers) -> dict[str, NDArray[Any]]:
+    return {f.name: getattr(columns, f.name) for f in fields(columns)}
+
+
+def _columns(
+    arrays: Mapping[str, NDArray[Any]],
+    prefix: str,
+    like: Mapping[str, NDArray[Any]],
+    count: int | None = None,
+) -> dict[str, Any]:
+    """Return columns of a file in the types that are meant; whole numbers must be whole numbers there too.
+
+    Args:
+        arrays: The file.
+        prefix: What the names there start with.
+        like: A column of the right type and shape of a row, by name.
+        count: Rows that each must have; as many as the first if it is not said.
+
+    Raises:
+        ScheduleError: if one is missing or of another form.
+    """
+    found = {}
+    for name, column in like.items():
+        if prefix + name not in arrays:
+            raise ScheduleError(f"the file has no array {prefix + name!r}")
+        array = arrays[prefix + name]
+        if count is None:
+            count = len(array) if array.ndim else 0
+        shape = (count, *column.shape[1:])
+        if array.shape != shape:
+            raise ScheduleError(f"array {prefix + name!r} has shape {array.shape}, not {shape}")
+        if not np.can_cast(array.dtype, column.dtype, "safe") or array.dtype == np.bool_:
+            raise ScheduleError(f"array {prefix + name!r} has type {array.dtype}, not {column.dtype}")
+        found[name] = array.astype(column.dtype, copy=False)
+    return found
 
 
 def save(schedule: Schedule, path: str | Path) -> None:

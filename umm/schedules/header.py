@@ -1,19 +1,20 @@
 """What a schedule's file says beside its actions: the program, the machine's links and lanes, the buffers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from math import inf
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from umm.arrays import Ints
 from umm.chains import Chain
-from umm.dtypes import accumulated_in
+from umm.dtypes import accumulated_in, itemsize
 from umm.errors import ScheduleError
-from umm.files import fields_of, real_number, whole_number
+from umm.files import fields_of, real_number, shown, whole_number
 from umm.problem import Problem
 from umm.schedules.buffers import Buffers
+from umm.schedules.columns import range_column, whole_column
 from umm.schedules.kinds import KINDS
 from umm.schedules.resources import Lanes, Links, Routes
 from umm.schedules.table import Function, Means, Table
@@ -25,6 +26,7 @@ _KEYS = (
     "buffers", "pools", "links", "routes", "lanes", "actions",
 )  # fmt: skip
 _PROGRAMS = ("problem", "chain")
+_BUFFER = ("rank", "slot", "tensor", "rows", "cols")
 _PROBLEM = ("m", "n", "k", "dtype", "a", "b", "c")
 
 
@@ -80,7 +82,7 @@ def read_header(data: Any) -> tuple[dict[str, Any], Buffers, list[Ints]]:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or type(data["schema"]) is not int:
         found = data.get("schema") if isinstance(data, dict) else None
         raise ScheduleError(
-            f"not a schedule of schema {SCHEMA}: schema is {found!r}; "
+            f"not a schedule of schema {SCHEMA}: schema is {shown(found)}; "
             "make it anew with --save-schedule, or with umm.schedule(…).to_json()"
         )
     fields_of(data, "the schedule", _KEYS, _PROGRAMS)
@@ -107,13 +109,6 @@ def read_header(data: Any) -> tuple[dict[str, Any], Buffers, list[Ints]]:
     return found, _buffers(_list(data, "buffers"), numbers), _pools(_list(data, "pools"), ranks)
 
 
-def span(value: Any, what: str) -> list[int]:
-    """Return a half-open range [start, stop] of whole numbers as a file gives it."""
-    if not isinstance(value, list) or len(value) != 2:
-        raise ScheduleError(f"{what} = {value!r} is not a range [start, stop]")
-    return [whole_number(x, what) for x in value]
-
-
 def _list(data: Mapping[str, Any], key: str) -> list[Any]:
     value = data[key]
     if not isinstance(value, list):
@@ -123,7 +118,7 @@ def _list(data: Mapping[str, Any], key: str) -> list[Any]:
 
 def _name(value: Any, what: str) -> str:
     if not isinstance(value, str) or not value.isprintable():
-        raise ScheduleError(f"{value!r} cannot name {what}")
+        raise ScheduleError(f"{shown(value)} cannot name {what}")
     return value
 
 
@@ -137,7 +132,8 @@ def _program(data: Mapping[str, Any], ranks: int) -> tuple[Program, list[Tensor]
         said = fields_of(data["problem"], "the problem", _PROBLEM, ("c_dtype",))
         for key in ("dtype", "a", "b", "c", "c_dtype"):
             if not isinstance(said.get(key, ""), str):
-                raise ScheduleError(f"{key} of the problem is {said[key]!r}, not a text")
+                raise ScheduleError(f"{key} of the problem is {shown(said[key])}, not a text")
+        itemsize(said.get("c_dtype", said["dtype"]), of="C")
         for key in "mnk":
             whole_number(said[key], key, 1)
         program = Problem(**said, ranks=ranks)
@@ -147,7 +143,7 @@ def _program(data: Mapping[str, Any], ranks: int) -> tuple[Program, list[Tensor]
             raise ScheduleError(f"the chain is for {program.p} ranks, but the schedule has {ranks}")
     tensors = [Tensor.from_dict(given, ranks) for given in _list(data, "tensors")]
     own = len(program.tensors)
-    if tuple(tensors[:own]) != program.tensors:
+    if [tensor.to_dict() for tensor in tensors[:own]] != [tensor.to_dict() for tensor in program.tensors]:
         raise ScheduleError(
             f"the first tensors must be the program's own: {', '.join(x.name for x in program.tensors)}, "
             "with its layouts, types and roles"
@@ -160,28 +156,29 @@ def _program(data: Mapping[str, Any], ranks: int) -> tuple[Program, list[Tensor]
 
 def _interference(given: Any) -> dict[str, float]:
     if not isinstance(given, dict):
-        raise ScheduleError(f"interference is {given!r}, not an object with a share for each kind")
-    shares = {kind: real_number(share, f"interference of {kind}") for kind, share in given.items()}
-    for kind, share in shares.items():
+        raise ScheduleError(f"interference is {shown(given)}, not an object with a share for each kind")
+    for kind in given:
         if kind not in KINDS:
-            raise ScheduleError(f"interference of {kind!r}: there is no such kind of action")
-        _check_share(share, f"interference of {kind}")
-    return shares
+            raise ScheduleError(f"interference of {shown(kind)}: there is no such kind of action")
+    return {kind: _share(share, f"interference of {kind}") for kind, share in given.items()}
 
 
-def _check_share(share: float, what: str) -> None:
+def _share(given: Any, what: str) -> float:
+    share = real_number(given, what)
     if not 0 <= share < 1:
         raise ScheduleError(f"{what} = {share} is not a share of a GEMM rate, from 0 to below 1")
+    return share
 
 
 def _options(given: Any) -> tuple[dict[str, Any], float]:
     if not isinstance(given, dict):
-        raise ScheduleError(f"options are {given!r}, not an object")
+        raise ScheduleError(f"options are {shown(given)}, not an object")
     for name, value in given.items():
-        if not isinstance(value, str | int | float | bool) or not str(value).isprintable():
-            raise ScheduleError(f"option {name} = {value!r} is not a plain value")
+        plain = isinstance(value, str | int) or (isinstance(value, float) and isfinite(value))
+        if not plain or not f"{name}{value}".isprintable():
+            raise ScheduleError(f"option {shown(name)} = {shown(value)} is not a plain value")
     peak = real_number(given.get("peak", 0.0), "peak")
-    if not 0 <= peak < inf:
+    if peak < 0:
         raise ScheduleError(f"a peak of {peak} flop/s is not possible")
     return {key: value for key, value in given.items() if key != "peak"}, peak
 
@@ -204,11 +201,12 @@ def _routes(rows: list[Any], links: int, ranks: int) -> Routes:
     routes = {}
     for row in rows:
         if not isinstance(row, list) or len(row) != 3 or not isinstance(row[2], list):
-            raise ScheduleError(f"{row!r} is not a route [source, destination, [links]]")
+            raise ScheduleError(f"{shown(row)} is not a route [source, destination, [links]]")
         pair = (whole_number(row[0], "source", 0, ranks), whole_number(row[1], "destination", 0, ranks))
         route = tuple(whole_number(link, f"a link of route {pair}", 0, links) for link in row[2])
-        if not route:
-            raise ScheduleError(f"the route from rank {pair[0]} to rank {pair[1]} names no link")
+        if not route or len(set(route)) < len(route):
+            much = "a link twice" if route else "no link"
+            raise ScheduleError(f"the route from rank {pair[0]} to rank {pair[1]} names {much}")
         if pair in routes:
             raise ScheduleError(f"the route from rank {pair[0]} to rank {pair[1]} is there twice")
         routes[pair] = route
@@ -229,32 +227,31 @@ def _lanes(rows: list[Any], ranks: int) -> Lanes:
 def _function(given: Any) -> Function:
     fields_of(given, "a function", ("name", "parameters"))
     if not isinstance(given["parameters"], dict):
-        raise ScheduleError(f"parameters of {given['name']!r} are not an object")
+        raise ScheduleError(f"parameters of {shown(given['name'])} are not an object")
     return Function(_name(given["name"], "a function"), given["parameters"])
 
 
 def _means(given: Any) -> Means:
     fields_of(given, "a means", ("name", "interference"))
-    share = real_number(given["interference"], f"interference of means {given['name']!r}")
-    _check_share(share, f"interference of means {given['name']!r}")
-    return Means(_name(given["name"], "a means"), share)
+    name = _name(given["name"], "a means")
+    return Means(name, _share(given["interference"], f"interference of means {name!r}"))
 
 
 def _buffers(rows: list[Any], tensors: Mapping[str, int]) -> Buffers:
-    columns: dict[str, list[Any]] = {key: [] for key in ("rank", "slot", "tensor", "rows", "cols")}
     for number, row in enumerate(rows):
-        what = f"buffer {number}"
-        fields_of(row, what, tuple(columns))
-        for key in ("rank", "slot"):
-            columns[key].append(whole_number(row[key], f"{key} of {what}"))
-        if not isinstance(row["tensor"], str) or row["tensor"] not in tensors:
-            raise ScheduleError(f"{what} is a piece of {row['tensor']!r}; choose from {', '.join(tensors)}")
-        columns["tensor"].append(tensors[row["tensor"]])
-        for key in ("rows", "cols"):
-            columns[key].append(span(row[key], f"{key} of {what}"))
-    rank, slot, tensor = (np.array(columns[key], dtype=np.int64) for key in ("rank", "slot", "tensor"))
-    ranges = [np.array(columns[key], dtype=np.int64).reshape(-1, 2) for key in ("rows", "cols")]
-    return Buffers(rank, slot, tensor, *ranges)
+        fields_of(row, f"buffer {number}", _BUFFER)
+        if type(row["tensor"]) is not str or row["tensor"] not in tensors:
+            raise ScheduleError(
+                f"buffer {number} is a piece of {shown(row['tensor'])}; choose from {', '.join(tensors)}"
+            )
+
+    def named(key: str) -> Callable[[int], str]:
+        return lambda number: f"{key} of buffer {number}"
+
+    rank, slot = (whole_column([row[key] for row in rows], named(key)) for key in ("rank", "slot"))
+    spans = (range_column([row[key] for row in rows], named(key)) for key in ("rows", "cols"))
+    tensor = np.array([tensors[row["tensor"]] for row in rows], dtype=np.int64)
+    return Buffers(rank, slot, tensor, *spans)
 
 
 def _pools(rows: list[Any], ranks: int) -> list[Ints]:

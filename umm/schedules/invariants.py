@@ -7,7 +7,7 @@ import numpy as np
 from umm.arrays import Bools
 from umm.errors import ScheduleError
 from umm.schedules.kinds import BARRIER, GEMM, GET, KINDS, LOCAL, TRANSFERS
-from umm.schedules.pieces import check_buffers, check_pieces
+from umm.schedules.pieces import check_buffers, check_memory, check_pieces
 from umm.schedules.table import Table
 from umm.schedules.written import check_written
 
@@ -32,6 +32,7 @@ def check(schedule: Table) -> None:
     _check_order(schedule, refuse)
     _check_places(schedule, refuse)
     check_buffers(schedule)
+    check_memory(schedule)
     check_pieces(schedule, refuse)
     check_written(schedule, refuse)
 
@@ -64,6 +65,7 @@ def _check_order(schedule: Table, refuse: Refuse) -> None:
         )
     refuse(~(schedule.seconds >= 0) | (schedule.seconds > AGES), "has a duration that is not a time")
     refuse(barrier & (schedule.seconds != 0), "cannot take time")
+    refuse(schedule.details.op < -1, "has an op that is not a number of one")
     if schedule.means_of is not None:
         refuse(
             (schedule.means_of < -1) | (schedule.means_of >= len(schedule.means)),
@@ -82,9 +84,10 @@ def _check_places(schedule: Table, refuse: Refuse) -> None:
     refuse(
         transfer & ((low < 0) | (high >= schedule.ranks)), "moves bytes from or to a rank that does not exist"
     )
-    refuse(~transfer & (high != -1), "has a source or destination, but moves no bytes")
+    refuse(~transfer & ((low != -1) | (high != -1)), "has a source or destination, but moves no bytes")
     refuse(schedule.nbytes < 0, "cannot move fewer than 0 bytes")
     refuse(~transfer & (schedule.nbytes != 0), "has bytes, but is not a transfer")
+    refuse(schedule.nbytes.cumsum(dtype=np.float64) >= 2.0**63, "moves more bytes than 64 bits count, in all")
     get = schedule.kind == GET
     refuse(transfer & get & (schedule.rank != schedule.dst), "belongs to the rank where its bytes arrive")
     refuse(transfer & ~get & (schedule.rank != schedule.src), "belongs to the rank whose bytes travel")

@@ -1,6 +1,7 @@
 """The rules of what actions touch: buffers that exist, slices inside them, shapes that fit together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from umm.functions import Function, function
 from umm.schedules.details import OPERANDS
 from umm.schedules.kinds import GEMM, MAP, TRANSFERS, operand_ranks
 from umm.schedules.table import Table
+from umm.tensors import LARGEST
 
 Refuse = Callable[[Bools, str], None]
 
@@ -39,6 +41,15 @@ def check_buffers(schedule: Table) -> None:
     refuse(size % item != 0, "lies in a slot that is not a whole number of its elements, so not aligned")
 
 
+def check_memory(schedule: Table) -> None:
+    """Refuse tensors and pools of which a rank would hold more bytes than 64 bits count."""
+    held = [tensor.nbytes_of_rank.astype(np.float64) for tensor in schedule.tensors]
+    total = sum(held, np.array([float(slots.sum()) for slots in schedule.pools]))
+    if (total >= 2.0**63).any():
+        rank = int(np.argmax(total))
+        raise ScheduleError(f"rank {rank} would hold {total[rank]:.3g} bytes; 64 bits count to 2^63 - 1")
+
+
 def check_pieces(schedule: Table, refuse: Refuse) -> None:
     """Refuse slices that leave their buffers, lie at another rank, or do not fit together."""
     d, buffers, kind = schedule.details, schedule.buffers, schedule.kind
@@ -48,12 +59,19 @@ def check_pieces(schedule: Table, refuse: Refuse) -> None:
         "names a buffer that is not there",
     )
     transfer, gemm, maps = np.isin(kind, TRANSFERS), kind == GEMM, kind == MAP
+    unused = ~used[:, :, None] & ((d.rows != 0) | (d.cols != 0))
+    refuse(np.any(unused, axis=(1, 2)), "has a range for an operand that it does not have")
     refuse(~used[:, 0] & (transfer | gemm | maps), "writes nothing")
+    refuse(np.any(~used[:, 1:-1] & used[:, 2:], axis=1), "leaves out an operand between others")
     refuse(transfer & (used[:, 1:] != [True, False, False]).any(axis=1), "must read one slice")
     refuse(gemm & (used[:, 1:] != [True, True, False]).any(axis=1), "must read two slices")
+    if not schedule.tensors:
+        return
     place = operand_ranks(kind, schedule.rank, schedule.src, schedule.dst)
     for x in range(OPERANDS):
         here = used[:, x]
+        if not here.any():
+            continue
         buffer = np.where(here, d.buffer[:, x], 0)
         for span, whole in ((d.rows[:, x], buffers.rows[buffer]), (d.cols[:, x], buffers.cols[buffer])):
             refuse(here & (span[:, 0] >= span[:, 1]), f"has an empty slice as operand {x}; leave it out")
@@ -105,6 +123,11 @@ def _check_gemms(schedule: Table, gemm: Bools, refuse: Refuse) -> None:
     b = np.where((d.trans & 4 != 0)[:, None], shape[:, 2, ::-1], shape[:, 2])
     fits = (a[:, 0] == shape[:, 0, 0]) & (b[:, 1] == shape[:, 0, 1]) & (a[:, 1] == b[:, 0])
     refuse(gemm & ~fits, "multiplies slices whose shapes do not fit together")
+    flop = 2.0 * shape[:, 0, 0] * shape[:, 0, 1] * a[:, 1] * d.batch
+    refuse(gemm & (flop >= LARGEST), "takes more flop than can be counted: 2^60 or more")
+    dtypes = np.array([tensor.dtype for tensor in schedule.tensors])
+    left, right = (dtypes[schedule.operand_tensors(x)] for x in (1, 2))
+    refuse(gemm & (left != right), "multiplies two types; convert one by a map cast")
 
 
 def _check_maps(schedule: Table, maps: Bools, refuse: Refuse) -> None:
@@ -117,12 +140,12 @@ def _check_maps(schedule: Table, maps: Bools, refuse: Refuse) -> None:
             known.checked(made.parameters)
         except InputError as error:
             raise ScheduleError(f"function {number}: {error}") from None
-        _check_function(schedule, maps & (d.fn == number), known, made.parameters, refuse)
+        rows = maps & (d.fn == number)
+        _check_function(schedule, rows, known, refuse)
+        _check_whole(schedule, rows, known, made.parameters, refuse)
 
 
-def _check_function(
-    schedule: Table, rows: Bools, known: Function, parameters: object, refuse: Refuse
-) -> None:
+def _check_function(schedule: Table, rows: Bools, known: Function, refuse: Refuse) -> None:
     """Refuse maps whose slices are not what a function takes."""
     d = schedule.details
     letters = known.operands
@@ -153,6 +176,19 @@ def _check_function(
             refuse(
                 rows & cut.any(axis=1), f"cuts columns, which {known.name} does at {known.column_unit} only"
             )
+
+
+def _check_whole(
+    schedule: Table, rows: Bools, known: Function, parameters: Mapping[str, Any], refuse: Refuse
+) -> None:
+    """Refuse maps on tensors that a function with these parameters cannot work on, such as odd heads."""
+    tensors = np.stack([schedule.operand_tensors(x) for x in range(len(known.operands))], axis=1)
+    for of_some in np.unique(tensors[rows], axis=0):
+        whole = known.whole([schedule.tensors[tensor].shape for tensor in of_some.tolist()])
+        try:
+            known.checked(parameters, whole)
+        except InputError as error:
+            refuse(rows & (tensors == of_some).all(axis=1), f"has a function that does not fit: {error}")
 
 
 def _check_overlap(schedule: Table, refuse: Refuse) -> None:
