@@ -1,7 +1,9 @@
 """Collectives: right in any order among any ranks, in the time they must take, else refused."""
 
+import doctest
 from functools import cache
 from math import ceil, log2
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -229,6 +231,30 @@ def test_relayed_collectives_of_a_mesh_take_v_over_w_where_direct_gets_do_not():
     assert seconds("all-gather", machine, "direct") > 2.4 * 2**30 / 100e9
 
 
+def test_a_means_of_the_machine_moves_the_bytes(tmp_path):
+    """Half of the links' bandwidth, and 5 µs before each of the two hops."""
+    means = """[devices.means.kernel]
+interference = { value = 0.3, source = "test" }
+efficiency = { value = 0.5, source = "test" }
+overhead = { value = "5 us", source = "test" }
+"""
+    path = tmp_path / "machine.toml"
+    path.write_text(f'{GOOD}{means}[fabric]\nkind = "ring"\n{LINK}', encoding="utf-8")
+    machine = umm.machine(path)
+    plain = seconds("all-gather", machine)
+    assert seconds("all-gather", machine, means="kernel") == pytest.approx(2 * plain + 2e-6, rel=1e-3)
+    schedule = umm.collective("all-gather", nbytes=64, machine=machine, algorithm="ring", means="kernel")
+    assert [(x.name, x.interference) for x in schedule.means] == [("kernel", 0.3)]
+
+
+@pytest.mark.parametrize("what", COLLECTIVES)
+def test_a_saved_collective_is_the_same_again(what):
+    schedule = umm.collective(what, nbytes=100, machine="h100-8", algorithm="ring", root=3)
+    again = umm.Schedule.from_json(schedule.to_json())
+    assert umm.run(again).makespan_s == umm.run(schedule).makespan_s
+    assert str(again) == str(schedule)
+
+
 def test_one_direction_takes_twice_as_long(made):
     machine = made("ring", 8)
     both = seconds("all-gather", machine)
@@ -273,33 +299,47 @@ def test_every_neighbour_in_the_ring_of_a_mesh_is_one_hop_away():
 
 # Words and messages --------------------------------------------------------------------------------
 
-HALF, TURNS = 7 / 8, log2(8)
-FORMULAS = {  # of 8 ranks: words over V that the busiest rank sends or receives, and its messages
-    ("ring", "all-gather"): (HALF, 8),
-    ("ring", "reduce-scatter"): (HALF, 8),
-    ("ring", "all-reduce"): (2 * HALF, 16),
-    ("ring", "all-to-all"): (1 / 4, 20),
-    ("direct", "all-gather"): (HALF, 7),
-    ("direct", "reduce-scatter"): (HALF, 7),
-    ("direct", "all-reduce"): (2 * HALF, 14),
-    ("direct", "all-to-all"): (HALF / 8, 7),
-    ("direct", "broadcast"): (7, 7),
-    ("direct", "reduce"): (7, 7),
-    ("halving-doubling", "all-gather"): (HALF, TURNS),
-    ("halving-doubling", "reduce-scatter"): (HALF, TURNS),
-    ("halving-doubling", "all-reduce"): (2 * HALF, 2 * TURNS),
-    ("tree", "broadcast"): (TURNS, TURNS),
-    ("tree", "reduce"): (TURNS, TURNS),
-    ("tree", "all-reduce"): (TURNS, TURNS),
-}
+PAGE = Path(__file__).parents[2] / "docs/guides/collectives.md"
+PLACES = {"hierarchical": "dgx-h100x4", "grid": "tpu-v5e-16"}
 
 
-@pytest.mark.parametrize(("way", "what"), FORMULAS)
-def test_words_and_messages_are_those_of_the_formulas(made, way, what):
-    elements = 2**12
-    schedule = umm.collective(what, nbytes=4 * elements, machine=made("ring", 8), algorithm=way)
-    moved = counted(schedule)
-    assert (moved.words / elements, moved.messages) == FORMULAS[way, what]
+def tabled():
+    """The page's table: collective, way, words over V and messages."""
+    whats = []
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 6 and cells[1] in ways():
+            whats = cells[0].split(", ") if cells[0] else whats
+            yield from ((what, cells[1], float(cells[2]), int(cells[4])) for what in whats)
+
+
+def test_the_page_lists_every_way_of_every_collective():
+    exist = {(what, name) for name, way in ways().items() for what in way.writers}
+    assert {(what, name) for what, name, *_ in tabled()} == exist
+
+
+@pytest.mark.parametrize(("what", "way", "words", "messages"), list(tabled()))
+def test_words_and_messages_are_those_of_the_page(what, way, words, messages):
+    """Counted from the schedule; beside them the page has the formulas."""
+    elements, machine = 2**15, PLACES.get(way, "h100-8")
+    asked = {"nbytes": 4 * elements, "machine": machine, "chunks": 8}
+    moved = counted(umm.collective(what, algorithm=way, **asked))
+    assert (moved.words / elements, moved.messages) == (words, messages)
+
+
+@pytest.mark.parametrize("p", [3, 5, 7])
+def test_an_odd_ring_sends_no_halves(made, p):
+    """p − 1 messages of a p-th; (1 − 1/p²)/4 of an all-to-all's words."""
+    elements = p * p * 8
+    asked = {"nbytes": 4 * elements, "machine": made("ring", p), "algorithm": "ring"}
+    gathered = counted(umm.collective("all-gather", **asked))
+    assert (gathered.words, gathered.messages) == (elements * (p - 1) // p, p - 1)
+    exchanged = counted(umm.collective("all-to-all", **asked))
+    assert exchanged.words == elements * (p * p - 1) // (4 * p * p)
+
+
+def test_the_examples_of_the_page_hold():
+    assert doctest.testfile(str(PAGE), module_relative=False).failed == 0
 
 
 def test_a_tree_has_as_many_turns_as_it_takes_to_double(made):
