@@ -52,3 +52,27 @@ def test_what_is_not_a_chain_is_refused(flags, message):
     refused = umm("simulate", *flags)
     assert refused.exit_code == 2
     assert message in " ".join(refused.stderr.split())
+
+
+def test_search_proves_the_best_layouts_of_a_chain():
+    asked = ["search", *MLP, "--choices", "row,col", "--machine", "h100-8", "--top", 2, "--memory", "none"]
+    found = record(*asked)
+    assert found["proven"]
+    assert found["top"][0]["makespan_s"] <= found["top"][1]["makespan_s"]
+    assert found["top"][0]["layouts"].keys() == found["problem"]["tensors"].keys()
+    assert found["named"].keys() == {"megatron", "sequence", "data"}
+    assert "Proven best: 32 assignments priced" in good(*asked)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--tokens", "4"], "--tokens is of a chain"),
+        ([*MLP, "--prefetch", "1,2"], "--prefetch is not an axis of a chain's search"),
+        ([*MLP, "--choices", "rwo"], "rwo"),
+    ],
+)
+def test_what_a_chain_is_not_searched_by_is_refused(flags, message):
+    refused = umm("search", *flags)
+    assert refused.exit_code == 2
+    assert message in " ".join(refused.stderr.split())

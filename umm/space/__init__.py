@@ -1,18 +1,24 @@
 """The design space: its points, bounds below them, the search that proves the best, and sweeps."""
 
+from umm.space.chain_space import ChainSpace
 from umm.space.choice import Choice
 from umm.space.points import Points, Space
-from umm.space.search.best_first import Found, SearchInterruptedError, search
+from umm.space.search.any_space import search
+from umm.space.search.best_first import Found, SearchInterruptedError
+from umm.space.search.chain_layouts import ChainChoice, FoundChain, search_chain
 from umm.space.store.database import Store
 from umm.space.store.sweeps import Progress, Swept, sweep
 from umm.space.what_if.decision_map import DecisionMap, Stretch, map_over_bandwidth, map_over_memory
 from umm.space.what_if.sensitivity import Flip, Sensitivity, frontier, sensitivity
 
 __all__ = [
+    "ChainChoice",
+    "ChainSpace",
     "Choice",
     "DecisionMap",
     "Flip",
     "Found",
+    "FoundChain",
     "Points",
     "Progress",
     "SearchInterruptedError",
@@ -25,6 +31,7 @@ __all__ = [
     "map_over_bandwidth",
     "map_over_memory",
     "search",
+    "search_chain",
     "sensitivity",
     "sweep",
 ]

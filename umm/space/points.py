@@ -10,12 +10,14 @@ import numpy as np
 from umm.algorithms.registry import schedule
 from umm.algorithms.universal.options import Options, showing_options
 from umm.arrays import Bools, Ints
+from umm.chains import Outline
 from umm.errors import InputError
 from umm.layouts.layout import Layout
 from umm.layouts.places import ORDERS
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
+from umm.space.chain_space import ChainSpace
 from umm.space.layouts import written_layouts
 from umm.space.options import Axes, axis
 
@@ -73,6 +75,12 @@ class Space:
     equal_replication: bool
     fully_replicated: bool
     axes: Axes
+
+    def __new__(cls, *args: Any, chain: Outline | None = None, **named: Any) -> "Space":
+        """Return the space of a chain if one is given: ``Space(chain=umm.chain("mlp", …), ranks=8)``."""
+        if chain is None:
+            return super().__new__(cls)
+        return ChainSpace(chain, *args, **named)  # type: ignore[return-value]
 
     @showing_options
     def __init__(

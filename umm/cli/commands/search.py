@@ -1,16 +1,25 @@
 """``umm search``: the best layouts for a problem and a machine, proven by bounds."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.options import option, output_options, problem_options
-from umm.cli.flags.schedule import asked_axes, axis_options
+from umm.cli.flags.chain import chain_options
+from umm.cli.flags.options import given, option, output_options, problem_options
+from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
 from umm.cli.printed.output import Output
+
+if TYPE_CHECKING:
+    from umm.chains import Outline
 
 
 @click.command()
 @problem_options(machine="h100-8", layouts=False)
+@chain_options(layouts=False)
+@option(
+    "--choices", default=None, metavar="LIST",
+    help="Layouts of a chain's tensors to choose from; row,col,2d,row@p if not given.",
+)  # fmt: skip
 @axis_options()
 @option(
     "--memory",
@@ -21,21 +30,32 @@ from umm.cli.printed.output import Output
 )
 @option("--top", type=int, default=10, show_default=True, help="How many of the best to find.")
 @output_options()
-def search(memory: str, top: int, as_json: bool, quiet: bool, no_color: bool, **flags: Any) -> None:
+@click.pass_context
+def search(
+    ctx: click.Context, /, memory: str, top: int, as_json: bool, quiet: bool, no_color: bool, **flags: Any
+) -> None:
     """Find the best layouts for a problem and a machine, under a memory budget.
 
     Without further flags every layout row, col and 2d with every replication factor for A, B and C, and every
     stationary matrix. Points are priced by a lower bound and simulated from the lowest up, until no bound
     left can beat what was found. A comma list makes an axis: --a row,col@2 --prefetch 1,2. Ctrl-C prints the
     best by then, not proven.
+
+    With --chain the best layouts for all its tensors together: a gradient lies as what it is the gradient of,
+    what a map writes as what it reads, and every multiply keeps its largest matrix in place.
     """
     from umm.cli.flags.asked import dimensions
+    from umm.cli.flags.chain import asked_outline
     from umm.cli.printed.leaderboard import found_record, print_leaderboard
     from umm.machines import machine as find_machine
     from umm.space import SearchInterruptedError, Space
     from umm.space import search as find
 
     output = Output(as_json, quiet, no_color)
+    outline = asked_outline(ctx, flags)
+    if outline is not None:
+        _search_chain(ctx, outline, memory, top, output, flags)
+        return
     sizes = dimensions(flags)
     machine = find_machine(flags["machine"])
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
@@ -59,3 +79,34 @@ def search(memory: str, top: int, as_json: bool, quiet: bool, no_color: bool, **
         print_leaderboard(output.console(), space, found)
     if interrupted:
         raise click.Abort
+
+
+def _search_chain(
+    ctx: click.Context, outline: "Outline", memory: str, top: int, output: Output, flags: dict[str, Any]
+) -> None:
+    """Search the layouts of a chain and print what was found."""
+    from umm.cli.printed.chain_leaderboard import found_chain_record, print_chain_leaderboard
+    from umm.errors import InputError
+    from umm.machines import machine as find_machine
+    from umm.space import ChainSpace, search_chain
+
+    typed = given(ctx, SCHEDULE)
+    if typed:
+        raise InputError(f"{', '.join(typed)} is not an axis of a chain's search; leave it out")
+    machine = find_machine(flags["machine"])
+    ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
+    choices = None if flags["choices"] is None else tuple(x.strip() for x in flags["choices"].split(","))
+    space = ChainSpace(outline, ranks, choices)
+    with output.progress() as bar:
+        task = bar.add_task("searching", total=None)
+        found = search_chain(
+            space,
+            machine,
+            memory=None if memory == "none" else memory,
+            top=top,
+            progress=lambda settled, points: bar.update(task, completed=settled, total=points),
+        )
+    if output.as_json:
+        output.json("search", found_chain_record(space, found))
+    else:
+        print_chain_leaderboard(output.console(), space, found)

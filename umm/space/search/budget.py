@@ -28,12 +28,21 @@ def memory_limit(budget: str | int | None, problem: Problem) -> int | None:
     >>> memory_limit("2x", Problem(m=64, n=64, k=64, ranks=4))
     24576
     """
+    return bytes_of_budget(budget, problem.unreplicated_share)
+
+
+def bytes_of_budget(budget: str | int | None, share: float) -> int | None:
+    """Return the bytes that a budget means, given what ``1x`` is.
+
+    Raises:
+        InputError: as :func:`memory_limit` does.
+    """
     if budget is None:
         return None
     if isinstance(budget, str):
         multiple = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*x\s*", budget)
         if multiple:
-            budget = math.floor(float(multiple[1]) * problem.unreplicated_share)
+            budget = math.floor(float(multiple[1]) * share)
         else:
             try:
                 budget = parse_bytes(budget)
