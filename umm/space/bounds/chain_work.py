@@ -53,6 +53,9 @@ def schedule_work(schedule: Schedule, machine: Machine, options: Mapping[str, An
     lost, links = _transfers(schedule, _lossy_lanes(schedule, machine, options))
     # A rank that shares its engine may wait for others meanwhile; only its gemms are sure then.
     shared = np.bincount(device, minlength=machine.device_count)[device] > 1
+    links = links[
+        : len(machine.fabric.names)
+    ]  # a joined schedule may leave out those of memory, which follow
     work: Floats = np.concatenate((engines, gemms + np.where(shared, 0.0, lost), links)).astype(np.float64)
     return work * ROUNDING
 
