@@ -20,8 +20,9 @@ SIZES = st.integers(1, 50_000)
 
 
 def test_a_large_gemm_takes_its_flop_over_peak():
-    """2 · 8192³ flop at 67 Tflop/s is 16.41 ms, after a launch of 3 us."""
-    assert gemm_seconds(H100, "float32", 8192, 8192, 8192, 4) == pytest.approx(3e-6 + 2 * 8192**3 / 67e12)
+    """2 · 8192³ flop at 72 % of 67 Tflop/s is 22.79 ms, after a launch of 3 us."""
+    reached = 0.72 * 67e12
+    assert gemm_seconds(H100, "float32", 8192, 8192, 8192, 4) == pytest.approx(3e-6 + 2 * 8192**3 / reached)
 
 
 def test_a_thin_gemm_takes_its_bytes_over_memory_bandwidth():

@@ -203,7 +203,7 @@ def test_machine_list_show_and_check():
     assert "copy_engines" in assumed
     assert "copy_engines" not in published
     assert good("machine", "check", "h100-8") == "h100-8: ok, 8 devices, 24 links\n"
-    assert record("machine", "show", "h100-8")["machine"]["bandwidth"][0][1] == 450e9
+    assert record("machine", "show", "h100-8")["machine"]["bandwidth"][0][1] == 374e9
 
 
 def test_doctor_lists_executors_that_can_run_here():

@@ -104,7 +104,7 @@ def test_planes_cross_through_the_pair_inside_the_sources_gpu():
     assert links(m, 0, 1) == ["0.0 read", "0.0→0.1"]
     assert links(m, 0, 2) == ["0.0 read", "0.0→0.1", "0.1→1.0"]
     matrix = m.bandwidth_matrix() / 1e9
-    assert (matrix[0, 1], matrix[0, 2], matrix[0, 3]) == (230, 26.5, 26.5)
+    assert (matrix[0, 1], matrix[0, 2], matrix[0, 3]) == (196, 26.5, 26.5)
 
 
 def test_planes_list_only_shortest_routes():
@@ -117,10 +117,10 @@ def test_planes_list_only_shortest_routes():
     assert sorted(hops.values()) == [1] * 72 + [2] * 60
 
 
-def test_h100_ports_carry_450_per_direction():
+def test_h100_ports_carry_what_copies_measured_per_direction():
     m = machine("h100-8")
     assert links(m, 0, 5) == ["g0 up", "g5 down"]
-    assert [link.bandwidth for link in m.links[:16]] == [450e9] * 16
+    assert [link.bandwidth for link in m.links[:16]] == [374e9] * 16
     assert (m.peak("float32"), m.memory) == (67e12, 80_000_000_000)
 
 
@@ -194,4 +194,25 @@ def test_a_measured_gemm_efficiency_is_interpolated_in_log2(tmp_path):
     m = machine(write(tmp_path, text))
     found = m.gemm_efficiency("float32", [64, 128, 256, 9999], 64, [64, 64, 256, 9999])
     assert found == pytest.approx([0.2, 0.3, 0.6, 0.8])
-    assert machine("h100-8").gemm_efficiency("float32", [1, 2], 3, 4).tolist() == [1.0, 1.0]
+    assert machine(write(tmp_path, GOOD + SWITCH)).gemm_efficiency("float32", [1, 2], 3, 4).tolist() == [
+        1.0,
+        1.0,
+    ]
+
+
+def test_no_shipped_machine_takes_its_peak_for_granted():
+    """Every dtype of every machine has an efficiency below 1 with a range around it."""
+    for name in (
+        "dgx-h100x4",
+        "frontera-rtx",
+        "h100-8",
+        "h200-1",
+        "localhost",
+        "pvc-12",
+        "pvc-12-planes",
+        "tpu-v5e-4",
+    ):
+        m = machine(shipped_folder() / f"{name}.toml")
+        assert set(m.efficiency) == set(m.peaks)
+        assert all(table.values.max() < 1 for table in m.efficiency.values())
+        assert all(fact.range for fact in m.facts if fact.key.startswith("devices.efficiency"))

@@ -142,7 +142,7 @@ def test_links_carry_what_crosses_them():
     frame = link_frame(trace).set_index("link")
     assert frame.loc[["g1 up", "g0 down", "g0 up", "g2 up"], "nbytes"].tolist() == [136, 136, 16, 0]
     assert frame.loc[["g1 up", "g0 down", "g0 up", "g2 up"], "busy_s"].tolist() == [7, 7, 2, 0]
-    assert frame.loc["g1 up", "utilisation"] == pytest.approx(136 / (450e9 * 10))
+    assert frame.loc["g1 up", "utilisation"] == pytest.approx(136 / (374e9 * 10))
     assert set(frame.index[:2]) == {"g1 up", "g0 down"}
 
 

@@ -49,6 +49,8 @@ class EfficiencyTable:
         >>> table.at([16, 64, 128, 4096], 64, 999).round(3).tolist()
         [0.2, 0.2, 0.4, 0.6]
         """
+        if self.values.size == 1:
+            return np.full(np.broadcast_shapes(np.shape(m), np.shape(n), np.shape(k)), self.values.item())
         m0, m1, wm = _bracket(self.log_m, m)
         n0, n1, wn = _bracket(self.log_n, n)
         k0, k1, wk = _bracket(self.log_k, k)

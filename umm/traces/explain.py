@@ -35,10 +35,10 @@ def explain(schedule: Schedule, trace: Trace) -> str:
     >>> problem = umm.Problem(m=4096, n=4096, k=4096, a="col", b="row", c="row", ranks=2)
     >>> schedule = umm.schedule(problem, "pvc-12", stationary="B", policy="greedy", max_gemms=1)
     >>> print(explain(schedule, umm.run(schedule)))
-    greedy: 3.22 ms by the step model, 3.23 ms by sim
-    rank 0 costs most: 3 steps, 3.22 ms; gemms 3.04 ms, communication 243.8 µs, 61.44 µs of it overlapped
-      step 0: computation bound by 1.52 ms
-      step 1: computation bound by 1.46 ms
+    greedy: 3.38 ms by the step model, 3.38 ms by sim
+    rank 0 costs most: 3 steps, 3.38 ms; gemms 3.20 ms, communication 243.8 µs, 61.44 µs of it overlapped
+      step 0: computation bound by 1.60 ms
+      step 1: computation bound by 1.54 ms
       step 2: communication bound by 182.4 µs; longest: accumulate C(1,0) r0 → r1 on 0.0→0.1, 182.4 µs
     critical path: gemm 94 %, accumulate 6 %
       rank 0 was held up 188.4 µs by accumulate C(1,0) r0 → r1 on 0.0→0.1

@@ -62,6 +62,7 @@ def print_machine(console: Console, machine: Machine, bandwidth: NDArray[Any]) -
         ("devices", f"{machine.device_count}, ranks per device ≤ {machine.ranks_per_device}"),
         ("memory", f"{format_bytes(machine.memory)} at {format_bandwidth(machine.memory_bandwidth)}"),
         ("peak", peaks),
+        ("efficiency", efficiencies(machine)),
         ("launch", format_seconds(machine.launch_s)),
         ("copies", f"{machine.copy_engines} at once per rank, {overhead} each"),
         ("accumulate", f"{100 * machine.accumulate_efficiency:.0f} % of a get's bandwidth"),
@@ -77,6 +78,19 @@ def print_machine(console: Console, machine: Machine, bandwidth: NDArray[Any]) -
         if any(fact.basis == basis for fact in machine.facts):
             console.print(f"\n{heading}")
             console.print(sources(machine, basis))
+
+
+def efficiencies(machine: Machine) -> str:
+    """Return the share of its peak that each dtype's GEMMs reach, from the worst shape to the best."""
+    parts = []
+    for dtype in machine.peaks:
+        table = machine.efficiency.get(dtype)
+        if table is None:
+            parts.append(f"{dtype} 100 % (nothing is known)")
+            continue
+        low, high = 100 * float(table.values.min()), 100 * float(table.values.max())
+        parts.append(f"{dtype} {low:.0f} %" if low == high else f"{dtype} {low:.0f} to {high:.0f} % by shape")
+    return "of the peak by GEMMs: " + ", ".join(parts)
 
 
 def bandwidth_table(machine: Machine, bandwidth: NDArray[Any]) -> Table:

@@ -69,7 +69,7 @@ def advise(
     >>> slow = umm.Problem(m=8192, n=49152, k=12288, a="row", b="row", c="row", ranks=12)
     >>> pvc = umm.machine("pvc-12")
     >>> print(advise(umm.schedule(slow, pvc), pvc, lambda p: umm.schedule(p, pvc), executor("sim").makespan))
-    B@12 would save 35 % for 1.4 GiB more
+    B@12 would save 32 % for 1.4 GiB more
     """
     if len(schedule) > MOST_ACTIONS:
         return None

@@ -1,0 +1,1 @@
+"""What the shipped machines predict beside what others published, row by row."""
