@@ -1,0 +1,79 @@
+"""DTensor's matmul: its choice, its product in every placement, and what it refuses."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import umm
+from umm.algorithms.dtensor import SHARD_0, SHARD_1, Mesh, chosen_way
+from umm.errors import ProblemError
+from umm.schedules.invariants import check
+from umm.schedules.kinds import ACCUMULATE, PUT
+from umm.schedules.races import races
+
+MACHINE = umm.machine("dgx-h100x4")
+ORDERS = ({"order": "rows"}, {"order": "random", "seed": 1}, {"order": "random", "seed": 2})
+
+
+def assert_exact(problem, **options):
+    """Whole numbers, so bit for bit, in every replica of C and in random legal orders."""
+    schedule = umm.schedule(problem, MACHINE, algorithm="dtensor", **options)
+    check(schedule)
+    assert not races(schedule)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, problem.shape(x)).astype(float) for x in "AB")
+    for order in ORDERS:
+        results = umm.run(schedule, executor="numpy", operands=(a, b), replica=None, **order).results["C"]
+        assert all(np.array_equal(replica, a @ b) for replica in results), order
+    return schedule
+
+
+@pytest.mark.parametrize(("a", "b", "c"), list(itertools.product(("row", "col", "row@4"), repeat=3)))
+def test_every_pair_of_placements_gives_the_product_in_every_placement(a, b, c):
+    assert_exact(umm.Problem(m=9, n=10, k=11, a=a, b=b, c=c, ranks=4, dtype="float64"))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 6, 9, 16])
+def test_sizes_that_do_not_divide_and_fewer_rows_than_ranks(ranks):
+    for m, n, k in ((13, 17, 19), (3, 16, 5), (1, 2, 40)):
+        assert_exact(umm.Problem(m=m, n=n, k=k, a="row", b="row", c="row", ranks=ranks, dtype="float64"))
+        assert_exact(umm.Problem(m=m, n=n, k=k, a="col", b="col", c="col", ranks=ranks, dtype="float64"))
+
+
+def test_layouts_it_has_no_name_for_are_brought_to_row_blocks_or_refused():
+    problem = umm.Problem(m=8, n=9, k=10, a="2d", b="row", c="cyclic:2x2:2x2", ranks=4, dtype="float64")
+    assert_exact(problem)
+    with pytest.raises(ProblemError, match=r"A 8x10 in 2d and B 10x9 in row on 4 ranks are not Replicate"):
+        umm.schedule(problem, MACHINE, algorithm="dtensor", placements="as-given")
+
+
+@pytest.mark.parametrize(("m", "gathers"), [(1024, True), (2048, True), (4096, True), (8192, False)])
+def test_its_choice_explains_the_published_drop_at_8k(m, gathers):
+    """Column layouts of MLP-1 on 8 GPUs: A is gathered while mk < kn/8; then B is re-cut, and C summed."""
+    problem = umm.Problem(m=m, n=49152, k=12288, a="col", b="col", c="col", ranks=8)
+    schedule = umm.schedule(problem, "h100-8", algorithm="dtensor")
+    assert np.any(schedule.kind == ACCUMULATE) != gathers
+    assert np.any(schedule.kind == PUT) == gathers
+    way = chosen_way(problem, SHARD_1, SHARD_1, Mesh.of(umm.machine("h100-8"), 8))
+    assert (way.a == "Replicate") == gathers
+
+
+def test_row_layouts_are_always_re_cut_and_summed():
+    for m in (1024, 8192):
+        problem = umm.Problem(m=m, n=49152, k=12288, a="row", b="row", c="row", ranks=8)
+        assert chosen_way(problem, SHARD_0, SHARD_0, Mesh.of(umm.machine("h100-8"), 8)).c == "Partial"
+
+
+def test_a_mesh_over_several_hosts_is_slower_to_it():
+    assert Mesh.of(MACHINE, 8).bandwidth > 4 * Mesh.of(MACHINE, 16).bandwidth
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("layout", ["row", "col"])
+def test_processes_give_the_product(layout):
+    problem = umm.Problem(m=13, n=17, k=19, a=layout, b=layout, c=layout, ranks=4, dtype="float64")
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, problem.shape(x)).astype(float) for x in "AB")
+    schedule = umm.schedule(problem, MACHINE, algorithm="dtensor")
+    assert np.array_equal(umm.run(schedule, executor="mpi", operands=(a, b)).result, a @ b)
