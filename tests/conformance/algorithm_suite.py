@@ -73,8 +73,10 @@ def requests(draw):
 
 
 def scheduled(request):
-    """The schedule of a request, unless it is too long for a test."""
+    """The schedule of a request, unless it is refused or too long for a test."""
     name, options, problem = request
+    algorithm = algorithms()[name]
+    assume(algorithm.refusal(problem, MACHINE, algorithm.chosen(options)) is None)
     schedule = umm.schedule(problem, MACHINE, algorithm=name, **options)
     assume(len(schedule) <= MOST_ACTIONS)
     return schedule
