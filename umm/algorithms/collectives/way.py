@@ -93,6 +93,8 @@ def parted(piece: Slice, number: int, parts: int) -> Slice:
     >>> parted(Slice(0, 0, 0, Interval(0, 1), Interval(0, 8)), 1, 2).cols
     Interval(start=4, stop=8)
     """
+    if parts == 1:
+        return piece
     rows, cols = piece.shape
     return piece.part(number, parts, axis=int(rows % parts != 0 and rows < cols))
 
