@@ -157,12 +157,10 @@ def write(build: Builder, names: Names, placements: str) -> None:
 
 
 def _own(build: Builder, name: str, rank: int) -> Slice:
-    """Return what a rank holds of a matrix, empty or not."""
+    """Return what a rank holds of a matrix, empty or not: one tile."""
     layout = build.layout(name)
-    at = placement(layout)
-    if at == REPLICATE:
-        return build.tile(name, 0, 0, layout.replica(rank))
-    return build.tile(name, rank, 0) if at == SHARD_0 else build.tile(name, 0, rank)
+    ((i, j),) = layout.tiles_of(rank)
+    return build.tile(name, i, j, layout.replica(rank))
 
 
 def _shard(build: Builder, name: str, at: str, rank: int) -> tuple[Interval, Interval]:
