@@ -1,6 +1,8 @@
 """An algorithm on any layouts: redistribute in, multiply on its own layouts, redistribute out."""
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -35,13 +37,26 @@ def lowered(algorithm: Algorithm, problem: Problem, machine: Machine, given: Map
     ]
     moved = {tensor.name.partition(".")[0]: tensor.name for tensor in work}
     build = Builder(algorithm.name, problem, machine, work, options=options)
-    for name in MATRICES[:2]:
-        if name in moved:
-            redistribute(build, name, moved[name])
-    algorithm.write(build, Names(*(moved.get(name, name) for name in MATRICES)), **options)
-    if "C" in moved:
-        redistribute(build, moved["C"], "C")
-    return build.schedule()
+    with _collecting_no_garbage():
+        for name in MATRICES[:2]:
+            if name in moved:
+                redistribute(build, name, moved[name])
+        algorithm.write(build, Names(*(moved.get(name, name) for name in MATRICES)), **options)
+        if "C" in moved:
+            redistribute(build, moved["C"], "C")
+        return build.schedule()
+
+
+@contextmanager
+def _collecting_no_garbage() -> Iterator[None]:
+    """Let a Builder write without the collector, which would go through all actions again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _lies_so(layout: Layout, native: Layout) -> bool:
