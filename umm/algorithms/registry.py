@@ -16,7 +16,7 @@ from umm.algorithms.algorithm import Algorithm
 from umm.algorithms.chains.lower import lower as lower_chain
 from umm.algorithms.moved import lowered
 from umm.algorithms.universal.lowered import lowered as by_universal
-from umm.algorithms.universal.options import showing_options
+from umm.algorithms.universal.options import in_words, showing_options
 from umm.chains import Chain, Outline
 from umm.errors import ScheduleError
 from umm.machines import Machine
@@ -49,8 +49,22 @@ def find_algorithm(name: str) -> Algorithm:
         ScheduleError: listing those there are.
     """
     if name not in algorithms():
+        algorithms.cache_clear()  # its package may have been installed since
+    if name not in algorithms():
         raise ScheduleError(f"algorithm {name!r} is unknown; choose from {', '.join(names())}")
     return algorithms()[name]
+
+
+def choices_in_words(schedule: Schedule) -> str:
+    """Return the choices of a schedule in words, whichever algorithm has made it.
+
+    >>> import umm
+    >>> problem = umm.Problem(m=8, n=8, k=8, ranks=4)
+    >>> choices_in_words(umm.schedule(problem, "h100-8", algorithm="summa", grid="1x4"))
+    'grid 1x4, broadcast by tree, whole panels, prefetch 1'
+    """
+    other = algorithms().get(schedule.stationary)
+    return in_words(schedule.options, other.options if other else None)
 
 
 @showing_options

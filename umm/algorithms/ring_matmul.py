@@ -15,6 +15,7 @@ from umm.layouts.layout import Layout
 from umm.problem import MATRICES, Problem
 from umm.schedules.builder import Builder, Row
 from umm.schedules.slices import Slice
+from umm.units import format_seconds
 
 GATHER, SCATTER = "all-gather", "reduce-scatter"
 
@@ -89,8 +90,14 @@ ALGORITHM = Algorithm(
             "collective", GATHER, "What goes round: A, gathered, or the sums of C, scattered.",
             (GATHER, SCATTER),
         ),
-        Option("fence_s", 0.0, "Seconds between two steps of a rank, when shards have arrived."),
-        Option("start_s", 0.0, "Seconds before the first transfer."),
+        Option(
+            "fence_s", 0.0, "Seconds between two steps of a rank, when shards have arrived.",
+            words=lambda fence: f"a fence of {format_seconds(fence)} a step" if fence else "",
+        ),
+        Option(
+            "start_s", 0.0, "Seconds before the first transfer.",
+            words=lambda start: f"{format_seconds(start)} to start" if start else "",
+        ),
     ),
     words=Formula("n²(1 − 1/p)", lambda n, p: n * n * (1 - 1 / p)),
     messages=Formula("p − 1", lambda n, p: p - 1),

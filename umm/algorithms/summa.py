@@ -160,10 +160,22 @@ def plane(build: Builder, like: str, way: str = "tree", panel: int = 0, prefetch
 
 
 PANELS = (
-    Option("broadcast", "tree", "How a panel goes along a row or column of ranks.", WAYS),
-    Option("panel", 0, "The most columns of A and rows of B in a panel; 0 for as many as tiles allow."),
-    Option("prefetch", 1, "Panels that are on their way while one is multiplied."),
-)
+    Option(
+        "broadcast", "tree", "How a panel goes along a row or column of ranks.", WAYS,
+        words="broadcast by {}".format,
+    ),
+    Option(
+        "panel", 0, "The most columns of A and rows of B in a panel; 0 for as many as tiles allow.",
+        words=lambda n: f"panels of {n}" if n else "whole panels",
+    ),
+    Option(
+        "prefetch", 1, "Panels that are on their way while one is multiplied.", words="prefetch {}".format
+    ),
+)  # fmt: skip
+GRID = Option(
+    "grid", "", "Ranks along m and n, such as 2x3; the most square if not said.",
+    words=lambda grid: grid and f"grid {grid}",
+)  # fmt: skip
 
 ALGORITHM = Algorithm(
     "summa",
@@ -171,7 +183,7 @@ ALGORITHM = Algorithm(
     "van de Geijn & Watts (1997); SUMMA2.5, section 2.2",
     native,
     write,
-    options=(Option("grid", "", "Ranks along m and n, such as 2x3; the most square if not said."), *PANELS),
+    options=(GRID, *PANELS),
     mesh=mesh,
     words=Formula("2n²/√p · (1 − 1/√p)", lambda n, q, _: 2 * n * n / q * (1 - 1 / q)),
     messages=Formula("2(√p − 1)", lambda n, q, _: 2 * (q - 1)),

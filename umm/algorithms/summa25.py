@@ -12,6 +12,7 @@ from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, sq
 from umm.algorithms.option import Option
 from umm.algorithms.partial import sum_replicas
 from umm.algorithms.summa import PANELS, Plane
+from umm.algorithms.two_and_half_d import layers_in_words
 from umm.layouts.layout import Layout
 from umm.problem import Problem
 from umm.schedules.builder import Builder
@@ -89,7 +90,10 @@ ALGORITHM = Algorithm(
     "SUMMA2.5, section 3.1 (Tesseract)",
     native,
     write,
-    options=(Option("layers", 0, "Layers d ≤ q; 0 takes as many as there can be."), *PANELS),
+    options=(
+        Option("layers", 0, "Layers d ≤ q; 0 takes as many as there can be.", words=layers_in_words),
+        *PANELS,
+    ),
     takes="p = d·q² with d ≤ q",
     mesh=mesh,
     words=Formula("n²/q · (1 + 1/d)(1 − 1/q)", lambda n, q, _, d: n * n / q * (1 + 1 / d) * (1 - 1 / q)),

@@ -73,7 +73,14 @@ ALGORITHM = Algorithm(
     "Agarwal et al. (1995); SUMMA2.5, section 2.3",
     native,
     write,
-    options=(Option("grid", "", "Ranks along m, n and k, such as 2x3x4; the cube if not said."),),
+    options=(
+        Option(
+            "grid",
+            "",
+            "Ranks along m, n and k, such as 2x3x4; the cube if not said.",
+            words=lambda grid: f"grid {grid or 'of a cube'}",
+        ),
+    ),
     takes="p = q³, or any p with a grid",
     mesh=mesh,
     words=Formula("3n²/p^⅔ · (1 − p^−⅓)", lambda n, q, *_: 3 * n * n / q**2 * (1 - 1 / q)),

@@ -15,6 +15,7 @@ from umm.algorithms.spread import spread
 from umm.layouts.layout import Layout
 from umm.problem import MATRICES, Problem
 from umm.schedules.builder import Builder
+from umm.units import counted
 
 
 def mesh(ranks: int, layers: int, **options: Any) -> Mesh | None:
@@ -58,6 +59,11 @@ def write(build: Builder, names: Names, **options: Any) -> None:
         scatter_sum(build, line, [build.tile(names.c, i * d + layer, j) for layer in range(d)])
 
 
+def layers_in_words(layers: int) -> str:
+    """Return what the option means in a list of choices."""
+    return counted(layers, "layer") if layers else "as many layers as fit"
+
+
 ALGORITHM = Algorithm(
     "2.5d",
     "Layers of a square grid, each with A, B and a share of Cannon's steps; C is summed over them.",
@@ -65,7 +71,9 @@ ALGORITHM = Algorithm(
     native,
     write,
     options=(
-        Option("layers", 0, "Layers d, which divides q; 0 takes as many as there can be."),
+        Option(
+            "layers", 0, "Layers d, which divides q; 0 takes as many as there can be.", words=layers_in_words
+        ),
         Option(
             "final", "reduce-scatter", "Each layer sums a part of every tile of C, or gets all of it.",
             ("reduce-scatter", "all-reduce"),

@@ -10,7 +10,7 @@ from umm.figures.lanes import lane_table, timeline
 from umm.figures.links import link_map
 from umm.figures.page import Section, write_page
 from umm.figures.predicted_measured import agreement
-from umm.problem import Problem
+from umm.problem import MATRICES, Problem
 from umm.tensors import Program
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind, link_frame
@@ -72,15 +72,16 @@ def trace_sections(trace: Trace, heading: str = "") -> list[Section]:
 
 def asked(trace: Trace) -> str:
     """Return program, machine and options of a trace as one line."""
-    from umm.algorithms.universal.options import in_words
+    from umm.algorithms.registry import choices_in_words
 
     schedule, program = trace.schedule, trace.schedule.program
+    options = choices_in_words(schedule)
     if isinstance(program, Problem):
+        how = f"stationary {schedule.stationary}" if schedule.stationary in MATRICES else schedule.stationary
         sizes = f"m={program.m} n={program.n} k={program.k} {program.dtype}"
-        said = f"{sizes}, A {program.a}, B {program.b}, C {program.c}, stationary {schedule.stationary}"
+        said = f"{sizes}, A {program.a}, B {program.b}, C {program.c}, {how}"
     else:
         said = f"{program}; {schedule.stationary}"
-    options = in_words(schedule.options)
     return (
         f"{said}, ranks {schedule.ranks} of {schedule.machine}"
         f"{', ' + options if options else ''}; times from {trace.source}."

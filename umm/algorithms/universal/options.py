@@ -5,7 +5,7 @@ leaderboard and of a store all follow from the fields of :class:`Options`.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -88,14 +88,18 @@ def showing_options(function: Function) -> Function:
     return function
 
 
-def in_words(options: Mapping[str, Any]) -> str:
+def in_words(options: Mapping[str, Any], among: Iterable[Option] | None = None) -> str:
     """Return the choices of a schedule in words; those it does not know are left out.
+
+    Args:
+        options: As the schedule has them.
+        among: What is to be known of them; the universal algorithm's if not given.
 
     >>> in_words(Options(prefetch=1, max_gemms=1).to_dict())
     'direct, prefetch 1, 1 gemm in flight, 2 accumulates, offset index, whole tiles'
     """
     words = []
-    for option in known():
+    for option in known() if among is None else among:
         if option.name in options:
             try:
                 option.check(options[option.name])

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from umm.algorithms.universal.options import in_words
+from umm.algorithms.registry import choices_in_words
 from umm.errors import MachineError
 from umm.machines import machine as find_machine
 from umm.problem import Problem
@@ -109,10 +109,10 @@ def print_schedule(console: Console, schedule: Schedule) -> None:
     by_policy = "policy" in schedule.options or not isinstance(program, Problem)
     table.add_row("layouts", layouts + (f"; stationary {_stationary(schedule)}" if by_policy else ""))
     if not by_policy:
-        settings = ", ".join(f"{name} {value}" for name, value in schedule.options.items() if value != "")
-        table.add_row("algorithm", schedule.stationary + (f": {settings}" if settings else ""))
+        choices = choices_in_words(schedule)
+        table.add_row("algorithm", schedule.stationary + (f": {choices}" if choices else ""))
     elif schedule.options:
-        table.add_row("choices", in_words(schedule.options))
+        table.add_row("choices", choices_in_words(schedule))
     kinds = Counter(KINDS[kind] for kind in schedule.kind.tolist())
     parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     table.add_row("schedule", f"{counted(len(schedule), 'action')}: {parts}")
