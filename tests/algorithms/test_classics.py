@@ -23,7 +23,7 @@ from umm.errors import ProblemError, ScheduleError
 from umm.layouts.layout import Layout
 from umm.schedules.builder import Builder
 from umm.schedules.invariants import check
-from umm.schedules.kinds import ACCUMULATE, GEMM, GET, PUT, TRANSFERS
+from umm.schedules.kinds import ACCUMULATE, GEMM, TRANSFERS
 from umm.schedules.races import races
 from umm.tensors import Tensor
 from umm_hw.numpy.executor import NumpyExecutor
@@ -89,17 +89,19 @@ def test_an_equal_layout_with_its_empty_tiles_elsewhere_is_copied():
     assert NumpyExecutor().run(schedule, ([[3.0]], [[5.0]])).result == [[15.0]]
 
 
-@pytest.mark.parametrize(
-    ("way", "kind", "most_sent"), [("tree", PUT, 2), ("ring", PUT, 1), ("direct", GET, 3)]
-)
-def test_a_panel_is_broadcast_in_the_way_that_is_asked_for(way, kind, most_sent):
-    """One panel of A along 4 ranks: its owner sends it to two of them, to one, or to all."""
+HOPS = {
+    "tree": {(0, 1), (0, 2), (1, 3)},
+    "ring": {(0, 1), (1, 2), (2, 3), (0, 3), (3, 2), (2, 1)},  # half of it each way round
+    "direct": {(0, 1), (0, 2), (0, 3)},
+}
+
+
+@pytest.mark.parametrize("way", HOPS)
+def test_a_panel_is_broadcast_in_the_way_that_is_asked_for(way):
+    """One panel of A, from rank 0 along 4 ranks."""
     schedule = in_place("summa", 16, 4, grid="1x4", broadcast=way)
-    moving = np.isin(schedule.kind, TRANSFERS)
-    assert set(schedule.kind[moving].tolist()) == {kind}
-    first = [(int(schedule.src[x]), int(schedule.dst[x])) for x in np.nonzero(moving)[0][:3]]
-    assert {dst for _, dst in first} == {1, 2, 3}
-    assert sum(src == 0 for src, _ in first) == most_sent
+    moving = np.nonzero(np.isin(schedule.kind, TRANSFERS))[0][: len(HOPS[way])]
+    assert set(zip(schedule.src[moving].tolist(), schedule.dst[moving].tolist(), strict=True)) == HOPS[way]
 
 
 def test_a_panel_is_as_wide_as_asked():
@@ -235,7 +237,7 @@ def test_summa_multiplies_transposed_operands_where_they_lie(sizes, grid, way, p
     all_ = tensors(sizes_of(*sizes), dict.fromkeys(sizes_of(*sizes), f"2d:{grid[0]}x{grid[1]}"), ranks)
     chain = Chain("backward", all_, BACKWARD, ranks)
     build = Builder("summa", chain, MACHINE)
-    plane = summa.plane(build, "A", way, panel, prefetch)
+    plane = summa.plane(build, "A", summa.Panels(way, panel % 3, panel, prefetch))
     plane.multiply_bt("dA", "dC", "B")
     plane.multiply_at("dB", "A", "dC")
     is_exact(build, chain, seed=panel)
@@ -255,7 +257,7 @@ def test_the_backward_pass_of_summa25_sums_db_over_the_layers(sizes, mesh, way):
     all_ = tensors(sizes_of(*sizes), {"A": deep, "B": flat, "dA": deep, "dB": flat, "dC": deep}, ranks)
     chain = Chain("backward", all_, BACKWARD, ranks)
     build = Builder("summa2.5", chain, MACHINE)
-    summa25.backward(build, Names("A", "B", "C"), Names("dA", "dB", "dC"), way=way)
+    summa25.backward(build, Names("A", "B", "C"), Names("dA", "dB", "dC"), summa.Panels(way))
     is_exact(build, chain, seed=q)
 
 

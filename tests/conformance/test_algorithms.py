@@ -7,9 +7,12 @@ import os
 from functools import partial
 
 import pytest
-from conformance.algorithm_suite import AlgorithmConformance
+from conformance.algorithm_suite import AlgorithmConformance, all_replicas_are_right, requests, scheduled
+from conformance.executor_suite import laws
 from conformance.test_cuda_executor import fake_executor
 from conformance.test_nvshmem_executor import FakeNvshmem
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from umm_hw.cuda.executor import CudaExecutor
 from umm_hw.mpi.executor import MpiExecutor
@@ -29,6 +32,13 @@ class TestRandomOrder(AlgorithmConformance):
     @classmethod
     def executor(cls):
         return partial(NumpyExecutor, order="random", seed=5)
+
+
+@settings(laws, max_examples=40)
+@given(requests(), st.integers(0, 2**32))
+def test_any_order_that_the_dependencies_allow_gives_the_product(request, seed):
+    """Whatever the algorithm, its options and the layouts, in all replicas."""
+    assert all_replicas_are_right(scheduled(request), NumpyExecutor("random", seed, replica=None))
 
 
 class TestCudaOneDevice(AlgorithmConformance):

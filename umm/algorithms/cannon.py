@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
-from umm.algorithms.lines import brought
+from umm.algorithms.brought import brought
 from umm.layouts.layout import Layout
 from umm.problem import MATRICES, Problem
 from umm.schedules.builder import Builder

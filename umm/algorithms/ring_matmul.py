@@ -10,7 +10,6 @@ from typing import Any
 
 from umm.algorithms.algorithm import Algorithm, Formula, Names, Native
 from umm.algorithms.option import Option
-from umm.algorithms.partial import Partial
 from umm.layouts.layout import Layout
 from umm.problem import MATRICES, Problem
 from umm.schedules.builder import Builder, Row
@@ -61,20 +60,18 @@ def _gather(build: Builder, names: Names, fence_s: float, ready: list[Row]) -> N
 def _scatter(build: Builder, names: Names, fence_s: float, ready: list[Row]) -> None:
     """Multiply for every shard of C in turn; ``ready`` is what each rank's first addition waits for."""
     ranks, p = range(build.ranks), build.ranks
-    sums: list[Partial] = []
+    sums: list[Slice] = []
     fences: list[Row] = [None] * p
     for step in ranks:
         before, sums = sums, []
         for rank in ranks:
             c = build.tile(names.c, (rank + 1 + step) % p, 0)
             a, b = build.tile(names.a, 0, rank), build.tile(names.b, rank, 0)
-            if step < p - 1:
-                sums.append(Partial(build, build.temporary(rank, names.c, c.rows, c.cols, ("C", step % 3))))
-            else:
-                sums.append(Partial(build, c, begun=True))
-            sums[rank].add(a.cut(c.rows, a.cols), b, after=[fences[rank]])
+            last = step == p - 1
+            sums.append(c if last else build.temporary(rank, names.c, c.rows, c.cols, ("C", step % 3)))
+            build.gemm(sums[rank], a.cut(c.rows, a.cols), b, beta=float(last), after=[fences[rank]])
         for rank, held in enumerate(before):
-            held.give(sums[(rank - 1) % p], after=[ready[rank]])
+            build.accumulate(held, sums[(rank - 1) % p], after=[ready[rank]])
         if fence_s and step < p - 1:
             ready = fences = [build.wait(rank, fence_s) for rank in ranks]
 

@@ -7,13 +7,14 @@ broadcast, and the products are summed where a panel of C belongs.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, read_mesh
-from umm.algorithms.lines import WAYS, broadcast, reduce
+from umm.algorithms.collectives.registry import ways
+from umm.algorithms.collectives.way import Manner
 from umm.algorithms.option import Option
-from umm.algorithms.partial import Partial
 from umm.interval import Interval
 from umm.layouts.edges import square_grid
 from umm.layouts.layout import Layout
@@ -25,6 +26,22 @@ Place = tuple[int, int]
 Product = tuple[Slice, Slice]
 
 
+class Panels(NamedTuple):
+    """How panels go.
+
+    Attributes:
+        broadcast: Along a line of ranks, by the name of a way to do collectives; sums go that way back.
+        chunks: In so many parts that follow each other along a ring; 0 for what suits their bytes.
+        panel: The most rows or columns of a panel; 0 for as many as tiles allow.
+        prefetch: How many are on their way while one is multiplied.
+    """
+
+    broadcast: str = "tree"
+    chunks: int = 1
+    panel: int = 0
+    prefetch: int = 1
+
+
 @dataclass(frozen=True)
 class Plane:
     """A process grid whose ranks hold a tile of each matrix.
@@ -34,35 +51,31 @@ class Plane:
         rows: Rows of the grid.
         cols: Columns of it.
         tile: Returns the tile of a tensor at a place.
-        way: How a panel goes along a line of ranks; see :mod:`umm.algorithms.lines`.
-        panel: The most rows or columns of a panel; 0 for as many as tiles allow.
-        prefetch: Panels that are on their way while one is multiplied.
+        how: How panels go.
     """
 
     build: Builder
     rows: int
     cols: int
     tile: Callable[[str, int, int], Slice]
-    way: str = "tree"
-    panel: int = 0
-    prefetch: int = 1
+    how: Panels
 
     def multiply(self, c: str, a: str, b: str) -> None:
-        """Add A·B to C: panels of columns of A, and of rows of B."""
+        """Set C to A·B: panels of columns of A, and of rows of B."""
         for number, span in self._panels((a, 1), (b, 0)):
             left, right = self._spread(a, 1, span, number), self._spread(b, 0, span, number)
             for place in self._places():
-                self.build.gemm(self.tile(c, *place), left[place], right[place])
+                self.build.gemm(self.tile(c, *place), left[place], right[place], beta=float(number > 0))
 
     def multiply_bt(self, c: str, a: str, b: str) -> None:
-        """Add A·Bᵀ to C: panels of rows of B, which become columns of C; A stays."""
+        """Set C to A·Bᵀ: panels of rows of B, which become columns of C; A stays."""
         for number, span in self._panels((b, 0), (c, 1)):
             right = self._spread(b, 0, span, number)
             products = {place: (self.tile(a, *place), right[place]) for place in self._places()}
             self._sum(c, 1, span, number, products, "b")
 
     def multiply_at(self, c: str, a: str, b: str) -> None:
-        """Add Aᵀ·B to C: panels of columns of A, which become rows of C; B stays."""
+        """Set C to Aᵀ·B: panels of columns of A, which become rows of C; B stays."""
         for number, span in self._panels((a, 1), (c, 0)):
             left = self._spread(a, 1, span, number)
             products = {place: (left[place], self.tile(b, *place)) for place in self._places()}
@@ -84,7 +97,7 @@ class Plane:
         starts = [
             start
             for left, right in pairwise(bounds)
-            for start in range(left, right, self.panel or right - left)
+            for start in range(left, right, self.how.panel or right - left)
         ]
         for number, (start, stop) in enumerate(zip(starts, [*starts[1:], bounds[-1]], strict=True)):
             yield number, Interval(start, stop)
@@ -111,10 +124,10 @@ class Plane:
                 if rank == own.rank:
                     held[place] = own
                 else:
-                    slot = tensor, axis, number % (self.prefetch + 1)
+                    slot = tensor, axis, number % (self.how.prefetch + 1)
                     held[place] = self.build.temporary(rank, tensor, own.rows, own.cols, slot)
                 pieces[rank] = held[place]
-            broadcast(self.build, pieces, own.rank, self.way)
+            self._collective("broadcast")(list(pieces), own, pieces.__getitem__)
         return held
 
     def _sum(
@@ -122,18 +135,21 @@ class Plane:
     ) -> None:
         """Multiply at every place and sum the products along each line, where that panel of C belongs."""
         for line, own in self._lines(c, axis, span):
-            pieces = {own.rank: own}
+            pieces = {}
             for place in line:
                 rank = self.tile(c, *place).rank
-                if rank == own.rank:
-                    self.build.gemm(own, *products[place], trans=trans)
-                    continue
-                slot = c, axis, number % (self.prefetch + 1)
-                partial = Partial(self.build, self.build.temporary(rank, c, own.rows, own.cols, slot))
-                partial.add(*products[place], trans=trans)
-                if partial.begun:
-                    pieces[rank] = partial.piece
-            reduce(self.build, pieces, own.rank, self.way)
+                pieces[rank] = own
+                if rank != own.rank:
+                    slot = c, axis, number % (self.how.prefetch + 1)
+                    pieces[rank] = self.build.temporary(rank, c, own.rows, own.cols, slot)
+                self.build.gemm(pieces[rank], *products[place], beta=0, trans=trans)
+            held = pieces.__getitem__
+            self._collective("reduce")(list(pieces), held, own, held)
+
+    def _collective(self, what: str) -> Callable[..., None]:
+        """Return what writes a collective along a line of ranks."""
+        write = ways()[self.how.broadcast].writers[what]
+        return partial(write, self.build, manner=Manner(chunks=self.how.chunks or None))
 
 
 def mesh(ranks: int, grid: str, **options: Any) -> Mesh | None:
@@ -148,21 +164,25 @@ def native(problem: Problem, grid: str, **options: Any) -> Native:
     return Native(*(Layout.block(problem.shape(x), (rows, cols)) for x in MATRICES))
 
 
-def write(build: Builder, names: Names, broadcast: str, panel: int, prefetch: int, **options: Any) -> None:
+def write(build: Builder, names: Names, grid: str, **options: Any) -> None:
     """Broadcast and multiply, panel by panel."""
-    plane(build, names.c, broadcast, panel, prefetch).multiply(names.c, names.a, names.b)
+    plane(build, names.c, Panels(**options)).multiply(names.c, names.a, names.b)
 
 
-def plane(build: Builder, like: str, way: str = "tree", panel: int = 0, prefetch: int = 1) -> Plane:
+def plane(build: Builder, like: str, how: Panels) -> Plane:
     """Return all ranks as the process grid that a tensor lies on; the other tensors lie on the same."""
     rows, cols = build.layout(like).process_grid
-    return Plane(build, rows, cols, build.tile, way, panel, prefetch)
+    return Plane(build, rows, cols, build.tile, how)
 
 
 PANELS = (
     Option(
-        "broadcast", "tree", "How a panel goes along a row or column of ranks.", WAYS,
+        "broadcast", "tree", "How a panel goes along a row or column of ranks.", ("tree", "ring", "direct"),
         words="broadcast by {}".format,
+    ),
+    Option(
+        "chunks", 1, "Parts of a panel that follow each other along a ring; 0 for what suits their bytes.",
+        words=lambda n: "" if n == 1 else f"{n or 'suitable'} chunks",
     ),
     Option(
         "panel", 0, "The most columns of A and rows of B in a panel; 0 for as many as tiles allow.",

@@ -10,8 +10,8 @@ from typing import Any
 
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
 from umm.algorithms.option import Option
-from umm.algorithms.partial import sum_replicas
-from umm.algorithms.summa import PANELS, Plane
+from umm.algorithms.summa import PANELS, Panels, Plane
+from umm.algorithms.summed import sum_replicas
 from umm.algorithms.two_and_half_d import layers_in_words
 from umm.layouts.layout import Layout
 from umm.problem import Problem
@@ -38,36 +38,34 @@ def native(problem: Problem, layers: int, **options: Any) -> Native:
     )
 
 
-def write(build: Builder, names: Names, broadcast: str, panel: int, prefetch: int, **options: Any) -> None:
+def write(build: Builder, names: Names, layers: int, **options: Any) -> None:
     """SUMMA on every layer."""
-    for layer in layers_of(build, names.b, broadcast, panel, prefetch):
+    for layer in layers_of(build, names.b, Panels(**options)):
         layer.multiply(names.c, names.a, names.b)
 
 
-def backward(build: Builder, names: Names, gradients: Names, **panels: Any) -> None:
+def backward(build: Builder, names: Names, gradients: Names, how: Panels) -> None:
     """Write the two multiplies of the backward pass: dA = dC·Bᵀ, and dB = Aᵀ·dC, summed over the layers.
 
     Args:
         build: Where the actions go.
         names: Of A, B and C, in the layouts of :func:`native`; C is not used.
-        gradients: Of dA, dB and dC, each in the layout of what it is the gradient of; the first two are zero.
-        panels: As for :func:`layers_of`.
+        gradients: Of dA, dB and dC, each in the layout of what it is the gradient of.
+        how: How panels go, and the sum over the layers.
     """
-    for layer in layers_of(build, names.b, **panels):
+    for layer in layers_of(build, names.b, how):
         layer.multiply_bt(gradients.a, gradients.c, names.b)
         layer.multiply_at(gradients.b, names.a, gradients.c)
-    sum_replicas(build, gradients.b)
+    sum_replicas(build, how.broadcast, gradients.b)
 
 
-def layers_of(build: Builder, b: str, way: str = "tree", panel: int = 0, prefetch: int = 1) -> list[Plane]:
+def layers_of(build: Builder, b: str, how: Panels) -> list[Plane]:
     """Return the layers, each as a process grid.
 
     Args:
         build: Where the actions go.
         b: A tensor that lies on each of them.
-        way: As for :class:`umm.algorithms.summa.Plane`; panel and prefetch too.
-        panel: See way.
-        prefetch: See way.
+        how: How panels go.
     """
     q = build.layout(b).process_grid[0]
 
@@ -79,9 +77,7 @@ def layers_of(build: Builder, b: str, way: str = "tree", panel: int = 0, prefetc
 
         return tile
 
-    return [
-        Plane(build, q, q, tile_on(layer), way, panel, prefetch) for layer in range(build.layout(b).replicas)
-    ]
+    return [Plane(build, q, q, tile_on(layer), how) for layer in range(build.layout(b).replicas)]
 
 
 ALGORITHM = Algorithm(

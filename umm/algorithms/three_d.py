@@ -5,27 +5,28 @@ there, B(l, j) over i; the sum over l leaves C(i, j) spread over l. Pieces are m
 """
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, read_mesh
-from umm.algorithms.lines import brought
+from umm.algorithms.brought import brought
 from umm.algorithms.option import Option
-from umm.algorithms.partial import Partial, scatter_sum
 from umm.algorithms.spread import spread
+from umm.algorithms.summed import SUM, scatter_sum
 from umm.problem import Problem
 from umm.schedules.builder import Builder
 from umm.schedules.slices import Slice
 
 
-def mesh(ranks: int, grid: str) -> Mesh | None:
+def mesh(ranks: int, grid: str, **options: Any) -> Mesh | None:
     """The cube, or the mesh that is asked for."""
     edge = round(ranks ** (1 / 3))
     sizes = read_mesh(grid, 3) if grid else (edge, edge, edge)
     return sizes if prod(sizes) == ranks else None
 
 
-def native(problem: Problem, grid: str) -> Native:
+def native(problem: Problem, grid: str, **options: Any) -> Native:
     """Each tile of each matrix spread over the ranks that share it; a layer of k has consecutive ranks."""
     rows, cols, layers = mesh(problem.p, grid) or (1, 1, 1)
     ranks = np.arange(problem.p, dtype=np.int64).reshape(layers, rows, cols)  # l, i, j
@@ -36,35 +37,43 @@ def native(problem: Problem, grid: str) -> Native:
     )
 
 
-def write(build: Builder, names: Names, grid: str) -> None:
+def write(build: Builder, names: Names, grid: str, sum: str) -> None:  # noqa: A002
     """Gather and multiply on every rank, then sum along every line of ranks with one tile of C."""
     rows, cols, layers = mesh(build.ranks, grid) or (1, 1, 1)
     for i in range(rows):
         for j in range(cols):
-            line = []
+            partials, owners = {}, {}
             for layer in range(layers):
+                rank = (layer * rows + i) * cols + j
                 # Each rank starts with the piece it has, and with the ranks after it.
                 a = [build.tile(names.a, i, layer * cols + (j + x) % cols) for x in range(cols)]
                 b = [build.tile(names.b, layer * rows + (i + x) % rows, j) for x in range(rows)]
-                line.append(_multiplied(build, (layer * rows + i) * cols + j, a, b, names.c))
-            scatter_sum(build, line, [build.tile(names.c, i * layers + x, j) for x in range(layers)])
+                owners[rank] = build.tile(names.c, i * layers + layer, j)
+                partials[rank] = owners[rank]
+                if layers > 1:
+                    partials[rank] = build.temporary(rank, names.c, a[0].rows, b[0].cols, "C")
+                _multiply(build, partials[rank], a, b)
+            if layers > 1:
+                scatter_sum(build, sum, partials, owners)
 
 
-def _multiplied(build: Builder, rank: int, a: list[Slice], b: list[Slice], c: str) -> Partial:
-    """Return the product at a rank of a tile of A, in pieces by columns, and one of B, in pieces by rows."""
-    partial = Partial(build, build.temporary(rank, c, a[0].rows, b[0].cols, "C"))
+def _multiply(build: Builder, c: Slice, a: list[Slice], b: list[Slice]) -> None:
+    """Set C to the product of a tile of A, in pieces by columns, and one of B, in pieces by rows."""
+    if not c.elements:
+        return
     held: dict[int, Slice] = {}
-    if not partial.piece.elements:
-        return partial
+    beta = 0.0
     for number, left in enumerate(a):
-        left = brought(build, left, rank, ("A", number))
+        left = brought(build, left, c.rank, ("A", number))
         for place, right in enumerate(b):
             span = left.cols.intersect(right.rows)
             if span.size:
                 if place not in held:
-                    held[place] = brought(build, right, rank, ("B", place))
-                partial.add(left.cut(left.rows, span), held[place].cut(span, right.cols))
-    return partial
+                    held[place] = brought(build, right, c.rank, ("B", place))
+                build.gemm(c, left.cut(left.rows, span), held[place].cut(span, right.cols), beta)
+                beta = 1.0
+    if not beta:
+        build.map("zero", c)
 
 
 ALGORITHM = Algorithm(
@@ -80,6 +89,7 @@ ALGORITHM = Algorithm(
             "Ranks along m, n and k, such as 2x3x4; the cube if not said.",
             words=lambda grid: f"grid {grid or 'of a cube'}",
         ),
+        SUM,
     ),
     takes="p = q³, or any p with a grid",
     mesh=mesh,

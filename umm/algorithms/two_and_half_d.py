@@ -10,11 +10,12 @@ from typing import Any
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
 from umm.algorithms.cannon import shifts
 from umm.algorithms.option import Option
-from umm.algorithms.partial import Partial, scatter_sum, sum_replicas
 from umm.algorithms.spread import spread
+from umm.algorithms.summed import SUM, scatter_sum, sum_replicas
 from umm.layouts.layout import Layout
 from umm.problem import MATRICES, Problem
 from umm.schedules.builder import Builder
+from umm.schedules.slices import Slice
 from umm.units import counted
 
 
@@ -27,7 +28,7 @@ def mesh(ranks: int, layers: int, **options: Any) -> Mesh | None:
     return None
 
 
-def native(problem: Problem, layers: int, final: str) -> Native:
+def native(problem: Problem, layers: int, final: str, **options: Any) -> Native:
     """A and B on every layer; C on every layer, or each of its tiles in a part on every layer."""
     q, _, d = mesh(problem.p, layers) or (1, 1, 1)
     a, b, c = (Layout.block(problem.shape(x), (q, q), replicas=d) for x in MATRICES)
@@ -36,27 +37,28 @@ def native(problem: Problem, layers: int, final: str) -> Native:
     return Native(a, b, c)
 
 
-def write(build: Builder, names: Names, **options: Any) -> None:
+def write(build: Builder, names: Names, sum: str, **options: Any) -> None:  # noqa: A002
     """Shift and multiply on each layer, then sum over the layers."""
-    a, b, c = (build.layout(name) for name in names)
+    a, c = build.layout(names.a), build.layout(names.c)
     q, d = a.process_grid[0], a.replicas
-    in_place = c.replicas == d
-    partials: dict[tuple[int, int], list[Partial]] = {(i, j): [] for i in range(q) for j in range(q)}
-    for layer in range(d):
-        if not in_place:
-            for (i, j), line in partials.items():
-                rank, rows, cols = a.owner((i, j), layer), a.tile_bounds((i, 0))[0], b.tile_bounds((0, j))[1]
-                line.append(Partial(build, build.temporary(rank, names.c, rows, cols, "C")))
-        for i, j, x, y in shifts(build, names, layer, range(layer * q // d, (layer + 1) * q // d)):
-            if in_place:
+    if c.replicas == d:
+        for layer in range(d):
+            for i, j, x, y in shifts(build, names, layer, range(layer * q // d, (layer + 1) * q // d)):
                 build.gemm(build.tile(names.c, i, j, layer), x, y)
-            else:
-                partials[i, j][layer].add(x, y)
-    if in_place:
-        sum_replicas(build, names.c)
+        sum_replicas(build, sum, names.c)
         return
-    for (i, j), line in partials.items():
-        scatter_sum(build, line, [build.tile(names.c, i * d + layer, j) for layer in range(d)])
+    partials: dict[tuple[int, int], dict[int, Slice]] = {(i, j): {} for i in range(q) for j in range(q)}
+    for layer in range(d):
+        steps = range(layer * q // d, (layer + 1) * q // d)
+        for i, j, x, y in shifts(build, names, layer, steps):
+            rank, begun = a.owner((i, j), layer), partials[i, j]
+            beta = float(rank in begun)
+            if rank not in begun:
+                begun[rank] = build.temporary(rank, names.c, x.rows, y.cols, "C")
+            build.gemm(begun[rank], x, y, beta)
+    for (i, j), held in partials.items():
+        owners = (build.tile(names.c, i * d + layer, j) for layer in range(d))
+        scatter_sum(build, sum, held, {owner.rank: owner for owner in owners})
 
 
 def layers_in_words(layers: int) -> str:
@@ -76,8 +78,9 @@ ALGORITHM = Algorithm(
         ),
         Option(
             "final", "reduce-scatter", "Each layer sums a part of every tile of C, or gets all of it.",
-            ("reduce-scatter", "all-reduce"),
+            ("reduce-scatter", "all-reduce"), words=str,
         ),
+        SUM,
     ),
     takes="p = d·q² with d | q",
     mesh=mesh,
