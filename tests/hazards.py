@@ -6,7 +6,7 @@ from itertools import combinations, groupby
 
 import numpy as np
 
-from umm.schedules.kinds import ACCUMULATE, GEMM, LOCAL, REDUCE
+from umm.schedules.kinds import ACCUMULATE, GEMM, KINDS, LOCAL, REDUCE
 from umm.schedules.table import Data
 from umm_hw.blocks import place, resolve
 from umm_hw.numpy.transport import NumpyTransport
@@ -147,3 +147,16 @@ def idle(schedule, action):
     kind[action], buffer[action] = LOCAL, -1
     data = Data(replace(schedule.details, buffer=buffer), schedule.temporaries)
     return replace(schedule, kind=kind, make_data=lambda: data)
+
+
+def without_waits(schedule, waiting_kind, awaited_kind):
+    """The schedule in which no action of one kind waits for one of another kind."""
+    waiting = schedule.waiting
+    drop = (schedule.kind[waiting] == KINDS.index(waiting_kind)) & (
+        schedule.kind[schedule.after] == KINDS.index(awaited_kind)
+    )
+    assert drop.any()
+    counts = np.bincount(waiting[~drop], minlength=len(schedule))
+    return replace(
+        schedule, after=schedule.after[~drop], after_offsets=np.concatenate([[0], np.cumsum(counts)])
+    )

@@ -36,7 +36,9 @@ KINDS = (
 )
 
 
-def program(seed, actions, signals=False, functions=tuple(FUNCTIONS), half="float16", fences=True):
+def program(
+    seed, actions, signals=False, functions=tuple(FUNCTIONS), half="float16", fences=True, comparable=False
+):
     """The schedule of a random program.
 
     Args:
@@ -46,8 +48,10 @@ def program(seed, actions, signals=False, functions=tuple(FUNCTIONS), half="floa
         functions: Names that its maps choose from.
         half: Type of the tensor that is neither float32 nor float64.
         fences: Whether actions wait for more than follows from their slices: barriers, waits, ``after``.
+        comparable: Whether work tensors are given and results too, and gemms are of one type, as GPUs want.
     """
-    writer = Writer(Random(seed), SIGNALLING if signals else ROUND, functions, half, fences)
+    machine = SIGNALLING if signals else ROUND
+    writer = Writer(Random(seed), machine, functions, half, fences, comparable)
     for _ in range(actions):
         writer.step()
     return writer.build.schedule()
@@ -62,8 +66,9 @@ def programs(most=24, signals=(False, True), **options):
 class Writer:
     """A Builder, and what its temporaries hold."""
 
-    def __init__(self, random, machine, functions, half, fences):
-        self.random, self.functions, self.fences = random, functions, fences
+    def __init__(self, random, machine, functions, half, fences, comparable):
+        self.random, self.functions = random, functions
+        self.fences, self.comparable = fences, comparable
         self.ranks = ranks = random.randint(1, 6)
         self.m, self.n, self.k = (random.choice((2, 4, 6, 7)) for _ in "mnk")
         if random.random() < 0.5:
@@ -71,12 +76,13 @@ class Writer:
             carried_out = Problem(m=self.m, n=self.n, k=self.k, ranks=ranks, **texts)
         else:
             carried_out = self.chain()
+        role = "both" if comparable else "work"
         work = [
-            self.tensor("P", self.n, self.k, "work", random.choice(("float32", "float64"))),
-            self.tensor("Q", self.m, self.n, "work", "float64"),
-            self.tensor("half", self.m, self.n, "work", half),
-            self.tensor("column", self.m, 1),
-            self.tensor("line", 1, self.n),
+            self.tensor("P", self.n, self.k, role, random.choice(("float32", "float64"))),
+            self.tensor("Q", self.m, self.n, role, "float64"),
+            self.tensor("half", self.m, self.n, role, half),
+            self.tensor("column", self.m, 1, role),
+            self.tensor("line", 1, self.n, role),
         ]
         self.build = Builder("random", carried_out, machine, work, options={"seed": 1})
         self.held = {}  # rank and slot: the temporary that is in it, and which of its elements are there
@@ -152,7 +158,8 @@ class Writer:
         tensors = [x for x in self.tensors.values() if x.dtype != self.tensors["half"].dtype]
         a = self.random.choice(tensors)
         b = self.random.choice([x for x in tensors if x.dtype == a.dtype])
-        c = self.random.choice([x for x in tensors if x.role != "input"])
+        of_c = [x for x in tensors if x.role != "input"]
+        c = self.random.choice([x for x in of_c if x.dtype == a.dtype] if self.comparable else of_c)
         trans = [x for x in "ab" if self.random.random() < 0.4]
         letters = "mn", "km" if "a" in trans else "mk", "nk" if "b" in trans else "kn"
         batch = self.random.choice((1, 1, 2, 4))

@@ -1,6 +1,7 @@
-"""The executors' conformance suite in less time, for variants of an executor that runs it in full."""
+"""The executors' conformance suites in less time, for variants of an executor that runs them in full."""
 
 from conformance.executor_suite import ExecutorConformance, laws
+from conformance.program_suite import ProgramConformance, comparable_programs
 from hypothesis import given, settings
 from strategies import problems, schedule_options, stationaries
 
@@ -22,4 +23,14 @@ class FewerExamples(ExecutorConformance):
     )
     test_no_action_starts_before_what_it_waits_for_has_finished = fewer(
         ExecutorConformance.test_no_action_starts_before_what_it_waits_for_has_finished
+    )
+
+
+class FewerPrograms(ProgramConformance):
+    ranks = (2, 3, 6)
+    algorithm_ranks = (4, 6)
+    test_any_program_gives_what_its_actions_give_one_after_another = settings(laws, max_examples=8)(
+        given(schedule=comparable_programs)(
+            ProgramConformance.test_any_program_gives_what_its_actions_give_one_after_another.hypothesis.inner_test
+        )
     )

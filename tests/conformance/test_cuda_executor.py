@@ -4,7 +4,6 @@
 """
 
 import os
-from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -12,11 +11,17 @@ import numpy as np
 import pytest
 from conformance.executor_suite import MACHINE, ExecutorConformance, integer_operands
 from conformance.fake_device import FakeDevice, FakeWorld
-from conformance.fewer_examples import FewerExamples
+from conformance.fewer_examples import FewerExamples, FewerPrograms
+from conformance.program_suite import ProgramConformance
+from hazards import without_waits
+from programs import ROUND
 
 import umm
+from umm.chains import Chain, Sum
 from umm.errors import InputError
-from umm.schedules.kinds import KINDS
+from umm.layouts.layout import Layout
+from umm.schedules.builder import Builder
+from umm.tensors import Tensor
 from umm_hw.bfloat16 import to_bfloat16, to_float32
 from umm_hw.cuda.executor import CudaExecutor
 
@@ -30,21 +35,21 @@ def fake_executor(devices, **options):
     return CudaExecutor(devices=world.devices(devices), **options)
 
 
-class TestOneDevice(ExecutorConformance):
+class TestOneDevice(ExecutorConformance, FewerPrograms):
     @pytest.fixture(scope="class")
     @classmethod
     def executor(cls):
         return partial(fake_executor, 1)
 
 
-class TestFourDevices(FewerExamples):
+class TestFourDevices(FewerExamples, ProgramConformance):
     @pytest.fixture(scope="class")
     @classmethod
     def executor(cls):
         return partial(fake_executor, 4)
 
 
-class TestLanding(FewerExamples):
+class TestLanding(FewerExamples, FewerPrograms):
     @pytest.fixture(scope="class")
     @classmethod
     def executor(cls):
@@ -53,7 +58,7 @@ class TestLanding(FewerExamples):
 
 if os.environ.get("UMM_TEST_GPU"):
 
-    class TestRealDevices(ExecutorConformance):
+    class TestRealDevices(ExecutorConformance, ProgramConformance):
         @pytest.fixture(scope="class")
         @classmethod
         def executor(cls):
@@ -97,29 +102,51 @@ def test_c_may_be_kept_in_half_precision(make, dtype):
     assert np.array_equal(result, a)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float16", 2e-2), ("bfloat16", 0.1)])
+def test_a_chain_of_any_type_rounds_what_each_statement_writes(make, dtype, tolerance):
+    """An MLP block and its gradients; every tensor is kept in the type, every sum made in float32."""
+    outline = umm.chain("mlp", backward=True, dtype=dtype, hidden=6, ffn=10, tokens=5)
+    made = outline.laid_out("sequence", 2)
+    rng = np.random.default_rng(2)
+    operands = {x.name: rng.uniform(-1, 1, x.shape).astype(np.float32) for x in made.tensors if x.is_input}
+    found = make(replica=None).run(umm.schedule(made, MACHINE), operands).results
+    for name, expected in made.reference(operands).items():
+        if name in made.outputs:
+            error = np.abs(found[name] - expected).max()
+            assert error <= tolerance * np.abs(expected).max(), name
+
+
+def test_a_sum_lands_where_the_schedule_wants_it_copied_by_the_engine(monkeypatch):
+    """Two ranks on two GPUs, one accumulate: copy_engine means a copy, and an add beside the sum."""
+    copied = []
+    copy = FakeDevice.copy
+    monkeypatch.setattr(FakeDevice, "copy", lambda *given: copied.append(given) or copy(*given))
+    parts = np.arange(12.0).reshape(2, 3, 2)
+    for means, copies in (("copy_engine", 1), ("kernel", 0), (None, 0)):
+        partial_sum = Tensor("R", Layout.parse("row@2", (3, 2), 2), "float64", "both")
+        build = Builder("sum", Chain("sum", (partial_sum,), (Sum("R", "R"),), 2), ROUND)
+        tiles = [build.tile("R", 0, 0, replica) for replica in range(2)]
+        build.accumulate(tiles[1], tiles[0], means=means)
+        copied.clear()
+        assert np.array_equal(fake_executor(2).run(build.schedule(), {"R": parts}).result, parts.sum(axis=0))
+        assert len(copied) == copies
+
+
 def test_types_that_cublas_does_not_combine_are_refused(make):
     wide = umm.Problem(m=4, n=4, k=4, ranks=2, dtype="float32", c_dtype="float64")
     with pytest.raises(InputError, match=r"C of float64 .* choose its type from float32"):
         make().run(umm.schedule(wide, MACHINE))
+    one = umm.Problem(m=4, n=4, k=4, ranks=1, dtype="float32")
+    build = Builder("mixed", one, MACHINE, [Tensor("W", one.layout("B"), "float64")])
+    build.gemm(*(build.tile(name, 0, 0) for name in ("C", "A", "W")))
+    with pytest.raises(InputError, match="A of float32 and W of float64 are not multiplied on GPUs; cast"):
+        make().run(build.schedule())
     half = umm.Problem(m=4, n=4, k=4, ranks=2, dtype="float16")
     with pytest.raises(InputError, match="tf32 rounds float32 operands; leave it out for float16"):
         make(tf32=True).run(umm.schedule(half, MACHINE))
 
 
 # Planted mistakes ---------------------------------------------------------------------------------
-
-
-def without_waits(schedule, waiting_kind, awaited_kind):
-    """The schedule in which no action of one kind waits for one of another kind."""
-    waiting = schedule.waiting
-    drop = (schedule.kind[waiting] == KINDS.index(waiting_kind)) & (
-        schedule.kind[schedule.after] == KINDS.index(awaited_kind)
-    )
-    assert drop.any()
-    counts = np.bincount(waiting[~drop], minlength=len(schedule))
-    return replace(
-        schedule, after=schedule.after[~drop], after_offsets=np.concatenate([[0], np.cumsum(counts)])
-    )
 
 
 def is_wrong(schedule, seed):

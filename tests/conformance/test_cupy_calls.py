@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conformance import fake_cupy
 from conformance.executor_suite import MACHINE, integer_operands
-from conformance.fewer_examples import FewerExamples
+from conformance.fewer_examples import FewerExamples, FewerPrograms
 from conformance.test_cuda_transport import run_ranks
 from conformance.transport_suite import TransportConformance
 
@@ -36,7 +36,7 @@ def devices():
     return [CupyDevice(number) for number in range(device_count())]
 
 
-class TestExecutor(FewerExamples):
+class TestExecutor(FewerExamples, FewerPrograms):
     @pytest.fixture(scope="class")
     @classmethod
     def executor(cls):

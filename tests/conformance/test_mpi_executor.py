@@ -5,6 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 from conformance.executor_suite import ExecutorConformance, integer_operands, laws, scheduled
+from conformance.fewer_examples import FewerPrograms
+from conformance.program_suite import ProgramConformance
 from hypothesis import given, settings
 from strategies import problems, schedule_options, stationaries
 
@@ -15,7 +17,10 @@ from umm_hw.mpi.job.job import MpiJob
 pytestmark = pytest.mark.mpi
 
 
-class TestSharedMemory(ExecutorConformance):
+class TestSharedMemory(ExecutorConformance, ProgramConformance):
+    ranks = (2, 3, 4, 6)
+    algorithm_ranks = (2, 4, 6)
+
     @pytest.fixture(scope="class")
     @classmethod
     def executor(cls):
@@ -25,13 +30,25 @@ class TestSharedMemory(ExecutorConformance):
 
 
 @pytest.fixture(scope="module")
-def remote():
-    """An executor whose ranks reach each other as if on different hosts."""
+def remote_job():
+    """Ranks that reach each other as if on different hosts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UMM_MPI_WINDOW", "remote")
         job = MpiJob(8, timeout=120)
-    yield MpiExecutor(job=job)
+    yield job
     job.close()
+
+
+@pytest.fixture(scope="module")
+def remote(remote_job):
+    return MpiExecutor(job=remote_job)
+
+
+class TestProgramsAcrossHosts(FewerPrograms):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls, remote_job):
+        return partial(MpiExecutor, job=remote_job)
 
 
 @settings(laws, max_examples=25)

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from conformance.executor_suite import ExecutorConformance, integer_operands, laws, scheduled
+from conformance.program_suite import ProgramConformance
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import problems, schedule_options, stationaries
@@ -16,14 +17,16 @@ from umm_hw.numpy.executor import NumpyExecutor
 from umm_hw.numpy.transport import NumpyTransport
 
 
-class TestRowOrder(ExecutorConformance):
+class TestRowOrder(ExecutorConformance, ProgramConformance):
+    algorithm_ranks = (1, 2, 3, 4, 6, 8, 9, 12, 16)
+
     @pytest.fixture(scope="class")
     @classmethod
     def executor(cls):
         return NumpyExecutor
 
 
-class TestRandomOrder(ExecutorConformance):
+class TestRandomOrder(ExecutorConformance, ProgramConformance):
     keeps_lanes = False
 
     @pytest.fixture(scope="class")

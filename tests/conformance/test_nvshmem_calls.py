@@ -9,7 +9,7 @@ import pytest
 from conformance import fake_cupy, fake_nvshmem4py
 from conformance.executor_suite import integer_operands
 from conformance.fake_nvshmem import FakeJob, FakeRanks
-from conformance.fewer_examples import FewerExamples
+from conformance.fewer_examples import FewerExamples, FewerPrograms
 from conformance.test_nvshmem_executor import chained
 
 from umm.errors import ExecutorUnavailableError
@@ -60,6 +60,9 @@ class HostNvshmem:
     def run(self, schedule, operands=None):
         return self.executor(schedule.ranks).run(schedule, operands)
 
+    def runs(self, schedule, operands=None, repeat=1):
+        return self.executor(schedule.ranks).runs(schedule, operands, repeat)
+
     def makespan(self, schedule):
         return self.executor(schedule.ranks).makespan(schedule)
 
@@ -74,7 +77,7 @@ class TestOneNode(FewerExamples):
         return HostNvshmem
 
 
-class TestTwoRanksPerNode(FewerExamples):
+class TestTwoRanksPerNode(FewerExamples, FewerPrograms):
     @pytest.fixture(scope="class")
     @classmethod
     def executor(cls):

@@ -14,7 +14,7 @@ import pytest
 from conformance import fake_device
 from conformance.executor_suite import MACHINE, integer_operands
 from conformance.fake_nvshmem import FakeJob, FakeLibrary, FakeRanks
-from conformance.fewer_examples import FewerExamples
+from conformance.fewer_examples import FewerExamples, FewerPrograms
 from conformance.transport_suite import TransportConformance
 
 import umm
@@ -39,6 +39,9 @@ class FakeNvshmem:
     def run(self, schedule, operands=None):
         return self._executor(schedule).run(schedule, operands)
 
+    def runs(self, schedule, operands=None, repeat=1):
+        return self._executor(schedule).runs(schedule, operands, repeat)
+
     def makespan(self, schedule):
         return self._executor(schedule).makespan(schedule)
 
@@ -52,14 +55,14 @@ class FakeNvshmem:
         return NvshmemExecutor(job=job, connect=job.joined, **self.options)
 
 
-class TestOneNode(FewerExamples):
+class TestOneNode(FewerExamples, FewerPrograms):
     @pytest.fixture(scope="class")
     @classmethod
     def executor(cls):
         return FakeNvshmem
 
 
-class TestTwoRanksPerNode(FewerExamples):
+class TestTwoRanksPerNode(FewerExamples, FewerPrograms):
     @pytest.fixture(scope="class")
     @classmethod
     def executor(cls):
@@ -83,7 +86,7 @@ if os.environ.get("UMM_TEST_GPU") == "nvshmem":
         def available(self):
             return NvshmemExecutor().available()
 
-    class TestRealDevices(FewerExamples):
+    class TestRealDevices(FewerExamples, FewerPrograms):
         @pytest.fixture(scope="class")
         @classmethod
         def executor(cls):
