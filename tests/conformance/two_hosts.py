@@ -1,0 +1,82 @@
+"""Two hosts on one: network namespaces with names of their own, joined by a cable."""
+
+import os
+import shlex
+import shutil
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+from umm_hw.mpi.job.job import find_mpiexec
+
+NETWORK = "10.201.77"
+
+
+class NamespaceError(Exception):
+    """Network namespaces cannot be made here."""
+
+
+def call(*words):
+    """Run a command, of iproute2 or as a trial."""
+    if shutil.which(words[0]) is None:
+        raise NamespaceError(f"there is no {words[0]} (Debian's iproute2 has ip)")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise NamespaceError(f"{' '.join(words)}: {done.stderr.strip()}")
+
+
+@contextmanager
+def two_hosts(folder: Path):
+    """Make the hosts; yield an mpiexec that puts even ranks on the first and odd ranks on the second.
+
+    Raises:
+        NamespaceError: saying why they cannot be made.
+    """
+    names = [f"umm{os.getpid()}{x}" for x in "ab"]
+    cables = [f"{name}c" for name in names]
+    made = []
+    try:
+        for name in names:
+            call("ip", "netns", "add", name)
+            made.append(name)
+        one, other = names
+        call(
+            *("ip", "link", "add", cables[0], "netns", one, "type", "veth"),
+            *("peer", "name", cables[1], "netns", other),
+        )
+        for number, (name, cable) in enumerate(zip(names, cables, strict=True), start=1):
+            call("ip", "-n", name, "addr", "add", f"{NETWORK}.{number}/24", "dev", cable)
+            for link in ("lo", cable):
+                call("ip", "-n", name, "link", "set", link, "up")
+        mpiexec = _mpiexec(folder, names)
+        call(mpiexec, "-n", "2", "true")
+        yield mpiexec
+    finally:
+        for name in made:
+            call("ip", "netns", "del", name)
+
+
+def _mpiexec(folder: Path, names):
+    """Return a command that starts mpiexec on the first host, and reaches the second as if by ssh."""
+    first, second = (f"{NETWORK}.{number}" for number in (1, 2))
+    enter = 'exec ip netns exec "$name" unshare --uts sh -c "hostname $name; exec $*"\n'
+    shell = _script(
+        folder / "shell",
+        'while [ "${1#-}" != "$1" ]; do shift; done\n'
+        f"case $1 in {first}) name={names[0]};; *) name={names[1]};; esac\n"
+        f"shift\n{enter}",
+    )
+    command = [find_mpiexec(), "-hosts", f"{first},{second}", "-localhost", first, "-ppn", "1"]
+    command += ["-launcher", "ssh", "-launcher-exec", shell]
+    return _script(
+        folder / "mpiexec",
+        f"name={names[0]}\nquoted={shlex.quote(shlex.join(command))}\n"
+        'for word in "$@"; do quoted="$quoted \'$word\'"; done\n'
+        'exec ip netns exec "$name" unshare --uts sh -c "hostname $name; exec $quoted"\n',
+    )
+
+
+def _script(path: Path, text: str):
+    path.write_text(f"#!/bin/sh\n{text}")
+    path.chmod(0o700)
+    return str(path)
