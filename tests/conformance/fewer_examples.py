@@ -28,7 +28,6 @@ class FewerExamples(ExecutorConformance):
 
 class FewerPrograms(ProgramConformance):
     ranks = (2, 3, 6)
-    algorithm_ranks = (1, 4, 6)
     test_any_program_gives_what_its_actions_give_one_after_another = settings(laws, max_examples=8)(
         given(schedule=comparable_programs)(
             ProgramConformance.test_any_program_gives_what_its_actions_give_one_after_another.hypothesis.inner_test

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.mpi
 
 class TestSharedMemory(ExecutorConformance, ProgramConformance):
     ranks = (2, 3, 4, 6)
-    algorithm_ranks = (1, 2, 4, 6, 8)
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -2,10 +2,13 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
+from conformance.executor_suite import MACHINE, integer_operands
 from conformance.fewer_examples import FewerPrograms
 from conformance.two_hosts import NamespaceError, two_hosts
 
+import umm
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.mpi.job.job import MpiJob
 
@@ -41,3 +44,20 @@ def test_neighbouring_ranks_are_on_different_hosts(job):
     hosts = [host for host, _ in job.processes]
     assert hosts == [hosts[0], hosts[1]] * 3
     assert hosts[0] != hosts[1]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "ranks", "options"),
+    [
+        ("cannon", 4, {}),
+        ("summa", 6, {"broadcast": "ring", "chunks": 2}),
+        ("ring", 5, {}),
+        ("2.5d", 4, {}),
+        ("universal", 6, {}),
+    ],
+)
+def test_an_algorithm_is_exact_across_hosts(job, algorithm, ranks, options):
+    problem = umm.Problem(m=13, n=11, k=14, a="row", b="col", c="2d", ranks=ranks, dtype="float64")
+    a, b = integer_operands(problem)
+    schedule = umm.schedule(problem, MACHINE, algorithm=algorithm, **options)
+    assert np.array_equal(MpiExecutor(job=job).run(schedule, (a, b)).result, a @ b)

@@ -18,8 +18,6 @@ from umm_hw.numpy.transport import NumpyTransport
 
 
 class TestRowOrder(ExecutorConformance, ProgramConformance):
-    algorithm_ranks = (1, 2, 3, 4, 6, 8, 9, 12, 16)
-
     @pytest.fixture(scope="class")
     @classmethod
     def executor(cls):
