@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+import numpy as np
+
 from umm.interval import Interval
 from umm.schedules.buffers import first_tiles
 from umm.schedules.details import Multiplied
@@ -49,7 +51,15 @@ def appended(
     ):
         moved.append(temporary(rank, slot, tensors[tensor], *ranges(tensor, rows, cols)))
     rank_of, tensor_of = buffers.rank.tolist(), buffers.tensor.tolist()
-    for i, kind in enumerate(part.kind.tolist()):
+    means = np.full(len(part), -1) if part.means_of is None else part.means_of
+    columns = (part.kind, part.rank, part.lane, part.seconds, part.nbytes, means, details.fn)
+    slices = (details.buffer, details.rows, details.cols)
+    for (kind, rank, lane, seconds, nbytes, way, fn), *operands, multiplied in zip(
+        zip(*(x.tolist() for x in columns), strict=True),
+        *(x.tolist() for x in slices),
+        _multiplied(part, transposed, alpha),
+        strict=True,
+    ):
         pieces = tuple(
             Slice(
                 moved[buffer],
@@ -57,22 +67,19 @@ def appended(
                 tensors[tensor_of[buffer]],
                 *ranges(tensor_of[buffer], rows, cols),
             )
-            for buffer, rows, cols in zip(
-                *(x[i].tolist() for x in (details.buffer, details.rows, details.cols)), strict=True
-            )
+            for buffer, rows, cols in zip(*operands, strict=True)
             if buffer >= 0
         )
-        lane, means = int(part.lane[i]), -1 if part.means_of is None else int(part.means_of[i])
         yield Action(
             kind,
-            int(part.rank[i]),
+            rank,
             part.lanes.names[lane] if lane >= 0 else "",
             pieces,
-            seconds=float(part.seconds[i]),
-            means=part.means[means].name if means >= 0 else None,
-            multiplied=_multiplied(part, i, transposed, alpha) if kind == GEMM else PLAIN,
-            fn=functions[details.fn[i]] if details.fn[i] >= 0 else -1,
-            nbytes=int(part.nbytes[i]),
+            seconds=seconds,
+            means=part.means[way].name if way >= 0 else None,
+            multiplied=multiplied if kind == GEMM else PLAIN,
+            fn=functions[fn] if fn >= 0 else -1,
+            nbytes=nbytes,
         )
 
 
@@ -85,10 +92,10 @@ def _transposed_tile(part: Table, number: int, tensor: int) -> int:
     return first + (replica * grid_cols + j) * grid_rows + i
 
 
-def _multiplied(part: Table, i: int, transposed: Collection[int], alpha: float) -> Multiplied:
+def _multiplied(part: Table, transposed: Collection[int], alpha: float) -> Iterator[Multiplied]:
+    """Yield how each action would multiply; only gemms do."""
     d = part.details
-    tensors = part.buffers.tensor[d.buffer[i, :3]].tolist()
-    turned = sum(1 << operand for operand in (1, 2) if tensors[operand] in transposed)
-    axes, groups = (tuple(x[i].tolist()) for x in (d.batch_axes, d.groups))
-    trans = int(d.trans[i]) ^ turned
-    return Multiplied(trans, alpha * float(d.alpha[i]), float(d.beta[i]), int(d.batch[i]), axes, groups)
+    turned = sum(np.isin(part.operand_tensors(operand), list(transposed)) << operand for operand in (1, 2))
+    axes, groups = ([tuple(row) for row in x.tolist()] for x in (d.batch_axes, d.groups))
+    columns = (x.tolist() for x in (d.trans ^ turned, d.alpha * alpha, d.beta, d.batch))
+    return map(Multiplied, *columns, axes, groups)
