@@ -16,7 +16,7 @@ class Interval(NamedTuple):
         >>> Interval(3, 5).size, Interval(5, 3).size
         (2, 0)
         """
-        return max(0, self.stop - self.start)
+        return self.stop - self.start if self.stop > self.start else 0
 
     def intersect(self, other: "Interval") -> "Interval":
         """Return the shared indices (the paper's ``bound``); empty if there are none.

@@ -8,23 +8,33 @@ slot holds another buffer, whatever touches that comes after all that touched th
 from collections.abc import Hashable, Iterable, Mapping
 
 READ, WRITE, ADD = range(3)
-AGAINST = ((ADD,), (READ, ADD), (READ,))
-"""What reads, writes and adds conflict with, beside writes."""
 Rectangle = tuple[int, int, int, int]
 """First row, row after the last, first column, column after the last."""
-Touches = tuple[list[int], list[int], list[int]]
-"""Actions that have read, written and added."""
 
 
 class _Piece:
-    """A rectangle of a buffer that has been touched, and others that it meets and covers."""
+    """A rectangle of a buffer that has been touched, and others that it meets and covers.
 
-    __slots__ = ("covered", "meeting", "touches")
+    Attributes:
+        write: The action that has written all of it, −1 if none has.
+        reads: Actions that have read all of it since.
+        adds: Actions that have added to all of it since.
+    """
 
-    def __init__(self, meeting: list["_Piece"]) -> None:
-        self.touches: Touches = ([], [], [])
-        self.meeting = [self, *meeting]
-        self.covered = [self]
+    __slots__ = ("adds", "covered", "meeting", "reads", "write")
+
+    def __init__(self) -> None:
+        self.write = -1
+        self.reads: list[int] = []
+        self.adds: list[int] = []
+        self.meeting: tuple[_Piece, ...] = ()
+        self.covered: tuple[_Piece, ...] = ()
+
+    def forget(self) -> None:
+        """Forget who has touched it."""
+        self.write = -1
+        self.reads.clear()
+        self.adds.clear()
 
 
 class _Place:
@@ -52,13 +62,14 @@ class _Place:
                 for other, piece in self.pieces.items()
                 if other[0] < bottom and top < other[1] and other[2] < right and left < other[3]
             ]
-            known = self.pieces[rectangle] = _Piece([piece for _, piece in met])
+            known = self.pieces[rectangle] = _Piece()
+            known.meeting = tuple(piece for _, piece in met)
             for (first, last, start, stop), piece in met:
-                piece.meeting.append(known)
+                piece.meeting += (known,)
                 if top <= first and last <= bottom and left <= start and stop <= right:
-                    known.covered.append(piece)
+                    known.covered += (piece,)
                 elif first <= top and bottom <= last and start <= left and right <= stop:
-                    piece.covered.append(known)
+                    piece.covered += (known,)
         return known
 
 
@@ -82,8 +93,9 @@ class Accesses:
             return []
         if known.buffer != buffer:
             return _against(how, known.pieces.values())
+        piece = known.piece(rectangle)
         # What is found came after all that the slot held before, so only the first to touch a piece asks.
-        return _against(how, known.piece(rectangle).meeting) or _against(how, known.before.values())
+        return _against(how, (piece, *piece.meeting)) or _against(how, known.before.values())
 
     def note(self, place: Hashable, how: int, buffer: int, rectangle: Rectangle, action: int) -> None:
         """Remember an access; of one action what it writes last, for that covers what it read there."""
@@ -92,10 +104,14 @@ class Accesses:
             known = self._places[place] = _Place(buffer, known.pieces if known else {})
         piece = known.piece(rectangle)
         if how == WRITE:
+            piece.forget()
             for covered in piece.covered:
-                for touches in covered.touches:
-                    touches.clear()
-        piece.touches[how].append(action)
+                covered.forget()
+            piece.write = action
+        elif how == READ:
+            piece.reads.append(action)
+        else:
+            piece.adds.append(action)
 
 
 def _against(how: int, pieces: Iterable[_Piece]) -> list[int]:
@@ -103,8 +119,11 @@ def _against(how: int, pieces: Iterable[_Piece]) -> list[int]:
 
     All that a piece keeps came after its last write, so that one is named only if it keeps nothing else.
     """
-    found = []
+    found: list[int] = []
     for piece in pieces:
-        since = [action for kind in AGAINST[how] for action in piece.touches[kind]]
-        found += since or piece.touches[WRITE]
+        since = piece.adds if how == READ else piece.reads if how == ADD else (*piece.reads, *piece.adds)
+        if since:
+            found += since
+        elif piece.write >= 0:
+            found.append(piece.write)
     return found

@@ -245,10 +245,11 @@ class Builder(Room):
     # ----------------------------------------------------------------------------------------------
 
     def _transfer(self, kind: int, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
-        if not source.elements and not into.elements:
+        shape = source.shape
+        if 0 in shape and not into.elements:
             return None
-        if source.shape != into.shape:
-            raise ScheduleError(f"cannot move {source.shape} elements to {into.shape}")
+        if shape != into.shape:
+            raise ScheduleError(f"cannot move {shape} elements to {into.shape}")
         rank = into.rank if kind == GET else source.rank
         lane = how.get("lane")
         if lane is None:

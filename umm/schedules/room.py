@@ -30,6 +30,7 @@ class Room:
         self.firsts = first_tiles(self.tensors)
         self._owners = owned_tiles(self.tensors).rank.tolist()
         self.temporaries: list[tuple[int, int, Slice]] = []
+        self._places: list[tuple[int, int]] = []  # rank and pool slot of each temporary
         self._slots: list[dict[Hashable, int]] = [{} for _ in range(ranks)]
 
     def number(self, tensor: str) -> int:
@@ -105,11 +106,13 @@ class Room:
     def place(self, piece: Slice) -> Hashable:
         """Return what accesses to a slice may conflict on: its owned tile, or its pool slot."""
         temporary = piece.buffer - self.firsts[-1]
-        return piece.buffer if temporary < 0 else self.temporaries[temporary][:2]
+        return piece.buffer if temporary < 0 else self._places[temporary]
 
     def _held(self, rank: int, tensor: int, rows: Interval, cols: Interval, key: Hashable) -> Slice:
         slots = self._slots[rank]
         piece = Slice(self.firsts[-1] + len(self.temporaries), rank, tensor, rows, cols)
         if piece.elements:
-            self.temporaries.append((rank, slots.setdefault(key, len(slots)), piece))
+            place = rank, slots.setdefault(key, len(slots))
+            self._places.append(place)
+            self.temporaries.append((*place, piece))
         return piece

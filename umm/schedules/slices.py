@@ -39,14 +39,15 @@ class Slice(NamedTuple):
         >>> [piece.part(i, 2).rows for i in range(2)]
         [Interval(start=4, stop=6), Interval(start=6, stop=9)]
         """
-        span = self.cols if axis else self.rows
-        start, stop = (span.start + span.size * i // parts for i in (number, number + 1))
-        cut = Interval(start, stop)
-        return self._replace(cols=cut) if axis else self._replace(rows=cut)
+        buffer, rank, tensor, rows, cols = self
+        span = cols if axis else rows
+        start, size = span.start, span.size
+        cut = Interval(start + size * number // parts, start + size * (number + 1) // parts)
+        return Slice(buffer, rank, tensor, *((rows, cut) if axis else (cut, cols)))
 
     def cut(self, rows: Interval, cols: Interval) -> "Slice":
         """Return what lies in some rows and columns, in global indices; empty if nothing does."""
-        return self._replace(rows=self.rows.intersect(rows), cols=self.cols.intersect(cols))
+        return Slice(*self[:3], self.rows.intersect(rows), self.cols.intersect(cols))
 
 
 def joined(first: Slice, second: Slice) -> Slice | None:
