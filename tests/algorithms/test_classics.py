@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conformance.algorithm_suite import requests, scheduled
 from conformance.executor_suite import MACHINE, laws
+from hazards import without
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_text import GOOD, SWITCH, write
@@ -29,11 +30,11 @@ from umm.tensors import Tensor
 from umm_hw.numpy.executor import NumpyExecutor
 
 
-def in_place(name, n, ranks, **options):
+def in_place(name, n, ranks, dtype="float32", **options):
     """The schedule of an n×n×n multiply whose matrices lie as the algorithm has them, as nearly as it may."""
     algorithm = algorithms()[name]
     native = algorithm.native(umm.Problem(m=n, n=n, k=n, ranks=ranks), **algorithm.chosen(options))
-    problem = umm.Problem(m=n, n=n, k=n, a=native.a, b=native.b, c=native.c)
+    problem = umm.Problem(m=n, n=n, k=n, a=native.a, b=native.b, c=native.c, dtype=dtype)
     return umm.schedule(problem, MACHINE, algorithm=name, **options)
 
 
@@ -47,6 +48,37 @@ def test_what_touches_the_same_memory_is_ordered(request):
     schedule = scheduled(request)
     check(schedule)
     assert races(schedule) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "options"),
+    [
+        ("cannon", 4, {}),
+        ("summa", 4, {"broadcast": "ring", "panel": 2, "prefetch": 0}),
+        ("2.5d", 8, {}),
+        ("ring", 3, {}),
+        ("ring", 3, {"collective": "reduce-scatter"}),
+    ],
+)
+def test_a_dependency_that_is_left_out_is_a_race_and_shows_as_a_wrong_product(name, ranks, options):
+    """Each that the others do not imply: found as a race, and caught by some random order."""
+    schedule = in_place(name, 12, ranks, dtype="float64", **options)
+    rng = np.random.default_rng(1)
+    operands = [rng.uniform(1, 2, (12, 12)) for _ in "AB"]
+    planted = 0
+    for action in range(len(schedule)):
+        for dependency in schedule.after_of(action).tolist():
+            broken = without(schedule, action, dependency)
+            if races(broken):
+                planted += 1
+                wrong = (is_wrong(broken, operands, seed) for seed in range(200))
+                assert any(wrong), (action, dependency)
+    assert planted
+
+
+def is_wrong(schedule, operands, seed):
+    result = NumpyExecutor(order="random", seed=seed, replica=None).run(schedule, operands).result
+    return not np.allclose(result, operands[0] @ operands[1], rtol=1e-9)
 
 
 # What moves ---------------------------------------------------------------------------------------
@@ -178,13 +210,15 @@ def test_the_scattering_ring_shows_its_last_sum_alone(pallas):
 
 
 def test_cannon_on_256_ranks_is_written_in_time(tmp_path):
-    """12,256 actions; processor time, so that what else runs on this machine does not count."""
+    """12,256 actions in 0.4 s of processor time, where nothing else runs; the best of three here."""
     machine = umm.machine(write(tmp_path, GOOD.replace("value = 4,", "value = 256,") + SWITCH))
     problem = umm.Problem(m=512, n=512, k=512, a="2d", b="2d", c="2d", ranks=256)
-    start = process_time()
-    schedule = umm.schedule(problem, machine, algorithm="cannon")
-    assert len(schedule) == 12256
-    assert process_time() - start < 3
+    seconds = []
+    for _ in range(3):
+        start = process_time()
+        assert len(umm.schedule(problem, machine, algorithm="cannon")) == 12256
+        seconds.append(process_time() - start)
+    assert min(seconds) < 1.2
 
 
 # Backward -----------------------------------------------------------------------------------------

@@ -8,12 +8,14 @@ from functools import partial
 
 import pytest
 from conformance.algorithm_suite import AlgorithmConformance, all_replicas_are_right, requests, scheduled
-from conformance.executor_suite import laws
+from conformance.executor_suite import MACHINE, laws
 from conformance.test_cuda_executor import fake_executor
 from conformance.test_nvshmem_executor import FakeNvshmem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import umm
+from umm.algorithms.registry import algorithms
 from umm_hw.cuda.executor import CudaExecutor
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.mpi.job.job import MpiJob
@@ -86,3 +88,20 @@ class TestMpi(AlgorithmConformance):
         job = MpiJob(16, timeout=120)
         yield partial(MpiExecutor, job=job)
         job.close()
+
+    @pytest.mark.parametrize(
+        ("name", "ranks", "options"),
+        [
+            ("cannon", 4, {}),
+            *(("ring", ranks, {}) for ranks in range(2, 7)),
+            *(("ring", ranks, {"collective": "reduce-scatter"}) for ranks in range(2, 7)),
+            *(("summa", ranks, {"broadcast": "ring", "panel": 3, "prefetch": 2}) for ranks in range(2, 7)),
+        ],
+    )
+    def test_processes_wait_for_what_others_pass_on(self, executor, name, ranks, options):
+        """Rings, shifts and pipelined broadcasts: almost every action waits for one of another rank."""
+        algorithm, size = algorithms()[name], {"m": 24, "n": 30, "k": 36, "dtype": "float64"}
+        native = algorithm.native(umm.Problem(**size, ranks=ranks), **algorithm.chosen(options))
+        problem = umm.Problem(**size, a=native.a, b=native.b, c=native.c)
+        schedule = umm.schedule(problem, MACHINE, algorithm=name, **options)
+        assert all_replicas_are_right(schedule, executor(replica=None))
