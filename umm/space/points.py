@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from inspect import Signature, signature
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,9 @@ class Space:
             raise InputError(f"grids {grids!r} is unknown; choose from square, all")
         _refuse_unknown("stationary matrix", self.stationary, MATRICES)
         _refuse_unknown("replica order", self.orders, ORDERS)
+
+    # What help shows; Python would take it from __new__.
+    __signature__ = Signature(list(signature(__init__).parameters.values())[1:])
 
     def on(self, ranks: int) -> "Space":
         """Return the space on this many ranks if it does not say how many itself."""
