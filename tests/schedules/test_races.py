@@ -166,15 +166,15 @@ def test_two_adds_and_two_reads_do_not_race():
 def test_what_is_read_or_added_to_must_be_there():
     """A tile is zero before the run; a temporary is nothing."""
     build = builder(A="row", C="row")
-    own = build.own("C", 0)
+    own = build.own("C", 1)
     room = [build.temporary(0, "C", own.rows, own.cols) for _ in range(2)]
     build.accumulate(build.own("A", 1), build.own("C", 1))
     build.accumulate(build.own("A", 1), room[0])
     build.get(build.own("A", 0).part(0, 2), room[1].part(0, 2))
     build.put(room[1], build.own("C", 1))
     assert told(build.schedule()) == [
-        "action 1 (accumulate of rank 1) adds to s0:C[0:4,0:8], which no action before has written",
-        "action 3 (put of rank 0) reads s1:C[0:4,0:8], which no action before has written",
+        "action 1 (accumulate of rank 1) adds to s0:C[4:8,0:8], which no action before has written",
+        "action 3 (put of rank 0) reads s1:C[4:8,0:8], which no action before has written",
     ]
 
 

@@ -15,7 +15,7 @@ from umm.machines import Machine
 from umm.schedules.accesses import ADD, READ, WRITE, Accesses, Rectangle
 from umm.schedules.appended import appended
 from umm.schedules.details import Multiplied
-from umm.schedules.kinds import ACCUMULATE, BARRIER, BROADCAST, GEMM, GET, LOCAL, MAP, PUT, REDUCE
+from umm.schedules.kinds import ACCUMULATE, BARRIER, BROADCAST, GEMM, GET, KINDS, LOCAL, MAP, PUT, REDUCE
 from umm.schedules.priced import Action, Written, priced
 from umm.schedules.room import Room
 from umm.schedules.schedule import Schedule
@@ -80,7 +80,8 @@ class Builder(Room):
         self._functions: dict[Any, int] = {}
         self._accesses = Accesses()
         self._actions: list[Action] = []
-        self._waited_for: set[int] = set()
+        self._open: set[int] = set()  # actions that no other waits for yet
+        self._given = [tensor.role == "input" for tensor in self.tensors]
         self._barrier: int | None = None
 
     # Actions --------------------------------------------------------------------------------------
@@ -139,7 +140,9 @@ class Builder(Room):
         if not c.elements:
             return None
         if not a.elements or not b.elements:
-            return self.map("zero", c, lane=lane, after=after) if beta == 0 else None
+            if beta == 0:
+                return self.map("zero", c, lane=lane, after=after)
+            return None if beta == 1 else self.map("scale", c, c, lane=lane, after=after, factor=beta)
         multiplied = Multiplied(bits, alpha, beta, batch, batch_axes, groups)
         return self._add(Action(GEMM, c.rank, lane, (c, a, b), multiplied=multiplied), WRITE, after)
 
@@ -161,9 +164,16 @@ class Builder(Room):
             lane: Which of the rank's lanes.
             after: Actions to wait for beside those that follow from the slices.
             parameters: Of the function.
+
+        Raises:
+            ScheduleError: if it reads an empty slice and is not a sum.
         """
-        if not all(piece.elements for piece in (out, *reads)):
+        if not out.elements:
             return None
+        if not all(piece.elements for piece in reads):
+            if not function(fn).adds_over:
+                raise ScheduleError(f"{fn} of an empty slice has no value")
+            fn, reads, parameters = "zero", (), {}
         full = function(fn).checked(parameters)
         number = self._functions.setdefault((fn, tuple(sorted(full.items()))), len(self._functions))
         return self._add(Action(MAP, out.rank, lane, (out, *reads), fn=number), WRITE, after)
@@ -174,8 +184,7 @@ class Builder(Room):
 
     def barrier(self) -> int:
         """Wait for everything before; everything after waits for this."""
-        waits = [row for row in range(len(self._actions)) if row not in self._waited_for]
-        self._barrier = self._append(Action(BARRIER, -1, "", ()), waits)
+        self._barrier = self._append(Action(BARRIER, -1, "", ()), self._open)
         self._accesses = Accesses()
         return self._barrier
 
@@ -225,7 +234,7 @@ class Builder(Room):
         for i, action in enumerate(actions):
             own = {rows[row] for row in part.after_of(i).tolist()}
             if action.kind == BARRIER:
-                rows.append(self._append(action, own))
+                rows.append(self._append(action, self._after_barrier(own)))
                 continue
             how = ADD if action.kind in (ACCUMULATE, REDUCE) else WRITE
             touches = self._touches(action, how)
@@ -238,7 +247,7 @@ class Builder(Room):
         return priced(
             Written(
                 self.name, self.program, self.machine, self.work, self.lanes, self.options,
-                self._actions, self.temporaries, functions,
+                tuple(self._actions), tuple(self.temporaries), functions,
             )
         )  # fmt: skip
 
@@ -250,6 +259,17 @@ class Builder(Room):
             return None
         if shape != into.shape:
             raise ScheduleError(f"cannot move {shape} elements to {into.shape}")
+        if source.tensor == into.tensor and source[3:] != into[3:]:
+            raise ScheduleError(
+                f"cannot move rows {tuple(source.rows)} and columns {tuple(source.cols)} of "
+                f"{self.tensors[into.tensor].name} to {tuple(into.rows)} and {tuple(into.cols)} of it; "
+                "a tensor's elements keep their places"
+            )
+        if self.tensors[source.tensor].dtype != self.tensors[into.tensor].dtype:
+            raise ScheduleError(
+                f"cannot move {self.tensors[source.tensor].dtype} to {self.tensors[into.tensor].dtype}; "
+                "map cast changes the type"
+            )
         rank = into.rank if kind == GET else source.rank
         lane = how.get("lane")
         if lane is None:
@@ -262,9 +282,25 @@ class Builder(Room):
 
     def _add(self, action: Action, how: int, after: Sequence[Row]) -> int:
         """Add an action that waits for what its slices conflict with, and for some more."""
+        self._check(action)
         touches = self._touches(action, how)
         waits = {row for row in after if row is not None}
         return self._add_after(action, touches, waits | self._conflicts(touches))
+
+    def _check(self, action: Action) -> None:
+        """Refuse to write to an input, and to compute with what lies at another rank."""
+        if not action.pieces:
+            return
+        into = action.pieces[0]
+        if into.buffer < self.firsts[-1] and self._given[into.tensor]:
+            raise ScheduleError(f"{self.tensors[into.tensor].name} is an input, so it is never written")
+        if action.kind in (GEMM, MAP):
+            for piece in action.pieces:
+                if piece.rank != action.rank:
+                    raise ScheduleError(
+                        f"a {KINDS[action.kind]} of rank {action.rank} cannot read "
+                        f"{self.tensors[piece.tensor].name} of rank {piece.rank}; get it first"
+                    )
 
     def _touches(self, action: Action, how: int) -> list[_Touch]:
         """Return how each slice of an action is accessed, what is written last."""
@@ -284,8 +320,7 @@ class Builder(Room):
 
     def _add_after(self, action: Action, touches: list[_Touch], waits: set[int]) -> int:
         """Add an action after others; one that waits for another rank waits for its signal too."""
-        if self._barrier is not None and max(waits, default=-1) < self._barrier:
-            waits = waits | {self._barrier}
+        waits = self._after_barrier(waits)
         if self.machine.signal_s:
             others = {row for row in waits if self._actions[row].rank not in (action.rank, -1)}
             if others and action.kind in (GEMM, MAP):
@@ -300,6 +335,13 @@ class Builder(Room):
 
     def _append(self, action: Action, waits: Iterable[int]) -> int:
         action.after = sorted(waits)
-        self._waited_for.update(action.after)
+        self._open.difference_update(action.after)
+        self._open.add(len(self._actions))
         self._actions.append(action)
         return len(self._actions) - 1
+
+    def _after_barrier(self, waits: set[int]) -> set[int]:
+        """Return what an action waits for: the last barrier too, unless something after that is among it."""
+        if self._barrier is None or max(waits, default=-1) >= self._barrier:
+            return waits
+        return waits | {self._barrier}

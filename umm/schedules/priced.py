@@ -72,7 +72,7 @@ class Written(NamedTuple):
 
 def priced(written: Written) -> Schedule:
     """Return the schedule of some actions."""
-    actions, machine, ranks = list(written.actions), written.machine, written.program.p
+    actions, machine, ranks = written.actions, written.machine, written.program.p
     columns = _Columns(written)
     shared = platform(machine, ranks, 1)
     standard = ["compute", *(f"{group}.{i}" for group, count in written.lanes.items() for i in range(count))]
@@ -148,6 +148,7 @@ class _Columns:
         self.nbytes[rows] = np.where(
             adds, cost.accumulate_bytes(machine, payload), cost.transfer_bytes(machine, payload)
         )
+        signals = self.seconds[rows]
         for name in {name for name in means if name}:
             if name not in machine.means:
                 known = ", ".join(machine.means) or "none"
@@ -159,7 +160,7 @@ class _Columns:
         took = np.where(
             adds, cost.local_accumulate_seconds(machine, payload), cost.local_copy_seconds(machine, payload)
         )
-        self.seconds[rows[here]] = took[here]
+        self.seconds[rows[here]] = (signals + took)[here]
 
     def _multiply(
         self, machine: Machine, actions: Sequence[Action], tensors: Sequence[Tensor], new: Bools
