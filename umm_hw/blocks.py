@@ -7,8 +7,7 @@ import numpy as np
 
 from umm.arrays import Ints
 from umm.functions import Function, function
-from umm.interval import Interval
-from umm.schedules.details import Multiplied
+from umm.schedules.details import OPERANDS, Multiplied
 from umm.schedules.kinds import ACCUMULATE, GEMM, MAP, REDUCE
 from umm.schedules.schedule import Schedule
 from umm_hw.matrix import DistributedMatrix, array_dtype
@@ -110,39 +109,63 @@ def resolve(schedule: Schedule, memory: Memory) -> Iterator[Work]:
     """Yield the memory of each action, in row order."""
     details = schedule.details
     blocks = _blocks(schedule, memory)
-    bounds = np.concatenate([schedule.buffers.rows[:, :1], schedule.buffers.cols[:, :1]], axis=1).tolist()
-    columns = (details.buffer, details.rows, details.cols)
-    functions = [function(made.name) for made in schedule.functions]
-    of_buffer = schedule.buffers.tensor.tolist()
+    written, *read = (_pieces(schedule, blocks, operand) for operand in range(OPERANDS))
     forms = zip(
         *(x.tolist() for x in (details.trans, details.alpha, details.beta, details.batch)),
         *([tuple(row) for row in x.tolist()] for x in (details.batch_axes, details.groups)),
         strict=True,
     )
-
-    def piece(buffer: int, rows: list[int], cols: list[int]) -> Block:
-        top, left = bounds[buffer]
-        return blocks[buffer].cut(Interval(*rows).shift(-top), Interval(*cols).shift(-left))
-
-    def mapped(fn: int, buffers: list[int], rows: list[list[int]], cols: list[list[int]]) -> Mapped:
-        known, made = functions[fn], schedule.functions[fn]
-        shapes = [schedule.tensors[of_buffer[buffer]].shape for buffer in buffers if buffer >= 0]
-        spans: list[tuple[int, int]] = []
-        for axis, (letter, ranges) in enumerate((("r", rows), ("c", cols))):
-            having = [x for x, letters in enumerate(known.operands) if letters[axis] == letter]
-            spans.append((ranges[having[0]][0], ranges[having[0]][1]) if having else (0, 1))
-        return Mapped(known, made.parameters, spans[0], spans[1], known.whole(shapes))
-
-    for kind, fn, form, buffers, rows, cols in zip(
-        schedule.kind.tolist(), details.fn.tolist(), forms, *(x.tolist() for x in columns), strict=True
+    maps = _Maps(schedule)
+    for row, (kind, form, target, reads) in enumerate(
+        zip(schedule.kind.tolist(), forms, written, zip(*read, strict=True), strict=True)
     ):
-        pieces = [piece(*given) for given in zip(buffers, rows, cols, strict=True) if given[0] >= 0]
-        if not pieces:
+        if target is None:
             yield NOTHING
             continue
         product = Multiplied(*form) if kind == GEMM else None
-        done = mapped(fn, buffers, rows, cols) if kind == MAP else None
-        yield Work(tuple(pieces[1:]), pieces[0], kind in ADDING, product, done)
+        done = maps.mapped(row) if kind == MAP else None
+        yield Work(tuple(x for x in reads if x is not None), target, kind in ADDING, product, done)
+
+
+class _Maps:
+    """What the maps of a schedule do, and where in the whole."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._functions = [function(made.name) for made in schedule.functions]
+
+    def mapped(self, row: int) -> Mapped:
+        """Return what a row does."""
+        details, tensors = self._schedule.details, self._schedule.tensors
+        number = int(details.fn[row])
+        known, made = self._functions[number], self._schedule.functions[number]
+        buffers = details.buffer[row, : len(known.operands)]
+        shapes = [tensors[x].shape for x in self._schedule.buffers.tensor[buffers].tolist()]
+        spans: list[tuple[int, int]] = []
+        for axis, (letter, ranges) in enumerate((("r", details.rows), ("c", details.cols))):
+            having = [x for x, letters in enumerate(known.operands) if letters[axis] == letter]
+            start, stop = ranges[row, having[0]].tolist() if having else (0, 1)
+            spans.append((start, stop))
+        return Mapped(known, made.parameters, spans[0], spans[1], known.whole(shapes))
+
+
+def _pieces(schedule: Schedule, blocks: list[Block], operand: int) -> list[Block | None]:
+    """Return the memory of one operand of every action, None where there is none."""
+    details, buffers = schedule.details, schedule.buffers
+    buffer = details.buffer[:, operand]
+    if not blocks:
+        return [None] * len(buffer)
+    whole = np.array([(x.offset, x.stride, x.dtype.itemsize) for x in blocks])[buffer]
+    down = details.rows[:, operand, 0] - buffers.rows[buffer, 0]
+    right = details.cols[:, operand, 0] - buffers.cols[buffer, 0]
+    offsets = whole[:, 0] + (down * whole[:, 1] + right) * whole[:, 2]
+    rows, cols = details.shape[:, operand].T.tolist()
+    return [
+        None if of is None else Block(of.rank, of.heap, offset, m, n, of.stride, of.dtype)
+        for of, offset, m, n in zip(
+            (None if x < 0 else blocks[x] for x in buffer.tolist()), offsets.tolist(), rows, cols, strict=True
+        )
+    ]
 
 
 def _blocks(schedule: Schedule, memory: Memory) -> list[Block]:

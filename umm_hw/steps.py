@@ -45,6 +45,10 @@ def members(product: Multiplied, work: Work) -> Iterator[tuple[Block, Block, Blo
     A batch is cut into members along each operand's own axis. Members that share a block of C add up.
     """
     assert work.writes is not None
+    if product.batch == 1:
+        a, b = work.reads
+        yield work.writes, a, b, product.beta
+        return
     whole = (work.writes, *work.reads)
     for member in range(product.batch):
         cut = []
