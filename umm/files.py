@@ -10,7 +10,8 @@ from typing import Any
 from umm.errors import InputError
 
 _SHORT = reprlib.Repr()
-_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 3, 80, 80, 80
+_SHORT.maxlevel = 3
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = LONGEST = 80
 
 
 def shown(value: Any) -> str:
@@ -19,7 +20,8 @@ def shown(value: Any) -> str:
     >>> shown([1, 2.5, "three", [[[["deep"]]]], 5, 6, 7])
     "[1, 2.5, 'three', [[[...]]], 5, 6, ...]"
     """
-    return _SHORT.repr(value)
+    text = _SHORT.repr(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from umm.dtypes import itemsize
 from umm.errors import ProblemError
-from umm.files import fields_of, whole_number
+from umm.files import fields_of, shown, whole_number
 from umm.layouts.layout import Layout
 
 ROLES = ("input", "output", "both", "work")
@@ -45,7 +45,7 @@ class Tensor:
         """Check the name, the type and the role."""
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise ProblemError(
-                f"{self.name!r} cannot name a tensor; "
+                f"{shown(self.name)} cannot name a tensor; "
                 "write a letter, then letters, digits, _ and . (64 at most): W1, layer0.dX"
             )
         itemsize(self.dtype, of=f"tensor {self.name}")
@@ -104,12 +104,12 @@ class Tensor:
         given = fields_of(data, "a tensor", _KEYS)
         name, shape = given["name"], given["shape"]
         if not isinstance(shape, list) or len(shape) != 2:
-            raise ProblemError(f"shape {shape!r} of tensor {name!r} is not [rows, columns]")
-        rows, cols = (whole_number(size, f"a size of tensor {name!r}", 1) for size in shape)
+            raise ProblemError(f"shape {shown(shape)} of tensor {shown(name)} is not [rows, columns]")
+        rows, cols = (whole_number(size, f"a size of tensor {shown(name)}", 1) for size in shape)
         _check_shape(name, rows, cols)
         for key in ("dtype", "layout", "role"):
             if not isinstance(given[key], str):
-                raise ProblemError(f"{key} {given[key]!r} of tensor {name!r} is not a text")
+                raise ProblemError(f"{key} {shown(given[key])} of tensor {shown(name)} is not a text")
         whole_number(ranks, "ranks", 1, MOST_RANKS + 1)
         return cls(name, Layout.parse(given["layout"], (rows, cols), ranks), given["dtype"], given["role"])
 
@@ -157,6 +157,6 @@ def by_name(tensors: Iterable[Tensor]) -> dict[str, Tensor]:
 def _check_shape(name: str, rows: int, cols: int) -> None:
     if rows < 1 or cols < 1 or rows * cols >= LARGEST:
         raise ProblemError(
-            f"tensor {name!r} cannot have {rows} x {cols} elements; "
+            f"tensor {shown(name)} cannot have {rows} x {cols} elements; "
             "it needs a row and a column, and fewer than 2^60 elements"
         )

@@ -265,3 +265,11 @@ def test_an_unknown_rule_or_order_is_refused():
         Layout.block_cyclic((4, 4), (2, 2), (2, 1), order="snake")
     with pytest.raises(LayoutError, match="cannot hold -1 equal replicas"):
         Layout.block((4, 4), (2, 1), replicas=-1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "tiles"), [((2**40, 1), "1x1"), ((2**20, 2**20), "16x16"), ((2**25, 4), "2x1")]
+)
+def test_more_tiles_than_can_be_kept_are_refused(shape, tiles):
+    with pytest.raises(LayoutError, match="more"):
+        Layout.parse(f"cyclic:{tiles}:1x2", shape, ranks=2)

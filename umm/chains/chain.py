@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from umm.chains.statements import Statement, Sum, statement_from_dict, statement_to_dict
 from umm.errors import ProblemError
-from umm.files import fields_of, whole_number
+from umm.files import fields_of, shown, whole_number
 from umm.tensors import MOST_RANKS, Tensor, by_name
 
 _KEYS = ("name", "ranks", "tensors", "statements")
@@ -58,7 +58,7 @@ class Chain:
     def __post_init__(self) -> None:
         """Check the tensors, and the statements one after another."""
         if not isinstance(self.name, str) or not self.name.isprintable() or not 0 < len(self.name) <= 64:
-            raise ProblemError(f"{self.name!r} cannot name a chain; write 1 to 64 printable characters")
+            raise ProblemError(f"{shown(self.name)} cannot name a chain; write 1 to 64 printable characters")
         whole_number(self.ranks, f"ranks of chain {self.name}", 1, MOST_RANKS + 1)
         for name in ("tensors", "statements"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
@@ -165,7 +165,7 @@ class Chain:
         ranks = whole_number(given["ranks"], "ranks of a chain", 1, MOST_RANKS + 1)
         for key in ("tensors", "statements"):
             if not isinstance(given[key], list):
-                raise ProblemError(f"{key} of a chain must be a list, not {given[key]!r}")
+                raise ProblemError(f"{key} of a chain must be a list, not {shown(given[key])}")
         return cls(
             given["name"],
             tuple(Tensor.from_dict(x, ranks) for x in given["tensors"]),

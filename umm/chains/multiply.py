@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.errors import ProblemError
-from umm.files import real_number, whole_number
+from umm.files import real_number, shown, whole_number
 from umm.tensors import LARGEST, Tensor
 
 Values = Mapping[str, NDArray[np.float64]]
@@ -75,11 +75,12 @@ class Multiply:
         """Check the numbers, whatever the tensors are."""
         if not set(self.trans) <= {"a", "b"} or len(set(self.trans)) < len(self.trans):
             raise ProblemError(
-                f'trans = {self.trans!r} of {self} is not possible; choose (), ("a",), ("b",) or ("a", "b")'
+                f"trans = {shown(self.trans)} of {self} is not possible; "
+                'choose (), ("a",), ("b",) or ("a", "b")'
             )
         object.__setattr__(self, "trans", tuple(sorted(self.trans)))
         for name in ("alpha", "beta"):
-            object.__setattr__(self, name, real_number(getattr(self, name), f"{name} of {self}"))
+            object.__setattr__(self, name, real_number(getattr(self, name), f"{name} of {self.out}"))
         whole_number(self.batch, f"batch of {self}", 1, 2**31)
         for name in ("batch_axes", "groups"):
             if len(getattr(self, name)) != 3:

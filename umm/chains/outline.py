@@ -8,7 +8,7 @@ from typing import Any
 from umm.chains.chain import Chain
 from umm.chains.statements import Statement, statement_from_dict, statement_to_dict
 from umm.errors import ProblemError, did_you_mean
-from umm.files import fields_of, whole_number
+from umm.files import fields_of, shown, whole_number
 from umm.layouts.layout import Layout
 from umm.tensors import Tensor
 
@@ -142,10 +142,10 @@ class Outline:
         given = fields_of(data, "a chain", ("name", "tensors", "statements"), ("kept", "layouts"))
         for key in ("tensors", "statements", "kept"):
             if not isinstance(given.get(key, []), list):
-                raise ProblemError(f"{key} of a chain must be a list, not {given[key]!r}")
+                raise ProblemError(f"{key} of a chain must be a list, not {shown(given[key])}")
         kept = given.get("kept", [])
         if not all(isinstance(x, str) for x in kept):
-            raise ProblemError(f"kept = {kept!r} of a chain is not a list of names")
+            raise ProblemError(f"kept = {shown(kept)} of a chain is not a list of names")
         layouts = given.get("layouts", {})
         if not isinstance(layouts, dict) or not all(_are_texts(x) for x in layouts.values()):
             raise ProblemError("layouts of a chain must be tables of a text for each tensor")
@@ -165,9 +165,9 @@ def _shape(data: Any) -> Shape:
     given = fields_of(data, "a tensor", ("name", "shape", "dtype"), ("role",))
     shape = given["shape"]
     if not isinstance(shape, list) or len(shape) != 2:
-        raise ProblemError(f"shape {shape!r} of tensor {given['name']!r} is not [rows, columns]")
-    rows, cols = (whole_number(size, f"a size of tensor {given['name']!r}", 1) for size in shape)
+        raise ProblemError(f"shape {shown(shape)} of tensor {shown(given['name'])} is not [rows, columns]")
+    rows, cols = (whole_number(size, f"a size of tensor {shown(given['name'])}", 1) for size in shape)
     for key in ("name", "dtype", "role"):
         if not isinstance(given.get(key, ""), str):
-            raise ProblemError(f"{key} {given[key]!r} of a tensor is not a text")
+            raise ProblemError(f"{key} {shown(given[key])} of a tensor is not a text")
     return Shape(given["name"], rows, cols, given["dtype"], given.get("role", "work"))

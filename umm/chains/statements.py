@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from umm.chains.multiply import Multiply, Tensors, Values
 from umm.errors import ProblemError
-from umm.files import fields_of
+from umm.files import fields_of, shown
 from umm.functions import function
 from umm.tensors import Tensor
 
@@ -149,7 +149,7 @@ def statement_from_dict(data: Any) -> Statement:
     """
     kind = data.get("kind") if isinstance(data, dict) else None
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ProblemError(f"{data!r} is not a statement; its kind must be one of {', '.join(KINDS)}")
+        raise ProblemError(f"{shown(data)} is not a statement; its kind must be one of {', '.join(KINDS)}")
     of = KINDS[kind]
     needed = {"multiply": ("kind", "out", "a", "b"), "map": ("kind", "out", "fn")}.get(
         kind, ("kind", "out", "x")
@@ -159,20 +159,20 @@ def statement_from_dict(data: Any) -> Statement:
         key: value for key, value in fields_of(data, f"a {kind}", needed, optional).items() if key != "kind"
     }
     for key, value in given.items():
-        if key in needed and not isinstance(value, str):
-            raise ProblemError(f"{key} = {value!r} of a {kind} is not a name")
+        if key in needed and not (isinstance(value, str) and value.isprintable()):
+            raise ProblemError(f"{key} = {shown(value)} of a {kind} is not a name")
         if key in ("trans", "reads"):
             _check_list(value, str, f"{key} of a {kind}", "names")
         elif key in ("batch_axes", "groups"):
             _check_list(value, int, f"{key} of a {kind}", "whole numbers")
         elif key == "parameters" and not isinstance(value, dict):
-            raise ProblemError(f"parameters = {value!r} of a map is not an object of names and numbers")
+            raise ProblemError(f"parameters = {shown(value)} of a map is not an object of names and numbers")
     return of(**given)
 
 
 def _check_list(value: Any, of: type, what: str, words: str) -> None:
-    if not isinstance(value, list) or not all(type(x) is of for x in value):
-        raise ProblemError(f"{what} = {value!r} is not a list of {words}")
+    if not isinstance(value, list) or not all(type(x) is of and str(x).isprintable() for x in value):
+        raise ProblemError(f"{what} = {shown(value)} is not a list of {words}")
 
 
 def _check_alike(out: Tensor, x: Tensor) -> None:

@@ -10,6 +10,9 @@ from umm.arrays import Ints
 from umm.errors import LayoutError
 from umm.interval import Interval
 
+MOST_TILES = 2**24
+"""Tiles of all replicas of a matrix: those of 256 x 256 of a million by a million."""
+
 
 def ceil_edges(size: int, parts: int) -> Ints:
     """Return the edges of parts that are all as large as ⌈size / parts⌉ but the last.
@@ -43,7 +46,12 @@ def tile_edges(size: int, tile: int) -> Ints:
 
     >>> tile_edges(10, 4).tolist(), tile_edges(0, 4).tolist()
     ([0, 4, 8, 10], [0, 0])
+
+    Raises:
+        LayoutError: for more parts than a matrix may have tiles.
     """
+    if size > MOST_TILES * tile:
+        raise LayoutError(f"tiles of {tile} cut {size} into more parts than {MOST_TILES:,}; take larger ones")
     edges = np.append(np.arange(0, max(size, 1), tile, dtype=np.int64), size)
     edges.setflags(write=False)
     return edges

@@ -9,7 +9,7 @@ import numpy as np
 
 from umm.arrays import Ints, summed_before
 from umm.errors import LayoutError
-from umm.layouts.edges import RULES
+from umm.layouts.edges import MOST_TILES, RULES
 from umm.layouts.places import arranged, check_replicas, listed, on_mesh, usual
 from umm.layouts.text import Form, Where, read_form
 from umm.layouts.tile_grid import Tile, TileGrid
@@ -78,6 +78,11 @@ class Layout(TileGrid):
             raise LayoutError(
                 f"process grid {process_grid[0]}x{process_grid[1]} has {prod(process_grid)} places, but a "
                 f"replica has {self.ranks // replicas} ranks ({self.ranks} ranks / {replicas} replicas)"
+            )
+        rows, cols = self.grid_shape()
+        if rows * cols * replicas > MOST_TILES:
+            raise LayoutError(
+                f"{rows} x {cols} tiles in {replicas} replicas are more than {MOST_TILES:,} in all"
             )
         self.places = _placed(process_grid, replicas, order, places)
         if text is None:

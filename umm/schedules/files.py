@@ -50,7 +50,8 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Schedule:
     details = Details(**_columns(arrays, "detail_", _fields(Details.empty(0)), count))
     temporaries = Buffers(**_columns(arrays, "buffer_", _fields(joined([]))))
     if "means_of" in arrays:
-        columns |= _columns(arrays, "", {"means_of": np.zeros(0, dtype=np.int8)}, count)
+        means = _columns(arrays, "", {"means_of": np.zeros(0, dtype=np.int8)}, count)
+        columns |= means if (means["means_of"] != -1).any() else {}
     schedule = Schedule(
         **found,
         **columns,

@@ -65,7 +65,8 @@ def _check_order(schedule: Table, refuse: Refuse) -> None:
         )
     refuse(~(schedule.seconds >= 0) | (schedule.seconds > AGES), "has a duration that is not a time")
     refuse(barrier & (schedule.seconds != 0), "cannot take time")
-    refuse(schedule.details.op < -1, "has an op that is not a number of one")
+    op, idle = schedule.details.op, np.isin(schedule.kind, (LOCAL, BARRIER))
+    refuse((op < -1) | (idle & (op != -1)), "has an op that is not a number of one")
     if schedule.means_of is not None:
         refuse(
             (schedule.means_of < -1) | (schedule.means_of >= len(schedule.means)),
