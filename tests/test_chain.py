@@ -469,8 +469,15 @@ def test_more_work_than_can_be_counted_is_refused():
         chain(tensors, Multiply("Y", "X", "X", **shared))
 
 
+def test_what_goes_in_and_comes_out_needs_no_statement():
+    given = np.arange(24.0).reshape(4, 6)
+    nothing = chain([tensor("X", 4, 6, "both")])
+    assert nothing.outputs == ("X",)
+    assert np.array_equal(nothing.reference({"X": given})["X"], given)
+
+
 def test_an_output_that_nothing_writes_and_a_tensor_on_other_ranks_are_refused():
-    with pytest.raises(ProblemError, match="no statement of chain test writes Y, which has role both"):
-        chain([tensor("Y", 4, 6, "both")])
+    with pytest.raises(ProblemError, match="no statement of chain test writes Y, which has role output"):
+        chain([tensor("Y", 4, 6, "output")])
     with pytest.raises(ProblemError, match="tensor Y is laid out over 2 ranks, but chain test has 4"):
         chain([tensor("Y", 4, 6, "output", ranks=2)], Map("Y", "zero"))

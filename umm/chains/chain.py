@@ -78,9 +78,9 @@ class Chain:
                 raise ProblemError(f"statement {number} of chain {self.name}, {statement}: {error}") from None
             written.add(statement.out)
         for tensor in self.tensors:
-            if tensor.is_output and tensor.name not in written:
+            if tensor.role == "output" and tensor.name not in written:
                 raise ProblemError(
-                    f"no statement of chain {self.name} writes {tensor.name}, which has role {tensor.role}; "
+                    f"no statement of chain {self.name} writes {tensor.name}, which has role output; "
                     "write it, or make it an input"
                 )
         object.__setattr__(self, "operand_names", tuple(x.name for x in self.tensors if x.is_input))
@@ -105,7 +105,8 @@ class Chain:
                 dimension in front gives replica r its own slice r; only a :class:`Sum` may read it.
 
         Returns:
-            Every tensor that is written, by name, as it is at the end: outputs, and work tensors too.
+            Every tensor that is written, by name, as it is at the end: outputs, and work tensors too; and
+            what goes in and comes out as it was.
 
         Raises:
             ProblemError: if an operand is missing, unknown or of another shape, or one whose replicas
@@ -128,7 +129,7 @@ class Chain:
                         "give one matrix, or sum over the replicas first"
                     )
             values[statement.out] = written[statement.out] = statement.value(values, named)
-        return written
+        return written | {name: values[name] for name in self.outputs if name not in written}
 
     def _operand(self, tensor: Tensor, operands: Mapping[str, ArrayLike]) -> NDArray[np.float64]:
         if tensor.name not in operands:

@@ -1,0 +1,159 @@
+"""Ranks that shall have the same tile bring together what it is made of, by a collective among them."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, cast
+
+from umm.algorithms.collectives.way import Way
+from umm.algorithms.redistribution.gets import gets
+from umm.algorithms.redistribution.pieces import OWN, Piece
+from umm.interval import Interval
+from umm.schedules.builder import Builder, Row
+from umm.schedules.slices import Slice
+
+Group = tuple[int, ...]
+GATHERING = ("all-gather", "broadcast")
+
+
+class Share(NamedTuple):
+    """Part of a tile that one rank of a group has, or will have got, and the others gather from it."""
+
+    rank: int
+    piece: Piece
+
+
+def gathers(way: Way) -> bool:
+    """Whether ranks can gather a tile in a way; that of direct gets has another name here."""
+    return way.name != "direct" and any(what in way.writers for what in GATHERING)
+
+
+def refusal(build: Builder, pieces: Iterable[Piece], way: Way) -> str | None:
+    """Return why a way cannot serve the groups; None if it can."""
+    groups = _groups(pieces)
+    if not groups:
+        return "no rank lacks what another will have too"
+    for group, theirs in groups.items():
+        root = _root(theirs)
+        what, ranks = ("all-gather", group) if root is None else ("broadcast", _with(root, group))
+        if what not in way.writers:
+            return f"it does no {what}"
+        why = way.refuses(build.machine, ranks, build.ranks)
+        if why is not None:
+            return why
+    return None
+
+
+def collective(build: Builder, pieces: list[Piece], way: Way) -> None:
+    """Broadcast to each group what lies at one rank; else bring each rank a share, and gather the shares."""
+    groups = _groups(pieces)
+    grouped = {id(piece) for theirs in groups.values() for piece in theirs}
+    rooted = {group: _root(theirs) for group, theirs in groups.items()}
+    shares = {group: _shares(group, groups[group]) for group, root in rooted.items() if root is None}
+    brought = [
+        Piece(piece.held, {rank: piece.wanted[rank]})
+        for theirs in shares.values()
+        for rank, piece in theirs
+        if rank not in piece.held
+    ]
+    gets(build, brought + [piece for piece in pieces if id(piece) not in grouped])
+    if brought:  # who began to pass on what it has would slow down those who still wait for theirs
+        build.barrier()
+    for group, root in rooted.items():
+        if root is None:
+            _gather(build, group, shares[group], way)
+            continue
+        for piece in groups[group]:
+            _broadcast(build, root, group, piece, way)
+
+
+def _groups(pieces: Iterable[Piece]) -> dict[Group, list[Piece]]:
+    """Return the pieces that several ranks want and some lack, by the ranks that want them."""
+    groups: dict[Group, list[Piece]] = {}
+    for piece in pieces:
+        if len(piece.wanted) > 1 and piece.takers:
+            groups.setdefault(tuple(sorted(piece.wanted)), []).append(piece)
+    return groups
+
+
+def _root(pieces: list[Piece]) -> int | None:
+    """Return the one rank that has all of some pieces; None if there is none, or another has some too."""
+    holders = {rank for piece in pieces for rank in piece.held}
+    return holders.pop() if len(holders) == 1 else None
+
+
+def _with(root: int, group: Group) -> Group:
+    return group if root in group else (root, *group)
+
+
+def _broadcast(build: Builder, root: int, group: Group, piece: Piece, way: Way) -> None:
+    source = piece.held[root]
+    way.writers["broadcast"](build, _with(root, group), source, lambda rank: piece.wanted.get(rank, source))
+
+
+def _shares(group: Group, pieces: list[Piece]) -> list[Share]:
+    """Return what each rank of a group gives the others: what it has, or what it will be brought.
+
+    No share is larger than an equal one; ranks are brought what they have too little.
+    """
+    equal = -(-sum(piece.elements for piece in pieces) // len(group))
+    given = dict.fromkeys(group, 0)
+    shares = []
+    for piece in sorted(pieces, key=lambda piece: (not _givers(piece), -piece.elements)):
+        givers = _givers(piece)
+        most = max(1, len(givers))
+        for part in piece.cut(most * -(-piece.elements // (equal * most))):
+            rank = min(givers or group, key=given.__getitem__)
+            given[rank] += part.elements
+            shares.append(Share(rank, part))
+    return shares
+
+
+def _givers(piece: Piece) -> list[int]:
+    """Return the ranks of its group that have a piece."""
+    return sorted(piece.held.keys() & piece.wanted.keys())
+
+
+def _gather(build: Builder, group: Group, shares: list[Share], way: Way) -> None:
+    """Gather shares, in as many rounds as the rank with most of them has."""
+    by_rank: dict[int, list[Piece]] = {rank: [] for rank in group}
+    for rank, piece in sorted(shares, key=lambda share: -share.piece.elements):
+        by_rank[rank].append(piece)
+        for other in piece.held.keys() & piece.wanted.keys() - {rank}:
+            build.get(piece.held[other], piece.wanted[other], lane=OWN)
+    nothing = Slice(-1, -1, -1, Interval(0, 0), Interval(0, 0))
+    lacking = cast(Builder, _Lacking(build, {x for _, piece in shares for x in piece.held.values()}))
+    for number in range(max(map(len, by_rank.values()))):
+        turn = {rank: theirs[number] for rank, theirs in by_rank.items() if number < len(theirs)}
+
+        def given(rank: int, turn: dict[int, Piece] = turn) -> Slice:
+            return turn[rank].held.get(rank, turn[rank].wanted[rank]) if rank in turn else nothing
+
+        def into(rank: int, origin: int, turn: dict[int, Piece] = turn) -> Slice:
+            if origin not in turn:
+                return nothing
+            piece = turn[origin]
+            return piece.wanted[rank] if rank == origin else piece.held.get(rank, piece.wanted[rank])
+
+        way.writers["all-gather"](lacking, group, given, into)
+
+
+class _Lacking:
+    """A Builder that moves nothing to where it is already: of what a rank has, it passes on its own copy.
+
+    Args:
+        build: Where all else goes.
+        there: What ranks have.
+    """
+
+    def __init__(self, build: Builder, there: Iterable[Slice]) -> None:
+        self._build, self._tensors = build, {piece.tensor for piece in there}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._build, name)
+
+    def get(self, source: Slice, into: Slice, **how: Any) -> Row:
+        """Get it unless it is there."""
+        return None if into.tensor in self._tensors else self._build.get(source, into, **how)
+
+    def put(self, source: Slice, into: Slice, **how: Any) -> Row:
+        """Put it unless it is there."""
+        return None if into.tensor in self._tensors else self._build.put(source, into, **how)

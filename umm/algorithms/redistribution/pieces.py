@@ -1,0 +1,70 @@
+"""What moves from one layout of a matrix to another: pieces, who has each and who shall have it."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from umm.schedules.builder import Builder
+from umm.schedules.slices import Slice
+
+OWN = "own"
+"""The lane on which a rank copies within its own memory."""
+
+
+class Piece(NamedTuple):
+    """A rectangle that lies in one tile of the source and in one of the target.
+
+    Attributes:
+        held: Where it lies, by rank: in each replica of the source.
+        wanted: Where it shall lie, by rank: in each replica of the target.
+    """
+
+    held: dict[int, Slice]
+    wanted: dict[int, Slice]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Its rows and columns."""
+        return next(iter(self.held.values())).shape
+
+    @property
+    def elements(self) -> int:
+        """Its elements."""
+        rows, cols = self.shape
+        return rows * cols
+
+    @property
+    def takers(self) -> list[int]:
+        """The ranks that want it and do not have it."""
+        return [rank for rank in self.wanted if rank not in self.held]
+
+    def cut(self, parts: int) -> "list[Piece]":
+        """Return it as some nearly equal parts along its longer side; fewer where it is shorter than that."""
+        rows, cols = self.shape
+        axis, parts = int(cols > rows), max(1, min(parts, max(rows, cols)))
+
+        def part(slices: dict[int, Slice], number: int) -> dict[int, Slice]:
+            return {rank: x.part(number, parts, axis) for rank, x in slices.items()}
+
+        return [Piece(part(self.held, i), part(self.wanted, i)) for i in range(parts)]
+
+
+def pieces_of(build: Builder, source: str, target: str) -> Iterator[Piece]:
+    """Yield every piece that is not empty, tile by tile of the target."""
+    here, there = build.layout(source), build.layout(target)
+    for tile in ((i, j) for i in range(there.grid_shape()[0]) for j in range(there.grid_shape()[1])):
+        wanted = [build.tile(target, *tile, replica) for replica in range(there.replicas)]
+        for origin in here.overlapping_tiles(wanted[0].rows, wanted[0].cols):
+            held = [build.tile(source, *origin, replica) for replica in range(here.replicas)]
+            rows = held[0].rows.intersect(wanted[0].rows)
+            cols = held[0].cols.intersect(wanted[0].cols)
+            yield Piece(
+                {x.rank: x._replace(rows=rows, cols=cols) for x in held},
+                {x.rank: x._replace(rows=rows, cols=cols) for x in wanted},
+            )
+
+
+def keep(build: Builder, pieces: list[Piece]) -> None:
+    """Write the copies of ranks that have what they want."""
+    for piece in pieces:
+        for rank in piece.wanted.keys() & piece.held.keys():
+            build.get(piece.held[rank], piece.wanted[rank], lane=OWN)

@@ -1,0 +1,75 @@
+"""The ways to redistribute, by name, and the actions of one."""
+
+from umm.algorithms.collectives.registry import ways as collective_ways
+from umm.algorithms.redistribution import groups
+from umm.algorithms.redistribution.gets import gets
+from umm.algorithms.redistribution.pieces import Piece, pieces_of
+from umm.algorithms.redistribution.relays import MOST_WORK, planning_work, relays
+from umm.errors import ScheduleError
+from umm.schedules.builder import Builder
+
+GETS, RELAYS = "gets", "relays"
+
+
+def ways() -> list[str]:
+    """Return the names of all ways.
+
+    >>> ways()[:2]
+    ['gets', 'relays']
+    """
+    return [GETS, RELAYS, *(name for name, way in collective_ways().items() if groups.gathers(way))]
+
+
+def check_way(way: str) -> None:
+    """Refuse a way that there is none of.
+
+    Raises:
+        ScheduleError: listing those there are.
+    """
+    if way not in ways():
+        raise ScheduleError(f"way {way!r} is unknown; choose from {', '.join(ways())}")
+
+
+def redistribute(build: Builder, source: str, target: str, way: str = GETS) -> None:
+    """Copy a tensor into another of the same shape and type but another layout.
+
+    A rank that holds a piece already copies it. In every way each other piece reaches a rank once.
+
+    Args:
+        build: Where the actions go.
+        source: Name of the tensor that is there, complete in every replica.
+        target: Name of the tensor that is written, every replica of it.
+        way: ``gets``: from whoever has it; ``relays``: passed on by those that have got it; or the name of a
+            way to do collectives, by which ranks that shall have the same tile gather what it is made of.
+
+    Raises:
+        ScheduleError: for a way that there is none of, or that cannot do it, and what would work.
+    """
+    check_way(way)
+    pieces = list(pieces_of(build, source, target))
+    why = _refusal(build, pieces, way)
+    if why is not None:
+        able = ", ".join(name for name in ways() if _refusal(build, pieces, name) is None)
+        ends = f"{build.layout(source)} to {build.layout(target)}"
+        raise ScheduleError(f"{way} cannot redistribute {ends}: {why}; {able} would work")
+    if way == GETS:
+        gets(build, pieces)
+    elif way == RELAYS:
+        relays(build, pieces)
+    else:
+        groups.collective(build, pieces, collective_ways()[way])
+
+
+def possible(build: Builder, source: str, target: str) -> list[str]:
+    """Return the names of the ways that can copy a tensor into another; ``gets`` always can."""
+    pieces = list(pieces_of(build, source, target))
+    return [name for name in ways() if _refusal(build, pieces, name) is None]
+
+
+def _refusal(build: Builder, pieces: list[Piece], way: str) -> str | None:
+    if way == GETS:
+        return None
+    if way == RELAYS:
+        many = planning_work(pieces) > MOST_WORK
+        return "the plan of so many pieces and ranks would take minutes" if many else None
+    return groups.refusal(build, pieces, collective_ways()[way])

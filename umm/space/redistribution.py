@@ -1,0 +1,63 @@
+"""From one layout of a matrix to another: the schedule of one way to do it, or of the fastest there is."""
+
+from dataclasses import replace
+
+from umm.algorithms.redistribution.program import lowered, program, ways_of
+from umm.layouts.layout import Layout
+from umm.machines import Machine
+from umm.machines import machine as find_machine
+from umm.schedules.schedule import Schedule
+from umm.space.fastest import Makespan, fastest_of
+
+
+def redistribute(
+    x: Layout,
+    y: Layout,
+    *,
+    machine: Machine | str,
+    dtype: str = "float32",
+    way: str | None = None,
+    makespan: Makespan | None = None,
+) -> Schedule:
+    """Return the schedule that brings a matrix from one layout to another; X goes in and Y comes out.
+
+    Every rank gets what it lacks and nothing else, once, from whoever has it then. Of the same layout nothing
+    is left to do: the schedule is empty, and X comes out.
+
+    Args:
+        x: Where it lies.
+        y: Where it shall lie, complete in every replica; of the same shape and for as many ranks.
+        machine: A machine, its name, or the path of its topology file.
+        dtype: Type of the elements.
+        way: ``gets``, ``relays``, or a way to do collectives, by which ranks that shall have the same tile
+            gather it; None for the fastest of those that can do it.
+        makespan: What tells which is fastest; None for the executor ``sim``.
+
+    Returns:
+        The schedule. Its options have the ``way``; if it was found, ``why`` in words and the seconds of every
+        way (``seconds.gets``), the fastest first.
+
+    Raises:
+        LayoutError: for layouts of two shapes, or for two numbers of ranks.
+        ScheduleError: for a way that there is none of, or that cannot do it, and what would work.
+        MachineError: for an unknown machine, or too many ranks.
+
+    >>> import umm
+    >>> x, y = (umm.Layout.parse(text, (4096, 4096), ranks=32) for text in ("row", "row@32"))
+    >>> schedule = umm.redistribute(x, y, machine="dgx-h100x4")
+    >>> schedule.options["way"]
+    'hierarchical'
+    """
+    if not isinstance(machine, Machine):
+        machine = find_machine(machine)
+    chain = program(x, y, dtype)
+    machine.check_ranks(chain.ranks)
+    if way is not None:
+        return lowered(chain, machine, way)
+    if x == y:
+        same = {"way": "gets", "why": "the layouts are the same; nothing moves"}
+        return replace(lowered(chain, machine, "gets"), options=same)
+    made = {name: lowered(chain, machine, name) for name in ways_of(chain, machine)}
+    found = fastest_of(made, makespan)
+    times = {f"seconds.{name}": seconds for name, seconds in found.seconds.items()}
+    return replace(found.schedule, options={"way": found.name, "why": found.verdict} | times)
