@@ -41,11 +41,22 @@ def test_sizes_that_do_not_divide_and_fewer_rows_than_ranks(ranks):
         assert_exact(umm.Problem(m=m, n=n, k=k, a="col", b="col", c="col", ranks=ranks, dtype="float64"))
 
 
-def test_layouts_it_has_no_name_for_are_brought_to_row_blocks_or_refused():
+def test_layouts_it_has_no_name_for_are_brought_to_the_nearest_or_refused():
     problem = umm.Problem(m=8, n=9, k=10, a="2d", b="row", c="cyclic:2x2:2x2", ranks=4, dtype="float64")
     assert_exact(problem)
+    assert_exact(
+        umm.Problem(m=8, n=9, k=10, a="cyclic:2x3:1x1@4", b="2d@2", c="col@2", ranks=4, dtype="float64")
+    )
     with pytest.raises(ProblemError, match=r"A 8x10 in 2d and B 10x9 in row on 4 ranks are not Replicate"):
         umm.schedule(problem, MACHINE, algorithm="dtensor", placements="as-given")
+
+
+def test_row_blocks_with_empty_tiles_beside_them_are_used_where_they_are():
+    """Rank 0 has rows 0 to 4 and a tile of no rows: Shard(0), though it has two tiles."""
+    problem = umm.Problem(
+        m=8, n=8, k=8, a="edges:0-4-4-4-8x0-8:2x1", b="row", c="row", ranks=2, dtype="float64"
+    )
+    assert not assert_exact(problem).work
 
 
 @pytest.mark.parametrize(("m", "gathers"), [(1024, True), (2048, True), (4096, True), (8192, False)])
