@@ -19,6 +19,7 @@ _HOMES = {
     "Store": "umm.space",
     "search": "umm.space",
     "collective": "umm.space.collectives",
+    "redistribute": "umm.space.redistribution",
     "sensitivity": "umm.space",
     "sweep": "umm.space",
     "schedule": "umm.algorithms.registry",

@@ -1,14 +1,12 @@
 """A collective by name: the schedule of one way to do it, or of the fastest there is."""
 
-from collections.abc import Callable
-
 from umm.algorithms.collectives.program import Collective
 from umm.algorithms.collectives.registry import lowered, possible
 from umm.algorithms.collectives.way import Manner
-from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.schedules.schedule import Schedule
+from umm.space.fastest import Makespan, fastest_of
 
 
 def collective(
@@ -23,7 +21,7 @@ def collective(
     root: int = 0,
     means: str | None = None,
     chunks: int | None = None,
-    makespan: Callable[[Schedule], float] | None = None,
+    makespan: Makespan | None = None,
 ) -> Schedule:
     """Return the schedule of a collective.
 
@@ -69,8 +67,8 @@ def fastest(
     asked: Collective,
     machine: Machine,
     manner: Manner,
-    makespan: Callable[[Schedule], float] | None = None,
+    makespan: Makespan | None = None,
 ) -> Schedule:
     """Return the schedule of the fastest way to do a collective; see :func:`collective`."""
-    made = [lowered(asked, machine, name, manner) for name in possible(asked, machine)]
-    return min(made, key=makespan or executor("sim").makespan)
+    made = {name: lowered(asked, machine, name, manner) for name in possible(asked, machine)}
+    return fastest_of(made, makespan).schedule
