@@ -76,7 +76,7 @@ def bandwidth(machine: Machine, ranks: int) -> float:
 
     >>> from umm.machines import machine
     >>> [bandwidth(machine(name), p) / 1e9 for name, p in (("h100-8", 8), ("tpu-v5e-16", 16))]
-    [450.0, 100.0]
+    [374.0, 100.0]
     """
     singles, together = _families(machine, ranks, False)[0]
     return min(together / ranks, *(group.bandwidth for group in singles))
