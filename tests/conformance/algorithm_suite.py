@@ -38,6 +38,10 @@ def options_of(draw, name, ranks):
         if option.name == "grid":
             axes = 3 if name == "3d" else 2
             given["grid"] = draw(st.sampled_from(["", *meshes_of(ranks, axes)]))
+        elif option.name == "steps":
+            given["steps"] = draw(strategies(ranks))
+        elif option.name == "memory":
+            given["memory"] = draw(st.sampled_from([0.0, 1.5, 2.0, 4.0]))
         elif isinstance(option.default, str):
             given[option.name] = draw(st.sampled_from(option.values))
         elif isinstance(option.default, bool):
@@ -48,6 +52,15 @@ def options_of(draw, name, ranks):
             given[option.name] = draw(st.sampled_from([0.0, 1e-6]))
     assume(algorithm.mesh(ranks, **algorithm.chosen(given)) is not None)
     return given
+
+
+@st.composite
+def strategies(draw, ranks):
+    """Steps of COSMA for so many ranks: dimensions split over ranks, and between them in time; or none."""
+    mesh = draw(st.sampled_from(meshes_of(ranks, 3))).split("x")
+    steps = [f"p{x}{parts}" for x, parts in zip("mnk", mesh, strict=True) if int(parts) > 1]
+    steps += [f"s{x}{draw(st.integers(2, 3))}" for x in draw(st.sets(st.sampled_from("mnk")))]
+    return ",".join(draw(st.permutations(steps)))
 
 
 def meshes_of(ranks, axes):

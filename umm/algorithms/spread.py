@@ -27,18 +27,40 @@ def spread(shape: tuple[int, int], owners: Ints, axis: int) -> Layout:
     """
     rows, cols, parts = owners.shape
     if axis == 0:
-        grid, places = (rows * parts, cols), owners.transpose(0, 2, 1).reshape(1, rows * parts, cols)
-        row_edges, col_edges = _cut_twice(shape[0], rows, parts), ceil_edges(shape[1], cols)
-    else:
-        grid, places = (rows, cols * parts), owners.reshape(1, rows, cols * parts)
-        row_edges, col_edges = ceil_edges(shape[0], rows), _cut_twice(shape[1], cols, parts)
-    block = Layout.block(shape, grid, places=places)
-    if np.array_equal(block.row_edges, row_edges) and np.array_equal(block.col_edges, col_edges):
-        return block
-    return Layout(shape, row_edges, col_edges, grid, places=places)
+        places = owners.transpose(0, 2, 1).reshape(rows * parts, cols)
+        return laid(shape, cut_again(shape[0], rows, parts), cut_again(shape[1], cols), places)
+    places = owners.reshape(rows, cols * parts)
+    return laid(shape, cut_again(shape[0], rows), cut_again(shape[1], cols, parts), places)
 
 
-def _cut_twice(size: int, tiles: int, parts: int) -> Ints:
-    coarse = ceil_edges(size, tiles)
-    starts = [start + ceil_edges(stop - start, parts)[:-1] for start, stop in pairwise(coarse)]
-    return np.append(np.concatenate(starts), size)
+def laid(shape: tuple[int, int], row_edges: Ints, col_edges: Ints, places: Ints) -> Layout:
+    """Return the layout of one replica with these edges, by its shortest text.
+
+    Args:
+        shape: Rows and columns of the matrix.
+        row_edges: Where each tile row starts, and the end.
+        col_edges: The same for columns.
+        places: The rank at each place of the process grid.
+    """
+    grid = (len(places), len(places[0]))
+    usual = [Layout.block(shape, grid, places=places[None])]
+    tile = int(row_edges[1]), int(col_edges[1])
+    if min(tile) > 0:
+        usual.append(Layout.block_cyclic(shape, tile, grid, places=places[None]))
+    for layout in usual:
+        if np.array_equal(layout.row_edges, row_edges) and np.array_equal(layout.col_edges, col_edges):
+            return layout
+    return Layout(shape, row_edges, col_edges, grid, places=places[None])
+
+
+def cut_again(size: int, *parts: int) -> Ints:
+    """Return the edges of a dimension that is cut into parts, each of which is cut again, and so on.
+
+    >>> cut_again(10, 2, 2).tolist(), cut_again(10, 4).tolist()
+    ([0, 3, 5, 8, 10], [0, 3, 6, 9, 10])
+    """
+    edges = np.array([0, size])
+    for number in parts:
+        starts = [start + ceil_edges(stop - start, number)[:-1] for start, stop in pairwise(edges)]
+        edges = np.append(np.concatenate(starts), size)
+    return edges
