@@ -73,15 +73,18 @@ def problems(draw, max_ranks=16, dtype="float64"):
 stationaries = st.sampled_from(["A", "B", "C"])
 offsets = st.sampled_from(["none", "index", "rotate"])
 
-# Everything but the policy that umm.schedule takes beside the stationary matrix.
-schedule_options = st.fixed_dictionaries(
-    {
-        "prefetch": st.integers(0, 3),
-        "max_gemms": st.integers(1, 3),
-        "max_accumulates": st.integers(1, 3),
-        "offset": offsets,
-        "granularity": st.sampled_from(["tile", "slice"]),
-        "reuse": st.booleans(),
-        "final": st.sampled_from(["reduce", "broadcast"]),
-    }
-)
+finals = st.sampled_from(["reduce", "broadcast", "all-reduce", "reduce-scatter"])
+
+_options = {
+    "prefetch": st.integers(0, 3),
+    "max_gemms": st.integers(1, 3),
+    "max_accumulates": st.integers(1, 3),
+    "offset": offsets,
+    "granularity": st.sampled_from(["tile", "slice"]),
+    "reuse": st.booleans(),
+}
+
+# Everything but the policy that umm.schedule takes beside the stationary matrix; and of it what direct
+# execution itself defines, without collectives.
+schedule_options = st.fixed_dictionaries(_options | {"final": finals})
+direct_options = st.fixed_dictionaries(_options | {"final": st.sampled_from(["reduce", "broadcast"])})

@@ -30,6 +30,15 @@ class Interval(NamedTuple):
         """Return the range moved by an offset: global to local with minus the tile's start."""
         return Interval(self.start + offset, self.stop + offset)
 
+    def part(self, number: int, parts: int) -> "Interval":
+        """Return one of some nearly equal parts that follow each other.
+
+        >>> [Interval(4, 9).part(i, 2) for i in range(2)]
+        [Interval(start=4, stop=6), Interval(start=6, stop=9)]
+        """
+        start, size = self.start, self.size
+        return Interval(start + size * number // parts, start + size * (number + 1) // parts)
+
     @property
     def slice(self) -> slice:
         """The range as a slice of an array."""

@@ -216,6 +216,17 @@ class DistributedMatrix:
             self.transport.get(self.block(tile, replica), whole[rows.slice, cols.slice])
         return whole
 
+    def gather_parts(self) -> NDArray[Any]:
+        """Return a copy of the whole matrix, where replica r has part r of each tile's rows."""
+        whole, parts = np.empty(self.layout.shape, self.dtype), self.layout.replicas
+        for tile in self._tiles():
+            rows, cols = self.layout.tile_bounds(tile)
+            for replica in range(parts):
+                part = rows.part(replica, parts)
+                block = self.block(tile, replica).cut(part.shift(-rows.start), cols.shift(-cols.start))
+                self.transport.get(block, whole[part.slice, cols.slice])
+        return whole
+
     def _tiles(self) -> Iterator[Tile]:
         rows, cols = self.layout.grid_shape()
         return product(range(rows), range(cols))

@@ -46,6 +46,7 @@ class Performance:
     ) -> None:
         self.tensors = schedule.tensors
         self.memory = place(schedule, ranks[0], types)
+        self._scattered = schedule.scattered
         self._ranks = ranks
         self._operands = operands or {}
 
@@ -68,11 +69,14 @@ class Performance:
         """Return the outputs as whole arrays by name, in types that NumPy calculates with.
 
         Args:
-            replica: Which replica they are gathered from; None stacks all, along a first dimension.
+            replica: Which replica they are gathered from; None stacks all, along a first dimension. What is
+                cut over its replicas is gathered from all of them.
         """
         found = {}
         for tensor, matrix in zip(self.tensors, self.memory.matrices, strict=True):
-            if tensor.is_output:
+            if tensor.is_output and self._scattered and replica is not None:
+                found[tensor.name] = _calculable(matrix.gather_parts())
+            elif tensor.is_output:
                 replicas = range(tensor.layout.replicas) if replica is None else [replica]
                 arrays = [_calculable(matrix.gather(number)) for number in replicas]
                 found[tensor.name] = np.stack(arrays) if replica is None else arrays[0]

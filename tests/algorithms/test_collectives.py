@@ -85,7 +85,9 @@ def assert_right(asked, schedule, **options):
 
 
 @pytest.mark.parametrize("p", RANKS)
-@pytest.mark.parametrize("way", ["ring", "direct", "tree", "halving-doubling", "hierarchical", "grid"])
+@pytest.mark.parametrize(
+    "way", ["ring", "direct", "tree", "star", "halving-doubling", "hierarchical", "grid"]
+)
 @pytest.mark.parametrize("what", COLLECTIVES)
 def test_a_collective_is_right_in_every_order_or_refused(suiting, what, way, p):
     """Uneven pieces and fewer elements than ranks, in row order and in a random one; nothing races."""

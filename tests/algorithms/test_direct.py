@@ -5,7 +5,7 @@ import pytest
 from conformance.executor_suite import laws, scheduled
 from hypothesis import given
 from readable import GOLDEN, MACHINE, READABLE, made
-from strategies import problems, schedule_options, stationaries
+from strategies import direct_options, problems, schedule_options, stationaries
 
 import umm
 from umm.errors import ScheduleError
@@ -61,7 +61,7 @@ def test_no_action_is_empty(problem, stationary, options):
 
 
 @laws
-@given(problems(), stationaries, schedule_options)
+@given(problems(), stationaries, direct_options)
 def test_gets_run_d_ahead_and_gemms_wait_for_what_they_read(problem, stationary, options):
     """gets of op j wait for gemm j − d − g; gemm j waits for the last get into each slot it reads."""
     schedule = scheduled(problem, stationary, options)
@@ -90,7 +90,7 @@ def test_gets_run_d_ahead_and_gemms_wait_for_what_they_read(problem, stationary,
 
 
 @laws
-@given(problems(), stationaries, schedule_options)
+@given(problems(), stationaries, direct_options)
 def test_pools_have_the_promised_slots_each_as_large_as_the_largest_it_must_hold(
     problem, stationary, options
 ):
@@ -110,7 +110,7 @@ def test_pools_have_the_promised_slots_each_as_large_as_the_largest_it_must_hold
 
 
 @laws
-@given(problems(), stationaries, schedule_options)
+@given(problems(), stationaries, direct_options)
 def test_lanes_and_rows_take_turns(problem, stationary, options):
     """A rank's f-th get is on copy_in lane f mod L; rows go op by op, ranks ascending."""
     schedule = scheduled(problem, stationary, options)
@@ -156,7 +156,7 @@ def test_a_tile_of_c_that_others_add_to_takes_local_contributions_by_accumulate_
         ({"prefetch": -1}, "prefetch = -1 is not possible; it must be a whole number ≥ 0"),
         ({"max_gemms": 0}, "max_gemms = 0 is not possible; it must be a whole number ≥ 1"),
         ({"granularity": "byte"}, "granularity 'byte' is unknown; choose from tile, slice"),
-        ({"final": "keep"}, "final 'keep' is unknown; choose from reduce, broadcast"),
+        ({"final": "keep"}, "final 'keep' is unknown; choose from reduce, broadcast, all-reduce"),
         ({"policy": "lucky"}, "policy 'lucky' is unknown; choose from direct"),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from machine_text import GOOD, SWITCH, write
 from reference.direct_lowering import Lowering
 from reference.plain_ops import ops_of
-from strategies import grids, offsets, problems, schedule_options, stationaries
+from strategies import direct_options, grids, offsets, problems, stationaries
 
 import umm
 from umm import Problem
@@ -56,7 +56,7 @@ def pick(machines, problem, which):
 
 
 @settings(max_examples=120)
-@given(typed_problems(), stationaries, schedule_options, st.integers(0, 2))
+@given(typed_problems(), stationaries, direct_options, st.integers(0, 2))
 def test_every_action_is_the_one_the_definition_gives(machines, problem, stationary, options, which):
     machine = pick(machines, problem, which)
     schedule = umm.schedule(problem, machine, stationary=stationary, **options)
@@ -145,7 +145,7 @@ def test_a_replicas_share_is_cut_at_ceil_edges_and_counted_once():
 
 
 @settings(max_examples=40)
-@given(typed_problems(), stationaries, schedule_options, st.integers(0, 2))
+@given(typed_problems(), stationaries, direct_options, st.integers(0, 2))
 def test_json_says_what_the_definition_says(machines, problem, stationary, options, which):
     """Beside what is described there are only the options, and C's type where it is not the usual one."""
     machine = pick(machines, problem, which)

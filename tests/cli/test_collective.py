@@ -56,7 +56,7 @@ def test_without_an_algorithm_each_size_has_the_fastest():
 def test_all_algorithms_are_compared_and_the_others_named():
     found = umm("collective", "all-reduce", *TPU, "--algorithm", "all", "-b", 1024, "-e", 1024)
     names = [line.split()[3] for line in found.stdout.splitlines()[3:]]
-    assert names == ["direct", "grid", "halving-doubling", "ring", "tree"]
+    assert names == ["direct", "grid", "halving-doubling", "ring", "star", "tree"]
     assert "without hierarchical: tpu-v5e-4 has no nodes" in found.stderr
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import programs
 from reference import exact_replay, process_simulator
-from strategies import offsets, problems, stationaries
+from strategies import finals, offsets, problems, stationaries
 
 import umm
 from umm.schedules.kinds import GEMM
@@ -283,7 +283,7 @@ MACHINES = st.sampled_from(["h100-8", "pvc-12", "pvc-12-planes", "h200-1", "loca
     st.integers(0, 2),
     st.integers(1, 2),
     st.integers(1, 2),
-    st.sampled_from(["reduce", "broadcast"]),
+    finals,
 )
 def test_every_player_of_the_semantics_agrees(
     problem, stationary, offset, machine, prefetch, gemms, updates, final

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import problems, stationaries
+from strategies import finals, problems, stationaries
 
 import umm
 from umm.algorithms.universal.oplist import op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import POLICIES
 from umm.machines.curves import EfficiencyTable, MessageSizes
+from umm.schedules.bound import phases, schedule_bound
 from umm.schedules.kinds import BARRIER
 from umm.space import Space
 from umm.space.bounds.closed_form import closed_form
-from umm.space.bounds.one_schedule import phases, schedule_bound
 from umm.space.bounds.transfers import least_slowdown
 from umm_sim.executor import SimExecutor
 
@@ -55,7 +55,7 @@ options = st.builds(
     offset=st.sampled_from(["none", "index", "rotate"]),
     granularity=st.sampled_from(["tile", "slice"]),
     reuse=st.booleans(),
-    final=st.sampled_from(["reduce", "broadcast"]),
+    final=finals,
 )
 
 

@@ -96,6 +96,15 @@ def test_schedule_options_are_axes():
     assert (options.prefetch, options.offset, stationary) == (2, "index", "C")
 
 
+def test_what_becomes_of_c_is_an_axis_where_c_is_replicated():
+    """Of 2 · 2 · 4 written points the four with one replica of C are two, one for each prefetch."""
+    axes = {"final": "reduce,broadcast,all-reduce,reduce-scatter", "prefetch": (0, 2)}
+    points = Space(**MLP1, ranks=8, a="row", b="row", c="row,row@2", stationary="C", **axes).points()
+    assert (points.written, len(points)) == (16, 8 + 2)
+    plain = [points.parts(x)[0].final for x in points.allowed.tolist() if points.parts(x)[4].replicas == 1]
+    assert plain == ["reduce", "reduce"]
+
+
 @pytest.mark.parametrize(
     ("choices", "error", "line"),
     [

@@ -15,7 +15,7 @@ class Platform:
         machine: The machine.
         links: Its links.
         routes: The links between its ranks.
-        lanes: A compute lane, the copy_in lanes and the accumulate lanes of each rank.
+        lanes: A compute lane, the copy_in lanes, the accumulate lanes and some more of each rank.
         lanes_per_rank: Lanes of one rank.
         first_accumulate: Place of accumulate.0 among a rank's lanes; copy_in.0 is at 1.
         devices: Devices the ranks use.
@@ -31,19 +31,20 @@ class Platform:
 
 
 @lru_cache(maxsize=64)
-def platform(machine: Machine, ranks: int, accumulate_lanes: int) -> Platform:
-    """Return what all schedules for these ranks of a machine share."""
+def platform(machine: Machine, ranks: int, accumulate_lanes: int, more: tuple[str, ...] = ()) -> Platform:
+    """Return what all schedules for these ranks of a machine share, with some more lanes by name."""
     devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
     names = [
         *(f"copy_in.{i}" for i in range(machine.copy_engines)),
         *(f"accumulate.{i}" for i in range(accumulate_lanes)),
+        *more,
     ]
     return Platform(
         machine,
         Links(machine.link_names, machine.link_bandwidth, machine.link_latency),
         Routes(lambda src, dst: machine.route(devices[src], devices[dst])),
         machine_lanes(ranks, devices, names),
-        1 + machine.copy_engines + accumulate_lanes,
+        1 + len(names),
         1 + machine.copy_engines,
         len(set(devices)),
     )

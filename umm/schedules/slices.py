@@ -40,9 +40,7 @@ class Slice(NamedTuple):
         [Interval(start=4, stop=6), Interval(start=6, stop=9)]
         """
         buffer, rank, tensor, rows, cols = self
-        span = cols if axis else rows
-        start, size = span.start, span.size
-        cut = Interval(start + size * number // parts, start + size * (number + 1) // parts)
+        cut = (cols if axis else rows).part(number, parts)
         return Slice(buffer, rank, tensor, *((rows, cut) if axis else (cut, cols)))
 
     def cut(self, rows: Interval, cols: Interval) -> "Slice":

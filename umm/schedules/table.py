@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from umm.arrays import Floats, Ints, group_of_row
 from umm.errors import ScheduleError
-from umm.problem import Problem
+from umm.problem import MATRICES, Problem
 from umm.schedules.buffers import Buffers, first_tiles, joined, owned_tiles, tile_at
 from umm.schedules.details import OPERANDS, Details
 from umm.schedules.kinds import GEMM, TRANSFERS
@@ -125,6 +125,13 @@ class Table:
     @cached_property
     def _data(self) -> Data:
         return self.make_data()
+
+    @property
+    def scattered(self) -> bool:
+        """Whether C ends cut over its replicas: of each tile's rows, replica r then has part r of the sum."""
+        if not isinstance(self.program, Problem) or self.stationary not in MATRICES:
+            return False
+        return self.options.get("final") == "reduce-scatter" and self.program.layout("C").replicas > 1
 
     @property
     def details(self) -> Details:

@@ -32,8 +32,8 @@ def collective(
         what: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast or reduce.
         nbytes: V, the whole gathered, reduced or exchanged buffer.
         machine: A machine, its name, or the path of its topology file.
-        algorithm: ring, direct, tree, halving-doubling, hierarchical, grid; None for the fastest of those
-            that can do it.
+        algorithm: ring, direct, tree, star, halving-doubling, hierarchical, grid; None for the fastest of
+            those that can do it.
         ranks: Number of ranks; the machine's own if None.
         directions: Directions that are used of a ring.
         dtype: Type of the elements.

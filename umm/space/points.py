@@ -187,6 +187,7 @@ class Points:
         rest = len(options) * len(space.stationary)
         self.written = rest * int(_allowed(space, written).sum())
         allowed = np.broadcast_to(_allowed(space, self.layouts), self.shape)
+        allowed = allowed & (_first(options).reshape(-1, 1, 1, 1, 1) | (_replicas(self.layouts[2]) > 1))
         self.allowed: Ints = np.nonzero(allowed.reshape(-1))[0]
         if not len(self.allowed):
             raise InputError("no point of the space has equal replication factors; allow more of them")
@@ -223,11 +224,21 @@ class Points:
 
 def _allowed(space: Space, layouts: Sequence[Sequence[Layout]]) -> Bools:
     """Return which combinations of layouts of A, B and C the rules allow."""
-    a, b, c = (np.array([layout.replicas for layout in of]) for of in layouts)
+    a, b, c = map(_replicas, layouts)
     if not space.equal_replication:
         return np.ones((len(a), len(b), len(c)), dtype=bool)
     equal: Bools = (a[:, None, None] == b[:, None]) & (b[:, None] == c)
     return equal
+
+
+def _replicas(layouts: Sequence[Layout]) -> Ints:
+    return np.array([layout.replicas for layout in layouts])
+
+
+def _first(options: Sequence[Options]) -> Bools:
+    """Return which options differ from all before in more than what becomes of a replicated C."""
+    rest = [replace(x, final=options[0].final) for x in options]
+    return np.array([x not in rest[:number] for number, x in enumerate(rest)])
 
 
 def _refuse_unknown(noun: str, given: Sequence[str], known: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ class CudaExecutor:
         blocks: Most thread blocks of an accumulate kernel: fewer leave more of the GPU to GEMMs.
         tf32: Whether float32 factors may be rounded to TF32, which is much faster and less exact.
         replica: Replica that the results are gathered from; only the origin, 0, is complete unless the
-            schedule broadcasts it. None stacks all replicas.
+            schedule completes the others. None stacks all replicas.
         nvtx: Whether to name every action in a profiler's timeline.
         devices: The GPUs to use; all that are visible if None.
     """

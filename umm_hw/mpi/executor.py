@@ -53,7 +53,7 @@ class MpiExecutor:
     Args:
         ranks: Processes to start, at least the ranks of every schedule; those of the first one if None.
         replica: Replica that the results are gathered from; only the origin, 0, is complete unless the
-            schedule broadcasts it. None stacks all replicas.
+            schedule completes the others. None stacks all replicas.
         timeout: Most seconds for one run; None waits as long as the ranks' watchdog does.
         job: Ranks that run already; they are not ended with the executor.
 

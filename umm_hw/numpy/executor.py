@@ -31,7 +31,7 @@ class NumpyExecutor:
             dependencies alone make the schedule right.
         seed: Of the random order.
         replica: Replica that the results are gathered from; only the origin, 0, is complete unless the
-            schedule broadcasts it. None stacks all replicas.
+            schedule completes the others. None stacks all replicas.
     """
 
     times: Times = "meaningless"

@@ -35,7 +35,7 @@ class NvshmemExecutor(MpiExecutor):
         blocks: Most thread blocks of an accumulate kernel: fewer leave more of the GPU to GEMMs.
         tf32: Whether float32 factors may be rounded to TF32, which is much faster and less exact.
         replica: Replica that the results are gathered from; only the origin, 0, is complete unless the
-            schedule broadcasts it. None stacks all replicas.
+            schedule completes the others. None stacks all replicas.
         nvtx: Whether to name every action in a profiler's timeline.
         timeout: Most seconds for one run; None waits as long as the ranks' watchdog does.
         job: Ranks that run already; they are not ended with the executor.

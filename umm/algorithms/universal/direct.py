@@ -12,7 +12,7 @@ from umm.algorithms.universal.gets import Fetches, fetches, refill_waits
 from umm.algorithms.universal.operands import Writer, elements, in_place_chain, updates
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.replicas import with_replicas_joined
+from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
 from umm.arrays import Ints
 from umm.machines import Machine
 from umm.problem import Problem
@@ -20,7 +20,6 @@ from umm.schedules.assemble import Rows, assemble
 from umm.schedules.buffers import Buffers, joined
 from umm.schedules.details import Details
 from umm.schedules.kinds import ACCUMULATE, GEMM, GET
-from umm.schedules.platform import platform
 from umm.schedules.schedule import Schedule
 
 
@@ -35,7 +34,7 @@ def direct(problem: Problem, machine: Machine, stationary: str, options: Options
 def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     """Return the schedule that performs an op list in its own order by the rules of direct execution."""
     problem, rank, count = ops.problem, ops.rank, len(ops)
-    shared = platform(machine, problem.p, options.max_accumulates)
+    shared = platform_for(problem, machine, options)
     depth = options.prefetch + options.max_gemms
     starts = rank.searchsorted(np.arange(problem.p))
     number = np.arange(count) - starts[rank]
@@ -120,7 +119,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     counts, after = _dependencies(waits, more)
     table = Rows(kind, row_rank, lane, counts, after, src, dst, nbytes, seconds, fill)
     parts = with_replicas_joined(table, problem, shared, options)
-    chosen = options.to_dict()
+    chosen = said_of(problem, shared, options)
     return assemble(
         parts, problem, ops.stationary, shared, chosen, lambda: _pools(ops, options, x, slot_ops)[1]
     )

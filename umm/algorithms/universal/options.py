@@ -22,6 +22,15 @@ def _option(default: Any, sets: str, words: Callable[[Any], str], **more: Any) -
     return field(default=default, metadata={"help": sets, "words": words, **more})
 
 
+FINALS = {
+    "reduce": "",
+    "broadcast": "C in every replica",
+    "all-reduce": "C summed into every replica",
+    "reduce-scatter": "C cut over its replicas by rows",
+}
+"""What becomes of a replicated C, and the words for it."""
+
+
 @dataclass(frozen=True)
 class Options:
     """How ops become actions; the defaults are those of the paper's direct execution.
@@ -57,9 +66,10 @@ class Options:
     )
     final: str = _option(
         "reduce",
-        "A replicated C ends complete in its origin, or in every replica.",
-        {"reduce": "", "broadcast": "C in every replica"}.__getitem__,
-        choices=("reduce", "broadcast"),
+        "A replicated C is summed into its origin, through it into every replica, into every replica, or a "
+        "part of its rows into each.",
+        FINALS.__getitem__,
+        choices=tuple(FINALS),
     )
 
     def __post_init__(self) -> None:
@@ -106,6 +116,7 @@ def in_words(options: Mapping[str, Any], among: Iterable[Option] | None = None) 
             except ScheduleError:
                 continue  # of a file that this umm did not write
             words.append(option.words(options[option.name]))
-    gap = options.get("gap")
+    way, gap = options.get("sums_by"), options.get("gap")
+    words.append(f"sums by {way}" if isinstance(way, str) else "")
     words.append(f"within {100 * gap:.2g} % of the best steps" if isinstance(gap, int | float) else "")
     return ", ".join(word for word in words if word)

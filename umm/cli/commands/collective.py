@@ -32,7 +32,7 @@ ALL = "all"
 @option(
     "--algorithm",
     metavar="NAME",
-    help="ring, direct, tree, halving-doubling, hierarchical, grid, or all that can do it; "
+    help="ring, direct, tree, star, halving-doubling, hierarchical, grid, or all that can do it; "
     "of each size the one predicted to be fastest if not given.",
 )
 @option("-b", "--begin", callback=nbytes, default="1MiB", show_default=True, help="Smallest buffer.")

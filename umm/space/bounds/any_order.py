@@ -11,9 +11,9 @@ from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.steps.graph import graphs
 from umm.machines import Machine
 from umm.machines.routes import narrowest
+from umm.schedules.bound import ROUNDING
 from umm.schedules.platform import platform
 from umm.space.bounds.closed_form import replica_seconds
-from umm.space.bounds.link_times import ROUNDING
 
 
 def order_bound(ops: OpList, machine: Machine, options: Options) -> float:

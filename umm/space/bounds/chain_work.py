@@ -17,9 +17,9 @@ from umm.chains import Chain, Multiply, Statement
 from umm.machines import Machine
 from umm.machines.routes import narrowest
 from umm.problem import Problem
+from umm.schedules.bound import ROUNDING
 from umm.schedules.kinds import GEMM, KINDS, MAP
 from umm.schedules.schedule import Schedule
-from umm.space.bounds.link_times import ROUNDING
 from umm.tensors import Tensor
 
 

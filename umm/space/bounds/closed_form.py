@@ -11,13 +11,16 @@ import numpy as np
 from umm import cost
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import POLICIES
+from umm.algorithms.universal.replicas import COLLECTIVES
 from umm.arrays import Floats, numbered_within
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
+from umm.schedules.bound import ROUNDING
 from umm.space.bounds.combinations import Combinations
-from umm.space.bounds.link_times import ROUNDING, link_times
+from umm.space.bounds.link_times import link_times
 from umm.space.bounds.operand_layouts import OperandLayouts
+from umm.space.bounds.summed_replicas import summed_seconds
 from umm.space.points import Points
 
 AT_ONCE = 1 << 22  # numbers in one array: about 32 MB
@@ -70,6 +73,8 @@ def replica_seconds(layout: Layout, problem: Problem, machine: Machine, options:
     """Return a lower bound of the time that replicas of C take to come together after the last op."""
     if layout.replicas == 1:
         return 0.0
+    if options.final in COLLECTIVES:
+        return summed_seconds(layout, problem, machine, options)
     links, lanes = link_times(machine, problem.p), options.max_accumulates
     area = np.outer(np.diff(layout.row_edges), np.diff(layout.col_edges))
     i, j, replica = np.nonzero(np.broadcast_to((area > 0)[:, :, None], (*area.shape, layout.replicas)))

@@ -10,9 +10,6 @@ from umm.machines import Machine
 from umm.machines.routes import narrowest
 from umm.schedules.platform import platform
 
-ROUNDING = 1.0 - 1e-9
-"""A bound is a sum in another order than the simulator's; this factor keeps it below all the same."""
-
 
 @dataclass(frozen=True, eq=False)
 class LinkTimes:

@@ -12,10 +12,9 @@ from umm.errors import InfeasibleError, InputError
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.schedules.bound import ROUNDING, schedule_bound
 from umm.schedules.schedule import Schedule
 from umm.space.bounds.closed_form import Bounds, closed_form
-from umm.space.bounds.link_times import ROUNDING
-from umm.space.bounds.one_schedule import schedule_bound
 from umm.space.choice import Choice
 from umm.space.points import Points, Space
 from umm.space.search.budget import device_share, least_memory, rank_limit

@@ -7,8 +7,8 @@ from typing import Any
 from umm.errors import LayoutError
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
+from umm.schedules.bound import schedule_bound
 from umm.schedules.schedule import Schedule
-from umm.space.bounds.one_schedule import schedule_bound
 from umm.units import format_bytes
 
 # No advice is given where finding it would take longer than an answer should: above this many actions, of

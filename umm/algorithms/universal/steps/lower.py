@@ -12,7 +12,7 @@ import numpy as np
 from umm import cost
 from umm.algorithms.universal.operands import Writer
 from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.replicas import with_replicas_joined
+from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
 from umm.algorithms.universal.steps.graph import Graph
 from umm.algorithms.universal.steps.ir import IR, Steps
 from umm.arrays import Ints
@@ -21,21 +21,20 @@ from umm.schedules.assemble import Rows, assemble
 from umm.schedules.buffers import Buffers, joined
 from umm.schedules.details import Details
 from umm.schedules.kinds import ACCUMULATE, GEMM, GET
-from umm.schedules.platform import Platform, platform
+from umm.schedules.platform import Platform
 from umm.schedules.schedule import Schedule
 
 
 def stepwise(ir: IR, machine: Machine, options: Options) -> Schedule:
     """Return the schedule that performs an IR."""
     problem = ir.ops.problem
-    shared = platform(machine, problem.p, options.max_accumulates)
+    shared = platform_for(problem, machine, options)
     pools = [_Pool(ir, options, rank) for rank in range(problem.p)]
     table = _Table(ir, shared, options, pools)
     rows = table.rows(machine)
     parts = with_replicas_joined(rows, problem, shared, options)
-    return assemble(
-        parts, problem, ir.ops.stationary, shared, options.to_dict(), lambda: [p.sizes for p in pools]
-    )
+    chosen = said_of(problem, shared, options)
+    return assemble(parts, problem, ir.ops.stationary, shared, chosen, lambda: [p.sizes for p in pools])
 
 
 class _Pool:

@@ -1,0 +1,97 @@
+"""Replicas of a matrix that hold partial sums, brought together by the way that takes least on a machine."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from umm.algorithms.collectives.registry import ways
+from umm.chains import Chain, Sum
+from umm.layouts.layout import Layout
+from umm.machines import Machine
+from umm.schedules.bound import schedule_bound
+from umm.schedules.builder import Builder
+from umm.schedules.schedule import Schedule
+from umm.schedules.slices import Slice
+from umm.tensors import Tensor
+
+SUMMED = "C"
+"""The one tensor of the schedules made here; each sum lies where its parts are given."""
+
+
+class Summed(NamedTuple):
+    """How replicas are summed.
+
+    Attributes:
+        way: The way to do collectives that takes least.
+        schedule: Its actions alone.
+        seconds: By way, what it takes at least; the least of them chose.
+    """
+
+    way: str
+    schedule: Schedule
+    seconds: dict[str, float]
+
+
+def summed(what: str, layout: Layout, dtype: str, machine: Machine, lanes: int) -> Summed:
+    """Return how the replicas of a matrix are summed fastest.
+
+    Every tile is summed among its owners, all tiles at once. Ways are compared by the bounds of their
+    schedules: the longest path, the busiest link.
+
+    Args:
+        what: ``all-reduce``: every replica holds the sum; ``reduce-scatter``: of each tile's rows, cut into
+            as many parts as there are replicas, replica r holds part r of the sum, and the rest is spoilt.
+        layout: Of the matrix, with more than one replica.
+        dtype: Type of the matrix.
+        machine: Where.
+        lanes: Accumulates a rank has in flight.
+    """
+    return _summed(what, layout, (str(layout), layout.cuts), dtype, machine, lanes)
+
+
+@lru_cache(maxsize=512)
+def _summed(what: str, layout: Layout, key: object, dtype: str, machine: Machine, lanes: int) -> Summed:
+    # The key is there for the cache: equal layouts may number their tiles otherwise, where some are empty.
+    groups = _owners(layout)
+    made: dict[str, Schedule] = {}
+    for name, way in ways().items():
+        if what in way.writers and not any(way.refuses(machine, x, layout.ranks) for x in groups):
+            made[name] = _written(what, way.writers[what], layout, dtype, machine, lanes)
+    seconds = {name: schedule_bound(schedule) for name, schedule in made.items()}
+    best = min(seconds, key=seconds.__getitem__)
+    return Summed(best, made[best], seconds)
+
+
+def _owners(layout: Layout) -> Iterable[tuple[int, ...]]:
+    """Return the different groups of ranks that own a tile, a rank for each replica."""
+    tiles = (layout.tile_elements > 0).reshape(layout.grid_shape())
+    return dict.fromkeys(map(tuple, layout.owners[:, tiles].T.tolist()))
+
+
+def _written(
+    what: str, write: Callable[..., None], layout: Layout, dtype: str, machine: Machine, lanes: int
+) -> Schedule:
+    """Return the schedule of the sums of all tiles in one way."""
+    tensor = Tensor(SUMMED, layout, dtype, "both")
+    program = Chain(what, (tensor,), (Sum(SUMMED, SUMMED),), layout.ranks)
+    build = Builder(what, program, machine, accumulate_lanes=lanes)
+    rows, cols = layout.grid_shape()
+    for i in range(rows):
+        for j in range(cols):
+            tiles = [build.tile(SUMMED, i, j, replica) for replica in range(layout.replicas)]
+            if tiles[0].elements:
+                _sum_tile(build, what, write, tiles)
+    return build.schedule()
+
+
+def _sum_tile(build: Builder, what: str, write: Callable[..., None], tiles: Sequence[Slice]) -> None:
+    held = {tile.rank: tile for tile in tiles}
+    if what == "all-reduce":
+        write(build, list(held), held.__getitem__, held.__getitem__)
+        return
+    number = {rank: replica for replica, rank in enumerate(held)}
+
+    def part(rank: int, owner: int) -> Slice:
+        return held[rank].part(number[owner], len(held))
+
+    write(build, list(held), part, lambda owner: part(owner, owner), room=part)

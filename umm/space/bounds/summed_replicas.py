@@ -1,0 +1,53 @@
+"""A lower bound of the time in which a collective sums replicas, whichever way it goes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from umm.algorithms.collectives.grids import nodes_of
+from umm.algorithms.universal.options import Options
+from umm.layouts.layout import Layout
+from umm.machines import Machine
+from umm.problem import Problem
+from umm.space.bounds.link_times import link_times
+from umm.space.bounds.transfers import least_slowdown
+
+
+def summed_seconds(layout: Layout, problem: Problem, machine: Machine, options: Options) -> float:
+    """Return a lower bound of an all-reduce or a reduce-scatter of the replicas of C.
+
+    To be summed among N ranks, or N nodes, each element has to be added to another's at least N − 1 times
+    (each but one gives what it has), and to be everywhere it has to come back N − 1 times: gossip in one-way
+    messages takes 2N − 2. They share the first links of all routes between the N; and a rank adds on as many
+    lanes as it has, and one more between nodes.
+    """
+    p, itemsize = problem.p, problem.itemsize("C")
+    filled = (layout.tile_elements > 0).reshape(layout.grid_shape())
+    owners, group_of = np.unique(layout.owners[:, filled].T, axis=0, return_inverse=True)
+    payload = layout.tile_elements[layout.tile_elements > 0] * itemsize
+    moved = np.bincount(group_of.reshape(-1), payload) * least_slowdown(machine, int(payload.max()))
+    adds = moved / machine.accumulate_efficiency
+    comes_back = options.final == "all-reduce"
+    lanes = options.max_accumulates + (machine.fabric.near > 1)
+    links, found = link_times(machine, p), 0.0
+    for ranks, once, added in zip(owners.tolist(), moved.tolist(), adds.tolist(), strict=True):
+        pairs = np.array([(src, dst) for src in ranks for dst in ranks if src != dst]).T
+        latency = float(links.latency[tuple(pairs)].min())
+        inverse = float(links.inverse[tuple(pairs)].min())
+        busiest = added * (1 - 1 / len(ranks)) * inverse / lanes
+        for blocks in ([[rank] for rank in ranks], nodes_of(machine, ranks, p)):
+            width = _width(machine, blocks, p)
+            if width:
+                busiest = max(busiest, (len(blocks) - 1) * (added + once * comes_back) / width)
+        found = max(found, latency * (1 + comes_back), latency + busiest)
+    return found
+
+
+def _width(machine: Machine, blocks: Sequence[Sequence[int]], total: int) -> float:
+    """Return the bytes/s of the first links of all routes from each block of ranks to the others together."""
+    first = set()
+    for block in blocks:
+        for src in block:
+            for dst in (rank for other in blocks if other is not block for rank in other):
+                first.add(machine.route(machine.device_of(src, total), machine.device_of(dst, total))[0])
+    return float(sum(machine.link_bandwidth[link] for link in first))
