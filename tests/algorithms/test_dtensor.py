@@ -80,6 +80,13 @@ def test_a_mesh_over_several_hosts_is_slower_to_it():
     assert Mesh.of(MACHINE, 8).bandwidth > 4 * Mesh.of(MACHINE, 16).bandwidth
 
 
+def test_a_layout_that_leaves_a_rank_without_even_an_empty_tile_is_brought_to_a_placement():
+    """C 1x1 in one tile of 1x1 on 2 ranks equals row blocks, but rank 1 has no tile to name."""
+    problem = umm.Problem(m=1, n=1, k=1, c="cyclic:1x1:1x2", ranks=2, dtype="float64")
+    schedule = umm.schedule(problem, MACHINE, algorithm="dtensor")
+    assert umm.run(schedule, "numpy", operands=([[3.0]], [[5.0]])).result == [[15.0]]
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("layout", ["row", "col"])
 def test_processes_give_the_product(layout):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native
-from umm.algorithms.collectives.registry import ways
+from umm.algorithms.brought import gathered
 from umm.algorithms.option import Option
 from umm.algorithms.splits import (
     DIMENSIONS,
@@ -33,7 +33,6 @@ from umm.algorithms.splits import (
 from umm.algorithms.spread import cut_again, laid
 from umm.algorithms.summed import SUM, scatter_sum
 from umm.arrays import Ints
-from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import Problem
@@ -211,9 +210,11 @@ class _Run:
         a, b = (self._whole(x, place, part) for x in "AB")
         sums = self._held("C", place, part)
         beta = float(rank in sums)
-        if not beta:
-            alone = self.grid.over["k"] == 1
-            sums[rank] = self._piece("C", place, part) if alone else self._room("C", rank, a.rows, b.cols)
+        if not beta and self.grid.over["k"] == 1:
+            sums[rank] = self._piece("C", place, part)
+        elif not beta:
+            slot = self._slot("C", rank)
+            sums[rank] = self.build.temporary(rank, self.names["C"], a.rows, b.cols, slot)
         self.build.gemm(sums[rank], a, b, beta)
 
     def sum_up(self) -> None:
@@ -235,16 +236,7 @@ class _Run:
         if not held:
             line = self.grid.line(place, SHARED[matrix])
             pieces = {self.grid.rank(x): self._piece(matrix, x, part) for x in line}
-            first, *_, last = pieces.values()
-            rows = Interval(first.rows.start, last.rows.stop)
-            cols = Interval(first.cols.start, last.cols.stop)
-            held.update({rank: self._room(matrix, rank, rows, cols) for rank in pieces})
-            ways()[self.gather].writers["all-gather"](
-                self.build,
-                list(pieces),
-                pieces.__getitem__,
-                lambda rank, origin: held[rank].cut(pieces[origin].rows, pieces[origin].cols),
-            )
+            held.update(gathered(self.build, pieces, self.gather, self._slot(matrix, next(iter(pieces)))))
         return held[self.grid.rank(place)]
 
     def _held(self, matrix: str, place: Place, part: Place) -> dict[int, Slice]:
@@ -252,10 +244,10 @@ class _Run:
         where = (*(place[x] for x in AXES[matrix]), *(part[x] for x in AXES[matrix]))
         return self.held[matrix].setdefault(where, {})
 
-    def _room(self, matrix: str, rank: int, rows: Interval, cols: Interval) -> Slice:
+    def _slot(self, matrix: str, rank: int) -> tuple[str, int, int]:
+        """Return the pool slot of one more block of a matrix at a rank."""
         at_once = builtins.sum(rank in ranks for ranks in self.held[matrix].values())
-        slot = matrix, at_once, self.turn[matrix] % self.slots
-        return self.build.temporary(rank, self.names[matrix], rows, cols, slot)
+        return matrix, at_once, self.turn[matrix] % self.slots
 
     def _piece(self, matrix: str, place: Place, part: Place) -> Slice:
         """Return what a rank owns of a matrix for a part."""

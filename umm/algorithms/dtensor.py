@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from umm.algorithms.algorithm import Algorithm, Names, Native
 from umm.algorithms.collectives import direct, ring
 from umm.algorithms.collectives.grids import nodes_of
@@ -139,8 +141,10 @@ def nearest(layout: Layout) -> Layout:
     col:balanced Shard(1)
     cyclic:2x2:1x1@8 Replicate
     """
-    if placement(layout) is not None:
-        return layout
+    name = placement(layout)
+    if name is not None:
+        everyone = len(np.unique(layout.owners)) == layout.ranks  # has a tile, if only an empty one
+        return layout if everyone else placed(name, layout)
     if layout.replicas == layout.ranks:
         return placed(REPLICATE, layout)
     return max((placed(name, layout) for name in (SHARD_0, SHARD_1)), key=lambda to: _held(layout, to))

@@ -30,8 +30,9 @@ def lowered(algorithm: Algorithm, problem: Problem, machine: Machine, given: Map
     options = algorithm.chosen(given)
     algorithm.check(problem, machine, options)
     native = algorithm.native(problem, **options)
+    suffix = algorithm.name.replace("-", "_")
     work = [
-        Tensor(f"{tensor.name}.{algorithm.name}", layout, tensor.dtype)
+        Tensor(f"{tensor.name}.{suffix}", layout, tensor.dtype)
         for tensor, layout in zip(problem.tensors, native, strict=True)
         if not _lies_so(tensor.layout, layout)
     ]

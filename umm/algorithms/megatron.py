@@ -1,0 +1,84 @@
+"""Megatron's tensor parallel layers: a weight cut by columns, or by rows with an all-reduce after.
+
+A holds activations, B is a weight. Every rank has all of A and some columns of B, and multiplies its columns
+of C, which no other needs; or it has some columns of A and rows of B, as the first layer left them, and the
+products are summed on all ranks. In an MLP the one follows the other, so that there is one sum.
+"""
+
+from typing import Any
+
+from umm.algorithms.algorithm import Algorithm, Names, Native
+from umm.algorithms.option import Option
+from umm.algorithms.summed import sum_replicas
+from umm.layouts.layout import Layout
+from umm.problem import MATRICES, Problem
+from umm.schedules.builder import Builder
+from umm.schedules.slices import Slice
+
+COLUMN, ROW = "column", "row"
+PART = Option(
+    "part", "auto", "How B is cut: by columns, or by rows; auto is columns where n ≥ k.",
+    ("auto", COLUMN, ROW), words="by {}".format,
+)  # fmt: skip
+COLLECTIVE = Option(
+    "collective", "ring", "How ranks gather and sum.", ("ring", "direct"), words="collectives by {}".format
+)
+
+
+def by_rows(problem: Problem, part: str) -> bool:
+    """Whether B is cut by rows."""
+    return part == ROW or (part == "auto" and problem.n < problem.k)
+
+
+def laid_out(problem: Problem, *texts: str) -> Native:
+    """Return the layouts of A, B and C by their texts."""
+    return Native(
+        *(Layout.parse(x, problem.shape(name), problem.p) for x, name in zip(texts, MATRICES, strict=True))
+    )
+
+
+def native(problem: Problem, part: str, **options: Any) -> Native:
+    """A, or C, on every rank."""
+    return over_mesh(problem, 1, problem.p, part)
+
+
+def over_mesh(problem: Problem, data: int, tensor: int, part: str) -> Native:
+    """Return the layouts over a mesh: the rows of A and C over data ranks, B over tensor ranks.
+
+    The tensor ranks of a data rank are consecutive.
+    """
+
+    def on_all(partition: str, copies: int, order: str = "") -> str:
+        return f"{partition}@{copies}{order if copies < problem.p else ''}" if copies > 1 else partition
+
+    rows = on_all("row", tensor, ":interleaved")
+    both = "row" if tensor == 1 else "col" if data == 1 else f"2d:{data}x{tensor}"
+    if by_rows(problem, part):
+        return laid_out(problem, both, on_all("row", data), rows)
+    return laid_out(problem, rows, on_all("col", data), both)
+
+
+def own(build: Builder, name: str, rank: int) -> Slice:
+    """Return the one tile that a rank holds of a matrix; it may be empty."""
+    layout = build.layout(name)
+    (tile,) = layout.tiles_of(rank)
+    return build.tile(name, *tile, layout.replica(rank))
+
+
+def write(build: Builder, names: Names, collective: str, **options: Any) -> None:
+    """Multiply what lies there; sum over the ranks that have multiplied for the same part of C."""
+    for rank in range(build.ranks):
+        a, b, c = (own(build, name, rank) for name in names)
+        build.gemm(c, a, b, beta=0)
+    if build.layout(names.b).grid_shape()[0] > 1:
+        sum_replicas(build, collective, names.c)
+
+
+ALGORITHM = Algorithm(
+    "megatron",
+    "Tensor parallel layers: A on all ranks and B by columns, or A by columns, B by rows and an all-reduce.",
+    "Shoeybi et al. (2019), section 3",
+    native,
+    write,
+    options=(PART, COLLECTIVE),
+)
