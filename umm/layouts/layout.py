@@ -1,6 +1,6 @@
 """How one matrix is cut into tiles, who owns each tile, and how often the whole is replicated."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from math import prod
@@ -10,12 +10,15 @@ import numpy as np
 from umm.arrays import Ints, summed_before
 from umm.errors import LayoutError
 from umm.layouts.edges import MOST_TILES, RULES
-from umm.layouts.places import arranged, check_replicas, listed, on_mesh, usual
+from umm.layouts.frameworks import text as frameworks
+from umm.layouts.frameworks.mesh import Parts, counted_mesh
+from umm.layouts.places import USES, arranged, check_replicas, listed, on_mesh, usual
+from umm.layouts.spoken import Spoken
 from umm.layouts.text import Form, Where, read_form
-from umm.layouts.tile_grid import Tile, TileGrid
+from umm.layouts.tile_grid import Tile
 
 
-class Layout(TileGrid):
+class Layout(Spoken):
     """A shape, a partition of it (row and column edges, an owner for each tile), and replicas.
 
     Tile grids are row-major; tile (i, j) belongs to place (i mod rows, j mod columns) of the process
@@ -146,13 +149,26 @@ class Layout(TileGrid):
         return cls(shape, rows, cols, process_grid, replicas=len(places), places=places, text=text)
 
     @classmethod
+    def of_parts(cls, parts: Parts, shape: tuple[int, int]) -> "Layout":
+        """Return the layout of a shape that is cut so, with the plainest text that means it."""
+        rows, cols, grid, places = parts
+        exact = cls(shape, rows, cols, grid, replicas=len(places), places=places)
+        for form in _plain_forms(exact):
+            named = cls._of(form, shape, grid, places, str(form))
+            if named == exact:
+                return named
+        return exact
+
+    @classmethod
     def parse(cls, text: str, shape: tuple[int, int], ranks: int) -> "Layout":
         """Return the layout that a text form means for a matrix of this shape on this many ranks.
 
         The forms are ``row``, ``col``, ``2d``, ``2d:3x4``, ``cyclic:256x128:3x4`` and
         ``edges:0-3-8x0-5-9:1x2``, then optionally ``:balanced`` and ``:colmajor``, then optionally ``@c``,
         ``@c:interleaved``, a mesh of ranks and what its axes are for (``@2x3x4:r-c``), or the ranks in the
-        order of their places (``@c:0-3-1-2``). Equal arguments give the same object.
+        order of their places (``@c:0-3-1-2``). The words of frameworks are taken too, and mean one of these:
+        ``shard(0)``, ``dtensor:mesh=2x4;Shard(0),Replicate``, ``jax:mesh=x:2,y:4;P(x,y)``, ``hpf:(BLOCK,*)``,
+        a ScaLAPACK descriptor. Equal arguments give the same object.
 
         Raises:
             LayoutError: for a text of another form, or one that does not fit the shape or the ranks.
@@ -292,6 +308,8 @@ class Layout(TileGrid):
 
 @lru_cache(maxsize=8192)
 def _parsed(text: str, shape: tuple[int, int], ranks: int) -> Layout:
+    if frameworks.is_foreign(text):
+        return Layout.of_parts(frameworks.read(text, shape, ranks), shape)
     form = read_form(text)
     where, replicas = form.where, form.where.replicas
     if where.mesh and prod(where.mesh) != ranks:
@@ -322,3 +340,30 @@ def _text(form: Form, places: Ints) -> str:
         return str(replace(form, where=Where(len(places), ranks=tuple(places.reshape(-1).tolist()))))
     order, colmajor = found
     return str(replace(form, colmajor=colmajor, where=Where(len(places), order)))
+
+
+def _plain_forms(layout: Layout) -> Iterator[Form]:
+    """Yield forms that may mean a layout and are shorter than its edges, the plainest first."""
+    grid, places = layout.process_grid, layout.places
+    where, colmajor = _where(places)
+    rule = "row" if grid[1] == 1 else "col" if grid[0] == 1 else "2d"
+    named = grid if rule == "2d" and not where.mesh else None
+    yield Form(rule, named, colmajor=colmajor, where=where)
+    yield Form(rule, named, balanced=True, colmajor=colmajor, where=where)
+    edges = (np.unique(layout.row_edges), np.unique(layout.col_edges))
+    if all(len(cuts) > 1 for cuts in edges):
+        rows, cols = (int(cuts[1]) for cuts in edges)
+        yield Form("cyclic", None if where.mesh else grid, (rows, cols), colmajor=colmajor, where=where)
+
+
+def _where(places: Ints) -> tuple[Where, bool]:
+    """Return what follows ``@`` for places, and whether they are column-major."""
+    found = usual(places)
+    if found is not None:
+        return Where(len(places), found[0]), found[1]
+    counted = counted_mesh(places)
+    if counted is not None and all(order == sorted(order) for order in counted.order):
+        letters = (USES[1] if i in counted.order[0] else USES[2] if i in counted.order[1] else USES[0]
+                   for i in range(len(counted.shape)))  # fmt: skip
+        return Where(len(places), mesh=counted.shape, axes="".join(letters)), False
+    return Where(len(places), ranks=tuple(places.reshape(-1).tolist())), False

@@ -178,7 +178,10 @@ def _read_where(rest: str, text: str) -> Where:
 
 
 def _not_a_layout(text: str) -> LayoutError:
-    return LayoutError(f"{text!r} is not a layout; write {FORMS}, then @c for c replicas")
+    return LayoutError(
+        f"{text!r} is not a layout; write {FORMS}, then @c for c replicas, or a framework's own words: "
+        "shard(0), dtensor:…, jax:…, scalapack:…, hpf:…"
+    )
 
 
 def _times(sizes: Iterable[int]) -> str:

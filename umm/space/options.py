@@ -8,6 +8,7 @@ from typing import Any
 from umm.algorithms.option import check_names
 from umm.algorithms.universal.options import Options, known
 from umm.errors import ScheduleError
+from umm.layouts.frameworks.text import split
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,11 @@ class Axes:
 
 
 def axis(value: Any) -> tuple[Any, ...]:
-    """Return an axis: one value, a comma list or a sequence of values, each once."""
+    """Return an axis: one value, a comma list or a sequence of values, each once.
+
+    The commas of a layout in the words of a framework stay in it.
+    """
     if isinstance(value, str):
-        value = [part.strip() for part in value.split(",")]
+        value = split(value)
     values = tuple(value) if isinstance(value, Iterable) else (value,)
     return tuple(dict.fromkeys(values))

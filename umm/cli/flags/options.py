@@ -63,7 +63,9 @@ def problem_options(machine: str, layouts: bool = True) -> Callable[[Command], C
                help="A machine of 'umm machine list' or a topology file."),
     ]  # fmt: skip
     if layouts:
-        form = "row, col, 2d, 2d:3x4, cyclic:256x128:3x4, …, then @c for c replicas"
+        form = (
+            "row, col, 2d, 2d:3x4, cyclic:256x128:3x4, …, then @c for c replicas; shard(0), dtensor:…, jax:…"
+        )
         flags += [
             option("--a", default="row", show_default=True, metavar="LAYOUT", help=f"Layout of A: {form}."),
             option("--b", default="row", show_default=True, metavar="LAYOUT", help="Layout of B."),

@@ -1,0 +1,270 @@
+"""A mesh of ranks whose axes cut rows, cut columns or replicate: what it gives each rank, and the way back.
+
+DTensor and JAX both speak so. An axis may also cut in strides: of ``split`` chunks it cuts each for itself.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations, product
+from math import prod
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from umm.arrays import Ints
+from umm.layouts.frameworks.held import Held, dealt, digits, factorizations, held_by, strided, whole
+
+MANY = 64
+"""Of more ranks than these not every mesh is tried."""
+
+
+class Parts(NamedTuple):
+    """Where a matrix is cut, and which rank has which place: what makes a layout with a shape.
+
+    Attributes:
+        row_edges: Where each tile row starts, and the end.
+        col_edges: The same for columns.
+        process_grid: Rows and columns of the process grid.
+        places: The rank at each place, shape (replicas, *process_grid).
+    """
+
+    row_edges: Ints
+    col_edges: Ints
+    process_grid: tuple[int, int]
+    places: Ints
+
+
+class Laid(Protocol):
+    """What a layout says of itself here."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...  # noqa: D102
+    @property
+    def row_edges(self) -> Ints: ...  # noqa: D102
+    @property
+    def col_edges(self) -> Ints: ...  # noqa: D102
+    @property
+    def process_grid(self) -> tuple[int, int]: ...  # noqa: D102
+    @property
+    def places(self) -> Ints: ...  # noqa: D102
+
+
+class Cut(NamedTuple):
+    """What an axis of a mesh cuts: a dimension, in one go or in strides.
+
+    Attributes:
+        dim: 0 for rows, 1 for columns.
+        split: Chunks of which each is cut for itself; 1 for none but the whole.
+    """
+
+    dim: int
+    split: int = 1
+
+
+Use = Cut | None
+"""What an axis is used for; None replicates."""
+
+
+class Meshed(NamedTuple):
+    """A mesh and what its axes are used for.
+
+    Attributes:
+        ranks: The rank at each place of the mesh, in the mesh's shape.
+        uses: What each axis is used for. Those of one dimension apply one after the other.
+    """
+
+    ranks: Ints
+    uses: tuple[Use, ...]
+
+
+def parts_of(shape: tuple[int, int], meshed: Meshed) -> Parts:
+    """Return how a mesh cuts a matrix of a shape and which rank has which place.
+
+    >>> parts = parts_of((10, 4), Meshed(np.arange(4).reshape(2, 2), (Cut(0), Cut(0))))
+    >>> parts.row_edges.tolist()  # halves of 5 first, and each of them in 3 and 2
+    [0, 3, 5, 8, 10]
+    """
+    axes = [[i for i, use in enumerate(meshed.uses) if use and use.dim == dim] for dim in (0, 1)]
+    copies = [i for i, use in enumerate(meshed.uses) if use is None]
+    edges, orders = [], []
+    for dim, size in enumerate(shape):
+        cuts = [(meshed.ranks.shape[axis], use.split) for axis in axes[dim] if (use := meshed.uses[axis])]
+        cut, order = dealt(held_along(size, cuts), size)
+        edges.append(cut)
+        orders.append(order)
+    places = meshed.ranks.transpose([*copies, *axes[0], *axes[1]])
+    grid = len(orders[0]), len(orders[1])
+    places = places.reshape(-1, *grid)[:, orders[0]][:, :, orders[1]]
+    return Parts(edges[0], edges[1], grid, places)
+
+
+def held_along(size: int, cuts: Sequence[tuple[int, int]]) -> Held:
+    """Return what each place holds of a dimension that is cut again and again, the last cut fastest.
+
+    Args:
+        size: Of the dimension.
+        cuts: In how many parts, and in how many strides, one after the other.
+    """
+    held: Held = (whole(size),)
+    for parts, split in cuts:
+        held = tuple(strided(spans, i, parts, split) for spans in held for i in range(parts))
+    return held
+
+
+def holdings(parts: Parts | Laid) -> list[tuple[int, object, object]]:
+    """Return for each rank its replica and what it holds of rows and of columns."""
+    rows, cols = parts.process_grid
+    held = held_by(parts.row_edges, rows), held_by(parts.col_edges, cols)
+    found: list[tuple[int, object, object]] = [(0, (), ())] * parts.places.size
+    for (replica, i, j), rank in np.ndenumerate(parts.places):
+        found[int(rank)] = replica, held[0][i], held[1][j]
+    return found
+
+
+def meshed(layout: Laid) -> Meshed | None:
+    """Return a mesh that gives every rank what a layout gives it; None if there is none.
+
+    Ranks are counted along it where that is possible.
+    """
+    wanted = holdings(layout)
+    return next((x for x in _candidates(layout) if holdings(parts_of(layout.shape, x)) == wanted), None)
+
+
+def on_mesh(layout: Laid, ranks: Ints) -> Iterator[Meshed]:
+    """Yield what the axes of a given mesh may be used for so that ranks hold what a layout gives them."""
+    wanted, most = holdings(layout), _most_spans(layout)
+    replicas = len(layout.places)
+    for dims in product((None, 0, 1), repeat=ranks.ndim):
+        if prod(n for n, dim in zip(ranks.shape, dims, strict=True) if dim is None) != replicas:
+            continue
+        if any(n == 1 and dim is not None for n, dim in zip(ranks.shape, dims, strict=True)):
+            continue
+        for uses in _in_all_orders(ranks.shape, dims, most):
+            found = Meshed(ranks, uses)
+            if holdings(parts_of(layout.shape, found)) == wanted:
+                yield found
+
+
+def axes_in_order(shape: Sequence[int], order: Sequence[int], dim: int, more: int = 1) -> dict[int, Use]:
+    """Return what axes are used for that cut a dimension in an order, the first one outermost.
+
+    An axis that comes before another of the mesh but cuts after it cuts what that one makes, in strides.
+
+    Args:
+        shape: Of the mesh.
+        order: The axes.
+        dim: Which dimension they cut.
+        more: Strides beyond these of the innermost.
+
+    >>> axes_in_order((2, 4), [1, 0], 0)
+    {1: Cut(dim=0, split=1), 0: Cut(dim=0, split=4)}
+    """
+    found: dict[int, Use] = {}
+    for place, axis in enumerate(order):
+        split = prod(shape[outer] for outer in order[:place] if outer > axis)
+        found[axis] = Cut(dim, split * (more if place == len(order) - 1 else 1))
+    return found
+
+
+def _in_all_orders(
+    shape: Sequence[int], dims: Sequence[int | None], most: tuple[int, int]
+) -> Iterator[tuple[Use, ...]]:
+    axes = [[i for i, dim in enumerate(dims) if dim == of] for of in (0, 1)]
+    choices = [
+        [
+            axes_in_order(shape, order, dim, more)
+            for order in permutations(axes[dim])
+            for more in dict.fromkeys((1, most[dim]))
+        ]
+        for dim in (0, 1)
+    ]
+    for rows, cols in product(*choices):
+        uses = rows | cols
+        yield tuple(uses.get(axis) for axis in range(len(shape)))
+
+
+def _most_spans(layout: Laid) -> tuple[int, int]:
+    """Return the most ranges that a place holds of rows and of columns."""
+    rows, cols = layout.process_grid
+    held = held_by(layout.row_edges, rows), held_by(layout.col_edges, cols)
+    return max(map(len, held[0])), max(map(len, held[1]))
+
+
+def _candidates(layout: Laid) -> Iterator[Meshed]:
+    """Yield meshes that may be what is looked for, the plainest first."""
+    counted = _along_ranks(layout)
+    if counted is not None:
+        yield counted
+    cuts = [cuts_of(layout, dim) for dim in (0, 1)]
+    if cuts[0] is not None and cuts[1] is not None:
+        copies = (len(layout.places),) if len(layout.places) > 1 else ()
+        sizes = [n for n, _ in (*cuts[0], *cuts[1])]
+        uses = [Cut(dim, split) for dim in (0, 1) for _, split in cuts[dim] or ()]
+        yield Meshed(layout.places.reshape(*copies, *sizes), (*(None for _ in copies), *uses))
+    ranks = np.arange(layout.places.size, dtype=np.int64)
+    if ranks.size <= MANY:
+        for shape in factorizations(ranks.size, 3):
+            yield from on_mesh(layout, ranks.reshape(shape))
+
+
+class Counted(NamedTuple):
+    """The mesh along which ranks are counted.
+
+    Attributes:
+        shape: Its shape.
+        order: The axes that cut rows, and those that cut columns, the outermost first.
+    """
+
+    shape: tuple[int, ...]
+    order: tuple[list[int], list[int]]
+
+
+def counted_mesh(places: Ints) -> Counted | None:
+    """Return the mesh along which ranks are counted that have these places; None if there is none.
+
+    >>> counted_mesh(np.arange(8).reshape(2, 4, 1).transpose(1, 0, 2))
+    Counted(shape=(2, 4), order=([0], []))
+    """
+    axes: list[tuple[int, int, int, int]] = []  # stride, length, what it is used for, its turn
+    for use, offsets in enumerate((places[:, 0, 0], places[0, :, 0], places[0, 0, :])):
+        found = digits((offsets - places[0, 0, 0]).tolist())
+        if found is None:
+            return None
+        axes += [(stride, length, use, turn) for turn, (length, stride) in enumerate(found)]
+    axes.sort(reverse=True)
+    shape = tuple(length for _, length, *_ in axes)
+    if [stride for stride, *_ in axes] != [prod(shape[i + 1 :]) for i in range(len(shape))]:
+        return None
+
+    def order(use: int) -> list[int]:
+        return sorted((i for i, x in enumerate(axes) if x[2] == use), key=lambda i: axes[i][3])
+
+    ranks = np.arange(places.size).reshape(shape).transpose(order(0) + order(1) + order(2))
+    return (
+        Counted(shape, (order(1), order(2))) if np.array_equal(ranks.reshape(places.shape), places) else None
+    )
+
+
+def _along_ranks(layout: Laid) -> Meshed | None:
+    """Return what the mesh that ranks are counted along is used for; uneven sizes may be cut elsewhere."""
+    counted = counted_mesh(layout.places)
+    if counted is None:
+        return None
+    uses: dict[int, Use] = {}
+    for dim, more in zip((0, 1), _most_spans(layout), strict=True):
+        uses |= axes_in_order(counted.shape, counted.order[dim], dim, more)
+    shape = counted.shape or (1,)
+    ranks = np.arange(layout.places.size, dtype=np.int64).reshape(shape)
+    return Meshed(ranks, tuple(uses.get(axis) for axis in range(len(shape))))
+
+
+def cuts_of(layout: Laid, dim: int) -> list[tuple[int, int]] | None:
+    """Return in how many parts, and in how many strides, a dimension is cut again and again."""
+    size, places = layout.shape[dim], layout.process_grid[dim]
+    held = held_by((layout.row_edges, layout.col_edges)[dim], places)
+    more = max(map(len, held))
+    for factors in factorizations(places, 6 if places <= MANY else 3):
+        for split in dict.fromkeys((1, more)):
+            cuts = [(n, split if i == len(factors) - 1 else 1) for i, n in enumerate(factors)]
+            if held_along(size, cuts) == held:
+                return cuts
+    return None

@@ -1,0 +1,92 @@
+"""What the words of several frameworks share: meshes as text, ranks, and refusals that name a property."""
+
+import re
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from umm.arrays import Ints
+from umm.errors import LayoutError
+from umm.layouts.frameworks.mesh import Laid
+
+_SIZES = re.compile(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8})*")
+
+
+def ranks_of(mesh: Any) -> Ints:
+    """Return the rank at each place of a mesh.
+
+    Args:
+        mesh: Lengths of its axes, as a tuple; or its ranks, as nested lists, an array or a tensor.
+
+    Raises:
+        LayoutError: if the ranks are not those from 0 on, each once.
+
+    >>> ranks_of((2, 2)).tolist(), ranks_of([[0, 2], [1, 3]]).shape
+    ([[0, 1], [2, 3]], (2, 2))
+    """
+    if isinstance(mesh, tuple) and mesh and all(isinstance(n, int) for n in mesh):
+        return np.arange(prod(mesh), dtype=np.int64).reshape(mesh)
+    try:
+        ranks = np.array(mesh.tolist() if hasattr(mesh, "tolist") else mesh, dtype=np.int64)
+    except (TypeError, ValueError):
+        raise LayoutError(f"{mesh!r} is no mesh; give lengths of its axes or the ranks of it") from None
+    if not np.array_equal(np.sort(ranks, axis=None), np.arange(ranks.size)):
+        shown = "-".join(map(str, ranks.reshape(-1)[:8].tolist())) + ("-…" if ranks.size > 8 else "")
+        raise LayoutError(f"a mesh of ranks {shown} is not all of them; it must have each of 0 to p − 1 once")
+    return ranks
+
+
+def mesh_text(ranks: Ints) -> str:
+    """Return a mesh as text: its shape, and its ranks one by one if they are not counted along it.
+
+    >>> mesh_text(np.array([[0, 2], [1, 3]])), mesh_text(np.array([[0, 1]]))
+    ('2x2:0-2-1-3', '1x2')
+    """
+    flat = ranks.reshape(-1)
+    text = "x".join(map(str, ranks.shape))
+    return (
+        text if np.array_equal(flat, np.arange(flat.size)) else f"{text}:{'-'.join(map(str, flat.tolist()))}"
+    )
+
+
+def read_mesh(text: str, ranks: int, all_of: str) -> Ints:
+    """Return the ranks of a mesh from its text.
+
+    Raises:
+        LayoutError: if it is none, or has more or fewer ranks.
+    """
+    sizes, colon, listed = text.partition(":")
+    if not _SIZES.fullmatch(sizes) or (colon and not re.fullmatch(r"[0-9]{1,9}(-[0-9]{1,9})*", listed)):
+        raise LayoutError(f"{all_of!r}: {text!r} is no mesh; write 2x4, or 2x2:0-2-1-3 with its ranks")
+    shape = tuple(int(size) for size in sizes.split("x"))
+    if prod(shape) != ranks:
+        raise LayoutError(f"{all_of!r}: a mesh of {prod(shape)} ranks cannot be laid over {ranks}")
+    found = ranks_of([int(rank) for rank in listed.split("-")] if colon else (ranks,))
+    if found.size != ranks:
+        raise LayoutError(f"{all_of!r} lists {found.size} ranks for a mesh of {ranks}")
+    return found.reshape(shape)
+
+
+def edges_text(layout: Laid, dim: int) -> str:
+    """Return at which edges a dimension is cut, in words; at most eight of them.
+
+    >>> from umm.layouts.layout import Layout
+    >>> edges_text(Layout.parse("cyclic:2x3:2x1", (5, 3), ranks=2), 0)
+    'row edges 0-2-4-5 dealt out to 2'
+    """
+    cuts = np.unique((layout.row_edges, layout.col_edges)[dim]).tolist()
+    shown = "-".join(map(str, cuts[:8])) + ("-…" if len(cuts) > 8 else "")
+    return f"{('row', 'column')[dim]} edges {shown} dealt out to {layout.process_grid[dim]}"
+
+
+def matrix_shape(shape: Any) -> tuple[int, int]:
+    """Return a shape as two whole numbers.
+
+    Raises:
+        LayoutError: if it is none of a matrix.
+    """
+    sizes = tuple(int(size) for size in shape) if shape is not None else ()
+    if len(sizes) != 2:
+        raise LayoutError(f"a layout needs the shape of a matrix, such as (8, 6), not {shape}")
+    return sizes[0], sizes[1]
