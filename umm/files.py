@@ -1,7 +1,10 @@
 """Files that others wrote or will read: JSON of unknown origin, and files written whole or not at all."""
 
 import json
+import os
 import reprlib
+import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +15,8 @@ from umm.errors import InputError
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 3
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = LONGEST = 80
+PARTIAL = ".umm-partial-"
+"""What the name of a file that is being written starts with."""
 
 
 def shown(value: Any) -> str:
@@ -57,30 +62,59 @@ def parse_json(text: str, what: str) -> Any:
 
 
 @contextmanager
-def whole_file(path: str | Path) -> Iterator[Path]:
+def whole_file(path: str | Path, durable: bool = False) -> Iterator[Path]:
     """Give a path to write to that takes the place of the file when the block ends without an error.
 
-    A link is followed to its file. What is not a file, a pipe or ``/dev/stdout`` say, is written to as it is.
+    It is a file of this writer alone, in the same folder, with the mode of the one that it replaces. A link is
+    followed to its file. What is not a file, a pipe or ``/dev/stdout`` say, is written to as it is.
+
+    Args:
+        path: The file.
+        durable: Whether its bytes and its name must outlast a loss of power from the end of the block on.
 
     Raises:
         InputError: if the file cannot be written.
     """
-    if not str(path):
-        raise InputError("cannot write a file without a name")
-    path = Path(path)
+    if not str(path) or "\0" in str(path):
+        raise InputError(f"{str(path)!r} cannot name a file; write a path")
     try:
-        if path.exists() and not path.is_file():
-            yield path
+        mode = _mode_of(path)
+        if mode is not None and not stat.S_ISREG(mode):
+            yield Path(path)
             return
-        target = path.resolve()
-        partial = target.with_name(f".{target.name}.partial")
+        target = Path(os.path.realpath(path))
+        partial = target.with_name(f"{PARTIAL}{secrets.token_hex(8)}")
         try:
+            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            if mode is not None:
+                partial.chmod(stat.S_IMODE(mode))
             yield partial
+            if durable:
+                synced(partial)
             partial.replace(target)
+            if durable:
+                synced(target.parent)
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def synced(path: Path) -> None:
+    """Wait until a file or a folder is on its disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _mode_of(path: str | Path) -> int | None:
+    """Return the type and the mode of what a path leads to, None for nothing."""
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return None
 
 
 def fields_of(

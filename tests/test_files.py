@@ -1,0 +1,120 @@
+"""Files are written whole or not at all, beside each other, and with the mode that they had."""
+
+import os
+import threading
+
+import pytest
+
+from umm.errors import InputError
+from umm.files import whole_file
+
+
+def write(path, text, **how):
+    with whole_file(path, **how) as partial:
+        partial.write_text(text)
+
+
+def mode(path):
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_file_has_all_of_what_was_written_and_nothing_lies_beside_it(tmp_path, durable):
+    for text in ("first", "second"):
+        write(tmp_path / "out.txt", text, durable=durable)
+        assert (tmp_path / "out.txt").read_text() == text
+        assert [x.name for x in tmp_path.iterdir()] == ["out.txt"]
+
+
+def test_what_fails_amid_its_work_leaves_the_file_that_was_there(tmp_path):
+    path = tmp_path / "out.txt"
+    write(path, "old")
+    with pytest.raises(ZeroDivisionError), whole_file(path) as partial:
+        partial.write_text("new")
+        raise ZeroDivisionError
+    assert path.read_text() == "old"
+    assert [x.name for x in tmp_path.iterdir()] == ["out.txt"]
+
+
+def test_two_writers_at_once_never_mix_nor_lose_each_others_file(tmp_path):
+    """Both have opened theirs before either is done: the later one counts, whole."""
+    path = tmp_path / "out.txt"
+    with whole_file(path) as first:
+        with whole_file(path) as second:
+            first.write_text("1" * 1000)
+            second.write_text("2" * 1000)
+        assert path.read_text() == "2" * 1000
+    assert path.read_text() == "1" * 1000
+
+
+def test_many_writers_in_threads_leave_one_of_their_files_whole(tmp_path):
+    path = tmp_path / "out.txt"
+    errors = []
+
+    def many(text):
+        try:
+            for _ in range(50):
+                write(path, text * 5000)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=many, args=(x,)) for x in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert path.read_text() in {x * 5000 for x in "abcd"}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_file_keeps_its_mode_and_a_new_one_has_the_usual(tmp_path):
+    path = tmp_path / "secret.txt"
+    path.touch(0o600)
+    path.chmod(0o600)
+    write(path, "still mine")
+    assert mode(path) == 0o600
+    before = os.umask(0o027)
+    try:
+        write(tmp_path / "new.txt", "")
+    finally:
+        os.umask(before)
+    assert mode(tmp_path / "new.txt") == 0o640
+
+
+def test_neither_a_planted_link_nor_a_users_file_of_a_temporarys_name_is_touched(tmp_path):
+    victim, mine = tmp_path / "victim", tmp_path / ".b.txt.partial"
+    victim.write_text("precious")
+    mine.write_text("mine")
+    (tmp_path / ".a.txt.partial").symlink_to(victim)
+    for name in "ab":
+        write(tmp_path / f"{name}.txt", name)
+    assert victim.read_text() == "precious"
+    assert mine.read_text() == "mine"
+
+
+def test_a_link_is_followed_to_its_file(tmp_path):
+    (tmp_path / "link").symlink_to("there.txt")
+    for text in ("new", "again"):
+        write(tmp_path / "link", text)
+        assert (tmp_path / "there.txt").read_text() == text
+        assert (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("loop", "Too many levels of symbolic links"),
+        ("missing/out.txt", "No such file or directory"),
+        ("a\0b", r"cannot name a file"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_what_cannot_be_written_is_one_line(tmp_path, name, message):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(InputError, match=message):
+        write(tmp_path / name if "\0" not in name else f"{tmp_path}/{name}", "")
+
+
+def test_a_device_is_written_to_as_it_is():
+    write("/dev/null", "away")
