@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 COMPILED := build/compiled
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo test test-simgrid test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo test kill test-simgrid test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 
@@ -24,6 +24,9 @@ test: venv  ## every law, story and doctest
 
 test-mpi: venv  ## the part of the tests that starts several processes; wheels alone
 	$(BIN)/python -m pytest -q -m mpi tests
+
+kill: venv  ## 100 saves of processes and 20 of MPI ranks killed at random moments; nothing may be lost
+	UMM_KILLS=100 $(BIN)/python -m pytest -q tests/checkpoints/test_kills.py
 
 test-simgrid: venv  ## makespans against SimGrid's; installs it where it is missing (apt-get, root or sudo)
 	sh tests/simgrid/install.sh || { echo "SimGrid is missing and cannot be installed here: it takes Debian's python3-simgrid, apt-get, and root or sudo"; exit 1; }

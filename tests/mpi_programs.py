@@ -1,9 +1,14 @@
-"""Programs that go wrong on one rank; they are sent to the ranks by name."""
+"""Programs that go wrong on one rank, and programs that save and load; they are sent to the ranks by name."""
 
 import os
 import signal
 import time
 
+import numpy as np
+
+import umm_hw
+from umm import Layout
+from umm_hw.matrix import DistributedMatrix
 from umm_hw.mpi import memory, program
 from umm_hw.mpi.job import watchdog
 
@@ -53,3 +58,31 @@ def clock_offset(transport):
 
 def ranks(transport):
     return transport.rank
+
+
+def save_matrices(transport, folder, texts, array, replica=0, operands=None):
+    """A matrix in some layouts, by name; each replica but the one saved has other elements."""
+    matrices = {x: DistributedMatrix(transport, layout(transport, text, array), array.dtype.name)
+                for x, text in texts.items()}  # fmt: skip
+    for matrix in matrices.values():
+        matrix.scatter(array if matrix.replica == replica else np.zeros_like(array))
+    umm_hw.save(folder, matrices, replica)
+
+
+def load_matrix(transport, folder, name, text, like, operands=None):
+    """Every replica of a matrix of a checkpoint, laid out anew."""
+    matrix = DistributedMatrix(transport, layout(transport, text, like), like.dtype.name)
+    umm_hw.load(folder, {name: matrix})
+    found = [matrix.gather(replica) for replica in range(matrix.layout.replicas)]
+    transport.barrier()
+    return found
+
+
+def layout(transport, text, array):
+    return Layout.parse(text, array.shape, transport.size)
+
+
+def save_number(transport, folder, number, operands=None):
+    """Two matrices of 24 KiB all of whose elements are a number; they must not come apart."""
+    array = np.full((64, 48), number, dtype=np.float64)
+    save_matrices(transport, folder, {"W1": "col", "W2": "row@2"}, array)

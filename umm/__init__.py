@@ -27,6 +27,8 @@ _HOMES = {
     "model_cost": "umm.algorithms.universal.model",
     "run": "umm.executor",
     "compare": "umm.comparison",
+    "save": "umm.checkpoints",
+    "load": "umm.checkpoints",
 }
 
 # Modules whose own names are public, such as umm.executor.executor.

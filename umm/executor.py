@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol, get_args, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -71,6 +72,35 @@ class Leader(Protocol):
 
     def close(self, code: int = 0) -> None:
         """End the ranks; those that something else has started end with this exit code."""
+
+
+class Saver(Executor, Protocol):
+    """What an executor also is that can save what a run leaves in the memory of its ranks.
+
+    Attributes:
+        saves: True.
+    """
+
+    saves: bool
+
+    def run(
+        self, schedule: Schedule, operands: Operands | None = None, save: str | Path | None = None
+    ) -> Trace:
+        """Perform a schedule, then let operands and results be the checkpoint of a folder, if one is given.
+
+        Each rank writes its own part. All tensors but those of role ``work`` are saved.
+        """
+
+
+def saver(performer: Executor, name: str) -> Saver:
+    """Return an executor as one that can save.
+
+    Raises:
+        InputError: if it cannot.
+    """
+    if not getattr(performer, "saves", False):
+        raise InputError(f"executor {name} saves no matrices; numpy and mpi do")
+    return cast(Saver, performer)
 
 
 @runtime_checkable

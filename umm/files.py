@@ -65,8 +65,8 @@ def parse_json(text: str, what: str) -> Any:
 def whole_file(path: str | Path, durable: bool = False) -> Iterator[Path]:
     """Give a path to write to that takes the place of the file when the block ends without an error.
 
-    It is a file of this writer alone, in the same folder, with the mode of the one that it replaces. A link is
-    followed to its file. What is not a file, a pipe or ``/dev/stdout`` say, is written to as it is.
+    It is a file of this writer alone, in the same folder, with the mode of the one that it replaces. A link
+    is followed to its file. What is not a file, a pipe or ``/dev/stdout`` say, is written to as it is.
 
     Args:
         path: The file.

@@ -1,10 +1,12 @@
 """Run a schedule several times with an executor and keep the best run."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from umm.chains import Chain
 from umm.checks import (
@@ -17,7 +19,8 @@ from umm.checks import (
     reference_product,
 )
 from umm.errors import InputError
-from umm.executor import Executor, Operands
+from umm.executor import Executor, Operands, saver
+from umm.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 
@@ -56,9 +59,11 @@ def measure(
     iters: int,
     warmup: int,
     check: bool = False,
+    operands: Mapping[str, NDArray[Any]] | None = None,
+    save: Path | None = None,
     track: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> Measured:
-    """Run a schedule several times on random operands.
+    """Run a schedule several times with the same operands.
 
     Args:
         schedule: What to run.
@@ -67,19 +72,26 @@ def measure(
         iters: Counted runs, ≥ 1.
         warmup: Runs before them that do not count.
         check: Whether to hold every run's C, or outputs, against float64 NumPy.
+        operands: Those of the schedule by name, perhaps with others; random ones if None.
+        save: Folder of the checkpoint that operands and results become after the last run, if any.
         track: Gives the numbers of the runs one after another, showing how far it is.
 
     Raises:
-        InputError: for less than one run, or a check of an executor that multiplies nothing.
+        InputError: for less than one run, an operand that is missing, a check of an executor that multiplies
+            nothing, or a checkpoint of one that cannot save.
     """
     if iters < 1 or warmup < 0:
         raise InputError(
             f"{iters} runs after {warmup} to warm up are not possible; --iters ≥ 1, --warmup ≥ 0"
         )
-    operands, checked = _held(schedule, check)
+    given, checked = _held(schedule, check, operands)
+    saving = saver(performer, name) if save is not None else None
     best, worst_check, seconds = None, None, []
     for i in track(range(warmup + iters)):
-        trace = performer.run(schedule, operands)
+        if saving is not None and i == warmup + iters - 1:
+            trace = saving.run(schedule, given, save=save)
+        else:
+            trace = performer.run(schedule, given)
         if checked is not None:
             if trace.result is None:
                 raise InputError(f"executor {name} multiplies no matrices; leave out --check")
@@ -95,18 +107,46 @@ def measure(
     return Measured(best, tuple(seconds), worst_check)
 
 
-def _held(schedule: Schedule, check: bool) -> tuple[Operands, Callable[[Trace], Check] | None]:
-    """Return random operands, and what holds the results of a run against a reference, if asked for."""
+def _held(
+    schedule: Schedule, check: bool, operands: Mapping[str, NDArray[Any]] | None
+) -> tuple[Operands, Callable[[Trace], Check] | None]:
+    """Return operands, and what holds the results of a run against a reference, if asked for."""
     program = schedule.program
+    if operands is None:
+        given = random_inputs(program) if isinstance(program, Chain) else _factors(schedule.problem)
+    else:
+        given = _chosen(schedule, operands)
+    if not check:
+        return given, None
     if isinstance(program, Chain):
-        given = random_inputs(program)
-        if not check:
-            return given, None
         outputs = chain_reference(program, given)
         return given, lambda trace: check_outputs(program, outputs, trace.results)
     problem = schedule.problem
-    a, b = random_operands(problem)
-    if not check:
-        return (a, b), None
-    product = reference_product(a, b)
-    return (a, b), lambda trace: check_product(problem, product, trace.results["C"])
+    product = reference_product(given["A"], given["B"])
+    return given, lambda trace: check_product(problem, product, trace.results["C"])
+
+
+def _factors(problem: Problem) -> dict[str, NDArray[Any]]:
+    return dict(zip("AB", random_operands(problem), strict=True))
+
+
+def _chosen(schedule: Schedule, operands: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the operands of a schedule among others.
+
+    Raises:
+        InputError: if one is missing or has another shape.
+    """
+    found = {}
+    for tensor in schedule.tensors:
+        if tensor.is_input:
+            if tensor.name not in operands:
+                raise InputError(
+                    f"operand {tensor.name} is missing; there are {', '.join(operands) or 'none'}"
+                )
+            found[tensor.name] = operands[tensor.name]
+            if found[tensor.name].shape != tensor.shape:
+                raise InputError(
+                    f"operand {tensor.name} has shape {found[tensor.name].shape}, but the schedule's is "
+                    f"{tensor.shape}"
+                )
+    return found

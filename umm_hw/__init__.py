@@ -4,7 +4,11 @@ from importlib import import_module
 from typing import Any
 
 # Where each public name lives; a module is imported when one of its names is first used.
-_HOMES = {"DistributedMatrix": "umm_hw.matrix"}
+_HOMES = {
+    "DistributedMatrix": "umm_hw.matrix",
+    "save": "umm_hw.saved",
+    "load": "umm_hw.saved",
+}
 
 __all__ = list(_HOMES)
 

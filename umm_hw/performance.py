@@ -5,18 +5,21 @@ then ``clear`` before every run, performs the actions in its own way, and calls 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.checkpoints import commit
 from umm.checks import random_arrays
 from umm.errors import InputError, LayoutError
 from umm.executor import Operands
 from umm.schedules.schedule import Schedule
 from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from umm_hw.blocks import place
-from umm_hw.matrix import array_dtype
+from umm_hw.matrix import DistributedMatrix, array_dtype
+from umm_hw.saved import saved_as, write_parts
 from umm_hw.transport import Transport
 
 Types = Callable[[str], np.dtype[Any]]
@@ -81,6 +84,19 @@ class Performance:
                 arrays = [_calculable(matrix.gather(number)) for number in replicas]
                 found[tensor.name] = np.stack(arrays) if replica is None else arrays[0]
         return found
+
+    def write_parts(self, folder: str | Path, replica: int) -> None:
+        """Write what the ranks of this process hold of all tensors but ``work``, as parts of a checkpoint."""
+        write_parts(folder, self._lasting, self._ranks, replica)
+
+    def commit(self, folder: str | Path, replica: int) -> None:
+        """Let the parts be the checkpoint, on one rank, after all have been written."""
+        commit(folder, saved_as(self._lasting, replica))
+
+    @property
+    def _lasting(self) -> dict[str, DistributedMatrix]:
+        pairs = zip(self.tensors, self.memory.matrices, strict=True)
+        return {tensor.name: matrix for tensor, matrix in pairs if tensor.role != "work"}
 
     def _hand_out(self, role: str) -> None:
         for tensor, matrix in zip(self.tensors, self.memory.matrices, strict=True):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from umm.errors import ExecutorUnavailableError, InputError
@@ -62,6 +63,7 @@ class MpiExecutor:
     """
 
     times: Times = "measured"
+    saves = True
     dtypes: tuple[str, ...] = ("float32", "float64", "float16")
 
     def __init__(
@@ -96,12 +98,16 @@ class MpiExecutor:
         """Ranks that run already or were asked for; None if a schedule decides."""
         return self._job.size if self._job else launched_size() or self._asked
 
-    def run(self, schedule: Schedule, operands: Operands | None = None) -> Trace:
+    def run(
+        self, schedule: Schedule, operands: Operands | None = None, save: str | Path | None = None
+    ) -> Trace:
         """Perform a schedule on real matrices.
 
         Args:
             schedule: What to perform.
             operands: A and B as whole arrays; uniform in [−1, 1) with a fixed seed if None.
+            save: Folder of the checkpoint that operands and results become afterwards, if any; all ranks
+                must see it, and each writes its own part.
 
         Returns:
             Wall-clock spans of all ranks on one clock, and C as one array of the problem's ``c_dtype``.
@@ -112,13 +118,22 @@ class MpiExecutor:
             ScheduleError: if an action uses memory that is not there.
             UmmError: if a rank fails, freezes or is killed.
         """
-        return self.runs(schedule, operands)[0]
+        return self.runs(schedule, operands, save=save)[0]
 
-    def runs(self, schedule: Schedule, operands: Operands | None = None, repeat: int = 1) -> list[Trace]:
-        """Perform a schedule several times with the same operands; C is that of the last run."""
+    def runs(
+        self,
+        schedule: Schedule,
+        operands: Operands | None = None,
+        repeat: int = 1,
+        save: str | Path | None = None,
+    ) -> list[Trace]:
+        """Perform a schedule several times with the same operands; C is the last run's, which is saved."""
         check_replica(schedule, self.replica)
         arrays = operands_of(schedule, operands)
-        program = partial(perform, arrays=to_arrays(schedule), replica=self.replica, repeat=repeat)
+        folder = None if save is None else Path(save).absolute()
+        program = partial(
+            perform, arrays=to_arrays(schedule), replica=self.replica, repeat=repeat, save=folder
+        )
         spans, results = self._started(schedule.ranks).call(schedule.ranks, program, arrays)[0]
         return [Trace(schedule, "mpi", start, end, results) for start, end in spans]
 

@@ -5,6 +5,7 @@ A plain process names ``perform`` to the ranks, so nothing here loads MPI.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ def perform(
     operands: Arrays | None = None,
     replica: int | None = 0,
     repeat: int = 1,
+    save: Path | None = None,
 ) -> Runs | None:
     """Perform a schedule; collective.
 
@@ -52,6 +54,7 @@ def perform(
         operands: By name, on rank 0.
         replica: Replica that is gathered; None for all.
         repeat: How often to perform it, with the same operands.
+        save: Folder of the checkpoint that operands and results become after the last run, if any.
 
     Returns:
         On rank 0 for each run the start and end of every action, in seconds after the run's start, and the
@@ -94,6 +97,13 @@ def perform(
     with ACTIVITY.during("rank 0 to gather the results"):
         transport.barrier()
         results = performance.gather(replica) if transport.rank == 0 else None
+    if save is not None:
+        with ACTIVITY.during("all ranks to write their parts of the checkpoint"):
+            performance.write_parts(save, replica or 0)
+            transport.barrier()
+            if transport.rank == 0:
+                performance.commit(save, replica or 0)
+            transport.barrier()
     return None if results is None else (runs, results)
 
 

@@ -1,5 +1,6 @@
 """The reference executor: p virtual ranks in one process really move the tiles and multiply them."""
 
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -35,6 +36,7 @@ class NumpyExecutor:
     """
 
     times: Times = "meaningless"
+    saves = True
 
     def __init__(self, order: str = "rows", seed: int = 0, replica: int | None = 0) -> None:
         if order not in ORDERS:
@@ -47,12 +49,15 @@ class NumpyExecutor:
         """Return None: it runs wherever umm does."""
         return None
 
-    def run(self, schedule: Schedule, operands: Operands | None = None) -> Trace:
+    def run(
+        self, schedule: Schedule, operands: Operands | None = None, save: str | Path | None = None
+    ) -> Trace:
         """Perform a schedule on real matrices.
 
         Args:
             schedule: What to perform.
             operands: A and B as whole arrays; uniform in [−1, 1) with a fixed seed if None.
+            save: Folder of the checkpoint that operands and results become afterwards, if any.
 
         Returns:
             Wall-clock spans, and C as one array of the problem's ``c_dtype``.
@@ -77,6 +82,9 @@ class NumpyExecutor:
         else:
             start, end = _perform_rows(steps)
         results = performance.gather(self.replica)
+        if save is not None:
+            performance.write_parts(save, self.replica or 0)
+            performance.commit(save, self.replica or 0)
         return Trace(schedule, "numpy", start, end, results, times=self.times)
 
     def makespan(self, schedule: Schedule) -> float:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from umm.dtypes import DTYPES
@@ -43,6 +44,7 @@ class NvshmemExecutor(MpiExecutor):
     """
 
     dtypes = DTYPES
+    saves = False
 
     def __init__(
         self,
@@ -72,14 +74,22 @@ class NvshmemExecutor(MpiExecutor):
             supervise()  # it forks, and CUDA that has begun does not work in a child
         return gpu_problem("nvshmem") or super().available()
 
-    def runs(self, schedule: Schedule, operands: Operands | None = None, repeat: int = 1) -> list[Trace]:
+    def runs(
+        self,
+        schedule: Schedule,
+        operands: Operands | None = None,
+        repeat: int = 1,
+        save: str | Path | None = None,
+    ) -> list[Trace]:
         """Perform a schedule several times with the same operands; C is that of the last run.
 
         Raises:
             ExecutorUnavailableError: if there is no GPU, or NVSHMEM does not start.
-            InputError: if the operands do not fit, cuBLAS lacks the pair of types, or there are more or
-                fewer processes than ranks.
+            InputError: if the operands do not fit, cuBLAS lacks the pair of types, there are more or fewer
+                processes than ranks, or matrices are to be saved.
         """
+        if save is not None:
+            raise InputError("executor nvshmem saves no matrices; numpy and mpi do")
         check_types(schedule, self.tf32)
         check_replica(schedule, self.replica)
         arrays = operands_of(schedule, operands, gpu_dtype)

@@ -7,6 +7,7 @@ import click
 
 from umm.cli.flags.chain import chain_options
 from umm.cli.flags.options import (
+    FOLDER,
     READ,
     WRITE,
     measure_options,
@@ -27,6 +28,13 @@ from umm.cli.printed.output import Output
 @option(
     "--check", is_flag=True, help="Compare C, or a chain's outputs, with float64 NumPy; exit code 4 if wrong."
 )
+@option("--load", "loaded", type=FOLDER, help="Take the operands from a checkpoint, saved in any layout.")
+@option(
+    "--save",
+    "saved_to",
+    type=FOLDER,
+    help="Save operands and results of the last run as a checkpoint, each rank its own part.",
+)
 @option("--save-schedule", type=WRITE, help="Write the schedule, .json or .npz.")
 @option("--save-trace", type=WRITE, help="Write the trace of the best run, for 'umm compare'.")
 @output_options()
@@ -40,6 +48,8 @@ def run(
     iters: int,
     warmup: int,
     check: bool,
+    loaded: Path | None,
+    saved_to: Path | None,
     save_schedule: Path | None,
     save_trace: Path | None,
     as_json: bool,
@@ -49,11 +59,12 @@ def run(
 ) -> None:
     """Execute a schedule for real and check the product.
 
-    A and B are random in [−1, 1); so are a chain's operands, its weights smaller. The numpy executor performs
-    all ranks in one process, one action at a time: it shows that the schedule is right, not how fast it would
-    be. The mpi executor starts a process for each rank, or leads those of 'mpiexec -n 4 umm run --executor
-    mpi'.
+    A and B are random in [−1, 1) unless --load has them; so are a chain's operands, its weights smaller. The
+    numpy executor performs all ranks in one process, one action at a time: it shows that the schedule is
+    right, not how fast it would be. The mpi executor starts a process for each rank, or leads those of
+    'mpiexec -n 4 umm run --executor mpi'.
     """
+    from umm.checkpoints import load, made
     from umm.cli.flags.asked import saved_or_asked
     from umm.cli.flags.performer import performing
     from umm.cli.printed.report import measured_record, print_schedule, problem_record
@@ -64,12 +75,24 @@ def run(
 
     output = Output(as_json, quiet, no_color)
     check_targets(save_schedule, save_trace)
+    if saved_to is not None:
+        made(saved_to)
     with performing(ctx, executor, options, flags, output) as performer:
         schedule, _ = saved_or_asked(ctx, saved, flags)
         with output.tracking(f"running with {executor}") as track:
             measured = measure(
-                schedule, performer, executor, iters=iters, warmup=warmup, check=check, track=track
+                schedule,
+                performer,
+                executor,
+                iters=iters,
+                warmup=warmup,
+                check=check,
+                operands=None if loaded is None else load(loaded),
+                save=saved_to,
+                track=track,
             )
+        if saved_to is not None:
+            output.note(f"saved operands and results to {saved_to}")
         save_files(measured.best, output, schedule=save_schedule, trace=save_trace)
         if as_json:
             record = {

@@ -18,6 +18,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 PROBLEM = ("m", "n", "k", "a", "b", "c", "dtype", "ranks", "machine", "preset")
 READ = click.Path(dir_okay=False, path_type=Path)
 WRITE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 def option(*names: str, **extra: Any) -> Callable[[Command], Command]:
