@@ -22,7 +22,7 @@ _HOMES = {
     "redistribute": "umm.space.redistribution",
     "sensitivity": "umm.space",
     "sweep": "umm.space",
-    "schedule": "umm.algorithms.registry",
+    "schedule": "umm.space.given",
     "Trace": "umm.traces.trace",
     "model_cost": "umm.algorithms.universal.model",
     "run": "umm.executor",

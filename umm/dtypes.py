@@ -7,6 +7,24 @@ from umm.errors import ProblemError
 Dtype = Literal["float64", "float32", "float16", "bfloat16"]
 _ITEMSIZE: dict[str, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 DTYPES = tuple(_ITEMSIZE)
+_ALIASES = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "f16": "float16",
+    "fp32": "float32",
+    "f32": "float32",
+    "fp64": "float64",
+    "f64": "float64",
+}
+
+
+def canonical(dtype: str) -> str:
+    """Return a type by its full name; a name that is no alias comes back as it is.
+
+    >>> canonical("bf16"), canonical("float32")
+    ('bfloat16', 'float32')
+    """
+    return _ALIASES.get(dtype, dtype) if isinstance(dtype, str) else dtype
 
 
 def itemsize(dtype: str, of: str = "") -> int:
@@ -26,7 +44,8 @@ def itemsize(dtype: str, of: str = "") -> int:
         return _ITEMSIZE[dtype]
     except (KeyError, TypeError):
         whose = f" of {of}" if of else ""
-        raise ProblemError(f"dtype {dtype!r}{whose} is unknown; choose from {', '.join(DTYPES)}") from None
+        known = f"{', '.join(DTYPES)}, or short as {', '.join(_ALIASES)}"
+        raise ProblemError(f"dtype {dtype!r}{whose} is unknown; choose from {known}") from None
 
 
 def accumulated_in(dtype: str) -> str:

@@ -1,11 +1,13 @@
 """What is multiplied: C = AB with its sizes, its type and the layouts of its three matrices."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from umm.chains import Chain, Multiply
-from umm.dtypes import accumulated_in, itemsize
+from umm.dtypes import accumulated_in, canonical, itemsize
 from umm.errors import ProblemError
 from umm.layouts.layout import Layout
 from umm.tensors import LARGEST, MOST_RANKS, Tensor
@@ -25,12 +27,18 @@ class Problem:
         b: Layout of B.
         c: Layout of C.
         ranks: Processes that share the work; None until a machine says how many it has.
-        dtype: Type of A and B: float64, float32, float16 or bfloat16.
+        dtype: Type of A and B: float64, float32, float16 or bfloat16, or short: f64, fp32, bf16, …
         c_dtype: Type C is kept and accumulated in; for half-precision inputs float32 unless given.
+        given: Where A and B lie before and C shall lie after, ``a=row,c=col@2`` or a mapping; kept as text.
+            What is not named lies in its layout already.
+        layouts: The layouts in which A, B and C are multiplied.
+        outside: The layouts that A and B come from and C ends in: as given, else those of ``layouts``.
 
     >>> problem = Problem(m=64, n=48, k=32, a="row", b="col", c="2d@2", ranks=4)
     >>> problem.layout("C").process_grid, problem.flop
     ((1, 2), 196608)
+    >>> replace(problem, given={"a": "col"}).tensors[0].layout
+    Layout('col', shape=(64, 32), ranks=4)
     """
 
     m: int
@@ -42,7 +50,9 @@ class Problem:
     ranks: int | None = None
     dtype: str = "float32"
     c_dtype: str = ""
+    given: str | Mapping[str, str | Layout] = ""
     layouts: tuple[Layout, Layout, Layout] = field(init=False, repr=False, compare=False)
+    outside: tuple[Layout, Layout, Layout] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the sizes and resolve the layouts."""
@@ -52,6 +62,8 @@ class Problem:
                 raise ProblemError(
                     f"{name} = {size} is not a matrix dimension; it must be a whole number ≥ 1"
                 )
+        for name in ("dtype", "c_dtype"):
+            object.__setattr__(self, name, canonical(getattr(self, name)))
         itemsize(self.dtype)
         if max(self.flop, *(self.shape(x)[0] * self.shape(x)[1] for x in MATRICES)) >= LARGEST:
             raise ProblemError(
@@ -61,9 +73,11 @@ class Problem:
         if not self.c_dtype:
             object.__setattr__(self, "c_dtype", accumulated_in(self.dtype))
         itemsize(self.c_dtype, of="C")
+        given = read_given(self.given)
         if self.ranks is None:
-            ranks = [x.ranks for x in (self.a, self.b, self.c) if isinstance(x, Layout)]
+            ranks = [x.ranks for x in (self.a, self.b, self.c, *given.values()) if isinstance(x, Layout)]
             if not ranks:
+                object.__setattr__(self, "given", given_text(given))
                 return
             object.__setattr__(self, "ranks", ranks[0])
         if not isinstance(self.ranks, int) or self.ranks < 1:
@@ -74,6 +88,12 @@ class Problem:
         object.__setattr__(self, "layouts", layouts)
         for name, layout in zip("abc", layouts, strict=True):
             object.__setattr__(self, name, str(layout))
+        found = {x: self._resolved(x.upper(), layout) for x, layout in given.items()}
+        object.__setattr__(self, "given", given_text(found))
+        outside = (found.get(x, layout) for x, layout in zip("abc", layouts, strict=True))
+        # Equal layouts may number their tiles otherwise, where some are empty; then it is the one multiplied in.
+        same = tuple(x if x == y else y for x, y in zip(layouts, outside, strict=True))
+        object.__setattr__(self, "outside", same)
 
     def _resolved(self, matrix: str, given: "str | Layout") -> Layout:
         assert self.ranks is not None
@@ -97,7 +117,7 @@ class Problem:
         return {"A": (self.m, self.k), "B": (self.k, self.n), "C": (self.m, self.n)}[matrix]
 
     def layout(self, matrix: str) -> Layout:
-        """Return the layout of matrix A, B or C."""
+        """Return the layout in which matrix A, B or C is multiplied."""
         return self.layouts[MATRICES.index(matrix)]
 
     def itemsize(self, matrix: str) -> int:
@@ -122,13 +142,13 @@ class Problem:
 
     @cached_property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """A, B and C as tensors: two inputs and an output.
+        """A, B and C as tensors where they lie before and after: two inputs and an output.
 
         Raises:
             ProblemError: if the problem does not say yet on how many ranks it runs.
         """
         _ = self.p  # which says so if there are no layouts yet
-        a, b, c = self.layouts
+        a, b, c = self.outside
         return (
             Tensor("A", a, self.dtype, "input"),
             Tensor("B", b, self.dtype, "input"),
@@ -156,5 +176,39 @@ class Problem:
         return total / self.p
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the sizes, type and layouts as plain values, as JSON carries them."""
-        return {key: getattr(self, key) for key in ("m", "n", "k", "dtype", "a", "b", "c")}
+        """Return the sizes, type and layouts as plain values, as JSON carries them; what is usual is left out."""
+        said = {key: getattr(self, key) for key in ("m", "n", "k", "dtype", "a", "b", "c")}
+        if self.c_dtype != accumulated_in(self.dtype):
+            said["c_dtype"] = self.c_dtype
+        return said | ({"given": self.given} if self.given else {})
+
+
+def read_given(given: str | Mapping[str, str | Layout]) -> dict[str, str | Layout]:
+    """Return the layouts that a text such as ``a=row,c=col@2`` or a mapping names, by a, b and c.
+
+    Raises:
+        ProblemError: for another form or another matrix.
+
+    >>> read_given("c=col@2, a=row")
+    {'a': 'row', 'c': 'col@2'}
+    """
+    if isinstance(given, str):
+        parts = [part.partition("=") for part in re.split(r"[,\s]+", given.strip()) if part]
+        found: dict[str, str | Layout] = {}
+        for name, equals, layout in parts:
+            if not equals or not layout or name in found:
+                raise ProblemError(f"given {given!r} does not say where operands are; write it like a=row,c=col@2")
+            found[name] = layout
+    elif isinstance(given, Mapping):
+        found = dict(given)
+    else:
+        raise ProblemError(f"given is {type(given).__name__}; write it like given='a=row,c=col@2'")
+    for name in found:
+        if name not in ("a", "b", "c"):
+            raise ProblemError(f"given {name!r} is not a matrix; choose from a, b, c")
+    return {name: found[name] for name in "abc" if name in found}
+
+
+def given_text(given: Mapping[str, str | Layout]) -> str:
+    """Return the text of layouts by a, b and c."""
+    return ",".join(f"{name}={layout}" for name, layout in given.items())

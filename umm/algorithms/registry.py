@@ -6,6 +6,8 @@ it works on any layouts in place.
 """
 
 import pkgutil
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -14,6 +16,7 @@ from typing import Any
 import umm.algorithms
 from umm.algorithms.algorithm import Algorithm
 from umm.algorithms.chains.lower import lower as lower_chain
+from umm.algorithms.given import joined
 from umm.algorithms.moved import lowered
 from umm.algorithms.universal.lowered import lowered as by_universal
 from umm.algorithms.universal.options import in_words, showing_options
@@ -74,6 +77,7 @@ def schedule(
     *,
     algorithm: str = UNIVERSAL,
     stationary: str = "auto",
+    ways: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Schedule:
     """Return the schedule of a problem, or of a whole chain, on a machine.
@@ -85,6 +89,8 @@ def schedule(
         machine: A machine, its name, or the path of its topology file.
         algorithm: ``universal``, or another of :func:`names`; it redistributes in and out of its own layouts.
         stationary: For the universal algorithm: A, B, C or ``auto`` for the largest matrix.
+        ways: Of a problem whose operands are given elsewhere, how the universal algorithm brings A, B and C:
+            a way to redistribute each; ``gets`` for one not named. ``umm.schedule`` finds the fastest.
         options: The algorithm's own; those of the universal one are fields of
             :class:`umm.algorithms.universal.options.Options`, such as ``prefetch=1``.
 
@@ -108,4 +114,5 @@ def schedule(
         if stationary != "auto":
             raise ScheduleError(f"{algorithm} has no stationary matrix to choose; leave stationary out")
         return lowered(other, problem, machine, options)
-    return by_universal(problem, machine, stationary, **options)
+    part = by_universal(replace(problem, given=""), machine, stationary, **options)
+    return joined(problem, machine, part, ways or {}) if problem.given else part

@@ -9,7 +9,7 @@ import numpy as np
 
 from umm.arrays import Ints
 from umm.chains import Chain
-from umm.dtypes import accumulated_in, itemsize
+from umm.dtypes import itemsize
 from umm.errors import ScheduleError
 from umm.files import fields_of, real_number, shown, whole_number
 from umm.problem import Problem
@@ -33,15 +33,12 @@ _PROBLEM = ("m", "n", "k", "dtype", "a", "b", "c")
 def header(schedule: Table) -> dict[str, Any]:
     """Return everything of a schedule but its actions, as plain values."""
     program, links, lanes, buffers = schedule.program, schedule.links, schedule.lanes, schedule.temporaries
-    said = program.to_dict()
-    if isinstance(program, Problem) and program.c_dtype != accumulated_in(program.dtype):
-        said |= {"c_dtype": program.c_dtype}
     return {
         "schema": SCHEMA,
         "name": schedule.stationary,
         "machine": schedule.machine,
         "ranks": schedule.ranks,
-        "problem" if isinstance(program, Problem) else "chain": said,
+        "problem" if isinstance(program, Problem) else "chain": program.to_dict(),
         "tensors": [tensor.to_dict() for tensor in schedule.tensors],
         "options": dict(schedule.options) | {"peak": schedule.peak},
         "interference": dict(schedule.interference),
@@ -129,8 +126,8 @@ def _program(data: Mapping[str, Any], ranks: int) -> tuple[Program, list[Tensor]
         raise ScheduleError("a schedule has either the key 'problem' or the key 'chain'")
     program: Program
     if given == ["problem"]:
-        said = fields_of(data["problem"], "the problem", _PROBLEM, ("c_dtype",))
-        for key in ("dtype", "a", "b", "c", "c_dtype"):
+        said = fields_of(data["problem"], "the problem", _PROBLEM, ("c_dtype", "given"))
+        for key in ("dtype", "a", "b", "c", "c_dtype", "given"):
             if not isinstance(said.get(key, ""), str):
                 raise ScheduleError(f"{key} of the problem is {shown(said[key])}, not a text")
         itemsize(said.get("c_dtype", said["dtype"]), of="C")

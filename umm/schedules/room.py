@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 
+from umm.arrays import Ints
 from umm.errors import ScheduleError
 from umm.interval import Interval
 from umm.layouts.layout import Layout
@@ -102,6 +103,11 @@ class Room:
     ) -> int:
         """Return the number of a new temporary for a part whose pool slots are known by a key."""
         return self._held(rank, tensor, rows, cols, (slots, slot)).buffer
+
+    def reserve(self, slots: Hashable, pools: Sequence[Ints]) -> None:
+        """Take the pool slots of a part, known by a key, before any other: they keep their numbers."""
+        for rank, sizes in enumerate(pools):
+            self._slots[rank] = {(slots, slot): slot for slot in range(len(sizes))}
 
     def place(self, piece: Slice) -> Hashable:
         """Return what accesses to a slice may conflict on: its owned tile, or its pool slot."""

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from umm.algorithms.registry import schedule
 from umm.algorithms.universal.options import Options
 from umm.machines import Machine
 from umm.problem import Problem
 from umm.schedules.schedule import Schedule
+from umm.space.given import schedule
 from umm.units import format_bytes
 
 

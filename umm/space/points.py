@@ -1,6 +1,6 @@
 """The design space: the axes people ask about, and its points after equal ones are merged."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import Signature, signature
@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from umm.algorithms.registry import schedule
+from umm.algorithms import registry
 from umm.algorithms.universal.options import Options, showing_options
 from umm.arrays import Bools, Ints
 from umm.chains import Outline
+from umm.dtypes import canonical
 from umm.errors import InputError
 from umm.layouts.layout import Layout
 from umm.layouts.places import ORDERS
 from umm.machines import Machine
-from umm.problem import MATRICES, Problem
+from umm.problem import MATRICES, Problem, given_text, read_given
 from umm.schedules.schedule import Schedule
 from umm.space.chain_space import ChainSpace
+from umm.space.given import schedule
 from umm.space.layouts import written_layouts
 from umm.space.options import Axes, axis
 
@@ -38,6 +40,9 @@ class Space:
         k: Columns of A, rows of B.
         dtype: Type of A and B.
         ranks: Processes that share the work; None until a machine says how many it has.
+        c_dtype: Type of C; for half-precision inputs float32 unless given.
+        given: Where A and B lie before and C shall lie after, as in ``Problem``; bringing them is part of
+            every point. What is not named lies in each point's layout already.
         partitions: Partitions of every operand without a replication factor: ``row``, ``2d``,
             ``2d:3x4``, ``cyclic:256x128``, ``row:balanced``, ``2d:colmajor``, … One that names a process
             grid is kept for the replication factors whose replicas have that many ranks.
@@ -65,6 +70,8 @@ class Space:
     k: int
     dtype: str
     ranks: int | None
+    c_dtype: str
+    given: str
     partitions: tuple[str, ...]
     replication: tuple[int, ...] | None
     orders: tuple[str, ...]
@@ -92,6 +99,8 @@ class Space:
         dtype: str = "float32",
         ranks: int | None = None,
         *,
+        c_dtype: str = "",
+        given: str | Mapping[str, str | Layout] = "",
         partitions: Texts = ("row", "col", "2d"),
         replication: int | Sequence[int] | None = None,
         orders: Texts = ("blocked",),
@@ -111,7 +120,8 @@ class Space:
         one too, with one value or several: ``prefetch=(1, 2)``.
         """
         vars(self).update(
-            m=m, n=n, k=k, dtype=dtype, ranks=ranks, grids=grids,
+            m=m, n=n, k=k, dtype=canonical(dtype), ranks=ranks, grids=grids,
+            c_dtype=canonical(c_dtype), given=given_text(read_given(given)),
             partitions=axis(partitions), orders=axis(orders), stationary=axis(stationary),
             replication=None if replication is None else axis(replication),
             a=axis(ALL if a is None else a), b=axis(ALL if b is None else b), c=axis(ALL if c is None else c),
@@ -133,7 +143,10 @@ class Space:
     @property
     def bare(self) -> Problem:
         """The problem without its layouts: sizes, types and ranks."""
-        return Problem(m=self.m, n=self.n, k=self.k, dtype=self.dtype, ranks=self.ranks)
+        return Problem(
+            m=self.m, n=self.n, k=self.k, dtype=self.dtype, ranks=self.ranks, c_dtype=self.c_dtype,
+            given=self.given,
+        )  # fmt: skip
 
     def points(self) -> "Points":
         """Return the points, equal ones merged.
@@ -207,9 +220,21 @@ class Points:
         return replace(self.bare, a=a, b=b, c=c)
 
     def schedule(self, point: int, machine: Machine) -> Schedule:
-        """Return the schedule of a point on a machine."""
+        """Return the schedule of a point on a machine, with what brings operands that are given elsewhere."""
         options, stationary, *_ = self.parts(point)
         return schedule(self.problem(point), machine, stationary=stationary, **options.to_dict())
+
+    def multiply(self, point: int, machine: Machine) -> Schedule:
+        """Return the schedule of a point on a machine from where all operands lie as it wants them."""
+        options, stationary, *_ = self.parts(point)
+        problem = replace(self.problem(point), given="")
+        return registry.schedule(problem, machine, stationary=stationary, **options.to_dict())
+
+    @cached_property
+    def given(self) -> dict[str, Layout]:
+        """The layouts of A, B and C where they are given, those of them that are."""
+        named = read_given(self.bare.given)
+        return {x: self.bare.outside[i] for i, x in enumerate(MATRICES) if x.lower() in named}
 
     def text(self, point: int) -> tuple[Any, ...]:
         """Return what a point is called; the last tie-break of a ranking."""

@@ -48,19 +48,36 @@ class Piece(NamedTuple):
         return [Piece(part(self.held, i), part(self.wanted, i)) for i in range(parts)]
 
 
-def pieces_of(build: Builder, source: str, target: str) -> Iterator[Piece]:
-    """Yield every piece that is not empty, tile by tile of the target."""
+def pieces_of(build: Builder, source: str, target: str, final: str = "broadcast") -> Iterator[Piece]:
+    """Yield every piece that is not empty, tile by tile of the target.
+
+    Args:
+        build: Knows the tensors.
+        source: Name of the tensor that is there.
+        target: Name of the tensor that is written.
+        final: Which replicas of the source are complete, as ``Options.final`` of a multiply leaves those of C.
+    """
     here, there = build.layout(source), build.layout(target)
     for tile in ((i, j) for i in range(there.grid_shape()[0]) for j in range(there.grid_shape()[1])):
         wanted = [build.tile(target, *tile, replica) for replica in range(there.replicas)]
         for origin in here.overlapping_tiles(wanted[0].rows, wanted[0].cols):
-            held = [build.tile(source, *origin, replica) for replica in range(here.replicas)]
-            rows = held[0].rows.intersect(wanted[0].rows)
-            cols = held[0].cols.intersect(wanted[0].cols)
-            yield Piece(
-                {x.rank: x._replace(rows=rows, cols=cols) for x in held},
-                {x.rank: x._replace(rows=rows, cols=cols) for x in wanted},
-            )
+            for held in _complete([build.tile(source, *origin, x) for x in range(here.replicas)], final):
+                rows = held[0].rows.intersect(wanted[0].rows)
+                cols = held[0].cols.intersect(wanted[0].cols)
+                if rows.size and cols.size:
+                    yield Piece(
+                        {x.rank: x._replace(rows=rows, cols=cols) for x in held},
+                        {x.rank: x._replace(rows=rows, cols=cols) for x in wanted},
+                    )
+
+
+def _complete(replicas: list[Slice], final: str) -> list[list[Slice]]:
+    """Return what is complete of a tile's replicas, slices of the same elements together."""
+    if final == "reduce":
+        return [replicas[:1]]
+    if final == "reduce-scatter":
+        return [[x.part(number, len(replicas))] for number, x in enumerate(replicas)]
+    return [replicas]
 
 
 def keep(build: Builder, pieces: list[Piece]) -> None:

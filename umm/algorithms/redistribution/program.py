@@ -31,8 +31,8 @@ def program(x: Layout, y: Layout, dtype: str) -> Chain:
     return Chain(NAME, tensors, (Copy("Y", "X"),), x.ranks)
 
 
-def lowered(chain: Chain, machine: Machine, way: str) -> Schedule:
-    """Return the schedule of a redistribution in one way.
+def lowered(chain: Chain, machine: Machine, way: str, final: str = "broadcast") -> Schedule:
+    """Return the schedule of a redistribution in one way, from replicas that a multiply left as ``final`` says.
 
     Raises:
         ScheduleError: for a way that there is none of, or that cannot do it, and what would work.
@@ -41,10 +41,10 @@ def lowered(chain: Chain, machine: Machine, way: str) -> Schedule:
     check_way(way)
     build = Builder(way, chain, machine, options={"way": way})
     if chain.statements:
-        redistribute(build, "X", "Y", way)
+        redistribute(build, "X", "Y", way, final)
     return build.schedule()
 
 
-def ways_of(chain: Chain, machine: Machine) -> list[str]:
+def ways_of(chain: Chain, machine: Machine, final: str = "broadcast") -> list[str]:
     """Return the names of the ways that can do a redistribution between two layouts."""
-    return possible(Builder(NAME, chain, machine), "X", "Y")
+    return possible(Builder(NAME, chain, machine), "X", "Y", final)

@@ -30,23 +30,26 @@ def check_way(way: str) -> None:
         raise ScheduleError(f"way {way!r} is unknown; choose from {', '.join(ways())}")
 
 
-def redistribute(build: Builder, source: str, target: str, way: str = GETS) -> None:
+def redistribute(
+    build: Builder, source: str, target: str, way: str = GETS, final: str = "broadcast"
+) -> None:
     """Copy a tensor into another of the same shape and type but another layout.
 
     A rank that holds a piece already copies it. In every way each other piece reaches a rank once.
 
     Args:
         build: Where the actions go.
-        source: Name of the tensor that is there, complete in every replica.
+        source: Name of the tensor that is there.
         target: Name of the tensor that is written, every replica of it.
         way: ``gets``: from whoever has it; ``relays``: passed on by those that have got it; or the name of a
             way to do collectives, by which ranks that shall have the same tile gather what it is made of.
+        final: Which replicas of the source are complete, as ``Options.final`` of a multiply leaves those of C.
 
     Raises:
         ScheduleError: for a way that there is none of, or that cannot do it, and what would work.
     """
     check_way(way)
-    pieces = list(pieces_of(build, source, target))
+    pieces = list(pieces_of(build, source, target, final))
     why = _refusal(build, pieces, way)
     if why is not None:
         able = ", ".join(name for name in ways() if _refusal(build, pieces, name) is None)
@@ -60,9 +63,9 @@ def redistribute(build: Builder, source: str, target: str, way: str = GETS) -> N
         groups.collective(build, pieces, collective_ways()[way])
 
 
-def possible(build: Builder, source: str, target: str) -> list[str]:
+def possible(build: Builder, source: str, target: str, final: str = "broadcast") -> list[str]:
     """Return the names of the ways that can copy a tensor into another; ``gets`` always can."""
-    pieces = list(pieces_of(build, source, target))
+    pieces = list(pieces_of(build, source, target, final))
     return [name for name in ways() if _refusal(build, pieces, name) is None]
 
 

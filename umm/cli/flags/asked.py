@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from umm.algorithms.registry import schedule as build
 from umm.chains import Chain
 from umm.cli.flags.chain import CHAIN, asked_chain
 from umm.cli.flags.options import PROBLEM, given
@@ -17,6 +16,7 @@ from umm.machines import machine as find_machine
 from umm.problem import Problem
 from umm.schedules.files import load
 from umm.schedules.schedule import Schedule
+from umm.space.given import schedule as build
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
 from umm.schedules.bound import ROUNDING
+from umm.space.bounds.bringing import least_bringing
 from umm.space.bounds.combinations import Combinations
 from umm.space.bounds.link_times import link_times
 from umm.space.bounds.operand_layouts import OperandLayouts
@@ -66,6 +67,9 @@ def closed_form(points: Points, machine: Machine) -> Bounds:
                     cell = (o, s, where["A"], where["B"], where["C"])
                     seconds[cell], memory[cell] = combinations.seconds(), combinations.memory()
         seconds[o] += after
+    if points.given:
+        takes, holds = least_bringing(points, machine)
+        seconds, memory = seconds + takes, memory + holds
     return Bounds(seconds.reshape(-1)[points.allowed] * ROUNDING, memory.reshape(-1)[points.allowed])
 
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from umm.arrays import Ints
 from umm.errors import InfeasibleError, InputError
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.schedules.bound import ROUNDING, schedule_bound
 from umm.schedules.schedule import Schedule
+from umm.space.bounds.bringing import bringing
 from umm.space.bounds.closed_form import Bounds, closed_form
 from umm.space.choice import Choice
 from umm.space.points import Points, Space
@@ -153,6 +155,7 @@ class BestFirst:
         self.seconds = bounds.seconds[by_bound].tolist()
         self.best: list[tuple[tuple[Any, ...], Choice]] = []
         self.waiting: list[tuple[float, int, Schedule]] = []
+        self.bringing: dict[int, tuple[float, Ints]] = {}  # seconds, and bytes of each rank, of what waits
         self.bounded = self.simulated = self.next_one = 0
         self.done = False
         self.proven = True
@@ -170,11 +173,13 @@ class BestFirst:
                 if progress:
                     progress(self._settled(len(waiting), next_one), len(self.points))
                 continue
-            schedule = self.points.schedule(self.order[next_one], self.machine)
-            if int(schedule.memory_bytes.max()) <= self.limit:
+            point = self.order[next_one]
+            schedule = self.points.multiply(point, self.machine)
+            takes, held = self.bringing[point] = bringing(self.points, point, self.machine)
+            if int((schedule.memory_bytes + held).max()) <= self.limit:
                 self.bounded += 1
-                bound = max(closed, schedule_bound(schedule))
-                heapq.heappush(waiting, (bound, self.order[next_one], schedule))
+                bound = max(closed, schedule_bound(schedule) + takes)
+                heapq.heappush(waiting, (bound, point, schedule))
             next_one += 1
             self.next_one = next_one
         self.done = True
@@ -209,17 +214,18 @@ class BestFirst:
         return len(self.points) - open_
 
     def _simulate(self, bound: float, point: int, schedule: Schedule) -> None:
-        makespan = self.makespan(schedule)
+        takes, held = self.bringing.pop(point)
+        makespan = self.makespan(schedule) + takes
         self.simulated += 1
         self.proven &= bound <= makespan
         options, stationary, *_ = self.points.parts(point)
         choice = Choice(
-            schedule.problem,
+            self.points.problem(point),
             stationary,
             options,
             makespan,
             bound,
-            int(schedule.memory_bytes.max()),
+            int((schedule.memory_bytes + held).max()),
             int(schedule.pool_bytes.max()),
             schedule.problem.flop / (makespan * schedule.peak),
             schedule.options.get("gap"),

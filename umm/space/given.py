@@ -1,0 +1,125 @@
+"""What it takes to bring operands from where they are given, and the schedule that does it the fastest way."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from umm.algorithms import registry
+from umm.algorithms.given import moves
+from umm.algorithms.redistribution.program import lowered, program, ways_of
+from umm.algorithms.redistribution.ways import GETS
+from umm.algorithms.registry import UNIVERSAL
+from umm.algorithms.universal.options import Options, showing_options
+from umm.arrays import Floats, Ints
+from umm.chains import Chain, Outline
+from umm.layouts.layout import Layout
+from umm.machines import Machine
+from umm.machines import machine as find_machine
+from umm.problem import MATRICES, Problem
+from umm.schedules.schedule import Schedule
+from umm.space.fastest import fastest_of
+
+
+class Bring(NamedTuple):
+    """What it takes to bring a matrix from one layout to another.
+
+    Attributes:
+        way: The fastest way.
+        seconds: How long it takes by simulation.
+    """
+
+    way: str
+    seconds: float
+
+
+@lru_cache(maxsize=4096)
+def _bring(x: Layout, y: Layout, cuts: Any, machine: Machine, dtype: str, final: str) -> Bring:
+    chain = program(x, y, dtype)
+    made = {name: lowered(chain, machine, name, final) for name in ways_of(chain, machine, final)}
+    found = fastest_of(made)
+    return Bring(found.name, found.seconds[found.name])
+
+
+def bring(x: Layout, y: Layout, machine: Machine, dtype: str, final: str = "broadcast") -> Bring:
+    """Return what it takes to bring a matrix from one layout to another the fastest way.
+
+    Args:
+        x: Where it lies.
+        y: Where it shall lie, complete in every replica.
+        machine: The machine; times are simulated.
+        dtype: Type of its elements.
+        final: Which replicas it lies in, as ``Options.final`` of a multiply leaves those of C; all if not said.
+    """
+    if x == y:
+        return Bring(GETS, 0.0)
+    return _bring(x, y, (x.cuts, y.cuts), machine, dtype, final)
+
+
+def brought(problem: Problem, machine: Machine, final: str) -> dict[str, Bring]:
+    """Return for each of A, B and C that does not lie where it is multiplied what it takes to bring it.
+
+    Args:
+        problem: What is multiplied, and where its operands are given.
+        machine: The machine.
+        final: How a replicated C ends, as in ``Options.final``.
+    """
+    found = {}
+    for x in moves(problem):
+        i = MATRICES.index(x)
+        inside, outside, dtype = problem.layouts[i], problem.outside[i], problem.tensors[i].dtype
+        if x == "C":
+            found[x] = bring(inside, outside, machine, dtype, final if inside.replicas > 1 else "broadcast")
+        else:
+            found[x] = bring(outside, inside, machine, dtype)
+    return found
+
+
+@showing_options
+def schedule(
+    problem: Problem | Chain | Outline,
+    machine: Machine | str,
+    *,
+    algorithm: str = UNIVERSAL,
+    stationary: str = "auto",
+    ways: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Schedule:
+    """Return the schedule of a problem, or of a whole chain, on a machine.
+
+    Args:
+        problem: What is multiplied; without ranks it gets the machine's own number. Operands that are given
+            elsewhere are brought first, and C is brought out at the end. Of a chain every multiply that is
+            not a batch is by the universal algorithm, with the same options; an outline gets the machine's
+            number of ranks and the first of its layouts.
+        machine: A machine, its name, or the path of its topology file.
+        algorithm: ``universal``, or another of ``umm.algorithms.names()``; it redistributes in and out of its
+            own layouts.
+        stationary: For the universal algorithm: A, B, C or ``auto`` for the largest matrix.
+        ways: How the universal algorithm brings A, B and C that are given elsewhere: a way to redistribute
+            for each, as in ``umm.redistribute``; None for the fastest by simulation.
+        options: The algorithm's own; those of the universal one are fields of
+            :class:`umm.algorithms.universal.options.Options`, such as ``prefetch=1``.
+
+    Raises:
+        ScheduleError: for an option that there is none of or a value that means nothing.
+        ProblemError: for an unknown stationary matrix.
+        MachineError: for an unknown machine, too many ranks, or a dtype without a peak.
+
+    >>> import umm
+    >>> problem = umm.Problem(m=4096, n=4096, k=4096, a="row@8", b="col", c="col", given="a=row")
+    >>> umm.schedule(problem, "h100-8").options["bring_a"]
+    'gets'
+    """
+    if not isinstance(machine, Machine):
+        machine = find_machine(machine)
+    if isinstance(problem, Problem) and problem.given and algorithm == UNIVERSAL and ways is None:
+        problem = problem.on(machine.default_ranks)
+        machine.check_ranks(problem.p)
+        found = brought(problem, machine, options.get("final", Options.final))
+        ways = {x: taken.way for x, taken in found.items()}
+    return registry.schedule(
+        problem, machine, algorithm=algorithm, stationary=stationary, ways=ways, **options
+    )
