@@ -91,7 +91,7 @@ class Problem:
         found = {x: self._resolved(x.upper(), layout) for x, layout in given.items()}
         object.__setattr__(self, "given", given_text(found))
         outside = (found.get(x, layout) for x, layout in zip("abc", layouts, strict=True))
-        # Equal layouts may number their tiles otherwise, where some are empty; then it is the one multiplied in.
+        # Equal layouts may number their tiles otherwise, where some are empty; then take those inside.
         same = tuple(x if x == y else y for x, y in zip(layouts, outside, strict=True))
         object.__setattr__(self, "outside", same)
 
@@ -165,6 +165,11 @@ class Problem:
         return Chain(self.name, self.tensors, (Multiply("C", "A", "B"),), self.p)
 
     @property
+    def types(self) -> str:
+        """The type of A and B, and that of C where it is another, in words."""
+        return self.dtype if self.c_dtype == self.dtype else f"{self.dtype}, C {self.c_dtype}"
+
+    @property
     def flop(self) -> int:
         """Floating-point operations of the product, 2mnk."""
         return 2 * self.m * self.n * self.k
@@ -176,7 +181,7 @@ class Problem:
         return total / self.p
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the sizes, type and layouts as plain values, as JSON carries them; what is usual is left out."""
+        """Return the sizes, type and layouts as plain values, what goes without saying left out."""
         said = {key: getattr(self, key) for key in ("m", "n", "k", "dtype", "a", "b", "c")}
         if self.c_dtype != accumulated_in(self.dtype):
             said["c_dtype"] = self.c_dtype
@@ -197,7 +202,9 @@ def read_given(given: str | Mapping[str, str | Layout]) -> dict[str, str | Layou
         found: dict[str, str | Layout] = {}
         for name, equals, layout in parts:
             if not equals or not layout or name in found:
-                raise ProblemError(f"given {given!r} does not say where operands are; write it like a=row,c=col@2")
+                raise ProblemError(
+                    f"given {given!r} does not say where operands are; write it like a=row,c=col@2"
+                )
             found[name] = layout
     elif isinstance(given, Mapping):
         found = dict(given)

@@ -1,4 +1,4 @@
-"""A multiply whose operands lie elsewhere: A is brought to where it is multiplied, then B, and C out at the end.
+"""A multiply whose operands lie elsewhere: A is brought to where it is multiplied, then B; C goes out last.
 
 Each step waits for the whole of the one before, so its time is the sum of theirs.
 """

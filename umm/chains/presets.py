@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from umm.chains.outline import Outline
 from umm.chains.parts import Attention, GatedMlp, Mlp, Norm, Writing
+from umm.dtypes import canonical
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
 from umm.tensors import LARGEST
@@ -129,7 +130,7 @@ def chain(
         whole_number(size, f"{key} of chain {name}", 1, LARGEST)
     if "heads" in needed:
         _check_heads(sizes["hidden"], sizes["heads"], sizes["kv_heads"])
-    writing = Writing(sizes["tokens"], dtype)
+    writing = Writing(sizes["tokens"], canonical(dtype))
     preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
     return writing.outline(name)
 

@@ -78,8 +78,9 @@ def asked(trace: Trace) -> str:
     options = choices_in_words(schedule)
     if isinstance(program, Problem):
         how = f"stationary {schedule.stationary}" if schedule.stationary in MATRICES else schedule.stationary
-        sizes = f"m={program.m} n={program.n} k={program.k} {program.dtype}"
-        said = f"{sizes}, A {program.a}, B {program.b}, C {program.c}, {how}"
+        given = f", given {program.given}" if program.given else ""
+        sizes = f"m={program.m} n={program.n} k={program.k} {program.types}"
+        said = f"{sizes}, A {program.a}, B {program.b}, C {program.c}{given}, {how}"
     else:
         said = f"{program}; {schedule.stationary}"
     return (

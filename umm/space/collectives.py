@@ -3,6 +3,7 @@
 from umm.algorithms.collectives.program import Collective
 from umm.algorithms.collectives.registry import lowered, possible
 from umm.algorithms.collectives.way import Manner
+from umm.dtypes import canonical
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.schedules.schedule import Schedule
@@ -56,7 +57,7 @@ def collective(
         machine = find_machine(machine)
     ranks = machine.default_ranks if ranks is None else ranks
     machine.check_ranks(ranks)
-    asked = Collective(what, nbytes, ranks, dtype, root)
+    asked = Collective(what, nbytes, ranks, canonical(dtype), root)
     manner = Manner(directions, means, chunks)
     if algorithm is not None:
         return lowered(asked, machine, algorithm, manner)

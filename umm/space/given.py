@@ -1,11 +1,8 @@
-"""What it takes to bring operands from where they are given, and the schedule that does it the fastest way."""
+"""What it takes to bring operands from where they are given, and the schedule that does it fastest."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from umm.algorithms import registry
 from umm.algorithms.given import moves
@@ -13,7 +10,6 @@ from umm.algorithms.redistribution.program import lowered, program, ways_of
 from umm.algorithms.redistribution.ways import GETS
 from umm.algorithms.registry import UNIVERSAL
 from umm.algorithms.universal.options import Options, showing_options
-from umm.arrays import Floats, Ints
 from umm.chains import Chain, Outline
 from umm.layouts.layout import Layout
 from umm.machines import Machine
@@ -51,7 +47,7 @@ def bring(x: Layout, y: Layout, machine: Machine, dtype: str, final: str = "broa
         y: Where it shall lie, complete in every replica.
         machine: The machine; times are simulated.
         dtype: Type of its elements.
-        final: Which replicas it lies in, as ``Options.final`` of a multiply leaves those of C; all if not said.
+        final: Which replicas are complete, as ``Options.final`` leaves those of C; all if not said.
     """
     if x == y:
         return Bring(GETS, 0.0)

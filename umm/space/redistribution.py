@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from umm.algorithms.redistribution.program import lowered, program, ways_of
+from umm.dtypes import canonical
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -50,7 +51,7 @@ def redistribute(
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
-    chain = program(x, y, dtype)
+    chain = program(x, y, canonical(dtype))
     machine.check_ranks(chain.ranks)
     if way is not None:
         return lowered(chain, machine, way)

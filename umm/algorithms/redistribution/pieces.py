@@ -55,7 +55,7 @@ def pieces_of(build: Builder, source: str, target: str, final: str = "broadcast"
         build: Knows the tensors.
         source: Name of the tensor that is there.
         target: Name of the tensor that is written.
-        final: Which replicas of the source are complete, as ``Options.final`` of a multiply leaves those of C.
+        final: Which replicas of the source are complete, as ``Options.final`` leaves those of C.
     """
     here, there = build.layout(source), build.layout(target)
     for tile in ((i, j) for i in range(there.grid_shape()[0]) for j in range(there.grid_shape()[1])):

@@ -32,7 +32,7 @@ def program(x: Layout, y: Layout, dtype: str) -> Chain:
 
 
 def lowered(chain: Chain, machine: Machine, way: str, final: str = "broadcast") -> Schedule:
-    """Return the schedule of a redistribution in one way, from replicas that a multiply left as ``final`` says.
+    """Return the schedule of a redistribution in one way, from replicas as ``Options.final`` leaves them.
 
     Raises:
         ScheduleError: for a way that there is none of, or that cannot do it, and what would work.

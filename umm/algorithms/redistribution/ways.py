@@ -30,9 +30,7 @@ def check_way(way: str) -> None:
         raise ScheduleError(f"way {way!r} is unknown; choose from {', '.join(ways())}")
 
 
-def redistribute(
-    build: Builder, source: str, target: str, way: str = GETS, final: str = "broadcast"
-) -> None:
+def redistribute(build: Builder, source: str, target: str, way: str = GETS, final: str = "broadcast") -> None:
     """Copy a tensor into another of the same shape and type but another layout.
 
     A rank that holds a piece already copies it. In every way each other piece reaches a rank once.
@@ -43,7 +41,7 @@ def redistribute(
         target: Name of the tensor that is written, every replica of it.
         way: ``gets``: from whoever has it; ``relays``: passed on by those that have got it; or the name of a
             way to do collectives, by which ranks that shall have the same tile gather what it is made of.
-        final: Which replicas of the source are complete, as ``Options.final`` of a multiply leaves those of C.
+        final: Which replicas of the source are complete, as ``Options.final`` leaves those of C.
 
     Raises:
         ScheduleError: for a way that there is none of, or that cannot do it, and what would work.

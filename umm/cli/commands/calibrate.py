@@ -7,6 +7,7 @@ import click
 
 from umm.cli.flags.options import WRITE, executor_options, option, output_options
 from umm.cli.printed.output import Output
+from umm.dtypes import canonical
 from umm.errors import ExecutorUnavailableError, InputError
 
 
@@ -107,7 +108,7 @@ def measured_types(name: str, dtype: str | None) -> list[str]:
         executor(name)  # says what is missing, if something is
         able = ", ".join(other for other in executor_names() if types_of(other))
         raise InputError(f"executor {name} measures no machine; choose from {able}")
-    dtypes = list(known) if dtype is None else [part.strip() for part in dtype.split(",")]
+    dtypes = list(known) if dtype is None else [canonical(part.strip()) for part in dtype.split(",")]
     for wanted in dtypes:
         if wanted not in known:
             raise InputError(

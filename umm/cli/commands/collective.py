@@ -10,6 +10,7 @@ from umm.cli.flags.config import load_config
 from umm.cli.flags.options import READ, given, measure_options, option, output_options
 from umm.cli.flags.values import nbytes
 from umm.cli.printed.output import Output
+from umm.dtypes import canonical
 
 ALL = "all"
 
@@ -109,7 +110,7 @@ def collective(
             performer = stack.enter_context(performing(ctx, executor, options, flags, output))
         ranks = found.default_ranks if flags["ranks"] is None else flags["ranks"]
         found.check_ranks(ranks)
-        asked = [Collective(what, size, ranks, flags["dtype"], flags["root"]) for size in sizes]
+        asked = [Collective(what, size, ranks, canonical(flags["dtype"]), flags["root"]) for size in sizes]
         ways: Sequence[str | None] = [algorithm]
         if algorithm == ALL:
             ways = possible(asked[0], found)

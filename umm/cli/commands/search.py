@@ -59,7 +59,8 @@ def search(
     sizes = dimensions(flags)
     machine = find_machine(flags["machine"])
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
-    space = Space(**sizes, dtype=flags["dtype"], ranks=ranks, **asked_axes(flags))
+    named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
+    space = Space(**sizes, **named, ranks=ranks, **asked_axes(flags))
     interrupted = False
     with output.progress() as bar:
         task = bar.add_task("searching", total=None)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umm.cli.flags.config import PRESETS, load_config
-from umm.cli.flags.options import READ, WRITE, option, output_options
+from umm.cli.flags.options import READ, WRITE, all_of, given_option, option, output_options, type_options
 from umm.cli.flags.schedule import asked_axes, axis_options
 from umm.cli.flags.values import dimension_list
 from umm.cli.printed.output import Output
-from umm.dtypes import DTYPES
 from umm.errors import InputError
 from umm.units import format_seconds, parse_dimension
 
@@ -29,13 +28,8 @@ if TYPE_CHECKING:
 @option("-m", callback=dimension_list, metavar="LIST", help="Rows of A and C: 1K,2K,4K,8K.")
 @option("-n", callback=dimension_list, metavar="LIST", help="Columns of B and C.")
 @option("-k", callback=dimension_list, metavar="LIST", help="Columns of A, rows of B.")
-@option(
-    "--dtype",
-    default="float32",
-    show_default=True,
-    metavar="TYPE",
-    help=f"{', '.join(DTYPES)}.",
-)
+@all_of(type_options())
+@given_option()
 @option("--ranks", type=int, metavar="P", help="Processes; each machine's own number if not given.")
 @option("--machine", default="h100-8", show_default=True, metavar="LIST",
         help="Machines of 'umm machine list' or topology files.")  # fmt: skip
@@ -81,7 +75,8 @@ def sweep(
     output = Output(as_json, quiet, no_color)
     if export is not None:
         checked_export(export)
-    axes = asked_axes(flags) | {"dtype": flags["dtype"], "ranks": flags["ranks"]}
+    named = {name: flags[name] for name in ("dtype", "c_dtype", "given", "ranks")}
+    axes = asked_axes(flags) | named
     spaces = [Space(m=m, n=n, k=k, **axes) for n, k, rows in _layers(flags) for m in rows]
     machines = [name.strip() for name in flags["machine"].split(",")]
     budget = None if memory == "none" else memory

@@ -59,7 +59,8 @@ def asked_problem(flags: dict[str, Any]) -> Problem:
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
     machine.check_ranks(ranks)
     layouts = {name: flags[name] for name in "abc"}
-    return Problem(**dimensions(flags), **layouts, dtype=flags["dtype"], ranks=ranks)
+    types = {"dtype": flags["dtype"], "c_dtype": flags["c_dtype"]}
+    return Problem(**dimensions(flags), **layouts, **types, given=flags["given"], ranks=ranks)
 
 
 def dimensions(flags: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from umm.machines import Machine
 
 SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads")
 CHAIN = ("chain", "model", *SIZES, "backward", "layouts")
-_OF_A_PROBLEM = ("m", "n", "k", "a", "b", "c", "preset")
+_OF_A_PROBLEM = ("m", "n", "k", "a", "b", "c", "c_dtype", "given", "preset")
 
 
 def chain_options(layouts: bool = True) -> Callable[[Command], Command]:

@@ -15,7 +15,7 @@ from umm.dtypes import DTYPES
 from umm.files import whole_file
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-PROBLEM = ("m", "n", "k", "a", "b", "c", "dtype", "ranks", "machine", "preset")
+PROBLEM = ("m", "n", "k", "a", "b", "c", "dtype", "c_dtype", "given", "ranks", "machine", "preset")
 READ = click.Path(dir_okay=False, path_type=Path)
 WRITE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -57,8 +57,8 @@ def problem_options(machine: str, layouts: bool = True) -> Callable[[Command], C
         option("-m", callback=dimension, metavar="SIZE", help="Rows of A and C; 48K means 49152."),
         option("-n", callback=dimension, metavar="SIZE", help="Columns of B and C."),
         option("-k", callback=dimension, metavar="SIZE", help="Columns of A, rows of B."),
-        option("--dtype", default="float32", show_default=True, metavar="TYPE",
-               help=f"{', '.join(DTYPES)}."),
+        *type_options(),
+        given_option(),
         option("--ranks", type=int, metavar="P", help="Processes; the machine's own number if not given."),
         option("--machine", default=machine, show_default=True, metavar="NAME|FILE",
                help="A machine of 'umm machine list' or a topology file."),
@@ -73,6 +73,24 @@ def problem_options(machine: str, layouts: bool = True) -> Callable[[Command], C
             option("--c", default="row", show_default=True, metavar="LAYOUT", help="Layout of C."),
         ]
     return all_of(flags)
+
+
+def type_options() -> list[Callable[[Any], Any]]:
+    """Return the flags of the types of A and B, and of C."""
+    return [
+        option("--dtype", default="float32", show_default=True, metavar="TYPE",
+               help=f"Type of A and B: {', '.join(DTYPES)}, or short: bf16, fp16, f32, f64."),
+        option("--c-dtype", default="", metavar="TYPE",
+               help="Type of C; that of A and B, float32 if they have 16 bits."),
+    ]  # fmt: skip
+
+
+def given_option() -> Callable[[Any], Any]:
+    """Return the flag that says where operands are."""
+    return option(
+        "--given", default="", metavar="a=row,…",
+        help="Where A and B lie before and C shall lie after; bringing them is part of the schedule.",
+    )  # fmt: skip
 
 
 def executor_options() -> Callable[[Command], Command]:

@@ -18,7 +18,8 @@ def found_record(space: Space, found: Found) -> dict[str, Any]:
     sizes = {name: getattr(bare, name) for name in "mnk"}
     counts = {name: getattr(found, name) for name in ("priced", "distinct", "pruned", "simulated", "proven")}
     return {
-        "problem": sizes | {"dtype": space.dtype, "ranks": bare.p},
+        "problem": sizes
+        | {"dtype": bare.dtype, "c_dtype": bare.c_dtype, "given": bare.given, "ranks": bare.p},
         "machine": found.machine,
         "memory_limit_bytes": found.limit,
         **counts,
@@ -30,7 +31,7 @@ def print_leaderboard(console: Console, space: Space, found: Found) -> None:
     """Print the best points, fastest first, then how many were looked at."""
     problem = space.bare
     console.print(
-        f"C = AB with m={problem.m}, n={problem.n}, k={problem.k}, {problem.dtype}, {problem.p} ranks on "
+        f"C = AB with m={problem.m}, n={problem.n}, k={problem.k}, {problem.types}, {problem.p} ranks on "
         f"{found.machine}\n{budget(problem, found)}"
     )
     varied = space.axes.varied

@@ -11,7 +11,7 @@ from rich.text import Text
 from umm.algorithms.registry import choices_in_words
 from umm.errors import MachineError
 from umm.machines import machine as find_machine
-from umm.problem import Problem
+from umm.problem import MATRICES, Problem
 from umm.schedules.kinds import KINDS
 from umm.schedules.schedule import Schedule
 from umm.space.search.budget import device_share
@@ -35,7 +35,7 @@ def problem_record(schedule: Schedule) -> dict[str, Any]:
 def program_record(program: Program) -> dict[str, Any]:
     """Return a problem as its sizes and layouts, a chain as its statements and the layout of each tensor."""
     if isinstance(program, Problem):
-        return program.to_dict() | {"ranks": program.p}
+        return program.to_dict() | {"c_dtype": program.c_dtype, "ranks": program.p}
     said = program.to_dict()
     tensors = {x.name: list(x.shape) for x in program.tensors}
     layouts = {x.name: str(x.layout) for x in program.tensors}
@@ -98,7 +98,7 @@ def print_schedule(console: Console, schedule: Schedule) -> None:
     program = schedule.program
     where = f"{counted(program.p, 'rank')} on {schedule.machine}"
     if isinstance(program, Problem):
-        sizes = f"m={program.m}, n={program.n}, k={program.k}, {program.dtype}"
+        sizes = f"m={program.m}, n={program.n}, k={program.k}, {program.types}"
         layouts = f"A {program.a}, B {program.b}, C {program.c}"
         table.add_row("problem", f"C = AB with {sizes}, {where}")
     else:
@@ -113,10 +113,22 @@ def print_schedule(console: Console, schedule: Schedule) -> None:
         table.add_row("algorithm", schedule.stationary + (f": {choices}" if choices else ""))
     elif schedule.options:
         table.add_row("choices", choices_in_words(schedule))
+    if isinstance(program, Problem) and program.given:
+        table.add_row("given", given_words(schedule))
     kinds = Counter(KINDS[kind] for kind in schedule.kind.tolist())
     parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     table.add_row("schedule", f"{counted(len(schedule), 'action')}: {parts}")
     console.print(table)
+
+
+def given_words(schedule: Schedule) -> str:
+    """Return what is brought from where or to where, and how: ``A from row by gets, C to col by ring``."""
+    problem, words = schedule.problem, []
+    for x, inside, outside in zip(MATRICES, problem.layouts, problem.outside, strict=True):
+        if inside != outside:
+            how = schedule.options.get(f"bring_{x.lower()}")
+            words.append(f"{x} {'to' if x == 'C' else 'from'} {outside}" + (f" by {how}" if how else ""))
+    return ", ".join(words) or "all there already"
 
 
 def chain_layouts(program: Program) -> str:

@@ -50,7 +50,7 @@ def bringing(points: Points, point: int, machine: Machine) -> tuple[float, Ints]
 
 
 def lacking(source: Layout, target: Layout) -> Ints:
-    """Return the elements that each rank lacks of what it shall have, if every replica of the source is there.
+    """Return the elements that each rank lacks of what it shall have, all replicas of the source complete.
 
     >>> row, col = (Layout.parse(text, (8, 8), ranks=4) for text in ("row", "col@2"))
     >>> lacking(row, col).tolist()

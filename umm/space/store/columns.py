@@ -26,6 +26,8 @@ ASKED = (
     "stationary",
 )  # fmt: skip
 """What makes a run the one it is, beside its options: m, n and k of a multiply, or the chain."""
+LATER = {"c_dtype": "TEXT", "given": "TEXT"}
+"""What is asked beside ASKED by their types; null where it goes without saying, as in runs of before."""
 _COMPACT = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 WHOLE = ("ranks", "m", "n", "k")
 ENDED = ("status", "error")
@@ -82,7 +84,7 @@ def options() -> dict[str, str]:
 
 def added() -> dict[str, str]:
     """Return the columns that may come to a file later, with their types."""
-    return options() | {name: fact.type for name, fact in FACTS.items()}
+    return LATER | options() | {name: fact.type for name, fact in FACTS.items()}
 
 
 def all_columns() -> list[str]:
@@ -108,7 +110,7 @@ def stored(row: Row) -> dict[str, Any]:
 
 def config_id(row: Row) -> str:
     """Return the key of a run: a hash of all that was asked, given as plain values."""
-    named = {name: row.get(name) for name in (*ASKED, *options())}
+    named = {name: row.get(name) for name in (*ASKED, *LATER, *options())}
     named |= {"layouts": _layouts(row), "algorithm": named["algorithm"] or UNIVERSAL}
     plain = {name: int(x) if isinstance(x, bool) else x for name, x in named.items() if x is not None}
     return blake2b(_COMPACT.encode(plain).encode(), digest_size=16).hexdigest()

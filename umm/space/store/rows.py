@@ -11,7 +11,7 @@ from umm.errors import UmmError
 from umm.executor import Executor, executor
 from umm.machines import Machine
 from umm.space.points import Points, Space
-from umm.space.store.columns import FACTS, Performed, config_id
+from umm.space.store.columns import FACTS, LATER, Performed, config_id
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ def asked_of(points: Points, point: int, machine: Machine, source: str) -> dict[
     """Return what makes a run the one it is, by its columns."""
     options, stationary, a, b, c = points.parts(point)
     bare = points.bare
+    said = bare.to_dict()
     return {
         "source": source,
         "machine": machine.name,
@@ -52,6 +53,7 @@ def asked_of(points: Points, point: int, machine: Machine, source: str) -> dict[
         "c": str(c),
         "algorithm": UNIVERSAL,
         "stationary": stationary,
+        **{name: said[name] for name in LATER if name in said},
         **options.to_dict(),
     }
 

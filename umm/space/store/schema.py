@@ -8,7 +8,7 @@ import sqlite3
 from umm.algorithms.universal.options import known
 from umm.errors import InputError
 from umm.problem import MATRICES
-from umm.space.store.columns import ASKED, KEY, added, all_columns, columns, config_id, options
+from umm.space.store.columns import ASKED, KEY, LATER, added, all_columns, columns, config_id, options
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -93,7 +93,7 @@ def follow(connection: sqlite3.Connection, path: str, rehash: bool) -> None:
             set_default = f'UPDATE all_runs SET "{name}" = ? WHERE policy IS NOT NULL'
             connection.execute(set_default, (defaults[name],))
     if rehash:
-        names = [KEY[0], *ASKED, *options()]
+        names = [KEY[0], *ASKED, *LATER, *options()]
         rows = connection.execute(f"SELECT {', '.join(map(quoted, names))} FROM all_runs").fetchall()
         keys = [(config_id(dict(zip(names[1:], row[1:], strict=True))), row[0]) for row in rows]
         connection.executemany("UPDATE OR REPLACE all_runs SET config_id = ? WHERE config_id = ?", keys)
