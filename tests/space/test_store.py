@@ -171,7 +171,11 @@ def test_frozen_scripts_and_derived_columns_agree(tmp_path):
         assert there == [name for name in columns.all_columns() if name not in later] + later
         assert store.frame().columns.tolist() == columns.columns() == list(RUN)
     frozen = " ".join(schema.MIGRATIONS[-1])
-    assert all(f"{name} {kind}" in frozen.replace('"', "") for name, kind in columns.added().items())
+    assert all(
+        f"{name} {kind}" in frozen.replace('"', "")
+        for name, kind in columns.added().items()
+        if name not in later
+    )
 
 
 CHAIN = {
