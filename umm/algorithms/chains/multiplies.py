@@ -38,14 +38,18 @@ def multiply(
         m=out.shape[0], n=out.shape[1], k=left.shape[1], a=left, b=right, c=out.layout,
         dtype=a.dtype, c_dtype=out.dtype, ranks=build.ranks,
     )  # fmt: skip
-    final = {"final": "broadcast"} if out.layout.replicas > 1 else {}
     build.append(
-        lowered(problem, build.machine, stationary, **(dict(options) | final)),
+        lowered(problem, build.machine, stationary, **completing(options)),
         {"A": a.name, "B": b.name, "C": out.name},
         slots="multiply",
         transposed=[x.upper() for x in statement.trans],
         alpha=statement.alpha,
     )
+
+
+def completing(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by which every replica of a product is complete: an all-reduce or a broadcast."""
+    return {**options, "final": "broadcast" if options.get("final") == "broadcast" else "all-reduce"}
 
 
 def _start_from(build: Builder, statement: Multiply) -> None:

@@ -1,6 +1,7 @@
 """The sums of a chain over replicas that hold partial sums: all-reduce, reduce-scatter, reduce."""
 
 from umm.algorithms.chains.gathered import tiles_by_rank
+from umm.algorithms.collectives.replicas import SUMMED, summed
 from umm.chains import Sum
 from umm.schedules.builder import Builder
 
@@ -29,9 +30,9 @@ def sum_replicas(build: Builder, statement: Sum, written: bool) -> None:
 
 
 def _in_place(build: Builder, tensor: str) -> None:
-    """Reduce into the origin, then put the sum into the other replicas."""
-    others = [(tile, replica) for _, tile, replica in tiles_by_rank(build, tensor) if replica]
-    for tile, replica in others:
-        build.reduce(build.tile(tensor, *tile, replica), build.tile(tensor, *tile, 0))
-    for tile, replica in others:
-        build.broadcast(build.tile(tensor, *tile, 0), build.tile(tensor, *tile, replica))
+    """Let every replica of a tensor hold the sum, by the all-reduce that takes least."""
+    x = build.tensors[build.number(tensor)]
+    if x.layout.replicas == 1:
+        return
+    found = summed("all-reduce", x.layout, x.dtype, build.machine, build.lanes["accumulate"])
+    build.append(found.schedule, {SUMMED: tensor}, slots="sum")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from umm.algorithms.chains.lower import lower
+from umm.algorithms.chains.multiplies import completing
 from umm.algorithms.universal.lowered import lowered
 from umm.algorithms.universal.options import Options
 from umm.arrays import Floats
@@ -68,7 +69,8 @@ def _lossy_lanes(schedule: Schedule, machine: Machine, options: Mapping[str, Any
     adds, copies = max(2, chosen.max_accumulates), machine.copy_engines
     lossy = {name for name, loss in schedule.interference.items() if loss}
     lanes = adds if lossy & {"accumulate", "reduce", "broadcast"} else 0
-    return lanes + copies * len(lossy & {"get", "put", "broadcast"})
+    lanes += copies * len(lossy & {"get", "put", "broadcast"})
+    return lanes + bool(lossy and machine.fabric.near > 1)  # collectives have one between nodes
 
 
 def _transfers(schedule: Schedule, lanes: int) -> tuple[Floats, Floats]:
@@ -112,8 +114,7 @@ def _alone(
             m=out.shape[0], n=out.shape[1], k=left.shape[1], a=left, b=right, c=out.layout,
             dtype=a.dtype, c_dtype=out.dtype, ranks=out.layout.ranks,
         )  # fmt: skip
-        final = {"final": "broadcast"} if out.layout.replicas > 1 else {}
-        return lowered(problem, machine, **(dict(options) | final))
+        return lowered(problem, machine, **completing(options))
     held = {
         statement.out: Tensor(
             out.name, out.layout, out.dtype, "both" if out.name in statement.reads else "output"
