@@ -198,7 +198,8 @@ def read_given(given: str | Mapping[str, str | Layout]) -> dict[str, str | Layou
     {'a': 'row', 'c': 'col@2'}
     """
     if isinstance(given, str):
-        parts = [part.partition("=") for part in re.split(r"[,\s]+", given.strip()) if part]
+        split = re.split(r"[,\s]+(?=\w+=)", given.strip())  # a layout may have commas of its own
+        parts = [part.partition("=") for part in split if part]
         found: dict[str, str | Layout] = {}
         for name, equals, layout in parts:
             if not equals or not layout or name in found:

@@ -5,6 +5,7 @@ import functools
 import importlib.resources
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 import platformdirs
@@ -13,6 +14,7 @@ from umm.errors import MachineError
 from umm.machines.machine import Machine
 
 _read: dict[tuple[Path, int, int], Machine] = {}
+_set: dict[tuple[Machine, tuple[tuple[str, str], ...]], Machine] = {}
 
 
 @functools.cache
@@ -50,18 +52,37 @@ def named_file(name: str) -> Path:
     return path if path.is_file() else shipped_folder() / path.name
 
 
-def machine(name_or_path: str | Path) -> Machine:
+def machine(name_or_path: str | Path, settings: Mapping[str, str] | None = None) -> Machine:
     """Return a machine by name, or from a topology file; read once per version of the file.
 
     Args:
-        name_or_path: A shipped or user's name such as `"h100-8"`, or a path to a `.toml` file.
+        name_or_path: A shipped or user's name such as `"h100-8"`, or a path to a `.toml` file. The name of a
+            machine with settings has them behind it: `"h100-8 fabric.bandwidth=x0.5"`.
+        settings: Numbers of the file to be set to others, by their dotted names: `{"memory": "40 GB",
+            "fabric.bandwidth": "x0.5"}`.
 
     Raises:
-        MachineError: There is no such machine, or its file does not describe one.
+        MachineError: There is no such machine, its file does not describe one, or has no such number.
 
     >>> machine("pvc-12").device_count
     12
+    >>> machine("h100-8", {"fabric.bandwidth": "225 GB/s"}).name
+    'h100-8 fabric.bandwidth=225GB/s'
     """
+    from umm.machines.settings import split_settings, with_settings
+
+    name, named = split_settings(os.fspath(name_or_path))
+    all_settings = named | {key: "".join(text.split()) for key, text in (settings or {}).items()}
+    if not all_settings:
+        return _found(name_or_path)
+    key = (_found(name), tuple(all_settings.items()))
+    if key not in _set:
+        _set[key] = with_settings(key[0], all_settings)
+    return _set[key]
+
+
+def _found(name_or_path: str | Path) -> Machine:
+    """Return a machine as its file describes it."""
     text = os.fspath(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".toml") or os.sep in text:
         path = Path(text)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from umm.cli.flags.config import load_config
-from umm.cli.flags.options import READ, given, measure_options, option, output_options
+from umm.cli.flags.options import READ, given, measure_options, option, output_options, set_option
 from umm.cli.flags.values import nbytes
 from umm.cli.printed.output import Output
 from umm.dtypes import canonical
@@ -30,6 +30,7 @@ ALL = "all"
     metavar="NAME|FILE",
     help="A machine of 'umm machine list' or a topology file; h100-8 to predict, localhost to execute.",
 )
+@set_option()
 @option(
     "--algorithm",
     metavar="NAME",
@@ -81,12 +82,12 @@ def collective(
     from umm.algorithms.collectives.program import Collective
     from umm.algorithms.collectives.registry import lowered, possible, refusals
     from umm.algorithms.collectives.way import Manner
+    from umm.cli.flags.machine import asked_machine
     from umm.cli.flags.performer import performing
     from umm.cli.printed.collective_table import Timed, collective_record, print_collectives
     from umm.errors import CheckError, InputError
     from umm.executor import executor as made
     from umm.executor import times_of
-    from umm.machines import machine as find_machine
     from umm.measure import measure
     from umm.space.collectives import fastest
 
@@ -100,7 +101,7 @@ def collective(
     if predicts and check:
         raise InputError(f"executor {executor} moves no data; leave out --check")
     options = options | ({"replica": None} if check else {})
-    found = find_machine(machine or ("h100-8" if predicts else "localhost"))
+    found = asked_machine(flags | {"machine": machine or ("h100-8" if predicts else "localhost")})
     manner = Manner(flags["directions"], flags["means"], flags["chunks"])
     rows = []
     with ExitStack() as stack:

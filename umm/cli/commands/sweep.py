@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umm.cli.flags.config import PRESETS, load_config
-from umm.cli.flags.options import READ, WRITE, all_of, given_option, option, output_options, type_options
+from umm.cli.flags.options import (
+    READ,
+    WRITE,
+    all_of,
+    given_option,
+    option,
+    output_options,
+    set_option,
+    type_options,
+)
 from umm.cli.flags.schedule import asked_axes, axis_options
 from umm.cli.flags.values import dimension_list
 from umm.cli.printed.output import Output
@@ -33,6 +42,7 @@ if TYPE_CHECKING:
 @option("--ranks", type=int, metavar="P", help="Processes; each machine's own number if not given.")
 @option("--machine", default="h100-8", show_default=True, metavar="LIST",
         help="Machines of 'umm machine list' or topology files.")  # fmt: skip
+@set_option()
 @axis_options()
 @option(
     "--memory",
@@ -68,6 +78,7 @@ def sweep(
     Comma lists are axes, of sizes and machines too. Points that the store has are left out, so a sweep that
     was stopped goes on, and several may fill one store. --json prints each run as a line when it is stored.
     """
+    from umm.cli.flags.machine import asked_machines
     from umm.space import Space, Store
     from umm.space import sweep as perform
     from umm.space.store.database import checked_export
@@ -78,7 +89,7 @@ def sweep(
     named = {name: flags[name] for name in ("dtype", "c_dtype", "given", "ranks")}
     axes = asked_axes(flags) | named
     spaces = [Space(m=m, n=n, k=k, **axes) for n, k, rows in _layers(flags) for m in rows]
-    machines = [name.strip() for name in flags["machine"].split(",")]
+    machines = [x for name in flags["machine"].split(",") for x in asked_machines(name.strip(), flags)]
     budget = None if memory == "none" else memory
     began = time.monotonic()
     with output.progress() as bar:

@@ -8,11 +8,11 @@ import click
 
 from umm.chains import Chain
 from umm.cli.flags.chain import CHAIN, asked_chain
+from umm.cli.flags.machine import asked_machine
 from umm.cli.flags.options import PROBLEM, given
 from umm.cli.flags.schedule import SCHEDULE, asked_choices
 from umm.errors import InputError
 from umm.machines import Machine
-from umm.machines import machine as find_machine
 from umm.problem import Problem
 from umm.schedules.files import load
 from umm.schedules.schedule import Schedule
@@ -44,7 +44,7 @@ def asked(ctx: click.Context, flags: dict[str, Any]) -> Asked:
     Raises:
         InputError: if a dimension is missing, or what is asked cannot be.
     """
-    machine = find_machine(flags["machine"])
+    machine = asked_machine(flags)
     chain = asked_chain(ctx, flags, machine) if "chain" in flags else None
     return Asked(chain or asked_problem(flags), machine, asked_choices(ctx, flags))
 
@@ -55,7 +55,7 @@ def asked_problem(flags: dict[str, Any]) -> Problem:
     Raises:
         InputError: if a dimension is missing, or what is asked cannot be.
     """
-    machine = find_machine(flags["machine"])
+    machine = asked_machine(flags)
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
     machine.check_ranks(ranks)
     layouts = {name: flags[name] for name in "abc"}

@@ -15,7 +15,7 @@ from umm.dtypes import DTYPES
 from umm.files import whole_file
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-PROBLEM = ("m", "n", "k", "a", "b", "c", "dtype", "c_dtype", "given", "ranks", "machine", "preset")
+PROBLEM = ("m", "n", "k", "a", "b", "c", "dtype", "c_dtype", "given", "ranks", "machine", "changes", "preset")
 READ = click.Path(dir_okay=False, path_type=Path)
 WRITE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -32,7 +32,7 @@ def given(ctx: click.Context, names: Iterable[str]) -> list[str]:
     """Return those of some flags that were typed, as they are typed."""
     return [
         ("-" if name in "mnk" else "--")
-        + {"options": "option", "settings": "with"}.get(name, name).replace("_", "-")
+        + {"options": "option", "settings": "with", "changes": "set"}.get(name, name).replace("_", "-")
         for name in names
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
@@ -62,6 +62,7 @@ def problem_options(machine: str, layouts: bool = True) -> Callable[[Command], C
         option("--ranks", type=int, metavar="P", help="Processes; the machine's own number if not given."),
         option("--machine", default=machine, show_default=True, metavar="NAME|FILE",
                help="A machine of 'umm machine list' or a topology file."),
+        set_option(),
     ]  # fmt: skip
     if layouts:
         form = (
@@ -73,6 +74,14 @@ def problem_options(machine: str, layouts: bool = True) -> Callable[[Command], C
             option("--c", default="row", show_default=True, metavar="LAYOUT", help="Layout of C."),
         ]
     return all_of(flags)
+
+
+def set_option() -> Callable[[Any], Any]:
+    """Return the flag that sets numbers of the machine."""
+    return option(
+        "--set", "changes", multiple=True, metavar="KEY=VALUE",
+        help="A number of the machine set to another, or times a factor: fabric.bandwidth=x0.5.",
+    )  # fmt: skip
 
 
 def type_options() -> list[Callable[[Any], Any]]:

@@ -1,0 +1,51 @@
+"""--set at the command line: every command that takes a machine takes it changed."""
+
+import sqlite3
+
+from tests.command import good, record, umm
+
+ASKED = ["-m", 1024, "-n", 1024, "-k", 1024, "--a", "col", "--b", "row", "--c", "row"]
+
+
+def test_half_the_bandwidth_takes_longer_and_the_machine_says_so():
+    now, half = (record("simulate", *ASKED, *more) for more in ([], ["--set", "fabric.bandwidth=x0.5"]))
+    assert half["machine"] == "h100-8 fabric.bandwidth=x0.5"
+    assert half["predicted"]["makespan_s"] > 1.2 * now["predicted"]["makespan_s"]
+
+
+def test_a_saved_schedule_keeps_the_machine_it_was_lowered_for(tmp_path):
+    saved = tmp_path / "s.json"
+    set_ = ["--set", "memory=1MB"]
+    for asked in ([*ASKED, *set_, "--save-schedule", saved], ["--schedule", saved]):
+        assert "more than the 976.6 KiB it has" in " ".join(good("simulate", *asked).split())
+
+
+def test_a_list_is_an_axis_of_a_sweep_and_of_nothing_that_asks_one_question(tmp_path):
+    store, listed = tmp_path / "s.db", ["--set", "fabric.bandwidth=x0.5,x1"]
+    good("sweep", *ASKED, "--stationary", "C", *listed, "-o", store, "--pool", "none", "--quiet")
+    with sqlite3.connect(store) as rows:
+        found = dict(rows.execute("SELECT machine, time_s FROM runs"))
+    assert found["h100-8 fabric.bandwidth=x0.5"] > found["h100-8"]
+    result = umm("simulate", *ASKED, *listed)
+    assert result.exit_code == 2
+    assert "a list is an axis of umm search and umm sweep" in result.stderr
+
+
+def test_devices_can_be_counted_otherwise():
+    assert "2 x 1 tiles" in good("tiles", "-m", 8, "-n", 8, "-k", 8, "--set", "count=2")
+
+
+def test_a_collective_takes_it_too():
+    slow = record("collective", "all-gather", "-b", "1M", "-e", "1M", "--set", "fabric.bandwidth=x0.1")
+    fast = record("collective", "all-gather", "-b", "1M", "-e", "1M")
+    assert slow["rows"][0]["seconds"] > 2 * fast["rows"][0]["seconds"]
+
+
+def test_what_sets_nothing_is_told_in_a_line():
+    for text, says in (
+        ("fabric.bandwidth", "write it like fabric.bandwidth=225GB/s"),
+        ("fabric.bandwith=x2", "did you mean 'fabric.bandwidth'"),
+    ):
+        result = umm("simulate", *ASKED, "--set", text)
+        assert result.exit_code == 2
+        assert says in result.stderr

@@ -1,0 +1,175 @@
+"""A machine with numbers of its file set to others: ``fabric.bandwidth=225GB/s``, or times a factor."""
+
+import copy
+import fnmatch
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from umm.errors import MachineError, did_you_mean
+from umm.machines.build import build
+from umm.machines.machine import Machine
+
+_FACTOR = re.compile(r"[x×]\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)")
+_AMOUNT = re.compile(r"\s*([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(.*)")
+
+
+class Numbered(NamedTuple):
+    """A number of a topology file.
+
+    Attributes:
+        key: Its dotted name: ``devices.memory``, ``devices.efficiency.float32``, ``fabric.nic.bandwidth``.
+        value: As the file has it.
+        path: Where it is in the file.
+    """
+
+    key: str
+    value: Any
+    path: tuple[str | int, ...]
+
+
+def numbers(document: Mapping[str, Any]) -> list[Numbered]:
+    """Return the numbers of a topology file's content that can be set.
+
+    >>> from umm.machines import machine
+    >>> [x.key for x in numbers(machine("h100-8").document) if x.key.startswith("fabric")]
+    ['fabric.bandwidth', 'fabric.latency']
+    """
+    return list(_numbers(document, "", ()))
+
+
+def _numbers(node: Any, key: str, path: tuple[str | int, ...]) -> Iterator[Numbered]:
+    if isinstance(node, list):
+        for i, item in enumerate(node):
+            name = item.get("dtype", i) if isinstance(item, Mapping) else i
+            yield from _numbers(item, f"{key}.{name}", (*path, i))
+    elif isinstance(node, Mapping):
+        if "source" in node and "value" in node:
+            yield Numbered(key, node["value"], path)
+            return
+        for name, item in node.items():
+            yield from _numbers(item, f"{key}.{name}" if key else name, (*path, name))
+
+
+def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
+    """Return a machine with some numbers of its file set to others; its name says which.
+
+    Args:
+        machine: The machine.
+        settings: By dotted name (``devices.`` may be left out; ``fabric*bandwidth`` is all that match) the
+            new value as the file writes it, but without spaces, or a factor such as ``x0.5``.
+
+    Raises:
+        MachineError: for a number that the file has not, or a value that cannot be.
+
+    >>> from umm.machines import machine
+    >>> half = with_settings(machine("h100-8"), {"fabric.bandwidth": "x0.5"})
+    >>> half.name, float(half.link_bandwidth[0])
+    ('h100-8 fabric.bandwidth=x0.5', 187000000000.0)
+    """
+    content: dict[str, Any] = copy.deepcopy(dict(machine.document))
+    name = machine.name
+    for key, text in settings.items():
+        factor = _FACTOR.fullmatch(text)
+        if factor and float(factor[1]) == 1:
+            _matching(content, key, machine.name)
+            continue
+        for number in _matching(content, key, machine.name):
+            _set(content, number, text)
+        name += f" {key}={text}"
+    if name == machine.name:
+        return machine
+    try:
+        return build(content, machine.source_path, name)
+    except MachineError as error:
+        said = str(error).removeprefix(f"{machine.source_path.name}: ")
+        raise MachineError(f"{name} cannot be: {said}") from None
+
+
+def split_settings(text: str) -> tuple[str, dict[str, str]]:
+    """Return a machine's name or path and the settings that follow it, as ``with_settings`` writes them.
+
+    >>> split_settings("h100-8 fabric.bandwidth=x0.5 memory=40GB")
+    ('h100-8', {'fabric.bandwidth': 'x0.5', 'memory': '40GB'})
+    """
+    found = re.fullmatch(r"(.*?)((?:\s+[^\s=/]+=\S+)*)\s*", text, re.DOTALL)
+    assert found is not None
+    settings = dict(part.split("=", 1) for part in found[2].split())
+    return found[1], settings
+
+
+def read_setting(text: str) -> tuple[str, str]:
+    """Return the name and the value of a setting such as ``fabric.bandwidth=225GB/s``.
+
+    Raises:
+        MachineError: if it is not one.
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not (key and equals and value) or re.search(r"\s", key):
+        raise MachineError(
+            f"{text!r} does not set a number; write it like fabric.bandwidth=225GB/s, or =x0.5"
+        )
+    return key, value
+
+
+def _matching(content: Mapping[str, Any], key: str, machine: str) -> list[Numbered]:
+    known = numbers(content)
+    wanted = key.replace("[", ".").replace("]", "")
+    for pattern in (wanted, f"devices.{wanted}"):
+        found = [x for x in known if fnmatch.fnmatchcase(x.key, pattern)]
+        if found:
+            return found
+    names = [x.key.removeprefix("devices.") for x in known]
+    ends = wanted.split(".")
+    like = [x for x in names if x.split(".")[0] == ends[0] and x.split(".")[-1] == ends[-1]]
+    hint = (
+        f"choose from {', '.join(like)}, or {ends[0]}*{ends[-1]} for all"
+        if like
+        else did_you_mean(key, names)
+    )
+    raise MachineError(f"{machine} has no number {key!r}; {hint}")
+
+
+def _set(content: dict[str, Any], number: Numbered, text: str) -> None:
+    """Set a number of a file's content."""
+    node: Any = content
+    for part in number.path[:-1]:
+        node = node[part]
+    old = dict(node[number.path[-1]])
+    factor = _FACTOR.fullmatch(text)
+    value = _scaled(number, float(factor[1])) if factor else _read(number, text)
+    new = {"value": value, "source": f"set to {text}", "assumed": True}
+    kept = ("per", "dtype", *(("m", "n", "k") if isinstance(value, list) and "dtype" in old else ()))
+    node[number.path[-1]] = {name: old[name] for name in kept if name in old} | new
+    if number.key == "devices.count" and value != number.value:  # these go by their number
+        for name in ("names", "default_ranks"):
+            content["devices"].pop(name, None)
+
+
+def _scaled(number: Numbered, factor: float) -> Any:
+    value = number.value
+    if isinstance(value, str):
+        amount = _AMOUNT.fullmatch(value)
+        assert amount is not None  # the file was read
+        return f"{float(amount[1]) * factor:.12g} {amount[2]}".strip()
+    if isinstance(value, list):
+        return [_scaled(number._replace(value=item), factor) for item in value]
+    if isinstance(value, int):
+        if value * factor != int(value * factor):
+            raise MachineError(f"{number.key} is {value}; times {factor:g} it is not a whole number")
+        return int(value * factor)
+    return value * factor
+
+
+def _read(number: Numbered, text: str) -> Any:
+    value = number.value
+    if isinstance(value, str):
+        return text
+    try:
+        if isinstance(value, int):
+            return int(text)
+        if isinstance(value, list) and all(isinstance(x, int) for x in value):
+            return [int(part) for part in text.split("x")]
+        return float(text)
+    except ValueError:
+        raise MachineError(f"{number.key} cannot be {text!r}; it is {value!r} in the file") from None
