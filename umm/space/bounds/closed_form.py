@@ -4,7 +4,8 @@ Nothing here simulates. No bound is ever above the simulated makespan, because e
 engine, a lane, a link) that has to do all its work, plus what must come before and after it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,27 +51,36 @@ def closed_form(points: Points, machine: Machine) -> Bounds:
     bare = points.bare
     of = {x: OperandLayouts(x, points.layouts[i], bare.itemsize(x)) for i, x in enumerate(MATRICES)}
     seconds, memory = np.empty(points.shape), np.empty(points.shape)
+    alike = _alike_but_for_final(points.options)
+    for s, stationary in enumerate(points.space.stationary):
+        first, second = (x for x in MATRICES if x != stationary)
+        step = max(1, AT_ONCE // (len(of[second]) * bare.p**2))
+        for number, layout in enumerate(of[stationary].layouts):
+            for start in range(0, len(of[first]), step):
+                x = of[first].cut(start, start + step)
+                combinations = Combinations(bare, machine, stationary, layout, x, of[second])
+                where: dict[str, int | slice] = {
+                    stationary: number,
+                    first: slice(start, start + step),
+                    second: slice(None),
+                }
+                for options, numbers in alike.items():
+                    cell = (numbers, s, where["A"], where["B"], where["C"])
+                    seconds[cell], memory[cell] = combinations.seconds(options), combinations.memory(options)
     for o, options in enumerate(points.options):
-        after = np.array([replica_seconds(x, bare, machine, options) for x in of["C"].layouts])
-        for s, stationary in enumerate(points.space.stationary):
-            first, second = (x for x in MATRICES if x != stationary)
-            step = max(1, AT_ONCE // (len(of[second]) * bare.p**2))
-            for number, layout in enumerate(of[stationary].layouts):
-                for start in range(0, len(of[first]), step):
-                    x = of[first].cut(start, start + step)
-                    combinations = Combinations(bare, machine, options, stationary, layout, x, of[second])
-                    where: dict[str, int | slice] = {
-                        stationary: number,
-                        first: slice(start, start + step),
-                        second: slice(None),
-                    }
-                    cell = (o, s, where["A"], where["B"], where["C"])
-                    seconds[cell], memory[cell] = combinations.seconds(), combinations.memory()
-        seconds[o] += after
+        seconds[o] += np.array([replica_seconds(x, bare, machine, options) for x in of["C"].layouts])
     if points.given:
         takes, holds = least_bringing(points, machine)
         seconds, memory = seconds + takes, memory + holds
     return Bounds(seconds.reshape(-1)[points.allowed] * ROUNDING, memory.reshape(-1)[points.allowed])
+
+
+def _alike_but_for_final(options: Sequence[Options]) -> dict[Options, list[int]]:
+    """Return the numbers of the options that differ only in how replicas of C end."""
+    alike: dict[Options, list[int]] = {}
+    for number, one in enumerate(options):
+        alike.setdefault(replace(one, final=Options.final), []).append(number)
+    return alike
 
 
 def replica_seconds(layout: Layout, problem: Problem, machine: Machine, options: Options) -> float:

@@ -6,6 +6,8 @@ one dimension (the module ``overlaps``), so all layouts of X and Y, the two matr
 broadcasts together.
 """
 
+from functools import cached_property
+
 import numpy as np
 
 from umm.algorithms.universal.options import Options
@@ -34,27 +36,27 @@ from umm.space.bounds.transfers import Transfers, busiest_lane, least_slowdown
 
 
 class Combinations:
-    """One layout of the stationary matrix with all layouts of the other two, X and Y.
+    """One layout of the stationary matrix with all layouts of the other two, X and Y, for any options.
 
     Arrays have the axes (layouts of X, layouts of Y, other rank, rank) or without the other rank; the
-    other rank is the one a rank gets from or accumulates to.
+    other rank is the one a rank gets from or accumulates to. What one of X and Y meets depends on the other
+    only by how that is cut along the dimension they share: arrays for pairs of ranks have an entry for each
+    such kind in place of its layouts, and :meth:`_spread` gives every layout that of its kind.
     """
 
     def __init__(
         self,
         problem: Problem,
         machine: Machine,
-        options: Options,
         stationary: str,
         layout: Layout,
         x: OperandLayouts,
         y: OperandLayouts,
     ) -> None:
-        self.problem, self.machine, self.options = problem, machine, options
+        self.problem, self.machine = problem, machine
         self.stationary, self.layout = stationary, layout
         self.x, self.y = x, y
         self.links: LinkTimes = link_times(machine, problem.p)
-        self.closed_form = POLICIES[options.policy].closed_form
         self.own = OperandLayouts(stationary, [layout], problem.itemsize(stationary))
         self.moving = next(d for d in "mnk" if d not in DIMENSIONS[stationary])
         self.by = {d: parts[0] for d, parts in self.own.parts.items()}
@@ -64,11 +66,12 @@ class Combinations:
         self.at[self.moving] = self.own.replica[0]
         self._overlaps: dict[tuple[str, str], Overlaps] = {}
         self._areas: dict[tuple[str, int], Floats] = {}
+        self._apart: dict[str, Bools] = {}
         self.count = {d: self._along(d, SEGMENTS) for d in "mnk"}
         self.length = {d: self._along(d, OVERLAP)[:1, :1] for d in "mnk"}
         self.shortest = {d: self._along(d, SHORTEST) for d in "mnk"}
         self.ops: Floats = self.count["m"] * self.count["n"] * self.count["k"]
-        self.works: Bools = self.ops > 0
+        self.works: Bools = (self.length["m"] * self.length["n"] * self.length["k"]) > 0
 
     # Tables over one dimension ----------------------------------------------------------------------
 
@@ -93,15 +96,31 @@ class Combinations:
         return along if of is self.x else along.swapaxes(0, 1)
 
     def _of(self, of: OperandLayouts, d: str, measure: int) -> Floats:
-        """Return a measure of X or Y along a dimension for pairs of ranks: (X, Y, other rank, rank)."""
+        """Return a measure of X or Y along a dimension for pairs of ranks."""
         met, place = self._overlap(of, d), of.place[d]
-        other = met.other[:1] if measure in (OVERLAP, WHOLE, WHOLES, LARGEST, SMALLEST) else met.other
+        alike = measure in (OVERLAP, WHOLE, WHOLES, LARGEST, SMALLEST)  # whatever the other's parts
+        other = np.arange(1 if alike else met.table.shape[2])
         if of is self.x:
             where = (met.kind[:, None, None, None], other[:, None, None], place[:, None, :, None])
         else:
             where = (met.kind[:, None, None], other[:, None, None, None], place[:, :, None])
         measured: Floats = met.table[measure][(*where, self.at[d])]
         return measured
+
+    def _spread(self, of: OperandLayouts, array: Floats) -> Floats:
+        """Return an array over kinds of cuts of the matrix that X or Y meets over that one's layouts."""
+        axis = 1 if of is self.x else 0
+        if array.shape[axis] == 1:
+            return array
+        return array.take(self._overlap(of, self.moving).other, axis=axis)
+
+    def _first_of_kinds(self, of: OperandLayouts, array: Floats) -> Floats:
+        """Return an array over layouts of the matrix that X or Y meets over their kinds of cuts."""
+        axis = 1 if of is self.x else 0
+        if array.shape[axis] == 1:
+            return array
+        first = np.unique(self._overlap(of, self.moving).other, return_index=True)[1]
+        return array.take(first, axis=axis)
 
     def _area(self, of: OperandLayouts, measure: int) -> Floats:
         """Return a measure along both dimensions, multiplied."""
@@ -113,34 +132,32 @@ class Combinations:
 
     def _pairs(self, of: OperandLayouts) -> Bools:
         """Return whether a rank works on what another rank of its replica holds."""
-        reachable = of.reachable[:, None] if of is self.x else of.reachable[None]
-        return reachable & self.works[:, :, None, :]
+        if of.matrix not in self._apart:
+            reachable = of.reachable[:, None] if of is self.x else of.reachable[None]
+            self._apart[of.matrix] = reachable & self.works[:, :, None]
+        return self._apart[of.matrix]
 
     # Time -------------------------------------------------------------------------------------------
 
-    def seconds(self) -> Floats:
+    def seconds(self, options: Options) -> Floats:
         """Return a lower bound of the time until the last op is done, before replicas are reduced."""
         machine, links = self.machine, self.links
-        compute = self._compute()
+        compute = self._compute
         engine = compute
         if len(set(links.device.tolist())) < len(links.device):
             engine = compute @ (links.device[:, None] == links.device)
-        if not self.closed_form:
+        if not POLICIES[options.policy].closed_form:
             return np.asarray(engine.max(axis=-1))
         one = np.where(self.works, self._one_gemm(), 0.0)
-        gets = [self._gets(f) for f in (self.x, self.y) if f.matrix != "C"]
-        head = np.maximum.reduce([g.at_least for g in gets])
+        gets = [self._gets(f, options) for f in (self.x, self.y) if f.matrix != "C"]
+        head = gets[0].at_least if len(gets) == 1 else np.maximum(gets[0].at_least, gets[1].at_least)
         get_lane = busiest_lane(gets, machine.copy_engines)
-        accumulates = [self._accumulates(f) for f in (self.x, self.y) if f.matrix == "C"]
+        accumulates = self._accumulates
         tail = accumulates[0].at_least if accumulates else np.zeros(1)
         bounds = [engine, compute + head + tail, get_lane + one + tail]
-        nbytes = gets[0].nbytes
-        if len(gets) > 1:
-            nbytes = nbytes + gets[1].nbytes
         if accumulates:
-            accumulate_lane = busiest_lane(accumulates, self.options.max_accumulates)
+            accumulate_lane = busiest_lane(accumulates, options.max_accumulates)
             bounds.append(head + one + accumulate_lane)
-            nbytes = nbytes + accumulates[0].nbytes.swapaxes(-1, -2)
         if len(set(links.device.tolist())) == len(links.device):
             # While a rank's transfer runs its gemm slows down, by ``loss``: what it lacks then comes on top.
             loss = machine.interference["get"]
@@ -149,8 +166,11 @@ class Combinations:
                 loss = machine.interference["accumulate"]
                 bounds.append(compute + loss * accumulate_lane + head + (1 - loss) * tail)
         slowest = np.maximum.reduce([b.max(axis=-1) for b in np.broadcast_arrays(*bounds)])
-        return np.maximum(slowest, links.busiest(nbytes))
+        on_links = [x.on_links for x in (*gets, *accumulates)]
+        busiest: Floats = np.asarray(sum(on_links[1:], start=on_links[0]).max(axis=-1))
+        return np.maximum(slowest, busiest)
 
+    @cached_property
     def _compute(self) -> Floats:
         """Return the seconds of all gemms of each rank, alone on its device."""
         machine, problem = self.machine, self.problem
@@ -170,53 +190,73 @@ class Combinations:
         table = self.machine.efficiency.get(dtype)
         return self.machine.peak(dtype) * (1.0 if table is None else float(table.values.max()))
 
-    def _gets(self, of: OperandLayouts) -> Transfers:
+    def _gets(self, of: OperandLayouts, options: Options) -> Transfers:
         """Return the gets of an operand: each tile or slice once, or as often as the order makes sure."""
         rows, cols = DIMENSIONS[of.matrix]
         third = next(d for d in "mnk" if d not in (rows, cols))
-        slices = self.options.granularity == "slice"
+        slices = options.granularity == "slice"
         smallest = self._area(of, SHORTEST if slices else SMALLEST)
-        if not self.options.reuse:
-            times = self.count[third][:, :, None]
+        if not options.reuse:
             size, number = self._area(of, OVERLAP if slices else GOT_AGAIN), self._area(of, SEGMENTS)
-            return self._transfers(of, size * times, number * times, smallest, cost_efficiency=1.0)
+            return self._transfers(of, size, number, smallest, times=self.count[third])
         size = self._area(of, OVERLAP if slices else WHOLE)
         number = self._area(of, SEGMENTS if slices else WHOLES)
         if self.stationary == "C" and of.matrix == "B" and self._one_tile():
             # Loops run m, k, n: rows of A come back to the same B, unless there is a single tile of it.
-            wide = self.count["n"][:, :, None] > 1
+            wide = self.count["n"] > 1
             if slices:
-                again = wide | (self.count["k"][:, :, None] > 1)
+                again = wide | (self.count["k"] > 1)
             else:
-                again = wide | (self._along("k", WHOLES, of)[:, :, None] > 1)
+                again = wide | (self._along("k", WHOLES, of) > 1)
                 n_size, n_number = self._of(of, "n", WHOLE), self._of(of, "n", WHOLES)
-                size = np.where(wide, self._of(of, "k", GOT_AGAIN) * n_size, size)
-                number = np.where(wide, self._of(of, "k", SEGMENTS) * n_number, number)
-            times = np.where(again, self.count["m"][:, :, None], 1.0)
-            size, number = size * times, number * times
-        return self._transfers(of, size, number, smallest, cost_efficiency=1.0)
+                widely = self._first_of_kinds(of, wide)[:, :, None]
+                size = np.where(widely, self._of(of, "k", GOT_AGAIN) * n_size, size)
+                number = np.where(widely, self._of(of, "k", SEGMENTS) * n_number, number)
+            times = np.where(again, self.count["m"], 1.0)
+            return self._transfers(of, size, number, smallest, times=times)
+        return self._transfers(of, size, number, smallest)
 
     def _one_tile(self) -> bool:
         grid = self.layout.grid_shape()
         return grid[0] <= self.layout.process_grid[0] and grid[1] <= self.layout.process_grid[1]
 
-    def _accumulates(self, of: OperandLayouts) -> Transfers:
-        """Return the accumulates: one for every op whose tile of C another rank owns."""
+    @cached_property
+    def _accumulates(self) -> list[Transfers]:
+        """The accumulates, one for every op whose tile of C another rank owns; none if C stays in place."""
+        return [self._accumulated(of) for of in (self.x, self.y) if of.matrix == "C"]
+
+    def _accumulated(self, of: OperandLayouts) -> Transfers:
         third = next(d for d in "mnk" if d not in DIMENSIONS["C"])
-        times = self.count[third][:, :, None]
-        size, number = self._area(of, OVERLAP) * times, self._area(of, SEGMENTS) * times
-        smallest = self._area(of, SHORTEST)
-        return self._transfers(of, size, number, smallest, self.machine.accumulate_efficiency)
+        size, number, smallest = self._area(of, OVERLAP), self._area(of, SEGMENTS), self._area(of, SHORTEST)
+        return self._transfers(
+            of, size, number, smallest, self.machine.accumulate_efficiency, self.count[third]
+        )
 
     def _transfers(
-        self, of: OperandLayouts, size: Floats, number: Floats, smallest: Floats, cost_efficiency: float
+        self,
+        of: OperandLayouts,
+        size: Floats,
+        number: Floats,
+        smallest: Floats,
+        efficiency: float = 1.0,
+        times: Floats | None = None,
     ) -> Transfers:
-        """Return transfers of some elements in a number of messages; all arrays are for pairs of ranks."""
+        """Return transfers of some elements in a number of messages, over and over.
+
+        Args:
+            of: X or Y.
+            size: Elements between pairs of ranks, over kinds of the other matrix.
+            number: Messages they are in.
+            smallest: The smallest of these, in elements.
+            efficiency: Bandwidth of these transfers over that of a get.
+            times: How often a rank makes them all, over layouts; once if None.
+        """
         slowdown = np.array([least_slowdown(self.machine, largest) for largest in of.largest_tile])
-        charge = of.itemsize / cost_efficiency * slowdown
+        charge = of.itemsize / efficiency * slowdown
         charge = charge[:, None, None, None] if of is self.x else charge[None, :, None, None]
         inverse, latency = self.links.inverse, self.links.latency
-        if of.matrix == "C":  # bytes leave the rank for the other one
+        outward = of.matrix == "C"  # bytes leave the rank for the other one
+        if outward:
             inverse, latency = inverse.T, latency.T
         pairs = self._pairs(of) & (number > 0)
         nbytes = np.where(pairs, size * charge, 0.0)
@@ -227,21 +267,27 @@ class Combinations:
         ranks = np.arange(self.problem.p)
         at_home = (self._area(of, WHOLES)[:, :, ranks, ranks] > 0) | ~self.works
         at_least = np.where(at_home | np.isinf(shortest), 0.0, shortest)
-        return Transfers(nbytes, number.sum(axis=2), seconds, shortest, at_least)
+        count, seconds = self._spread(of, number.sum(axis=2)), self._spread(of, seconds)
+        if times is None:
+            on_links = self._spread(of, self.links.busy(nbytes.swapaxes(-1, -2) if outward else nbytes))
+        else:
+            count, seconds = count * times, seconds * times
+            nbytes = self._spread(of, nbytes) * times[:, :, None]
+            on_links = self.links.busy(nbytes.swapaxes(-1, -2) if outward else nbytes)
+        return Transfers(count, seconds, self._spread(of, shortest), self._spread(of, at_least), on_links)
 
     # Memory -----------------------------------------------------------------------------------------
 
-    def memory(self) -> Floats:
+    def memory(self, options: Options) -> Floats:
         """Return a lower bound of the bytes of the fullest rank: tiles held, and the pool."""
         held = self.own.held[0] + self.x.held[:, None] + self.y.held[None]
-        if not self.closed_form:
+        if not POLICIES[options.policy].closed_form:
             return np.asarray(held.max(axis=-1), dtype=np.float64)
-        options = self.options
         total = held.astype(np.float64)
         for of in (self.x, self.y):
             updates = of.matrix == "C"
             slots = options.max_gemms + (options.max_accumulates if updates else options.prefetch)
             pieces = updates or options.granularity == "slice"
             largest = np.where(self._pairs(of), self._area(of, LONGEST if pieces else LARGEST), 0.0)
-            total = total + slots * of.itemsize * largest.max(axis=2)
+            total = total + slots * of.itemsize * self._spread(of, largest.max(axis=2))
         return np.asarray(total.max(axis=-1))

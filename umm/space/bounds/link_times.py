@@ -41,11 +41,21 @@ class LinkTimes:
         Args:
             nbytes: Bytes from rank to rank, shape (…, p, p); those from a rank to itself must be 0.
         """
-        if self.disjoint or not len(self.pair):
-            return np.asarray((nbytes * self.inverse).max(axis=(-2, -1)))
+        return np.asarray(self.busy(nbytes).max(axis=-1))
+
+    def busy(self, nbytes: Floats) -> Floats:
+        """Return the time each link, or each route where none share a link, needs for bytes between ranks.
+
+        The times of several arrays of bytes add up.
+
+        Args:
+            nbytes: Bytes from rank to rank, shape (…, p, p); those from a rank to itself must be 0.
+        """
         flat = nbytes.reshape(*nbytes.shape[:-2], -1)
+        if self.disjoint or not len(self.pair):
+            return np.asarray(flat * self.inverse.reshape(-1))
         loads = np.add.reduceat(flat[..., self.pair], self.starts, axis=-1)
-        return np.asarray((loads * self.link_inverse).max(axis=-1))
+        return np.asarray(loads * self.link_inverse)
 
 
 @lru_cache(maxsize=64)

@@ -13,18 +13,18 @@ class Transfers:
     """Transfers of one matrix; axes as in :class:`umm.space.bounds.combinations.Combinations`.
 
     Attributes:
-        nbytes: Charged bytes for pairs of ranks.
         number: How many a rank makes.
         seconds: What they take one after another, each alone on its route.
         shortest: The shortest of them, infinite if there is none.
         at_least: How long every op of the rank waits for one of them; 0 if some op needs none.
+        on_links: How long each link is busy with those of all ranks.
     """
 
-    nbytes: Floats
     number: Floats
     seconds: Floats
     shortest: Floats
     at_least: Floats
+    on_links: Floats
 
 
 def busiest_lane(transfers: list[Transfers], lanes: int) -> Floats:
