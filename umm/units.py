@@ -136,3 +136,15 @@ def counted(count: int, noun: str) -> str:
     ('1 gemm', '2 gemms')
     """
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def range_in_words(seconds: float, ends: tuple[float, float]) -> str:
+    """Return the range of a time in the unit that the time is written in.
+
+    >>> range_in_words(46.4e-3, (44.2e-3, 52.1e-3))
+    '44.2 to 52.1'
+    """
+    unit = format_seconds(seconds).partition(" ")[2]
+    scale = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
+    low, high = (f"{end / scale:#.3g}".rstrip(".") for end in ends)
+    return f"{low} to {high}"

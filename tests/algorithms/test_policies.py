@@ -167,7 +167,7 @@ def test_a_policy_from_outside_is_one_entry(monkeypatch):
         a, b = (np.ones(case[0].shape(x), dtype=np.float32) for x in "AB")
         assert np.array_equal(NumpyExecutor().run(schedule, (a, b)).result, a @ b)
     space = umm.Space(m=96, n=96, k=96, a="col", b="row", c="2d@2", policy="direct,one-by-one")
-    found = umm.search(space, "h100-8", memory=None, top=6)
+    found = umm.search(space, "h100-8", memory=None, top=24)
     assert found.proven
     assert {x.options.policy for x in found.top} == {"direct", "one-by-one"}
     sizes = ["-m", 96, "-n", 96, "-k", 96, "--a", "col", "--b", "row"]

@@ -134,7 +134,8 @@ def test_times_of_the_numpy_executor_are_not_held_to_a_tolerance():
 def test_search_reports_how_many_points_it_took_and_the_best():
     """1024 x 512 x 256 on 4 ranks: (3 · 3)³ · 3 = 2187 points as written."""
     asked = ("search", "-m", "1K", "-n", 512, "-k", 256, "--ranks", 4, "--machine", "h100-8")
-    found = record(*asked, "--top", 3)
+    paper = ("--grids", "square", "--granularity", "tile", "--final", "reduce")
+    found = record(*asked, *paper, "--top", 3)
     assert (found["priced"], found["proven"], len(found["top"])) == (2187, True, 3)
     assert 3 <= found["simulated"] <= found["distinct"] < found["priced"]
     best = found["top"][0]
@@ -142,17 +143,18 @@ def test_search_reports_how_many_points_it_took_and_the_best():
     layouts = [part for matrix in "abc" for part in (f"--{matrix}", best[matrix])]
     alone = record("simulate", *asked[1:], *layouts, "--stationary", best["stationary"])["predicted"]
     assert alone["makespan_s"] == pytest.approx(best["makespan_s"], rel=1e-9)
-    out = good(*asked, "--prefetch", "1,2", "--a", "row,col@2", "--top", 3)
-    assert re.search(r"# +A +B +C +stat\. +pref\. +makespan", out)
-    assert "Proven best: 972 points priced" in out
+    out = good(*asked, *paper, "--prefetch", "1,2", "--a", "row,col@2", "--top", 3)
+    assert re.search(r"# +memory +makespan +range +peak +A +B +C +how +pref\.", out)
+    assert "Proven best of 432 in this model, to 0.8 %: A row, col@2, B all, C all of row," in out
 
 
 def test_search_shows_the_gap_to_the_best_steps_where_a_policy_proves_one():
     asked = ("search", "-m", 96, "-n", 96, "-k", 96, "--ranks", 4, "--machine", "pvc-12")
     asked = (*asked, "--a", "col", "--b", "row", "--c", "2d", "--stationary", "C", "--memory", "none")
+    asked = (*asked, "--granularity", "tile", "--top", 2)
     rows = good(*asked, "--policy", "direct,exhaustive").splitlines()
-    assert rows[2].split()[-2:] == ["memory", "gap"]
-    assert {row.split()[5]: row.endswith(" 0 %") for row in rows[3:5]} == {
+    assert rows[2].split()[-2:] == ["how", "gap"]
+    assert {row.split("  C ")[1].split()[0]: row.endswith(" 0 %") for row in rows[3:5]} == {
         "exhaustive": True,
         "direct": False,
     }
@@ -173,10 +175,10 @@ def test_the_demo_prints_two_leaderboards_checks_every_row_and_writes_a_page(tmp
     monkeypatch.setattr(demo, "PRESETS", {"mlp1": {"m": "128", "n": "768", "k": "192"}})
     demo.main()
     out = capsys.readouterr().out
-    assert out.count("Proven best: ") == out.count("all 10 rows are right") == 2
+    assert out.count("Proven best of ") == len(re.findall(r"all \d+ rows are right", out)) == 2
     page = (tmp_path / "build" / "demo.html").read_text()
-    assert "The winner on pvc-12" in page
-    assert "The winner on h100-8" in page
+    assert "The fastest on pvc-12" in page
+    assert "The fastest on h100-8" in page
 
 
 def test_tiles_shows_every_owner_within_80_columns():

@@ -195,7 +195,7 @@ def test_an_interrupt_ends_in_130_with_one_line(monkeypatch):
 
 
 def test_an_interrupted_search_shows_the_best_by_then_and_ends_in_130(monkeypatch):
-    """Ctrl-C at the fourth simulation: three of the points are there, and nothing is proven."""
+    """Ctrl-C at the fourth simulation: what three tell is there, and nothing is proven."""
     from umm_sim.executor import SimExecutor
 
     simulate, done = SimExecutor.makespan, []
@@ -211,11 +211,11 @@ def test_an_interrupted_search_shows_the_best_by_then_and_ends_in_130(monkeypatc
     result = umm(*asked)
     assert (result.exit_code, result.stderr.strip()) == (130, "error: interrupted")
     assert "Not proven: " in result.stdout
-    assert " 3 simulated." in result.stdout
     done.clear()
     result = umm(*asked, "--json")
     found = json.loads(result.stdout)
-    assert (result.exit_code, found["proven"], found["simulated"], len(found["top"])) == (130, False, 3, 3)
+    assert (result.exit_code, found["proven"], len(done)) == (130, False, 3)
+    assert 3 <= len(found["top"]) <= found["simulated"]
     assert found["top"][0]["makespan_s"] == min(done)
     assert found["pruned"] + found["simulated"] < found["distinct"]
     done[:] = [1, 2, 3]

@@ -6,22 +6,28 @@ import umm
 from umm.errors import InfeasibleError, InputError
 from umm.problem import Problem
 from umm.space import Space, search
-from umm.space.search.budget import memory_limit
+from umm.space.search.budget import device_share, memory_limit, rank_limit
+from umm.space.search.looked_at import content_of
 from umm_sim.executor import SimExecutor
 
 SMALL = {"m": 512, "n": 3072, "k": 768}
+PAPER = {"grids": "square", "granularity": "tile", "final": "reduce"}
 
 
 def exhaustive(space, machine, limit):
-    """Rank every point of a space by makespan (ten figures), memory and text."""
+    """Rank every schedule of a space by makespan (ten figures), memory and the first text that means it."""
     points = space.on(machine.default_ranks).points()
-    rows = []
+    rows = {}
     for point in points.allowed.tolist():
         schedule = points.schedule(point, machine)
         memory = int(schedule.memory_bytes.max())
+        text = points.text(point)
+        row = (float(f"{SimExecutor().makespan(schedule):.9e}"), memory, text)
         if limit is None or memory <= limit:
-            rows.append((float(f"{SimExecutor().makespan(schedule):.9e}"), memory, points.text(point)))
-    return sorted(rows)
+            same = rows.setdefault((text[:3], content_of(schedule)), row)
+            assert same[:2] == row[:2]
+            assert same[2] < text or same is row
+    return sorted(rows.values())
 
 
 @pytest.mark.parametrize("memory", ["2x", "4x", None])
@@ -29,7 +35,7 @@ def exhaustive(space, machine, limit):
 def test_the_search_finds_what_simulating_every_point_finds(name, memory):
     """4 layouts of each operand, all stationaries: 192 points, fewer simulated, the same top 10."""
     machine = umm.machine(name)
-    space = Space(**SMALL, partitions=("row", "col"), replication=(1, 2))
+    space = Space(**SMALL, **PAPER, partitions=("row", "col"), replication=(1, 2))
     found = search(space, machine, memory=memory)
     shown = [
         (float(f"{x.makespan_s:.9e}"), x.memory_bytes, (x.problem.a, x.problem.b, x.problem.c, x.stationary))
@@ -45,7 +51,8 @@ def test_the_search_finds_what_simulating_every_point_finds(name, memory):
 
 def test_most_of_the_papers_space_is_never_simulated():
     """2,187 points on 8 ranks without a fully replicated operand, 1,536 of them distinct."""
-    found = search(Space(m=1024, n=12288, k=49152, fully_replicated=False), "h100-8", memory=None)
+    space = Space(m=1024, n=12288, k=49152, fully_replicated=False, **PAPER)
+    found = search(space, "h100-8", memory=None)
     assert (found.priced, found.distinct) == (9**3 * 3, 8**3 * 3)
     assert found.proven
     assert found.simulated < 0.03 * found.distinct
@@ -77,7 +84,8 @@ def test_nothing_feasible_names_the_smallest_memory_that_works():
 
 def test_results_come_as_a_frame_a_text_and_progress():
     seen = []
-    found = search(Space(**SMALL), "h100-8", top=3, progress=lambda done, total: seen.append((done, total)))
+    space = Space(**SMALL, **PAPER)
+    found = search(space, "h100-8", top=3, progress=lambda done, total: seen.append((done, total)))
     frame = found.to_frame()
     assert list(frame.columns[:4]) == ["a", "b", "c", "stationary"]
     assert len(frame) == len(found.top) == 3
@@ -105,3 +113,34 @@ def test_a_budget_that_is_none_is_refused(budget):
 def test_a_search_for_no_points_is_refused():
     with pytest.raises(InputError, match="top = 0"):
         search(Space(**SMALL), "h100-8", top=0)
+
+
+def test_points_that_are_one_schedule_are_one_row_that_names_them():
+    """A on every rank, B and C by columns: whatever stays in place and however it is got, nothing moves."""
+    space = Space(**SMALL, ranks=8, a="row@8", b="col", c="col")
+    found = search(space, "h100-8")
+    assert (found.distinct, len(found.top)) == (3 * 2, 1)
+    best = found.top[0]
+    same = {(best.stationary, best.options.granularity), *((x, o.granularity) for x, o in best.ties)}
+    assert same == {(x, y) for x in "ABC" for y in ("tile", "slice")}
+    assert best.to_dict()["ties"][::4] == [
+        {"stationary": "B"},
+        {"stationary": "C", "granularity": "slice"},
+    ]
+
+
+def test_a_search_tries_slices_all_grids_and_every_end_of_c_unless_told():
+    """On 4 ranks: 3 layouts of one replica, 2 of two and 1 of four; C with replicas ends in four ways."""
+    found = search(Space(**SMALL, ranks=4), "h100-8", top=1)
+    assert found.distinct == 6 * 6 * (3 + 3 * 4) * 3 * 2
+    space = Space(**SMALL, ranks=4, grids="square", granularity="tile", final="reduce,broadcast")
+    assert search(space, "h100-8", top=1).distinct == 6 * 6 * (3 + 3 * 2) * 3
+
+
+def test_without_a_budget_a_tenth_of_the_device_is_left_to_all_else():
+    problem = Problem(m=64, n=64, k=64, ranks=8)
+    machine = umm.machine("h100-8")
+    assert device_share(machine, 8) == 80 * 10**9
+    assert rank_limit("device", problem, machine) == 72 * 10**9
+    assert rank_limit(None, problem, machine) == rank_limit("900 GB", problem, machine) == 80 * 10**9
+    assert search(Space(**SMALL), machine, top=1).limit == 72 * 10**9

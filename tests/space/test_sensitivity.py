@@ -12,7 +12,8 @@ from umm.space import Space, map_over_bandwidth, map_over_memory, search
 from umm.space.what_if.changed_machines import changed, knobs
 from umm.space.what_if.sensitivity import frontier, sensitivity
 
-SPACE = Space(m=256, n=3072, k=12288, partitions=("row", "col"), replication=(1, 2))
+PAPER = {"grids": "square", "granularity": "tile", "final": "reduce"}
+SPACE = Space(m=256, n=3072, k=12288, partitions=("row", "col"), replication=(1, 2), **PAPER)
 
 
 def best(space, machine, memory):

@@ -4,8 +4,9 @@ from umm.space.chain_space import ChainSpace
 from umm.space.choice import Choice
 from umm.space.points import Points, Space
 from umm.space.search.any_space import search
-from umm.space.search.best_first import Found, SearchInterruptedError
 from umm.space.search.chain_layouts import ChainChoice, FoundChain, search_chain
+from umm.space.search.found import Found
+from umm.space.search.proven import SearchInterruptedError
 from umm.space.store.database import Store
 from umm.space.store.sweeps import Progress, Swept, sweep
 from umm.space.what_if.decision_map import DecisionMap, Stretch, map_over_bandwidth, map_over_memory

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.options import Options, known
 from umm.machines import Machine
 from umm.problem import Problem
 from umm.schedules.schedule import Schedule
@@ -26,6 +26,7 @@ class Choice:
         fraction_of_peak: Useful flop over what the devices could do in that time.
         steps_gap: Share of the step model's cost that better steps save at most; None where the policy
             proves nothing of the kind.
+        ties: Stationary matrix and options of the other points that are this very schedule.
     """
 
     problem: Problem
@@ -37,9 +38,10 @@ class Choice:
     pool_bytes: int
     fraction_of_peak: float
     steps_gap: float | None
+    ties: tuple[tuple[str, Options], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return layouts, choices and figures as plain values."""
+        """Return layouts, choices and figures as plain values; of ties what they have in its place."""
         layouts = {x: getattr(self.problem, x) for x in "abc"}
         figures = ("makespan_s", "fraction_of_peak", "memory_bytes", "pool_bytes", "bound_s", "steps_gap")
         return {
@@ -47,15 +49,33 @@ class Choice:
             "stationary": self.stationary,
             **self.options.to_dict(),
             **{name: getattr(self, name) for name in figures},
+            "ties": [self._unlike(stationary, options) for stationary, options in self.ties],
         }
+
+    def _unlike(self, stationary: str, options: Options) -> dict[str, Any]:
+        """Return the stationary matrix of a tie, and its options that are not this point's."""
+        own = self.options.to_dict()
+        unlike = {name: value for name, value in options.to_dict().items() if value != own[name]}
+        return {"stationary": stationary, **unlike}
 
     def schedule(self, machine: Machine | str) -> Schedule:
         """Return its schedule, on the machine it was found for or on another."""
         return schedule(self.problem, machine, stationary=self.stationary, **self.options.to_dict())
 
+    @property
+    def layouts(self) -> str:
+        """The layouts of A, B and C in words."""
+        return f"A {self.problem.a}, B {self.problem.b}, C {self.problem.c}"
+
+    @property
+    def way(self) -> str:
+        """Its stationary matrix and those options that are not the default, in words."""
+        unlike = (x for x in known() if getattr(self.options, x.name) != x.default)
+        said = (x.words(getattr(self.options, x.name)) for x in unlike)
+        return ", ".join([f"stationary {self.stationary}", *(words for words in said if words)])
+
     def __str__(self) -> str:
-        a, b, c = self.problem.a, self.problem.b, self.problem.c
         return (
-            f"A {a}, B {b}, C {c}, stationary {self.stationary}: {self.makespan_s * 1e3:.4g} ms, "
+            f"{self.layouts}, {self.way}: {self.makespan_s * 1e3:.4g} ms, "
             f"{self.fraction_of_peak:.1%} of peak, {format_bytes(self.memory_bytes)} per rank"
         )

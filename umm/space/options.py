@@ -17,9 +17,11 @@ class Axes:
 
     Attributes:
         values: Those of each field of ``Options``, in its order.
+        said: The choices that somebody has said the values of; the others have their default.
     """
 
     values: tuple[tuple[Any, ...], ...]
+    said: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, given: Mapping[str, Any], others: "Axes | None" = None) -> "Axes":
@@ -43,7 +45,18 @@ class Axes:
                 raise ScheduleError(f"{option.name} has no value in the space; give one or several")
             for value in of_option:
                 option.check(value)
-        return cls(tuple(values))
+        return cls(tuple(values), frozenset(given) | (others.said if others else frozenset()))
+
+    @property
+    def searched(self) -> "Axes":
+        """The axes of a search: with every value of the choices it tries unless something is said.
+
+        >>> Axes.of({"prefetch": (0, 1)}).searched.varied
+        ['prefetch', 'granularity', 'final']
+        """
+        open_ = [x.searched and x.name not in self.said for x in known()]
+        values = zip(known(), self.values, open_, strict=True)
+        return Axes(tuple(x.values if tried else now for x, now, tried in values), self.said)
 
     @property
     def combinations(self) -> list[Options]:

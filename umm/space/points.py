@@ -32,7 +32,8 @@ ALL = "all"
 class Space:
     """Every layout, replication factor, stationary matrix and schedule option that may be chosen.
 
-    The defaults are the space of the paper: {row, col, 2d}³ × replication³ × {A, B, C}.
+    The defaults are the space of the paper: {row, col, 2d}³ × replication³ × {A, B, C}. A search tries more
+    where nothing is said, see :attr:`searched`.
 
     Attributes:
         m: Rows of A and C.
@@ -48,7 +49,8 @@ class Space:
             grid is kept for the replication factors whose replicas have that many ranks.
         replication: Replication factors; None for all divisors of the ranks.
         orders: Replica orders: ``blocked``, ``interleaved``.
-        grids: Process grids of ``2d`` and ``cyclic`` without one: ``square`` or ``all``.
+        grids: Process grids of ``2d`` and ``cyclic`` without one: ``square`` or ``all``; None for square,
+            and all in a search.
         a: Layouts of A: given as ``col``, ``row@2,col@2`` or a list. ``all``, alone or among them, stands
             for every partition and factor; so does None.
         b: The same for B.
@@ -75,7 +77,7 @@ class Space:
     partitions: tuple[str, ...]
     replication: tuple[int, ...] | None
     orders: tuple[str, ...]
-    grids: str
+    grids: str | None
     a: tuple[str, ...]
     b: tuple[str, ...]
     c: tuple[str, ...]
@@ -104,7 +106,7 @@ class Space:
         partitions: Texts = ("row", "col", "2d"),
         replication: int | Sequence[int] | None = None,
         orders: Texts = ("blocked",),
-        grids: str = "square",
+        grids: str | None = None,
         a: Texts | None = None,
         b: Texts | None = None,
         c: Texts | None = None,
@@ -128,7 +130,7 @@ class Space:
             equal_replication=equal_replication, fully_replicated=fully_replicated,
             axes=Axes.of(options, axes),
         )  # fmt: skip
-        if grids not in ("square", "all"):
+        if grids not in ("square", "all", None):
             raise InputError(f"grids {grids!r} is unknown; choose from square, all")
         _refuse_unknown("stationary matrix", self.stationary, MATRICES)
         _refuse_unknown("replica order", self.orders, ORDERS)
@@ -139,6 +141,15 @@ class Space:
     def on(self, ranks: int) -> "Space":
         """Return the space on this many ranks if it does not say how many itself."""
         return self if self.ranks is not None else replace(self, ranks=ranks)
+
+    @property
+    def searched(self) -> "Space":
+        """The space a search looks at.
+
+        Where nothing was said it has all process grids, and all values of the schedule options that a search
+        tries: ``granularity``, ``final``.
+        """
+        return replace(self, grids=self.grids or "all", axes=self.axes.searched)
 
     @property
     def bare(self) -> Problem:
@@ -173,7 +184,7 @@ class Space:
 
     def _all(self, ranks: int) -> Iterable[str]:
         factors = self.replication or [c for c in range(1, ranks + 1) if ranks % c == 0]
-        return written_layouts(ranks, self.partitions, factors, self.orders, self.grids)
+        return written_layouts(ranks, self.partitions, factors, self.orders, self.grids or "square")
 
 
 class Points:
@@ -236,10 +247,15 @@ class Points:
         named = read_given(self.bare.given)
         return {x: self.bare.outside[i] for i, x in enumerate(MATRICES) if x.lower() in named}
 
+    def layout_numbers(self, point: int) -> tuple[int, int, int]:
+        """Return which layouts of A, B and C a point has."""
+        _, _, a, b, c = np.unravel_index(point, self.shape)
+        return int(a), int(b), int(c)
+
     def text(self, point: int) -> tuple[Any, ...]:
-        """Return what a point is called; the last tie-break of a ranking."""
-        options, stationary, a, b, c = self.parts(point)
-        return (str(a), str(b), str(c), stationary, *options.to_dict().values())
+        """Return layouts, stationary matrix and the number of its options; a ranking's last tie-break."""
+        _, stationary, a, b, c = self.parts(point)
+        return (str(a), str(b), str(c), stationary, int(np.unravel_index(point, self.shape)[0]))
 
     @cached_property
     def bare_share(self) -> float:

@@ -58,6 +58,7 @@ class Options:
         {"tile": "whole tiles", "slice": "slices"}.__getitem__,
         choices=("tile", "slice"),
         heading="gran.",
+        searched=True,
     )
     reuse: bool = _option(
         True,
@@ -70,6 +71,7 @@ class Options:
         "part of its rows into each.",
         FINALS.__getitem__,
         choices=tuple(FINALS),
+        searched=True,
     )
 
     def __post_init__(self) -> None:

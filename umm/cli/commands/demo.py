@@ -8,7 +8,8 @@ import pandas as pd
 
 from umm.checks import Check, check_product, random_operands, reference_product
 from umm.cli.flags.config import PRESETS
-from umm.cli.printed.leaderboard import print_leaderboard, proof, row
+from umm.cli.printed.found_in_words import proof
+from umm.cli.printed.leaderboard import cells_of, print_front
 from umm.cli.printed.output import Output
 from umm.errors import CheckError
 from umm.executor import run
@@ -22,7 +23,6 @@ from umm.space import Found, Space, search
 
 MACHINES = ("pvc-12", "h100-8")
 SCALE = 16  # the real multiplies have one sixteenth of m, n and k
-HEADINGS = ("#", "A", "B", "C", "stationary", "makespan", "% of peak", "memory")
 PAGE = Path("build/demo.html")
 
 
@@ -40,7 +40,7 @@ def main() -> None:
         machine = find_machine(name)
         space = Space(m=m, n=n, k=k, ranks=machine.default_ranks)
         found = search(space, machine)
-        print_leaderboard(console, space, found)
+        print_front(console, found)
         checks = execute_all(found)
         said = checked(found, checks)
         console.print(said + "\n")
@@ -58,11 +58,11 @@ def execute_all(found: Found) -> list[Check]:
     Raises:
         CheckError: if C is not what float64 NumPy has.
     """
-    small = [at_a_sixteenth(choice.problem) for choice in found.top]
+    small = [at_a_sixteenth(choice.problem) for choice in found.frontier]
     a, b = random_operands(small[0])
     reference = reference_product(a, b)
     checks = []
-    for choice, problem in zip(found.top, small, strict=True):
+    for choice, problem in zip(found.frontier, small, strict=True):
         # The localhost model only sets times here, which the NumPy executor does not look at.
         schedule = replace(choice, problem=problem).schedule("localhost")
         trace = run(schedule, "numpy", operands=(a, b))
@@ -81,7 +81,7 @@ def at_a_sixteenth(problem: Problem) -> Problem:
 
 def checked(found: Found, checks: list[Check]) -> str:
     """Return how far the executed products are from float64 NumPy's, in three lines."""
-    small = at_a_sixteenth(found.top[0].problem)
+    small = at_a_sixteenth(found.frontier[0].problem)
     worst = max(check.max_abs_error for check in checks)
     return (
         f"Executed on real matrices, m={small.m}, n={small.n}, k={small.k}, by the NumPy executor with "
@@ -93,18 +93,18 @@ def checked(found: Found, checks: list[Check]) -> str:
 
 def machine_sections(machine: Machine, found: Found, said: str) -> list[Section]:
     """Return the page's part on one machine: leaderboard, how C was checked, traces of the best."""
-    rows = [row(place, choice, []) for place, choice in enumerate(found.top, 1)]
-    shown = pd.DataFrame([[cell.removesuffix(" %") for cell in cells] for cells in rows], columns=HEADINGS)
+    headings, *rows = cells_of(found, found.frontier)
+    shown = pd.DataFrame(rows, columns=headings)
     sections = [
         Section(heading=f"{machine.name}: {machine.description}", text=proof(found), table=shown),
         Section(text=said),
     ]
-    winner = found.top[0]
-    sections += trace_sections(run(winner.schedule(machine)), f"The winner on {machine.name}")
-    for choice in found.top[1:]:
+    winner, *others = found.frontier[::-1]
+    sections += trace_sections(run(winner.schedule(machine)), f"The fastest on {machine.name}")
+    for choice in others:
         schedule = choice.schedule(machine)
         if not _moves(winner.schedule(machine)) and _moves(schedule):
-            heading = f"The best on {machine.name} that moves tiles between ranks"
+            heading = f"The next on {machine.name} that moves tiles between ranks"
             return sections + trace_sections(run(schedule), heading)
     return sections
 

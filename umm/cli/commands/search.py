@@ -12,6 +12,9 @@ from umm.cli.printed.output import Output
 if TYPE_CHECKING:
     from umm.chains import Outline
 
+PARTITIONS = ("row", "col", "2d")
+TOP = 10
+
 
 @click.command()
 @problem_options(machine="h100-8", layouts=False)
@@ -20,33 +23,45 @@ if TYPE_CHECKING:
     "--choices", default=None, metavar="LIST",
     help="Layouts of a chain's tensors to choose from; row,col,2d,row@p if not given.",
 )  # fmt: skip
-@axis_options()
+@axis_options(searched=True)
+@option("--grids", type=click.Choice(["all", "square"]), default="all", show_default=True,
+        help="Process grids of 2d and cyclic without one: every one, or the most square.")  # fmt: skip
+@option("--balanced", is_flag=True, help="Also row, col and 2d with tiles that differ by one row or column.")
+@option("--interleaved", is_flag=True, help="Also replicas on every c-th rank in place of neighbours.")
 @option(
     "--memory",
-    default="2x",
-    show_default=True,
+    default="device",
+    show_default="the device less a tenth",
     metavar="BUDGET",
-    help="Most a rank may hold: 16GiB, a multiple of the unreplicated share such as 2x, or none: the device.",
+    help="Most a rank may hold: 16GiB, a multiple of the unreplicated share such as 2x, or none: all of the "
+    "device.",
 )
-@option("--top", type=int, default=10, show_default=True, help="How many of the best to find.")
+@option("--top", type=int, help="Rank this many of the fastest in place of the front of time and memory.")
 @output_options()
 @click.pass_context
 def search(
-    ctx: click.Context, /, memory: str, top: int, as_json: bool, quiet: bool, no_color: bool, **flags: Any
+    ctx: click.Context,
+    /,
+    memory: str,
+    top: int | None,
+    as_json: bool,
+    quiet: bool,
+    no_color: bool,
+    **flags: Any,
 ) -> None:
-    """Find the best layouts for a problem and a machine, under a memory budget.
+    """Find the best layouts for a problem and a machine: the front of time against memory, with proof.
 
-    Without further flags every layout row, col and 2d with every replication factor for A, B and C, and every
-    stationary matrix. Points are priced by a lower bound and simulated from the lowest up, until no bound
-    left can beat what was found. A comma list makes an axis: --a row,col@2 --prefetch 1,2. Ctrl-C prints the
-    best by then, not proven.
+    Without further flags: row, col and 2d on every process grid with every replication factor for A, B and C,
+    every stationary matrix, whole tiles and slices, every way to end a replicated C. Points are priced by a
+    lower bound and simulated from the lowest up, until no bound left can beat what was found. A comma list
+    makes an axis: --a row,col@2 --prefetch 1,2. Ctrl-C prints the best by then, not proven.
 
     With --chain the best layouts for all its tensors together: a gradient lies as what it is the gradient of,
     what a map writes as what it reads, and every multiply keeps its largest matrix in place.
     """
     from umm.cli.flags.asked import dimensions
     from umm.cli.flags.chain import asked_outline
-    from umm.cli.printed.leaderboard import found_record, print_leaderboard
+    from umm.cli.printed.leaderboard import found_record, print_front, print_ranking
     from umm.machines import machine as find_machine
     from umm.space import SearchInterruptedError, Space
     from umm.space import search as find
@@ -54,14 +69,22 @@ def search(
     output = Output(as_json, quiet, no_color)
     outline = asked_outline(ctx, flags)
     if outline is not None:
-        _search_chain(ctx, outline, memory, top, output, flags)
+        _search_chain(ctx, outline, memory, TOP if top is None else top, output, flags)
         return
     sizes = dimensions(flags)
     machine = find_machine(flags["machine"])
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
     named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
-    space = Space(**sizes, **named, ranks=ranks, **asked_axes(flags))
-    interrupted = False
+    partitions = PARTITIONS + (tuple(f"{x}:balanced" for x in PARTITIONS) if flags["balanced"] else ())
+    space = Space(
+        **sizes,
+        **named,
+        ranks=ranks,
+        **asked_axes(flags),
+        grids=flags["grids"],
+        partitions=partitions,
+        orders=("blocked", "interleaved") if flags["interleaved"] else ("blocked",),
+    )
     with output.progress() as bar:
         task = bar.add_task("searching", total=None)
         try:
@@ -69,17 +92,23 @@ def search(
                 space,
                 machine,
                 memory=None if memory == "none" else memory,
-                top=top,
+                top=TOP if top is None else top,
                 progress=lambda settled, points: bar.update(task, completed=settled, total=points),
             )
         except SearchInterruptedError as stopped:
-            found, interrupted = stopped.found, True
-    if found.top and as_json:
-        output.json("search", found_record(space, found))
-    elif found.top:
-        print_leaderboard(output.console(), space, found)
-    if interrupted:
-        raise click.Abort
+            found = stopped.found
+            if found.top and as_json:
+                output.json("search", found_record(found, whole=False))
+            elif found.top:
+                print_ranking(output.console(), found)
+            raise click.Abort from None
+        if as_json:
+            output.json("search", found_record(found))
+        elif top is None:
+            bar.update(task, description="time against memory")
+            print_front(output.console(), found)
+        else:
+            print_ranking(output.console(), found)
 
 
 def _search_chain(

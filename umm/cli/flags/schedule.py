@@ -34,8 +34,12 @@ def schedule_options() -> Callable[[Command], Command]:
     return all_of([algorithm, settings, stationary, *(_flag(x) for x in known())])
 
 
-def axis_options() -> Callable[[Command], Command]:
-    """Return a decorator that adds layouts and choices as axes: one value or a comma list."""
+def axis_options(searched: bool = False) -> Callable[[Command], Command]:
+    """Return a decorator that adds layouts and choices as axes: one value or a comma list.
+
+    Args:
+        searched: Whether the choices that a search tries all values of have all of them as their default.
+    """
     form = "Layouts of A; all, also among others, is row, col and 2d with every replication factor."
     axes = {
         "a": ("all", form),
@@ -45,7 +49,8 @@ def axis_options() -> Callable[[Command], Command]:
     }
     for x in known():
         values = f" One of {', '.join(_values(x))}." if _values(x) else ""
-        axes[x.name.replace("_", "-")] = (_typed(x.default), x.help + values)
+        default = ",".join(_values(x)) if searched and x.searched else _typed(x.default)
+        axes[x.name.replace("_", "-")] = (default, x.help + values)
     return all_of(
         [
             option(f"--{name}", default=default, show_default=True, metavar="LIST", help=text)

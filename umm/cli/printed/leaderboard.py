@@ -1,80 +1,162 @@
-"""What a search found: the best points as a table, and how sure that is."""
+"""What a search found: the front of time against memory or the fastest points, and how sure that is."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from umm.algorithms.universal.options import known
-from umm.problem import Problem
-from umm.space import Choice, Found, Space
-from umm.units import format_bytes, format_seconds
+from umm.algorithms.universal.options import Options, known
+from umm.cli.printed.found_in_words import budget, proof, ties
+from umm.space import Choice, Found
+from umm.units import format_bytes, format_seconds, range_in_words
+
+MOST = 10_000  # columns that no table needs
 
 
-def found_record(space: Space, found: Found) -> dict[str, Any]:
-    """Return the best points and what they rest on as plain values."""
+def found_record(found: Found, whole: bool = True) -> dict[str, Any]:
+    """Return the best points and what they rest on as plain values.
+
+    Args:
+        found: What was found.
+        whole: Whether the search came to its end; if not, there are no ranges and no front.
+    """
+    space = found.looked.points.space
     bare = space.bare
     sizes = {name: getattr(bare, name) for name in "mnk"}
     counts = {name: getattr(found, name) for name in ("priced", "distinct", "pruned", "simulated", "proven")}
-    return {
+    record = {
         "problem": sizes
         | {"dtype": bare.dtype, "c_dtype": bare.c_dtype, "given": bare.given, "ranks": bare.p},
         "machine": found.machine,
         "memory_limit_bytes": found.limit,
         **counts,
-        "top": [choice.to_dict() for choice in found.top],
+    }
+    if not whole:
+        return record | {"top": [choice.to_dict() for choice in found.top]}
+    tied = found.tied
+    return record | {
+        "tolerance": found.tolerance,
+        "top": [found.record(x) | {"ties_with_first": x in tied} for x in found.top],
+        "frontier": [found.record(x) | {"knee": x == found.knee} for x in found.frontier],
+        "more_memory": None if found.more is None else found.record(found.more),
     }
 
 
-def print_leaderboard(console: Console, space: Space, found: Found) -> None:
-    """Print the best points, fastest first, then how many were looked at."""
-    problem = space.bare
+def print_front(console: Console, found: Found) -> None:
+    """Print the front of time against memory with its knee, what ties, and how much was looked at."""
+    _print_asked(console, found)
+    places = {x: ("*" if x == found.knee else "") + str(n) for n, x in enumerate(found.frontier, 1)}
+    _print_table(console, found, list(places.values()), found.frontier, found.knee or found.frontier[-1])
+    if found.knee:
+        console.print("* the knee: before it a little memory buys much time, after it much buys little.")
+    _print_sure(console, found, found.frontier)
+
+
+def print_ranking(console: Console, found: Found) -> None:
+    """Print the best points, fastest first, what ties, and how much was looked at."""
+    _print_asked(console, found)
+    places = [str(n) for n in range(1, len(found.top) + 1)]
+    _print_table(console, found, places, found.top, found.top[0])
+    _print_sure(console, found, found.top)
+
+
+def _print_asked(console: Console, found: Found) -> None:
+    problem = found.looked.points.bare
     console.print(
         f"C = AB with m={problem.m}, n={problem.n}, k={problem.k}, {problem.types}, {problem.p} ranks on "
-        f"{found.machine}\n{budget(problem, found)}"
+        f"{found.machine}\n{budget(found)}"
     )
-    varied = space.axes.varied
-    headings = {option.name: option.heading or option.name for option in known()}
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("#", no_wrap=True)
-    for header in ("A", "B", "C", "stat.", *(headings[name] for name in varied)):
-        table.add_column(header, overflow="fold")
-    proves = any(choice.steps_gap is not None for choice in found.top)
-    for header in ("makespan", "of peak", "memory", *(["gap"] if proves else [])):
-        table.add_column(header, justify="right", no_wrap=True)
-    for place, choice in enumerate(found.top, 1):
-        gap = [] if choice.steps_gap is None else [f"{100 * choice.steps_gap:.2g} %"]
-        table.add_row(*row(place, choice, varied), *gap, style="bold" if place == 1 else "")
-    console.print(table)
+
+
+def _print_sure(console: Console, found: Found, rows: Sequence[Choice]) -> None:
+    """Print what ties among some rows, what more memory buys, and the proof."""
+    if found.proven:
+        console.print(ties(found, rows))
+        if found.more is not None:
+            more, best = found.more, found.top[0]
+            saved = 1 - more.makespan_s / best.makespan_s
+            console.print(
+                f"{format_bytes(more.memory_bytes - found.limit)} more would buy {100 * saved:.0f} %: "
+                f"{format_seconds(more.makespan_s)} in {format_bytes(more.memory_bytes)} with "
+                f"{more.layouts}."
+            )
     console.print(Text(proof(found), style="bold"))
 
 
-def row(place: int, choice: Choice, varied: list[str]) -> list[str]:
-    """Return a point as the cells of its row; ``varied`` names the options that are an axis."""
-    return [
-        str(place),
-        str(choice.problem.a),
-        str(choice.problem.b),
-        str(choice.problem.c),
-        choice.stationary,
-        *(str(getattr(choice.options, name)) for name in varied),
-        format_seconds(choice.makespan_s),
-        f"{100 * choice.fraction_of_peak:.1f} %",
-        format_bytes(choice.memory_bytes),
+def _print_table(
+    console: Console, found: Found, places: Sequence[str], rows: Sequence[Choice], best: Choice
+) -> None:
+    """Print rows as a table; where its layouts are too long for the console they lie below each other."""
+    table = _table(found, places, rows, best, stacked=False)
+    if Measurement.get(console, console.options.update(width=MOST), table).maximum > console.width:
+        table = _table(found, places, rows, best, stacked=True)
+    console.print(table)
+
+
+def _table(found: Found, places: Sequence[str], rows: Sequence[Choice], best: Choice, stacked: bool) -> Table:
+    headings, *cells = cells_of(found, rows, stacked)
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("#", justify="right", no_wrap=True)
+    for heading in headings:
+        right = heading in ("memory", "makespan", "range", "peak", "gap")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    for place, choice, row in zip(places, rows, cells, strict=True):
+        table.add_row(place, *row, style="bold" if choice == best else "")
+    return table
+
+
+def cells_of(found: Found, rows: Sequence[Choice], stacked: bool = False) -> list[list[str]]:
+    """Return the headings of some rows, then the cells of each.
+
+    Args:
+        found: What was found.
+        rows: The points to show.
+        stacked: Whether layouts lie below each other in one cell.
+    """
+    asked = found.looked.points.space.axes.varied
+    shown = [
+        x
+        for x in known()
+        if (x.name in asked and not x.searched) or any(getattr(y.options, x.name) != x.default for y in rows)
     ]
+    numbers = [x for x in shown if not isinstance(x.default, str)]
+    ranges = found.proven and any(found.sure.range(x)[0] < found.sure.range(x)[1] for x in rows)
+    proves = any(choice.steps_gap is not None for choice in rows)
+    headings = ["memory", "makespan", *(["range"] if ranges else []), "peak"]
+    headings += [*(["layouts"] if stacked else "ABC"), "how", *(x.heading or x.name for x in numbers)]
+    cells = [headings + (["gap"] if proves else [])]
+    for choice in rows:
+        layouts = [str(x) for x in (choice.problem.a, choice.problem.b, choice.problem.c)]
+        stacks = ["\n".join(f"{x} {text}" for x, text in zip("ABC", layouts, strict=True))]
+        row = [format_bytes(choice.memory_bytes), format_seconds(choice.makespan_s)]
+        if ranges:
+            row.append(range_in_words(choice.makespan_s, found.sure.range(choice)))
+        row += [f"{100 * choice.fraction_of_peak:.1f} %", *(stacks if stacked else layouts)]
+        said = how(choice)
+        words = [said[x.name] for x in shown if x not in numbers and "," not in said[x.name]]
+        row.append(" ".join(["any" if "," in said["stationary"] else said["stationary"], *words]))
+        row += [said[x.name] for x in numbers]
+        if proves:
+            row.append("" if choice.steps_gap is None else f"{100 * choice.steps_gap:.2g} %")
+        cells.append(row)
+    return cells
 
 
-def budget(problem: Problem, found: Found) -> str:
-    """Return the most a rank may hold, in words."""
-    share = found.limit / problem.unreplicated_share
-    return f"At most {format_bytes(found.limit)} a rank ({share:.3g}x)."
+def how(choice: Choice) -> dict[str, str]:
+    """Return the stationary matrix of a row and its options, each with all that are the same schedule.
+
+    Ties that are not every combination of what they have are not told.
+    """
+    same = [{"stationary": x, **options.to_dict()} for x, options in (_own(choice), *choice.ties)]
+    values = {name: {x[name] for x in same} for name in same[0]}
+    if math.prod(len(x) for x in values.values()) != len(same):
+        values = {name: {value} for name, value in same[0].items()}
+    return {name: ",".join(sorted(map(str, x))) for name, x in values.items()}
 
 
-def proof(found: Found) -> str:
-    """Return one line on how many points were looked at, and whether the best is proven to be."""
-    word = "Proven best" if found.proven else "Not proven"
-    return (
-        f"{word}: {found.priced} points priced, {found.distinct} distinct, {found.pruned} pruned, "
-        f"{found.simulated} simulated."
-    )
+def _own(choice: Choice) -> tuple[str, Options]:
+    return choice.stationary, choice.options

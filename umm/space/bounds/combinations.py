@@ -114,7 +114,7 @@ class Combinations:
             return array
         return array.take(self._overlap(of, self.moving).other, axis=axis)
 
-    def _first_of_kinds(self, of: OperandLayouts, array: Floats) -> Floats:
+    def _first_of_kinds(self, of: OperandLayouts, array: Bools) -> Bools:
         """Return an array over layouts of the matrix that X or Y meets over their kinds of cuts."""
         axis = 1 if of is self.x else 0
         if array.shape[axis] == 1:

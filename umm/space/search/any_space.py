@@ -7,9 +7,10 @@ from umm.machines import Machine
 from umm.schedules.schedule import Schedule
 from umm.space.chain_space import ChainSpace
 from umm.space.points import Space
-from umm.space.search import best_first
-from umm.space.search.best_first import Found
+from umm.space.search import proven
+from umm.space.search.budget import DEVICE
 from umm.space.search.chain_layouts import FoundChain, search_chain
+from umm.space.search.found import Found
 
 Makespan = Callable[[Schedule], float]
 Progress = Callable[[int, int], None]
@@ -21,7 +22,7 @@ def search(
     machine: Machine | str,
     *,
     makespan: Makespan | None = None,
-    memory: str | int | None = "2x",
+    memory: str | int | None = DEVICE,
     top: int = 10,
     progress: Progress | None = None,
 ) -> Found: ...
@@ -33,7 +34,7 @@ def search(
     machine: Machine | str,
     *,
     makespan: Makespan | None = None,
-    memory: str | int | None = "2x",
+    memory: str | int | None = DEVICE,
     top: int = 10,
     progress: Progress | None = None,
 ) -> FoundChain: ...
@@ -42,15 +43,16 @@ def search(
 def search(space: Space | ChainSpace, machine: Machine | str, **named: Any) -> Found | FoundChain:
     """Return the best points of a space, with proof.
 
-    Of one multiply as :func:`umm.space.search.best_first.search` does, of a chain as
+    Of one multiply as :func:`umm.space.search.proven.search` does, of a chain as
     :func:`umm.space.search.chain_layouts.search_chain`.
 
     Args:
         space: What may be chosen; without ranks it gets the machine's own number.
         machine: A machine, its name, or the path of its topology file.
         named: ``makespan``, what simulates a schedule; ``memory``, the budget per rank: bytes, a multiple of
-            the unreplicated share (``2x``) or None; ``top``, how many of the best to find; ``progress``,
-            called now and then with the number of points settled and of all.
+            the unreplicated share (``2x``), ``device`` for what the device has less a tenth, or None for all
+            of it; ``top``, how many of the best to find; ``progress``, called now and then with the number
+            of points settled and of all.
 
     Raises:
         InfeasibleError: if no point fits the budget and the device.
@@ -59,4 +61,4 @@ def search(space: Space | ChainSpace, machine: Machine | str, **named: Any) -> F
     """
     if isinstance(space, ChainSpace):
         return search_chain(space, machine, **named)
-    return best_first.search(space, machine, **named)
+    return proven.search(space, machine, **named)

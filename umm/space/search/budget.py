@@ -13,6 +13,15 @@ from umm.space.bounds.closed_form import Bounds
 from umm.space.points import Points
 from umm.units import parse_bytes
 
+DEVICE = "device"
+"""The budget of a search where nothing is said: what a rank has of its device, less the reserve."""
+
+RESERVE = 0.1
+"""Share of a device left to what else a job keeps there: contexts, workspaces of libraries, other tensors.
+
+A choice of this project, the same that vLLM makes (``gpu_memory_utilization = 0.9``).
+"""
+
 
 def memory_limit(budget: str | int | None, problem: Problem) -> int | None:
     """Return the bytes a rank may allocate.
@@ -54,12 +63,26 @@ def bytes_of_budget(budget: str | int | None, share: float) -> int | None:
 
 
 def rank_limit(budget: str | int | None, problem: Problem, machine: Machine) -> int:
-    """Return the bytes a rank may allocate on a machine: the budget, or what it has of its device if less.
+    """Return the bytes a rank may allocate on a machine, never more than it has of its device.
+
+    Args:
+        budget: As :func:`memory_limit` takes it; ``device`` for what the device has less the reserve, None
+            for all of it.
+        problem: Whose share.
+        machine: Whose device.
 
     Raises:
         InputError: for a budget in another form.
     """
-    limit, device = memory_limit(budget, problem), device_share(machine, problem.p)
+    return limit_of(budget, problem.unreplicated_share, machine, problem.p)
+
+
+def limit_of(budget: str | int | None, share: float, machine: Machine, ranks: int) -> int:
+    """Return the bytes a rank may allocate on a machine, given what ``1x`` is; see :func:`rank_limit`."""
+    device = device_share(machine, ranks)
+    if budget == DEVICE:
+        return math.floor(device * (1 - RESERVE))
+    limit = bytes_of_budget(budget, share)
     return device if limit is None else min(limit, device)
 
 

@@ -17,7 +17,7 @@ from umm.machines import machine as find_machine
 from umm.schedules.schedule import Schedule
 from umm.space.bounds.chain_work import statement_work
 from umm.space.chain_space import ChainSpace
-from umm.space.search.budget import bytes_of_budget, device_share
+from umm.space.search.budget import DEVICE, limit_of
 from umm.units import format_bytes
 
 
@@ -76,7 +76,7 @@ def search_chain(
     machine: Machine | str,
     *,
     makespan: Callable[[Schedule], float] | None = None,
-    memory: str | int | None = "2x",
+    memory: str | int | None = DEVICE,
     top: int = 10,
     progress: Callable[[int, int], None] | None = None,
     most: int = 5000,
@@ -88,7 +88,8 @@ def search_chain(
         space: The chain and the layouts to choose from.
         machine: A machine, its name, or the path of its topology file.
         makespan: What simulates a schedule, in seconds; None for the executor ``sim``.
-        memory: Budget per rank: bytes, a multiple of all tensors' share unreplicated, or None: the device's.
+        memory: Budget per rank: bytes, a multiple of all tensors' share unreplicated, ``device``
+            for what a rank has of its device less a tenth, or None for all of that.
         top: How many of the best to find.
         progress: Called now and then with the number of assignments settled and of all.
         most: Simulations after which it stops with a gap.
@@ -177,8 +178,7 @@ def priced(space: ChainSpace, machine: Machine, options: dict[str, Any]) -> tupl
 def _limit(space: ChainSpace, machine: Machine, memory: str | int | None, ranks: int) -> int:
     tensors = space.chain.laid_out({}, ranks).tensors
     share = sum(x.shape[0] * x.shape[1] * x.itemsize for x in tensors) / ranks
-    device, budget = device_share(machine, ranks), bytes_of_budget(memory, share)
-    return device if budget is None else min(budget, device)
+    return limit_of(memory, share, machine, ranks)
 
 
 def _named(

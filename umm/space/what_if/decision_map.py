@@ -11,7 +11,9 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.space.choice import Choice
 from umm.space.points import Space
-from umm.space.search.best_first import Makespan, search
+from umm.space.search.budget import DEVICE
+from umm.space.search.looked_at import Makespan
+from umm.space.search.proven import search
 from umm.space.what_if.changed_machines import Knob, changed, knobs
 from umm.space.what_if.sensitivity import frontier
 
@@ -114,7 +116,7 @@ def map_over_bandwidth(
     machine: Machine | str,
     rows: Sequence[int],
     *,
-    memory: str | int | None = "2x",
+    memory: str | int | None = DEVICE,
     reach: float = 8.0,
     makespan: Makespan | None = None,
     progress: Progress | None = None,

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.space.bounds.closed_form import closed_form
 from umm.space.choice import Choice
 from umm.space.points import Space
-from umm.space.search.best_first import BestFirst, Makespan, search
-from umm.space.search.budget import memory_limit, rank_limit
+from umm.space.search.budget import DEVICE, rank_limit
+from umm.space.search.front import front
+from umm.space.search.looked_at import LookedAt, Makespan
+from umm.space.search.proven import search
 from umm.space.what_if.changed_machines import Knob, changed, knobs
 from umm.units import format_bytes
 
@@ -80,7 +81,7 @@ def sensitivity(
     space: Space,
     machine: Machine | str,
     *,
-    memory: str | int | None = "2x",
+    memory: str | int | None = DEVICE,
     makespan: Makespan | None = None,
     margin: float = 0.01,
     reach: float = 16.0,
@@ -167,19 +168,10 @@ def frontier(
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
-    points = space.on(machine.default_ranks).points()
+    points = space.searched.on(machine.default_ranks).points()
     machine.check_ranks(points.bare.p)
-    bounds = closed_form(points, machine)
-    simulate = makespan or executor("sim").makespan
-    limit = rank_limit(most, points.bare, machine)
-    choices: list[Choice] = []
-    while True:
-        found = BestFirst(points, machine, bounds, limit, simulate, 1)
-        found.run(None)
-        if not found.best:
-            return choices[::-1]
-        choices.append(found.best[0][1])
-        limit = choices[-1].memory_bytes - 1
+    looked = LookedAt(points, machine, makespan or executor("sim").makespan)
+    return front(looked, rank_limit(most, points.bare, machine))
 
 
 def _memory_flips(
@@ -191,9 +183,9 @@ def _memory_flips(
     margin: float,
 ) -> list[Flip]:
     """Return the budget below which the choice no longer fits, and the first above that a better one does."""
-    limit = memory_limit(memory, space.bare)
-    now = "without a budget" if limit is None else format_bytes(limit)
-    base = limit or choice.memory_bytes
+    limit = rank_limit(memory, space.bare, machine)
+    now = "without a budget" if memory is None else format_bytes(limit)
+    base = choice.memory_bytes if memory is None else limit
     best = frontier(space, machine, makespan=makespan)
     smaller = [x for x in best if x.memory_bytes < choice.memory_bytes]
     better = [x for x in best if x.memory_bytes > base and x.makespan_s < choice.makespan_s * (1 - margin)]

@@ -1,0 +1,77 @@
+"""A machine at the ends of its numbers' ranges: as fast, or as slow, as its file says it may be."""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from umm.machines.build import build
+from umm.machines.machine import Machine, content_sha
+
+COMPUTE = ("peak", "efficiency", "launch")
+SLOWING = ("latency", "launch", "transfer_overhead", "overhead", "signal", "interference")
+COUNTED = (
+    "count",
+    "names",
+    "ranks_per_device",
+    "default_ranks",
+    "memory",
+    "copy_engines",
+    "node_size",
+    "shape",
+)
+
+
+@lru_cache(maxsize=16)
+def corners(machine: Machine) -> tuple[Machine, ...]:
+    """Return the machine with its numbers at the ends of their ranges.
+
+    Numbers move together: all of them fast, all slow, and GEMMs fast while transfers are slow and the other
+    way round; where that is the same machine, it is there once. () if no number has a range or an
+    uncertainty, or if the machine is not as its file has it.
+    """
+    if machine.sha != content_sha(machine.document):
+        return ()
+    found = {machine.sha: machine}
+    for compute, transfers in ((True, True), (False, False), (True, False), (False, True)):
+        content = _moved(machine.document, (), compute, transfers)
+        sha = content_sha(content)
+        if sha not in found:
+            found[sha] = build(content, machine.source_path, machine.name)
+    return tuple(found.values())[1:]
+
+
+def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> Any:
+    if isinstance(node, list):
+        return [_moved(item, keys, compute, transfers) for item in node]
+    if not isinstance(node, Mapping):
+        return node
+    if "source" not in node:
+        return {key: _moved(item, (*keys, key), compute, transfers) for key, item in node.items()}
+    if any(key in COUNTED for key in keys):
+        return node
+    fast = compute if any(key in COMPUTE for key in keys) else transfers
+    higher = fast != any(key in SLOWING for key in keys)
+    sure = {key: item for key, item in node.items() if key not in ("range", "uncertainty")}
+    if "range" in node:
+        return sure | {"value": node["range"][1 if higher else 0]}
+    if node.get("uncertainty"):
+        share = float(node["uncertainty"])
+        factor = 1.0 + share if higher else 1.0 / (1.0 + share)
+        name = "value" if "value" in node else "bandwidth"
+        most = 0.95 if "interference" in keys else 1.0
+        moved = _times(node[name], factor, most)
+        if name == "bandwidth":  # of messages, whose link stays the link it is
+            return {**node, name: moved if not higher else node[name]}
+        return sure | {name: moved}
+    return node
+
+
+def _times(value: Any, factor: float, most: float) -> Any:
+    """Return a number, a number with its unit, or lists of them, times a factor; a bare number is a share."""
+    if isinstance(value, list):
+        return [_times(item, factor, most) for item in value]
+    if isinstance(value, str):
+        number, unit = re.fullmatch(r"\s*([\d.eE+-]+?)\s*([a-zA-Z/].*|)", value).groups()  # type: ignore[union-attr]
+        return f"{float(number) * factor:.12g} {unit}"
+    return min(most, value * factor)

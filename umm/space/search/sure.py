@@ -1,0 +1,62 @@
+"""How sure predictions are: makespans at the corners of a machine's numbers, and what ties within them."""
+
+from collections.abc import Callable
+
+from umm.machines import Machine
+from umm.machines.corners import corners
+from umm.schedules.schedule import Schedule
+from umm.space.choice import Choice
+
+TOLERANCE = 0.008
+"""Share by which large schedules bound by communication move when numbers change in their twelfth digit.
+
+An order of makespans within it is no proof of anything.
+"""
+
+Makespan = Callable[[Schedule], float]
+
+
+def makespan_range(
+    machine: Machine, lower: Callable[[Machine], Schedule], makespan: Makespan, now: float
+) -> tuple[float, float]:
+    """Return the least and the most makespan at the corners of a machine's numbers.
+
+    Args:
+        machine: With its numbers as they are.
+        lower: Makes the schedule for a machine.
+        makespan: Simulates a schedule.
+        now: The makespan on the machine as it is, in seconds.
+    """
+    found = [now, *(makespan(lower(corner)) for corner in corners(machine))]
+    return min(found), max(found)
+
+
+class Sure:
+    """Makespans of points at the corners of a machine's numbers, each simulated once."""
+
+    def __init__(self, machine: Machine, makespan: Makespan) -> None:
+        self._corners, self._makespan = corners(machine), makespan
+        self._found: dict[Choice, list[float]] = {}
+
+    def seconds(self, choice: Choice) -> list[float]:
+        """Return the makespan of a point as the machine is and at each of its corners."""
+        if choice not in self._found:
+            there = [self._makespan(choice.schedule(corner)) for corner in self._corners]
+            self._found[choice] = [choice.makespan_s, *there]
+        return self._found[choice]
+
+    def range(self, choice: Choice) -> tuple[float, float]:
+        """Return the least and the most makespan of a point, in seconds."""
+        return min(self.seconds(choice)), max(self.seconds(choice))
+
+    def lead(self, first: Choice, other: Choice) -> float:
+        """Return how much longer the other takes than the first, as a share, where that is least.
+
+        Both are compared at the same corner: a number they share moves both.
+        """
+        pairs = zip(self.seconds(first), self.seconds(other), strict=True)
+        return min(there / here for here, there in pairs) - 1
+
+    def tie(self, first: Choice, other: Choice) -> bool:
+        """Return whether at some corner the other is as fast as the first, within the tolerance."""
+        return self.lead(first, other) <= TOLERANCE
