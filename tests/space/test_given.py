@@ -70,6 +70,7 @@ def test_a_rank_lacks_what_it_gets(data):
 def test_a_search_with_given_operands_finds_what_simulating_everything_finds():
     """64 points on h100-8 whose A and B are brought from rows, and C to columns."""
     some = {"partitions": ("row", "col"), "replication": (1, 2), "stationary": "B"}
+    some |= {"granularity": "tile", "final": "reduce"}
     space = Space(**SMALL, **some, given="a=row,b=row,c=col")
     found = search(space, H100, memory=None, top=10)
     points = space.on(8).points()
