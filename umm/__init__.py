@@ -32,7 +32,7 @@ _HOMES = {
 }
 
 # Modules whose own names are public, such as umm.executor.executor.
-_MODULES = ("algorithms", "executor")
+_MODULES = ("algorithms", "executor", "figures")
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 

@@ -1,15 +1,17 @@
 """What would change a choice, and maps of choices: crossovers that a search on either side confirms."""
 
+import doctest
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import umm
 from umm.figures import decision_figure
-from umm.space import Space, map_over_bandwidth, map_over_memory, search
-from umm.space.what_if.changed_machines import changed, knobs
+from umm.space import Space, map_over_memory, map_over_number, search
+from umm.space.what_if.changed_machines import changed, knob, knobs
 from umm.space.what_if.sensitivity import frontier, sensitivity
 
 PAPER = {"grids": "square", "granularity": "tile", "final": "reduce"}
@@ -21,42 +23,77 @@ def best(space, machine, memory):
     return found.makespan_s, found.memory_bytes
 
 
-def test_each_bandwidth_of_link_is_a_number_to_change():
+def test_each_number_is_one_to_change_and_all_bandwidths_together():
     """PVC has links of 20 GB/s between GPUs and 230 GB/s inside one; 2.4 times 20 is 48."""
     machine = umm.machine("pvc-12")
-    found = knobs(machine, 12, "float32")
-    assert [(x.name, x.at(1.0)) for x in found] == [
-        ("link bandwidth", "20 GB/s"),
-        ("link bandwidth", "230 GB/s"),
-        ("latency", "7.00 µs"),
-        ("peak", "22.7 Tflop/s"),
-        ("memory bandwidth", "1.638 TB/s"),
-    ]
-    faster = changed(machine, found[0], 2.4)
+    found = {x.name: x for x in knobs(machine, 12, "float32")}
+    assert {name: x.at(1.0) for name, x in found.items()} == {
+        "fabric*bandwidth": "20 GB/s, 230 GB/s",
+        "fabric.bandwidth": "20 GB/s",
+        "fabric.group.bandwidth": "230 GB/s",
+        "fabric*latency": "2 us, 1 us",
+        "fabric.latency": "2 us",
+        "fabric.group.latency": "1 us",
+        "peak.float32": "22.7 Tflop/s",
+        "memory_bandwidth": "1638 GB/s",
+        "launch": "5 us",
+        "transfer_overhead": "5 us",
+        "accumulate_efficiency": "0.8",
+    }
+    faster = changed(machine, found["fabric.bandwidth"], 2.4)
     assert sorted({round(x / 1e9) for x in faster.link_bandwidth}) == [48, 230, 819]
     assert faster != machine
-    assert changed(machine, found[3], 0.5).peak("float32") == 22.7e12 / 2
-    assert changed(machine, found[2], 2.0).launch_s == pytest.approx(2 * machine.launch_s)
-    assert changed(machine, found[4], 2.0).link_bandwidth[-1] == 2 * machine.link_bandwidth[-1]
+    assert changed(machine, found["peak.float32"], 0.5).peak("float32") == 22.7e12 / 2
+    assert changed(machine, found["launch"], 2.0).launch_s == 2 * machine.launch_s
+    twice = changed(machine, found["memory_bandwidth"], 2.0)
+    assert twice.link_bandwidth[-1] == 2 * machine.link_bandwidth[-1]
+
+
+def test_a_share_grows_to_one_and_a_lost_share_not_quite():
+    found = {x.name: x for x in knobs(umm.machine("h100-8"), 8, "float32")}
+    assert found["accumulate_efficiency"].most == 1.25
+    assert found["interference.accumulate"].most == pytest.approx(4.95)
+    assert not found["interference.accumulate"].more_is_faster
+    assert found["fabric.bandwidth"].more_is_faster
+
+
+def test_one_device_has_no_links_to_change():
+    assert not any("fabric" in x.name for x in knobs(umm.machine("h200-1"), 1, "float32"))
 
 
 def test_a_flip_is_where_the_choice_falls_behind_by_the_margin():
     """A hundredth before the factor the choice holds its own, at the factor something is 1 % better."""
     machine = umm.machine("pvc-12")
-    answer = sensitivity(SPACE, machine, memory="2x")
+    space = replace(SPACE, c=("row",))
+    answer = sensitivity(space, machine, memory="2x", reach=8.0)
     flips = [x for x in answer.flips if x.factor is not None and x.what != "memory"]
     assert flips
     for flip in flips:
-        knob = next(x for x in knobs(machine, 12, "float32") if (x.name, x.at(1.0)) == (flip.what, flip.now))
+        turned = knob(machine, flip.what)
         for nearer, flipped in ((flip.factor, True), (flip.factor**0.98, False)):
-            there = changed(machine, knob, nearer)
+            there = changed(machine, turned, nearer)
             schedule = umm.schedule(answer.choice.problem, there, stationary=answer.choice.stationary)
             ours = umm.run(schedule).makespan_s
-            assert (best(SPACE, there, "2x")[0] < ours * 0.99) == flipped
+            assert (best(space, there, "2x")[0] < ours * 0.99) == flipped
     frame = answer.to_frame()
     assert list(frame.columns) == ["what", "now", "factor", "then", "a", "b", "c", "stationary"]
-    assert len(frame) == 2 * 5 + 2
-    assert str(answer).count("\n") == 12
+    assert len(frame) == 2 * 11 + 2
+    assert str(answer).count("\n") == 24
+
+
+def test_half_and_twice_of_each_number_are_simulated():
+    """Half the peak doubles nearly all of a time that is nearly all compute; what moves most is first."""
+    machine = umm.machine("pvc-12")
+    space = replace(SPACE, m=8192, a="row", b="row@12", c="row", stationary="C", partitions=("row",))
+    answer = sensitivity(replace(space, replication=None), machine, memory=None, reach=2.0)
+    first, now = answer.moves[0], answer.choice.makespan_s
+    assert first.what == "peak.float32"
+    assert 1.9 * now < first.half_s < 2 * now
+    for move in answer.moves:
+        for factor, seconds in ((0.5, move.half_s), (move.most, move.most_s)):
+            there = umm.machine("pvc-12", {move.what: f"x{factor!r}"})
+            assert seconds == umm.run(answer.choice.schedule(there)).makespan_s
+    assert answer.moves_frame().what.tolist() == [x.what for x in answer.moves]
 
 
 def test_the_frontier_has_the_best_choice_for_every_budget():
@@ -83,9 +120,9 @@ def test_a_map_over_memory_is_the_frontier_of_every_m():
     assert frame.stop[frame.m == 256].tolist() == [*frame.start[frame.m == 256].tolist()[1:], 3.0]
 
 
-def test_a_map_over_bandwidth_changes_where_searches_do():
+def test_a_map_over_a_number_changes_where_searches_do():
     seen = []
-    decisions = map_over_bandwidth(
+    decisions = map_over_number(
         SPACE, "pvc-12", [256], reach=4.0, progress=lambda done, of: seen.append((done, of))
     )
     assert seen == [(1, 1)]
@@ -94,6 +131,8 @@ def test_a_map_over_bandwidth_changes_where_searches_do():
     for before, after in pairwise(decisions.stretches):
         assert before.stop == after.start
         assert before.label != after.label
+    assert decisions.over == "fabric*bandwidth"
+    assert decisions.to_dict()["stretches"][0]["start"] == 0.25
 
 
 def test_the_figure_has_a_bar_for_every_stretch():
@@ -110,3 +149,8 @@ def test_without_a_budget_nothing_needs_more_memory():
     answer = sensitivity(replace(SPACE, a="row", b="row", c="row"), "h100-8", memory=None, reach=2.0)
     assert [x.now for x in answer.flips[-2:]] == ["without a budget"] * 2
     assert answer.flips[-1].factor is None
+
+
+def test_the_guide_says_what_happens():
+    guide = Path(__file__).parents[2] / "docs/guides/what-if.md"
+    assert doctest.testfile(str(guide), module_relative=False) == (0, 14)

@@ -44,6 +44,6 @@ def decision_figure(decisions: "DecisionMap") -> "go.Figure":
         title="m", type="category", categoryorder="array",
         categoryarray=[str(m) for m in dict.fromkeys(x.m for x in decisions.stretches)],
     )  # fmt: skip
-    scale = "log" if decisions.over == "link bandwidth" else "linear"
+    scale = "linear" if decisions.over == "memory" else "log"
     figure.update_yaxes(title=f"{decisions.over} (1 is {decisions.unit})", type=scale)
     return figure

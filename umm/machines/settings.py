@@ -72,9 +72,9 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     for key, text in settings.items():
         factor = _FACTOR.fullmatch(text)
         if factor and float(factor[1]) == 1:
-            _matching(content, key, machine.name)
+            _named(content, key, machine.name)
             continue
-        for number in _matching(content, key, machine.name):
+        for number in _named(content, key, machine.name):
             _set(content, number, text)
         name += f" {key}={text}"
     if name == machine.name:
@@ -112,7 +112,16 @@ def read_setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _matching(content: Mapping[str, Any], key: str, machine: str) -> list[Numbered]:
+def matching(machine: Machine, key: str) -> list[Numbered]:
+    """Return the numbers of a machine that a name or a pattern means.
+
+    Raises:
+        MachineError: if there is none.
+    """
+    return _named(machine.document, key, machine.name)
+
+
+def _named(content: Mapping[str, Any], key: str, machine: str) -> list[Numbered]:
     known = numbers(content)
     wanted = key.replace("[", ".").replace("]", "")
     for pattern in (wanted, f"devices.{wanted}"):
@@ -137,7 +146,7 @@ def _set(content: dict[str, Any], number: Numbered, text: str) -> None:
         node = node[part]
     old = dict(node[number.path[-1]])
     factor = _FACTOR.fullmatch(text)
-    value = _scaled(number, float(factor[1])) if factor else _read(number, text)
+    value = _times(number, float(factor[1])) if factor else _read(number, text)
     new = {"value": value, "source": f"set to {text}", "assumed": True}
     kept = ("per", "dtype", *(("m", "n", "k") if isinstance(value, list) and "dtype" in old else ()))
     node[number.path[-1]] = {name: old[name] for name in kept if name in old} | new
@@ -146,19 +155,29 @@ def _set(content: dict[str, Any], number: Numbered, text: str) -> None:
             content["devices"].pop(name, None)
 
 
-def _scaled(number: Numbered, factor: float) -> Any:
-    value = number.value
-    if isinstance(value, str):
-        amount = _AMOUNT.fullmatch(value)
-        assert amount is not None  # the file was read
-        return f"{float(amount[1]) * factor:.12g} {amount[2]}".strip()
+def scaled(value: Any, factor: float) -> Any:
+    """Return a value of a file times a factor: a number, a text with its unit, or a list of them.
+
+    >>> scaled("374 GB/s", 0.5), scaled([[0.8, 0.4]], 0.5)
+    ('187 GB/s', [[0.4, 0.2]])
+    """
     if isinstance(value, list):
-        return [_scaled(number._replace(value=item), factor) for item in value]
-    if isinstance(value, int):
-        if value * factor != int(value * factor):
-            raise MachineError(f"{number.key} is {value}; times {factor:g} it is not a whole number")
-        return int(value * factor)
-    return value * factor
+        return [scaled(item, factor) for item in value]
+    if not isinstance(value, str):
+        return value * factor
+    amount = _AMOUNT.fullmatch(value)
+    assert amount is not None  # the file was read
+    return f"{float(amount[1]) * factor:.12g} {amount[2]}".strip()
+
+
+def _times(number: Numbered, factor: float) -> Any:
+    """Return a number times a factor; one that counts stays whole."""
+    value = scaled(number.value, factor)
+    if not isinstance(number.value, int):
+        return value
+    if value != int(value):
+        raise MachineError(f"{number.key} is {number.value}; times {factor:g} it is not a whole number")
+    return int(value)
 
 
 def _read(number: Numbered, text: str) -> Any:

@@ -9,8 +9,8 @@ from umm.space.search.found import Found
 from umm.space.search.proven import SearchInterruptedError
 from umm.space.store.database import Store
 from umm.space.store.sweeps import Progress, Swept, sweep
-from umm.space.what_if.decision_map import DecisionMap, Stretch, map_over_bandwidth, map_over_memory
-from umm.space.what_if.sensitivity import Flip, Sensitivity, frontier, sensitivity
+from umm.space.what_if.decision_map import DecisionMap, Stretch, map_over_memory, map_over_number
+from umm.space.what_if.sensitivity import Flip, Move, Sensitivity, frontier, sensitivity
 
 __all__ = [
     "ChainChoice",
@@ -20,6 +20,7 @@ __all__ = [
     "Flip",
     "Found",
     "FoundChain",
+    "Move",
     "Points",
     "Progress",
     "SearchInterruptedError",
@@ -29,8 +30,8 @@ __all__ = [
     "Stretch",
     "Swept",
     "frontier",
-    "map_over_bandwidth",
     "map_over_memory",
+    "map_over_number",
     "search",
     "search_chain",
     "sensitivity",

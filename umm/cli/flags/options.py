@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from umm.cli.flags.config import PRESETS, load_config, load_preset
-from umm.cli.flags.values import dimension, named_values
+from umm.cli.flags.values import dimension, dimension_list, named_values
 from umm.dtypes import DTYPES
 from umm.files import whole_file
 
@@ -38,13 +38,16 @@ def given(ctx: click.Context, names: Iterable[str]) -> list[str]:
     ]
 
 
-def problem_options(machine: str, layouts: bool = True) -> Callable[[Command], Command]:
+def problem_options(machine: str, layouts: bool = True, many_m: bool = False) -> Callable[[Command], Command]:
     """Return a decorator that adds the flags of a problem.
 
     Args:
         machine: Name of the machine a command takes when none is given.
         layouts: Whether the command takes one layout for each matrix.
+        many_m: Whether it takes several sizes m.
     """
+    rows = (dimension_list, "LIST", "Rows of A and C: 1K,2K,4K.") if many_m else (
+        dimension, "SIZE", "Rows of A and C; 48K means 49152.")  # fmt: skip
     flags = [
         option(
             "--config", type=READ, is_eager=True, callback=load_config, expose_value=False,
@@ -54,7 +57,7 @@ def problem_options(machine: str, layouts: bool = True) -> Callable[[Command], C
             "--preset", type=click.Choice(list(PRESETS)), is_eager=True, callback=load_preset,
             help="Sizes of an MLP's multiply: mlp1 is 8192x49152x12288, mlp2 8192x12288x49152 (m, n, k).",
         ),
-        option("-m", callback=dimension, metavar="SIZE", help="Rows of A and C; 48K means 49152."),
+        option("-m", callback=rows[0], metavar=rows[1], help=rows[2]),
         option("-n", callback=dimension, metavar="SIZE", help="Columns of B and C."),
         option("-k", callback=dimension, metavar="SIZE", help="Columns of A, rows of B."),
         *type_options(),

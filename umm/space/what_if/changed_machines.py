@@ -1,15 +1,21 @@
 """Machines with one number changed: what if the links were twice as fast, or the peak half as high."""
 
-import hashlib
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 
-import numpy as np
-
+from umm.errors import InputError
 from umm.machines import Machine
-from umm.space.bounds.link_times import link_times
-from umm.units import format_bandwidth, format_seconds
+from umm.machines.settings import matching, numbers, scaled, with_settings
 
+LINKS = "fabric*bandwidth"
+"""All bandwidths of a fabric together."""
+_OF_A_RANK = (
+    "memory_bandwidth", "launch", "transfer_overhead", "signal", "accumulate_efficiency",
+    "interference.get", "interference.accumulate", "interference.reduce",
+)  # fmt: skip
+_SLOWER = ("latency", "launch", "overhead", "signal", "interference")
 MOST_BANDWIDTHS = 4
+MOST_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -17,57 +23,70 @@ class Knob:
     """A number of a machine that can be scaled.
 
     Attributes:
-        name: ``link bandwidth``, ``latency`` (links' and GEMM launches'), ``peak``, ``memory bandwidth``.
-        value: The number now, in bytes/s, seconds or flop/s.
-        bandwidths: Bandwidths of the links that are scaled.
+        name: As ``--set`` takes it; several numbers are scaled together where it is a pattern.
+        values: As the file has it, or them.
     """
 
     name: str
-    value: float
-    bandwidths: tuple[float, ...] = ()
+    values: tuple[str | float, ...]
+
+    @property
+    def most(self) -> float:
+        """The largest factor it can have: a share is at most 1, and not all can be lost."""
+        whole = 0.99 if "interference" in self.name else 1.0
+        return min((whole / x for x in self.values if not isinstance(x, str)), default=math.inf)
+
+    @property
+    def more_is_faster(self) -> bool:
+        """Whether nothing takes longer with more of it, as with a bandwidth; a latency is the opposite."""
+        return not any(word in self.name for word in _SLOWER)
 
     def at(self, factor: float) -> str:
-        """Return the number times a factor, with its unit."""
-        value = self.value * factor
-        if self.name == "latency":
-            return format_seconds(value)
-        return f"{value / 1e12:.4g} Tflop/s" if self.name == "peak" else format_bandwidth(value)
+        """Return the number times a factor, with its unit.
+
+        >>> Knob("fabric*bandwidth", ("374 GB/s", "50 GB/s")).at(0.5)
+        '187 GB/s, 25 GB/s'
+        """
+        texts = []
+        for value in self.values[:MOST_SHOWN]:
+            amount, _, unit = str(scaled(value, factor)).partition(" ")
+            texts.append(f"{float(amount):.4g} {unit}".strip())
+        return ", ".join(dict.fromkeys(texts)) + (", …" if len(self.values) > MOST_SHOWN else "")
+
+
+def knob(machine: Machine, name: str) -> Knob:
+    """Return the number of a name, or the numbers of a pattern together.
+
+    Raises:
+        MachineError: if there is none.
+        InputError: for one that is not a quantity.
+    """
+    found = [x.value for x in matching(machine, name)]
+    if not all(isinstance(x, str | float) for x in found):
+        raise InputError(f"{name} of {machine.name} is not a quantity that could be twice as much")
+    return Knob(name, tuple(found))
 
 
 def knobs(machine: Machine, ranks: int, dtype: str) -> list[Knob]:
-    """Return the numbers of a machine that can change a choice, each bandwidth of link by itself.
+    """Return the numbers of a machine that can change a choice.
 
-    Links of more than a few bandwidths, as measured ones have, are scaled together and go by their median.
+    The peak stands for what GEMMs reach of it too. Where a fabric has several bandwidths each counts by
+    itself, and all together; where it has more than a few, as measured ones have, only all together.
     """
-    links = link_times(machine, ranks)
-    found = []
-    if len(links.used):
-        bandwidths = tuple(np.unique(machine.link_bandwidth[links.used]).tolist())
-        if len(bandwidths) > MOST_BANDWIDTHS:
-            found.append(Knob("link bandwidth", float(np.median(bandwidths)), bandwidths))
-        else:
-            found += [Knob("link bandwidth", one, (one,)) for one in bandwidths]
-        found.append(Knob("latency", float(links.latency.max())))
-    found.append(Knob("peak", machine.peak(dtype)))
-    found.append(Knob("memory bandwidth", machine.memory_bandwidth))
-    return found
+    known = {x.key.removeprefix("devices."): x.value for x in numbers(machine.document)}
+    names = []
+    if ranks > 1 and machine.fabric.names:
+        for last in ("bandwidth", "latency"):
+            ends = [x for x in known if x.startswith("fabric.") and x.endswith(f".{last}")]
+            names += ([f"fabric*{last}"] if len(ends) > 1 else []) + ends * (len(ends) <= MOST_BANDWIDTHS)
+    names += [f"peak.{dtype}", *_OF_A_RANK]
+    return [knob(machine, x) for x in names if "*" in x or not _is_zero(known.get(x, 0.0))]
 
 
-def changed(machine: Machine, knob: Knob, factor: float) -> Machine:
+def changed(machine: Machine, turned: Knob, factor: float) -> Machine:
     """Return a machine with one number times a factor; it has a name and a hash of its own."""
-    if factor == 1.0:
-        return machine
-    bandwidth = machine.link_bandwidth.copy()
-    changes: dict[str, object] = {"link_bandwidth": bandwidth}
-    if knob.name == "link bandwidth":
-        bandwidth[np.isin(bandwidth, knob.bandwidths)] *= factor
-    elif knob.name == "latency":
-        changes |= {"link_latency": machine.link_latency * factor, "launch_s": machine.launch_s * factor}
-    elif knob.name == "peak":
-        changes |= {"peaks": {dtype: rate * factor for dtype, rate in machine.peaks.items()}}
-    else:
-        bandwidth[len(bandwidth) - machine.device_count :] *= factor  # ranks on one device copy through it
-        changes |= {"memory_bandwidth": machine.memory_bandwidth * factor}
-    text = f"{knob.name} {knob.at(1.0)} x{factor!r}"
-    sha = hashlib.sha256(f"{machine.sha} {text}".encode()).hexdigest()
-    return replace(machine, name=f"{machine.name}, {text}", sha=sha, **changes)  # type: ignore[arg-type]
+    return with_settings(machine, {turned.name: f"x{factor!r}"})
+
+
+def _is_zero(value: str | float) -> bool:
+    return float(str(value).split()[0]) == 0

@@ -1,4 +1,4 @@
-"""Decision maps: which point is best over m and memory, or m and link bandwidth, and where that changes."""
+"""Decision maps: which point is best over m and memory, or over m and a number of the machine."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from umm.space.points import Space
 from umm.space.search.budget import DEVICE
 from umm.space.search.looked_at import Makespan
 from umm.space.search.proven import search
-from umm.space.what_if.changed_machines import Knob, changed, knobs
+from umm.space.what_if.changed_machines import LINKS, changed, knob
 from umm.space.what_if.sensitivity import frontier
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Stretch:
 
     Attributes:
         m: Rows of A and C.
-        start: Where it becomes the best: a multiple of the unreplicated share, or a factor of link bandwidth.
+        start: Where it becomes the best: a multiple of the unreplicated share, or a factor of the number.
         stop: Where something else does, or the end of the map.
         choice: The point; its makespan is that at ``start``.
     """
@@ -53,7 +53,7 @@ class DecisionMap:
 
     Attributes:
         machine: Name of the machine.
-        over: ``memory`` or ``link bandwidth``.
+        over: ``memory``, or a number of the machine.
         unit: What a value of 1 means.
         stretches: For each m what is best, from the lowest value to the highest; where the first does not
             start at the map's edge, nothing fits below it.
@@ -63,6 +63,13 @@ class DecisionMap:
     over: str
     unit: str
     stretches: list[Stretch]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the map as plain values; a stretch has what its choice has."""
+        stretches = [
+            {"m": x.m, "start": x.start, "stop": x.stop, **x.choice.to_dict()} for x in self.stretches
+        ]
+        return {"over": self.over, "unit": self.unit, "stretches": stretches}
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a row per stretch: m, start, stop, a, b, c, stationary, makespan_s, memory_bytes."""
@@ -111,27 +118,29 @@ def map_over_memory(
     return DecisionMap(machine.name, "memory", "the unreplicated share, (|A| + |B| + |C|) / p", stretches)
 
 
-def map_over_bandwidth(
+def map_over_number(
     space: Space,
     machine: Machine | str,
     rows: Sequence[int],
     *,
+    number: str = LINKS,
     memory: str | int | None = DEVICE,
     reach: float = 8.0,
     makespan: Makespan | None = None,
     progress: Progress | None = None,
 ) -> DecisionMap:
-    """Return the best point for every m and every bandwidth of all links.
+    """Return the best point for every m and every value of a number of the machine, all links' bandwidth say.
 
-    All links are scaled together, in steps of two; where two neighbours differ, the crossover is narrowed
-    down to a hundredth. What comes and goes inside a step is not seen.
+    The number is scaled in steps of two; where two neighbours differ, the crossover is narrowed down to a
+    hundredth. What comes and goes inside a step is not seen.
 
     Args:
         space: What may be chosen; its m is replaced.
         machine: A machine, its name, or the path of its topology file.
         rows: Values of m.
+        number: Its name, or a pattern whose numbers are scaled together, as ``--set`` takes it.
         memory: Budget per rank as in :func:`umm.space.search`.
-        reach: Largest factor of the bandwidth, and one over the smallest.
+        reach: Largest factor, and one over the smallest.
         makespan: What simulates a schedule; None for the executor ``sim``.
         progress: Called with the number of values of m done and of all.
     """
@@ -139,23 +148,21 @@ def map_over_bandwidth(
         machine = find_machine(machine)
     space = space.on(machine.default_ranks)
     simulate = makespan or executor("sim").makespan
-    links = [x for x in knobs(machine, space.bare.p, space.dtype) if x.name == "link bandwidth"]
-    bandwidths = tuple(bandwidth for x in links for bandwidth in x.bandwidths)
-    knob = Knob("link bandwidth", max(bandwidths, default=machine.memory_bandwidth), bandwidths)
+    turned = knob(machine, number)
     steps = math.ceil(math.log2(reach))
-    factors = [2.0**i for i in range(-steps, steps + 1)]
+    factors = [2.0**i for i in range(-steps, steps + 1) if 2.0**i <= turned.most]
     stretches = []
-    for number, m in enumerate(rows):
+    for done, m in enumerate(rows, 1):
         here = replace(space, m=m)
 
         def best(factor: float, here: Space = here) -> Choice:
-            there = changed(machine, knob, factor)
+            there = changed(machine, turned, factor)
             return search(here, there, memory=memory, makespan=simulate, top=1).top[0]
 
         stretches += [Stretch(m, *step) for step in _steps(best, factors)]
         if progress:
-            progress(number + 1, len(rows))
-    return DecisionMap(machine.name, "link bandwidth", f"{knob.at(1.0)}, the fastest link's", stretches)
+            progress(done, len(rows))
+    return DecisionMap(machine.name, number, turned.at(1.0), stretches)
 
 
 def _steps(best: Callable[[float], Choice], factors: Sequence[float]) -> list[Step]:

@@ -51,17 +51,38 @@ class Flip:
 
 
 @dataclass(frozen=True)
+class Move:
+    """How much one number moves the time of a choice.
+
+    Attributes:
+        what: The number that changes.
+        now: Its value now, with its unit.
+        half_s: Seconds the choice takes with half of it.
+        most: The factor of the largest that was tried: 2, or less for a share that would exceed 1.
+        most_s: Seconds with that.
+    """
+
+    what: str
+    now: str
+    half_s: float
+    most: float
+    most_s: float
+
+
+@dataclass(frozen=True)
 class Sensitivity:
     """A choice and what would change it.
 
     Attributes:
         choice: The best point as things are.
         margin: By how much another has to be better to count.
-        flips: For every number, downwards and upwards.
+        moves: How much each number moves its time, the one that moves it most first.
+        flips: Where each number changes the choice, downwards and upwards; last the memory.
     """
 
     choice: Choice
     margin: float
+    moves: list[Move]
     flips: list[Flip]
 
     def to_frame(self) -> "pd.DataFrame":
@@ -72,6 +93,12 @@ class Sensitivity:
         columns = {name: [getattr(f, name) for f in self.flips] for name in ("what", "now", "factor", "then")}
         stationary = [f.choice.stationary if f.choice else None for f in self.flips]
         return pd.DataFrame(columns | layouts | {"stationary": stationary})
+
+    def moves_frame(self) -> "pd.DataFrame":
+        """Return a row per number: what, now, half_s, most, most_s."""
+        import pandas as pd
+
+        return pd.DataFrame([vars(move) for move in self.moves])
 
     def __str__(self) -> str:
         return "\n".join([str(self.choice), *(f"  {flip}" for flip in self.flips)])
@@ -89,9 +116,11 @@ def sensitivity(
 ) -> Sensitivity:
     """Return the best point of a space and the nearest changes that make another one better.
 
-    Each link bandwidth, the latency, the peak and the memory bandwidth are scaled one at a time, in steps of
-    two away from 1, then narrowed down to a hundredth; what happens inside a step and back again is not seen.
-    Every step is a proven search. For memory the answer is exact.
+    Each number of the machine that can change a time (see :func:`umm.space.what_if.changed_machines.knobs`)
+    is scaled by itself, in steps of two away from 1, then narrowed down to a hundredth; what happens inside a
+    step and back again is not seen. Every step is a proven search; there is none where nobody can gain the
+    margin with the most of a number, or the choice loses none with the least, for nothing gets faster with
+    slower links. For memory the answer is exact.
 
     Args:
         space: What may be chosen.
@@ -108,33 +137,63 @@ def sensitivity(
     simulate = makespan or executor("sim").makespan
     choice = search(space, machine, memory=memory, makespan=simulate, top=1).top[0]
 
+    def best_at(knob: Knob, factor: float) -> Choice:
+        there = changed(machine, knob, factor)
+        return search(space, there, memory=memory, makespan=simulate, top=1).top[0]
+
+    def settled(knob: Knob, up: bool) -> bool:
+        """Whether nothing can change up to the last factor, for what that alone does."""
+        end = min(reach, knob.most) if up else 1 / reach
+        if up == knob.more_is_faster:
+            return best_at(knob, end).makespan_s >= choice.makespan_s * (1 - margin)
+        there = changed(machine, knob, end)
+        return simulate(choice.schedule(there)) * (1 - margin) <= choice.makespan_s
+
     def rival(knob: Knob, factor: float) -> Choice | None:
         """Return the best point on the changed machine if it beats the choice by the margin."""
-        there = changed(machine, knob, factor)
-        best = search(space, there, memory=memory, makespan=simulate, top=1).top[0]
-        ours = simulate(choice.schedule(there))
+        best = best_at(knob, factor)
+        ours = simulate(choice.schedule(changed(machine, knob, factor)))
         return best if best.makespan_s < ours * (1 - margin) else None
 
-    turned = [(knob, up) for knob in knobs(machine, choice.problem.p, space.dtype) for up in (False, True)]
+    known = knobs(machine, choice.problem.p, space.dtype)
+    moves = [_moved(knob, lambda there: simulate(choice.schedule(there)), machine) for knob in known]
+    moves.sort(key=lambda move: -abs(math.log(move.half_s / choice.makespan_s)))
+    turned = [(knob, up) for knob in known for up in (False, True) if knob.most > 1 or not up]
     flips = []
     for number, (knob, up) in enumerate(turned):
         if progress:
             progress(number, len(turned) + 1)
-        flips.append(_nearest(knob, up, partial(rival, knob), reach))
+        if settled(knob, up):
+            flips.append(_no_flip(knob, up, reach))
+        else:
+            flips.append(_nearest(knob, up, partial(rival, knob), reach))
     flips += _memory_flips(space, machine, memory, simulate, choice, margin)
     if progress:
         progress(len(turned) + 1, len(turned) + 1)
-    return Sensitivity(choice, margin, flips)
+    return Sensitivity(choice, margin, moves, flips)
+
+
+def _moved(knob: Knob, seconds: Callable[[Machine], float], machine: Machine) -> Move:
+    """Return what half and twice of a number do to a time."""
+    most = min(2.0, knob.most)
+    ends = (seconds(changed(machine, knob, factor)) for factor in (0.5, most))
+    half_s, most_s = ends
+    return Move(knob.name, knob.at(1.0), half_s, most, most_s)
+
+
+def _no_flip(knob: Knob, up: bool, reach: float) -> Flip:
+    """Return that a knob, turned up or down, changes nothing within reach."""
+    bound = f"up to {knob.at(min(reach, knob.most))}" if up else f"down to {knob.at(1 / reach)}"
+    return Flip(knob.name, knob.at(1.0), None, bound, None)
 
 
 def _nearest(knob: Knob, up: bool, rival: Callable[[float], Choice | None], reach: float) -> Flip:
     """Return where a knob, turned up or down, first makes another point better."""
     same, step = 1.0, 2.0 if up else 0.5
     while True:
-        factor = same * step
-        if max(factor, 1 / factor) > reach * (1 + 1e-9):
-            bound = f"up to {knob.at(reach)}" if up else f"down to {knob.at(1 / reach)}"
-            return Flip(knob.name, knob.at(1.0), None, bound, None)
+        factor = min(same * step, knob.most)
+        if max(factor, 1 / factor) > reach * (1 + 1e-9) or factor == same:
+            return _no_flip(knob, up, reach)
         found = rival(factor)
         if found:
             break

@@ -1,0 +1,56 @@
+"""umm what-if: what is printed, the keys of its JSON, its pages, and what it refuses."""
+
+import pytest
+
+from tests.command import good, record, umm
+
+SMALL = ["-n", "3K", "-k", "12K", "--a", "row,col", "--b", "row,col", "--c", "row", "--stationary", "B"]
+
+
+def test_the_choice_what_moves_it_and_where_it_flips_are_told():
+    found = record("what-if", "--machine", "pvc-12", "-m", 256, *SMALL, "--reach", 2)
+    assert found["choice"]["makespan_s"] > 0
+    assert {x["what"] for x in found["moves"]} >= {"fabric.bandwidth", "peak.float32", "launch"}
+    assert all(x["half_s"] > 0 and x["most_s"] > 0 for x in found["moves"])
+    assert {x["what"] for x in found["flips"]} >= {"fabric*bandwidth", "memory"}
+    assert (found["machine"], found["reach"], found["problem"]["m"]) == ("pvc-12", 2.0, 256)
+
+
+def test_fixed_layouts_are_one_choice_and_lines_stay_within_80_columns():
+    asked = ["-m", 256, "-n", 256, "-k", 256, "--a", "row", "--b", "col", "--c", "row", "--stationary", "C"]
+    text = good("what-if", *asked, "--reach", 2)
+    assert "half of it" in text
+    assert "No number changes the choice between x0.5 and x2." in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_map_tells_for_every_m_what_is_best_from_where_to_where():
+    found = record("what-if", "--machine", "pvc-12", "-m", "256,1K", *SMALL, "--map", "memory")["map"]
+    assert found["over"] == "memory"
+    assert [x["m"] for x in found["stretches"]] == sorted(x["m"] for x in found["stretches"])
+    text = good("what-if", "-m", 256, *SMALL, "--map", "fabric*bandwidth", "--reach", 2)
+    assert "in factors of 374 GB/s" in text
+    assert "0.5x" in text
+
+
+def test_pages_are_written(tmp_path):
+    pytest.importorskip("plotly")
+    for more in (["--reach", 2], ["--map", "memory"]):
+        page = tmp_path / "w.html"
+        good("what-if", "-m", 256, *SMALL, *more, "--html", page, "--quiet")
+        assert "Plotly" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["-m", "256,1K"], "several sizes need --map"),
+        (["-m", 256, "--map", "fabric.width"], "no number 'fabric.width'"),
+        (["-m", 256, "--map", "copy_engines"], "not a quantity"),
+        (["-m", 256, "--reach", "1"], "is not in the range"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_in_a_line(more, says):
+    result = umm("what-if", *SMALL, *more)
+    assert result.exit_code == 2
+    assert says in result.stderr

@@ -1,0 +1,117 @@
+"""``umm what-if``: how much each number of the machine moves the time, and where the choice flips."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from umm.cli.flags.options import WRITE, option, output_options, problem_options
+from umm.cli.flags.schedule import asked_axes, axis_options
+from umm.cli.printed.output import Output
+
+MEMORY = "memory"
+
+
+@click.command("what-if")
+@problem_options(machine="h100-8", layouts=False, many_m=True)
+@axis_options()
+@option(
+    "--memory",
+    default="none",
+    show_default=True,
+    metavar="BUDGET",
+    help="Most a rank may hold: 16GiB, a multiple of the unreplicated share such as 2x, or none.",
+)
+@option(
+    "--map",
+    "over",
+    metavar="memory|KEY",
+    help="The best over -m and the memory, or over -m and a number of the machine such as fabric*bandwidth.",
+)
+@option(
+    "--reach",
+    type=click.FloatRange(min=1.0, min_open=True),
+    default=16.0,
+    show_default=True,
+    metavar="X",
+    help="Largest factor that is tried of a number, and one over the smallest.",
+)
+@option(
+    "--margin",
+    type=click.FloatRange(min=0.0, max=0.5),
+    default=0.01,
+    show_default=True,
+    metavar="SHARE",
+    help="How much better another choice has to be.",
+)
+@option("--html", type=WRITE, help="Write a standalone page with the figure.")
+@output_options()
+def what_if(
+    over: str | None,
+    memory: str,
+    reach: float,
+    margin: float,
+    html: Path | None,
+    as_json: bool,
+    quiet: bool,
+    no_color: bool,
+    **flags: Any,
+) -> None:
+    """Tell what would change the answer of a search.
+
+    How much the best choice gains or loses with half and twice each number of the machine, and from which
+    value on another choice is better. Fixed layouts (--a row --b col …) are one choice. --map draws what is
+    best over sizes -m 1K,2K,4K and memory or one number.
+    """
+    from umm.cli.flags.asked import dimensions
+    from umm.cli.flags.machine import asked_machine
+    from umm.cli.printed.save import check_targets
+    from umm.cli.printed.what_if_page import print_map, print_sensitivity, sensitivity_record
+    from umm.errors import InputError
+    from umm.space import Space, map_over_memory, map_over_number, sensitivity
+
+    output = Output(as_json, quiet, no_color)
+    check_targets(html)
+    sizes = dimensions(flags)
+    rows = sizes.pop("m")
+    machine = asked_machine(flags)
+    ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
+    named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
+    space = Space(m=rows[0], **sizes, **named, ranks=ranks, **asked_axes(flags))
+    budget = None if memory == "none" else memory
+    if over is None and len(rows) > 1:
+        raise InputError(
+            "several sizes need --map memory or --map fabric*bandwidth; umm search takes them too"
+        )
+    with output.progress() as bar:
+        task = bar.add_task("what if", total=None)
+
+        def report(done: int, of: int) -> None:
+            bar.update(task, completed=done, total=of)
+
+        if over is None:
+            answer = sensitivity(space, machine, memory=budget, margin=margin, reach=reach, progress=report)
+        elif over == MEMORY:
+            decisions = map_over_memory(space, machine, rows, progress=report)
+        else:
+            decisions = map_over_number(
+                space, machine, rows, number=over, memory=budget, reach=reach, progress=report
+            )
+    if over is None:
+        record = sensitivity_record(space, machine.name, answer, reach)
+    else:
+        record = {"machine": machine.name, "map": decisions.to_dict()}
+    if html is not None:
+        from umm.figures.what_if import write_map, write_sensitivity
+
+        if over is None:
+            write_sensitivity(answer, machine.name, html)
+        else:
+            write_map(decisions, html)
+        output.note(f"wrote {html}; it opens in any browser, offline")
+    if as_json:
+        output.json("what-if", record)
+    elif over is None:
+        print_sensitivity(output.console(), space, machine.name, answer, reach)
+    else:
+        print_map(output.console(), space, decisions)

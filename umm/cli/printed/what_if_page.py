@@ -1,0 +1,113 @@
+"""What would change a choice, in words and in plain values."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from umm.space import DecisionMap, Flip, Sensitivity, Space
+from umm.units import format_bytes, format_seconds
+
+SAME = "same"
+
+
+def sensitivity_record(space: Space, machine: str, answer: Sensitivity, reach: float) -> dict[str, Any]:
+    """Return a choice and what would change it as plain values."""
+    return {
+        "problem": space.bare.to_dict() | {"c_dtype": space.bare.c_dtype, "ranks": space.bare.p},
+        "machine": machine,
+        "choice": answer.choice.to_dict(),
+        "margin": answer.margin,
+        "reach": reach,
+        "moves": [dict(vars(move)) for move in answer.moves],
+        "flips": [_flip_record(flip) for flip in answer.flips],
+    }
+
+
+def _flip_record(flip: Flip) -> dict[str, Any]:
+    choice = None if flip.choice is None else flip.choice.to_dict()
+    return {"what": flip.what, "now": flip.now, "factor": flip.factor, "then": flip.then, "choice": choice}
+
+
+def print_sensitivity(
+    console: Console, space: Space, machine: str, answer: Sensitivity, reach: float
+) -> None:
+    """Print the choice, how much each number moves its time, and where another choice is better."""
+    console.print(problem_in_words(space, f"on {machine}"))
+    console.print(Text(f"Best: {answer.choice}", style="bold"))
+    now = answer.choice.makespan_s
+    changes = [(move, _change(move.half_s, now), _change(move.most_s, now)) for move in answer.moves]
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("number", no_wrap=True)
+    table.add_column("now", no_wrap=True)
+    table.add_column("half of it", justify="right", no_wrap=True)
+    table.add_column("twice", justify="right", no_wrap=True)
+    for move, half, most in changes:
+        if (half, most) != (SAME, SAME):
+            table.add_row(
+                move.what, move.now, half, most + ("" if move.most == 2 else f" at x{move.most:.3g}")
+            )
+    console.print(table)
+    same = [move.what for move, half, most in changes if (half, most) == (SAME, SAME)]
+    if same:
+        console.print(f"Its time is the same with half and twice of {', '.join(same)}.")
+    flips = [flip for flip in answer.flips if flip.factor is not None]
+    if not flips:
+        console.print(f"No number changes the choice between x{1 / reach:.3g} and x{reach:.3g}.")
+        return
+    console.print(f"Another choice is at least {100 * answer.margin:.2g} % better:")
+    for flip in flips:
+        console.print(f"- {_flip_in_words(flip)}")
+
+
+def _is_up(flip: Flip) -> bool:
+    return flip.factor is not None and flip.factor > 1
+
+
+def _change(seconds: float, now: float) -> str:
+    share = 100 * (seconds / now - 1)
+    return SAME if abs(share) < 0.05 else f"{share:+.1f} %"
+
+
+def _flip_in_words(flip: Flip) -> str:
+    """Return where another choice becomes better, and which."""
+    assert flip.choice is not None
+    where = flip.then if flip.what == "memory" else f"{'from' if _is_up(flip) else 'below'} {flip.then}"
+    x = flip.choice
+    return (
+        f"{flip.what} {where}: A {x.problem.a}, B {x.problem.b}, C {x.problem.c}, stationary {x.stationary}, "
+        f"{format_seconds(x.makespan_s)} there"
+    )
+
+
+def print_map(console: Console, space: Space, decisions: DecisionMap) -> None:
+    """Print for every m what is best from where to where."""
+    console.print(problem_in_words(space, f"on {decisions.machine}", size=False))
+    unit = "multiples of" if decisions.over == "memory" else "factors of"
+    console.print(f"Best by m and {decisions.over}, in {unit} {decisions.unit}:")
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for header in ("m", "from", "to"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for header in ("A", "B", "C", "stat."):
+        table.add_column(header, overflow="fold")
+    for header in ("makespan", "memory"):
+        table.add_column(header, justify="right", no_wrap=True)
+    last = None
+    for x in decisions.stretches:
+        problem = x.choice.problem
+        table.add_row(
+            "" if x.m == last else str(x.m), f"{x.start:.3g}x", f"{x.stop:.3g}x", str(problem.a),
+            str(problem.b), str(problem.c), x.choice.stationary, format_seconds(x.choice.makespan_s),
+            format_bytes(x.choice.memory_bytes),
+        )  # fmt: skip
+        last = x.m
+    console.print(table)
+
+
+def problem_in_words(space: Space, where: str, size: bool = True) -> str:
+    """Return what is multiplied, in a line."""
+    bare = space.bare
+    sizes = f"m={bare.m}, n={bare.n}, k={bare.k}" if size else f"n={bare.n}, k={bare.k}"
+    given = f", given {bare.given}" if bare.given else ""
+    return f"C = AB with {sizes}, {bare.types}{given}, {bare.p} ranks {where}"
