@@ -14,13 +14,14 @@ MEMORY = "memory"
 
 @click.command("what-if")
 @problem_options(machine="h100-8", layouts=False, many_m=True)
-@axis_options()
+@axis_options(searched=True)
 @option(
     "--memory",
-    default="none",
-    show_default=True,
+    default="device",
+    show_default="the device less a tenth",
     metavar="BUDGET",
-    help="Most a rank may hold: 16GiB, a multiple of the unreplicated share such as 2x, or none.",
+    help="Most a rank may hold: 16GiB, a multiple of the unreplicated share such as 2x, or none: all of the "
+    "device.",
 )
 @option(
     "--map",
@@ -31,7 +32,7 @@ MEMORY = "memory"
 @option(
     "--reach",
     type=click.FloatRange(min=1.0, min_open=True),
-    default=16.0,
+    default=4.0,
     show_default=True,
     metavar="X",
     help="Largest factor that is tried of a number, and one over the smallest.",
