@@ -69,7 +69,7 @@ def simulate(
         bar.add_task("what would be better", total=None)
         beside = Beside(room=device_room(schedule)) if request is None else looked_beside(trace, request)
     reasons = explained(schedule, trace) if explain else ""
-    save_files(trace, output, save_schedule, save_trace, perfetto, html, beside.verdict(trace))
+    save_files(trace, output, save_schedule, save_trace, perfetto, html, beside.page(trace))
     if as_json:
         predicted = predicted_record(trace) | beside.to_dict(trace)
         record = problem_record(schedule) | {"predicted": predicted}

@@ -80,6 +80,17 @@ class Beside:
         own = trace.verdict
         return f"{own.removesuffix('.')}; {self.advice}." if self.advice else own
 
+    def page(self, trace: Trace) -> str:
+        """Return a page's verdict: with the range of the makespan and the assumed number that decides."""
+        within = _within(trace.makespan_s, self.ends)
+        unit = format_seconds(trace.makespan_s).partition(" ")[2]
+        parts = [
+            self.verdict(trace),
+            f"{within} {unit} within the ranges of the machine's numbers." if within else "",
+            str(self.assumed or ""),
+        ]
+        return " ".join(part for part in parts if part)
+
     def to_dict(self, trace: Trace) -> dict[str, Any]:
         """Return it as plain values."""
         return {
@@ -189,11 +200,9 @@ def print_prediction(console: Console, trace: Trace, beside: Beside) -> None:
     reached = trace.schedule.program.flop / trace.makespan_s if trace.makespan_s else 0.0
     peak = trace.fraction_of_peak
     of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak ({format_rate(reached)})"
-    ends, makespan = beside.ends, trace.makespan_s
-    within = range_in_words(makespan, ends) if ends else ""
-    low, _, high = within.partition(" to ")
-    within = f" ({within})" if low != high else ""
-    table.add_row("makespan", Text(format_seconds(makespan) + within + of_peak, style="bold"))
+    ends = _within(trace.makespan_s, beside.ends)
+    within = f" ({ends})" if ends else ""
+    table.add_row("makespan", Text(format_seconds(trace.makespan_s) + within + of_peak, style="bold"))
     for part, seconds in trace.breakdown().mean.items():
         share = seconds / trace.makespan_s if trace.makespan_s else 0.0
         bar = "█" * round(share * BAR)
@@ -211,6 +220,13 @@ def print_prediction(console: Console, trace: Trace, beside: Beside) -> None:
     if beside.assumed:
         table.add_row("assumed", str(beside.assumed))
     console.print(table)
+
+
+def _within(makespan: float, ends: tuple[float, float] | None) -> str:
+    """Return the range of a makespan in words; empty if there is none, or none that is seen."""
+    within = range_in_words(makespan, ends) if ends else ""
+    low, _, high = within.partition(" to ")
+    return within if low != high else ""
 
 
 def moved(trace: Trace) -> str:
