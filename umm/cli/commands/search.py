@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = ("row", "col", "2d")
 TOP = 10
+EMITTED = ("torch", "jax", "umm")
 
 
 @click.command()
@@ -37,6 +38,7 @@ TOP = 10
     "device.",
 )
 @option("--top", type=int, help="Rank this many of the fastest in place of the front of time and memory.")
+@option("--emit", type=click.Choice(EMITTED), help="Print a program that sets up the winner, nothing else.")
 @output_options()
 @click.pass_context
 def search(
@@ -44,6 +46,7 @@ def search(
     /,
     memory: str,
     top: int | None,
+    emit: str | None,
     as_json: bool,
     quiet: bool,
     no_color: bool,
@@ -58,16 +61,24 @@ def search(
 
     With --chain the best layouts for all its tensors together: a gradient lies as what it is the gradient of,
     what a map writes as what it reads, and every multiply keeps its largest matrix in place.
+
+    With --emit the winner as a program: DTensor or torch.distributed, JAX shardings and jit, a script on umm.
     """
     from umm.cli.flags.asked import dimensions
     from umm.cli.flags.chain import asked_outline
+    from umm.cli.printed.emitted import program_of
     from umm.cli.printed.leaderboard import found_record, print_front, print_ranking
+    from umm.errors import InputError
     from umm.machines import machine as find_machine
     from umm.space import SearchInterruptedError, Space
     from umm.space import search as find
 
     output = Output(as_json, quiet, no_color)
     outline = asked_outline(ctx, flags)
+    if emit and (as_json or outline is not None):
+        raise InputError(
+            f"--emit prints a program for one multiply; leave out --{'json' if as_json else 'chain'}"
+        )
     if outline is not None:
         _search_chain(ctx, outline, memory, TOP if top is None else top, output, flags)
         return
@@ -102,7 +113,9 @@ def search(
             elif found.top:
                 print_ranking(output.console(), found)
             raise click.Abort from None
-        if as_json:
+        if emit:
+            click.echo(program_of(found.top[0], flags["machine"], emit), nl=False)
+        elif as_json:
             output.json("search", found_record(found))
         elif top is None:
             bar.update(task, description="time against memory")
