@@ -256,7 +256,8 @@ def test_commands_take_the_words_of_frameworks():
     found = record("simulate", "-m", 64, "-n", 64, "-k", 64, "--a", "jax:mesh=x:2,y:4;P(x,y)", "--ranks", 8)
     assert found["problem"]["a"] == "2d:2x4"
     some = "dtensor:mesh=2x4;S(0),R,row"
-    both = record("search", *SMALL, "--a", some, "--b", "row", "--c", "row", "--memory", "none")
+    fixed = ["--b", "row", "--c", "row", "--granularity", "tile", "--final", "reduce", "--memory", "none"]
+    both = record("search", *SMALL, "--a", some, *fixed)
     assert both["distinct"] == 6  # two of A, three stationary matrices
     said = good(
         "tiles", "-m", 8, "-n", 8, "-k", 8, "--b", "col@2", "--c", "2d", "--as", "dtensor"

@@ -110,7 +110,7 @@ def search(
             found = stopped.found
             if found.top and as_json:
                 output.json("search", found_record(found, whole=False))
-            elif found.top:
+            elif found.top and not emit:
                 print_ranking(output.console(), found)
             raise click.Abort from None
         if emit:
