@@ -8,6 +8,7 @@ from umm.space.search.chain_layouts import ChainChoice, FoundChain, search_chain
 from umm.space.search.found import Found
 from umm.space.search.proven import SearchInterruptedError
 from umm.space.search.sure import makespan_range
+from umm.space.store.chain_runs import NamedLayouts
 from umm.space.store.database import Store
 from umm.space.store.sweeps import Progress, Swept, sweep
 from umm.space.what_if.advice import Advice, advise
@@ -24,6 +25,7 @@ __all__ = [
     "Found",
     "FoundChain",
     "Move",
+    "NamedLayouts",
     "Points",
     "Progress",
     "SearchInterruptedError",

@@ -1,16 +1,19 @@
 """``umm search``: the best layouts for a problem and a machine, proven by bounds."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.chain import chain_options
-from umm.cli.flags.options import given, option, output_options, problem_options
+from umm.cli.flags.chain import BEST, chain_options
+from umm.cli.flags.options import WRITE, given, option, output_options, problem_options
 from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
 from umm.cli.printed.output import Output
+from umm.errors import InputError
 
 if TYPE_CHECKING:
     from umm.chains import Outline
+    from umm.space import FoundChain
 
 PARTITIONS = ("row", "col", "2d")
 TOP = 10
@@ -23,6 +26,10 @@ EMITTED = ("torch", "jax", "umm")
 @option(
     "--choices", default=None, metavar="LIST",
     help="Layouts of a chain's tensors to choose from; row,col,2d,row@p if not given.",
+)  # fmt: skip
+@option(
+    "--save-chain", type=WRITE, metavar="FILE.toml",
+    help="Write the chain with the best layouts, called best, for --chain of other commands.",
 )  # fmt: skip
 @axis_options(searched=True)
 @option("--grids", type=click.Choice(["all", "square"]), default="all", show_default=True,
@@ -47,6 +54,7 @@ def search(
     memory: str,
     top: int | None,
     emit: str | None,
+    save_chain: Path | None,
     as_json: bool,
     quiet: bool,
     no_color: bool,
@@ -64,11 +72,12 @@ def search(
 
     With --emit the winner as a program: DTensor or torch.distributed, JAX shardings and jit, a script on umm.
     """
+    from umm.chains import save_chain as write_chain
     from umm.cli.flags.asked import dimensions
     from umm.cli.flags.chain import asked_outline
     from umm.cli.printed.emitted import program_of
     from umm.cli.printed.leaderboard import found_record, print_front, print_ranking
-    from umm.errors import InputError
+    from umm.cli.printed.save import check_targets
     from umm.machines import machine as find_machine
     from umm.space import SearchInterruptedError, Space
     from umm.space import search as find
@@ -80,8 +89,14 @@ def search(
             f"--emit prints a program for one multiply; leave out --{'json' if as_json else 'chain'}"
         )
     if outline is not None:
-        _search_chain(ctx, outline, memory, TOP if top is None else top, output, flags)
+        check_targets(save_chain)
+        found_chain = _search_chain(ctx, outline, memory, TOP if top is None else top, output, flags)
+        if save_chain is not None:
+            write_chain(outline.with_layouts(BEST, found_chain.top[0].layouts), save_chain)
+            output.note(f"wrote the chain to {save_chain}")
         return
+    if save_chain is not None:
+        raise InputError("--save-chain is of a chain; give one, such as --chain mlp")
     sizes = dimensions(flags)
     machine = find_machine(flags["machine"])
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
@@ -126,10 +141,9 @@ def search(
 
 def _search_chain(
     ctx: click.Context, outline: "Outline", memory: str, top: int, output: Output, flags: dict[str, Any]
-) -> None:
-    """Search the layouts of a chain and print what was found."""
+) -> "FoundChain":
+    """Search the layouts of a chain, print what was found, and return it."""
     from umm.cli.printed.chain_leaderboard import found_chain_record, print_chain_leaderboard
-    from umm.errors import InputError
     from umm.machines import machine as find_machine
     from umm.space import ChainSpace, search_chain
 
@@ -153,3 +167,4 @@ def _search_chain(
         output.json("search", found_chain_record(space, found))
     else:
         print_chain_leaderboard(output.console(), space, found)
+    return found
