@@ -165,7 +165,7 @@ def test_search_reports_how_many_points_it_took_and_the_best():
     alone = record("simulate", *asked[1:], *layouts, "--stationary", best["stationary"])["predicted"]
     assert alone["makespan_s"] == pytest.approx(best["makespan_s"], rel=1e-9)
     out = good(*asked, *paper, "--prefetch", "1,2", "--a", "row,col@2", "--top", 3)
-    assert re.search(r"# +memory +makespan +range +peak +A +B +C +how +pref\.", out)
+    assert re.search(r"# +memory +makespan +range +bring +peak +A +B +C +how +pref\.", out)
     assert "Proven best of 432 in this model, to 0.8 %: A row, col@2, B all, C all of row," in out
 
 
@@ -297,3 +297,18 @@ def test_every_command_has_help():
     for name in COMMANDS:
         assert f"Usage: umm {name}" in good(name, "--help")
     assert "Commands:" in good()
+
+
+def test_answers_say_where_operands_lie_and_what_bringing_them_from_rows_takes():
+    """A row@8 is 7/8 of 128 MiB to bring to each of 8 ranks; what is given is no question any more."""
+    asked = ["-m", "8K", "-n", "1K", "-k", "4K", "--b", "col", "--c", "col"]
+    predicted = record("simulate", *asked, "--a", "row@8")["predicted"]
+    assert set(predicted["bring_s"]) == {"A", "B", "C"}
+    text = " ".join(good("simulate", *asked, "--a", "row@8").split())
+    assert "operands lie as their layouts say at t = 0; bringing A there from row 3" in text
+    assert "operands A from row by gets" in " ".join(
+        good("simulate", *asked, "--a", "row@8", "--given", "a=row").split()
+    )
+    top = record("search", *asked, "--a", "row@8", "--stationary", "B", "--top", "1")["top"][0]
+    assert top["bring_s"] == predicted["bring_s"]
+    assert "bring: what bringing A from row takes" in good("search", *asked, "--given", "a=row", "--top", "1")

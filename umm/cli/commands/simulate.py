@@ -59,6 +59,8 @@ def simulate(
     )
     from umm.cli.printed.save import check_targets, save_files
     from umm.executor import executor
+    from umm.problem import Problem
+    from umm.space.given import bring_seconds
     from umm.traces.explain import explain as explained
 
     output = Output(as_json, quiet, no_color)
@@ -70,13 +72,16 @@ def simulate(
         beside = Beside(room=device_room(schedule)) if request is None else looked_beside(trace, request)
     reasons = explained(schedule, trace) if explain else ""
     save_files(trace, output, save_schedule, save_trace, perfetto, html, beside.page(trace))
+    brings = None
+    if request and isinstance(request.problem, Problem):
+        brings = bring_seconds(request.problem, request.machine, str(request.choices.get("final", "reduce")))
     if as_json:
-        predicted = predicted_record(trace) | beside.to_dict(trace)
+        predicted = predicted_record(trace) | beside.to_dict(trace) | {"bring_s": brings}
         record = problem_record(schedule) | {"predicted": predicted}
         output.json("simulate", record | ({"explained": reasons.splitlines()} if explain else {}))
     else:
         console = output.console()
-        print_schedule(console, schedule)
+        print_schedule(console, schedule, brings)
         print_prediction(console, trace, beside)
         if explain:
             console.print(reasons, highlight=False, markup=False, soft_wrap=True)

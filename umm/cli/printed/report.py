@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,8 +133,14 @@ def measured_record(trace: Trace, runs: dict[str, Any] | None = None) -> dict[st
     return {**of_runs, **moved_record(trace), "verdict": trace.verdict}
 
 
-def print_schedule(console: Console, schedule: Schedule) -> None:
-    """Print what is multiplied and how, in a few lines."""
+def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, float] | None = None) -> None:
+    """Print what is multiplied and how, in a few lines.
+
+    Args:
+        console: Where to.
+        schedule: What is performed.
+        brings: What bringing operands from rows would take, where that is known and nothing is given.
+    """
     table = facts()
     program = schedule.program
     where = f"{counted(program.p, 'rank')} on {schedule.machine}"
@@ -153,12 +160,22 @@ def print_schedule(console: Console, schedule: Schedule) -> None:
         table.add_row("algorithm", schedule.stationary + (f": {choices}" if choices else ""))
     elif schedule.options:
         table.add_row("choices", choices_in_words(schedule))
-    if isinstance(program, Problem) and program.given:
-        table.add_row("given", given_words(schedule))
+    if isinstance(program, Problem):
+        table.add_row("operands", given_words(schedule) if program.given else as_they_lie(brings))
     kinds = Counter(KINDS[kind] for kind in schedule.kind.tolist())
     parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     table.add_row("schedule", f"{counted(len(schedule), 'action')}: {parts}")
     console.print(table)
+
+
+def as_they_lie(brings: Mapping[str, float] | None) -> str:
+    """Return where operands lie if nothing is given, and what bringing them from rows would take."""
+    said = "lie as their layouts say at t = 0"
+    if not brings:
+        return said
+    names = {"A": "A there from row", "B": "B there from row", "C": "C back to row"}
+    parts = [f"{names[x]} {format_seconds(seconds)}" for x, seconds in brings.items()]
+    return f"{said}; bringing {', '.join(parts)} would come on top"
 
 
 def given_words(schedule: Schedule) -> str:
