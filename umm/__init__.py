@@ -20,6 +20,7 @@ _HOMES = {
     "search": "umm.space",
     "collective": "umm.space.collectives",
     "redistribute": "umm.space.redistribution",
+    "peers": "umm.space.peers.peers",
     "sensitivity": "umm.space",
     "sweep": "umm.space",
     "schedule": "umm.space.given",

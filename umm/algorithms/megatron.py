@@ -18,7 +18,7 @@ from umm.schedules.slices import Slice
 COLUMN, ROW = "column", "row"
 PART = Option(
     "part", "auto", "How B is cut: by columns, or by rows; auto is columns where n ≥ k.",
-    ("auto", COLUMN, ROW), words="by {}".format,
+    ("auto", COLUMN, ROW), words="part {}".format,
 )  # fmt: skip
 COLLECTIVE = Option(
     "collective", "ring", "How ranks gather and sum.", ("ring", "direct"), words="collectives by {}".format

@@ -1,5 +1,6 @@
 """The schedule in time: a line per rank and lane, a bar per action, the critical path marked."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,12 +23,14 @@ SINGLE_UP_TO = 10_000
 PIXELS = 2000
 
 
-def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
-    """Return the Gantt chart of a trace by rank and lane, in one WebGL trace per kind.
+def timeline(trace: Trace, ranks: int = RANKS, webgl: bool = True) -> "go.Figure":
+    """Return the Gantt chart of a trace by rank and lane, one plotly trace per kind.
 
     Args:
         trace: What to show.
         ranks: How many ranks to show at most, from rank 0.
+        webgl: Drawn by WebGL, which takes thousands of bars; but a browser has room for few such figures on a
+            page.
     """
     import plotly.graph_objects as go
 
@@ -40,6 +43,7 @@ def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
     count = int(shown.sum())
     gap = -np.inf if count <= SINGLE_UP_TO else trace.makespan_s / PIXELS
     figure = go.Figure()
+    add = figure.add_scattergl if webgl else figure.add_scatter
     for kind, width in KIND_WIDTHS.items():
         mine = np.flatnonzero(shown & (frame["kind"] == kind).to_numpy())
         if not len(mine):
@@ -51,7 +55,7 @@ def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
             _text(row, tiles) if n == 1 else f"{n} {kind} actions of rank {row.rank}, {row.lane}"
             for row, n, tiles in zip(rows, shares.tolist(), touched_words(schedule, first), strict=True)
         ]
-        figure.add_scattergl(
+        add(
             x=np.stack((start, (start + end) / 2, end, np.full(len(first), np.nan)), axis=1).ravel(),
             y=np.repeat(place[first], 4),
             text=[text for text in texts for _ in range(4)],
@@ -63,9 +67,9 @@ def timeline(trace: Trace, ranks: int = RANKS) -> "go.Figure":
     path = critical_path(trace)
     path = path[shown[path]]
     first, last, _ = _bars(trace, path, gap)
-    _add_path(figure, trace.start[first] * per_second, trace.end[last] * per_second, place[first])
+    _add_path(add, trace.start[first] * per_second, trace.end[last] * per_second, place[first])
     if count <= SINGLE_UP_TO:
-        figure.add_scattergl(
+        add(
             x=trace.start[shown] * per_second,
             y=place[shown],
             mode="markers",
@@ -105,8 +109,8 @@ def _bars(trace: Trace, actions: Ints, gap: float) -> tuple[Ints, Ints, Ints]:
     return actions[opens], actions[opens + count - 1], count
 
 
-def _add_path(figure: "go.Figure", start: Floats, end: Floats, place: Ints) -> None:
-    figure.add_scattergl(
+def _add_path(add: Callable[..., Any], start: Floats, end: Floats, place: Ints) -> None:
+    add(
         x=np.stack((start, end, np.full(len(start), np.nan)), axis=1).ravel(),
         y=np.repeat(place, 3) + 0.42,
         mode="lines",

@@ -40,6 +40,8 @@ table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabu
 th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
 th { position: sticky; top: 0; background: #fff; border-bottom: 2px solid #888; }
 td:first-child, th:first-child { text-align: left; }
+.half { display: inline-block; width: 49%; vertical-align: top; } .half h2 { font-size: 1rem; }
+@media (max-width: 60rem) { .half { width: 100%; } }
 """
 
 
@@ -53,6 +55,7 @@ class Section:
         text: A plain paragraph.
         figure: A plotly figure.
         table: The data: under a figure it unfolds, alone it is open; its first rows are shown.
+        half: Whether it takes half of the width, beside the next that does.
     """
 
     heading: str = ""
@@ -60,6 +63,7 @@ class Section:
     text: str = ""
     figure: "go.Figure | None" = None
     table: "pd.DataFrame | None" = None
+    half: bool = False
 
 
 def write_page(path: str | Path, title: str, sections: Sequence[Section]) -> None:
@@ -102,7 +106,8 @@ def _section(number: int, section: Section) -> str:
             rows = f"{len(section.table)} row" + ("s" if len(section.table) != 1 else "")
             table = f"<details><summary>Data of this figure, {rows}</summary>{table}</details>"
         parts.append(table)
-    return "<section>\n" + "\n".join(parts) + "\n</section>"
+    opening = '<section class="half">' if section.half else "<section>"
+    return opening + "\n" + "\n".join(parts) + "\n</section>"
 
 
 def _table(frame: "pd.DataFrame") -> str:

@@ -1,0 +1,198 @@
+"""Peers: every row is a schedule that gives the product; who is taken, and where that changes."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from command import good, record, umm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import umm as um
+from umm.algorithms.registry import UNIVERSAL, algorithms
+from umm.problem import Problem
+from umm.space.peers.choose import MARGIN, chosen, in_words, least_seconds
+from umm.space.peers.contender import Contender, Timed
+from umm.space.peers.crossover import REACH, stretches
+from umm.space.peers.peers import peers
+from umm_hw.numpy.executor import NumpyExecutor
+
+MLP = {"mlp1": {"n": 49152, "k": 12288}, "mlp2": {"n": 12288, "k": 49152}}
+
+
+def product_is_right(contender, problem, machine):
+    """Every replica of C, in a random order, from the layouts the problem has."""
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-8, 9, problem.shape(x)).astype(np.float64) for x in "AB")
+    made = contender.schedule(problem, machine)
+    assert made.problem.outside == problem.outside
+    result = NumpyExecutor("random", 7, replica=None).run(made, (a, b)).result
+    assert np.array_equal(result, np.broadcast_to(a @ b, result.shape))
+
+
+@pytest.mark.parametrize(("machine", "preset"), [("h100-8", "mlp1"), ("pvc-12", "mlp2")])
+def test_every_row_is_a_schedule_that_gives_the_product_at_small_size(machine, preset):
+    """MLP-1 and MLP-2 with m = 8K: the rows' choices, executed on matrices a 512th as long, and uneven."""
+    machine = um.machine(machine)
+    problem = Problem(m=8192, **MLP[preset], ranks=machine.default_ranks)
+    found = peers(problem, machine, crossover=False)
+    names = [row.algorithm for row in found.rows]
+    assert set(names) | set(found.refused) == {UNIVERSAL, "redistribute", *algorithms()}
+    assert names[0] == UNIVERSAL
+    for sizes in ({x: getattr(problem, x) // 512 for x in "mnk"}, {"m": 13, "n": 29, "k": 22}):
+        small = replace(problem, **sizes, dtype="float64", c_dtype="")
+        for row in found.rows:
+            product_is_right(row.contender, small, machine)
+
+
+def test_rows_start_alike_and_say_what_they_move_and_hold():
+    """MLP-1, 2-D layouts: of megatron's row A is gathered, from 2-D blocks, and C goes back to them."""
+    problem = Problem(m=4096, **MLP["mlp1"], a="2d", b="2d", c="2d", ranks=8)
+    found = peers(problem, "h100-8", crossover=False)
+    rows = {row.algorithm: row for row in found.rows}
+    assert (rows["universal"].a, rows["universal"].b, rows["universal"].c) == ("2d", "2d", "2d")
+    assert (rows["megatron"].a, rows["megatron"].b, rows["megatron"].c) == ("row@8", "col", "col")
+    assert rows["megatron"].bytes > problem.m * problem.k * 4 * 6
+    for row in found.rows:
+        made = row.contender.schedule(problem, found.machine)
+        trace = um.run(made)
+        assert row.makespan_s == trace.makespan_s >= least_seconds(problem, found.machine)
+        assert row.memory_bytes == made.memory_bytes.max()
+        assert 0 <= row.exposed_s <= row.makespan_s
+        assert row.own_s <= row.makespan_s * (1 + 1e-9)
+    assert list(found.to_frame().columns[:8]) == [
+        "algorithm", "a", "b", "c", "makespan_s", "exposed_s", "bytes", "memory_bytes"
+    ]  # fmt: skip
+
+
+def test_given_says_where_operands_start():
+    """As if the problem had these layouts; its own then do not matter."""
+    size = {"m": 1024, "n": 2048, "k": 512, "ranks": 4}
+    one = peers(Problem(**size, a="col", b="row", c="2d"), "h100-8", crossover=False)
+    other = peers(Problem(**size, a="row@4", given="a=col,b=row,c=2d"), "h100-8", crossover=False)
+    assert one.start == other.start
+    assert [row.to_dict() for row in one.rows] == [row.to_dict() for row in other.rows]
+
+
+def test_in_place_is_proven_by_a_search_over_stationary_matrices():
+    problem = Problem(m=2048, n=8192, k=2048, a="row", b="col", c="2d", ranks=8)
+    found = peers(problem, "h100-8", crossover=False)
+    options = [um.schedule(problem, "h100-8", stationary=x) for x in "ABC"]
+    assert found.rows[0].makespan_s <= min(um.run(x).makespan_s for x in options)
+
+
+def test_what_does_not_fit_the_budget_is_listed_but_never_taken():
+    """With 2x at rest and in flight, MLP-1 by rows cannot be multiplied in place."""
+    problem = Problem(m=8192, **MLP["mlp1"], ranks=8)
+    found = peers(problem, "h100-8", memory="2x", crossover=False)
+    assert not found.rows[0].fits
+    assert all(row.fits == (row.memory_bytes <= found.limit) for row in found.rows)
+    assert found.best.fits
+    assert "in place does not fit the budget" in found.verdict
+
+
+# Who is taken -------------------------------------------------------------------------------------
+
+
+START = Problem(m=64, n=64, k=64, a="row", b="col", c="col", ranks=4)
+CONTENDERS = [
+    Contender("universal"),
+    Contender("redistribute", layouts=("row@4", "col", "col")),
+    Contender("ring", "ring"),
+    Contender("redistribute", layouts=("row", "row@4", "row")),
+]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.floats(0.1, 10), st.booleans()), min_size=4, max_size=4))
+def test_in_place_is_left_only_for_what_fits_and_is_faster_by_the_margin(facts):
+    timed = [Timed(x, seconds, fits) for x, (seconds, fits) in zip(CONTENDERS, facts, strict=True)]
+    taken = next(x for x in timed if x.contender is chosen(timed, START))
+    if taken is not timed[0]:
+        assert taken.fits
+        assert not timed[0].fits or taken.makespan_s < timed[0].makespan_s * (1 - MARGIN)
+    elif timed[0].fits:
+        assert all(x.makespan_s >= taken.makespan_s * (1 - MARGIN) for x in timed if x.fits)
+    preferred = chosen(timed, START, "multiply by ring")
+    if preferred is not chosen(timed, START):
+        assert in_words(preferred, START) == "multiply by ring"
+
+
+def test_what_to_do_is_said_in_words():
+    words = [in_words(x, START) for x in CONTENDERS]
+    assert words == ["in place", "gather A", "multiply by ring", "gather B and bring C from row"]
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**7))
+def test_a_single_change_is_found_to_one_part_in_eight(size, change):
+    """Stretches cover everything asked about, without a gap."""
+    found = stretches(size, lambda m: "below" if m < change else "above")
+    assert (found[0].start, found[-1].stop) == (max(1, size // REACH), size * REACH)
+    assert all(x.stop == y.start for x, y in pairwise(found))
+    if found[0].start < change <= found[-1].stop:
+        _, above = found
+        assert above.way == "above"
+        assert change <= above.start <= max(change + 1, change * 1.125)
+    else:
+        assert len(found) == 1
+
+
+# Crossovers ---------------------------------------------------------------------------------------
+
+
+def test_the_verdict_names_where_what_to_do_changes_and_simulation_agrees():
+    """MLP-1 by rows on 8 GPUs: in the middle of every stretch, what it says is worth it or nothing is."""
+    problem = Problem(m=4096, **MLP["mlp1"], a="row", b="row", c="row", ranks=8)
+    found = peers(problem, "h100-8")
+    crossover = found.crossover
+    assert crossover is not None
+    assert f"m = {crossover.m}" in found.verdict
+    assert {crossover.below, crossover.above} <= {x.way for x in found.stretches}
+    for stretch in found.stretches:
+        middle = replace(problem, m=(stretch.start + stretch.stop) // 2)
+        there = peers(middle, "h100-8", crossover=False)
+        gain = 1 - there.best.makespan_s / there.rows[0].makespan_s
+        if stretch.way == "in place":
+            assert gain < 2 * MARGIN
+        else:
+            assert gain > MARGIN / 2
+
+
+def test_layouts_for_one_m_alone_have_no_crossover():
+    problem = Problem(m=8, n=8, k=8, a="edges:0-3-8x0-8:2x1", b="row", c="row", ranks=2)
+    found = peers(problem, "h100-8")
+    assert found.stretches == []
+    assert found.crossover is None
+
+
+# The command --------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_json_with_the_rows_and_the_verdict():
+    found = record("peers", "--machine", "h100-8", "--preset", "mlp1", "-m", "4096", "--no-crossover")
+    assert found["command"] == "peers"
+    rows = found["rows"]
+    assert {"universal", "dtensor", "cosma", "megatron", "fsdp"} <= {row["algorithm"] for row in rows}
+    keys = {"algorithm", "a", "b", "c", "makespan_s", "exposed_s", "bytes", "memory_bytes"}
+    assert all(keys <= set(row) and row["makespan_s"] > 0 for row in rows)
+    assert found["verdict"] == "Bring A to col, C from col: 13.16 ms, 3 % less than in place."
+    assert (found["crossover"], found["stretches"]) == (None, [])
+    assert "cannon" in found["refused"]
+
+
+def test_the_command_lists_refusals_on_request_and_writes_a_page(tmp_path):
+    page = tmp_path / "peers.html"
+    flags = ["peers", "-m", 128, "-n", 256, "-k", 64, "--ranks", 6, "--no-crossover"]
+    assert "--refused tells why" in good(*flags)
+    text = good(*flags, "--refused", "--html", page)
+    assert "cannon cannot serve: 6 ranks do not fit p = q²; choose 4" in text
+    written = page.read_text()
+    assert written.count('class="half"') == sum(line.startswith("  ") for line in text.splitlines()) - 1
+    assert "universal: A row, B row, C row" in written
+
+
+def test_a_budget_that_means_nothing_is_refused():
+    result = umm("peers", "-m", 64, "-n", 64, "-k", 64, "--memory", "much")
+    assert result.exit_code == 2
+    assert "write it like 2x or 16GiB" in result.stderr

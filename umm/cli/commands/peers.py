@@ -1,0 +1,68 @@
+"""``umm peers``: the universal algorithm beside what people use today, and whether to leave what one has."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from umm.cli.flags.options import WRITE, option, output_options, problem_options
+from umm.cli.printed.output import Output
+
+
+@click.command()
+@problem_options(machine="h100-8")
+@option(
+    "--memory",
+    default="device",
+    show_default="the device less a tenth",
+    metavar="BUDGET",
+    help="Most a rank may hold: 16GiB, a multiple of the unreplicated share such as 2x, or none: all of the "
+    "device.",
+)
+@option("--refused", is_flag=True, help="List the algorithms that cannot serve too, and what would work.")
+@option("--no-crossover", is_flag=True, help="Leave out other m, for which the verdict may change.")
+@option("--html", type=WRITE, help="Write a standalone page with all timelines side by side.")
+@output_options()
+def peers(
+    memory: str,
+    refused: bool,
+    no_crossover: bool,
+    html: Path | None,
+    as_json: bool,
+    quiet: bool,
+    no_color: bool,
+    **flags: Any,
+) -> None:
+    """Compare the universal algorithm with what people use, from where operands lie now.
+
+    Every row starts with A and B in --a and --b (or --given) and ends with C in --c. Universal: in place,
+    with the best stationary matrix and options. Redistribute: the same after operands are brought to the
+    best layouts, which a search finds. Then every other algorithm and system with the best of its own
+    options; what lies otherwise than it wants is brought in and out. The verdict tells what to do, and at
+    which m that changes.
+    """
+    from umm.cli.flags.asked import asked_problem
+    from umm.cli.printed.peers_table import peers_record, print_peers
+    from umm.cli.printed.save import check_targets
+    from umm.space.peers.peers import peers as compare
+
+    output = Output(as_json, quiet, no_color)
+    check_targets(html)
+    with output.progress() as bar:
+        task = bar.add_task("comparing", total=None)
+        found = compare(
+            asked_problem(flags),
+            flags["machine"],
+            memory=None if memory == "none" else memory,
+            crossover=not no_crossover,
+            progress=lambda what: bar.update(task, description=what),
+        )
+    if as_json:
+        output.json("peers", peers_record(found))
+    else:
+        print_peers(output.console(), found, refused)
+    if html is not None:
+        from umm.figures.peers import write_peers
+
+        write_peers(found, html)
+        output.note(f"wrote {html}; it opens in any browser, offline")

@@ -1,0 +1,1 @@
+"""What people use today beside the universal algorithm: one table, one start, one budget, a verdict."""
