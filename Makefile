@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 COMPILED := build/compiled
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo test kill test-simgrid test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo test kill test-simgrid test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 
@@ -76,6 +76,15 @@ bench-interpreted: venv  ## the same with the simulator as it is without a C com
 build/peers/bin/python:
 	$(PYTHON) -m venv build/peers
 	build/peers/bin/pip install --quiet "torch==2.13.0" "jax>=0.10,<0.11" "dask[array]>=2026.1"
+
+# umm and its tests beside torch and JAX; a stamp for each pyproject.toml.
+build/peers/.umm: build/peers/bin/python pyproject.toml
+	build/peers/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	build/peers/bin/python -m pip install --quiet --group test --editable .
+	touch $@
+
+test-frameworks: build/peers/.umm  ## layouts, emitted programs and DTensor's choices against the real torch and JAX, on CPUs
+	OMP_NUM_THREADS=1 build/peers/bin/python -m pytest -q -W default tests/frameworks
 
 bench-peers: venv build/peers/bin/python  ## two ranks against DTensor, JAX and dask on the same problems
 	$(BIN)/python -m experiments.cpu.peers $(CURDIR)/build/peers/bin/python

@@ -96,6 +96,19 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
+def short_seconds(seconds: float) -> str:
+    """Return a time in two or three figures.
+
+    >>> short_seconds(0.0744), short_seconds(3.21e-6), short_seconds(0.0)
+    ('74 ms', '3.2 µs', '0 s')
+    """
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            value = seconds / scale
+            return f"{value:.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
+    return f"{seconds * 1e9:.0f} ns" if seconds else "0 s"
+
+
 def format_bytes(nbytes: float) -> str:
     """Return a size in binary units.
 

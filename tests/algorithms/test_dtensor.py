@@ -1,12 +1,14 @@
 """DTensor's matmul: its choice, its product in every placement, and what it refuses."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import umm
-from umm.algorithms.dtensor import SHARD_0, SHARD_1, Mesh, chosen_way
+from umm.algorithms.dtensor import device_mesh
+from umm.algorithms.dtensor_choice import SHARD_0, SHARD_1, Mesh, chosen_way
 from umm.errors import ProblemError
 from umm.schedules.invariants import check
 from umm.schedules.kinds import ACCUMULATE, PUT
@@ -29,9 +31,42 @@ def assert_exact(problem, **options):
     return schedule
 
 
+def chosen(problem, placement):
+    """DTensor's way on 8 GPUs of one host, A and B both in one placement."""
+    shapes = problem.shape("A"), problem.shape("B")
+    return chosen_way(shapes, 4, (placement,), (placement,), Mesh.of(umm.machine("h100-8"), (8,)))
+
+
 @pytest.mark.parametrize(("a", "b", "c"), list(itertools.product(("row", "col", "row@4"), repeat=3)))
 def test_every_pair_of_placements_gives_the_product_in_every_placement(a, b, c):
     assert_exact(umm.Problem(m=9, n=10, k=11, a=a, b=b, c=c, ranks=4, dtype="float64"))
+
+
+@pytest.mark.parametrize("mesh", [(2, 2), (2, 3), (3, 2), (2, 2, 2)])
+@pytest.mark.parametrize(("m", "n", "k"), [(9, 10, 11), (3, 16, 5), (8, 8, 8)])
+def test_every_placement_on_several_axes_gives_the_product_in_every_placement(mesh, m, n, k):
+    """Placements at random: nested cuts of one dimension, sizes that do not divide, empty tiles."""
+    rng = np.random.default_rng([*mesh, m])
+    for _ in range(8):
+        layouts = {}
+        for name, shape in (("a", (m, k)), ("b", (k, n)), ("c", (m, n))):
+            placements = rng.choice(["Shard(0)", "Shard(1)", "Replicate"], len(mesh))
+            layouts[name] = umm.Layout.from_dtensor(mesh, placements.tolist(), shape)
+        problem = umm.Problem(m=m, n=n, k=k, dtype="float64", **layouts)
+        assert_exact(problem, mesh="x".join(map(str, mesh)), placements="as-given")
+
+
+def test_a_mesh_on_which_all_layouts_have_names_is_found():
+    """2d and row have names on 2 x 4; on 8 in a row 2d has none and is brought to rows."""
+    problem = umm.Problem(m=8, n=8, k=8, a="2d", b="2d", c="row@2", ranks=8)
+    assert device_mesh(problem, "").ranks.shape == (2, 4)
+    assert_exact(replace(problem, dtype="float64"), placements="as-given")
+    assert device_mesh(replace(problem, a="row", b="col", c="row@8"), "").ranks.shape == (8,)
+    assert device_mesh(replace(problem, a="cyclic:1x1:2x4"), "").ranks.shape == (8,)
+    with pytest.raises(
+        ProblemError, match="dtensor cannot multiply this: 8 ranks do not fit any p with mesh=2x3"
+    ):
+        umm.schedule(problem, MACHINE, algorithm="dtensor", mesh="2x3")
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 6, 9, 16])
@@ -66,18 +101,23 @@ def test_its_choice_explains_the_published_drop_at_8k(m, gathers):
     schedule = umm.schedule(problem, "h100-8", algorithm="dtensor")
     assert np.any(schedule.kind == ACCUMULATE) != gathers
     assert np.any(schedule.kind == PUT) == gathers
-    way = chosen_way(problem, SHARD_1, SHARD_1, Mesh.of(umm.machine("h100-8"), 8))
-    assert (way.a == "Replicate") == gathers
+    way = chosen(problem, SHARD_1)
+    assert (way.a == ("Replicate",)) == gathers
 
 
 def test_row_layouts_are_always_re_cut_and_summed():
     for m in (1024, 8192):
         problem = umm.Problem(m=m, n=49152, k=12288, a="row", b="row", c="row", ranks=8)
-        assert chosen_way(problem, SHARD_0, SHARD_0, Mesh.of(umm.machine("h100-8"), 8)).c == "Partial"
+        assert chosen(problem, SHARD_0).c == ("Partial",)
 
 
 def test_a_mesh_over_several_hosts_is_slower_to_it():
-    assert Mesh.of(MACHINE, 8).bandwidth > 4 * Mesh.of(MACHINE, 16).bandwidth
+    """Only along the axis that leaves the host: 2 x 8 ranks fill two hosts of 8."""
+    assert Mesh.of(MACHINE, (8,)).bandwidth[0] > 4 * Mesh.of(MACHINE, (16,)).bandwidth[0]
+    outer, inner = Mesh.of(MACHINE, (2, 8)).bandwidth
+    assert inner > 4 * outer
+    for host in ("h100-8", "pvc-12"):
+        assert Mesh.of(umm.machine(host), (8,)) == Mesh.of(MACHINE, (8,))
 
 
 def test_a_layout_that_leaves_a_rank_without_even_an_empty_tile_is_brought_to_a_placement():

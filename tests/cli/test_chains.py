@@ -1,12 +1,17 @@
 """Chains at the command line: simulated, executed and checked, from presets and from files."""
 
+import json
+
+import pandas as pd
 import pytest
 from command import good, record, umm
 
 from umm.chains import save_chain
 from umm.chains.presets import chain
+from umm.space import Store
 
 MLP = ["--chain", "mlp", "--hidden", "64", "--ffn", "96", "--tokens", "40", "--backward"]
+SMALL = ["--chain", "mlp", "--hidden", "8", "--ffn", "12", "--tokens", "6"]
 CHECKED = ["--executor", "numpy", "--check", "--iters", "1", "--warmup", "0"]
 
 
@@ -45,7 +50,7 @@ def test_simulate_tells_the_layouts_and_the_makespan():
         (["--chain", "none.toml", "--ffn", "4"], "none.toml already decides --ffn"),
         ([*MLP, "--layouts", "megatrom"], "did you mean 'megatron'?"),
         ([*MLP, "--layouts", "W9=row"], "has no tensor 'W9'"),
-        ([*MLP, "--layouts", "megatron,W1"], "has no layouts 'megatron,W1'"),
+        ([*MLP, "--layouts", "megatron,W1"], "'W1' of --layouts is not TENSOR=LAYOUT"),
     ],
 )
 def test_what_is_not_a_chain_is_refused(flags, message):
@@ -62,6 +67,80 @@ def test_search_proves_the_best_layouts_of_a_chain():
     assert found["top"][0]["layouts"].keys() == found["problem"]["tensors"].keys()
     assert found["named"].keys() == {"megatron", "sequence", "data"}
     assert "Proven best: 32 assignments priced" in good(*asked)
+
+
+def test_the_winner_of_a_search_is_run_by_name_or_from_a_file(tmp_path):
+    """'best' is what the search finds, changed where it is said; a file has it under the same name."""
+    path, asked = tmp_path / "best.toml", [*SMALL, "--machine", "h100-8", "--ranks", 2]
+    found = record("search", *asked, "--top", 1, "--memory", "none", "--save-chain", path)
+    wanted = found["top"][0]["layouts"]
+    chosen = record("run", *asked, *CHECKED, "--layouts", "best,X=row@2")
+    assert chosen["measured"]["ok"]
+    assert chosen["problem"]["layouts"] == wanted | {"X": "row@2"}
+    for layouts in ([], ["--layouts", "best"]):
+        of_file = record("simulate", "--chain", path, "--machine", "h100-8", "--ranks", 2, *layouts)
+        assert of_file["problem"]["layouts"] == wanted
+        assert of_file["predicted"]["makespan_s"] == found["top"][0]["makespan_s"]
+    assert umm("search", "-m", 4, "-n", 4, "-k", 4, "--save-chain", path).exit_code == 2
+
+
+def test_compare_takes_a_chain():
+    found = record("compare", "--machine", "h100-8", *SMALL, "--iters", "1", "--layouts", "sequence")
+    assert found["comparison"]["order_kept"]
+    assert found["problem"]["chain"] == "mlp"
+    refused = umm("compare", "a.json", "b.json", "--chain", "mlp")
+    assert "the traces already decide --chain" in refused.stderr
+
+
+def test_sweep_stores_a_chains_layouts_as_json_and_goes_on_where_it_stopped(tmp_path):
+    """Two numbers of tokens by three names; then every assignment of two choices, two of which were named."""
+    store, csv = tmp_path / "s.db", tmp_path / "all.csv"
+    sized = [*SMALL[:-2], "--tokens", "4,8", "-o", store, "--machine", "h100-8", "--pool", "none"]
+    good("sweep", *sized, "--layouts", "sequence,data")
+    again = umm("sweep", *sized, "--export", csv)
+    assert "6 points: 4 were in" in again.stderr
+    with Store(store) as opened:
+        frame = opened.frame("all_runs")
+        assert len(opened.frame()) == 0
+    assert frame.status.tolist() == ["ok"] * 6
+    assert frame.chain.nunique() == 2
+    assert frame.chain.str.startswith("mlp X:").all()
+    assert ((frame.gap >= 0) & (frame.gap < 1)).all()
+    megatron = json.loads(frame.layouts[frame.layouts.str.contains('"X":"row@8"')].iloc[0])
+    assert (megatron["W1"], megatron["W2"], megatron["G"]) == ("col", "row", "col")
+    assert len(pd.read_csv(csv)) == 6
+
+
+def test_sweep_performs_every_assignment_of_choices_and_finds_what_a_search_finds(tmp_path):
+    choices = [*SMALL, "--choices", "row,col", "--machine", "h100-8", "--ranks", 2]
+
+    def swept(*flags):
+        return [json.loads(x) for x in good("sweep", *choices, "--json", *flags).splitlines()]
+
+    stored = swept("-o", tmp_path / "s.db", "--jobs", 2)
+    found = record("search", *choices, "--memory", "none", "--top", 1)
+    assert len(stored) == found["priced"] == 32
+    best = min(stored, key=lambda row: row["time_s"])
+    assert best["time_s"] == found["top"][0]["makespan_s"]
+    tight = swept("-o", tmp_path / "t.db", "--memory", "1.5x", "--pool", "none")
+    assert {x["status"] for x in tight} == {"ok", "too large"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--tokens", "4"], "--tokens is of a chain"),
+        ([*MLP, "--layouts", "megatrom"], "did you mean 'megatron'?"),
+        ([*MLP, "--layouts", "data", "--choices", "row"], "leave out one or the other"),
+        ([*MLP, "--prefetch", "1,2"], "--prefetch is not an axis of a chain's sweep"),
+        ([*MLP, "-m", "4"], "takes the place of -m"),
+        ([*MLP, "--memory", "x"], "memory 'x' is not a budget"),
+    ],
+)
+def test_what_a_chain_is_not_swept_by_is_refused(tmp_path, flags, message):
+    refused = umm("sweep", *flags, "-o", tmp_path / "s.db")
+    assert refused.exit_code == 2
+    assert message in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize(

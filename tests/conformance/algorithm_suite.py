@@ -38,6 +38,8 @@ def options_of(draw, name, ranks):
         if option.name == "grid":
             axes = 3 if name == "3d" else 2
             given["grid"] = draw(st.sampled_from(["", *meshes_of(ranks, axes)]))
+        elif option.name == "mesh":
+            given["mesh"] = draw(st.sampled_from(["", *(x for n in (1, 2, 3) for x in meshes_of(ranks, n))]))
         elif option.name == "steps":
             given["steps"] = draw(strategies(ranks))
         elif option.name == "memory":

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from command import SMALL, good, record, umm
+from framework_words import MESHES, dtensors, held, plain_dtensor
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import SIZES, layout_texts
@@ -19,51 +20,6 @@ from umm.errors import LayoutError
 from umm.layouts.frameworks.text import split
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/frameworks.md"
-MESHES = st.sampled_from([(1,), (2,), (3,), (6,), (2, 2), (2, 3), (3, 2), (4, 2), (2, 2, 2), (2, 1, 3)])
-
-
-def chunks(indices, parts):
-    """What torch.chunk makes of a list: parts as long as the first, then a shorter one, then empty ones."""
-    length = -(-len(indices) // parts)
-    return [indices[i * length : (i + 1) * length] for i in range(parts)]
-
-
-def plain_dtensor(mesh, placements, shape):
-    """Rows and columns that each rank holds, by the rules of DTensor and lists of indices."""
-    found = []
-    for at in product(*map(range, mesh)):
-        held = [list(range(size)) for size in shape]
-        for i, parts, placement in zip(at, mesh, placements, strict=True):
-            if placement == "Replicate":
-                continue
-            dim, split = (*[int(x) for x in placement[placement.index("(") + 1 : -1].split(",")], 1)[:2]
-            held[dim] = [x for piece in chunks(held[dim], split) for x in chunks(piece, parts)[i]]
-        found.append(held if all(held) else [[], []])
-    return found
-
-
-def held(layout):
-    """The same of a layout."""
-    found = []
-    for rank in range(layout.ranks):
-        bounds = [layout.tile_bounds(tile) for tile in layout.tiles_of(rank)]
-        sides = [sorted({i for b in bounds for i in range(*b[dim])}) for dim in (0, 1)]
-        found.append(sides if all(sides) else [[], []])
-    return found
-
-
-@st.composite
-def dtensors(draw):
-    """A mesh, placements and a shape; strides only as an order of axes needs them."""
-    mesh, shape = draw(MESHES), (draw(SIZES), draw(SIZES))
-    dims = [draw(st.sampled_from([None, 0, 1])) for _ in mesh]
-    placements = ["Replicate"] * len(mesh)
-    for dim in (0, 1):
-        order = draw(st.permutations([axis for axis, of in enumerate(dims) if of == dim]))
-        for place, axis in enumerate(order):
-            split = prod(mesh[outer] for outer in order[:place] if outer > axis)
-            placements[axis] = f"Shard({dim})" if split == 1 else f"_StridedShard({dim},{split})"
-    return mesh, placements, shape
 
 
 @given(dtensors())
@@ -300,7 +256,8 @@ def test_commands_take_the_words_of_frameworks():
     found = record("simulate", "-m", 64, "-n", 64, "-k", 64, "--a", "jax:mesh=x:2,y:4;P(x,y)", "--ranks", 8)
     assert found["problem"]["a"] == "2d:2x4"
     some = "dtensor:mesh=2x4;S(0),R,row"
-    both = record("search", *SMALL, "--a", some, "--b", "row", "--c", "row", "--memory", "none")
+    fixed = ["--b", "row", "--c", "row", "--granularity", "tile", "--final", "reduce", "--memory", "none"]
+    both = record("search", *SMALL, "--a", some, *fixed)
     assert both["distinct"] == 6  # two of A, three stationary matrices
     said = good(
         "tiles", "-m", 8, "-n", 8, "-k", 8, "--b", "col@2", "--c", "2d", "--as", "dtensor"

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from umm.chains.chain import Chain
@@ -97,6 +97,11 @@ class Outline:
         self._check_names(texts)
         tensors = tuple(x.laid_out(texts.get(x.name, DEFAULT), ranks) for x in self.tensors)
         return Chain(self.name, tensors, self.statements, ranks)
+
+    def with_layouts(self, name: str, layouts: Mapping[str, str]) -> "Outline":
+        """Return it with some layouts before its own, so that they are the default."""
+        others = {x: texts for x, texts in self.layouts.items() if x != name}
+        return replace(self, layouts={name: layouts, **others})
 
     def layouts_of(self, layouts: str | Mapping[str, str] | None) -> Mapping[str, str]:
         """Return the texts that :meth:`laid_out` takes for these layouts.

@@ -18,14 +18,19 @@ from umm.traces.verdict import percent
 from umm.units import format_bytes, format_seconds
 
 
-def write_html(trace: Trace, path: str | Path) -> None:
+def write_html(trace: Trace, path: str | Path, verdict: str = "") -> None:
     """Write the report of a trace as one HTML file that opens offline.
+
+    Args:
+        trace: What to show.
+        path: The file.
+        verdict: What is said of it; the trace's own verdict if empty.
 
     Raises:
         InputError: if the file cannot be written.
     """
     title = f"{computed(trace.schedule.program)} on {trace.schedule.machine}"
-    write_page(path, title, trace_sections(trace))
+    write_page(path, title, trace_sections(trace, verdict=verdict))
 
 
 def write_comparison(comparison: Comparison, path: str | Path) -> None:
@@ -52,17 +57,18 @@ def write_comparison(comparison: Comparison, path: str | Path) -> None:
     write_page(path, f"Predicted against measured: {computed(predicted.schedule.program)}", sections)
 
 
-def trace_sections(trace: Trace, heading: str = "") -> list[Section]:
+def trace_sections(trace: Trace, heading: str = "", verdict: str = "") -> list[Section]:
     """Return the parts of a page that show a trace.
 
     Args:
         trace: What to show.
         heading: Heading above its verdict.
+        verdict: What is said of it; the trace's own verdict if empty.
     """
     parts = trace.breakdown()
     moves = any(bytes_by_kind(trace.schedule).values())
     return [
-        Section(heading, verdict=trace.verdict, text=asked(trace)),
+        Section(heading, verdict=verdict or trace.verdict, text=asked(trace)),
         Section(text=found(trace)),
         Section(figure=timeline(trace), table=lane_table(trace)),
         *([Section(figure=link_map(trace), table=link_frame(trace))] if moves else []),

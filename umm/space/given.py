@@ -1,6 +1,7 @@
 """What it takes to bring operands from where they are given, and the schedule that does it fastest."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,6 +18,10 @@ from umm.machines import machine as find_machine
 from umm.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.space.fastest import fastest_of
+
+ROWS = "a=row,b=row,c=row"
+"""Where operands are taken to be where nothing is said."""
+MOST_RANKS = 16
 
 
 class Bring(NamedTuple):
@@ -71,6 +76,18 @@ def brought(problem: Problem, machine: Machine, final: str) -> dict[str, Bring]:
         else:
             found[x] = bring(outside, inside, machine, dtype)
     return found
+
+
+def bring_seconds(problem: Problem, machine: Machine, final: str) -> dict[str, float] | None:
+    """Return what bringing A and B from where they are given takes, and C out; from rows if nothing is given.
+
+    Returns:
+        Seconds by matrix, of those that move; None for more ranks than can be planned for at once.
+    """
+    if problem.p > MOST_RANKS:
+        return None
+    asked = problem if problem.given else replace(problem, given=ROWS)
+    return {x: taken.seconds for x, taken in brought(asked, machine, final).items()}
 
 
 @showing_options

@@ -121,10 +121,11 @@ class _Plan:
         """Return the move of a part that arrives first; of equals, to the nearest rank after its source."""
         there = self._there[part]
         sources, targets = np.isfinite(there).nonzero()[0], np.array(self._lacking[part])
-        routes = self._routes[np.ix_(sources, targets)]
+        pairs = sources[:, None], targets
+        routes = self._routes[pairs]
         out, into = self._out[sources].min(axis=1)[:, None], self._in[targets].min(axis=1)
         begun = np.maximum(there[sources][:, None], np.minimum(out, into))
-        ready = np.maximum(self._free[routes], (begun + self._latency[np.ix_(sources, targets)])[:, :, None])
+        ready = np.maximum(self._free[routes], (begun + self._latency[pairs])[:, :, None])
         arrival = (ready + self._spent[part][routes]).max(axis=2)
         first = (arrival <= arrival.min() * (1 + 1e-9)).nonzero()
         i, j = min(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from umm.cli.flags.chain import CHAIN, chain_options
 from umm.cli.flags.options import (
     PROBLEM,
     READ,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     help="Exit with 4 if the makespan is predicted this far off.",
 )
 @problem_options(machine="localhost")
+@chain_options()
 @schedule_options()
 @option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
 @measure_options(executor="numpy")
@@ -78,7 +80,7 @@ def compare(
         if len(traces) != 2:
             wrong = "1 trace is not enough" if len(traces) == 1 else f"{len(traces)} traces are too many"
             raise InputError(f"{wrong} to compare; give the predicted and the measured")
-        typed = given(ctx, (*PROBLEM, *SCHEDULE, "executor", "options", "iters", "warmup"))
+        typed = given(ctx, (*PROBLEM, *CHAIN, *SCHEDULE, "executor", "options", "iters", "warmup"))
         if typed or saved:
             raise InputError(
                 f"the traces already decide {', '.join(typed or ['--schedule'])}; leave it out, or the traces"

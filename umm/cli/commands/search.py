@@ -1,19 +1,23 @@
 """``umm search``: the best layouts for a problem and a machine, proven by bounds."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.chain import chain_options
-from umm.cli.flags.options import given, option, output_options, problem_options
+from umm.cli.flags.chain import BEST, chain_options
+from umm.cli.flags.options import WRITE, given, option, output_options, problem_options
 from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
 from umm.cli.printed.output import Output
+from umm.errors import InputError
 
 if TYPE_CHECKING:
     from umm.chains import Outline
+    from umm.space import FoundChain
 
 PARTITIONS = ("row", "col", "2d")
 TOP = 10
+EMITTED = ("torch", "jax", "umm")
 
 
 @click.command()
@@ -22,6 +26,10 @@ TOP = 10
 @option(
     "--choices", default=None, metavar="LIST",
     help="Layouts of a chain's tensors to choose from; row,col,2d,row@p if not given.",
+)  # fmt: skip
+@option(
+    "--save-chain", type=WRITE, metavar="FILE.toml",
+    help="Write the chain with the best layouts, called best, for --chain of other commands.",
 )  # fmt: skip
 @axis_options(searched=True)
 @option("--grids", type=click.Choice(["all", "square"]), default="all", show_default=True,
@@ -37,6 +45,7 @@ TOP = 10
     "device.",
 )
 @option("--top", type=int, help="Rank this many of the fastest in place of the front of time and memory.")
+@option("--emit", type=click.Choice(EMITTED), help="Print a program that sets up the winner, nothing else.")
 @output_options()
 @click.pass_context
 def search(
@@ -44,6 +53,8 @@ def search(
     /,
     memory: str,
     top: int | None,
+    emit: str | None,
+    save_chain: Path | None,
     as_json: bool,
     quiet: bool,
     no_color: bool,
@@ -58,19 +69,34 @@ def search(
 
     With --chain the best layouts for all its tensors together: a gradient lies as what it is the gradient of,
     what a map writes as what it reads, and every multiply keeps its largest matrix in place.
+
+    With --emit the winner as a program: DTensor or torch.distributed, JAX shardings and jit, a script on umm.
     """
+    from umm.chains import save_chain as write_chain
     from umm.cli.flags.asked import dimensions
     from umm.cli.flags.chain import asked_outline
+    from umm.cli.printed.emitted import program_of
     from umm.cli.printed.leaderboard import found_record, print_front, print_ranking
+    from umm.cli.printed.save import check_targets
     from umm.machines import machine as find_machine
     from umm.space import SearchInterruptedError, Space
     from umm.space import search as find
 
     output = Output(as_json, quiet, no_color)
     outline = asked_outline(ctx, flags)
+    if emit and (as_json or outline is not None):
+        raise InputError(
+            f"--emit prints a program for one multiply; leave out --{'json' if as_json else 'chain'}"
+        )
     if outline is not None:
-        _search_chain(ctx, outline, memory, TOP if top is None else top, output, flags)
+        check_targets(save_chain)
+        found_chain = _search_chain(ctx, outline, memory, TOP if top is None else top, output, flags)
+        if save_chain is not None:
+            write_chain(outline.with_layouts(BEST, found_chain.top[0].layouts), save_chain)
+            output.note(f"wrote the chain to {save_chain}")
         return
+    if save_chain is not None:
+        raise InputError("--save-chain is of a chain; give one, such as --chain mlp")
     sizes = dimensions(flags)
     machine = find_machine(flags["machine"])
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
@@ -99,10 +125,12 @@ def search(
             found = stopped.found
             if found.top and as_json:
                 output.json("search", found_record(found, whole=False))
-            elif found.top:
+            elif found.top and not emit:
                 print_ranking(output.console(), found)
             raise click.Abort from None
-        if as_json:
+        if emit:
+            click.echo(program_of(found.top[0], flags["machine"], emit), nl=False)
+        elif as_json:
             output.json("search", found_record(found))
         elif top is None:
             bar.update(task, description="time against memory")
@@ -113,10 +141,9 @@ def search(
 
 def _search_chain(
     ctx: click.Context, outline: "Outline", memory: str, top: int, output: Output, flags: dict[str, Any]
-) -> None:
-    """Search the layouts of a chain and print what was found."""
+) -> "FoundChain":
+    """Search the layouts of a chain, print what was found, and return it."""
     from umm.cli.printed.chain_leaderboard import found_chain_record, print_chain_leaderboard
-    from umm.errors import InputError
     from umm.machines import machine as find_machine
     from umm.space import ChainSpace, search_chain
 
@@ -140,3 +167,4 @@ def _search_chain(
         output.json("search", found_chain_record(space, found))
     else:
         print_chain_leaderboard(output.console(), space, found)
+    return found

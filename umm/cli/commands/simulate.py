@@ -1,7 +1,8 @@
 """``umm simulate``: predict one multiply, or a chain, on one machine."""
 
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -9,6 +10,11 @@ from umm.cli.flags.chain import chain_options
 from umm.cli.flags.options import READ, WRITE, option, output_options, problem_options
 from umm.cli.flags.schedule import schedule_options
 from umm.cli.printed.output import Output
+
+if TYPE_CHECKING:
+    from umm.cli.flags.asked import Asked
+    from umm.cli.printed.report import Beside
+    from umm.traces.trace import Trace
 
 
 @click.command()
@@ -42,9 +48,9 @@ def simulate(
     Tells the makespan, the fraction of peak, where the time goes, what moves, what is held, and what
     bounds it.
     """
-    from umm.algorithms.universal.policies import POLICIES
     from umm.cli.flags.asked import saved_or_asked
     from umm.cli.printed.report import (
+        Beside,
         device_room,
         predicted_record,
         print_prediction,
@@ -54,30 +60,62 @@ def simulate(
     from umm.cli.printed.save import check_targets, save_files
     from umm.executor import executor
     from umm.problem import Problem
-    from umm.space.what_if.advice import advise
+    from umm.space.given import bring_seconds
     from umm.traces.explain import explain as explained
 
     output = Output(as_json, quiet, no_color)
     check_targets(save_schedule, save_trace, html, perfetto=perfetto)
     schedule, request = saved_or_asked(ctx, saved, flags)
-    simulator = executor("sim")
-    trace = simulator.run(schedule)
-    advice = None
-    one = request is not None and isinstance(request.problem, Problem)
-    policy = POLICIES.get(schedule.options.get("policy", ""))  # another algorithm has none
-    if request and one and policy and not policy.searches:  # neighbours would take minutes
-        advice = advise(schedule, request.machine, request.lower, simulator.makespan)
+    trace = executor("sim").run(schedule)
+    with output.progress() as bar:
+        bar.add_task("what would be better", total=None)
+        beside = Beside(room=device_room(schedule)) if request is None else looked_beside(trace, request)
     reasons = explained(schedule, trace) if explain else ""
-    room = device_room(schedule)
-    save_files(trace, output, save_schedule, save_trace, perfetto, html)
+    save_files(trace, output, save_schedule, save_trace, perfetto, html, beside.page(trace))
+    brings = None
+    if request and isinstance(request.problem, Problem):
+        brings = bring_seconds(request.problem, request.machine, str(request.choices.get("final", "reduce")))
     if as_json:
-        fits = None if room is None else trace.memory_bytes <= room
-        predicted = predicted_record(trace, advice) | {"fits_memory": fits}
+        predicted = predicted_record(trace) | beside.to_dict(trace) | {"bring_s": brings}
         record = problem_record(schedule) | {"predicted": predicted}
         output.json("simulate", record | ({"explained": reasons.splitlines()} if explain else {}))
     else:
         console = output.console()
-        print_schedule(console, schedule)
-        print_prediction(console, trace, advice, room)
+        print_schedule(console, schedule, brings)
+        print_prediction(console, trace, beside)
         if explain:
             console.print(reasons, highlight=False, markup=False, soft_wrap=True)
+
+
+def looked_beside(trace: "Trace", request: "Asked") -> "Beside":
+    """Return the range of a prediction, what a search finds that is better, and what assumed number decides.
+
+    A policy that searches is not asked again and again: that would take minutes.
+    """
+    from umm.algorithms.universal.policies import POLICIES
+    from umm.cli.printed.report import Beside, device_room
+    from umm.executor import executor
+    from umm.problem import MATRICES, Problem
+    from umm.space.search.sure import makespan_range
+    from umm.space.what_if.advice import MOST_ACTIONS, advise
+    from umm.space.what_if.assumed import Lower, decides
+
+    schedule, makespan, machine = trace.schedule, executor("sim").makespan, request.machine
+    room = device_room(schedule)
+    policy = POLICIES.get(schedule.options.get("policy", ""))  # another algorithm has none
+    if len(schedule) > MOST_ACTIONS or (policy and policy.searches):
+        return Beside(room=room)
+    ends = makespan_range(machine, request.on, makespan, trace.makespan_s)
+    if not (policy and isinstance(schedule.program, Problem)):
+        return Beside(ends, room=room)
+    advice = advise(schedule, machine, makespan)
+    problem = schedule.program
+    ways = {f"stationary {x}": partial(request.on, stationary=x) for x in MATRICES}
+    assumed = decides(machine, problem.dtype, ways, makespan)
+    if advice and not assumed:
+        both: dict[str, Lower] = {
+            "what was asked": request.on,
+            "what the search finds": advice.choice.schedule,
+        }
+        assumed = decides(machine, problem.dtype, both, makespan)
+    return Beside(ends, advice, assumed, room)

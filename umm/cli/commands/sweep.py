@@ -7,25 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from umm.cli.flags.chain import asked_outlines, chain_options
 from umm.cli.flags.config import PRESETS, load_config
 from umm.cli.flags.options import (
     READ,
     WRITE,
     all_of,
+    given,
     given_option,
     option,
     output_options,
     set_option,
     type_options,
 )
-from umm.cli.flags.schedule import asked_axes, axis_options
+from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
 from umm.cli.flags.values import dimension_list
 from umm.cli.printed.output import Output
 from umm.errors import InputError
 from umm.units import format_seconds, parse_dimension
 
 if TYPE_CHECKING:
+    from umm.chains import Outline
     from umm.space import Progress
+    from umm.space.store.sweeps import AnySpace
 
 
 @click.command()
@@ -43,6 +47,11 @@ if TYPE_CHECKING:
 @option("--machine", default="h100-8", show_default=True, metavar="LIST",
         help="Machines of 'umm machine list' or topology files.")  # fmt: skip
 @set_option()
+@chain_options(layouts=False, axes=True)
+@option("--layouts", metavar="LIST", help="A chain's own layouts by name: all of them if not given.")
+@option(
+    "--choices", metavar="LIST", help="Layouts to choose from: every assignment of them to a chain's tensors."
+)
 @axis_options()
 @option(
     "--memory",
@@ -61,7 +70,10 @@ if TYPE_CHECKING:
 )
 @option("--export", type=WRITE, metavar="FILE", help="Then write all of the store as .csv or .parquet.")
 @output_options(file=False)
+@click.pass_context
 def sweep(
+    ctx: click.Context,
+    /,
     store: Path,
     export: Path | None,
     pool: str,
@@ -77,6 +89,9 @@ def sweep(
 
     Comma lists are axes, of sizes and machines too. Points that the store has are left out, so a sweep that
     was stopped goes on, and several may fill one store. --json prints each run as a line when it is stored.
+
+    With --chain the points are layouts of all its tensors together: those that it has by name, or every
+    assignment of --choices; sizes are axes.
     """
     from umm.cli.flags.machine import asked_machines
     from umm.space import Space, Store
@@ -86,9 +101,14 @@ def sweep(
     output = Output(as_json, quiet, no_color)
     if export is not None:
         checked_export(export)
-    named = {name: flags[name] for name in ("dtype", "c_dtype", "given", "ranks")}
-    axes = asked_axes(flags) | named
-    spaces = [Space(m=m, n=n, k=k, **axes) for n, k, rows in _layers(flags) for m in rows]
+    chains = asked_outlines(ctx, flags)
+    spaces: list[AnySpace] = []
+    if chains:
+        spaces += _of_chains(ctx, chains, flags)
+    else:
+        named = {name: flags[name] for name in ("dtype", "c_dtype", "given", "ranks")}
+        axes = asked_axes(flags) | named
+        spaces += [Space(m=m, n=n, k=k, **axes) for n, k, rows in _layers(flags) for m in rows]
     machines = [x for name in flags["machine"].split(",") for x in asked_machines(name.strip(), flags)]
     budget = None if memory == "none" else memory
     began = time.monotonic()
@@ -110,11 +130,33 @@ def sweep(
         return
     if export is not None:
         with Store(store) as opened:
-            opened.export(export)
+            opened.export(export, "all_runs" if chains else "runs")
     output.note(
         f"{swept.asked} points: {swept.found} were in {store}, {swept.performed} performed in "
         f"{format_seconds(time.monotonic() - began)}, {swept.failed} of them failed."
     )
+
+
+def _of_chains(ctx: click.Context, chains: list["Outline"], flags: dict[str, Any]) -> list["AnySpace"]:
+    """Return the points of chains: their own layouts by name, or every assignment of choices.
+
+    Raises:
+        InputError: if both are asked for, or an axis of a multiply is.
+    """
+    from umm.space import ChainSpace, NamedLayouts
+
+    typed = given(ctx, SCHEDULE)
+    if typed:
+        raise InputError(f"{', '.join(typed)} is not an axis of a chain's sweep; leave it out")
+    named, choices = (
+        None if flags[x] is None else tuple(text.strip() for text in flags[x].split(","))
+        for x in ("layouts", "choices")
+    )
+    if choices is None:
+        return [NamedLayouts(x, named, flags["ranks"]) for x in chains]
+    if named is not None:
+        raise InputError("--choices makes every assignment, --layouts names some; leave out one or the other")
+    return [ChainSpace(x, flags["ranks"], choices) for x in chains]
 
 
 def _layers(flags: dict[str, Any]) -> list[tuple[int, int, list[int]]]:

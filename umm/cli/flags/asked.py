@@ -33,6 +33,10 @@ class Asked:
     machine: Machine
     choices: dict[str, Any]
 
+    def on(self, machine: Machine, **choices: Any) -> Schedule:
+        """Return the schedule of the problem on another machine, or with some other choices."""
+        return build(self.problem, machine, **(self.choices | choices))
+
     def lower(self, problem: Problem | Chain) -> Schedule:
         """Return the schedule of a problem with the choices that were asked for."""
         return build(problem, self.machine, **self.choices)

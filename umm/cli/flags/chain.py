@@ -1,6 +1,7 @@
 """The flags of a chain, which takes the place of one multiply: a preset or a file, its sizes, its layouts."""
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,26 @@ import click
 from umm.chains import Chain, Outline, load_chain
 from umm.chains.presets import MODELS, PRESETS, chain
 from umm.cli.flags.options import Command, all_of, given, option
-from umm.cli.flags.values import dimension
+from umm.cli.flags.values import dimension, dimension_list
 from umm.errors import InputError
 from umm.machines import Machine
 
 SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads")
 CHAIN = ("chain", "model", *SIZES, "backward", "layouts")
+BEST = "best"
+"""The layouts that a search finds, unless a chain has some of that name itself."""
 _OF_A_PROBLEM = ("m", "n", "k", "a", "b", "c", "c_dtype", "given", "preset")
 
 
-def chain_options(layouts: bool = True) -> Callable[[Command], Command]:
+def chain_options(layouts: bool = True, axes: bool = False) -> Callable[[Command], Command]:
     """Return a decorator that adds the flags of a chain.
 
     Args:
         layouts: Whether the command takes one layout for each tensor.
+        axes: Whether it takes comma lists of sizes.
     """
+    size: dict[str, Any] = {"callback": dimension_list if axes else dimension}
+    size["metavar"] = "LIST" if axes else "SIZE"
     sizes = {
         "tokens": "Rows of a chain's activations.",
         "hidden": "Columns of its input and output.",
@@ -35,14 +41,15 @@ def chain_options(layouts: bool = True) -> Callable[[Command], Command]:
         option("--chain", metavar="NAME|FILE.toml",
                help=f"A chain in place of one multiply: {', '.join(PRESETS)}, or a file."),
         option("--model", metavar="NAME", help=f"Sizes of a public model: {', '.join(MODELS)}."),
-        *(option(f"--{name.replace('_', '-')}", callback=dimension, metavar="SIZE", help=text)
+        *(option(f"--{name.replace('_', '-')}", help=text, **size)
           for name, text in sizes.items()),
         option("--backward", is_flag=True, help="Gradients too, given dY."),
     ]  # fmt: skip
     if layouts:
         flags.append(
             option("--layouts", metavar="NAME|TENSOR=LAYOUT,…",
-                   help="Layouts of a chain: megatron, sequence, data; after it others for some tensors.")
+                   help="Layouts of a chain: megatron, sequence, data, or best, what a search finds; then "
+                        "others for some tensors.")
         )  # fmt: skip
     return all_of(flags)
 
@@ -58,7 +65,21 @@ def asked_chain(ctx: click.Context, flags: dict[str, Any], machine: Machine) -> 
         return None
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
     machine.check_ranks(ranks)
-    return outline.laid_out(_layouts(outline, flags["layouts"]), ranks)
+    return outline.laid_out(_layouts(outline, flags["layouts"], machine, ranks), ranks)
+
+
+def asked_outlines(ctx: click.Context, flags: dict[str, Any]) -> list[Outline]:
+    """Return the chains that lists of sizes describe, not yet laid out; none if they describe a multiply.
+
+    Raises:
+        InputError: as :func:`asked_outline` does.
+    """
+    if flags["chain"] is None:
+        asked_outline(ctx, flags)
+        return []
+    axes = ([(name, size) for size in flags[name] or [None]] for name in SIZES)
+    found = [asked_outline(ctx, flags | dict(sizes)) for sizes in product(*axes)]
+    return [x for x in found if x is not None]
 
 
 def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
@@ -89,14 +110,14 @@ def _is_file(name: str) -> bool:
     return Path(name).suffix == ".toml"
 
 
-def _layouts(outline: Outline, text: str | None) -> str | dict[str, str] | None:
-    """Return the layouts a text means: a name, or TENSOR=LAYOUT parts that change those of a name."""
-    if text is None or "=" not in text:
-        return text
-    first, *others = (part.strip() for part in text.split(","))
-    if "=" in first:
+def _layouts(outline: Outline, text: str | None, machine: Machine, ranks: int) -> dict[str, str]:
+    """Return the layouts a text means: those of a name, changed by TENSOR=LAYOUT parts."""
+    first, *others = (part.strip() for part in (text or "").split(","))
+    if "=" in first or not first:
         texts = dict(outline.default_layouts)
-        others = [first, *others]
+        others = [first, *others] if first else others
+    elif first == BEST and BEST not in outline.layouts:
+        texts = best_layouts(outline, machine, ranks)
     else:
         texts = dict(outline.layouts_of(first))
     for part in others:
@@ -105,3 +126,15 @@ def _layouts(outline: Outline, text: str | None) -> str | dict[str, str] | None:
             raise InputError(f"{part!r} of --layouts is not TENSOR=LAYOUT; write it like W1=col@2")
         texts[tensor.strip()] = layout.strip()
     return texts
+
+
+def best_layouts(outline: Outline, machine: Machine, ranks: int) -> dict[str, str]:
+    """Return the best layouts of a chain, as ``umm search`` finds them with its own budget.
+
+    Raises:
+        InfeasibleError: if none fits.
+        InputError: if there are too many to choose from.
+    """
+    from umm.space import ChainSpace, search_chain
+
+    return search_chain(ChainSpace(outline, ranks), machine, top=1).top[0].layouts

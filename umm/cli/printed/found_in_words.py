@@ -20,6 +20,18 @@ def budget(found: Found) -> str:
     return f"At most {format_bytes(found.limit)} a rank ({share:.3g}x)."
 
 
+def bring_in_words(found: Found) -> str:
+    """Return what the column of bringing operands says, and where they lie."""
+    given = found.looked.points.given
+    if given:
+        words = ", ".join(f"{x} {'to' if x == 'C' else 'from'} {layout}" for x, layout in given.items())
+        return f"bring: what bringing {words} takes, part of the makespan."
+    return (
+        "Operands lie as their layouts say at t = 0; bring: what bringing A and B there from row, and C "
+        "back, would add."
+    )
+
+
 def proof(found: Found) -> str:
     """Return one line on how many points were looked at, and of what the best is proven to be the best."""
     space, simulated = found.looked.points.space, len(found.looked.choices)

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from umm.algorithms.universal.options import Options, known
-from umm.cli.printed.found_in_words import budget, proof, ties
+from umm.cli.printed.found_in_words import bring_in_words, budget, proof, ties
 from umm.space import Choice, Found
-from umm.units import format_bytes, format_seconds, range_in_words
+from umm.units import format_bytes, format_seconds, range_in_words, short_seconds
 
 MOST = 10_000  # columns that no table needs
 
@@ -91,18 +91,23 @@ def _print_table(
     console: Console, found: Found, places: Sequence[str], rows: Sequence[Choice], best: Choice
 ) -> None:
     """Print rows as a table; where its layouts are too long for the console they lie below each other."""
-    table = _table(found, places, rows, best, stacked=False)
-    if Measurement.get(console, console.options.update(width=MOST), table).maximum > console.width:
-        table = _table(found, places, rows, best, stacked=True)
+    for gap, stacked in ((2, False), (1, False), (2, True)):
+        table = _table(found, places, rows, best, gap, stacked)
+        if Measurement.get(console, console.options.update(width=MOST), table).maximum <= console.width:
+            break
     console.print(table)
+    if found.bringing(rows[0]) is not None:
+        console.print(bring_in_words(found))
 
 
-def _table(found: Found, places: Sequence[str], rows: Sequence[Choice], best: Choice, stacked: bool) -> Table:
+def _table(
+    found: Found, places: Sequence[str], rows: Sequence[Choice], best: Choice, gap: int, stacked: bool
+) -> Table:
     headings, *cells = cells_of(found, rows, stacked)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, gap, 0, 0))
     table.add_column("#", justify="right", no_wrap=True)
     for heading in headings:
-        right = heading in ("memory", "makespan", "range", "peak", "gap")
+        right = heading in ("memory", "makespan", "range", "bring", "peak", "gap")
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
     for place, choice, row in zip(places, rows, cells, strict=True):
         table.add_row(place, *row, style="bold" if choice == best else "")
@@ -126,7 +131,8 @@ def cells_of(found: Found, rows: Sequence[Choice], stacked: bool = False) -> lis
     numbers = [x for x in shown if not isinstance(x.default, str)]
     ranges = found.proven and any(found.sure.range(x)[0] < found.sure.range(x)[1] for x in rows)
     proves = any(choice.steps_gap is not None for choice in rows)
-    headings = ["memory", "makespan", *(["range"] if ranges else []), "peak"]
+    brings = found.bringing(rows[0]) is not None
+    headings = ["memory", "makespan", *(["range"] if ranges else []), *(["bring"] if brings else []), "peak"]
     headings += [*(["layouts"] if stacked else "ABC"), "how", *(x.heading or x.name for x in numbers)]
     cells = [headings + (["gap"] if proves else [])]
     for choice in rows:
@@ -135,6 +141,8 @@ def cells_of(found: Found, rows: Sequence[Choice], stacked: bool = False) -> lis
         row = [format_bytes(choice.memory_bytes), format_seconds(choice.makespan_s)]
         if ranges:
             row.append(range_in_words(choice.makespan_s, found.sure.range(choice)))
+        if brings:
+            row.append(short_seconds(sum((found.bringing(choice) or {}).values())))
         row += [f"{100 * choice.fraction_of_peak:.1f} %", *(stacks if stacked else layouts)]
         said = how(choice)
         words = [said[x.name] for x in shown if x not in numbers and "," not in said[x.name]]

@@ -2,6 +2,8 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -16,9 +18,10 @@ from umm.schedules.kinds import KINDS
 from umm.schedules.schedule import Schedule
 from umm.space.search.budget import device_share
 from umm.space.what_if.advice import Advice
+from umm.space.what_if.assumed import Decides
 from umm.tensors import Program
 from umm.traces.trace import Trace
-from umm.units import counted, format_bytes, format_rate, format_seconds
+from umm.units import counted, format_bytes, format_rate, format_seconds, range_in_words
 
 BAR = 36  # columns of the bar that stands for the whole makespan
 
@@ -57,7 +60,50 @@ def _stationary(schedule: Schedule) -> str:
     return str(schedule.options.get("stationary", schedule.stationary))
 
 
-def predicted_record(trace: Trace, advice: Advice | None = None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Beside:
+    """What is known of a prediction beside its trace.
+
+    Attributes:
+        ends: The least and the most makespan within the ranges of the machine's numbers, if that is known.
+        advice: What would be better, if anything is.
+        assumed: The assumed number that decides, if one does.
+        room: Bytes a rank has of its device's memory, if that is known.
+    """
+
+    ends: tuple[float, float] | None = None
+    advice: Advice | None = None
+    assumed: Decides | None = None
+    room: int | None = None
+
+    def verdict(self, trace: Trace) -> str:
+        """Return the sentence of a trace, with what would be better if anything is."""
+        own = trace.verdict
+        return f"{own.removesuffix('.')}; {self.advice}." if self.advice else own
+
+    def page(self, trace: Trace) -> str:
+        """Return a page's verdict: with the range of the makespan and the assumed number that decides."""
+        within = _within(trace.makespan_s, self.ends)
+        unit = format_seconds(trace.makespan_s).partition(" ")[2]
+        parts = [
+            self.verdict(trace),
+            f"{within} {unit} within the ranges of the machine's numbers." if within else "",
+            str(self.assumed or ""),
+        ]
+        return " ".join(part for part in parts if part)
+
+    def to_dict(self, trace: Trace) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "makespan_range_s": None if self.ends is None else list(self.ends),
+            "verdict": self.verdict(trace),
+            "advice": None if self.advice is None else self.advice.to_dict(),
+            "assumed": None if self.assumed is None else str(self.assumed),
+            "fits_memory": None if self.room is None else trace.memory_bytes <= self.room,
+        }
+
+
+def predicted_record(trace: Trace) -> dict[str, Any]:
     """Return what a trace shows: times in seconds, sizes in bytes; breakdown is the mean over ranks."""
     return {
         "makespan_s": trace.makespan_s,
@@ -65,7 +111,7 @@ def predicted_record(trace: Trace, advice: Advice | None = None) -> dict[str, An
         "breakdown": trace.breakdown().mean,
         **moved_record(trace),
         "bound_by": trace.bound_by,
-        "verdict": full_verdict(trace, advice),
+        "verdict": trace.verdict,
     }
 
 
@@ -87,13 +133,14 @@ def measured_record(trace: Trace, runs: dict[str, Any] | None = None) -> dict[st
     return {**of_runs, **moved_record(trace), "verdict": trace.verdict}
 
 
-def full_verdict(trace: Trace, advice: Advice | None) -> str:
-    """Return the sentence of a trace, with what would be better if anything is."""
-    return f"{trace.verdict.removesuffix('.')}; {advice}." if advice else trace.verdict
+def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, float] | None = None) -> None:
+    """Print what is multiplied and how, in a few lines.
 
-
-def print_schedule(console: Console, schedule: Schedule) -> None:
-    """Print what is multiplied and how, in a few lines."""
+    Args:
+        console: Where to.
+        schedule: What is performed.
+        brings: What bringing operands from rows would take, where that is known and nothing is given.
+    """
     table = facts()
     program = schedule.program
     where = f"{counted(program.p, 'rank')} on {schedule.machine}"
@@ -113,12 +160,22 @@ def print_schedule(console: Console, schedule: Schedule) -> None:
         table.add_row("algorithm", schedule.stationary + (f": {choices}" if choices else ""))
     elif schedule.options:
         table.add_row("choices", choices_in_words(schedule))
-    if isinstance(program, Problem) and program.given:
-        table.add_row("given", given_words(schedule))
+    if isinstance(program, Problem):
+        table.add_row("operands", given_words(schedule) if program.given else as_they_lie(brings))
     kinds = Counter(KINDS[kind] for kind in schedule.kind.tolist())
     parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     table.add_row("schedule", f"{counted(len(schedule), 'action')}: {parts}")
     console.print(table)
+
+
+def as_they_lie(brings: Mapping[str, float] | None) -> str:
+    """Return where operands lie if nothing is given, and what bringing them from rows would take."""
+    said = "lie as their layouts say at t = 0"
+    if not brings:
+        return said
+    names = {"A": "A there from row", "B": "B there from row", "C": "C back to row"}
+    parts = [f"{names[x]} {format_seconds(seconds)}" for x, seconds in brings.items()]
+    return f"{said}; bringing {', '.join(parts)} would come on top"
 
 
 def given_words(schedule: Schedule) -> str:
@@ -148,26 +205,27 @@ def device_room(schedule: Schedule) -> int | None:
     return device_share(machine, schedule.ranks)
 
 
-def print_prediction(console: Console, trace: Trace, advice: Advice | None, room: int | None = None) -> None:
+def print_prediction(console: Console, trace: Trace, beside: Beside) -> None:
     """Print how long it takes, where the time goes, what moves, what is held and what bounds it.
 
     Args:
         console: Where to.
         trace: The prediction.
-        advice: What would be better, if anything is.
-        room: Bytes a rank has of its device's memory, if that is known.
+        beside: What else is known of it.
     """
     table = facts()
     reached = trace.schedule.program.flop / trace.makespan_s if trace.makespan_s else 0.0
     peak = trace.fraction_of_peak
     of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak ({format_rate(reached)})"
-    table.add_row("makespan", Text(format_seconds(trace.makespan_s) + of_peak, style="bold"))
+    ends = _within(trace.makespan_s, beside.ends)
+    within = f" ({ends})" if ends else ""
+    table.add_row("makespan", Text(format_seconds(trace.makespan_s) + within + of_peak, style="bold"))
     for part, seconds in trace.breakdown().mean.items():
         share = seconds / trace.makespan_s if trace.makespan_s else 0.0
         bar = "█" * round(share * BAR)
         table.add_row("", f"{100 * share:5.1f} % {part.replace('_', ' '):21} {bar}")
     table.add_row("moved", moved(trace))
-    over = ""
+    over, room = "", beside.room
     if room is not None and trace.memory_bytes > room:
         over = f"; more than the {format_bytes(room)} it has of a device of {trace.schedule.machine}"
     table.add_row(
@@ -175,8 +233,17 @@ def print_prediction(console: Console, trace: Trace, advice: Advice | None, room
         f"{format_bytes(trace.memory_bytes)} on the fullest rank, "
         f"of it {format_bytes(trace.pool_bytes)} pool{over}",
     )
-    table.add_row("verdict", Text(full_verdict(trace, advice), style="bold"))
+    table.add_row("verdict", Text(beside.verdict(trace), style="bold"))
+    if beside.assumed:
+        table.add_row("assumed", str(beside.assumed))
     console.print(table)
+
+
+def _within(makespan: float, ends: tuple[float, float] | None) -> str:
+    """Return the range of a makespan in words; empty if there is none, or none that is seen."""
+    within = range_in_words(makespan, ends) if ends else ""
+    low, _, high = within.partition(" to ")
+    return within if low != high else ""
 
 
 def moved(trace: Trace) -> str:

@@ -35,8 +35,18 @@ def save_files(
     trace: Path | None = None,
     perfetto: Path | None = None,
     html: Path | None = None,
+    verdict: str = "",
 ) -> None:
     """Write a trace's schedule, the trace, its Perfetto form and its page; one note for each.
+
+    Args:
+        made: The trace.
+        output: Where notes go.
+        schedule: Where its schedule goes.
+        trace: Where the trace goes.
+        perfetto: Where its Perfetto form goes.
+        html: Where its page goes.
+        verdict: What the page says of it; the trace's own verdict if empty.
 
     Raises:
         UmmError: if a file cannot be written.
@@ -57,5 +67,5 @@ def save_files(
     if html is not None:
         from umm.figures.report import write_html
 
-        write_html(made, html)
+        write_html(made, html, verdict)
         output.note(f"wrote {html}; it opens in any browser, offline")

@@ -238,7 +238,8 @@ def counted_mesh(places: Ints) -> Counted | None:
     def order(use: int) -> list[int]:
         return sorted((i for i, x in enumerate(axes) if x[2] == use), key=lambda i: axes[i][3])
 
-    ranks = np.arange(places.size).reshape(shape).transpose(order(0) + order(1) + order(2))
+    # Replicas are counted along the axes that replicate in the order of the mesh.
+    ranks = np.arange(places.size).reshape(shape).transpose(sorted(order(0)) + order(1) + order(2))
     return (
         Counted(shape, (order(1), order(2))) if np.array_equal(ranks.reshape(places.shape), places) else None
     )

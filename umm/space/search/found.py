@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from umm.space.choice import Choice
+from umm.space.given import bring_seconds
 from umm.space.search.budget import device_share
 from umm.space.search.front import REACH, front, knee, worth_more
 from umm.space.search.looked_at import LookedAt
@@ -82,9 +83,18 @@ class Found:
         """Those of the top that cannot be told apart from the first, itself included; see :class:`Sure`."""
         return [x for x in self.top if self.sure.tie(self.top[0], x)]
 
+    def bringing(self, choice: Choice) -> dict[str, float] | None:
+        """Return what bringing its operands takes, by matrix; None for many ranks, or a search cut short."""
+        if not self.proven:
+            return None
+        return bring_seconds(choice.problem, self.looked.machine, choice.options.final)
+
     def record(self, choice: Choice) -> dict[str, Any]:
-        """Return a point as plain values, with the range of its makespan in seconds."""
-        return choice.to_dict() | {"makespan_range_s": list(self.sure.range(choice))}
+        """Return a point as plain values, with its range and what bringing takes, in seconds."""
+        return choice.to_dict() | {
+            "makespan_range_s": list(self.sure.range(choice)),
+            "bring_s": self.bringing(choice),
+        }
 
     def to_frame(self) -> "pd.DataFrame":
         """Return the best points as a pandas DataFrame, one row each, best first."""

@@ -1,16 +1,18 @@
 """Rows of the store: points performed, each with what was asked and what came out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from umm.algorithms.registry import UNIVERSAL
 from umm.errors import UmmError
 from umm.executor import Executor, executor
 from umm.machines import Machine
+from umm.space.bounds.closed_form import Bounds, closed_form
 from umm.space.points import Points, Space
+from umm.space.search.budget import rank_limit
 from umm.space.store.columns import FACTS, LATER, Performed, config_id
 
 
@@ -36,6 +38,28 @@ class Task:
     seconds: list[float]
     memory: list[float]
 
+    def perform(self) -> list[dict[str, Any]]:
+        """Perform the task and return its rows."""
+        points, rows = points_of(self.space), []
+        for point, seconds, memory in zip(self.points, self.seconds, self.memory, strict=True):
+            of_run = asked_of(points, point, self.machine, self.source)
+            rows.append(recorded(of_run, partial(self._results, points, point, seconds, memory)))
+        return rows
+
+    def _results(self, points: Points, point: int, seconds: float, memory: float) -> Mapping[str, Any]:
+        """Return the measured or predicted columns of one point."""
+        limit = self.limit
+        if limit is not None and memory > limit:
+            return too_large(limit, int(memory))
+        if self.source == "bound":
+            return {"time_s": seconds, "memory_bytes": int(memory), "gap": 0.0}
+        schedule = points.schedule(point, self.machine)
+        memory_bytes = int(schedule.memory_bytes.max())
+        if limit is not None and memory_bytes > limit:
+            return too_large(limit, memory_bytes)
+        run = Performed(schedule, performer(self.source).run(schedule), seconds)
+        return {name: fact.of(run) for name, fact in FACTS.items()}
+
 
 def asked_of(points: Points, point: int, machine: Machine, source: str) -> dict[str, Any]:
     """Return what makes a run the one it is, by its columns."""
@@ -59,7 +83,8 @@ def asked_of(points: Points, point: int, machine: Machine, source: str) -> dict[
 
 
 @lru_cache(maxsize=4)
-def _performer(source: str) -> Executor:
+def performer(source: str) -> Executor:
+    """Return the executor of this name, kept for the next task."""
     return executor(source)
 
 
@@ -69,42 +94,77 @@ def points_of(space: Space) -> Points:
     return space.points()
 
 
-def perform(task: Task) -> list[dict[str, Any]]:
-    """Perform a task and return its rows; a point that fails becomes a row that says why."""
+def recorded(of_run: Mapping[str, Any], results: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the row of a run; one that fails says why.
+
+    Args:
+        of_run: What was asked, by its columns.
+        results: Performs it, and returns what came out.
+    """
     import umm
 
-    points = points_of(task.space)
-    rows = []
-    for point, seconds, memory in zip(task.points, task.seconds, task.memory, strict=True):
-        of_run = asked_of(points, point, task.machine, task.source)
-        row = {
-            "config_id": config_id(of_run),
-            "umm_version": umm.__version__,
-            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            **of_run,
-            "status": "ok",
-        }
-        try:
-            row |= _results(task, points, point, seconds, memory)
-        except UmmError as error:
-            row |= {"status": "error", "error": str(error)}
-        except Exception as error:  # a sweep of hours does not end with one point
-            row |= {"status": "error", "error": f"{type(error).__name__}: {error}"}
-        rows.append(row)
-    return rows
+    row = {
+        "config_id": config_id(of_run),
+        "umm_version": umm.__version__,
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **of_run,
+        "status": "ok",
+    }
+    try:
+        return {**row, **results()}
+    except UmmError as error:
+        return row | {"status": "error", "error": str(error)}
+    except Exception as error:  # a sweep of hours does not end with one point
+        return row | {"status": "error", "error": f"{type(error).__name__}: {error}"}
 
 
-def _results(task: Task, points: Points, point: int, seconds: float, memory: float) -> Mapping[str, Any]:
-    """Return the measured or predicted columns of one point."""
-    limit = task.limit
-    too_large = {"status": "too large", "error": f"needs more than {limit} bytes per rank"}
-    if limit is not None and memory > limit:
-        return too_large | {"memory_bytes": int(memory)}
-    if task.source == "bound":
-        return {"time_s": seconds, "memory_bytes": int(memory), "gap": 0.0}
-    schedule = points.schedule(point, task.machine)
-    memory_bytes = int(schedule.memory_bytes.max())
-    if limit is not None and memory_bytes > limit:
-        return too_large | {"memory_bytes": memory_bytes}
-    run = Performed(schedule, _performer(task.source).run(schedule), seconds)
-    return {name: fact.of(run) for name, fact in FACTS.items()}
+def too_large(limit: int, memory_bytes: int) -> dict[str, Any]:
+    """Return what a row says of a point that needs more than a rank may hold."""
+    why = f"needs more than {limit} bytes per rank"
+    return {"status": "too large", "error": why, "memory_bytes": memory_bytes}
+
+
+class PointRuns:
+    """The points of a space on a machine, as runs of a store.
+
+    Args:
+        space: The space, with its number of ranks.
+        machine: The machine.
+        source: Executor that performs the schedules, or ``bound`` for the closed-form bound alone.
+        memory: Budget per rank.
+    """
+
+    def __init__(self, space: Space, machine: Machine, source: str, memory: str | int | None) -> None:
+        self._space, self._machine, self._source = space, machine, source
+        self._memory = memory
+
+    @property
+    def ids(self) -> list[str]:
+        """The key of each run."""
+        points = points_of(self._space)
+        asked = (asked_of(points, x, self._machine, self._source) for x in points.allowed.tolist())
+        return [config_id(x) for x in asked]
+
+    @cached_property
+    def _bounds(self) -> Bounds:
+        return closed_form(points_of(self._space), self._machine)
+
+    def best_first(self, numbers: list[int]) -> list[int]:
+        """Return some points in the order of their bounds: an early look at the store shows the best."""
+        return sorted(numbers, key=self._bounds.seconds.tolist().__getitem__)
+
+    def task(self, numbers: Sequence[int]) -> Task:
+        """Return what performs some points."""
+        points, bounds, some = points_of(self._space), self._bounds, list(numbers)
+        return Task(
+            self._space,
+            self._machine,
+            self._source,
+            rank_limit(self._memory, points.bare, self._machine),
+            points.allowed[some].tolist(),
+            bounds.seconds[some].tolist(),
+            bounds.memory[some].tolist(),
+        )
+
+    def __len__(self) -> int:
+        return len(points_of(self._space))

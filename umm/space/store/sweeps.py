@@ -16,16 +16,18 @@ from umm.errors import ExecutorUnavailableError, InputError
 from umm.executor import executor as find_executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.space.bounds.closed_form import closed_form
+from umm.space.chain_space import ChainSpace
 from umm.space.points import Space
-from umm.space.search.budget import memory_limit, rank_limit
-from umm.space.store.columns import config_id
+from umm.space.search.budget import bytes_of_budget
+from umm.space.store.chain_runs import ChainRuns, ChainTask, NamedLayouts
 from umm.space.store.database import Store
-from umm.space.store.rows import Task, asked_of, perform, points_of
+from umm.space.store.rows import PointRuns, Task
 
 if TYPE_CHECKING:
     import pandas as pd
 
+AnySpace = Space | ChainSpace | NamedLayouts
+Runs = PointRuns | ChainRuns
 AT_ONCE = 16
 """Points of a task: what a worker loses at most when it is killed, and about a twentieth of a second."""
 
@@ -80,14 +82,14 @@ class Swept:
     failed: int
     seconds: float
 
-    def to_frame(self) -> "pd.DataFrame":
-        """Return all runs of the store, fastest first."""
+    def to_frame(self, table: str = "runs") -> "pd.DataFrame":
+        """Return runs of the store, fastest first: those of single multiplies, or of table ``all_runs``."""
         with Store(self.store) as store:
-            return store.frame()
+            return store.frame(table)
 
 
 def sweep(
-    spaces: Space | Sequence[Space],
+    spaces: AnySpace | Sequence[AnySpace],
     machines: Machine | str | Sequence[Machine | str],
     store: str | Path,
     *,
@@ -103,7 +105,8 @@ def sweep(
     and several sweeps may fill one store at the same time.
 
     Args:
-        spaces: What may be chosen; a space without ranks gets each machine's own number.
+        spaces: What may be chosen, of multiplies or of chains; one without ranks gets each machine's own
+            number.
         machines: Machines, their names, or paths of topology files.
         store: Path of the SQLite file.
         executor: Who performs the schedules; ``bound`` stores the closed-form lower bound instead.
@@ -127,20 +130,21 @@ def sweep(
     reason = None if executor == "bound" else find_executor(executor).available()
     if reason is not None:
         raise ExecutorUnavailableError(reason)
-    spaces = [spaces] if isinstance(spaces, Space) else list(spaces)
+    spaces = [spaces] if isinstance(spaces, AnySpace) else list(spaces)
     names = [machines] if isinstance(machines, Machine | str) else list(machines)
     found_machines = [x if isinstance(x, Machine) else find_machine(x) for x in names]
     pairs = [(space.on(x.default_ranks), x) for x in found_machines for space in spaces]
     for space, machine in pairs:
-        machine.check_ranks(space.bare.p)
-        memory_limit(memory, space.bare)  # says what is wrong with it before anything starts
+        machine.check_ranks(space.bare.p if isinstance(space, Space) else space.ranks or 1)
+    bytes_of_budget(memory, 2.0**60)  # says what is wrong with it before anything starts
+    runs = [_runs(space, machine, executor, memory) for space, machine in pairs]
     with _pool(pool, jobs) as workers:
         if workers is None and pool == "mpi":
             return None
         with Store(store) as open_store:
-            asked = sum(len(points_of(space)) for space, _ in pairs)
+            asked = sum(map(len, runs))
             counts = {"found": 0, "performed": 0, "failed": 0}
-            tasks = _tasks(pairs, open_store, executor, memory, counts)
+            tasks = _tasks(runs, open_store, counts)
             for rows in _performed(workers, tasks):
                 open_store.write(rows)
                 counts["performed"] += len(rows)
@@ -151,39 +155,32 @@ def sweep(
     return Swept(str(store), asked, **counts, seconds=time.monotonic() - began)
 
 
-def _tasks(
-    pairs: Sequence[tuple[Space, Machine]],
-    store: Store,
-    source: str,
-    memory: str | int | None,
-    counts: dict[str, int],
-) -> Iterator[Task]:
+def _tasks(runs: Iterable[Runs], store: Store, counts: dict[str, int]) -> Iterator[Task | ChainTask]:
     """Yield what the store does not have yet; it is asked again before every task."""
-    for space, machine in pairs:
-        points = points_of(space)
-        ids = [config_id(asked_of(points, x, machine, source)) for x in points.allowed.tolist()]
-        limit = rank_limit(memory, points.bare, machine)
+    for some_runs in runs:
+        ids = some_runs.ids
         missing = [i for i, done in enumerate(_are_done(store, ids)) if not done]
         counts["found"] += len(ids) - len(missing)
         if not missing:
             continue
-        bounds = closed_form(points, machine)
-        missing.sort(key=bounds.seconds.tolist().__getitem__)  # an early look at the store shows the best
+        missing = some_runs.best_first(missing)
         for start in range(0, len(missing), AT_ONCE):
             some = missing[start : start + AT_ONCE]
             there = _are_done(store, [ids[i] for i in some])
             counts["found"] += sum(there)
             now = [i for i, done in zip(some, there, strict=True) if not done]
             if now:
-                yield Task(
-                    space,
-                    machine,
-                    source,
-                    limit,
-                    points.allowed[now].tolist(),
-                    bounds.seconds[now].tolist(),
-                    bounds.memory[now].tolist(),
-                )
+                yield some_runs.task(now)
+
+
+def _runs(space: AnySpace, machine: Machine, source: str, memory: str | int | None) -> Runs:
+    if isinstance(space, Space):
+        return PointRuns(space, machine, source, memory)
+    return ChainRuns(space, machine, source, memory)
+
+
+def _perform(task: Task | ChainTask) -> list[dict[str, Any]]:
+    return task.perform()
 
 
 def _are_done(store: Store, ids: list[str]) -> list[bool]:
@@ -191,16 +188,16 @@ def _are_done(store: Store, ids: list[str]) -> list[bool]:
     return [x in done for x in ids]
 
 
-def _performed(workers: Executor | None, tasks: Iterable[Task]) -> Iterator[list[dict[str, Any]]]:
+def _performed(workers: Executor | None, tasks: Iterable[Task | ChainTask]) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows of each task as it is done, with a few tasks waiting for every worker."""
     if workers is None:
-        yield from map(perform, tasks)
+        yield from map(_perform, tasks)
         return
     waiting: set[Future[list[dict[str, Any]]]] = set()
     room = 3 * getattr(workers, "_max_workers", 8)
     try:
         for task in tasks:
-            waiting.add(workers.submit(perform, task))
+            waiting.add(workers.submit(_perform, task))
             if len(waiting) >= room:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)

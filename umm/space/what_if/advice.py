@@ -1,121 +1,104 @@
-"""What another replication factor of one operand would save, and the memory it would cost."""
+"""What a search finds that is faster than a schedule, or holds less in the same time."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
 
-from umm.errors import LayoutError
+from umm.algorithms.universal.options import Options, known
+from umm.errors import InfeasibleError
 from umm.machines import Machine
-from umm.problem import MATRICES, Problem
-from umm.schedules.bound import schedule_bound
 from umm.schedules.schedule import Schedule
+from umm.space.choice import Choice
+from umm.space.points import Space
+from umm.space.search.budget import DEVICE
+from umm.space.search.front import front
+from umm.space.search.proven import search
 from umm.units import format_bytes
 
-# No advice is given where finding it would take longer than an answer should: above this many actions, of
-# the schedule itself or of all neighbours simulated.
 MOST_ACTIONS = 20_000
-# Smaller savings than this are not worth a change.
-LEAST_SAVING = 0.01
+"""No advice is given where finding it would take longer than an answer should: above this many actions."""
+
+MOST_PAIRS = 2e8
+"""Nor above this many points times pairs of ranks, which all are priced."""
+
+LEAST = 0.01
+"""A smaller share of the makespan or of the memory is not worth a change."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One operand's replication factor that makes a problem faster.
+    """Layouts and choices that make a problem faster, or take less memory for the same time.
 
     Attributes:
-        matrix: A, B or C.
-        replicas: The replication factor it should have.
-        problem: The problem with it.
+        choice: What to use.
         saving: Share of the makespan that goes away.
         extra_bytes: What the fullest rank holds more; negative if it holds less.
     """
 
-    matrix: str
-    replicas: int
-    problem: Problem
+    choice: Choice
     saving: float
     extra_bytes: int
 
     def __str__(self) -> str:
+        found = "the same time" if self.saving < LEAST else f"{100 * self.saving:.0f} % less time"
         more = "more" if self.extra_bytes >= 0 else "less"
         return (
-            f"{self.matrix}@{self.replicas} would save {100 * self.saving:.0f} % "
-            f"for {format_bytes(abs(self.extra_bytes))} {more}"
+            f"search finds {found} with {format_bytes(abs(self.extra_bytes))} {more}: "
+            f"{self.choice.layouts}, {self.choice.way}"
         )
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the point and what it saves as plain values."""
+        return self.choice.to_dict() | {"saving": self.saving, "extra_bytes": self.extra_bytes}
 
-def advise(
-    schedule: Schedule,
-    machine: Machine,
-    lower: Callable[[Problem], Schedule],
-    makespan: Callable[[Schedule], float],
-) -> Advice | None:
-    """Return the best change of one operand's replication factor.
 
-    Neighbours are simulated from the lowest bound up, until no bound left can beat what was found.
+def advise(schedule: Schedule, machine: Machine, makespan: Callable[[Schedule], float]) -> Advice | None:
+    """Return what the search of a schedule's problem finds that is better; following it ends the advice.
+
+    The space is that of a search where nothing is said, with the schedule's own policy, prefetch and limits,
+    within the device less a tenth. Of its points within a hundredth of the fastest it is the one with the
+    least memory: so nothing that is left is a hundredth faster, or as fast with less.
 
     Args:
-        schedule: What the advice is about.
-        machine: Where it runs; what does not fit its memory is not advised.
-        lower: Makes the schedule of a neighbouring problem, with the same other choices.
+        schedule: What the advice is about, by the universal algorithm.
+        machine: Where it runs.
         makespan: Predicts the seconds of a schedule.
 
     Returns:
-        The fastest neighbour, the smaller one of equally fast ones; None if none saves a percent, or if there
-        are too many actions to try neighbours in a second.
+        None if nothing is better by a hundredth, or if finding it would take too long.
 
     >>> import umm
     >>> from umm.executor import executor
-    >>> slow = umm.Problem(m=8192, n=49152, k=12288, a="row", b="row", c="row", ranks=12)
-    >>> pvc = umm.machine("pvc-12")
-    >>> print(advise(umm.schedule(slow, pvc), pvc, lambda p: umm.schedule(p, pvc), executor("sim").makespan))
-    B@12 would save 32 % for 1.4 GiB more
+    >>> slow = umm.Problem(m=8192, n=49152, k=12288, a="row", b="row", c="row", ranks=8)
+    >>> h100 = umm.machine("h100-8")
+    >>> print(advise(umm.schedule(slow, h100), h100, executor("sim").makespan))
+    search finds 6 % less time with 768.0 MiB less: A 2d:2x4, B col, C col, stationary B
     """
     if len(schedule) > MOST_ACTIONS:
         return None
+    space = _space(schedule)
+    ranks = schedule.ranks
+    if len(space.searched.points()) * ranks**2 > MOST_PAIRS:
+        return None
     now, held = makespan(schedule), int(schedule.memory_bytes.max())
-    options = list(_feasible(schedule.problem, machine, lower))
-    best: tuple[float, int] = (now * (1 - LEAST_SAVING), 0)
-    advice = None
-    left = MOST_ACTIONS
-    for bound, _, other, matrix, replicas in sorted(options, key=lambda option: option[:2]):
-        if bound > best[0]:
-            break
-        left -= len(other)
-        if left < 0:
+    try:
+        found = search(space, machine, memory=DEVICE, makespan=makespan, top=1)
+    except InfeasibleError:
+        return None
+    near = front(found.looked, found.limit, reach=1 + LEAST)
+    best = near[0]
+    if best.makespan_s > now * (1 - LEAST):  # as fast as any: what holds less in its time
+        as_fast = [x for x in near if x.makespan_s <= now]
+        if not as_fast or as_fast[0].memory_bytes > held * (1 - LEAST):
             return None
-        found = (makespan(other), int(other.memory_bytes.max()))
-        if found < best:
-            best = found
-            advice = Advice(matrix, replicas, other.problem, 1 - found[0] / now, found[1] - held)
-    return advice
+        best = as_fast[0]
+    return Advice(best, 1 - best.makespan_s / now, best.memory_bytes - held)
 
 
-def _feasible(
-    problem: Problem, machine: Machine, lower: Callable[[Problem], Schedule]
-) -> Iterator[tuple[float, int, Schedule, str, int]]:
-    """Yield the neighbours that fit the memory: bound in seconds, number, schedule, operand, factor."""
-    each = -(-problem.p // machine.device_count)
-    for number, (matrix, replicas, neighbour) in enumerate(neighbours(problem)):
-        schedule = lower(neighbour)
-        if int(schedule.memory_bytes.max()) * each <= machine.memory:
-            yield schedule_bound(schedule), number, schedule, matrix, replicas
-
-
-def neighbours(problem: Problem) -> Iterator[tuple[str, int, Problem]]:
-    """Yield the problems that differ in one operand's replication factor, with the operand and the factor.
-
-    A layout that names its process grid fits one factor only and has no neighbours.
-    """
-    for matrix, layout in zip(MATRICES, problem.layouts, strict=True):
-        partition, _, replicated = str(layout).partition("@")
-        order = replicated.partition(":")[2]
-        for replicas in range(1, problem.p + 1):
-            if problem.p % replicas or replicas == layout.replicas:
-                continue
-            text = f"{partition}@{replicas}" + (f":{order}" if order else "")
-            changed: dict[str, Any] = {matrix.lower(): text}
-            try:
-                yield matrix, replicas, replace(problem, **changed)
-            except LayoutError:
-                continue
+def _space(schedule: Schedule) -> Space:
+    """Return the space of a schedule's problem, with its options where a search does not try them all."""
+    problem = schedule.problem
+    of_search = {x.name for x in known() if x.searched}
+    kept = {x.name: schedule.options[x.name] for x in fields(Options) if x.name not in of_search}
+    sizes = {name: getattr(problem, name) for name in ("m", "n", "k", "dtype", "c_dtype", "given")}
+    return Space(**sizes, ranks=schedule.ranks, **kept)

@@ -1,0 +1,49 @@
+"""Machines at the ends of their numbers' ranges."""
+
+from dataclasses import replace
+
+import pytest
+
+import umm
+from umm.machines.corners import corners
+from umm.machines.settings import with_settings
+
+
+def test_numbers_move_together_gemms_and_transfers_each_fast_or_slow():
+    """h100-8: GEMMs in float32 reach 66 to 75 % of the peak, links 371 to 377 GB/s: four corners."""
+    found = corners(umm.machine("h100-8"))
+    ends = {(float(x.efficiency["float32"].values.max()), float(x.link_bandwidth[0])) for x in found}
+    assert ends == {(share, rate) for share in (0.66, 0.75) for rate in (371e9, 377e9)}
+
+
+def test_a_machine_whose_links_have_no_range_has_two_corners():
+    found = corners(umm.machine("pvc-12"))
+    assert sorted(float(x.efficiency["float32"].values.max()) for x in found) == [0.93, 0.97]
+    assert len({x.sha for x in found}) == len(found) == 2
+
+
+def test_what_is_set_has_no_range_any_more():
+    set_ = with_settings(umm.machine("h100-8"), {"fabric.bandwidth": "400GB/s"})
+    assert {float(x.link_bandwidth[0]) for x in corners(set_)} == {400e9}
+    assert len(corners(set_)) == 2
+
+
+def test_a_machine_that_is_not_its_files_has_no_corners():
+    """Its document no longer says what it is."""
+    machine = umm.machine("h100-8")
+    assert corners(replace(machine, launch_s=1e-3)) == ()
+
+
+def test_an_uncertainty_is_a_factor_either_way_and_no_share_passes_one():
+    """Sure to a quarter: 4 µs is 3.2 to 5 µs; an efficiency of 0.9 is 0.72 to 1."""
+    machine = umm.machine("tpu-v5e-4")
+    content = {**machine.document, "devices": dict(machine.document["devices"])}
+    content["devices"]["launch"] = {"value": "4 us", "source": "measured", "uncertainty": 0.25}
+    content["devices"]["efficiency"] = [
+        {"dtype": "bfloat16", "value": 0.9, "source": "measured", "uncertainty": 0.25}
+    ]
+    from umm.machines.build import build
+
+    found = corners(build(content, machine.source_path, "x"))
+    assert sorted({x.launch_s for x in found}) == pytest.approx([3.2e-6, 5e-6])
+    assert sorted({float(x.efficiency["bfloat16"].values.max()) for x in found}) == pytest.approx([0.72, 1.0])

@@ -1,0 +1,96 @@
+"""What a verdict advises: following it gives what it said, and then nothing is left to advise."""
+
+import os
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import umm
+from umm.executor import executor
+from umm.space import Space, search
+from umm.space.search.front import front
+from umm.space.what_if.advice import LEAST, advise
+from umm.space.what_if.assumed import decides
+
+SIZES = st.sampled_from((96, 512, 1000, 4096))
+
+
+def layouts(ranks):
+    factors = st.sampled_from([c for c in range(1, ranks + 1) if ranks % c == 0])
+    return st.tuples(st.sampled_from(("row", "col", "2d")), factors).map(lambda x: f"{x[0]}@{x[1]}")
+
+
+@st.composite
+def asked(draw):
+    """Draw a machine and a schedule for it."""
+    machine = umm.machine(draw(st.sampled_from(("h100-8", "pvc-12", "tpu-v5e-4"))))
+    ranks = draw(st.sampled_from((4, machine.default_ranks)))
+    a, b, c = (draw(layouts(ranks)) for _ in "abc")
+    m, n, k = (draw(SIZES) for _ in "mnk")
+    problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=ranks, dtype="bfloat16")
+    return machine, umm.schedule(problem, machine, stationary=draw(st.sampled_from("ABC")))
+
+
+@settings(max_examples=int(os.environ.get("UMM_VERDICTS", "10")), deadline=None)
+@given(asked())
+def test_following_a_verdict_gives_what_it_said_and_ends_the_advice(one):
+    """And nothing that the search looks at is faster by a hundredth, or as fast with less memory.
+
+    ``UMM_VERDICTS=200`` asks for as many verdicts.
+    """
+    machine, schedule = one
+    makespan = executor("sim").makespan
+    advice = advise(schedule, machine, makespan)
+    if advice:
+        followed = advice.choice.schedule(machine)
+        now, held = makespan(schedule), int(schedule.memory_bytes.max())
+        assert makespan(followed) == advice.choice.makespan_s
+        assert 1 - makespan(followed) / now == pytest.approx(advice.saving)
+        assert int(followed.memory_bytes.max()) - held == advice.extra_bytes
+        assert advice.saving >= LEAST or advice.extra_bytes < 0
+        assert advise(followed, machine, makespan) is None
+        schedule = followed
+    problem = schedule.problem
+    space = Space(problem.m, problem.n, problem.k, problem.dtype, schedule.ranks)
+    found = search(space, machine, top=1)
+    seconds, held = makespan(schedule), int(schedule.memory_bytes.max())
+    assert found.top[0].makespan_s > seconds * (1 - LEAST)
+    as_fast = [x for x in front(found.looked, found.limit, reach=1 + LEAST) if x.makespan_s <= seconds]
+    assert all(x.memory_bytes > held * (1 - LEAST) for x in as_fast)
+
+
+def test_advice_keeps_the_prefetch_and_the_limits_that_were_asked_for():
+    problem = umm.Problem(m=1024, n=1024, k=1024, a="row", b="row", c="row", ranks=8)
+    schedule = umm.schedule(problem, "h100-8", prefetch=1, max_gemms=1)
+    advice = advise(schedule, umm.machine("h100-8"), executor("sim").makespan)
+    assert (advice.choice.options.prefetch, advice.choice.options.max_gemms) == (1, 1)
+    assert "prefetch 1, 1 gemm in flight" in str(advice)
+
+
+def test_an_assumed_number_that_turns_a_choice_round_is_named():
+    """How many copy engines a PVC tile uses at once is a guess; with one, another matrix should stay."""
+    machine = umm.machine("pvc-12-planes")
+    problem = umm.Problem(m=4096, n=12288, k=12288, a="col@12", b="2d", c="2d", ranks=12, dtype="bfloat16")
+    makespan = executor("sim").makespan
+
+    def lower(stationary):
+        return lambda there: umm.schedule(problem, there, stationary=stationary)
+
+    ways = {f"stationary {x}": lower(x) for x in "ABC"}
+    found = decides(machine, "bfloat16", ways, makespan)
+    fact = next(x for x in machine.facts if x.key == f"devices.{found.key}")
+    assert fact.assumed
+    assert found.saving > 0.008
+    sure = replace(machine, document=_known(machine.document))
+    assert decides(sure, "bfloat16", ways, makespan) is None
+
+
+def _known(node):
+    """Return a machine file's content in which nothing is assumed."""
+    if isinstance(node, list):
+        return [_known(x) for x in node]
+    if isinstance(node, dict):
+        return {name: _known(x) for name, x in node.items() if name != "assumed"}
+    return node

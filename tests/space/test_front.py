@@ -1,0 +1,117 @@
+"""The front of time against memory, and what an expert would not believe: each as a law."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import umm
+from umm.executor import executor
+from umm.space import Space, frontier, search
+from umm.space.search.front import knee
+from umm.space.search.sure import TOLERANCE, Sure
+
+NAMES = st.sampled_from(("h100-8", "pvc-12", "pvc-12-planes"))
+SIZES = st.sampled_from((256, 1024, 3000, 8192))
+
+
+def fastest(m, n, k, name, **more):
+    return search(Space(m=m, n=n, k=k, ranks=4, dtype="bfloat16", **more), name, top=1)
+
+
+@settings(max_examples=10, deadline=None)
+@given(SIZES, SIZES, SIZES, NAMES)
+def test_along_the_front_more_memory_is_never_slower(m, n, k, name):
+    """Strictly: each point of it has more memory and less time; its last is the fastest there is."""
+    found = fastest(m, n, k, name)
+    for before, after in pairwise(found.frontier):
+        assert before.memory_bytes < after.memory_bytes
+        assert before.makespan_s > after.makespan_s
+    assert found.frontier[-1].makespan_s == found.top[0].makespan_s
+    assert found.knee is None or found.knee in found.frontier[1:-1]
+
+
+@settings(max_examples=10, deadline=None)
+@given(SIZES, SIZES, SIZES, NAMES)
+def test_nothing_is_above_the_rate_of_a_gemm(m, n, k, name):
+    """Not even the best layout, on the best day of the machine."""
+    machine = umm.machine(name)
+    found = fastest(m, n, k, name)
+    most = max(float(x.values.max()) for x in (machine.efficiency["bfloat16"],))
+    assert found.top[0].fraction_of_peak <= most * (1 + 1e-9)
+    low, high = found.sure.range(found.top[0])
+    assert low <= found.top[0].makespan_s <= high
+    assert found.top[0].fraction_of_peak * found.top[0].makespan_s / low <= 1
+
+
+@settings(max_examples=10, deadline=None)
+@given(SIZES, SIZES, SIZES, NAMES)
+def test_the_best_by_slices_is_not_slower_than_the_best_by_tiles_by_more_than_requests(m, n, k, name):
+    """Slices need more requests, each of which takes the latency of its route."""
+    tiles = fastest(m, n, k, name, granularity="tile", final="reduce").top[0]
+    slices = fastest(m, n, k, name, granularity="slice", final="reduce").top[0]
+    machine = umm.machine(name)
+    schedule = slices.schedule(machine)
+    requests = int((schedule.src != schedule.dst).sum()) * float(machine.link_latency.max())
+    assert slices.makespan_s <= tiles.makespan_s * (1 + 1e-9) + requests
+
+
+def test_the_time_by_replication_factor_does_not_zigzag_where_slices_and_grids_are_searched():
+    """pvc-12, m = 1K, B cut both ways with 1, 2, 3, 4, 6 replicas: 4 replicas are no worse than 3 and 6.
+
+    With whole tiles of the most square grid alone they are: the grid of 3 ranks fits nothing.
+    """
+    best = {}
+    for c in (1, 2, 3, 4, 6):
+        grids = [f"2d:{r}x{12 // c // r}@{c}" for r in range(1, 13) if 12 // c % r == 0]
+        space = Space(m=1024, n=49152, k=12288, a="all", b=grids, c="all", equal_replication=False)
+        best[c] = search(space, "pvc-12", top=1).top[0].makespan_s
+    assert max(best.values()) < 1.1 * min(best.values())
+
+
+def test_the_knee_is_furthest_below_the_line_between_the_ends():
+    """Of four points the second saves most of the time for little of the memory."""
+    found = fastest(1024, 8192, 8192, "pvc-12")
+    steps = found.frontier
+    if len(steps) > 2:
+        memory = steps[-1].memory_bytes - steps[0].memory_bytes
+        seconds = steps[0].makespan_s - steps[-1].makespan_s
+
+        def sum_of_shares(x):
+            used = (x.memory_bytes - steps[0].memory_bytes) / memory
+            return used + (x.makespan_s - steps[-1].makespan_s) / seconds
+
+        assert sum_of_shares(found.knee) == min(map(sum_of_shares, steps))
+    assert knee(steps[:2]) is None
+
+
+def test_a_limit_says_what_a_little_more_memory_buys():
+    """Just below a step of the front the next one is named; with all of the device nothing is."""
+    space = Space(m=1024, n=12288, k=49152, ranks=12, granularity="tile", final="reduce")
+    steps = frontier(space, "pvc-12")
+    last = steps[-1]
+    found = search(space, "pvc-12", memory=last.memory_bytes - 1, top=1)
+    assert found.more is not None
+    assert found.limit < found.more.memory_bytes <= 2 * found.limit
+    assert found.more.makespan_s < 0.99 * found.top[0].makespan_s
+    assert found.frontier == [x for x in steps if x.memory_bytes < last.memory_bytes and x in found.frontier]
+    assert search(space, "pvc-12", top=1).more is None
+
+
+def test_what_is_compared_at_one_corner_ties_only_if_a_corner_turns_it_round():
+    """Both take 66 to 75 % of the peak, so ranges overlap; the one that moves more is behind at each."""
+    machine, makespan = umm.machine("h100-8"), executor("sim").makespan
+    space = Space(m=8192, n=8192, k=8192, ranks=8, a=["row@8", "row"], b="col", c=["col", "row"])
+    found = search(space, machine, top=20)
+    sure = Sure(machine, makespan)
+    first, last = found.top[0], found.top[-1]
+    assert sure.range(first)[1] > sure.range(last)[0]
+    assert sure.lead(first, last) > TOLERANCE
+    assert not sure.tie(first, last)
+    assert last not in found.tied
+    assert sure.lead(first, first) == 0
+    assert found.tied[0] == first
+    assert sure.lead(last, first) == pytest.approx(
+        min(x / y for x, y in zip(sure.seconds(first), sure.seconds(last), strict=True)) - 1
+    )

@@ -1,0 +1,178 @@
+"""How DTensor chooses: the placements its matmul takes, what it thinks redistributions cost, their steps.
+
+Source: PyTorch 2.13, torch/distributed/tensor: ``redistribute_cost`` of _collective_utils.py, the strategies
+of ``mm`` in _ops/_matrix_ops.py in their order, ``generate_greedy_transform_infos`` of _redistribute.py,
+``_select_min_cost_strategy`` of _sharding_prop.py. ``make test-frameworks`` holds all of it to the real one.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from math import inf, prod
+from typing import NamedTuple
+
+from umm.algorithms.collectives.grids import nodes_of
+from umm.machines import Machine
+from umm.machines.fabrics.pairs import Pairs
+
+REPLICATE, SHARD_0, SHARD_1, PARTIAL = "Replicate", "Shard(0)", "Shard(1)", "Partial"
+SHARDS = (SHARD_0, SHARD_1)
+BASE_S, PENALTY_S = 6.6e-6, 1e-6
+GIBI = 2**30
+Placements = tuple[str, ...]
+"""What each axis of a mesh does to a matrix."""
+
+
+class Mesh(NamedTuple):
+    """What DTensor assumes of a device mesh.
+
+    Attributes:
+        shape: Ranks along each axis.
+        bandwidth: Bytes/s of a ring along each axis.
+        hop_s: Seconds a hop along each axis.
+    """
+
+    shape: tuple[int, ...]
+    bandwidth: tuple[float, ...]
+    hop_s: tuple[float, ...]
+
+    @classmethod
+    def of(cls, machine: Machine, shape: tuple[int, ...]) -> "Mesh":
+        """Return DTensor's numbers: an axis leaves the host if it and those after it fill more than one."""
+        ranks = prod(shape)
+        one_host = machine.fabric.near == 1 or isinstance(machine.fabric, Pairs)  # groups are GPUs of a host
+        host = ranks if one_host else len(nodes_of(machine, range(ranks), ranks)[0])
+        near = [prod(shape[axis:]) <= host for axis in range(len(shape))]
+        return cls(
+            shape,
+            tuple((1 if x else 0.22) * 87.7 * GIBI for x in near),
+            tuple(0.6e-6 if x else 2.7e-6 for x in near),
+        )
+
+
+class Way(NamedTuple):
+    """What A, B and C are on the mesh while ranks multiply."""
+
+    a: Placements
+    b: Placements
+    c: Placements
+
+
+ON_AN_AXIS = (
+    (REPLICATE, REPLICATE, REPLICATE),
+    (SHARD_1, SHARD_0, PARTIAL),
+    (SHARD_0, REPLICATE, SHARD_0),
+    (REPLICATE, SHARD_1, SHARD_1),
+)
+"""What A, B and the product can be along one axis so that ranks multiply without communication."""
+
+
+class Step(NamedTuple):
+    """One collective of a redistribution.
+
+    Attributes:
+        axis: The axis of the mesh along which ranks take part.
+        now: What the axis does to the matrix.
+        then: What it does afterwards.
+    """
+
+    axis: int
+    now: str
+    then: str
+
+
+def steps(now: Placements, then: Placements) -> Iterator[Step]:
+    """Yield the steps from one placement to another.
+
+    A cut of a dimension that an axis further left shall cut otherwise is undone first, the last axis first.
+
+    >>> [tuple(step) for step in steps((SHARD_0, SHARD_0), (REPLICATE, SHARD_0))]
+    [(1, 'Shard(0)', 'Replicate'), (0, 'Shard(0)', 'Replicate'), (1, 'Replicate', 'Shard(0)')]
+    """
+    current = list(now)
+    if len(now) > 1 and any(placement in SHARDS for placement in now):
+        for axis in reversed(range(len(now))):
+            target = then[axis]
+            if target in SHARDS:
+                before = [[i for i in range(axis) if x[i] == target] for x in (current, then)]
+                if before[0] != before[1]:
+                    target = REPLICATE
+            if current[axis] != target:
+                yield Step(axis, current[axis], target)
+                current[axis] = target
+    for axis, target in enumerate(then):
+        if current[axis] != target:
+            yield Step(axis, current[axis], target)
+
+
+def redistribute_cost(nbytes: float, now: Placements, then: Placements, mesh: Mesh) -> float:
+    """Return DTensor's estimate of the seconds from one placement of an input to another.
+
+    Args:
+        nbytes: Bytes of the whole matrix.
+        now: What each axis of the mesh does to it: Replicate or a Shard.
+        then: Likewise.
+        mesh: What it assumes of the mesh.
+    """
+    if now == then or set(now) == {REPLICATE}:
+        return 0.0
+    moved = nbytes / prod(n for n, placement in zip(mesh.shape, now, strict=True) if placement in SHARDS)
+    seconds = 0.0
+    for axis, before, after in steps(now, then):
+        ranks, hops = mesh.shape[axis], mesh.shape[axis] - 1
+        if before == REPLICATE:
+            moved /= ranks
+            continue
+        moved *= ranks if after == REPLICATE else 1
+        seconds += BASE_S + hops * mesh.hop_s[axis] + moved * hops / ranks / mesh.bandwidth[axis]
+        seconds += 0.0 if after == REPLICATE else PENALTY_S
+    return seconds
+
+
+def ways(axes: int) -> list[Way]:
+    """Return every way to multiply on a mesh of so many axes, in DTensor's order."""
+    return [Way(*zip(*each, strict=True)) for each in product(ON_AN_AXIS, repeat=axes)]
+
+
+def shardable(shape: tuple[int, int], placements: Placements, mesh: Mesh) -> bool:
+    """Whether each dimension of a matrix has as many rows or columns as it would have parts."""
+    for size, shard in zip(shape, SHARDS, strict=True):
+        if size < prod(n for n, x in zip(mesh.shape, placements, strict=True) if x == shard):
+            return False
+    return True
+
+
+def chosen_way(
+    shapes: tuple[tuple[int, int], tuple[int, int]],
+    itemsize: int,
+    a: Placements,
+    b: Placements,
+    mesh: Mesh,
+) -> Way:
+    """Return the way DTensor multiplies.
+
+    The one whose inputs lie so already; else the first to which they are cheapest to bring, whatever becomes
+    of the output.
+
+    Args:
+        shapes: Of A and of B.
+        itemsize: Bytes of an element.
+        a: What each axis of the mesh does to A.
+        b: Likewise to B.
+        mesh: What DTensor assumes of the mesh.
+
+    >>> mesh = Mesh((8,), (87.7 * GIBI,), (0.6e-6,))
+    >>> for m in (4096, 8192):
+    ...     print(m, *chosen_way(((m, 12288), (12288, 49152)), 4, (SHARD_1,), (SHARD_1,), mesh))
+    4096 ('Replicate',) ('Shard(1)',) ('Shard(1)',)
+    8192 ('Shard(1)',) ('Shard(0)',) ('Partial',)
+    """
+
+    def cost(way: Way) -> float:
+        total = 0.0
+        for shape, now, then in zip(shapes, (a, b), way[:2], strict=True):
+            if not shardable(shape, then, mesh):
+                return inf
+            total += redistribute_cost(shape[0] * shape[1] * itemsize, now, then, mesh)
+        return total
+
+    return min(ways(len(mesh.shape)), key=lambda way: (cost(way), way[:2] != (a, b)))
