@@ -49,3 +49,24 @@ def test_what_sets_nothing_is_told_in_a_line():
         result = umm("simulate", *ASKED, "--set", text)
         assert result.exit_code == 2
         assert says in result.stderr
+
+
+def test_a_search_has_one_answer_for_each_size_and_says_where_it_changes():
+    asked = ["-m", "64,8K", "-n", "256", "-k", "64", "--granularity", "tile", "--final", "reduce"]
+    found = record("search", *asked)
+    assert [x["problem"]["m"] for x in found["answers"]] == [64, 8192]
+    assert all(x["proven"] for x in found["answers"])
+    assert [x["top"][0]["a"] for x in found["answers"]] == ["row@8", "row"]
+    assert found["changes"] == [[0, 1]]
+    assert "The best changes between m = 64 and 8192." in good("search", *asked)
+
+
+def test_a_search_takes_settings_as_an_axis_too():
+    layouts = ["--a", "row,row@8", "--b", "col", "--c", "col"]
+    asked = ["-m", 1024, "-n", 1024, "-k", 1024, *layouts, "--set", "fabric.bandwidth=x0.5,x1"]
+    found = record("search", *asked)
+    assert [x["machine"] for x in found["answers"]] == ["h100-8 fabric.bandwidth=x0.5", "h100-8"]
+    assert "fabric.bandwidth=x0.5" in good("search", *asked)
+    assert umm("search", *asked, "--top", 3).exit_code == 2
+    one = record("search", *asked[:-1], "fabric.bandwidth=x0.5")
+    assert one["top"][0]["makespan_s"] == found["answers"][0]["top"][0]["makespan_s"]

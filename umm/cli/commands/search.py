@@ -1,5 +1,6 @@
 """``umm search``: the best layouts for a problem and a machine, proven by bounds."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ EMITTED = ("torch", "jax", "umm")
 
 
 @click.command()
-@problem_options(machine="h100-8", layouts=False)
+@problem_options(machine="h100-8", layouts=False, many_m=True)
 @chain_options(layouts=False)
 @option(
     "--choices", default=None, metavar="LIST",
@@ -70,15 +71,19 @@ def search(
     With --chain the best layouts for all its tensors together: a gradient lies as what it is the gradient of,
     what a map writes as what it reads, and every multiply keeps its largest matrix in place.
 
+    Several sizes (-m 1K,2K,4K) or settings (--set fabric.bandwidth=x0.5,x1) have one answer each.
+
     With --emit the winner as a program: DTensor or torch.distributed, JAX shardings and jit, a script on umm.
     """
     from umm.chains import save_chain as write_chain
     from umm.cli.flags.asked import dimensions
     from umm.cli.flags.chain import asked_outline
+    from umm.cli.flags.machine import asked_machines
+    from umm.cli.printed.answers import answers_record, print_answers
     from umm.cli.printed.emitted import program_of
     from umm.cli.printed.leaderboard import found_record, print_front, print_ranking
     from umm.cli.printed.save import check_targets
-    from umm.machines import machine as find_machine
+    from umm.machines.settings import split_settings
     from umm.space import SearchInterruptedError, Space
     from umm.space import search as find
 
@@ -98,29 +103,38 @@ def search(
     if save_chain is not None:
         raise InputError("--save-chain is of a chain; give one, such as --chain mlp")
     sizes = dimensions(flags)
-    machine = find_machine(flags["machine"])
-    ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
+    rows = sizes.pop("m")
+    machines = asked_machines(flags["machine"], flags)
+    several = len(rows) * len(machines) > 1
+    if several and (emit or top is not None):
+        which = "--emit" if emit else "--top"
+        raise InputError(f"several sizes or settings have one answer each; leave out {which}")
     named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
     partitions = PARTITIONS + (tuple(f"{x}:balanced" for x in PARTITIONS) if flags["balanced"] else ())
     space = Space(
+        rows[0],
         **sizes,
         **named,
-        ranks=ranks,
+        ranks=flags["ranks"],
         **asked_axes(flags),
         grids=flags["grids"],
         partitions=partitions,
         orders=("blocked", "interleaved") if flags["interleaved"] else ("blocked",),
     )
+    asked = [(replace(space, m=m), machine) for machine in machines for m in rows]
+    answers = []
     with output.progress() as bar:
         task = bar.add_task("searching", total=None)
         try:
-            found = find(
-                space,
-                machine,
-                memory=None if memory == "none" else memory,
-                top=TOP if top is None else top,
-                progress=lambda settled, points: bar.update(task, completed=settled, total=points),
-            )
+            for where, machine in asked:
+                found = find(
+                    where,
+                    machine,
+                    memory=None if memory == "none" else memory,
+                    top=TOP if top is None else top,
+                    progress=lambda settled, points: bar.update(task, completed=settled, total=points),
+                )
+                answers.append(found)
         except SearchInterruptedError as stopped:
             found = stopped.found
             if found.top and as_json:
@@ -128,8 +142,14 @@ def search(
             elif found.top and not emit:
                 print_ranking(output.console(), found)
             raise click.Abort from None
-        if emit:
-            click.echo(program_of(found.top[0], flags["machine"], emit), nl=False)
+        if several and as_json:
+            output.json("search", answers_record(answers))
+        elif several:
+            print_answers(output.console(), answers)
+        elif emit:
+            settings = [f"{key}={value}" for key, value in split_settings(found.machine)[1].items()]
+            named_machine = " ".join([flags["machine"], *settings])
+            click.echo(program_of(found.top[0], named_machine, emit), nl=False)
         elif as_json:
             output.json("search", found_record(found))
         elif top is None:
@@ -143,14 +163,14 @@ def _search_chain(
     ctx: click.Context, outline: "Outline", memory: str, top: int, output: Output, flags: dict[str, Any]
 ) -> "FoundChain":
     """Search the layouts of a chain, print what was found, and return it."""
+    from umm.cli.flags.machine import asked_machine
     from umm.cli.printed.chain_leaderboard import found_chain_record, print_chain_leaderboard
-    from umm.machines import machine as find_machine
     from umm.space import ChainSpace, search_chain
 
     typed = given(ctx, SCHEDULE)
     if typed:
         raise InputError(f"{', '.join(typed)} is not an axis of a chain's search; leave it out")
-    machine = find_machine(flags["machine"])
+    machine = asked_machine(flags)
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
     choices = None if flags["choices"] is None else tuple(x.strip() for x in flags["choices"].split(","))
     space = ChainSpace(outline, ranks, choices)

@@ -1,0 +1,92 @@
+"""One answer for each size and each setting of the machine: the best of each, and where it changes."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from umm.cli.printed.leaderboard import found_record
+from umm.machines.settings import split_settings
+from umm.space import Choice, Found
+from umm.units import format_bytes, format_seconds
+
+
+def answers_record(answers: Sequence[Found]) -> dict[str, Any]:
+    """Return the answers as plain values, each as of a search alone, and where the best changes."""
+    return {
+        "answers": [found_record(found) for found in answers],
+        "changes": [list(pair) for pair in changes(answers)],
+    }
+
+
+def changes(answers: Sequence[Found]) -> list[tuple[int, int]]:
+    """Return the numbers of neighbouring answers, alike but in one thing, whose best is not the same."""
+    found = []
+    for (i, x), (j, y) in pairwise(enumerate(answers)):
+        alike = x.machine == y.machine or _m(x) == _m(y)
+        if alike and _what(x.top[0]) != _what(y.top[0]):
+            found.append((i, j))
+    return found
+
+
+def print_answers(console: Console, answers: Sequence[Found]) -> None:
+    """Print a row for each answer, then where the best changes and whether all of them are proven."""
+    bare = answers[0].looked.points.bare
+    settings = [_set(found) for found in answers]
+    several = len(set(settings)) > 1
+    given = f", given {bare.given}" if bare.given else ""
+    name = split_settings(answers[0].machine)[0] if several else answers[0].machine
+    console.print(
+        f"C = AB with n={bare.n}, k={bare.k}, {bare.types}{given}, {bare.p} ranks on {name}; "
+        "the best of each:"
+    )
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("m", justify="right", no_wrap=True)
+    keys = {key for found in answers for key in split_settings(found.machine)[1]}
+    (heading,) = keys if len(keys) == 1 else ("set",)
+    settings = [x.removeprefix(f"{heading}=") for x in settings]
+    for heading in (*([heading] if several else []), "A", "B", "C", "stat."):
+        table.add_column(heading, overflow="fold")
+    for heading in ("makespan", "peak", "memory"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for found, setting in zip(answers, settings, strict=True):
+        x = found.top[0]
+        layouts = [str(getattr(x.problem, name)) for name in "abc"]
+        table.add_row(
+            str(_m(found)), *([setting] if several else []), *layouts, x.stationary,
+            format_seconds(x.makespan_s), f"{100 * x.fraction_of_peak:.1f} %", format_bytes(x.memory_bytes),
+        )  # fmt: skip
+    console.print(table)
+    for i, j in changes(answers):
+        console.print(f"The best changes between {_between(answers[i], answers[j])}.")
+    if not changes(answers):
+        console.print("The best is the same for all.")
+    proven = all(found.proven for found in answers)
+    console.print(
+        Text("Each is proven best of its space." if proven else "Not all are proven.", style="bold")
+    )
+
+
+def _between(x: Found, y: Found) -> str:
+    if x.machine == y.machine:
+        return f"m = {_m(x)} and {_m(y)}" + (f" with {_set(x)}" if " " in x.machine else "")
+    return f"{_set(x)} and {_set(y)} at m = {_m(x)}"
+
+
+def _set(found: Found) -> str:
+    """Return which numbers of the machine are set to others."""
+    settings = split_settings(found.machine)[1]
+    return " ".join(f"{key}={value}" for key, value in settings.items()) or "as it is"
+
+
+def _m(found: Found) -> int:
+    return found.looked.points.bare.m
+
+
+def _what(choice: Choice) -> tuple[Any, ...]:
+    """Return what is chosen, the options of the schedule aside."""
+    problem = choice.problem
+    return problem.a, problem.b, problem.c
