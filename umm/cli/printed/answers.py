@@ -46,9 +46,9 @@ def print_answers(console: Console, answers: Sequence[Found]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("m", justify="right", no_wrap=True)
     keys = {key for found in answers for key in split_settings(found.machine)[1]}
-    (heading,) = keys if len(keys) == 1 else ("set",)
-    settings = [x.removeprefix(f"{heading}=") for x in settings]
-    for heading in (*([heading] if several else []), "A", "B", "C", "stat."):
+    (what,) = keys if len(keys) == 1 else ("set",)
+    settings = [x.removeprefix(f"{what}=") for x in settings]
+    for heading in (*([what] if several else []), "A", "B", "C", "stat."):
         table.add_column(heading, overflow="fold")
     for heading in ("makespan", "peak", "memory"):
         table.add_column(heading, justify="right", no_wrap=True)
