@@ -65,7 +65,7 @@ def test_search_proves_the_best_layouts_of_a_chain():
     assert found["proven"]
     assert found["top"][0]["makespan_s"] <= found["top"][1]["makespan_s"]
     assert found["top"][0]["layouts"].keys() == found["problem"]["tensors"].keys()
-    assert found["named"].keys() == {"megatron", "sequence", "data"}
+    assert found["named"].keys() == {"megatron", "sequence", "data", "multiply by multiply"}
     assert "Proven best: 32 assignments priced" in good(*asked)
 
 

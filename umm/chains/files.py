@@ -41,7 +41,7 @@ def save_chain(outline: Outline, path: str | Path) -> None:
 def toml(outline: Outline) -> str:
     """Return a chain as TOML."""
     said = outline.to_dict()
-    lines = [f"{key} = {_value(said[key])}" for key in ("name", "kept")]
+    lines = [f"{key} = {_value(said[key])}" for key in ("name", "kept", "weights")]
     for table in ("tensors", "statements"):
         for row in said[table]:
             lines += ["", f"[[{table}]]", *(f"{key} = {_value(value)}" for key, value in row.items())]

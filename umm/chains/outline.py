@@ -51,6 +51,7 @@ class Outline:
         statements: What is done, in order.
         kept: Tensors of the forward part that the backward part reads; none of a forward part alone.
         layouts: By name, a layout for each tensor that has another than ``row``; the first is the default.
+        weights: Tensors that are learnt, for which an optimizer may keep a state.
 
     >>> product = Outline(
     ...     "product",
@@ -68,13 +69,14 @@ class Outline:
     statements: tuple[Statement, ...]
     kept: tuple[str, ...] = ()
     layouts: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
+    weights: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check it by laying it out on one rank, by each of its layouts."""
-        for name in ("tensors", "statements", "kept"):
+        for name in ("tensors", "statements", "kept", "weights"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         self.laid_out({}, ranks=1)
-        for texts in (*self.layouts.values(), dict.fromkeys(self.kept, DEFAULT)):
+        for texts in (*self.layouts.values(), dict.fromkeys((*self.kept, *self.weights), DEFAULT)):
             self._check_names(texts)
 
     @property
@@ -129,6 +131,7 @@ class Outline:
         return {
             "name": self.name,
             "kept": list(self.kept),
+            "weights": list(self.weights),
             "tensors": [
                 {"name": x.name, "shape": [x.rows, x.cols], "dtype": x.dtype, "role": x.role}
                 for x in self.tensors
@@ -144,19 +147,20 @@ class Outline:
         Raises:
             InputError: in one line, if they are not one.
         """
-        given = fields_of(data, "a chain", ("name", "tensors", "statements"), ("kept", "layouts"))
-        for key in ("tensors", "statements", "kept"):
+        given = fields_of(data, "a chain", ("name", "tensors", "statements"), ("kept", "weights", "layouts"))
+        for key in ("tensors", "statements", "kept", "weights"):
             if not isinstance(given.get(key, []), list):
                 raise ProblemError(f"{key} of a chain must be a list, not {shown(given[key])}")
-        kept = given.get("kept", [])
-        if not all(isinstance(x, str) for x in kept):
-            raise ProblemError(f"kept = {shown(kept)} of a chain is not a list of names")
+        for key in ("kept", "weights"):
+            if not all(isinstance(x, str) for x in given.get(key, [])):
+                raise ProblemError(f"{key} = {shown(given[key])} of a chain is not a list of names")
         layouts = given.get("layouts", {})
         if not isinstance(layouts, dict) or not all(_are_texts(x) for x in layouts.values()):
             raise ProblemError("layouts of a chain must be tables of a text for each tensor")
         tensors = tuple(_shape(x) for x in given["tensors"])
         statements = tuple(statement_from_dict(x) for x in given["statements"])
-        return cls(given["name"], tensors, statements, tuple(kept), layouts)
+        kept, weights = (tuple(given.get(key, [])) for key in ("kept", "weights"))
+        return cls(given["name"], tensors, statements, kept, layouts, weights)
 
     def __str__(self) -> str:
         return f"{self.name}: {'; '.join(map(str, self.statements))}"

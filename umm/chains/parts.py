@@ -32,6 +32,7 @@ class Writing:
         self.shapes: dict[str, Shape] = {}
         self.places: dict[str, str] = {}
         self.statements: list[Statement] = []
+        self.weights: list[str] = []
         self._forward: tuple[str, ...] = ()
         self._first_backward: int | None = None
 
@@ -48,6 +49,7 @@ class Writing:
 
     def weight(self, name: str, rows: int, cols: int, place: str) -> str:
         """Add a weight."""
+        self.weights.append(name)
         return self.tensor(name, rows, cols, place, "input")
 
     def inner(self, name: str, cols: int) -> str:
@@ -76,7 +78,9 @@ class Writing:
             scheme: {x: PLACES[place][number] for x, place in self.places.items()}
             for number, scheme in enumerate(SCHEMES)
         }
-        return Outline(name, tuple(self.shapes.values()), tuple(self.statements), kept, layouts)
+        return Outline(
+            name, tuple(self.shapes.values()), tuple(self.statements), kept, layouts, tuple(self.weights)
+        )
 
 
 class Mlp:

@@ -27,14 +27,26 @@ def schedule_bound(schedule: Schedule) -> float:
     gemms down makes up for that.
     """
     latency, inverse = _routes(schedule)
-    alone = np.where(schedule.src != schedule.dst, latency + schedule.nbytes * inverse, 0.0)
-    alone += schedule.seconds
+    alone = seconds_alone(schedule, latency, inverse)
     total = 0.0
     for phase in phases(schedule):
         paths = _paths(schedule, alone, phase)
         busiest = _resources(schedule, alone, latency, paths)
         total += max(paths.longest, busiest, _slowed(schedule, alone, paths))
     return total * ROUNDING
+
+
+def earliest_finishes(schedule: Schedule) -> Floats:
+    """Return when each action can have finished at the earliest, by what it waits for and its lane."""
+    alone = seconds_alone(schedule, *_routes(schedule))
+    finishes: Floats = (_paths(schedule, alone, range(len(schedule))).start + alone) * ROUNDING
+    return finishes
+
+
+def seconds_alone(schedule: Schedule, latency: Floats, inverse: Floats) -> Floats:
+    """Return what each action takes alone, by the latency and the seconds a byte of its route."""
+    moving = np.where(schedule.src != schedule.dst, latency + schedule.nbytes * inverse, 0.0)
+    return moving + schedule.seconds
 
 
 @dataclass(frozen=True)

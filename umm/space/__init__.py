@@ -4,7 +4,8 @@ from umm.space.chain_space import ChainSpace
 from umm.space.choice import Choice
 from umm.space.points import Points, Space
 from umm.space.search.any_space import search
-from umm.space.search.chain_layouts import ChainChoice, FoundChain, search_chain
+from umm.space.search.chain_layouts import FoundChain, search_chain
+from umm.space.search.chain_tries import ChainChoice
 from umm.space.search.found import Found
 from umm.space.search.proven import SearchInterruptedError
 from umm.space.search.sure import makespan_range

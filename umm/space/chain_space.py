@@ -1,15 +1,18 @@
 """The space of a chain: one layout for each tensor, those of tensors that go together alike."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 from umm.chains import Chain, Map, Outline
 from umm.errors import InputError
+from umm.functions import function
 from umm.layouts.layout import Layout
 
-MOST = 200_000
+ALL = "all"
 DEFAULT = ("row", "col", "2d", "row@p")
+STATIONARY = ("auto", "best", "A", "B", "C")
 
 
 @dataclass(frozen=True)
@@ -17,12 +20,17 @@ class ChainSpace:
     """Every assignment of layouts to the tensors of a chain that lays alike what goes together.
 
     A gradient lies as what it is the gradient of (dW as W), and what a map writes as what it reads of the
-    same shape: such tensors are a group with one layout. Every multiply keeps its largest matrix in place.
+    same shape: such tensors are a group with one layout. What a map needs whole rows of, such as the scores
+    of a softmax, is not cut by columns.
 
     Attributes:
         chain: What is computed.
         ranks: Ranks that share the work; None until a machine says how many it has.
-        layouts: Texts of layouts to choose from; None for row, col, 2d and a replica on every rank.
+        layouts: Texts of layouts to choose from, ``all`` for row, col and 2d with every number of replicas;
+            None for row, col, 2d and a replica on every rank.
+        stationary: The matrix that every multiply keeps in place: A, B, C, ``auto`` for its largest, or
+            ``best`` for the one with which it takes least by itself.
+        state: Bytes of optimizer state for each element of a weight, which lies as the weight.
 
     >>> from umm.chains.presets import chain
     >>> space = ChainSpace(chain("mlp", hidden=8, ffn=16, tokens=8, backward=True), ranks=2)
@@ -35,6 +43,8 @@ class ChainSpace:
     chain: Outline
     ranks: int | None = None
     layouts: tuple[str, ...] | None = None
+    stationary: str = "auto"
+    state: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what is not a chain without layouts."""
@@ -42,10 +52,16 @@ class ChainSpace:
             raise InputError(
                 f"a space needs a chain without layouts, such as umm.chain gives, not {self.chain!r}"
             )
+        if self.stationary not in STATIONARY:
+            raise InputError(
+                f"stationary matrix {self.stationary!r} is unknown; choose from {', '.join(STATIONARY)}"
+            )
+        if self.state < 0:
+            raise InputError(f"{self.state} bytes of optimizer state are not possible; give 0 or more")
 
     def on(self, ranks: int) -> "ChainSpace":
         """Return this space on so many ranks unless it says how many."""
-        return self if self.ranks else ChainSpace(self.chain, ranks, self.layouts)
+        return self if self.ranks else replace(self, ranks=ranks)
 
     @cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
@@ -68,23 +84,49 @@ class ChainSpace:
         """The different layouts of each group.
 
         Raises:
-            InputError: for a text that is not a layout, or more assignments than can be priced.
+            InputError: for a text that is not a layout, or if none is left for a tensor.
         """
         ranks = self.ranks or 1
-        texts: Sequence[str] = self.layouts or DEFAULT
+        texts = [x for text in self.layouts or DEFAULT for x in (_all(ranks) if text == ALL else [text])]
         shapes = {x.name: x for x in self.chain.tensors}
-        choices = tuple(
-            _different([shapes[group[0]].laid_out(x, ranks).layout for x in texts]) for group in self.groups
-        )
-        count = 1
-        for of_group in choices:
-            count *= len(of_group)
-        if count > MOST:
-            raise InputError(
-                f"chain {self.chain.name} has {count:.2g} assignments of layouts, more than the "
-                f"{MOST} that are priced; give fewer layouts, or a chain with fewer tensors"
-            )
-        return choices
+        found = []
+        for names in self.groups:
+            seen: dict[object, str] = {}
+            for layout in (shapes[names[0]].laid_out(x, ranks).layout for x in texts):
+                if not (set(names) & self._whole_rows and layout.grid_shape()[1] > 1):
+                    seen.setdefault(_lies(layout), str(layout))
+            if not seen:
+                raise InputError(
+                    f"{names[0]} is needed by whole rows, so no layout is left for it; allow row, or row@p"
+                )
+            found.append(tuple(seen.values()))
+        return tuple(found)
+
+    @cached_property
+    def _whole_rows(self) -> set[str]:
+        """Tensors of which some map needs whole rows."""
+        maps = [x for x in self.chain.statements if isinstance(x, Map) and function(x.fn).whole_rows]
+        return {name for statement in maps for name in (statement.out, *statement.reads)}
+
+    @property
+    def assignments(self) -> int:
+        """How many assignments there are."""
+        return prod(map(len, self.choices))
+
+    def place(self, layouts: Mapping[str, str]) -> tuple[int, ...] | None:
+        """Return the number of each group's choice that some layouts are; None if they are none of these."""
+        shapes, ranks, found = {x.name: x for x in self.chain.tensors}, self.ranks or 1, []
+
+        def lies(name: str, text: str) -> object:
+            return _lies(shapes[name].laid_out(text, ranks).layout)
+
+        for names, choices in zip(self.groups, self.choices, strict=True):
+            wanted = {lies(x, layouts.get(x, "row")) for x in names}
+            able = [lies(names[0], text) for text in choices]
+            if len(wanted) > 1 or (held := wanted.pop()) not in able:
+                return None
+            found.append(able.index(held))
+        return tuple(found)
 
     def texts(self, place: Sequence[int]) -> dict[str, str]:
         """Return the layout of each tensor, given the number of its group's choice."""
@@ -99,9 +141,16 @@ class ChainSpace:
         return self.chain.laid_out(self.texts(place), self.ranks or 1)
 
 
-def _different(layouts: list[Layout]) -> tuple[str, ...]:
-    seen: dict[object, str] = {}
-    for layout in layouts:
-        held = tuple(layout.row_edges.tolist()), tuple(layout.col_edges.tolist()), layout.owners.tobytes()
-        seen.setdefault(held, str(layout))
-    return tuple(seen.values())
+def _all(ranks: int) -> Sequence[str]:
+    """Return row, col and 2d with every number of replicas."""
+    return [
+        f"{partition}@{count}"
+        for count in range(1, ranks + 1)
+        if ranks % count == 0
+        for partition in ("row", "col", "2d")
+    ]
+
+
+def _lies(layout: Layout) -> object:
+    """Return what makes two layouts of one shape and type lie alike, empty tiles included."""
+    return layout.cuts, layout.owners.tobytes()

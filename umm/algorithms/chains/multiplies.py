@@ -30,21 +30,25 @@ def multiply(
         return
     if written or statement.beta:
         _start_from(build, statement)
-    tensors = {tensor.name: tensor for tensor in build.tensors}
-    out, a, b = (tensors[name] for name in (statement.out, statement.a, statement.b))
-    left = a.layout.transposed if "a" in statement.trans else a.layout
-    right = b.layout.transposed if "b" in statement.trans else b.layout
-    problem = Problem(
-        m=out.shape[0], n=out.shape[1], k=left.shape[1], a=left, b=right, c=out.layout,
-        dtype=a.dtype, c_dtype=out.dtype, ranks=build.ranks,
-    )  # fmt: skip
+    problem = as_problem(statement, {tensor.name: tensor for tensor in build.tensors})
     build.append(
         lowered(problem, build.machine, stationary, **completing(options)),
-        {"A": a.name, "B": b.name, "C": out.name},
+        {"A": statement.a, "B": statement.b, "C": statement.out},
         slots="multiply",
         transposed=[x.upper() for x in statement.trans],
         alpha=statement.alpha,
     )
+
+
+def as_problem(statement: Multiply, tensors: Tensors) -> Problem:
+    """Return a multiply that is not a batch as a problem; what it reads transposed is laid out so."""
+    out, a, b = (tensors[name] for name in (statement.out, statement.a, statement.b))
+    left = a.layout.transposed if "a" in statement.trans else a.layout
+    right = b.layout.transposed if "b" in statement.trans else b.layout
+    return Problem(
+        m=out.shape[0], n=out.shape[1], k=left.shape[1], a=left, b=right, c=out.layout,
+        dtype=a.dtype, c_dtype=out.dtype, ranks=out.layout.ranks,
+    )  # fmt: skip
 
 
 def completing(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from umm.algorithms.collectives.registry import ways
 from umm.chains import Chain, Sum
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.schedules.bound import schedule_bound
+from umm.schedules.bound import earliest_finishes, schedule_bound
 from umm.schedules.builder import Builder
 from umm.schedules.schedule import Schedule
 from umm.schedules.slices import Slice
@@ -25,11 +27,13 @@ class Summed(NamedTuple):
         way: The way to do collectives that takes least.
         schedule: Its actions alone.
         seconds: By way, what it takes at least; the least of them chose.
+        ready: Seconds before which no element of the sum is complete anywhere.
     """
 
     way: str
     schedule: Schedule
     seconds: dict[str, float]
+    ready: float
 
 
 def summed(what: str, layout: Layout, dtype: str, machine: Machine, lanes: int) -> Summed:
@@ -59,7 +63,17 @@ def _summed(what: str, layout: Layout, key: object, dtype: str, machine: Machine
             made[name] = _written(what, way.writers[what], layout, dtype, machine, lanes)
     seconds = {name: schedule_bound(schedule) for name, schedule in made.items()}
     best = min(seconds, key=seconds.__getitem__)
-    return Summed(best, made[best], seconds)
+    return Summed(best, made[best], seconds, _ready(made[best]))
+
+
+def _ready(schedule: Schedule) -> float:
+    """Return the least time, over the slices that are written, at which the last of its writers can end."""
+    details = schedule.details
+    written = np.concatenate((details.buffer[:, :1], details.rows[:, 0], details.cols[:, 0]), axis=1)
+    slices, number = np.unique(written, axis=0, return_inverse=True)
+    last = np.zeros(len(slices))
+    np.maximum.at(last, number.reshape(-1), earliest_finishes(schedule))
+    return float(last.min(initial=np.inf))
 
 
 def _owners(layout: Layout) -> Iterable[tuple[int, ...]]:

@@ -26,7 +26,12 @@ EMITTED = ("torch", "jax", "umm")
 @chain_options(layouts=False)
 @option(
     "--choices", default=None, metavar="LIST",
-    help="Layouts of a chain's tensors to choose from; row,col,2d,row@p if not given.",
+    help="Layouts of a chain's tensors to choose from; all is row, col and 2d with every number of replicas; "
+    "row,col,2d,row@p if not given.",
+)  # fmt: skip
+@option(
+    "--optimizer", type=click.FloatRange(min=0), metavar="BYTES",
+    help="Optimizer state for each element of a chain's weights, held beside them: 12 for Adam in float32.",
 )  # fmt: skip
 @option(
     "--save-chain", type=WRITE, metavar="FILE.toml",
@@ -69,7 +74,8 @@ def search(
     makes an axis: --a row,col@2 --prefetch 1,2. Ctrl-C prints the best by then, not proven.
 
     With --chain the best layouts for all its tensors together: a gradient lies as what it is the gradient of,
-    what a map writes as what it reads, and every multiply keeps its largest matrix in place.
+    what a map writes as what it reads, and every multiply keeps its largest matrix in place, or with
+    --stationary best the one with which it takes least by itself.
 
     Several sizes (-m 1K,2K,4K) or settings (--set fabric.bandwidth=x0.5,x1) have one answer each.
 
@@ -167,13 +173,14 @@ def _search_chain(
     from umm.cli.printed.chain_leaderboard import found_chain_record, print_chain_leaderboard
     from umm.space import ChainSpace, search_chain
 
-    typed = given(ctx, SCHEDULE)
+    typed = given(ctx, [x for x in SCHEDULE if x != "stationary"])
     if typed:
         raise InputError(f"{', '.join(typed)} is not an axis of a chain's search; leave it out")
+    stationary = flags["stationary"] if given(ctx, ["stationary"]) else "auto"
     machine = asked_machine(flags)
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
     choices = None if flags["choices"] is None else tuple(x.strip() for x in flags["choices"].split(","))
-    space = ChainSpace(outline, ranks, choices)
+    space = ChainSpace(outline, ranks, choices, stationary, flags["optimizer"] or 0.0)
     with output.progress() as bar:
         task = bar.add_task("searching", total=None)
         found = search_chain(

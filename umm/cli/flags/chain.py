@@ -90,7 +90,7 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
     """
     name = flags["chain"]
     if name is None:
-        typed = given(ctx, [*(x for x in CHAIN if x in flags), *(x for x in ("choices",) if x in flags)])
+        typed = given(ctx, [x for x in (*CHAIN, "choices", "optimizer") if x in flags])
         if typed:
             raise InputError(f"{', '.join(typed)} is of a chain; give one, such as --chain mlp")
         return None

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from umm.space import ChainSpace, FoundChain
+from umm.space import ChainChoice, ChainSpace, FoundChain
 from umm.units import format_bytes, format_seconds
 
 
@@ -20,43 +20,78 @@ def found_chain_record(space: ChainSpace, found: FoundChain) -> dict[str, Any]:
             "tensors": {x.name: [x.rows, x.cols] for x in outline.tensors},
             "ranks": space.ranks,
             "alike": [list(x) for x in space.groups],
-            "stationary": "auto",
+            "stationary": space.stationary,
+            "optimizer_bytes": space.state,
         },
         "machine": found.machine,
         "memory_limit_bytes": found.limit,
         **counts,
         "named": found.named,
+        "moved": [{"statement": statement, "nbytes": dict(nbytes)} for statement, nbytes in found.moved],
         "top": [x.to_dict() for x in found.top],
     }
 
 
 def print_chain_leaderboard(console: Console, space: ChainSpace, found: FoundChain) -> None:
-    """Print the best assignments, fastest first, the chain's own layouts beside them, and the proof."""
-    console.print(f"{space.chain}; {space.ranks} ranks on {found.machine}")
-    console.print(f"At most {format_bytes(found.limit)} a rank; stationary auto.")
+    """Print the best layouts, the next best by what they change, the chain's own beside them, and the proof."""
+    state = f", of it {space.state:g} B of optimizer for each element of a weight" if space.state else ""
+    console.print(f"{space.chain}; {space.ranks} ranks on {found.machine}", highlight=False)
+    console.print(f"At most {format_bytes(found.limit)} a rank{state}; stationary {space.stationary}.")
+    best = found.top[0]
+    console.print(_layouts(space, best))
+    console.print(_ranking(space, found))
+    for name, seconds in found.named.items():
+        beside = "does not fit" if seconds is None else _beside(seconds, best.makespan_s)
+        console.print(f"{name}: {beside}", highlight=False)
+    for statement, nbytes in found.moved:
+        moved = ", ".join(f"{format_bytes(count)} of {name}" for name, count in nbytes.items())
+        console.print(f"{statement} brings a rank {moved}", highlight=False)
+    if not found.moved:
+        console.print("No statement moves anything between ranks.")
+    sure = "Proven best" if found.proven else f"Not proven, within {100 * found.gap:.2g} %"
+    counts = f"{found.priced:.4g} assignments" if found.priced >= 10**6 else f"{found.priced} assignments"
+    console.print(
+        Text(f"{sure}: {counts} priced, {found.pruned:.6g} pruned, {found.simulated} simulated.", style="bold")
+    )
+
+
+def _layouts(space: ChainSpace, best: ChainChoice) -> Table:
+    """Return the layout of each group of tensors."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("layout", no_wrap=True)
+    table.add_column("tensors of the best", overflow="fold")
+    by_layout: dict[str, list[str]] = {}
+    for names in space.groups:
+        by_layout.setdefault(best.layouts[names[0]], []).extend(names)
+    for layout, names in by_layout.items():
+        table.add_row(layout, " ".join(names))
+    return table
+
+
+def _ranking(space: ChainSpace, found: FoundChain) -> Table:
+    """Return the best assignments, each by what it changes of the best."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("#", no_wrap=True)
-    for names in space.groups:
-        table.add_column(" ".join(names), overflow="fold")
     for header in ("makespan", "of peak", "memory"):
         table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("layouts", overflow="fold")
+    best = found.top[0]
     for place, choice in enumerate(found.top, 1):
-        layouts = [choice.layouts[names[0]] for names in space.groups]
-        facts = [
+        changed = [
+            f"{names[0]} {choice.layouts[names[0]]}"
+            for names in space.groups
+            if choice.layouts[names[0]] != best.layouts[names[0]]
+        ]
+        table.add_row(
+            str(place),
             format_seconds(choice.makespan_s),
             f"{100 * choice.fraction_of_peak:.1f} %",
             format_bytes(choice.memory_bytes),
-        ]
-        table.add_row(str(place), *layouts, *facts, style="bold" if place == 1 else "")
-    console.print(table)
-    best = found.top[0].makespan_s
-    for name, seconds in found.named.items():
-        beside = "does not fit" if seconds is None else f"{format_seconds(seconds)}, {seconds / best:.2f}x"
-        console.print(f"{name}: {beside}")
-    sure = "Proven best" if found.proven else f"Not proven, within {100 * found.gap:.2g} %"
-    console.print(
-        Text(
-            f"{sure}: {found.priced} assignments priced, {found.pruned} pruned, {found.simulated} simulated.",
-            style="bold",
+            ", ".join(changed) or "as above",
+            style="bold" if place == 1 else "",
         )
-    )
+    return table
+
+
+def _beside(seconds: float, best: float) -> str:
+    return f"{format_seconds(seconds)}, {seconds / best:.2f}x"

@@ -1,125 +1,237 @@
-"""What a chain's joined schedule has to do at least, whatever overlaps: sums over statements, by resource.
+"""What a statement has to do at least in a chain's joined schedule, whatever overlaps: seconds by resource.
 
 A statement's actions are the same in the joined schedule as alone, and a resource does one thing after
 another. So the busiest resource's work, summed over the statements, is a bound for any overlap of parts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from umm.algorithms.chains.lower import lower
-from umm.algorithms.chains.multiplies import completing
+from umm.algorithms.chains.multiplies import as_problem, completing
+from umm.algorithms.collectives.hierarchical import CARD
 from umm.algorithms.universal.lowered import lowered
 from umm.algorithms.universal.options import Options
-from umm.arrays import Floats
+from umm.algorithms.universal.replicas import how_summed
+from umm.arrays import Bools, Floats
 from umm.chains import Chain, Multiply, Statement
 from umm.machines import Machine
-from umm.machines.routes import narrowest
-from umm.problem import Problem
-from umm.schedules.bound import ROUNDING
-from umm.schedules.kinds import GEMM, KINDS, MAP
+from umm.schedules.bound import ROUNDING, seconds_alone
+from umm.schedules.kinds import BARRIER, GEMM, KINDS, MAP
 from umm.schedules.schedule import Schedule
+from umm.space.bounds.link_times import link_times
 from umm.tensors import Tensor
+
+GROUPS = ("copy_in", "copy_out", "accumulate")
+
+
+@dataclass(frozen=True, eq=False)
+class StatementWork:
+    """What a statement takes of resources that it shares with others.
+
+    Attributes:
+        seconds: For each device its gemms and maps, for each rank its gemms as its transfers slow them down,
+            for each link its bytes, for each rank and lane its transfers. Added over statements, the largest
+            is a lower bound of their joined schedule.
+        span: For each rank the seconds from its first gemm or map to the end of its last; a rank takes
+            statements in their order.
+        ready: Seconds after the last gemm before any of a replicated result is summed; else 0.
+        summed: Seconds after the last gemm before all of it is; else 0.
+        stationary: The matrix that stays in place.
+    """
+
+    seconds: Floats
+    span: Floats
+    ready: float = 0.0
+    summed: float = 0.0
+    stationary: str = "auto"
 
 
 def statement_work(
-    statement: Statement, tensors: Mapping[str, Tensor], machine: Machine, options: Mapping[str, Any]
-) -> Floats:
-    """Return the seconds that each resource needs for one statement.
+    statement: Statement,
+    tensors: Mapping[str, Tensor],
+    machine: Machine,
+    options: Mapping[str, Any],
+    stationary: str = "auto",
+) -> StatementWork:
+    """Return what one statement takes.
 
     Args:
         statement: The statement.
         tensors: Its tensors, laid out.
         machine: Where.
         options: Of the universal algorithm.
-
-    Returns:
-        For each device its gemms and maps, for each rank its gemms as its transfers slow them down, for each
-        link its bytes. Added over statements, the largest is a lower bound of their joined schedule.
+        stationary: Of a multiply that is not a batch.
     """
-    return schedule_work(_alone(statement, tensors, machine, options), machine, options)
+    chosen = Options(**completing(options))
+    if not isinstance(statement, Multiply) or statement.batch > 1:
+        return _work(_written(statement, tensors, machine, options), machine, chosen, appended=False)
+    problem = as_problem(statement, tensors)
+    part = lowered(problem, machine, stationary, **completing(options))
+    work = replace(_work(part, machine, chosen, appended=True), stationary=stationary)
+    found = how_summed(problem, machine, chosen)
+    return replace(work, ready=found.ready, summed=found.seconds[found.way]) if found else work
+
+
+def moved_bytes(
+    statement: Statement,
+    tensors: Mapping[str, Tensor],
+    machine: Machine,
+    options: Mapping[str, Any],
+    stationary: str = "auto",
+) -> dict[str, int]:
+    """Return the bytes of each tensor of a statement that reach the rank that gets most of it."""
+    if isinstance(statement, Multiply) and statement.batch == 1:
+        problem = as_problem(statement, tensors)
+        part = lowered(problem, machine, stationary, **completing(options))
+        names = [statement.a, statement.b, statement.out]
+    else:
+        part = _written(statement, tensors, machine, options)
+        names = [tensor.name for tensor in part.tensors]
+    return _moved(part, part.src != part.dst, names)
 
 
 def schedule_work(schedule: Schedule, machine: Machine, options: Mapping[str, Any]) -> Floats:
-    """Return the seconds that each resource needs for a schedule, as :func:`statement_work` does."""
-    kind, rank, seconds = schedule.kind, schedule.rank, schedule.seconds
+    """Return the seconds of each resource that a whole schedule takes, as :class:`StatementWork` has them."""
+    return _work(schedule, machine, Options(**options), appended=True).seconds
+
+
+def _work(schedule: Schedule, machine: Machine, options: Options, appended: bool) -> StatementWork:
+    """Return what the schedule of a statement takes.
+
+    Args:
+        schedule: Of one statement.
+        machine: Where.
+        options: Of the universal algorithm.
+        appended: Whether its transfers keep their lanes when it is joined with others.
+    """
+    p, kind, rank, seconds = schedule.ranks, schedule.kind, schedule.rank, schedule.seconds
+    links = link_times(machine, p)
     computes = (kind == GEMM) | ((kind == MAP) & (schedule.lane >= 0))
-    device = np.array([machine.device_of(x, schedule.ranks) for x in range(schedule.ranks)])
     engine = schedule.lanes.engine[schedule.lane] if len(schedule) else np.zeros(0)
     on_engine = computes & (engine >= 0)
-    engines = np.bincount(device[rank[on_engine]], seconds[on_engine], machine.device_count)
-    gemms = np.bincount(rank[kind == GEMM], seconds[kind == GEMM], schedule.ranks)
-    lost, links = _transfers(schedule, _lossy_lanes(schedule, machine, options))
+    engines = np.bincount(links.device[rank[on_engine]], seconds[on_engine], machine.device_count)
+    compute = np.bincount(rank[on_engine], seconds[on_engine], p)
+    gemms = np.bincount(rank[kind == GEMM], seconds[kind == GEMM], p)
+    moving = schedule.src != schedule.dst
+    alone = seconds_alone(
+        schedule,
+        links.latency[schedule.src, schedule.dst],
+        links.inverse[schedule.src, schedule.dst],
+    )
+    lost = _lost(schedule, moving, alone, _lossy_lanes(schedule, machine, options))
     # A rank that shares its engine may wait for others meanwhile; only its gemms are sure then.
-    shared = np.bincount(device, minlength=machine.device_count)[device] > 1
-    links = links[
-        : len(machine.fabric.names)
-    ]  # a joined schedule may leave out those of memory, which follow
-    work: Floats = np.concatenate((engines, gemms + np.where(shared, 0.0, lost), links)).astype(np.float64)
-    return work * ROUNDING
+    shared = np.bincount(links.device, minlength=machine.device_count)[links.device] > 1
+    between = np.zeros(p * p)
+    np.add.at(between, (schedule.src * p + schedule.dst)[moving], schedule.nbytes[moving])
+    carried = np.zeros(len(machine.fabric.names))
+    # A joined schedule may leave out the links of memory, which follow.
+    loads = np.add.reduceat(between[links.pair], links.starts) if len(links.pair) else np.zeros(0)
+    on_fabric = links.used < len(carried)
+    carried[links.used[on_fabric]] = (loads * links.link_inverse)[on_fabric]
+    lanes = _lanes(schedule, machine, options, alone, appended)
+    work = np.concatenate((engines, gemms + np.where(shared, 0.0, lost), carried, *lanes)).astype(np.float64)
+    span = np.maximum(compute, _spans(schedule, alone)) if appended else compute
+    return StatementWork(work * ROUNDING, span.astype(np.float64) * ROUNDING)
 
 
-def _lossy_lanes(schedule: Schedule, machine: Machine, options: Mapping[str, Any]) -> int:
+def _spans(schedule: Schedule, alone: Floats) -> Floats:
+    """Return the seconds of each rank from its first gemm to its last, by what follows from gemms.
+
+    A get may have come before, unless it waits for a gemm of its own to make room. What follows goes along
+    dependencies and lanes; and all that a rank gets so crosses its links.
+    """
+    span, stop = np.zeros(schedule.ranks), _first_barrier(schedule)
+    late, finish, last = [False] * stop, [0.0] * stop, dict[int, float]()
+    offsets, after = schedule.after_offsets.tolist(), schedule.after.tolist()
+    columns = (schedule.kind, schedule.rank, schedule.lane, alone)
+    for i, (kind, rank, lane, takes) in enumerate(zip(*(x[:stop].tolist() for x in columns), strict=True)):
+        waits = after[offsets[i] : offsets[i + 1]]
+        late[i] = kind == GEMM or any(late[x] for x in waits)
+        start = max([finish[x] for x in waits], default=0.0)
+        finish[i] = last[lane] = max(start, last.get(lane, 0.0)) + (takes if late[i] else 0.0)
+        if kind == GEMM:
+            span[rank] = max(span[rank], finish[i])
+    return span
+
+
+def _first_barrier(schedule: Schedule) -> int:
+    barriers = np.flatnonzero(schedule.kind == BARRIER)
+    return int(barriers[0]) if len(barriers) else len(schedule)
+
+
+def _lanes(
+    schedule: Schedule, machine: Machine, options: Options, alone: Floats, appended: bool
+) -> tuple[Floats, Floats]:
+    """Return the seconds of each rank's lanes, and the mean over each group of lanes.
+
+    What does not keep its lanes is dealt out over those of its group, so only their mean is sure.
+    """
+    counts = (machine.copy_engines, machine.copy_engines, max(2, options.max_accumulates))
+    names = [f"{group}.{i}" for group, count in zip(GROUPS, counts, strict=True) for i in range(count)]
+    place = {name: i for i, name in enumerate([*names, CARD])}
+    group_of = {name: GROUPS.index(name.partition(".")[0]) for name in names}
+    busy = (schedule.lane >= 0) & ~np.isin(schedule.kind, (GEMM, MAP))
+    rank, lane = schedule.rank[busy], schedule.lane[busy]
+    found = []
+    for where, width, counted in (
+        (place, len(place), appended),
+        (group_of, len(GROUPS), True),
+    ):
+        at = np.array([where.get(name, -1) for name in schedule.lanes.names], dtype=np.int64)[lane]
+        sums = np.zeros((schedule.ranks, width))
+        if counted:
+            np.add.at(sums, (rank[at >= 0], at[at >= 0]), alone[busy][at >= 0])
+        found.append(sums)
+    return found[0].reshape(-1), (found[1] / np.array(counts)).reshape(-1)
+
+
+def _lossy_lanes(schedule: Schedule, machine: Machine, options: Options) -> int:
     """Return how many lanes of a rank at most move what slows its gemms down, in any joined schedule."""
-    chosen = Options(**options)
-    if chosen.policy != "direct" or schedule.means_of is not None:
+    if options.policy != "direct" or schedule.means_of is not None:
         return 0
-    adds, copies = max(2, chosen.max_accumulates), machine.copy_engines
+    adds, copies = max(2, options.max_accumulates), machine.copy_engines
     lossy = {name for name, loss in schedule.interference.items() if loss}
     lanes = adds if lossy & {"accumulate", "reduce", "broadcast"} else 0
     lanes += copies * len(lossy & {"get", "put", "broadcast"})
     return lanes + bool(lossy and machine.fabric.near > 1)  # collectives have one between nodes
 
 
-def _transfers(schedule: Schedule, lanes: int) -> tuple[Floats, Floats]:
-    """Return the seconds of gemm that transfers cost each rank at least, and the seconds of each link.
+def _lost(schedule: Schedule, moving: Bools, alone: Floats, lanes: int) -> Floats:
+    """Return the seconds of gemm that transfers cost each rank at least.
 
     A rank has at most as many of them in flight as lanes that move what costs it, and what it loses at any
     moment is the largest loss among them: at least the sum of their losses over the number of those lanes.
     With no such lanes nothing is taken for lost.
     """
-    links: Floats = np.zeros(len(schedule.links.names))
-    lost: Floats = np.zeros(schedule.ranks)
-    moving = np.nonzero(schedule.src != schedule.dst)[0]
-    if not len(moving):
-        return lost, links
-    src, dst, nbytes = schedule.src[moving], schedule.dst[moving], schedule.nbytes[moving]
-    between = np.zeros((schedule.ranks, schedule.ranks))
-    np.add.at(between, (src, dst), nbytes)
-    inverse, latency = np.zeros_like(between), np.zeros_like(between)
-    for pair in schedule.used_pairs():
-        route = list(schedule.routes[pair])
-        links[route] += between[pair] / schedule.links.bandwidth[route]
-        inverse[pair] = 1.0 / schedule.links.bandwidth[narrowest(route, schedule.links.bandwidth)]
-        latency[pair] = schedule.links.latency[route].sum()
-    if lanes:
-        loss = np.array([schedule.interference.get(name, 0.0) for name in KINDS])[schedule.kind[moving]]
-        alone = latency[src, dst] + nbytes * inverse[src, dst]
-        lost = np.bincount(schedule.rank[moving], loss * alone, schedule.ranks) / lanes
-    return lost, links
+    if not lanes:
+        return np.zeros(schedule.ranks)
+    loss = np.array([schedule.interference.get(name, 0.0) for name in KINDS])[schedule.kind[moving]]
+    return np.bincount(schedule.rank[moving], loss * alone[moving], schedule.ranks) / lanes
 
 
-def _alone(
+def _moved(schedule: Schedule, moving: Bools, names: Sequence[str]) -> dict[str, int]:
+    """Return the bytes of each tensor that reach the rank that gets most of it."""
+    tensor = schedule.operand_tensors(0)
+    found = {}
+    for number, name in enumerate(names):
+        rows = moving & (tensor == number)
+        arriving = np.bincount(schedule.dst[rows], schedule.payload[rows], schedule.ranks)
+        if arriving.any():
+            found[name] = int(arriving.max())
+    return found
+
+
+def _written(
     statement: Statement, tensors: Mapping[str, Tensor], machine: Machine, options: Mapping[str, Any]
 ) -> Schedule:
-    """Return the schedule of one statement."""
+    """Return the schedule of one statement that is no plain multiply."""
     out = tensors[statement.out]
-    if isinstance(statement, Multiply) and statement.batch == 1:
-        a, b = tensors[statement.a], tensors[statement.b]
-        left = a.layout.transposed if "a" in statement.trans else a.layout
-        right = b.layout.transposed if "b" in statement.trans else b.layout
-        problem = Problem(
-            m=out.shape[0], n=out.shape[1], k=left.shape[1], a=left, b=right, c=out.layout,
-            dtype=a.dtype, c_dtype=out.dtype, ranks=out.layout.ranks,
-        )  # fmt: skip
-        return lowered(problem, machine, **completing(options))
-    held = {
-        statement.out: Tensor(
-            out.name, out.layout, out.dtype, "both" if out.name in statement.reads else "output"
-        )
-    }
+    role = "both" if out.name in statement.reads else "output"
+    held = {out.name: Tensor(out.name, out.layout, out.dtype, role)}
     for name in statement.reads:
         held.setdefault(name, Tensor(name, tensors[name].layout, tensors[name].dtype, "input"))
     return lower(Chain("part", tuple(held.values()), (statement,), out.layout.ranks), machine, **options)

@@ -1,0 +1,110 @@
+"""A bound below every assignment of a chain too large to go through, and assignments near it.
+
+The busiest of some resources is at least their mean by any weights, and that mean is a sum over statements.
+So for given weights the least sum over all assignments is a bound, found exactly by eliminating one group of
+tensors after another; better weights give a better one.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from umm.arrays import Floats
+from umm.space.bounds.chain_tables import ChainTables, Place
+
+MOST = 1_000_000  # entries of one table while eliminating
+ROUNDS = 80
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """A cost for every choice of some groups, whose numbers ascend."""
+
+    groups: tuple[int, ...]
+    cost: Floats
+
+
+def dual(tables: ChainTables, limit: int) -> Iterator[tuple[float, Place]]:
+    """Yield bounds below every assignment that fits, and an assignment that attains each without a budget.
+
+    Args:
+        tables: Of the chain.
+        limit: Bytes a rank may hold; the mean over ranks is priced so that it pays to keep it.
+    """
+    resources = tables.statements[0].seconds.shape[-1]
+    held = [of.mean(axis=-1) / limit for of in tables.held]
+    weights, price = np.full(resources, 1.0 / resources), 0.0
+    unit = 0.0
+    for step in range(ROUNDS):
+        factors = [Factor(table.groups, table.seconds @ weights) for table in tables.statements]
+        factors += [Factor((number,), price * of) for number, of in enumerate(held)]
+        least, place = cheapest(factors, tables.shape)
+        yield least - price, place
+        busy = np.sum([x.seconds[tuple(place[g] for g in x.groups)] for x in tables.statements], axis=0)
+        unit = unit or float(busy.max())
+        rate = 4.0 / (1.0 + step) ** 0.5
+        weights = weights * np.exp(rate * (busy / busy.max() - 1.0))
+        weights /= weights.sum()
+        over = sum(of[chosen] for of, chosen in zip(held, place, strict=True)) - 1.0
+        price = max(0.0, price + 0.2 * rate * unit * float(over))
+
+
+def cheapest(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[float, Place]:
+    """Return a bound below the sum of some costs over all choices, and choices that come near it.
+
+    Groups are eliminated one after another, those that meet fewest others first. While no table becomes too
+    large the bound is the least sum itself, and the choices attain it.
+
+    >>> costs = [Factor((0, 1), np.array([[3.0, 1.0], [0.0, 4.0]])), Factor((1,), np.array([2.0, 0.0]))]
+    >>> cheapest(costs, (2, 2))
+    (1.0, (0, 1))
+    """
+    left, buckets = list(factors), list[tuple[int, list[Factor]]]()
+    remaining = set(range(len(shape)))
+    while remaining:
+        group = min(remaining, key=lambda x: (_size(left, x, shape), x))
+        remaining.remove(group)
+        bucket = [x for x in left if group in x.groups]
+        left = [x for x in left if group not in x.groups]
+        buckets.append((group, bucket))
+        left += [_without(part, group, shape) for part in _parts(bucket, shape)]
+    place = [0] * len(shape)
+    for group, bucket in reversed(buckets):
+        cost = np.zeros(shape[group])
+        for factor in bucket:
+            cost += factor.cost[tuple(slice(None) if x == group else place[x] for x in factor.groups)]
+        place[group] = int(np.argmin(cost))
+    return float(sum(float(x.cost) for x in left)), tuple(place)
+
+
+def _size(factors: Sequence[Factor], group: int, shape: Sequence[int]) -> int:
+    """Return the entries of the table that eliminating a group needs."""
+    return _entries({x for factor in factors if group in factor.groups for x in factor.groups}, shape)
+
+
+def _entries(groups: set[int], shape: Sequence[int]) -> int:
+    return int(np.prod([float(shape[x]) for x in groups]))
+
+
+def _parts(bucket: Sequence[Factor], shape: Sequence[int]) -> list[list[Factor]]:
+    """Return factors in parts whose joint tables are not too large; one part if they can be."""
+    parts: list[tuple[set[int], list[Factor]]] = []
+    for factor in sorted(bucket, key=lambda x: -len(x.groups)):
+        for groups, part in parts:
+            if _entries(groups | set(factor.groups), shape) <= MOST:
+                groups.update(factor.groups)
+                part.append(factor)
+                break
+        else:
+            parts.append((set(factor.groups), [factor]))
+    return [part for _, part in parts]
+
+
+def _without(part: Sequence[Factor], group: int, shape: Sequence[int]) -> Factor:
+    """Return the sum of some costs, with the best choice of a group for every choice of the others."""
+    groups = sorted({x for factor in part for x in factor.groups})
+    total = np.zeros([shape[x] for x in groups])
+    for factor in part:
+        total += factor.cost.reshape([shape[x] if x in factor.groups else 1 for x in groups])
+    return Factor(tuple(x for x in groups if x != group), total.min(axis=groups.index(group)))

@@ -1,0 +1,132 @@
+"""The assignments of a chain's layouts that a search has simulated, and the best of them."""
+
+import gc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import nan
+from typing import Any
+
+from umm.algorithms.chains.lower import lower
+from umm.chains import Chain
+from umm.machines import Machine
+from umm.schedules.schedule import Schedule
+from umm.space.bounds.chain_tables import ChainTables, Place
+from umm.space.bounds.chain_work import moved_bytes
+
+
+@dataclass(frozen=True)
+class ChainChoice:
+    """An assignment of layouts that was simulated.
+
+    Attributes:
+        layouts: The layout of each tensor as text.
+        stationary: The matrix that stays in place of each product.
+        makespan_s: Seconds of the joined schedule.
+        bound_s: Its lower bound in seconds.
+        fraction_of_peak: Useful flop/s over the peak of the devices used.
+        memory_bytes: What the fullest rank holds: what it allocates, and the optimizer's state.
+    """
+
+    layouts: dict[str, str]
+    stationary: dict[str, str]
+    makespan_s: float
+    bound_s: float
+    fraction_of_peak: float
+    memory_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return dict(vars(self))
+
+
+class Tries:
+    """What has been simulated so far.
+
+    Attributes:
+        tables: What every statement takes.
+        limit: Bytes a rank may hold.
+        best: The best assignments that fit, fastest first.
+        simulated: How many were simulated.
+        respected: Whether none was faster than its bound.
+    """
+
+    def __init__(
+        self,
+        tables: ChainTables,
+        machine: Machine,
+        simulate: Callable[[Schedule], float],
+        limit: int,
+        top: int,
+        most: int,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.tables, self.limit = tables, limit
+        self._machine, self._simulate, self._options = machine, simulate, options
+        self._top, self._left = top, most
+        self._known: dict[Place, ChainChoice | None] = {}
+        self.best: list[ChainChoice] = []
+        self.simulated, self.respected = 0, True
+
+    @property
+    def last(self) -> float:
+        """Makespan of the last of the best, infinite while there are fewer than asked for."""
+        return self.best[-1].makespan_s if len(self.best) >= self._top else float("inf")
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether as many actions have been simulated as may be."""
+        return self._left <= 0
+
+    def makespan(self, place: Place) -> float | None:
+        """Return the makespan of an assignment, simulated if it has not been; None if it does not fit."""
+        if place not in self._known:
+            self._known[place] = self._tried(place)
+        found = self._known[place]
+        return found.makespan_s if found else None
+
+    def laid_out(self, layouts: Mapping[str, str]) -> float | None:
+        """Return the makespan of layouts that are not of the space, likewise."""
+        space = self.tables.space
+        stationary = "auto" if space.stationary == "best" else space.stationary
+        schedule = self._lowered(space.chain.laid_out(layouts, space.ranks or 1), stationary)
+        return self._simulate(schedule) if int(schedule.memory_bytes.max()) <= self.limit else None
+
+    def moved(self, choice: ChainChoice) -> list[tuple[str, Mapping[str, int]]]:
+        """Return for each statement that moves something what it is, and the bytes of each tensor."""
+        space = self.tables.space
+        chain = space.chain.laid_out(choice.layouts, space.ranks or 1)
+        found: list[tuple[str, Mapping[str, int]]] = []
+        tensors = {x.name: x for x in chain.tensors}
+        for statement in chain.statements:
+            stays = choice.stationary.get(statement.out, "auto")
+            nbytes = moved_bytes(statement, tensors, self._machine, self._options, stays)
+            if nbytes:
+                found.append((str(statement), nbytes))
+        return found
+
+    def _tried(self, place: Place) -> ChainChoice | None:
+        tables, space = self.tables, self.tables.space
+        chain, stationary = space.laid_out(place), tables.stationary(place)
+        schedule = self._lowered(chain, stationary)
+        nbytes = int((schedule.memory_bytes + tables.state_bytes(place)).max())
+        if nbytes > self.limit:
+            return None
+        seconds, bound = self._simulate(schedule), tables.bound(place)
+        self.simulated += 1
+        self._left -= len(schedule)
+        self.respected = self.respected and seconds >= bound
+        peak = chain.flop / (seconds * schedule.peak) if schedule.peak else nan
+        choice = ChainChoice(space.texts(place), stationary, seconds, bound, peak, nbytes)
+        self.best.append(choice)
+        self.best.sort(key=lambda x: (float(f"{x.makespan_s:.9e}"), x.memory_bytes, str(x.layouts)))
+        del self.best[self._top :]
+        return choice
+
+    def _lowered(self, chain: Chain, stationary: str | Mapping[str, str]) -> Schedule:
+        enabled = gc.isenabled()
+        gc.disable()  # the collector would go through all actions again and again
+        try:
+            return lower(chain, self._machine, stationary=stationary, **self._options)
+        finally:
+            if enabled:
+                gc.enable()
