@@ -33,7 +33,7 @@ def found_chain_record(space: ChainSpace, found: FoundChain) -> dict[str, Any]:
 
 
 def print_chain_leaderboard(console: Console, space: ChainSpace, found: FoundChain) -> None:
-    """Print the best layouts, the next best by what they change, the chain's own beside them, and the proof."""
+    """Print the best layouts, the next best by what they change, those with a name, what moves, the proof."""
     state = f", of it {space.state:g} B of optimizer for each element of a weight" if space.state else ""
     console.print(f"{space.chain}; {space.ranks} ranks on {found.machine}", highlight=False)
     console.print(f"At most {format_bytes(found.limit)} a rank{state}; stationary {space.stationary}.")
@@ -51,7 +51,9 @@ def print_chain_leaderboard(console: Console, space: ChainSpace, found: FoundCha
     sure = "Proven best" if found.proven else f"Not proven, within {100 * found.gap:.2g} %"
     counts = f"{found.priced:.4g} assignments" if found.priced >= 10**6 else f"{found.priced} assignments"
     console.print(
-        Text(f"{sure}: {counts} priced, {found.pruned:.6g} pruned, {found.simulated} simulated.", style="bold")
+        Text(
+            f"{sure}: {counts} priced, {found.pruned:.6g} pruned, {found.simulated} simulated.", style="bold"
+        )
     )
 
 
@@ -63,8 +65,8 @@ def _layouts(space: ChainSpace, best: ChainChoice) -> Table:
     by_layout: dict[str, list[str]] = {}
     for names in space.groups:
         by_layout.setdefault(best.layouts[names[0]], []).extend(names)
-    for layout, names in by_layout.items():
-        table.add_row(layout, " ".join(names))
+    for layout, tensors in by_layout.items():
+        table.add_row(layout, " ".join(tensors))
     return table
 
 

@@ -100,14 +100,14 @@ def search_chain(
             f"no layouts of chain {space.chain.name} fit {format_bytes(limit)} a rank; "
             f"its tensors alone take about {format_bytes(int(least))} or more"
         )
-    best = tries.best[0]
-    gap = max(0.0, 1 - lowest / best.makespan_s)
     places = {name: space.place(texts) for name, texts in space.chain.layouts.items()}
     named = {
         name: tries.laid_out(space.chain.layouts[name]) if place is None else tries.makespan(place)
         for name, place in places.items()
     }
     named[ONE_BY_ONE] = tries.makespan(one_by_one(tables, limit))
+    best = tries.best[0]
+    gap = max(0.0, 1 - lowest / best.makespan_s)
     return FoundChain(
         machine.name, limit, tries.best, named, space.assignments, space.assignments - tries.simulated,
         tries.simulated, tries.respected and gap == 0.0, gap, tries.moved(best),

@@ -1,0 +1,5 @@
+"""``python -m experiments chains``: search every case, write chains.csv and the tables of README.md."""
+
+from experiments.chains.page import main
+
+main()

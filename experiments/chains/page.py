@@ -1,0 +1,62 @@
+"""Search the cases, and write their rows and tables."""
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+
+from experiments.chains.cases import NAMED, Case, blocks, layers
+from umm.space import FoundChain
+
+HERE = Path(__file__).parent
+HEADER = ("chain", "model", "machine", "tokens", "memory", "best_s", "gap", "simulated", "search_s")
+
+
+def main() -> None:
+    """Print each case as it is found; write chains.csv and the tables of README.md."""
+    page = HERE / "README.md"
+    text, rows = page.read_text(encoding="utf-8"), []
+    for name, cases in (("blocks", blocks()), ("layers", layers())):
+        found = list(_searched(cases))
+        rows += [_row(case, result, seconds) for case, result, seconds in found]
+        start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        before, rest = text.split(start)
+        text = before + start + _table(found) + end + rest.split(end)[1]
+    page.write_text(text, encoding="utf-8")
+    with (HERE / "chains.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([(*HEADER, *NAMED), *rows])
+
+
+def _searched(cases: Iterable[Case]) -> Iterable[tuple[Case, FoundChain | None, float]]:
+    for case in cases:
+        found, seconds = case.found()
+        print(*_row(case, found, seconds), flush=True)
+        yield case, found, seconds
+
+
+def _row(case: Case, found: FoundChain | None, seconds: float) -> list[object]:
+    asked = [case.chain, case.model, case.machine, case.tokens, case.memory]
+    if found is None:
+        return [*asked, "", "", 0, f"{seconds:.1f}", *("" for _ in NAMED)]
+    best = [f"{found.top[0].makespan_s:.6g}", f"{found.gap:.3g}", found.simulated, f"{seconds:.1f}"]
+    named = (found.named[name] for name in NAMED)
+    return [*asked, *best, *("" if x is None else f"{x:.6g}" for x in named)]
+
+
+def _table(found: Iterable[tuple[Case, FoundChain | None, float]]) -> str:
+    """Return cases as Markdown: the best, how sure, what it lies like, and the named ones beside it."""
+    lines = [f"| case | best | how sure | {' | '.join(NAMED)} | layouts of the best |", "|---" * 8 + "|"]
+    for case, result, _ in found:
+        name = f"{case.chain} {case.model}".strip() + f", {case.machine}, {case.tokens} tokens, {case.memory}"
+        if result is None:
+            lines.append(f"| {name} | nothing fits |" + " |" * 6)
+            continue
+        best = result.top[0]
+        sure = "proven" if result.proven else f"within {100 * result.gap:.0f} %"
+        named = [result.named[x] for x in NAMED]
+        beside = ["does not fit" if x is None else f"{x / best.makespan_s:.2f}x" for x in named]
+        lies = {
+            x: best.layouts[x] for x in ("X", "Y", "H", "H1", "W1", "W2", "Wq", "Wo") if x in best.layouts
+        }
+        texts = ", ".join(f"{x} {text}" for x, text in lies.items())
+        lines.append(f"| {name} | {1e3 * best.makespan_s:.3f} ms | {sure} | {' | '.join(beside)} | {texts} |")
+    return "\n".join(lines) + "\n"
