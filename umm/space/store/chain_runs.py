@@ -12,12 +12,15 @@ from umm.algorithms.chains.lower import lower
 from umm.algorithms.registry import UNIVERSAL
 from umm.algorithms.universal.options import Options
 from umm.chains import Outline
+from umm.errors import InputError
 from umm.machines import Machine
 from umm.space.bounds.chain_work import schedule_work
 from umm.space.chain_space import ChainSpace
 from umm.space.search.budget import limit_of
 from umm.space.store.columns import FACTS, Performed, config_id
 from umm.space.store.rows import performer, recorded, too_large
+
+MOST = 200_000
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,11 @@ class ChainRuns:
             chains = [space.chain.laid_out(x, self._ranks) for x in space.assignments]
             full = [{x.name: str(x.layout) for x in chain.tensors} for chain in chains]
             return list({json.dumps(x): x for x in full}.values())
+        if space.assignments > MOST:
+            raise InputError(
+                f"chain {space.chain.name} has {space.assignments:.2g} assignments of layouts, more than the "
+                f"{MOST} that a sweep takes; give fewer layouts, or search it"
+            )
         return [space.texts(x) for x in product(*(range(len(x)) for x in space.choices))]
 
     @property
