@@ -13,8 +13,11 @@ from umm.errors import InputError, LayoutError
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.layouts.tile_grid import Tile
+from umm_hw.bfloat16 import BFLOAT16, dtype_name, to_float32
 from umm_hw.transport import Block, Transport
 
+SHOWN = 4
+"""Tiles of a rank that are printed."""
 DTYPES = (*(name for name in dtypes.DTYPES if name != "bfloat16"), "int64", "int32")  # of NumPy
 
 
@@ -227,6 +230,29 @@ class DistributedMatrix:
                 self.transport.get(block, whole[part.slice, cols.slice])
         return whole
 
+    def __str__(self) -> str:
+        """Its type and layout, and the tiles that this rank holds with their elements, large ones cut short.
+
+        >>> from umm_hw.numpy.transport import NumpyTransport
+        >>> x = DistributedMatrix(NumpyTransport(2), Layout.parse("col", (2, 4), ranks=2), "float32")
+        >>> x.hand_out(np.arange(8.0).reshape(2, 4))
+        >>> print(x)
+        float32, 2x4 in col over 2 ranks; rank 0 holds 2x2: rows 0:2, columns 0:2
+        [[0., 1.],
+         [4., 5.]]
+        """
+        rank = self.transport.rank
+        lines = [f"{dtype_name(self.dtype)}, {self.layout.describe(rank)}"]
+        tiles = [x for x in self.layout.tiles_of(rank) if all(self.layout.tile_shape(x))]
+        for tile in tiles[:SHOWN]:
+            rows, cols = self.tile_bounds(tile)
+            if len(tiles) > 1:
+                lines.append(f"rows {rows.start}:{rows.stop}, columns {cols.start}:{cols.stop}")
+            lines.append(_in_brackets(self.tile(tile)))
+        if len(tiles) > SHOWN:
+            lines.append(f"… and {len(tiles) - SHOWN} more tiles")
+        return "\n".join(lines)
+
     def _tiles(self) -> Iterator[Tile]:
         rows, cols = self.layout.grid_shape()
         return product(range(rows), range(cols))
@@ -241,3 +267,11 @@ class DistributedMatrix:
         if not 0 <= replica < self.layout.replicas:
             raise LayoutError(f"replica {replica} is outside {self.layout}, which has {self.layout.replicas}")
         return replica
+
+
+def _in_brackets(tile: Any) -> str:
+    """Return the elements of a tile, rows in brackets; of one on a GPU as its library prints them."""
+    if not isinstance(tile, np.ndarray):
+        return str(tile)
+    values = to_float32(np.ascontiguousarray(tile)) if tile.dtype == BFLOAT16 else tile
+    return np.array2string(values, separator=", ", threshold=100, edgeitems=3)

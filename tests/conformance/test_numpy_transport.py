@@ -73,3 +73,26 @@ def test_a_replica_that_does_not_exist_is_refused():
 def test_an_array_of_another_shape_is_not_scattered():
     with pytest.raises(LayoutError, match=r"an array of shape \(4, 5\) cannot fill a \(4, 4\) matrix"):
         matrix().scatter(np.zeros((4, 5)))
+
+
+def test_a_matrix_prints_its_layout_and_the_tiles_of_its_rank():
+    """Rank 0 of 2 has every second of 18 tiles; four are shown."""
+    long = matrix("cyclic:1x1:1x2", (1, 18), ranks=2)
+    long.hand_out(np.arange(18.0, dtype=np.float32).reshape(1, 18))
+    assert str(long).split("\n") == [
+        "float32, 1x18 in cyclic:1x1:1x2 over 2 ranks; rank 0 holds 9 tiles, 9 elements",
+        *("rows 0:1, columns 0:1", "[[0.]]", "rows 0:1, columns 2:3", "[[2.]]"),
+        *("rows 0:1, columns 4:5", "[[4.]]", "rows 0:1, columns 6:7", "[[6.]]"),
+        "… and 5 more tiles",
+    ]
+    large = str(matrix("row", (500, 400)))
+    assert "..., 0., 0., 0.]" in large
+    assert len(large) < 1000
+    assert str(matrix("row@2", (1, 1), ranks=4)).endswith(
+        "1x1 in row@2 over 4 ranks, 2 replicas; rank 0 of replica 0 holds 1x1: rows 0:1, columns 0:1\n[[0.]]"
+    )
+
+
+def test_a_layout_says_what_a_rank_holds_even_nothing():
+    assert Layout.parse("row", (2, 4), 3).describe(2) == "2x4 in row over 3 ranks; rank 2 holds nothing"
+    assert Layout.parse("2d", (2, 4), 1).describe() == "2x4 in 2d over 1 rank"

@@ -25,10 +25,11 @@ class Writing:
     Args:
         tokens: Rows of all activations.
         dtype: Type of all tensors.
+        dropout: Share of the activations between the multiplies of an MLP that are dropped.
     """
 
-    def __init__(self, tokens: int, dtype: str) -> None:
-        self.tokens, self.dtype = tokens, dtype
+    def __init__(self, tokens: int, dtype: str, dropout: float = 0.0) -> None:
+        self.tokens, self.dtype, self.dropout = tokens, dtype, dropout
         self.shapes: dict[str, Shape] = {}
         self.places: dict[str, str] = {}
         self.statements: list[Statement] = []
@@ -64,6 +65,11 @@ class Writing:
         """Add a map."""
         self.statements.append(Map(out, fn, reads, parameters))
 
+    def drop(self, name: str) -> None:
+        """Add dropout in place, of an activation or of its gradient: the same mask."""
+        if self.dropout:
+            self.map(name, "dropout", name, rate=self.dropout, seed=0)
+
     def backward(self) -> None:
         """Say that what follows is the backward part."""
         self._first_backward, self._forward = len(self.statements), tuple(self.shapes)
@@ -92,6 +98,7 @@ class Mlp:
         w.weight("W2", ffn, hidden, "second weight")
         w.multiply(w.inner("H", ffn), x, "W1")
         w.map(w.inner("G", ffn), "gelu", "H")
+        w.drop("G")
         w.multiply(y, "G", "W2")
 
     def backward(self, dy: str, dx: str) -> None:
@@ -99,6 +106,7 @@ class Mlp:
         w = self.w
         w.multiply(w.gradient("W2", "output"), "G", dy, "a")
         w.multiply(w.gradient("G"), dy, "W2", "b")
+        w.drop("dG")
         w.map(w.gradient("H"), "gelu_grad", "H", "dG")
         w.multiply(w.gradient("W1", "output"), self.x, "dH", "a")
         w.multiply(dx, "dH", "W1", "b")
@@ -115,6 +123,7 @@ class GatedMlp:
         w.multiply(w.inner("H1", ffn), x, "W1")
         w.multiply(w.inner("H3", ffn), x, "W3")
         w.map(w.inner("G", ffn), "silu_mul", "H1", "H3")
+        w.drop("G")
         w.multiply(y, "G", "W2")
 
     def backward(self, dy: str, dx: str) -> None:
@@ -122,6 +131,7 @@ class GatedMlp:
         w = self.w
         w.multiply(w.gradient("W2", "output"), "G", dy, "a")
         w.multiply(w.gradient("G"), dy, "W2", "b")
+        w.drop("dG")
         w.map(w.gradient("H3"), "silu", "H1")
         w.map("dH3", "mul", "dH3", "dG")
         w.map("dG", "mul", "dG", "H3")

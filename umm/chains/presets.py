@@ -92,6 +92,7 @@ def chain(
     model: str | None = None,
     backward: bool = False,
     dtype: str = "float32",
+    dropout: float = 0.0,
     **sizes: int,
 ) -> Outline:
     """Return a preset chain, not yet laid out; its layouts are ``megatron``, ``sequence`` and ``data``.
@@ -101,6 +102,8 @@ def chain(
         model: A public model whose sizes stand in for those not given: ``llama-3-8b``, ``llama-3-70b``.
         backward: Whether gradients by every weight and by X follow, given dY.
         dtype: Type of all tensors.
+        dropout: Share of the activations between the multiplies of an MLP that are dropped; which ones does
+            not depend on the layouts.
         sizes: ``tokens``, ``hidden``, ``ffn``, ``heads`` and ``kv_heads`` (all heads if not given), as the
             preset needs them.
 
@@ -130,7 +133,9 @@ def chain(
         whole_number(size, f"{key} of chain {name}", 1, LARGEST)
     if "heads" in needed:
         _check_heads(sizes["hidden"], sizes["heads"], sizes["kv_heads"])
-    writing = Writing(sizes["tokens"], canonical(dtype))
+    if dropout and "ffn" not in needed:
+        raise ProblemError(f"chain {name} has no MLP, whose activations dropout drops; leave it out")
+    writing = Writing(sizes["tokens"], canonical(dtype), dropout)
     preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
     return writing.outline(name)
 

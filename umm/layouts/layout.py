@@ -299,6 +299,26 @@ class Layout(Spoken):
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Layout) and self.key == other.key)
 
+    def describe(self, rank: int | None = None) -> str:
+        """Return in words what is laid out and how, and what a rank holds of it.
+
+        >>> print(Layout.parse("row", (10, 6), ranks=3).describe(rank=2))
+        10x6 in row over 3 ranks; rank 2 holds 2x6: rows 8:10, columns 0:6
+        >>> print(Layout.parse("cyclic:2x3:1x2@2", (8, 6), ranks=4).describe(rank=3))
+        8x6 in cyclic:2x3:1x2@2 over 4 ranks, 2 replicas; rank 3 of replica 1 holds 4 tiles, 24 elements
+        """
+        rows, cols = self.shape
+        copies = f", {self.replicas} replicas" if self.replicas > 1 else ""
+        whole = f"{rows}x{cols} in {self} over {self.ranks} rank{'s' * (self.ranks > 1)}{copies}"
+        if rank is None:
+            return whole
+        tiles = [x for x in self.tiles_of(rank) if all(self.tile_shape(x))]
+        held = f"{len(tiles)} tiles, {self.elements_of_rank[rank]} elements" if tiles else "nothing"
+        if len(tiles) == 1:
+            (first, last), (left, right) = self.tile_bounds(tiles[0])
+            held = f"{last - first}x{right - left}: rows {first}:{last}, columns {left}:{right}"
+        return f"{whole}; rank {rank}{f' of replica {self.replica(rank)}' if copies else ''} holds {held}"
+
     def __str__(self) -> str:
         return self.text
 

@@ -1,7 +1,5 @@
 """The maps of a chain: each tile of the output by its owner, with what it needs of others brought there."""
 
-from collections.abc import Sequence
-
 from umm.algorithms.chains.gathered import gathered, tiles_by_rank
 from umm.chains import Map
 from umm.functions import Function, function
@@ -84,28 +82,49 @@ def _through_temporaries(build: Builder, statement: Map, known: Function) -> Non
 
 
 def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -> None:
-    """Write a map whose result lacks a letter: each rank's part of the first read, added up at the owners."""
-    if written:
+    """Write a map whose result lacks a letter: each rank's part of the first read, added up at the owners.
+
+    A replica of the result gets its parts from the replica of the read that its first owner is in. A part
+    that spans all of the letter is put where it belongs, and computed there if its rank owns that.
+    """
+    read, out = statement.reads[0], build.layout(statement.out)
+    served = _served(build, read, statement.out)
+    tiles = [x for x in tiles_by_rank(build, read) if served[x[2]]]
+    pieces = [build.tile(read, *tile, replica) for _, tile, replica in tiles]
+    spans = [_spans(build, known, piece, read) for piece in pieces]
+    if written and not all(spans):
         for _, tile, replica in tiles_by_rank(build, statement.out):
             build.map("zero", build.tile(statement.out, *tile, replica))
-    layout = build.layout(statement.out)
-    for rank, tile, replica in tiles_by_rank(build, statement.reads[0]):
-        if replica:
-            continue
-        piece = build.tile(statement.reads[0], *tile, replica)
+    for (rank, _, replica), piece, whole in zip(tiles, pieces, spans, strict=True):
         first = known.operands[1]
         rows = piece.rows if first[0] == "r" else Interval(0, 1)
         cols = piece.cols if first[1] == "c" else Interval(0, 1)
-        reads = _reads(build, statement, known, rank, rows, cols)
         out_rows, out_cols = known.ranges(rows, cols)[0]
-        part = build.temporary(rank, statement.out, out_rows, out_cols, slot=("map", "part"))
+        targets = [
+            build.tile(statement.out, *tile, to).cut(out_rows, out_cols)
+            for to in served[replica]
+            for tile in out.overlapping_tiles(out_rows, out_cols)
+        ]
+        own = [x for x in targets if whole and x.rank == rank and (x.rows, x.cols) == (out_rows, out_cols)]
+        reads = _reads(build, statement, known, rank, rows, cols)
+        part = (
+            own[0] if own else build.temporary(rank, statement.out, out_rows, out_cols, slot=("map", "part"))
+        )
         build.map(statement.fn, part, *reads, **statement.parameters)
-        _add_everywhere(build, statement.out, part, range(layout.replicas))
+        for target in targets:
+            if target != part:
+                (build.put if whole else build.accumulate)(part.cut(target.rows, target.cols), target)
 
 
-def _add_everywhere(build: Builder, tensor: str, part: Slice, replicas: Sequence[int]) -> None:
-    """Add a piece to the tiles of a tensor it meets, in some replicas."""
-    for replica in replicas:
-        for tile in build.layout(tensor).overlapping_tiles(part.rows, part.cols):
-            target = build.tile(tensor, *tile, replica).cut(part.rows, part.cols)
-            build.accumulate(part.cut(target.rows, target.cols), target)
+def _served(build: Builder, read: str, out: str) -> list[list[int]]:
+    """Return for each replica of a tensor the replicas of another that it gives parts to, being near."""
+    served: list[list[int]] = [[] for _ in range(build.layout(read).replicas)]
+    for replica, owners in enumerate(build.layout(out).replica_owners):
+        served[build.layout(read).replica(int(owners[0]))].append(replica)
+    return served
+
+
+def _spans(build: Builder, known: Function, piece: Slice, tensor: str) -> bool:
+    """Whether a piece of the first read has all of the letters that the result lacks."""
+    both = zip(known.operands[1], (piece.rows, piece.cols), build.layout(tensor).shape, strict=True)
+    return all(span.size == size for letter, span, size in both if letter in known.adds_over)

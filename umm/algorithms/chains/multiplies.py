@@ -110,10 +110,11 @@ def _whole_members(
             _part_of_member(build, statement, tensors, into, number, whole[0], whole[1])
         return
     factors = []
-    for name, members, group in ((statement.a, a, groups[0]), (statement.b, b, groups[1])):
+    both = (statement.a, a, groups[0]), (statement.b, b, groups[1])
+    for operand, (name, members, group) in enumerate(both):
         start = first // members.group
         rows, cols = _region(members, start, start + count // group)
-        factors.append(gathered(build, name, rank, rows, cols, ("batch", name)))
+        factors.append(gathered(build, name, rank, rows, cols, ("batch", operand, name)))
     build.gemm(
         target.cut(*_region(out, numbers.start, numbers.stop)), factors[0], factors[1],
         beta=statement.beta, alpha=statement.alpha, trans=statement.trans, batch=count,
@@ -147,6 +148,6 @@ def _part_of_member(
             region = list(_region(members, start, start + 1))
             axis = operand ^ ("ab"[operand] in statement.trans)  # where m lies in A, n in B
             region[axis] = needed.shift(region[axis].start)
-            factors.append(gathered(build, name, into.rank, region[0], region[1], ("batch", name)))
+            factors.append(gathered(build, name, into.rank, region[0], region[1], ("batch", operand, name)))
         beta = statement.beta if share == 0 else 1.0
         build.gemm(into, factors[0], factors[1], beta=beta, alpha=statement.alpha, trans=statement.trans)

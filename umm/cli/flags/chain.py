@@ -15,7 +15,7 @@ from umm.errors import InputError
 from umm.machines import Machine
 
 SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads")
-CHAIN = ("chain", "model", *SIZES, "backward", "layouts")
+CHAIN = ("chain", "model", *SIZES, "backward", "dropout", "layouts")
 BEST = "best"
 """The layouts that a search finds, unless a chain has some of that name itself."""
 _OF_A_PROBLEM = ("m", "n", "k", "a", "b", "c", "c_dtype", "given", "preset")
@@ -44,6 +44,8 @@ def chain_options(layouts: bool = True, axes: bool = False) -> Callable[[Command
         *(option(f"--{name.replace('_', '-')}", help=text, **size)
           for name, text in sizes.items()),
         option("--backward", is_flag=True, help="Gradients too, given dY."),
+        option("--dropout", type=float, default=0.0, metavar="RATE",
+               help="Share of an MLP's activations that are dropped, the same ones in every layout."),
     ]  # fmt: skip
     if layouts:
         flags.append(
@@ -99,8 +101,9 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
         raise InputError(f"--chain {name} takes the place of {', '.join(typed)}; leave out one or the other")
     if not _is_file(name):
         sizes = {x: flags[x] for x in SIZES if flags[x] is not None}
-        return chain(name, model=flags["model"], backward=flags["backward"], dtype=flags["dtype"], **sizes)
-    typed = given(ctx, ("model", *SIZES, "backward", "dtype"))
+        named = {x: flags[x] for x in ("model", "backward", "dtype", "dropout")}
+        return chain(name, **named, **sizes)
+    typed = given(ctx, ("model", *SIZES, "backward", "dtype", "dropout"))
     if typed:
         raise InputError(f"{name} already decides {', '.join(typed)}; leave it out")
     return load_chain(name)
