@@ -10,6 +10,7 @@ from umm.algorithms.chains.lower import lower
 from umm.chains import Chain, Copy, Map, Multiply, Sum
 from umm.layouts.layout import Layout
 from umm.schedules.invariants import check
+from umm.schedules.kinds import KINDS
 from umm.tensors import Tensor
 
 MACHINE = umm.machine("dgx-h100x4")
@@ -56,6 +57,7 @@ def whole_numbers(chain, seed):
 SECOND = {
     "relu": (Map("Y", "relu", ("H",)), "ac"),
     "a row softmax, whatever splits the rows": (Map("Y", "softmax", ("H",)), "ac"),
+    "the largest of rows, whatever splits them": (Map("Y", "row_max", ("H",)), "a1"),
     "row sums": (Map("Y", "row_sum", ("H",)), "a1"),
     "another layout": (Copy("Y", "H"), "ac"),
     "a second multiply": (Multiply("Y", "H", "W2"), "ad"),
@@ -124,6 +126,28 @@ def test_attention_with_shared_keys_is_right_forward_and_backward(seed):
     )
     rng = np.random.default_rng(seed)
     assert_right(chain, {x.name: rng.standard_normal(x.shape) for x in chain.tensors if x.is_input})
+
+
+def test_a_batch_of_one_tensor_by_itself_gathers_both_of_its_factors():
+    """Two members of X, 1x4 each by rows, times two of X, 2x2 each by columns; rows on other ranks."""
+    drawn = Drawn(0)
+    drawn.ranks = 2
+    drawn.tensor("X", 2, 4, "input", layout="row")
+    drawn.tensor("Y", 4, 2, "output", layout="row")
+    chain = drawn.chain(Multiply("Y", "X", "X", batch=2, batch_axes=(0, 1, 1)))
+    assert_right(chain, {"X": np.arange(8.0).reshape(2, 4)})
+
+
+@pytest.mark.parametrize("layouts", ["row@4", "row"])
+def test_statistics_of_whole_rows_move_nothing(layouts):
+    """Of X on every rank, or cut by rows, every rank sums what it holds, where the sums shall lie."""
+    drawn = Drawn(0)
+    drawn.ranks = 4
+    drawn.tensor("X", 8, 6, "input", layout=layouts)
+    drawn.tensor("s", 8, 1, "output", layout=layouts)
+    schedule = lower(drawn.chain(Map("s", "row_sum", ("X",))), MACHINE)
+    assert [KINDS[x] for x in schedule.kind] == ["map"] * 4
+    assert schedule.pool_bytes.tolist() == [0] * 4
 
 
 @pytest.mark.parametrize("seed", range(6))

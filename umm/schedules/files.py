@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.archives import Archive
 from umm.arrays import Ints
 from umm.errors import InputError, ScheduleError
 from umm.files import parse_json, whole_file
@@ -140,20 +141,10 @@ def load(path: str | Path) -> Schedule:
     try:
         if path.suffix != ".npz":
             return Schedule.from_json(path.read_text(encoding="utf-8"))
-        return from_arrays(_read_arrays(path))
+        return from_arrays(Archive(path))
     except OSError as error:
         raise ScheduleError(f"cannot read {path}: {error.strerror or 'not a file of this form'}") from None
     except UnicodeDecodeError:
         raise ScheduleError(f"{path} is not a text file; a schedule is .json or .npz") from None
     except InputError as error:
         raise ScheduleError(f"{path}: {error}") from None
-
-
-def _read_arrays(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except OSError:
-        raise
-    except Exception as error:  # numpy answers a damaged archive with many types
-        raise ScheduleError(f"not a whole .npz file: {error}") from None

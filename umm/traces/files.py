@@ -1,13 +1,15 @@
 """Traces as files: JSON for exchange, .npz for large ones; the schedule is inside, C is not."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from umm.archives import Archive
 from umm.errors import InputError
-from umm.files import parse_json, whole_file
+from umm.files import parse_json, shown, whole_file
 from umm.schedules.codec import from_dict, to_json
 from umm.schedules.files import from_arrays, to_arrays
 from umm.schedules.schedule import Schedule
@@ -70,21 +72,15 @@ def _json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _arrays(path: Path) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            data = {name: file[name] for name in file.files}
-    except OSError:
-        raise
-    except Exception as error:  # numpy answers a damaged archive with many types
-        raise InputError(f"not a whole .npz file: {error}") from None
+def _arrays(path: Path) -> Archive:
+    data = Archive(path)
     found = data.get("trace_schema")
-    if found is None or int(found) != SCHEMA:
-        raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {found}")
+    if found is None or found.shape or found.tolist() != SCHEMA:
+        raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {shown(found)}")
     return data
 
 
-def _trace(schedule: Schedule, data: dict[str, Any]) -> Trace:
+def _trace(schedule: Schedule, data: Mapping[str, Any]) -> Trace:
     try:
         start, end = (np.array(data[name], dtype=np.float64) for name in ("start", "end"))
     except (TypeError, ValueError, OverflowError):

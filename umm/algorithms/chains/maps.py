@@ -18,7 +18,10 @@ def map_tiles(build: Builder, statement: Map, written: bool) -> None:
     """
     known = function(statement.fn)
     if known.adds_over and statement.out not in statement.reads:
-        _add_parts(build, statement, known, written)
+        if known.whole_rows:
+            _of_whole_rows(build, statement, known)
+        else:
+            _add_parts(build, statement, known, written)
         return
     if statement.out in statement.reads and _splits_rows(build, statement, known):
         _through_temporaries(build, statement, known)
@@ -79,6 +82,15 @@ def _through_temporaries(build: Builder, statement: Map, known: Function) -> Non
         done.append((whole.cut(target.rows, target.cols), target))
     for result, target in done:
         build.get(result, target)
+
+
+def _of_whole_rows(build: Builder, statement: Map, known: Function) -> None:
+    """Write a map whose result has no columns and whose parts do not add up: each tile from whole rows."""
+    cols = Interval(0, build.layout(statement.reads[0]).shape[1])
+    for rank, tile, replica in tiles_by_rank(build, statement.out):
+        target = build.tile(statement.out, *tile, replica)
+        reads = _reads(build, statement, known, rank, target.rows, cols)
+        build.map(statement.fn, target, *reads, **statement.parameters)
 
 
 def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -> None:
