@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pandas as pd
 import pytest
 
-from umm.errors import InputError
+from umm.errors import InputError, UmmError
 from umm.space import Space, sweep
 from umm.space.store import columns, schema
 from umm.space.store.columns import FACTS, LATER, Fact, config_id
@@ -243,3 +243,77 @@ def test_what_cannot_be_a_run_is_refused(tmp_path):
         with pytest.raises(InputError, match=r"neither \.csv nor \.parquet"):
             store.export(tmp_path / "runs.xlsx")
         assert len(store) == 0
+
+
+# What goes wrong after a store was opened --------------------------------------------------------------
+
+
+def full(store):
+    store._connection.execute("PRAGMA max_page_count = 1")
+
+
+def locked(store):
+    store._connection.execute("PRAGMA busy_timeout = 0")
+    other = sqlite3.connect(store.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    return other
+
+
+def without_its_table(store):
+    store._connection.execute("DROP VIEW runs")
+    store._connection.execute("DROP TABLE all_runs")
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (full, "database or disk is full"),
+        (locked, "database is locked"),
+        (without_its_table, "no such table"),
+    ],
+)
+def test_a_store_that_cannot_be_written_any_more_is_one_line(tmp_path, harm, message):
+    with Store(tmp_path / "s.db") as store:
+        held = harm(store)
+        rows = [RUN | {"config_id": str(i), "error": "x" * 5000} for i in range(200)]
+        with pytest.raises(UmmError, match=f"cannot be used as a store any more: .*{message}") as error:
+            store.write(rows)
+        assert "\n" not in str(error.value)
+        if held is not None:
+            held.close()
+
+
+def test_a_store_that_cannot_be_read_any_more_is_one_line(tmp_path):
+    """Pages are overwritten behind its back, or its table is gone."""
+    with Store(tmp_path / "s.db") as store:
+        store.write(RUN | {"config_id": str(i), "error": "x" * 3000} for i in range(50))
+    content = bytearray((tmp_path / "s.db").read_bytes())
+    content[8192:] = b"\xff" * (len(content) - 8192)
+    (tmp_path / "s.db").write_bytes(content)
+    with Store(tmp_path / "t.db") as gone:
+        without_its_table(gone)
+        for read in (gone.frame, lambda: len(gone), lambda: gone.done(["1"])):
+            with pytest.raises(UmmError, match="cannot be used as a store any more") as error:
+                read()
+            assert "\n" not in str(error.value)
+    with pytest.raises(UmmError, match=r"s\.db cannot be used") as error, Store(tmp_path / "s.db") as damaged:
+        damaged.frame()
+    assert "\n" not in str(error.value)
+
+
+def test_an_export_is_written_whole_and_its_folder_is_looked_for_first(tmp_path, monkeypatch):
+    with Store(tmp_path / "s.db") as store:
+        store.write([RUN])
+        store.export(tmp_path / "runs.csv")
+        before = (tmp_path / "runs.csv").read_text()
+
+        def broken(frame, path, **_):
+            path.write_text("half")
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(pd.DataFrame, "to_csv", broken)
+        with pytest.raises(InputError, match="No space left on device"):
+            store.export(tmp_path / "runs.csv")
+        assert (tmp_path / "runs.csv").read_text() == before
+        with pytest.raises(InputError, match="there is no folder"):
+            store.export(tmp_path / "none" / "runs.csv")

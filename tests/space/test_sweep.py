@@ -1,6 +1,7 @@
 """Sweeps: every point once, whoever fills the store, however often it is stopped."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,8 +13,9 @@ import pandas as pd
 import pytest
 from command import good, umm
 
-from umm.errors import InputError, MachineError
+from umm.errors import InputError, MachineError, UmmError
 from umm.space import Space, Store, search, sweep
+from umm.space.store import sweeps
 
 SPACE = Space(m=64, n=96, k=48, partitions=("row", "col"), replication=(1, 2))  # 192 points
 SCRIPT = """
@@ -228,3 +230,21 @@ def test_a_sweep_that_cannot_be_says_why(tmp_path, asked, error, line):
     machines = asked.pop("machines", "h100-8")
     with pytest.raises(error, match=line):
         sweep(SPACE, machines, tmp_path / "s.db", **asked)
+
+
+def test_a_killed_worker_is_one_line_and_what_is_finished_is_stored(tmp_path):
+    def kill(progress):
+        for child in multiprocessing.active_children():
+            child.kill()
+
+    with pytest.raises(UmmError, match="a process of the sweep was killed") as error:
+        sweep(SPACE, "h100-8", tmp_path / "s.db", jobs=2, progress=kill)
+    assert "\n" not in str(error.value)
+    swept = sweep(SPACE, "h100-8", tmp_path / "s.db", pool="none")
+    assert swept.found >= 16
+    assert swept.found + swept.performed == 192
+
+
+def test_a_sweep_asks_for_a_few_processes_a_core_at_most():
+    with sweeps._pool("process", 100_000) as pool:
+        assert pool._max_workers == 4 * os.cpu_count()

@@ -2,14 +2,16 @@
 
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from umm.algorithms.universal.options import known
-from umm.errors import InputError
+from umm.errors import InputError, UmmError
+from umm.files import whole_file
 from umm.space.store.columns import Row, added, all_columns, columns, config_id, stored
 from umm.space.store.schema import migrate, quoted
 
@@ -75,12 +77,13 @@ class Store:
             f"INSERT INTO all_runs ({names}) VALUES ({values}) "
             f"ON CONFLICT (config_id) DO UPDATE SET {fresh} WHERE all_runs.status <> 'ok'"
         )
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            with self._connection:
-                self._connection.executemany(statement, (_values(row) for row in rows))
-        except sqlite3.IntegrityError as error:
-            raise InputError(f"a run cannot be stored: {error}") from None
+        with self._in_one_line():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                with self._connection:
+                    self._connection.executemany(statement, (_values(row) for row in rows))
+            except sqlite3.IntegrityError as error:
+                raise InputError(f"a run cannot be stored: {error}") from None
 
     def done(self, config_ids: Sequence[str]) -> set[str]:
         """Return those of some runs that are there and did not fail."""
@@ -89,11 +92,13 @@ class Store:
             some = config_ids[start : start + 500]
             marks = ", ".join("?" for _ in some)
             query = f"SELECT config_id FROM all_runs WHERE status = 'ok' AND config_id IN ({marks})"
-            found.update(row[0] for row in self._connection.execute(query, some))
+            with self._in_one_line():
+                found.update(row[0] for row in self._connection.execute(query, some))
         return found
 
     def __len__(self) -> int:
-        return int(self._connection.execute("SELECT count(*) FROM all_runs").fetchone()[0])
+        with self._in_one_line():
+            return int(self._connection.execute("SELECT count(*) FROM all_runs").fetchone()[0])
 
     def frame(self, table: str = "runs", **equal: Any) -> "pd.DataFrame":
         """Return runs as a pandas DataFrame, fastest first.
@@ -114,7 +119,11 @@ class Store:
         query = (
             f"SELECT * FROM {table} WHERE {where} ORDER BY time_s IS NULL, time_s, memory_bytes, config_id"
         )
-        frame = pd.read_sql_query(query, self._connection, params=tuple(equal.values()))
+        with self._in_one_line():
+            try:
+                frame = pd.read_sql_query(query, self._connection, params=tuple(equal.values()))
+            except pd.errors.DatabaseError as error:
+                raise sqlite3.DatabaseError(str(error.__cause__)) from None
         for option in known():
             if isinstance(option.default, bool):
                 always = frame[option.name].notna().all()
@@ -139,11 +148,20 @@ class Store:
         Raises:
             InputError: if the name ends in something else, or Parquet needs a package that is missing.
         """
-        path = checked_export(path)
-        if path.suffix == ".csv":
-            self.frame(table).to_csv(path, index=False)
-        else:
-            self.frame(table).to_parquet(path, index=False)
+        path, frame = checked_export(path), self.frame(table)
+        with whole_file(path) as partial:
+            if path.suffix == ".csv":
+                frame.to_csv(partial, index=False)
+            else:
+                frame.to_parquet(partial, index=False)
+
+    @contextmanager
+    def _in_one_line(self) -> Iterator[None]:
+        """Say in one line what SQLite finds wrong with a file that was opened: full, locked, damaged."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise UmmError(f"{self.path} cannot be used as a store any more: {error}") from None
 
     def close(self) -> None:
         """Close the file."""
@@ -162,9 +180,12 @@ def checked_export(path: str | Path) -> Path:
     """Return the path of an export, if one can be written there.
 
     Raises:
-        InputError: if the name ends in something else, or Parquet needs a package that is missing.
+        InputError: if the name ends in something else, its folder is not there, or Parquet needs a package
+            that is missing.
     """
     path = Path(path)
+    if not path.parent.is_dir():
+        raise InputError(f"cannot write {path}: there is no folder {path.parent}")
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(f"{path} is neither .csv nor .parquet; choose one of these endings")
     if path.suffix == ".parquet" and find_spec("pyarrow") is None:

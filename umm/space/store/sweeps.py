@@ -5,14 +5,21 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from umm.errors import ExecutorUnavailableError, InputError
+from umm.errors import ExecutorUnavailableError, InputError, UmmError
 from umm.executor import executor as find_executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -28,6 +35,8 @@ if TYPE_CHECKING:
 
 AnySpace = Space | ChainSpace | NamedLayouts
 Runs = PointRuns | ChainRuns
+PER_CORE = 4
+"""Most processes of a sweep for each core."""
 AT_ONCE = 16
 """Points of a task: what a worker loses at most when it is killed, and about a twentieth of a second."""
 
@@ -204,6 +213,11 @@ def _performed(workers: Executor | None, tasks: Iterable[Task | ChainTask]) -> I
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
+    except BrokenExecutor:
+        raise UmmError(
+            "a process of the sweep was killed, perhaps because memory ran out; what is finished is stored: "
+            "start it again to go on, with fewer --jobs if it was memory"
+        ) from None
     finally:
         for future in waiting:
             future.cancel()
@@ -223,7 +237,8 @@ def _pool(kind: str, jobs: int | None) -> AbstractContextManager[Executor | None
         return cast(AbstractContextManager[Executor | None], ranks)
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs = {jobs} is not possible; it must be a whole number ≥ 1")
-    return ProcessPoolExecutor(jobs, initializer=_end_with_parent)
+    cores = os.cpu_count() or 1
+    return ProcessPoolExecutor(min(jobs or cores, PER_CORE * cores), initializer=_end_with_parent)
 
 
 def _end_with_parent() -> None:
