@@ -5,16 +5,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from umm.algorithms.universal.options import Options, known
 from umm.cli.printed.found_in_words import bring_in_words, budget, proof, ties
+from umm.cli.printed.tables import width_of
 from umm.space import Choice, Found
 from umm.units import format_bytes, format_seconds, range_in_words, short_seconds
 
-MOST = 10_000  # columns that no table needs
+NUMBERS = ("#", "memory", "makespan", "range", "bring", "peak", "gap")
+"""Headings of columns that are aligned on the right."""
 
 
 def found_record(found: Found, whole: bool = True) -> dict[str, Any]:
@@ -90,38 +92,40 @@ def _print_sure(console: Console, found: Found, rows: Sequence[Choice]) -> None:
 def _print_table(
     console: Console, found: Found, places: Sequence[str], rows: Sequence[Choice], best: Choice
 ) -> None:
-    """Print rows as a table; where its layouts are too long for the console they lie below each other."""
-    for gap, stacked in ((2, False), (1, False), (2, True)):
-        table = _table(found, places, rows, best, gap, stacked)
-        if Measurement.get(console, console.options.update(width=MOST), table).maximum <= console.width:
+    """Print rows as a table; where that is too wide their layouts lie below their numbers."""
+    cells = cells_of(found, rows)
+    styles = ["dim", *("bold" if choice == best else "" for choice in rows)]
+    lines = [[number, *row] for number, row in zip(("#", *places), cells, strict=True)]
+    for gap in (2, 1):
+        table = _table(lines, styles, gap)
+        if width_of(console, table) <= console.width:
+            console.print(table)
             break
-    console.print(table)
+    else:
+        first = cells[0].index("A") + 1
+        aligned = [max(len(line[i]) for line in lines) for i in range(first)]
+        for line, style in zip(lines, styles, strict=True):
+            numbers = (cell.rjust(width) for cell, width in zip(line, aligned, strict=False))
+            console.print(Text("  ".join(numbers), style=style))
+            if line is not lines[0]:
+                rest = [f"{name} {cell}" for name, cell in zip(lines[0][first:], line[first:], strict=True)]
+                console.print(Padding(", ".join(rest), (0, 0, 0, aligned[0] + 2)))
     if found.bringing(rows[0]) is not None:
         console.print(bring_in_words(found))
 
 
-def _table(
-    found: Found, places: Sequence[str], rows: Sequence[Choice], best: Choice, gap: int, stacked: bool
-) -> Table:
-    headings, *cells = cells_of(found, rows, stacked)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, gap, 0, 0))
-    table.add_column("#", justify="right", no_wrap=True)
-    for heading in headings:
-        right = heading in ("memory", "makespan", "range", "bring", "peak", "gap")
-        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
-    for place, choice, row in zip(places, rows, cells, strict=True):
-        table.add_row(place, *row, style="bold" if choice == best else "")
+def _table(lines: Sequence[Sequence[str]], styles: Sequence[str], gap: int) -> Table:
+    """Return lines as a table, the headings first, with a gap between its columns."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, gap, 0, 0))
+    for heading in lines[0]:
+        table.add_column(justify="right" if heading in NUMBERS else "left", no_wrap=True)
+    for line, style in zip(lines, styles, strict=True):
+        table.add_row(*line, style=style)
     return table
 
 
-def cells_of(found: Found, rows: Sequence[Choice], stacked: bool = False) -> list[list[str]]:
-    """Return the headings of some rows, then the cells of each.
-
-    Args:
-        found: What was found.
-        rows: The points to show.
-        stacked: Whether layouts lie below each other in one cell.
-    """
+def cells_of(found: Found, rows: Sequence[Choice]) -> list[list[str]]:
+    """Return the headings of some rows of what was found, then the cells of each."""
     asked = found.looked.points.space.axes.varied
     shown = [
         x
@@ -133,17 +137,16 @@ def cells_of(found: Found, rows: Sequence[Choice], stacked: bool = False) -> lis
     proves = any(choice.steps_gap is not None for choice in rows)
     brings = found.bringing(rows[0]) is not None
     headings = ["memory", "makespan", *(["range"] if ranges else []), *(["bring"] if brings else []), "peak"]
-    headings += [*(["layouts"] if stacked else "ABC"), "how", *(x.heading or x.name for x in numbers)]
+    headings += [*"ABC", "how", *(x.heading or x.name for x in numbers)]
     cells = [headings + (["gap"] if proves else [])]
     for choice in rows:
         layouts = [str(x) for x in (choice.problem.a, choice.problem.b, choice.problem.c)]
-        stacks = ["\n".join(f"{x} {text}" for x, text in zip("ABC", layouts, strict=True))]
         row = [format_bytes(choice.memory_bytes), format_seconds(choice.makespan_s)]
         if ranges:
             row.append(range_in_words(choice.makespan_s, found.sure.range(choice)))
         if brings:
             row.append(short_seconds(sum((found.bringing(choice) or {}).values())))
-        row += [f"{100 * choice.fraction_of_peak:.1f} %", *(stacks if stacked else layouts)]
+        row += [f"{100 * choice.fraction_of_peak:.1f} %", *layouts]
         said = how(choice)
         words = [said[x.name] for x in shown if x not in numbers and "," not in said[x.name]]
         row.append(" ".join(["any" if "," in said["stationary"] else said["stationary"], *words]))

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from umm.cli.printed.tables import print_whole
 from umm.space import DecisionMap, Flip, Sensitivity, Space
 from umm.units import format_bytes, format_seconds
 
@@ -90,7 +91,7 @@ def print_map(console: Console, space: Space, decisions: DecisionMap) -> None:
     for header in ("m", "from", "to"):
         table.add_column(header, justify="right", no_wrap=True)
     for header in ("A", "B", "C", "stat."):
-        table.add_column(header, overflow="fold")
+        table.add_column(header, no_wrap=True)
     for header in ("makespan", "memory"):
         table.add_column(header, justify="right", no_wrap=True)
     last = None
@@ -102,7 +103,7 @@ def print_map(console: Console, space: Space, decisions: DecisionMap) -> None:
             format_bytes(x.choice.memory_bytes),
         )  # fmt: skip
         last = x.m
-    console.print(table)
+    print_whole(console, table)
 
 
 def problem_in_words(space: Space, where: str, size: bool = True) -> str:

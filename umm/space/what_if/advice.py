@@ -40,7 +40,8 @@ class Advice:
     extra_bytes: int
 
     def __str__(self) -> str:
-        found = "the same time" if self.saving < LEAST else f"{100 * self.saving:.0f} % less time"
+        figures = f"{100 * self.saving:.0f}" if self.saving < 0.99 else f"{100 * self.saving:.4g}"
+        found = "the same time" if self.saving < LEAST else f"{figures} % less time"
         more = "more" if self.extra_bytes >= 0 else "less"
         return (
             f"search finds {found} with {format_bytes(abs(self.extra_bytes))} {more}: "

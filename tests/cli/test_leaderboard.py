@@ -1,0 +1,68 @@
+"""What a search prints: whole words, the front, its knee, what ties and of what the best is proven to be."""
+
+import re
+from itertools import pairwise
+
+import pytest
+from command import good, record
+
+SMALL = ("search", "--machine", "h100-8", "-m", "1K", "-n", "3K", "-k", "12K")
+
+
+def test_the_front_falls_in_time_as_it_grows_in_memory_and_says_what_it_is_the_best_of():
+    """The rows of the table are those of --json, with their range, and the knee is marked."""
+    found = record(*SMALL)
+    out = good(*SMALL)
+    front = found["frontier"]
+    assert len(front) >= 3
+    for before, after in pairwise(front):
+        assert before["memory_bytes"] < after["memory_bytes"]
+        assert before["makespan_s"] > after["makespan_s"]
+    for x in (*front, *found["top"]):
+        low, high = x["makespan_range_s"]
+        assert low <= x["makespan_s"] <= high
+    assert [x["knee"] for x in front].count(True) == 1
+    rows = [line for line in out.splitlines() if re.match(r" *\*?\d+ +\d", line)]
+    assert len(rows) == len(front)
+    assert [row.lstrip().startswith("*") for row in rows] == [x["knee"] for x in front]
+    count = f"{found['distinct']:,}"
+    assert f"Proven best of {count} in this model, to 0.8 %: row, col, 2d on every process" in out
+
+
+def test_top_ranks_plainly_and_names_what_ties():
+    found = record(*SMALL, "--top", 4)
+    times = [x["makespan_s"] for x in found["top"]]
+    assert len(times) == 4
+    assert times == sorted(times)
+    tied = [x["ties_with_first"] for x in found["top"]]
+    assert tied[0] is True
+    out = good(*SMALL, "--top", 4)
+    assert re.search(r"tie, |tie: |is the fastest all over", out)
+    assert "the knee" not in out
+
+
+def test_a_limit_says_what_more_memory_buys_on_screen_and_in_json():
+    last = record(*SMALL)["frontier"][-1]
+    limit = last["memory_bytes"] - 1
+    found = record(*SMALL, "--memory", limit)
+    more = found["more_memory"]
+    assert found["memory_limit_bytes"] == limit < more["memory_bytes"]
+    assert more["makespan_s"] < 0.99 * found["top"][0]["makespan_s"]
+    assert re.search(r"more would buy \d+ %: ", good(*SMALL, "--memory", limit))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--a", "2d:2x1:balanced@2:interleaved", "--c", "row:balanced@2:interleaved"),
+        ("--balanced", "--interleaved", "--top", 5),
+    ],
+)
+def test_no_word_of_a_leaderboard_is_broken_at_80_columns(flags):
+    """Layouts that do not fit beside each other lie below each other."""
+    asked = ("search", "--machine", "h100-8", "--ranks", 4, "-m", 1000, "-n", 3000, "-k", 1000, *flags)
+    out = good(*asked)
+    assert max(map(len, out.splitlines())) <= 80
+    shown = record(*asked)
+    for x in shown["top" if "--top" in flags else "frontier"]:
+        assert all(re.search(rf"(?<!\S){re.escape(x[name])}(?![^\s,])", out) for name in "abc")
