@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from umm.cli.printed.leaderboard import found_record
+from umm.cli.printed.tables import print_whole
 from umm.machines.settings import split_settings
 from umm.space import Choice, Found
-from umm.units import format_bytes, format_seconds
+from umm.units import format_bytes, format_seconds, range_in_words
 
 
 def answers_record(answers: Sequence[Found]) -> dict[str, Any]:
@@ -49,17 +50,18 @@ def print_answers(console: Console, answers: Sequence[Found]) -> None:
     (what,) = keys if len(keys) == 1 else ("set",)
     settings = [x.removeprefix(f"{what}=") for x in settings]
     for heading in (*([what] if several else []), "A", "B", "C", "stat."):
-        table.add_column(heading, overflow="fold")
-    for heading in ("makespan", "peak", "memory"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("makespan", "range", "peak", "memory"):
         table.add_column(heading, justify="right", no_wrap=True)
     for found, setting in zip(answers, settings, strict=True):
         x = found.top[0]
         layouts = [str(getattr(x.problem, name)) for name in "abc"]
         table.add_row(
             str(_m(found)), *([setting] if several else []), *layouts, x.stationary,
-            format_seconds(x.makespan_s), f"{100 * x.fraction_of_peak:.1f} %", format_bytes(x.memory_bytes),
+            format_seconds(x.makespan_s), range_in_words(x.makespan_s, found.sure.range(x)),
+            f"{100 * x.fraction_of_peak:.1f} %", format_bytes(x.memory_bytes),
         )  # fmt: skip
-    console.print(table)
+    print_whole(console, table)
     for i, j in changes(answers):
         console.print(f"The best changes between {_between(answers[i], answers[j])}.")
     if not changes(answers):
