@@ -126,8 +126,8 @@ def written_on(layout: Laid, text: str, mesh: Any) -> list[Any]:
     Raises:
         LayoutError: if the layout cannot be had on this mesh.
     """
-    from torch.distributed.tensor import Replicate, Shard  # type: ignore[import-not-found, unused-ignore]
-    from torch.distributed.tensor.placement_types import (  # type: ignore[import-not-found, unused-ignore]
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.placement_types import (
         _StridedShard,
     )
 

@@ -147,7 +147,7 @@ def written_on(layout: Laid, text: str, mesh: Any) -> Any:
     Raises:
         LayoutError: if the layout cannot be had on this mesh.
     """
-    from jax.sharding import NamedSharding, PartitionSpec  # type: ignore[import-not-found, unused-ignore]
+    from jax.sharding import NamedSharding, PartitionSpec
 
     _refuse_uneven(layout, text)
     names, ranks = mesh_of(mesh)

@@ -1,0 +1,119 @@
+"""What redistributions of DTensor cost on a machine: the triangle inequality, and each step as umm has it."""
+
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import umm
+from umm.errors import LayoutError, MachineError
+from umm.executor import executor
+from umm.torch import redistribute_cost
+
+MACHINE = umm.machine("h100-8")
+
+
+class Placement:
+    """As PyTorch's, by its name and its attributes."""
+
+    def __init__(self, *of):
+        self.__dict__.update(zip(("dim", "split_factor"), of, strict=False))
+
+    def __eq__(self, other):
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = None
+
+
+class Shard(Placement):
+    pass
+
+
+class Replicate(Placement):
+    pass
+
+
+class Partial(Placement):
+    pass
+
+
+def spec(mesh, *placements, shape=(64, 48), itemsize=4):
+    """A DTensorSpec, as far as it is asked."""
+    return SimpleNamespace(
+        mesh=mesh,
+        placements=placements,
+        shape=shape,
+        tensor_meta=SimpleNamespace(dtype=SimpleNamespace(itemsize=itemsize)),
+    )
+
+
+class Mesh:
+    """A DeviceMesh, as far as it is asked."""
+
+    def __init__(self, ranks):
+        self.mesh = ranks
+
+
+def mesh_of(*sizes):
+    return Mesh(np.arange(int(np.prod(sizes))).reshape(sizes))
+
+
+def cost(mesh, now, then, **more):
+    return redistribute_cost(spec(mesh, *now, **more), spec(mesh, *then, **more), machine=MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "kinds", "shape"),
+    [((3,), 4, (64, 48)), ((4,), 4, (5, 7)), ((2, 2), 3, (5, 7)), ((2, 2), 4, (8, 8))],
+    ids=str,
+)
+def test_no_detour_is_cheaper_and_staying_costs_nothing(mesh, kinds, shape):
+    """All triples of placements, sums that are not done among them; what all have is narrowed for nothing."""
+    mesh = mesh_of(*mesh)
+    states = list(product((Replicate(), Shard(0), Shard(1), Partial())[:kinds], repeat=mesh.mesh.ndim))
+    if len(states) == 16:  # one of each two that differ by the axis alone
+        states = states[::3]
+    costs = np.array([[cost(mesh, now, then, shape=shape) for then in states] for now in states])
+    assert (costs.diagonal() == 0).all()
+    assert np.isfinite(costs).all()
+    detours = (costs[:, :, None] + costs[None]).min(axis=1)
+    assert (costs <= detours * (1 + 1e-12)).all()
+    assert (costs[0] == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(4096, 4096), (4099, 1000)])
+def test_on_one_axis_it_is_the_fastest_schedule_of_umm(shape):
+    """8 GPUs: rows to everywhere and rows to columns, in microseconds."""
+    mesh = mesh_of(8)
+    row, col, whole = (umm.Layout.parse(text, shape, 8) for text in ("row", "col", "row@8"))
+    for then, layout in ((Replicate(), whole), (Shard(1), col)):
+        schedule = umm.redistribute(row, layout, machine=MACHINE)
+        seconds = executor("sim").makespan(schedule)
+        assert cost(mesh, [Shard(0)], [then], shape=shape) == pytest.approx(1e6 * seconds, rel=1e-12)
+
+
+def test_sums_are_collectives():
+    """An all-reduce of 16 MiB, and a reduce-scatter of as much, are those of umm.collective."""
+    mesh, sim = mesh_of(8), executor("sim")
+    for then, what in ((Replicate(), "all-reduce"), (Shard(0), "reduce-scatter")):
+        schedule = umm.collective(what, nbytes=2**24, machine=MACHINE)
+        found = cost(mesh, [Partial()], [then], shape=(2048, 2048))
+        assert found == pytest.approx(1e6 * sim.makespan(schedule), rel=0.05)
+
+
+def test_other_tensors_are_folded_to_a_matrix():
+    """Of four dimensions those that are cut count; an element stands for the 8 others, of 4 bytes each."""
+    mesh = mesh_of(3)
+    many = cost(mesh, [Shard(1)], [Shard(-1)], shape=(2, 7, 4, 5))
+    assert many == pytest.approx(cost(mesh, [Shard(0)], [Shard(1)], shape=(7, 5), itemsize=32), rel=1e-12)
+    assert cost(mesh, [Shard(0)], [Replicate()], shape=(7,)) > 0
+    with pytest.raises(LayoutError, match="dimensions 0, 1, 2 are cut; a layout cuts two of them"):
+        cost(mesh_of(2, 2), [Shard(0), Shard(1)], [Shard(2), Replicate()], shape=(4, 4, 4))
+
+
+def test_another_mesh_is_infinitely_far_and_a_small_machine_is_refused():
+    one, other = spec(mesh_of(4), Shard(0)), spec(Mesh(np.arange(4)[::-1]), Shard(0))
+    assert redistribute_cost(one, other, machine=MACHINE) == float("inf")
+    with pytest.raises(MachineError):
+        cost(mesh_of(4, 4), [Shard(0), Shard(1)], [Replicate()] * 2)
