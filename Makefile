@@ -5,19 +5,22 @@ BIN := $(VENV)/bin
 COMPILED := build/compiled
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo test kill test-simgrid test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo explore test kill test-simgrid test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --group dev --editable ".[mpi,perfetto,parquet]"
+	$(BIN)/python -m pip install --quiet --group dev --editable ".[mpi,perfetto,parquet,explore]"
 	rm -f $(VENV)/.stamp-*
 	touch $@
 
 demo: venv  ## search MLP-1 on two machines, execute the winner, write build/demo.html
 	$(BIN)/python -m umm.cli.commands.demo
+
+explore: venv  ## open the page on which layouts are explored
+	$(BIN)/umm explore
 
 test: venv  ## every law, story and doctest
 	$(BIN)/python -m pytest -q

@@ -7,7 +7,7 @@ import numpy as np
 from experiments.cpu.points import SHAPES, Point
 from umm.figures.page import Section
 from umm.figures.page import write_page as write_sections
-from umm.figures.predicted_measured import add_band
+from umm.figures.predicted_measured import band
 from umm.figures.style import BLUE, GREEN, ORANGE, PURPLE, styled
 
 MARKS = (("circle", GREEN), ("square", PURPLE), ("diamond", ORANGE), ("cross", BLUE))
@@ -20,8 +20,7 @@ def write_page(found: list[Point], path: Path) -> None:
 
     times = np.array([[point.time, point.predicted] for point in found]) * 1e3
     ends = np.array([times.min() / 1.2, times.max() * 1.2])
-    figure = go.Figure()
-    add_band(figure, ends)
+    figure = go.Figure(band(ends))
     for name, (symbol, colour) in zip(SHAPES, MARKS, strict=True):
         rows = [point for point in found if point.shape == name]
         figure.add_scatter(

@@ -193,7 +193,7 @@ def test_search_without_a_budget_and_with_one_too_small():
 def test_the_demo_prints_two_leaderboards_checks_every_row_and_writes_a_page(tmp_path, monkeypatch, capsys):
     """At a sixty-fourth of the paper's sizes, so that it is quick."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "PRESETS", {"mlp1": {"m": "128", "n": "768", "k": "192"}})
+    monkeypatch.setattr(demo, "PRESETS", {"mlp1": {"m": 128, "n": 768, "k": 192}})
     demo.main()
     out = capsys.readouterr().out
     assert out.count("Proven best of ") == len(re.findall(r"all \d+ rows are right", out)) == 2

@@ -67,7 +67,7 @@ def test_a_timeline_of_many_actions_joins_those_a_pixel_apart(monkeypatch):
 
 def test_the_timeline_of_many_ranks_shows_the_first():
     figure = timeline(two_ranks(), ranks=1)
-    assert figure.layout.title.text == "Schedule by rank and lane, ranks 0 to 0 of 2"
+    assert figure.layout.title.text == "Schedule by rank and lane, rank 0 of 2"
     assert list(figure.layout.yaxis.ticktext) == ["rank 0 compute", "rank 0 copy_in.0"]
 
 

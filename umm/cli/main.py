@@ -14,6 +14,7 @@ COMMANDS = {
     "compare": ("umm.cli.commands.compare:compare", "Compare a predicted trace with a measured one."),
     "collective": ("umm.cli.commands.collective:collective", "Time a collective over sizes."),
     "what-if": ("umm.cli.commands.what_if:what_if", "Tell what would change the answer of a search."),
+    "explore": ("umm.cli.commands.explore:explore", "Explore layouts and replication factors on a page."),
     "tiles": ("umm.cli.commands.tiles:tiles", "Show who owns which tile of A, B and C."),
     "machine": ("umm.cli.commands.machine:machine", "List, show, check and calibrate machines."),
     "doctor": ("umm.cli.commands.doctor:doctor", "Tell what is installed and what can run here."),

@@ -1,12 +1,12 @@
 """The schedule in time: a line per rank and lane, a bar per action, the critical path marked."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from umm.arrays import Floats, Ints
-from umm.figures.style import BLACK, KIND_COLOURS, KIND_WIDTHS, styled, time_unit
+from umm.figures.style import BLACK, KIND_COLOURS, KIND_WIDTHS, PAPER, drawn, time_unit
 from umm.traces.critical_path import critical_path
 from umm.traces.frame import touched_words
 from umm.traces.trace import Trace
@@ -23,27 +23,26 @@ SINGLE_UP_TO = 10_000
 PIXELS = 2000
 
 
-def timeline(trace: Trace, ranks: int = RANKS, webgl: bool = True) -> "go.Figure":
+def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS, webgl: bool = True) -> "go.Figure":
     """Return the Gantt chart of a trace by rank and lane, one plotly trace per kind.
 
     Args:
         trace: What to show.
-        ranks: How many ranks to show at most, from rank 0.
+        ranks: The ranks to show, or how many at most, from rank 0.
         webgl: Drawn by WebGL, which takes thousands of bars; but a browser has room for few such figures on a
             page.
     """
-    import plotly.graph_objects as go
-
     schedule = trace.schedule
-    shown = (schedule.lane >= 0) & (schedule.rank < ranks)
+    wanted = range(ranks) if isinstance(ranks, int) else ranks
+    shown = (schedule.lane >= 0) & np.isin(schedule.rank, wanted)
     lanes = np.unique(schedule.lane[shown])
     place = np.searchsorted(lanes, schedule.lane)
     unit, per_second = time_unit(trace.makespan_s)
     frame = trace.to_frame()
     count = int(shown.sum())
     gap = -np.inf if count <= SINGLE_UP_TO else trace.makespan_s / PIXELS
-    figure = go.Figure()
-    add = figure.add_scattergl if webgl else figure.add_scatter
+    data: list[dict[str, Any]] = []
+    lines = "scattergl" if webgl else "scatter"
     for kind, width in KIND_WIDTHS.items():
         mine = np.flatnonzero(shown & (frame["kind"] == kind).to_numpy())
         if not len(mine):
@@ -55,41 +54,60 @@ def timeline(trace: Trace, ranks: int = RANKS, webgl: bool = True) -> "go.Figure
             _text(row, tiles) if n == 1 else f"{n} {kind} actions of rank {row.rank}, {row.lane}"
             for row, n, tiles in zip(rows, shares.tolist(), touched_words(schedule, first), strict=True)
         ]
-        add(
-            x=np.stack((start, (start + end) / 2, end, np.full(len(first), np.nan)), axis=1).ravel(),
-            y=np.repeat(place[first], 4),
-            text=[text for text in texts for _ in range(4)],
-            mode="lines",
-            line={"color": KIND_COLOURS[kind], "width": width},
-            hovertemplate="%{text}<extra></extra>",
-            name=kind,
+        ends = np.stack((start, (start + end) / 2, end, np.full(len(first), np.nan)), axis=1)
+        data.append(
+            {
+                "type": lines,
+                "x": ends.ravel(),
+                "y": np.repeat(place[first], 4),
+                "text": [text for text in texts for _ in range(4)],
+                "customdata": np.repeat(first, 4),
+                "mode": "lines",
+                "line": {"color": KIND_COLOURS[kind], "width": width},
+                "hovertemplate": "%{text}<extra></extra>",
+                "name": kind,
+            }
         )
     path = critical_path(trace)
     path = path[shown[path]]
     first, last, _ = _bars(trace, path, gap)
-    _add_path(add, trace.start[first] * per_second, trace.end[last] * per_second, place[first])
+    data.append(_path(lines, trace.start[first] * per_second, trace.end[last] * per_second, place[first]))
     if count <= SINGLE_UP_TO:
-        add(
-            x=trace.start[shown] * per_second,
-            y=place[shown],
-            mode="markers",
-            marker={"symbol": "line-ns-open", "size": 12, "color": "white", "line": {"width": 1}},
-            hoverinfo="skip",
-            showlegend=False,
+        marker = {"symbol": "line-ns-open", "size": 12, "color": PAPER, "line": {"width": 1}}
+        data.append(
+            {
+                "type": lines,
+                "x": trace.start[shown] * per_second,
+                "y": place[shown],
+                "mode": "markers",
+                "marker": marker,
+                "hoverinfo": "skip",
+                "showlegend": False,
+            }
         )
-    for barrier in trace.end[schedule.lane < 0].tolist():
-        figure.add_vline(x=barrier * per_second, line={"color": BLACK, "width": 1, "dash": "dot"})
+    barriers = (trace.end[schedule.lane < 0] * per_second).tolist()
     title = "Schedule by rank and lane"
-    if schedule.ranks > ranks:
-        title += f", ranks 0 to {ranks - 1} of {schedule.ranks}"
+    if len(wanted) == 1:
+        title += f", rank {wanted[0]} of {schedule.ranks}"
+    elif schedule.ranks > len(wanted):
+        title += f", ranks {wanted[0]} to {wanted[-1]} of {schedule.ranks}"
     names = [f"rank {schedule.lanes.rank[lane]} {schedule.lanes.names[lane]}" for lane in lanes.tolist()]
-    styled(figure, title, height=170 + 18 * len(lanes), hovermode="closest")
-    figure.update_layout(margin_t=74, legend={"yref": "paper", "y": 1.0})  # in sight: the figure may be tall
-    figure.update_xaxes(title=f"time ({unit})", range=[0, trace.makespan_s * per_second])
-    figure.update_yaxes(
-        tickvals=np.arange(len(lanes)), ticktext=names, range=[len(lanes) - 0.4, -0.6], tickfont={"size": 11}
+    return drawn(
+        data,
+        title,
+        height=170 + 18 * len(lanes),
+        hovermode="closest",
+        margin={"t": 74, "l": 10, "r": 20, "b": 10},
+        legend={"yref": "paper", "y": 1.0},  # in sight: the figure may be tall
+        shapes=[_barrier(at) for at in barriers],
+        xaxis={"title": {"text": f"time ({unit})"}, "range": [0, trace.makespan_s * per_second]},
+        yaxis={
+            "tickvals": np.arange(len(lanes)),
+            "ticktext": names,
+            "range": [len(lanes) - 0.4, -0.6],
+            "tickfont": {"size": 11},
+        },
     )
-    return figure
 
 
 def _bars(trace: Trace, actions: Ints, gap: float) -> tuple[Ints, Ints, Ints]:
@@ -109,15 +127,23 @@ def _bars(trace: Trace, actions: Ints, gap: float) -> tuple[Ints, Ints, Ints]:
     return actions[opens], actions[opens + count - 1], count
 
 
-def _add_path(add: Callable[..., Any], start: Floats, end: Floats, place: Ints) -> None:
-    add(
-        x=np.stack((start, end, np.full(len(start), np.nan)), axis=1).ravel(),
-        y=np.repeat(place, 3) + 0.42,
-        mode="lines",
-        line={"color": BLACK, "width": 2},
-        hoverinfo="skip",
-        name="critical path",
-    )
+def _path(lines: str, start: Floats, end: Floats, place: Ints) -> dict[str, Any]:
+    """Return the critical path as a line under the bars it goes through."""
+    return {
+        "type": lines,
+        "x": np.stack((start, end, np.full(len(start), np.nan)), axis=1).ravel(),
+        "y": np.repeat(place, 3) + 0.42,
+        "mode": "lines",
+        "line": {"color": BLACK, "width": 2},
+        "hoverinfo": "skip",
+        "name": "critical path",
+    }
+
+
+def _barrier(at: float) -> dict[str, Any]:
+    """Return the line where all ranks meet."""
+    line = {"color": BLACK, "width": 1, "dash": "dot"}
+    return {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "y domain", "line": line}
 
 
 def _text(row: Any, tiles: str) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.figures.style import BLUE, styled, time_unit
+from umm.figures.style import BLUE, PAPER, drawn, time_unit
 from umm.traces.trace import Trace
 from umm.traces.traffic import crossings, link_utilisation
 
@@ -23,37 +23,40 @@ def link_map(trace: Trace, links: int = LINKS) -> "go.Figure":
         trace: What to show.
         links: How many links to show at most.
     """
-    import plotly.graph_objects as go
-
     used = link_utilisation(trace)
     names = trace.schedule.links.names
     order = np.argsort(-used, kind="stable")[: min(links, int((used > 0).sum()))]
     unit, per_second = time_unit(trace.makespan_s)
     edges = np.linspace(0, trace.makespan_s, BINS + 1)
-    figure = go.Figure()
+    data = []
+    title = "Links: nothing is communicated"
     if len(order):
-        fullness = fill(trace, order, edges)
-        figure.add_heatmap(
-            x=(edges[1:] + edges[:-1]) / 2 * per_second,
-            y=[f"{names[link]}  {100 * used[link]:.0f} %" for link in order],
-            z=100 * fullness,
-            zmin=0,
-            zmax=100,
-            colorscale=[[0, "#FFFFFF"], [1, BLUE]],
-            colorbar={"title": "% of bandwidth"},
-            hovertemplate=f"%{{y}} overall<br>%{{x:.4g}} {unit}: %{{z:.0f}} %<extra></extra>",
-        )
+        cells = {
+            "type": "heatmap",
+            "x": (edges[1:] + edges[:-1]) / 2 * per_second,
+            "y": [f"{names[link]}  {100 * used[link]:.0f} %" for link in order],
+            "z": np.round(100 * fill(trace, order, edges), 1),
+            "zmin": 0,
+            "zmax": 100,
+            "colorscale": [[0, PAPER], [1, BLUE]],
+            "colorbar": {"title": {"text": "% of bandwidth"}},
+            "hovertemplate": f"%{{y}} overall<br>%{{x:.4g}} {unit}: %{{z:.0f}} %<extra></extra>",
+        }
+        data.append(cells)
         title = f"Links: the busiest is {names[order[0]]}, {100 * used[order[0]]:.0f} % used overall"
         if len(order) < len(names):
             title += f" ({len(order)} of {len(names)} shown)"
-    else:
-        title = "Links: nothing is communicated"
-    styled(figure, title, height=150 + 18 * len(order))
-    figure.update_xaxes(
-        visible=bool(len(order)), title=f"time ({unit})", range=[0, trace.makespan_s * per_second]
+    return drawn(
+        data,
+        title,
+        height=150 + 18 * len(order),
+        xaxis={
+            "visible": bool(len(order)),
+            "title": {"text": f"time ({unit})"},
+            "range": [0, trace.makespan_s * per_second],
+        },
+        yaxis={"visible": bool(len(order)), "autorange": "reversed", "tickfont": {"size": 11}},
     )
-    figure.update_yaxes(visible=bool(len(order)), autorange="reversed", tickfont={"size": 11})
-    return figure
 
 
 def fill(trace: Trace, links: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -113,13 +113,13 @@ def _section(number: int, section: Section) -> str:
 def _table(frame: "pd.DataFrame") -> str:
     shown = frame.head(ROWS)
     html = shown.to_html(
-        index=False, border=0, na_rep="", formatters={name: _formatter(name) for name in frame.columns}
+        index=False, border=0, na_rep="", formatters={name: formatter(name) for name in frame.columns}
     )
     more = f"<p>The first {ROWS} of {len(frame)} rows.</p>" if len(frame) > ROWS else ""
     return f'<div class="table" tabindex="0" role="region" aria-label="data">{html}</div>{more}'
 
 
-def _formatter(column: str) -> Any:
+def formatter(column: str) -> Any:
     """Return how the values of a column are written, by what its name says they are."""
     if column.endswith("_s"):
         return format_seconds

@@ -1,13 +1,13 @@
 """Predicted against measured, a mark per action, with y = x and a ±20 % band."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umm.comparison import Comparison
 from umm.errors import InputError
-from umm.figures.style import BLACK, GREY, KIND_COLOURS, KIND_SYMBOLS, styled, time_unit
+from umm.figures.style import BLACK, GREY, KIND_COLOURS, KIND_SYMBOLS, drawn, time_unit
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -21,8 +21,6 @@ def agreement(comparison: Comparison) -> "go.Figure":
     Raises:
         InputError: if times cannot be compared, or no action took any in both traces.
     """
-    import plotly.graph_objects as go
-
     if not comparison.times_comparable:
         raise InputError("these are times of one process in place of all ranks; compare order and bytes")
     frame = comparison.to_frame()
@@ -32,50 +30,51 @@ def agreement(comparison: Comparison) -> "go.Figure":
     times = frame[["predicted_s", "measured_s"]].to_numpy()
     unit, per_second = time_unit(float(times.max()))
     ends = np.array([times.min() / 1.5, times.max() * 1.5]) * per_second
-    figure = go.Figure()
-    add_band(figure, ends)
+    data = band(ends)
     for kind, rows in frame.groupby("kind", sort=False):
-        figure.add_scattergl(
-            x=rows["measured_s"] * per_second,
-            y=rows["predicted_s"] * per_second,
-            customdata=np.stack((rows.index, rows["rank"]), axis=1),
-            mode="markers",
-            marker={
-                "color": KIND_COLOURS[str(kind)],
-                "symbol": KIND_SYMBOLS[str(kind)],
-                "size": 7,
-                "line": {"width": 0.5, "color": BLACK},
-            },
-            hovertemplate=f"{kind}, action %{{customdata[0]}} of rank %{{customdata[1]}}<br>"
-            f"measured %{{x:.4g}} {unit}, predicted %{{y:.4g}} {unit}<extra></extra>",
-            name=str(kind),
+        data.append(
+            {
+                "type": "scattergl",
+                "x": rows["measured_s"].to_numpy() * per_second,
+                "y": rows["predicted_s"].to_numpy() * per_second,
+                "customdata": np.stack((rows.index, rows["rank"]), axis=1),
+                "mode": "markers",
+                "marker": {
+                    "color": KIND_COLOURS[str(kind)],
+                    "symbol": KIND_SYMBOLS[str(kind)],
+                    "size": 7,
+                    "line": {"width": 0.5, "color": BLACK},
+                },
+                "hovertemplate": f"{kind}, action %{{customdata[0]}} of rank %{{customdata[1]}}<br>"
+                f"measured %{{x:.4g}} {unit}, predicted %{{y:.4g}} {unit}<extra></extra>",
+                "name": str(kind),
+            }
         )
     error = f"{100 * comparison.makespan_error:+.1f} %"
-    styled(figure, f"Predicted against measured, per action (makespan {error})", height=620)
-    decades = {"type": "log", "dtick": 1, "tickformat": "~g", "minor": {"ticks": "outside"}}
-    figure.update_xaxes(title=f"measured ({unit})", **decades)
-    figure.update_yaxes(title=f"predicted ({unit})", **decades)
-    return figure
+    axis = {"type": "log", "dtick": 1, "tickformat": "~g", "minor": {"ticks": "outside"}}
+    return drawn(
+        data,
+        f"Predicted against measured, per action (makespan {error})",
+        height=620,
+        xaxis={"title": {"text": f"measured ({unit})"}, **axis},
+        yaxis={"title": {"text": f"predicted ({unit})"}, **axis},
+    )
 
 
-def add_band(figure: "go.Figure", ends: NDArray[np.float64]) -> None:
-    """Add y = x from one end to the other, and the band of predictions that are right within ``BAND``."""
-    figure.add_scatter(
-        x=[*ends, *ends[::-1]],
-        y=[*(ends * (1 - BAND)), *(ends[::-1] * (1 + BAND))],
-        fill="toself",
-        fillcolor=GREY,
-        opacity=0.5,
-        line={"width": 0},
-        mode="lines",
-        hoverinfo="skip",
-        name=f"within ±{100 * BAND:.0f} %",
-    )
-    figure.add_scatter(
-        x=ends,
-        y=ends,
-        mode="lines",
-        line={"color": BLACK, "width": 1, "dash": "dash"},
-        hoverinfo="skip",
-        name="y = x",
-    )
+def band(ends: NDArray[np.float64]) -> list[dict[str, Any]]:
+    """Return y = x from one end to the other, and the band of predictions that are right within ``BAND``."""
+    around = {
+        "type": "scatter",
+        "x": [*ends, *ends[::-1]],
+        "y": [*(ends * (1 - BAND)), *(ends[::-1] * (1 + BAND))],
+        "fill": "toself",
+        "fillcolor": GREY,
+        "opacity": 0.5,
+        "line": {"width": 0},
+        "mode": "lines",
+        "hoverinfo": "skip",
+        "name": f"within ±{100 * BAND:.0f} %",
+    }
+    line = {"color": BLACK, "width": 1, "dash": "dash"}
+    equal = {"type": "scatter", "x": ends, "y": ends, "mode": "lines", "line": line, "hoverinfo": "skip"}
+    return [around, equal | {"name": "y = x"}]

@@ -1,5 +1,6 @@
 """How figures look: Okabe and Ito's colours, a second mark beside each, one layout for all."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -51,21 +52,81 @@ PART_LOOKS = {
 }
 
 
-def styled(figure: "go.Figure", title: str, height: int, **layout: Any) -> "go.Figure":
-    """Give a figure its title, its height in pixels and the look of all others."""
-    figure.update_layout(
-        title={"text": title, "x": 0.01, "xanchor": "left", "y": 1.0, "yanchor": "top", "pad": {"t": 12}},
-        height=height,
-        template="plotly_white",
-        font={"family": "system-ui, sans-serif", "size": 13, "color": "#222222"},
-        margin={"l": 10, "r": 20, "t": 48, "b": 10},
+INK, PAPER, GRID = "#222222", "#FFFFFF", "#E5E8EC"
+_AXIS = {
+    "gridcolor": GRID,
+    "linecolor": DARK_GREY,
+    "zerolinecolor": DARK_GREY,
+    "ticks": "outside",
+    "automargin": True,
+}
+# Few keys: checking plotly's own templates takes longer than drawing.
+TEMPLATE = {
+    "layout": {
+        "colorway": [BLUE, ORANGE, GREEN, VERMILLION, SKY, PURPLE, YELLOW],
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
+        "paper_bgcolor": PAPER,
+        "plot_bgcolor": PAPER,
+        "hoverlabel": {"align": "left"},
+        "margin": {"l": 10, "r": 20, "t": 48, "b": 10},
         # Below the plot, where as many rows as the width needs do not meet the title.
-        legend={"orientation": "h", "x": 0.0, "yref": "container", "y": 0.0, "yanchor": "bottom"},
-        **layout,
-    )
-    figure.update_xaxes(automargin=True)
-    figure.update_yaxes(automargin=True)
-    return figure
+        "legend": {"orientation": "h", "x": 0.0, "yref": "container", "y": 0.0, "yanchor": "bottom"},
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+    }
+}
+
+
+def drawn(data: Sequence[Mapping[str, Any]], title: str, height: int, **layout: Any) -> "go.Figure":
+    """Return a figure in the look of all others.
+
+    Args:
+        data: Its traces as plotly.js takes them.
+        title: Above it.
+        height: In pixels.
+        layout: What else its layout has, as plotly.js takes it: an axis has ``title={"text": …}``.
+    """
+    import plotly.graph_objects as go
+
+    # plotly's check of every property takes longer than all else; tests do it.
+    return go.Figure({"data": list(data), "layout": _look(title, height, layout)}, _validate=False)
+
+
+def styled(figure: "go.Figure", title: str, height: int, **layout: Any) -> "go.Figure":
+    """Give a figure that plotly.py made its title, its height in pixels and the look of all others."""
+    return figure.update_layout(_look(title, height, layout))
+
+
+def _look(title: str, height: int, layout: Mapping[str, Any]) -> dict[str, Any]:
+    heading = {"text": title, "x": 0.01, "xanchor": "left", "y": 1.0, "yanchor": "top", "pad": {"t": 12}}
+    return {"title": heading, "height": height, "template": TEMPLATE, **layout}
+
+
+DARK = {
+    BLACK: "#F2F4F7",
+    INK: "#E4E7EB",
+    PAPER: "#14181D",
+    GRID: "#2C333B",
+    GREY: "#5A636E",
+    DARK_GREY: "#9AA4AF",
+}
+_STAY = "textfont"  # it lies on coloured cells
+
+
+def themed(figure: Mapping[str, Any], dark: bool) -> Mapping[str, Any]:
+    """Return a figure as plain values, in dark colours if asked; the colours of kinds and ranks stay."""
+    return _darkened(figure) if dark else figure
+
+
+def _darkened(part: Any) -> Any:
+    if isinstance(part, Mapping):
+        return {key: value if key == _STAY else _darkened(value) for key, value in part.items()}
+    if isinstance(part, list | tuple):
+        return [_darkened(value) for value in part] if len(part) < _LONG else part
+    return DARK.get(part, part) if isinstance(part, str) else part
+
+
+_LONG = 500  # a column of values has no colours
 
 
 def time_unit(seconds: float) -> tuple[str, float]:

@@ -34,7 +34,7 @@ def main() -> None:
     """
     began = perf_counter()
     console = Output().console()
-    m, n, k = (int(PRESETS["mlp1"][name]) for name in "mnk")
+    m, n, k = (PRESETS["mlp1"][name] for name in "mnk")
     sections: list[Section] = []
     for name in MACHINES:
         machine = find_machine(name)

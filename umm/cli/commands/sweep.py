@@ -24,7 +24,7 @@ from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
 from umm.cli.flags.values import dimension_list
 from umm.cli.printed.output import Output
 from umm.errors import InputError
-from umm.units import format_seconds, parse_dimension
+from umm.units import format_seconds
 
 if TYPE_CHECKING:
     from umm.chains import Outline
@@ -176,6 +176,6 @@ def _layers(flags: dict[str, Any]) -> list[tuple[int, int, list[int]]]:
     for name in flags["preset"].split(","):
         if name.strip() not in PRESETS:
             raise InputError(f"preset {name.strip()!r} is unknown; choose from {', '.join(PRESETS)}")
-        preset = {key: parse_dimension(text) for key, text in PRESETS[name.strip()].items()}
+        preset = PRESETS[name.strip()]
         layers.append((preset["n"], preset["k"], m or [preset["m"]]))
     return layers

@@ -10,8 +10,8 @@ from umm.errors import InputError, did_you_mean
 
 # Brock & Golin (2025), section 5.1: the two multiplies of a transformer's MLP; m is the batch.
 PRESETS = {
-    "mlp1": {"m": "8192", "n": "49152", "k": "12288"},
-    "mlp2": {"m": "8192", "n": "12288", "k": "49152"},
+    "mlp1": {"m": 8192, "n": 49152, "k": 12288},
+    "mlp2": {"m": 8192, "n": 12288, "k": 49152},
 }
 
 CONFIG = "umm.config"  # where a click context keeps the path of the file
@@ -51,7 +51,7 @@ def load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -
 def load_preset(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
     """Let the sizes of a preset stand in for what neither a flag, a variable nor a file gives."""
     if name is not None:
-        ctx.default_map = {**PRESETS[name], **(ctx.default_map or {})}
+        ctx.default_map = {**{x: str(size) for x, size in PRESETS[name].items()}, **(ctx.default_map or {})}
     return name
 
 

@@ -1,0 +1,103 @@
+"""The state of the page: every URL means one, every state has its URL, its copies do the same."""
+
+import json
+import string
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from umm.algorithms.universal.options import Options
+from umm.cli.main import main
+from umm.executor import executor
+from umm.explorer.point import point_of
+from umm.explorer.state import TABS, State, as_command, as_python, as_toml, read
+
+LAYOUTS = st.sampled_from(
+    ["row", "col@2", "2d:3x2:balanced@2:interleaved", "cyclic:256x128:3x4", "any text, even this"]
+)
+
+states = st.builds(
+    State,
+    machine=st.sampled_from(["pvc-12", "h100-8", "my cluster & yours"]),
+    m=st.integers(1, 2**20),
+    n=st.integers(1, 2**20),
+    dtype=st.sampled_from(["float32", "bfloat16"]),
+    ranks=st.integers(0, 64),
+    a=LAYOUTS,
+    b=LAYOUTS,
+    c=LAYOUTS,
+    given=st.sampled_from(["", "a=row,c=col@2"]),
+    stationary=st.sampled_from(["auto", "A", "B", "C"]),
+    options=st.builds(
+        Options, policy=st.sampled_from(["direct", "greedy"]), prefetch=st.integers(0, 9), reuse=st.booleans()
+    ),
+    memory=st.sampled_from(["", "2x", "16GiB"]),
+    tab=st.sampled_from(TABS),
+    fixed=st.integers(0, 12),
+    rank=st.integers(-1, 20),
+    pin=st.sampled_from(["", "?a=row&b=col%402"]),
+    data=st.booleans(),
+)
+
+
+@given(states)
+def test_a_state_is_read_back_from_its_url(state):
+    assert read(state.query) == (state, [])
+
+
+@given(st.text(st.sampled_from("?&=%@:;mnkabc-0123456789 \\\"'<>/é" + string.ascii_lowercase), max_size=300))
+def test_any_url_is_a_state_and_lines_of_what_it_does_not_mean(query):
+    state, mistakes = read(query)
+    assert isinstance(state, State)
+    assert all(isinstance(line, str) and len(line) < 300 and "\n" not in line for line in mistakes)
+
+
+def test_the_usual_state_has_an_empty_url_and_a_part_that_means_nothing_a_line():
+    assert State().query == ""
+    state, mistakes = read("?m=0&b=col&tab=moon&rank=x")
+    assert (state.b, state.m, state.tab) == ("col", 8192, "leaderboard")
+    assert [line.partition(" ")[0] for line in mistakes] == ["m:", "tab", "rank"]
+
+
+def test_an_endless_url_is_not_read():
+    assert read("?a=" + "x" * 5000) == (
+        State(),
+        ["an address of 5003 characters is not read; at most 4096 are"],
+    )
+
+
+@pytest.fixture
+def state():
+    options = Options(granularity="slice", prefetch=1)
+    return State(
+        machine="h100-8",
+        m=1024,
+        n=768,
+        k=512,
+        a="row@2",
+        b="col",
+        c="2d@2",
+        given="a=row",
+        stationary="B",
+        options=options,
+    )
+
+
+def makespan(arguments):
+    result = CliRunner().invoke(main, [*arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)["predicted"]["makespan_s"]
+
+
+def test_what_the_page_tells_to_copy_gives_its_makespan(state, tmp_path, capsys):
+    shown = point_of(state, {}).trace.makespan_s
+    assert makespan(as_command(state).split()[1:]) == shown
+    file = tmp_path / "point.toml"
+    file.write_text(as_toml(state))
+    assert makespan(["simulate", "--config", str(file)]) == shown
+    scope = {}
+    exec(as_python(state), scope)
+    assert executor("sim").makespan(scope["schedule"]) == shown
+    assert point_of(state, {}).trace.verdict in capsys.readouterr().out

@@ -1,0 +1,191 @@
+"""Everything the page shows for a state, by ``id.property``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dash import html
+
+from umm.algorithms.universal.options import known
+from umm.explorer.layout import PARTS
+from umm.explorer.point import Files, Point, point_of, tried
+from umm.explorer.state import OPERANDS, State, as_command, as_python, as_toml, read
+from umm.explorer.tabs import TABS
+from umm.explorer.view import Shown, View
+from umm.machines import machine_names
+from umm.traces.traffic import bytes_by_kind
+from umm.traces.verdict import percent
+from umm.units import format_bytes, format_seconds
+
+PLAIN = (
+    "machine", "m", "n", "k", "dtype", "ranks", "a", "b", "c", "given", "stationary", "algorithm", "memory",
+    "tab",
+)  # fmt: skip
+LOOKS = ("across", "rank", "op")
+CONTROLS = [
+    *(f"{name}.value" for name in (*PLAIN, *LOOKS, *(x.name for x in known()), "data", "fixed-index")),
+    *(f"{x}-{what}" for x in OPERANDS for what in ("part.value", "index.value")),
+]
+WORDS = [
+    "machine.options", "fixed-index.max", "fixed-words.children", "facts.data",
+    *(f"{x}-{what}" for x in OPERANDS for what in ("index.max", "words.children")),
+    "verdict.children", "mistakes.children", "facts-strip.children", "compare.children", "pin.children",
+    "as-command.children", "as-python.children", "as-toml.children",
+    *(f"show-{name}.hidden" for name in TABS),
+]  # fmt: skip
+PROGRESS = ["status.children", "cancel.hidden", "tick.disabled"]
+LEAST_SAVING = 0.01
+
+
+def control_values(state: State, divisors: list[int]) -> Shown:
+    """Return what the controls show for a state."""
+    shown: Shown = {f"{name}.value": getattr(state, name) for name in (*PLAIN, *LOOKS)}
+    shown |= {f"{name}.value": str(getattr(state, name)) for name in "mnk"}
+    for option in known():
+        value = getattr(state.options, option.name)
+        shown[f"{option.name}.value"] = ("on" if value else "none") if isinstance(value, bool) else value
+    shown["data.value"] = ["1"] if state.data else []
+    factors = [0, *divisors]
+    shown["fixed-index.value"] = factors.index(state.fixed) if state.fixed in factors else 0
+    for x in OPERANDS:
+        partition, _, replicated = getattr(state, x).partition("@")
+        count = replicated.partition(":")[0] or "1"
+        factor = int(count) if count.isdecimal() else 1
+        shown[f"{x}-part.value"] = partition if partition in PARTS else None
+        shown[f"{x}-index.value"] = divisors.index(factor) if factor in divisors else 0
+    return shown
+
+
+def words(state: State, view: View, mistakes: list[str], files: Files, usual: Mapping[str, str]) -> Shown:
+    """Return everything but the controls, the tab in sight and the progress."""
+    point = view.point
+    ranks = point.problem.p if point else max(state.ranks, 1)
+    divisors = divisors_of(ranks)
+    shown: Shown = {
+        "machine.options": [*machine_names(), *(name for name in files if name not in machine_names())],
+        "fixed-index.max": len(divisors),
+        "fixed-words.children": f"{state.across}@{state.fixed}" if state.fixed else "best of all",
+        "facts.data": {"usual": dict(usual), "divisors": divisors, "fixed": [0, *divisors]},
+        "mistakes.children": [html.P(line) for line in mistakes],
+        "verdict.children": verdict(view)
+        if point
+        else "No answer yet: see below what does not fit together.",
+        "facts-strip.children": facts(point) if point else None,
+        "compare.children": compared(state, view, files) if point and state.pin else None,
+        "pin.children": "Unpin" if state.pin else "Pin",
+        "as-command.children": as_command(state),
+        "as-python.children": as_python(state),
+        "as-toml.children": as_toml(state),
+    }
+    for x in OPERANDS:
+        replicated = getattr(state, x).partition("@")[2].partition(":")[0] or "1"
+        shown |= {f"{x}-index.max": len(divisors) - 1, f"{x}-words.children": f"{replicated} of {ranks}"}
+    return shown | {f"show-{name}.hidden": name != state.tab for name in TABS}
+
+
+def divisors_of(ranks: int) -> list[int]:
+    """Return the replication factors that so many ranks allow.
+
+    >>> divisors_of(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    return [c for c in range(1, ranks + 1) if ranks % c == 0]
+
+
+def verdict(view: View) -> str:
+    """Return the sentence: whether it fits, what bounds it, and what the search has found to be better."""
+    point = view.point
+    assert point
+    said = point.trace.verdict
+    short = point.trace.memory_bytes - point.limit
+    if short > 0:
+        said = f"Does not fit: it needs {format_bytes(short)} more than a rank may have. {said}"
+    return f"{said} {advice(view)}".strip()
+
+
+def advice(view: View) -> str:
+    """Return the fastest point that fits, if it is known by now and clearly better."""
+    point = view.point
+    assert point
+    if not len(view.best):
+        return "Nothing fits the budget."
+    best = int(view.best[0])
+    if not view.priced.exact[best]:
+        return ""
+    saving = 1 - float(view.priced.seconds[best]) / point.trace.makespan_s
+    if saving < LEAST_SAVING:
+        return "Nothing that fits is 1 % faster."
+    layouts, stationary = view.priced.texts(best)
+    extra = float(view.priced.memory[best]) - point.trace.memory_bytes
+    return (
+        f"{' '.join(layouts)}, stationary {stationary}, would save {percent(saving)} for "
+        f"{format_bytes(abs(extra))} {'more' if extra >= 0 else 'less'}."
+    )
+
+
+def figures_of(point: Point) -> dict[str, tuple[str, float]]:
+    """Return the figures of a point by their names: as text, and as numbers to compare."""
+    trace = point.trace
+    moved = float(sum(bytes_by_kind(trace.schedule).values()))
+    mean = trace.breakdown().mean
+    exposed = float(mean["exposed_communication"])
+    return {
+        "makespan": (format_seconds(trace.makespan_s), trace.makespan_s),
+        "of peak": (percent(trace.fraction_of_peak), trace.fraction_of_peak),
+        "moved": (format_bytes(moved), moved),
+        "exposed": (format_seconds(exposed), exposed),
+        "memory": (format_bytes(trace.memory_bytes), float(trace.memory_bytes)),
+        "actions": (f"{len(trace.schedule):,}", float(len(trace.schedule))),
+    }
+
+
+def facts(point: Point) -> list[Any]:
+    """Return the figures of a point as a strip."""
+    return [
+        html.Div([html.Span(name, className="name"), html.Span(text, className="value")], className="fact")
+        for name, (text, _) in figures_of(point).items()
+    ]
+
+
+def compared(state: State, view: View, files: Files) -> Any:
+    """Return the pinned point beside this one, with the difference of every figure."""
+    assert view.point
+    other, problem = tried(lambda: point_of(pinned(state), files))
+    if other is None:
+        return html.P(f"The pinned point has no answer here: {problem}", className="mistakes")
+    here, there = figures_of(view.point), figures_of(other)
+    rows = []
+    for name, (text, number) in here.items():
+        before, was = there[name]
+        change = "the same" if number == was else f"{100 * (number / was - 1):+.1f} %" if was else "new"
+        rows.append(html.Tr([html.Th(name, scope="row"), html.Td(before), html.Td(text), html.Td(change)]))
+    names = [f"{x.a} {x.b} {x.c}, {x.stationary}" for x in (other.state, state)]
+    head = html.Tr(
+        [html.Th(x, scope="col") for x in ("", f"pinned: {names[0]}", f"this: {names[1]}", "difference")]
+    )
+    return html.Div(
+        html.Table([html.Thead(head), html.Tbody(rows)], className="compared"), className="scroll"
+    )
+
+
+def pinned(state: State) -> State:
+    """Return the pinned point's state."""
+    return read(state.pin)[0]
+
+
+def progress(view: View) -> Shown:
+    """Return the status line, whether it can be cancelled, and whether the page need not ask again."""
+    if view.point is None:
+        return {"status.children": "", "cancel.hidden": True, "tick.disabled": True}
+    priced = view.priced
+    return {
+        "status.children": priced.words,
+        "cancel.hidden": priced.complete,
+        "tick.disabled": priced.complete,
+    }
+
+
+def tab_shown(view: View) -> Shown:
+    """Return what the tab in sight shows; without an answer nothing changes in it."""
+    if view.point is None:
+        return {}
+    return TABS[view.state.tab].shown(view)

@@ -1,0 +1,110 @@
+"""The server of the page: everything from this package, nothing to or from anybody else."""
+
+import atexit
+from collections.abc import Mapping
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from umm.errors import InputError
+
+if TYPE_CHECKING:
+    from dash import Dash
+    from werkzeug.serving import BaseWSGIServer
+
+Sizes = Mapping[str, Mapping[str, int]]
+MISSING = 'the page needs Dash; pip install "umm-sim[explore]"'
+MOST_REQUEST = 16 * 2**20
+# Plotly's WebGL marks compile their shaders with eval; Dash's first script stands in the page.
+POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; frame-ancestors 'none'; "
+    "base-uri 'self'"
+)
+
+
+def serving(host: str, port: int, file: Path | None = None, presets: Sizes | None = None) -> "BaseWSGIServer":
+    """Return the page's server, listening but not yet serving.
+
+    Args:
+        host: Address to listen on.
+        port: Port; 0 for any that is free.
+        file: A trace or a store that every viewer finds dropped in.
+        presets: Values of m, n and k by name.
+
+    Raises:
+        InputError: if Dash is not installed, the file holds neither, or the address cannot be listened on.
+    """
+    app = make_app(None if not _is_ours(host, ("localhost",)) else ("localhost",), file, presets)
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    class Quiet(WSGIRequestHandler):
+        def log_request(self, *_: object) -> None:
+            """Say nothing of requests that were answered."""
+
+    try:
+        return make_server(host, port, app.server, threaded=True, request_handler=Quiet)
+    except (OSError, SystemExit) as error:
+        why = getattr(error, "strerror", None) or "is it taken?"
+        raise InputError(f"cannot listen on {host}, port {port}: {why}; --port 0 takes a free one") from None
+
+
+def make_app(
+    hosts: tuple[str, ...] | None = ("localhost",), file: Path | None = None, presets: Sizes | None = None
+) -> "Dash":
+    """Return the page as a Dash app.
+
+    Args:
+        hosts: Names, beside addresses of the loopback, by which a browser may ask; None for any.
+        file: A trace or a store that every viewer finds dropped in.
+        presets: Values of m, n and k by name.
+
+    Raises:
+        InputError: if Dash is not installed; says how to get it.
+    """
+    try:
+        from dash import Dash
+    except ImportError:
+        raise InputError(MISSING) from None
+    from flask import Response, abort, request
+
+    from umm.explorer.callbacks import register
+    from umm.explorer.dropped import Dropped, trace_or_store
+    from umm.explorer.layout import page
+
+    dropped, first = Dropped(), ""
+    if file is not None:
+        content = file.read_bytes()
+        first = dropped.keep(content, trace_or_store(file.name, content))
+    app = Dash("umm.explorer", title="umm explore", update_title="", serve_locally=True)
+    app.layout = partial(page, first, presets)
+    pricing = register(app, dropped)
+    atexit.register(pricing.close)
+    server = app.server
+    server.config["MAX_CONTENT_LENGTH"] = MOST_REQUEST
+
+    @server.before_request
+    def known_host() -> None:
+        # A page elsewhere whose name resolves to this host must not read this one.
+        if hosts is not None and not _is_ours(request.host, hosts):
+            abort(403)
+
+    @server.after_request
+    def guarded(response: Response) -> Response:
+        response.headers["Content-Security-Policy"] = POLICY
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        return response
+
+    return app
+
+
+def _is_ours(host: str, hosts: tuple[str, ...]) -> bool:
+    name = host.rsplit(":", 1)[0].strip("[]") if not host.endswith("]") else host.strip("[]")
+    if name in hosts:
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False

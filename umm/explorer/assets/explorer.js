@@ -1,0 +1,84 @@
+// The browser's part: a control changes the address, and the address is all the server asks for.
+window.dash_clientside = window.dash_clientside || {};
+(function () {
+  const skip = () => window.dash_clientside.no_update;
+  const replicas = (text) => (text.includes("@") ? text.slice(text.indexOf("@")) : "");
+
+  function put(params, facts, name, value) {
+    const text = String(value);
+    if (text === facts.usual[name]) params.delete(name);
+    else params.set(name, text);
+  }
+
+  function layoutOf(params, facts, x) {
+    return params.get(x) ?? facts.usual[x];
+  }
+
+  // What each control means for the address.
+  function apply(params, facts, id, value) {
+    const operand = id.match(/^([abc])-(part|index)$/);
+    if (operand) {
+      const [, x, what] = operand;
+      const [partition, rest] = [layoutOf(params, facts, x).split("@")[0], replicas(layoutOf(params, facts, x))];
+      if (what === "part") return put(params, facts, x, value + rest);
+      const factor = facts.divisors[Number(value)] ?? 1;
+      const order = rest.includes(":") ? rest.slice(rest.indexOf(":")) : "";
+      return put(params, facts, x, factor > 1 ? `${partition}@${factor}${order}` : partition);
+    }
+    if (id === "fixed-index") return put(params, facts, "fixed", facts.fixed[Number(value)] ?? 0);
+    if (id === "data") return put(params, facts, "data", value.length ? "1" : "0");
+    return put(params, facts, id, value);
+  }
+
+  window.dash_clientside.umm = {
+    change(...given) {
+      const [facts, presets] = given.slice(-2);
+      const params = new URLSearchParams(window.location.search);
+      const before = params.toString();
+      for (const { prop_id, value } of window.dash_clientside.callback_context.triggered) {
+        if (value === null || value === undefined) continue;
+        const id = prop_id.slice(0, prop_id.lastIndexOf("."));
+        if (id === "pin") {
+          if (params.has("pin")) params.delete("pin");
+          else {
+            const point = new URLSearchParams(params);
+            for (const look of ["tab", "across", "fixed", "rank", "op", "what", "data"]) point.delete(look);
+            params.set("pin", "?" + point.toString());
+          }
+        } else if (id.startsWith("{")) {
+          const named = JSON.parse(id);
+          if (named.preset) for (const [x, size] of Object.entries(presets[named.preset])) put(params, facts, x, size);
+          if (named.pick) {
+            const names = ["a", "b", "c", "stationary"];
+            named.pick.split("|").forEach((text, i) => put(params, facts, names[i], text));
+            params.delete("algorithm");
+            params.delete("op");
+          }
+        } else apply(params, facts, id, value);
+      }
+      if (params.toString() === before) return skip();
+      const text = params.toString();
+      return text ? "?" + text : "";
+    },
+
+    theme(clicks) {
+      const asked = window.localStorage.getItem("umm-theme");
+      const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+      let theme = asked || system;
+      if (clicks) {
+        theme = theme === "dark" ? "light" : "dark";
+        window.localStorage.setItem("umm-theme", theme);
+      }
+      document.documentElement.dataset.theme = theme;
+      const button = document.getElementById("dark");
+      if (button) button.setAttribute("aria-pressed", String(theme === "dark"));
+      return theme;
+    },
+
+    png() {
+      const plot = [...document.querySelectorAll(".js-plotly-plot")].find((x) => x.offsetParent !== null);
+      if (plot) window.Plotly.downloadImage(plot, { format: "png", scale: 2, filename: plot.parentNode.id || "figure" });
+      return skip();
+    },
+  };
+})();

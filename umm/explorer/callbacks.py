@@ -1,0 +1,223 @@
+"""What a choice does: controls change the URL in the browser, and the URL changes the page."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_update
+from dash.exceptions import PreventUpdate
+
+from umm.errors import UmmError
+from umm.explorer import answer
+from umm.explorer.dropped import Dropped, content_of, topology, trace_or_store
+from umm.explorer.point import point_of, tried
+from umm.explorer.priced import Pricing
+from umm.explorer.state import read, usual_values
+from umm.explorer.tabs import TABS
+from umm.explorer.tabs.leaderboard import points_frame
+from umm.explorer.view import Shown, View
+from umm.figures.report import write_html
+from umm.traces.trace import Trace
+
+TAB_OUTPUTS = [output for tab in TABS.values() for output in tab.outputs]
+SHOWN = [*answer.CONTROLS, *answer.WORDS, *answer.PROGRESS, *TAB_OUTPUTS]
+FILLED = [
+    "verdict.children",
+    *answer.PROGRESS,
+    *(x for tab in TABS.values() if tab.prices for x in tab.outputs),
+]
+CHANGED = [*answer.CONTROLS, "what.value"]
+
+
+def register(app: Dash, dropped: Dropped) -> Pricing:
+    """Give an app its callbacks; returns what prices points for it, to be closed with it."""
+    pricing = Pricing()
+
+    def viewed(query: str | None, theme: str, files: dict[str, str], name: str) -> tuple[View, list[str]]:
+        state, mistakes = read(query or "")
+        point, problem = tried(lambda: point_of(state, files))
+        held = dropped.get(name)
+        measured = held if isinstance(held, Trace) else None
+        rows = None if held is None or measured else held
+        return View(state, point, pricing, theme == "dark", measured, rows), [
+            *mistakes,
+            *filter(None, [problem]),
+        ]
+
+    app.clientside_callback(
+        ClientsideFunction("umm", "change"),
+        Output("url", "search"),
+        *(Input(*name.split(".")) for name in CHANGED),
+        Input({"preset": ALL}, "n_clicks"),
+        Input({"pick": ALL}, "n_clicks"),
+        Input("pin", "n_clicks"),
+        State("facts", "data"),
+        State("presets", "data"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("umm", "theme"),
+        Output("theme", "data"),
+        Input("dark", "n_clicks"),
+    )
+    app.clientside_callback(
+        ClientsideFunction("umm", "png"),
+        Output("to-png", "title"),
+        Input("to-png", "n_clicks"),
+        prevent_initial_call=True,
+    )
+
+    @app.callback(
+        [Output(*name.split(".")) for name in SHOWN],
+        Input("url", "search"),
+        Input("theme", "data"),
+        Input("files", "data"),
+        Input("dropped", "data"),
+        State("viewer", "data"),
+        *(State(*name.split(".")) for name in answer.CONTROLS),
+    )
+    def show(
+        query: str, theme: str, files: dict[str, str], name: str, viewer: str, *controls: Any
+    ) -> list[Any]:
+        view, mistakes = viewed(query, theme, files or {}, name)
+        shown = answer.words(view.state, view, mistakes, files or {}, usual_values())
+        values = answer.control_values(view.state, shown["facts.data"]["divisors"])
+        before = dict(zip(answer.CONTROLS, controls, strict=True))
+        shown |= {x: value for x, value in values.items() if x not in before or before[x] != value}
+        shown |= answer.tab_shown(view) | answer.progress(view)
+        if view.point is not None:
+            pricing.want(viewer, view.priced)
+        return [shown.get(output, no_update) for output in SHOWN]
+
+    @app.callback(
+        [Output(*name.split("."), allow_duplicate=True) for name in FILLED],
+        Input("tick", "n_intervals"),
+        State("url", "search"),
+        State("theme", "data"),
+        State("files", "data"),
+        State("dropped", "data"),
+        prevent_initial_call=True,
+    )
+    def fill(_: int, query: str, theme: str, files: dict[str, str], name: str) -> list[Any]:
+        view, _mistakes = viewed(query, theme, files or {}, name)
+        shown: Shown = answer.progress(view)
+        if view.point is not None:
+            shown["verdict.children"] = answer.verdict(view)
+            if TABS[view.state.tab].prices:
+                shown |= TABS[view.state.tab].shown(view)
+        return [shown.get(output, no_update) for output in FILLED]
+
+    @app.callback(
+        Output("status", "children", allow_duplicate=True),
+        Output("cancel", "hidden", allow_duplicate=True),
+        Output("tick", "disabled", allow_duplicate=True),
+        Input("cancel", "n_clicks"),
+        State("viewer", "data"),
+        State("status", "children"),
+        prevent_initial_call=True,
+    )
+    def cancel(_: int, viewer: str, status: str) -> tuple[str, bool, bool]:
+        pricing.cancel(viewer)
+        return f"{str(status).partition(', the rest')[0]}, the rest lower bounds; cancelled.", True, True
+
+    clicked = [graph for tab in TABS.values() for graph in tab.clicks]
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True),
+        *(Input(graph, "clickData") for graph in clicked),
+        Input("lanes", "clickData"),
+        State("url", "search"),
+        State("files", "data"),
+        prevent_initial_call=True,
+    )
+    def click(*given: Any) -> str:
+        *_, query, files = given
+        view, _mistakes = viewed(query, "light", files or {}, "")
+        data = ctx.triggered[0]["value"] if ctx.triggered else None
+        number = _number(data)
+        if number is None or view.point is None:
+            raise PreventUpdate
+        if ctx.triggered_id == "lanes":
+            return replace(view.state, op=number).query
+        if not 0 <= number < len(view.priced.points):
+            raise PreventUpdate
+        return view.state.at(*view.priced.texts(number)).query
+
+    @app.callback(
+        Output("files", "data"),
+        Output("drop-words", "children"),
+        Output("url", "search", allow_duplicate=True),
+        Input("drop-machine", "contents"),
+        State("drop-machine", "filename"),
+        State("files", "data"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    def drop_machine(upload: str, filename: str, files: dict[str, str], query: str) -> tuple[Any, str, Any]:
+        try:
+            name, text = topology(filename or "", content_of(upload or ""))
+        except UmmError as error:
+            return no_update, str(error), no_update
+        kept = {**dict(list((files or {}).items())[-3:]), name: text}
+        return kept, f"{name} is read.", replace(read(query or "")[0], machine=name).query
+
+    @app.callback(
+        Output("dropped", "data"),
+        Output("measured-words", "children", allow_duplicate=True),
+        Input("drop-measured", "contents"),
+        State("drop-measured", "filename"),
+        prevent_initial_call=True,
+    )
+    def drop_measured(upload: str, filename: str) -> tuple[Any, Any]:
+        try:
+            content = content_of(upload or "")
+            return dropped.keep(content, trace_or_store(filename or "file", content)), no_update
+        except UmmError as error:
+            return no_update, str(error)
+
+    @app.callback(
+        Output("download", "data"),
+        Output("drop-words", "children", allow_duplicate=True),
+        Input("to-csv", "n_clicks"),
+        Input("to-html", "n_clicks"),
+        Input("to-perfetto", "n_clicks"),
+        State("url", "search"),
+        State("files", "data"),
+        prevent_initial_call=True,
+    )
+    def export(_csv: int, _html: int, _perfetto: int, query: str, files: dict[str, str]) -> tuple[Any, str]:
+        view, mistakes = viewed(query, "light", files or {}, "")
+        if view.point is None:
+            return no_update, "; ".join(mistakes)
+        try:
+            return _exported(str(ctx.triggered_id), view), ""
+        except UmmError as error:
+            return no_update, str(error)
+
+    return pricing
+
+
+def _exported(what: str, view: View) -> Any:
+    """Return a file to download."""
+    assert view.point
+    if what == "to-csv":
+        text = points_frame(view, len(view.best)).to_csv(index=False)
+        return {"content": text, "filename": "points.csv", "type": "text/csv"}
+    with tempfile.TemporaryDirectory(prefix="umm-export-") as folder:
+        name = "point.html" if what == "to-html" else "point.pftrace"
+        path = Path(folder) / name
+        if what == "to-html":
+            write_html(view.point.trace, path)
+        else:
+            view.point.trace.to_perfetto(path)
+        return dcc.send_bytes(path.read_bytes(), name)
+
+
+def _number(data: Any) -> int | None:
+    """Return the number that a clicked mark has, None where it has none."""
+    try:
+        value = data["points"][0]["customdata"]
+        return int(value[0] if isinstance(value, list) else value)
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None

@@ -1,0 +1,254 @@
+"""The parts of the page: the rail of controls, the verdict, the tabs; what they hold comes from the state."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from dash import dcc, html
+
+from umm.algorithms.registry import names
+from umm.algorithms.universal.options import known
+from umm.dtypes import DTYPES
+from umm.explorer.state import OPERANDS, STATIONARY, State, usual_values
+from umm.explorer.tabs import TABS
+
+Sizes = Mapping[str, Mapping[str, int]]
+PARTS = ("row", "col", "2d")
+SHAPES = {"a": "m × k", "b": "k × n", "c": "m × n"}
+FIELDS = (
+    ("machine", "Machine", "", "A shipped machine, or the name of a file dropped below."),
+    ("m", "m", "rows of A and C", "48K is 49152."),
+    ("n", "n", "columns of B and C", "48K is 49152."),
+    ("k", "k", "columns of A, rows of B", "48K is 49152."),
+    ("dtype", "Type", "of A and B", "C of half-precision inputs is float32."),
+    ("ranks", "Ranks", "0: one a device", "Processes that share the work."),
+)
+
+
+def page(dropped: str = "", presets: Sizes | None = None) -> Any:
+    """Return the page of one viewer.
+
+    Args:
+        dropped: The name of a file that is dropped in from the start.
+        presets: Values of m, n and k by name.
+    """
+    return html.Div(
+        [
+            dcc.Location(id="url", refresh=False),
+            dcc.Store(id="facts", data={"usual": usual_values(), "divisors": [1], "fixed": [0]}),
+            dcc.Store(id="presets", data=presets or {}),
+            dcc.Store(id="viewer", data=uuid4().hex),
+            dcc.Store(id="files", data={}, storage_type="session"),
+            dcc.Store(id="dropped", data=dropped),
+            dcc.Store(id="theme", data="light"),
+            dcc.Interval(id="tick", interval=700, disabled=True),
+            dcc.Download(id="download"),
+            html.A("Skip to the answer", href="#answer", className="skip"),
+            _header(),
+            html.Div([_rail(presets or {}), _main()], className="columns"),
+        ],
+        id="page",
+    )
+
+
+def _header() -> Any:
+    buttons = [
+        html.Button("Pin", id="pin", title="Keep this point to compare with"),
+        html.Button("CSV", id="to-csv", title="The best points as a table"),
+        html.Button("HTML", id="to-html", title="The figures of this point as one offline file"),
+        html.Button("Perfetto", id="to-perfetto", title="The trace for ui.perfetto.dev"),
+        html.Button("PNG", id="to-png", title="The first figure of this tab"),
+        html.Button("Dark", id="dark", title="Dark or light", **{"aria-pressed": "false"}),
+    ]
+    return html.Header(
+        [
+            html.H1(["umm ", html.Span("explore")]),
+            html.Div(buttons, className="actions", role="group", **{"aria-label": "this point"}),
+        ]
+    )
+
+
+def _rail(presets: Sizes) -> Any:
+    preset = html.Div(
+        [html.Button(name.upper(), id={"preset": name}, className="pill") for name in presets],
+        className="pills",
+        role="group",
+        **{"aria-label": "presets of m, n and k"},
+    )
+    return html.Aside(
+        html.Form(
+            [
+                html.Fieldset([html.Legend("Problem"), preset, *(_field(x) for x in FIELDS[1:5])]),
+                html.Fieldset(
+                    [
+                        html.Legend("Machine"),
+                        _machine(),
+                        _field(FIELDS[5]),
+                        dcc.Upload(
+                            [
+                                "Drop a topology file, or ",
+                                html.Button("choose one", type="button", className="link"),
+                            ],
+                            id="drop-machine",
+                            className="drop",
+                        ),
+                        html.P(id="drop-words", className="hint", **{"aria-live": "polite"}),
+                    ]
+                ),
+                *(_operand(x) for x in OPERANDS),
+                html.Fieldset(
+                    [
+                        html.Legend("Stationary"),
+                        dcc.RadioItems(
+                            list(STATIONARY),
+                            id="stationary",
+                            inline=True,
+                            className="pills",
+                            labelClassName="pill",
+                        ),
+                        html.P("The matrix that stays in place; auto is the largest.", className="hint"),
+                    ]
+                ),
+                _advanced(),
+            ],
+            **{"aria-label": "what to look at"},
+        ),
+        className="rail",
+    )
+
+
+def _field(of: tuple[str, str, str, str]) -> Any:
+    name, label, unit, help_ = of
+    if name == "dtype":
+        control: Any = dcc.Dropdown(list(DTYPES), id=name, clearable=False, searchable=False)
+    elif name == "ranks":
+        control = dcc.Input(id=name, type="number", min=0, max=1024, step=1, debounce=0.3)
+    else:
+        control = dcc.Input(id=name, type="text", debounce=True, spellCheck=False)
+    words = [html.Label(label, htmlFor=name), control, html.Span(unit, className="unit")]
+    return html.Div(words, className="field", title=help_)
+
+
+def _machine() -> Any:
+    name, label, _, help_ = FIELDS[0]
+    control = dcc.Dropdown([], id=name, clearable=False, searchable=False)
+    return html.Div([html.Label(label, htmlFor=name), control], className="field wide", title=help_)
+
+
+def _operand(x: str) -> Any:
+    matrix = x.upper()
+    return html.Fieldset(
+        [
+            html.Legend([matrix, html.Span(f" {SHAPES[x]}", className="unit")]),
+            dcc.RadioItems(
+                list(PARTS), id=f"{x}-part", inline=True, className="pills", labelClassName="pill"
+            ),
+            html.Div(
+                [
+                    html.Label("replicas", htmlFor=f"{x}-index"),
+                    dcc.Input(id=f"{x}-index", type="range", min=0, max=1, step=1, value=0),
+                    html.Output("1", id=f"{x}-words"),
+                ],
+                className="slider",
+                title="Only divisors of the ranks; arrow keys move it.",
+            ),
+            html.Div(
+                [
+                    html.Label("layout", htmlFor=x),
+                    dcc.Input(id=x, type="text", debounce=True, spellCheck=False),
+                ],
+                className="field",
+                title="Any layout as text: 2d:3x4, cyclic:256x256:3x4, col@2:interleaved.",
+            ),
+        ]
+    )
+
+
+def _advanced() -> Any:
+    rows = [
+        html.Div(
+            [
+                html.Label("algorithm", htmlFor="algorithm"),
+                dcc.Dropdown(names(), id="algorithm", clearable=False, searchable=False),
+            ],
+            className="field",
+            title="The universal one, or another that brings operands to its own layouts.",
+        )
+    ]
+    for option in known():
+        if isinstance(option.default, bool):
+            control: Any = dcc.Dropdown(["on", "none"], id=option.name, clearable=False, searchable=False)
+        elif isinstance(option.default, int):
+            control = dcc.Input(id=option.name, type="number", min=option.least, max=64, step=1, debounce=0.3)
+        else:
+            control = dcc.Dropdown(list(option.values), id=option.name, clearable=False, searchable=False)
+        label = html.Label(option.name.replace("_", " "), htmlFor=option.name)
+        rows.append(html.Div([label, control], className="field", title=option.help))
+    memory = html.Div(
+        [
+            html.Label("memory", htmlFor="memory"),
+            dcc.Input(
+                id="memory", type="text", debounce=True, placeholder="all of the device", spellCheck=False
+            ),
+        ],
+        className="field",
+        title="Budget of a rank: 16GiB, or 2x the unreplicated share. Points over it are greyed.",
+    )
+    given = html.Div(
+        [
+            html.Label("given", htmlFor="given"),
+            dcc.Input(id="given", type="text", debounce=True, placeholder="as laid out", spellCheck=False),
+        ],
+        className="field",
+        title="Where operands are now and where C shall end, a=row,c=row: bringing them takes time.",
+    )
+    advanced = html.Details([html.Summary("Advanced"), *rows], open=False)
+    return html.Fieldset([html.Legend("Budget and start"), memory, given, advanced])
+
+
+def _main() -> Any:
+    panels = [html.Div(tab.panel(), id=f"show-{name}", hidden=True) for name, tab in TABS.items()]
+    tabs = [
+        dcc.Tab(label=tab.title, value=name, className="tab", selected_className="tab on")
+        for name, tab in TABS.items()
+    ]
+    return html.Main(
+        [
+            html.P(id="verdict", className="verdict", **{"aria-live": "polite"}),
+            html.Div(id="mistakes", className="mistakes", role="alert"),
+            html.Div(
+                [
+                    html.Span(id="status"),
+                    html.Button("Cancel", id="cancel", className="link", hidden=True),
+                    dcc.Checklist(
+                        [{"label": "numbers under figures", "value": "1"}], [], id="data", className="check"
+                    ),
+                ],
+                className="status",
+            ),
+            html.Div(id="facts-strip", className="strip"),
+            html.Div(id="compare"),
+            dcc.Tabs(tabs, id="tab", value=State().tab, className="tabs", parent_className="tabs-parent"),
+            *panels,
+            html.Details(
+                [
+                    html.Summary("Copy this point as a command, as Python, as TOML"),
+                    *(_copied(name) for name in ("command", "python", "toml")),
+                ],
+                className="copies",
+            ),
+        ],
+        id="answer",
+    )
+
+
+def _copied(name: str) -> Any:
+    return html.Div(
+        [
+            html.Div(
+                [html.Span(name), dcc.Clipboard(target_id=f"as-{name}", title=f"copy as {name}")],
+                className="bar",
+            ),
+            html.Pre(id=f"as-{name}", tabIndex=0),
+        ]
+    )

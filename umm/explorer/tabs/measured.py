@@ -1,0 +1,85 @@
+"""Predicted against measured: a trace or a store that was dropped in."""
+
+from typing import Any
+
+import pandas as pd
+
+from umm.comparison import compare
+from umm.errors import InputError
+from umm.executor import executor
+from umm.explorer.tabs.tab import Tab
+from umm.explorer.view import Shown, View
+from umm.figures.predicted_measured import agreement
+from umm.figures.two_sources import makespans
+from umm.traces.trace import Trace
+
+PREDICTED = ("sim", "bound")
+ASKED = ["m", "n", "k", "dtype", "ranks", "layouts", "stationary"]
+EMPTY = (
+    "Nothing is dropped in yet. Measure with  umm run … --executor mpi --save-trace measured.json  and drop "
+    "the file here; or a store that  umm sweep … -o store.db  filled with both sim and mpi."
+)
+
+
+def show(view: View) -> Shown:
+    """Return what was dropped in beside its prediction, or what could be dropped."""
+    figure: Any = None
+    words, table = EMPTY, None
+    try:
+        if view.measured is not None:
+            figure, words, table = _of_trace(view, view.measured)
+        elif view.rows is not None:
+            figure, words, table = _of_store(view, view.rows)
+    except InputError as error:
+        words = str(error)
+    return {
+        "agreement.figure": figure or {},
+        "measured-words.children": words,
+        "measured-data.children": table,
+    }
+
+
+def _of_trace(view: View, measured: Trace) -> Any:
+    comparison = compare(executor("sim").run(measured.schedule), measured)
+    phases = comparison.phases().reset_index()
+    return view.drawn(agreement(comparison)), str(comparison), view.table(phases)
+
+
+def _of_store(view: View, rows: pd.DataFrame) -> Any:
+    predicted = rows[rows["source"].isin(PREDICTED)].sort_values("source", ascending=False)
+    measured = rows[~rows["source"].isin(PREDICTED)]
+    pairs = predicted.drop_duplicates(ASKED).merge(measured, on=ASKED, suffixes=("_predicted", "_measured"))
+    if pairs.empty:
+        raise InputError(
+            f"the store's {len(rows)} runs have no point both predicted and measured; sweep the same points "
+            "with --executor sim and --executor mpi"
+        )
+    pairs = pairs.rename(columns={"time_s_predicted": "predicted_s", "time_s_measured": "measured_s"})
+    pairs["label"] = pairs["layouts"].astype(str) + " " + pairs["stationary"].astype(str)
+    error = pairs["predicted_s"] / pairs["measured_s"] - 1
+    words = f"{len(pairs)} points measured; the median error is {100 * error.abs().median():.1f} %."
+    shown = pairs[["label", "m", "n", "k", "predicted_s", "measured_s"]].assign(error=error)
+    return view.drawn(makespans(pairs)), words, view.table(shown)
+
+
+def controls() -> list[Any]:
+    """Return where files are dropped."""
+    from dash import dcc, html
+
+    drop = ["Drop a trace or a store here, or ", html.Button("choose a file", className="link")]
+    return [
+        dcc.Upload(drop, id="drop-measured", className="drop", multiple=False),
+        html.P(EMPTY, id="measured-words", className="empty", **{"aria-live": "polite"}),
+    ]
+
+
+TAB = Tab(
+    "measured",
+    "Predicted vs measured",
+    "A trace: each action's predicted time over its measured one. A store: each run's. Within the band the "
+    "prediction is right to 20 %.",
+    ("agreement",),
+    show,
+    controls,
+    others=("measured-words.children",),
+)

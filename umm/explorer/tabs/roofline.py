@@ -1,0 +1,28 @@
+"""The roofline of the point."""
+
+import numpy as np
+import pandas as pd
+
+from umm.explorer.tabs.tab import Tab
+from umm.explorer.view import Shown, View
+from umm.figures.roofline import roofline, work_and_bytes
+
+
+def show(view: View) -> Shown:
+    """Return what each rank reaches, under the roofs of its device and its links."""
+    assert view.point
+    trace = view.point.trace
+    flop, received = work_and_bytes(trace)
+    frame = pd.DataFrame({"rank": np.arange(len(flop)), "flop": flop, "received_bytes": received})
+    frame["Tflop/s"] = frame["flop"] / trace.makespan_s / 1e12
+    return {"roofs.figure": view.drawn(roofline(trace)), "roofline-data.children": view.table(frame)}
+
+
+TAB = Tab(
+    "roofline",
+    "Roofline",
+    "What each rank reaches, against the flop it does for every byte it gets: under a slope the link bounds "
+    "it, under the flat roof its multiplies.",
+    ("roofs",),
+    show,
+)

@@ -1,0 +1,126 @@
+"""Time against memory of many points: the front, what is over budget, and the point that is looked at."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from umm.arrays import Bools, Floats, Ints
+from umm.figures.style import BLUE, DARK_GREY, GREEN, GREY, VERMILLION, drawn, time_unit
+from umm.units import format_bytes
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+SLOWEST = 6.0  # points that take more times the best are left out: nobody chooses among them
+COLUMNS, ROWS = 300, 200  # of points that would share a spot of so many across and down one is drawn
+GIB = 2.0**30
+
+
+def front(seconds: Floats, memory: Floats) -> Ints:
+    """Return the points that no other beats in both, by ascending memory.
+
+    >>> front(np.array([3.0, 2.0, 2.5, 1.0]), np.array([1.0, 2.0, 3.0, 4.0])).tolist()
+    [0, 1, 3]
+    """
+    order = np.lexsort((seconds, memory))
+    best = np.minimum.accumulate(seconds[order])
+    first = np.flatnonzero(np.append(True, best[1:] < best[:-1])[: len(order)])
+    return np.asarray(order[first])
+
+
+def pareto(
+    seconds: Floats, memory: Floats, *, exact: Bools, limit: float | None = None, selected: int | None = None
+) -> "go.Figure":
+    """Return the points as marks, circles where simulated and open squares where bounds; with their front.
+
+    Args:
+        seconds: Makespan of each point, or its lower bound.
+        memory: Bytes of its fullest rank.
+        exact: Whether its makespan was simulated.
+        limit: The budget in bytes; what is over it is greyed, and says by how much.
+        selected: The point that is looked at.
+    """
+    unit, per_second = time_unit(float(seconds.min(initial=np.inf)) if len(seconds) else 1.0)
+    shown = _apart(seconds, memory)
+    fits = np.full(len(seconds), True) if limit is None else memory <= limit
+    data = [
+        _marks(seconds, memory, shown[exact[shown] & fits[shown]], "simulated", BLUE, "circle"),
+        _marks(seconds, memory, shown[~exact[shown] & fits[shown]], "lower bound", DARK_GREY, "square-open"),
+    ]
+    if limit is not None and not fits[shown].all():
+        over = _marks(seconds, memory, shown[~fits[shown]], "over the budget", GREY, "x")
+        short = [
+            f"{format_bytes(nbytes - limit)} too much" for nbytes in memory[shown[~fits[shown]]].tolist()
+        ]
+        data.append(over | {"text": short, "hovertemplate": over["hovertemplate"] + "<br>%{text}"})
+    inside = np.flatnonzero(fits)
+    best = inside[front(seconds[inside], memory[inside])]
+    data.append(
+        {
+            "type": "scatter",
+            "x": memory[best] / GIB,
+            "y": seconds[best],
+            "customdata": best,
+            "mode": "lines+markers",
+            "line": {"shape": "hv", "color": GREEN, "width": 2},
+            "marker": {"symbol": "diamond", "size": 8},
+            "name": "front",
+            "hovertemplate": _HOVER,
+        }
+    )
+    if selected is not None:
+        marker = {"symbol": "circle-open", "size": 18, "color": VERMILLION, "line": {"width": 3}}
+        data.append(_marks(seconds, memory, np.array([selected]), "this point", VERMILLION, "circle-open"))
+        data[-1] |= {"type": "scatter", "marker": marker}
+    for trace in data:
+        trace["y"] = np.round(trace["y"] * per_second, 6)
+    return drawn(
+        data,
+        "Time against memory",
+        height=460,
+        hovermode="closest",
+        clickmode="event",
+        xaxis={"title": {"text": "memory of the fullest rank (GiB)"}, "rangemode": "tozero"},
+        yaxis={"title": {"text": f"makespan ({unit})"}, "type": "log", "tickvals": _round_numbers(data)},
+    )
+
+
+def _round_numbers(data: list[dict[str, Any]]) -> list[float]:
+    """Return numbers that are easy to read between the fastest and the slowest mark."""
+    drawn_ = [trace["y"] for trace in data if len(trace["y"])]
+    if not drawn_:
+        return []
+    low, high = min(float(y.min()) for y in drawn_), max(float(y.max()) for y in drawn_)
+    steps = (1, 1.2, 1.5, 2, 3, 4, 5, 6, 8) if high < 4 * low else (1, 2, 3, 5, 7)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [float(f"{step * 10.0**decade:.3g}") for decade in decades for step in steps]
+
+
+_HOVER = "%{y:.4g}, %{x:.3g} GiB<extra>%{fullData.name}</extra>"
+
+
+def _marks(
+    seconds: Floats, memory: Floats, mine: Ints, name: str, colour: str, symbol: str
+) -> dict[str, Any]:
+    return {
+        "type": "scattergl",
+        "x": np.round(memory[mine] / GIB, 6),
+        "y": seconds[mine],
+        "customdata": mine,
+        "mode": "markers",
+        "marker": {"color": colour, "symbol": symbol, "size": 6},
+        "name": name,
+        "hovertemplate": _HOVER,
+    }
+
+
+def _apart(seconds: Floats, memory: Floats) -> Ints:
+    """Return the points to draw: one of those that share a spot, none that takes far too long."""
+    if not len(seconds):
+        return np.zeros(0, dtype=np.int64)
+    near = np.flatnonzero(seconds <= SLOWEST * seconds.min())
+    high = np.log(seconds[near] / seconds.min()) / np.log(SLOWEST) * ROWS
+    wide = memory[near] / memory[near].max() * COLUMNS
+    spots = high.astype(np.int64) * (COLUMNS + 1) + wide.astype(np.int64)
+    return np.asarray(near[np.unique(spots, return_index=True)[1]])

@@ -1,0 +1,89 @@
+"""The best time for every two replication factors, and the partitions that reach it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from umm.arrays import Floats, Ints
+from umm.figures.style import BLACK, BLUE, SKY, drawn
+from umm.units import format_seconds
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+PALE = "#F4F8FB"
+
+
+def replication_map(
+    seconds: Floats,
+    down: Ints,
+    across: Ints,
+    labels: Sequence[str],
+    *,
+    names: tuple[str, str],
+    selected: tuple[int, int] | None = None,
+    where: str = "",
+) -> "go.Figure":
+    """Return the heat map of the best time by two replication factors.
+
+    Args:
+        seconds: Makespan of each point.
+        down: Replication factor of one operand in each point.
+        across: That of another.
+        labels: What each point is called, without its replication factors.
+        names: The operands that lie down and across.
+        selected: The factors of the point that is looked at.
+        where: What is said of the third operand, in the title.
+    """
+    rows, cols = np.unique(down), np.unique(across)
+    z = np.full((len(rows), len(cols)), np.nan)
+    text = np.full(z.shape, "", dtype=object)
+    points = np.full(z.shape, -1)
+    for i, row in enumerate(rows.tolist()):
+        for j, col in enumerate(cols.tolist()):
+            mine = np.flatnonzero((down == row) & (across == col))
+            if len(mine):
+                best = int(mine[np.argmin(seconds[mine])])
+                z[i, j], points[i, j] = seconds[best], best
+                text[i, j] = f"<b>{format_seconds(seconds[best])}</b><br>{labels[best]}"
+    cells = {
+        "type": "heatmap",
+        "x": [f"{names[1]}@{c}" for c in cols.tolist()],
+        "y": [f"{names[0]}@{c}" for c in rows.tolist()],
+        "z": np.log2(z / np.nanmin(z)) if np.isfinite(z).any() else z,
+        "text": text,
+        "texttemplate": "%{text}",
+        "customdata": points,
+        "colorscale": [[0, SKY], [1, PALE]],
+        "zmin": 0,
+        "zmax": 2,
+        "colorbar": {
+            "title": {"text": "times the best"},
+            "tickvals": [0, 1, 2],
+            "ticktext": ["1", "2", "4 and more"],
+        },
+        "textfont": {"color": BLACK},
+        "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",
+        "xgap": 2,
+        "ygap": 2,
+    }
+    shapes = []
+    if selected and selected[0] in rows and selected[1] in cols:
+        j, i = int(np.searchsorted(cols, selected[1])), int(np.searchsorted(rows, selected[0]))
+        line = {"color": BLUE, "width": 4}
+        shapes = [{"type": "rect", "x0": j - 0.5, "x1": j + 0.5, "y0": i - 0.5, "y1": i + 0.5, "line": line}]
+    return drawn(
+        [cells],
+        f"Best time by replication factor{where}",
+        height=160 + 62 * len(rows),
+        shapes=shapes,
+        xaxis={"title": {"text": f"replicas of {names[1]}"}, "type": "category", "ticks": ""},
+        yaxis={
+            "title": {"text": f"replicas of {names[0]}"},
+            "type": "category",
+            "autorange": "reversed",
+            "ticks": "",
+        },
+    )

@@ -1,0 +1,111 @@
+"""Who owns what: the tiles of the matrices in their owners' colours, and the slices of one op lit."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from umm.figures.style import BLACK, INK, VERMILLION, drawn
+from umm.layouts.layout import Layout
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Slice = tuple[int, int, int, int]
+MOST_TILES = 4096  # of one matrix
+MOST_NAMED = 256
+# Source: Paul Tol, Qualitative colour schemes, "light"; neighbours differ, and each tile says its rank.
+LIGHT = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00", "#DDDDDD")
+
+
+def tile_map(layouts: Mapping[str, Layout], lit: Sequence[tuple[str, Slice]] = ()) -> "go.Figure":
+    """Return a panel for each matrix with its tiles, each in the colour of its owner.
+
+    Args:
+        layouts: The matrices by name.
+        lit: Slices to light, each of a matrix: first row, row after the last, first column, column after.
+    """
+    data: list[dict[str, Any]] = []
+    axes: dict[str, Any] = {}
+    notes, shapes = [], []
+    count = len(layouts)
+    for place, (name, layout) in enumerate(layouts.items()):
+        tail = "" if place == 0 else str(place + 1)
+        start = place / count + (0.02 if place else 0.0)
+        domain = [start, (place + 1) / count - 0.02]
+        axes[f"xaxis{tail}"] = {"domain": domain, "side": "top", "anchor": f"y{tail}", "showgrid": False}
+        axes[f"yaxis{tail}"] = {"autorange": "reversed", "anchor": f"x{tail}", "showgrid": False}
+        label = f"<b>{name}</b> {layout}  {layout.shape[0]} × {layout.shape[1]}"
+        note = {"text": label, "xref": "paper", "yref": "paper", "x": domain[0], "y": 1.0, "yshift": 44}
+        notes.append(note | {"showarrow": False, "xanchor": "left"})
+        data += _tiles(layout, tail)
+        for of, (top, bottom, left, right) in lit:
+            if of == name:
+                box = {
+                    "x0": left,
+                    "x1": right,
+                    "y0": top,
+                    "y1": bottom,
+                    "xref": f"x{tail}",
+                    "yref": f"y{tail}",
+                }
+                look = {"line": {"color": VERMILLION, "width": 4}, "fillcolor": VERMILLION, "opacity": 0.55}
+                shapes.append({"type": "rect", **box, **look})
+    return drawn(
+        data, "Who owns what", height=470, annotations=notes, shapes=shapes,
+        margin={"t": 110, "l": 10, "r": 10, "b": 10}, **axes,
+    )  # fmt: skip
+
+
+def _tiles(layout: Layout, tail: str) -> list[dict[str, Any]]:
+    """Return the tiles of one matrix as a heat map of their owners in the first replica."""
+    rows, cols = _edges(layout.row_edges), _edges(layout.col_edges)
+    if (len(rows) - 1) * (len(cols) - 1) > MOST_TILES:
+        return [_too_many(layout, tail)]
+    tops = np.searchsorted(layout.row_edges, rows[:-1], side="right") - 1
+    lefts = np.searchsorted(layout.col_edges, cols[:-1], side="right") - 1
+    owners = layout.owners[:, tops][:, :, lefts]
+    names = np.full(owners.shape[1:], "", dtype=object)
+    for i, j in np.ndindex(names.shape):
+        ranks = [f"r{rank}" for rank in owners[:, i, j].tolist()]
+        names[i, j] = " ".join(ranks) if len(ranks) <= 4 else f"{' '.join(ranks[:3])} … {ranks[-1]}"
+    colours = owners[0] % len(LIGHT)
+    scale = [[x, LIGHT[i]] for i in range(len(LIGHT)) for x in (i / len(LIGHT), (i + 1) / len(LIGHT))]
+    cells = {
+        "type": "heatmap",
+        "x": cols,
+        "y": rows,
+        "z": colours,
+        "zmin": 0,
+        "zmax": len(LIGHT),
+        "colorscale": scale,
+        "showscale": False,
+        "text": names,
+        "xgap": 1,
+        "ygap": 1,
+        "xaxis": f"x{tail}",
+        "yaxis": f"y{tail}",
+        "hovertemplate": "rows from %{y}, columns from %{x}: %{text}<extra></extra>",
+        "textfont": {"color": BLACK},
+    }
+    if names.size <= MOST_NAMED:
+        cells["texttemplate"] = "%{text}"
+    return [cells]
+
+
+def _edges(edges: Any) -> Any:
+    """Return the edges of tiles that are not empty."""
+    return np.unique(np.asarray(edges))
+
+
+def _too_many(layout: Layout, tail: str) -> dict[str, Any]:
+    words = f"{layout.grid_shape()[0]} × {layout.grid_shape()[1]} tiles are too many to draw"
+    text = {
+        "mode": "text",
+        "text": [words],
+        "textfont": {"color": INK},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+    at = {"x": [layout.shape[1] / 2], "y": [layout.shape[0] / 2], "xaxis": f"x{tail}", "yaxis": f"y{tail}"}
+    return {"type": "scatter", **at, **text}
