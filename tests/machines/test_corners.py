@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 import umm
+from umm.machines.build import build
 from umm.machines.corners import corners
 from umm.machines.settings import with_settings
 
@@ -42,8 +43,21 @@ def test_an_uncertainty_is_a_factor_either_way_and_no_share_passes_one():
     content["devices"]["efficiency"] = [
         {"dtype": "bfloat16", "value": 0.9, "source": "measured", "uncertainty": 0.25}
     ]
-    from umm.machines.build import build
-
     found = corners(build(content, machine.source_path, "x"))
     assert sorted({x.launch_s for x in found}) == pytest.approx([3.2e-6, 5e-6])
     assert sorted({float(x.efficiency["bfloat16"].values.max()) for x in found}) == pytest.approx([0.72, 1.0])
+
+
+def test_less_of_a_time_and_of_a_loss_is_faster_and_counts_stay():
+    """With both fast the launch and the interference are at their least; copy engines stay."""
+    machine = umm.machine("tpu-v5e-4")
+    devices = dict(machine.document["devices"])
+    devices["launch"] = {"value": "4 us", "source": "measured", "range": ["3 us", "6 us"]}
+    devices["copy_engines"] = {"value": 2, "source": "guess", "range": [1, 3]}
+    loss = {"value": 0.2, "source": "measured", "range": [0.1, 0.4]}
+    devices["interference"] = {"get": loss, "accumulate": loss, "reduce": loss}
+    devices["efficiency"] = [{"dtype": "bfloat16", "value": 0.9, "source": "x", "range": [0.8, 0.95]}]
+    content = {**machine.document, "devices": devices}
+    fast = corners(build(content, machine.source_path, "x"))[0]
+    assert (fast.launch_s, fast.interference["get"], fast.copy_engines) == (3e-6, 0.1, 2)
+    assert float(fast.efficiency["bfloat16"].values.max()) == 0.95

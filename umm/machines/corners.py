@@ -9,17 +9,9 @@ from umm.machines.build import build
 from umm.machines.machine import Machine, content_sha
 
 COMPUTE = ("peak", "efficiency", "launch")
-SLOWING = ("latency", "launch", "transfer_overhead", "overhead", "signal", "interference")
-COUNTED = (
-    "count",
-    "names",
-    "ranks_per_device",
-    "default_ranks",
-    "memory",
-    "copy_engines",
-    "node_size",
-    "shape",
-)
+"""Keys of numbers that make GEMMs fast or slow; all others make transfers so."""
+
+_TIME = re.compile(r"[\d.eE+-]+\s*(s|ms|us|µs|ns)")  # of a time less is faster, as of interference
 
 
 @lru_cache(maxsize=16)
@@ -48,10 +40,12 @@ def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> 
         return node
     if "source" not in node:
         return {key: _moved(item, (*keys, key), compute, transfers) for key, item in node.items()}
-    if any(key in COUNTED for key in keys):
+    value = node.get("value", node.get("bandwidth"))
+    if _counts(value) or "memory" in keys:  # how many, and how much: nothing that is fast or slow
         return node
-    fast = compute if any(key in COMPUTE for key in keys) else transfers
-    higher = fast != any(key in SLOWING for key in keys)
+    of_gemms = "means" not in keys and any(key in COMPUTE for key in keys)
+    less = "interference" in keys or (isinstance(value, str) and _TIME.fullmatch(value.strip()))
+    higher = (compute if of_gemms else transfers) != bool(less)
     sure = {key: item for key, item in node.items() if key not in ("range", "uncertainty")}
     if "range" in node:
         return sure | {"value": node["range"][1 if higher else 0]}
@@ -59,12 +53,16 @@ def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> 
         share = float(node["uncertainty"])
         factor = 1.0 + share if higher else 1.0 / (1.0 + share)
         name = "value" if "value" in node else "bandwidth"
-        most = 0.95 if "interference" in keys else 1.0
-        moved = _times(node[name], factor, most)
+        moved = _times(value, factor, 0.95 if less else 1.0)
         if name == "bandwidth":  # of messages, whose link stays the link it is
             return {**node, name: moved if not higher else node[name]}
         return sure | {name: moved}
     return node
+
+
+def _counts(value: Any) -> bool:
+    """Return whether a value is a whole number, or several."""
+    return isinstance(value, int) or (isinstance(value, list) and all(map(_counts, value)))
 
 
 def _times(value: Any, factor: float, most: float) -> Any:
