@@ -1,6 +1,7 @@
 """Search the cases, and write their rows and tables."""
 
 import csv
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -8,22 +9,21 @@ from experiments.chains.cases import NAMED, Case, blocks, layers
 from umm.space import FoundChain
 
 HERE = Path(__file__).parent
-HEADER = ("chain", "model", "machine", "tokens", "memory", "best_s", "gap", "simulated", "search_s")
+HEADER = ("chain", "model", "machine", "tokens", "memory", "best_s", "gap", "simulated", "search_cpu_s")
 
 
 def main() -> None:
-    """Print each case as it is found; write chains.csv and the tables of README.md."""
-    page = HERE / "README.md"
-    text, rows = page.read_text(encoding="utf-8"), []
-    for name, cases in (("blocks", blocks()), ("layers", layers())):
-        found = list(_searched(cases))
-        rows += [_row(case, result, seconds) for case, result, seconds in found]
+    """Search all cases, or those of the tables that are named; write their CSV and tables of README.md."""
+    kinds = {"blocks": blocks, "layers": layers}
+    for name in sys.argv[1:] or kinds:
+        found = list(_searched(kinds[name]()))
+        page = HERE / "README.md"
         start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-        before, rest = text.split(start)
-        text = before + start + _table(found) + end + rest.split(end)[1]
-    page.write_text(text, encoding="utf-8")
-    with (HERE / "chains.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([(*HEADER, *NAMED), *rows])
+        before, rest = page.read_text(encoding="utf-8").split(start)
+        page.write_text(before + start + _table(found) + end + rest.split(end)[1], encoding="utf-8")
+        with (HERE / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+            rows = [(*HEADER, *NAMED), *(_row(case, result, seconds) for case, result, seconds in found)]
+            csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 def _searched(cases: Iterable[Case]) -> Iterable[tuple[Case, FoundChain | None, float]]:

@@ -4,7 +4,10 @@ import pytest
 
 import umm
 from umm.algorithms.chains.lower import lower
+from umm.chains import Chain, Copy
 from umm.errors import InputError
+from umm.layouts.layout import Layout
+from umm.tensors import Tensor
 
 MLP = umm.chain("mlp", tokens=8, hidden=4, ffn=6, backward=True)
 
@@ -27,6 +30,26 @@ def test_each_multiply_may_keep_another_matrix_in_place():
     schedule = umm.schedule(chain, "h100-8", stationary={"H": "B", "Y": "A"})
     assert schedule.options["stationary"] == "H=B,Y=A"
     assert umm.Schedule.from_json(schedule.to_json()).options == schedule.options
+
+
+@pytest.mark.parametrize(
+    ("machine", "ranks", "ends"),
+    [
+        ("dgx-h100x4", 32, ("row", "row@32")),
+        ("tpu-v5e-16", 16, ("row", "col")),
+        ("pvc-12", 12, ("col@2", "2d")),
+    ],
+)
+def test_a_copy_takes_the_way_that_is_fastest_by_itself(machine, ranks, ends):
+    """To 5 % of what simulating every way finds; replicas between nodes a tenth of what gets take."""
+    x, y = (Layout.parse(text, (4096, 4096), ranks) for text in ends)
+    tensors = Tensor("X", x, "bfloat16", "input"), Tensor("Y", y, "bfloat16", "output")
+    chain = Chain("copy", tensors, (Copy("Y", "X"),), ranks)
+    found = umm.run(umm.schedule(chain, machine)).makespan_s
+    best = umm.run(umm.redistribute(x, y, machine=machine, dtype="bfloat16")).makespan_s
+    gets = umm.run(umm.redistribute(x, y, machine=machine, dtype="bfloat16", way="gets")).makespan_s
+    assert best * (1 - 1e-9) <= found <= min(1.05 * best, gets * (1 + 1e-9))
+    assert machine != "dgx-h100x4" or found < gets / 10
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from umm.algorithms.chains.multiplies import multiply
 from umm.algorithms.chains.sums import sum_replicas
 from umm.algorithms.option import check_names
 from umm.algorithms.redistribution import redistribute
+from umm.algorithms.redistribution.quickest import quickest
 from umm.algorithms.universal.options import Options, known
 from umm.chains import Chain, Copy, Map, Multiply, Sum
 from umm.errors import ProblemError, did_you_mean
@@ -52,11 +53,17 @@ def lower(
             case Map():
                 map_tiles(build, statement, again)
             case Copy():
-                redistribute(build, statement.x, statement.out)
+                redistribute(build, statement.x, statement.out, _way(build, statement))
             case Sum():
                 sum_replicas(build, statement, again)
         written.add(statement.out)
     return build.schedule()
+
+
+def _way(build: Builder, statement: Copy) -> str:
+    """Return the way to redistribute that takes least by itself."""
+    ends = (build.layout(statement.x), build.layout(statement.out))
+    return quickest(*ends, build.tensors[build.number(statement.x)].dtype, build.machine)
 
 
 def _check_stationary(chain: Chain, stationary: Mapping[str, str]) -> None:
