@@ -147,3 +147,28 @@ def test_a_file_that_is_not_a_chain_is_refused_in_one_line(old, new, message, tm
     assert "\n" not in str(refused.value)
     with pytest.raises(InputError, match="cannot read"):
         load_chain(tmp_path / "none.toml")
+
+
+def test_a_summa25_layer_has_its_activations_on_layers_of_squares():
+    """64 ranks are 4 layers of 4x4, 8 are 2 of 2x2; ffn is 4 hidden; gradients of weights lie as they do."""
+    layer = umm.chain("summa25-layer", tokens=64, hidden=32, backward=True)
+    assert {x.name: x.cols for x in layer.tensors}["H"] == 128
+    for ranks, (tokens, weights) in {64: ("2d:16x4", "2d:4x4@4"), 8: ("2d:4x2", "2d:2x2@2")}.items():
+        texts = {x.name: str(x.layout) for x in layer.laid_out(ranks=ranks).tensors}
+        assert {texts[x] for x in ("X", "H", "G", "Y", "dX", "dH")} == {tokens}
+        assert {texts[x] for x in ("W1", "W2", "dW1", "dW2")} == {weights}
+    with pytest.raises(InputError, match="12 ranks are not d layers of q×q with d ≤ q"):
+        layer.laid_out(ranks=12)
+
+
+def test_the_gradients_of_a_summa25_layer_are_summed_over_its_layers():
+    """On 8 ranks: dW1 and dW2 in two replicas, both whole; everything as float64 NumPy has it."""
+    made = umm.chain("summa25-layer", tokens=12, hidden=6, backward=True, dtype="float64").laid_out(ranks=8)
+    schedule = umm.schedule(made, "dgx-h100x4")
+    rng = np.random.default_rng(5)
+    operands = {x.name: rng.uniform(-1, 1, x.shape) for x in made.tensors if x.is_input}
+    found = umm.run(schedule, executor="numpy", operands=operands, replica=None).results
+    expected = made.reference(operands)
+    assert found["dW1"].shape == (2, 6, 24)
+    for name, result in found.items():
+        assert np.allclose(result, expected[name], rtol=1e-12), name

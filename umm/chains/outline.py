@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import isqrt
 from typing import Any
 
 from umm.chains.chain import Chain
@@ -14,6 +15,7 @@ from umm.tensors import Tensor
 
 DEFAULT = "row"
 _EVERY_RANK = re.compile(r"@p(?=$|:)")
+_LAYERED = re.compile(r"2d:(d?)qxq(@d)?")
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,12 @@ class Shape:
     role: str = "work"
 
     def laid_out(self, text: str, ranks: int) -> Tensor:
-        """Return the tensor in a layout; ``@p`` in its text is a replica on every rank."""
+        """Return the tensor in a layout; ``@p`` in its text is a replica on every rank.
+
+        ``2d:dqxq`` and ``2d:qxq@d`` are of d layers of q×q ranks, as many layers as there can be, d ≤ q.
+        """
         whole_number(ranks, "ranks", 1)
-        layout = Layout.parse(_EVERY_RANK.sub(f"@{ranks}", text), (self.rows, self.cols), ranks)
+        layout = Layout.parse(_written_out(text, ranks), (self.rows, self.cols), ranks)
         return Tensor(self.name, layout, self.dtype, self.role)
 
 
@@ -164,6 +169,24 @@ class Outline:
 
     def __str__(self) -> str:
         return f"{self.name}: {'; '.join(map(str, self.statements))}"
+
+
+def _written_out(text: str, ranks: int) -> str:
+    """Return the text of a layout on so many ranks.
+
+    Raises:
+        ProblemError: if they are not d layers of q×q.
+    """
+    layered = _LAYERED.fullmatch(text)
+    if layered is None:
+        return _EVERY_RANK.sub(f"@{ranks}", text)
+    able = [(d, q) for q in range(1, isqrt(ranks) + 1) for d in range(1, q + 1) if d * q * q == ranks]
+    if not able:
+        raise ProblemError(
+            f"{ranks} ranks are not d layers of q×q with d ≤ q, as {text} needs; choose 8 or 64"
+        )
+    d, q = max(able)
+    return f"2d:{d * q if layered[1] else q}x{q}" + (f"@{d}" if layered[2] else "")
 
 
 def _are_texts(value: Any) -> bool:

@@ -1,5 +1,6 @@
 """The parts that presets are made of: what each computes forward, and its gradients."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from umm.chains.multiply import Multiply
@@ -17,6 +18,13 @@ PLACES = {
     "scale": ("row@p", "row@p", "row@p"),
 }
 SCHEMES = ("megatron", "sequence", "data")
+# SUMMA2.5 (Tesseract), section 3.1: activations on dq×q ranks, weights on q×q in each of d layers.
+LAYERED = {
+    "tokens": "2d:dqxq",
+    "inner": "2d:dqxq",
+    "first weight": "2d:qxq@d",
+    "second weight": "2d:qxq@d",
+}
 
 
 class Writing:
@@ -74,8 +82,13 @@ class Writing:
         """Say that what follows is the backward part."""
         self._first_backward, self._forward = len(self.statements), tuple(self.shapes)
 
-    def outline(self, name: str) -> Outline:
-        """Return what was written."""
+    def outline(self, name: str, more: Mapping[str, Mapping[str, str]]) -> Outline:
+        """Return what was written.
+
+        Args:
+            name: What it is called.
+            more: Layouts by name that come first, with a text for each place.
+        """
         later = [] if self._first_backward is None else self.statements[self._first_backward :]
         read = {x for statement in later for x in statement.reads}
         cut = ("tokens", "inner", "heads")
@@ -84,9 +97,11 @@ class Writing:
             scheme: {x: PLACES[place][number] for x, place in self.places.items()}
             for number, scheme in enumerate(SCHEMES)
         }
+        first = {key: {x: of[place] for x, place in self.places.items()} for key, of in more.items()}
         return Outline(
-            name, tuple(self.shapes.values()), tuple(self.statements), kept, layouts, tuple(self.weights)
-        )
+            name, tuple(self.shapes.values()), tuple(self.statements), kept, first | layouts,
+            tuple(self.weights),
+        )  # fmt: skip
 
 
 class Mlp:

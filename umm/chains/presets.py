@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from umm.chains.outline import Outline
-from umm.chains.parts import Attention, GatedMlp, Mlp, Norm, Writing
+from umm.chains.parts import LAYERED, Attention, GatedMlp, Mlp, Norm, Writing
 from umm.dtypes import canonical
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
@@ -72,10 +72,19 @@ def _gradients(w: Writing) -> tuple[str, str]:
 
 
 class Preset(NamedTuple):
-    """A chain by name: what writes it, and the sizes it takes beside tokens."""
+    """A chain by name: what writes it.
+
+    Attributes:
+        write: Writes its tensors and statements.
+        sizes: What it takes beside tokens.
+        wider: How many times as wide as hidden ffn is if not given; 0 if it has to be.
+        layouts: Its own layouts by name, a text for each place of a tensor.
+    """
 
     write: Callable[..., None]
     sizes: tuple[str, ...]
+    wider: int = 0
+    layouts: Mapping[str, Mapping[str, str]] = {}
 
 
 PRESETS: Mapping[str, Preset] = {
@@ -83,6 +92,7 @@ PRESETS: Mapping[str, Preset] = {
     "gated-mlp": Preset(_gated_mlp, ("hidden", "ffn")),
     "attention": Preset(_attention, ("hidden", *_ATTENTION)),
     "transformer-layer": Preset(_layer, ("hidden", "ffn", *_ATTENTION)),
+    "summa25-layer": Preset(_mlp, ("hidden", "ffn"), wider=4, layouts={"summa2.5": LAYERED}),
 }
 
 
@@ -97,8 +107,10 @@ def chain(
 ) -> Outline:
     """Return a preset chain, not yet laid out; its layouts are ``megatron``, ``sequence`` and ``data``.
 
+    ``summa25-layer`` is the feed-forward layer of SUMMA2.5, whose first layouts are ``summa2.5``.
+
     Args:
-        name: ``mlp``, ``gated-mlp``, ``attention`` or ``transformer-layer``.
+        name: ``mlp``, ``gated-mlp``, ``attention``, ``transformer-layer`` or ``summa25-layer``.
         model: A public model whose sizes stand in for those not given: ``llama-3-8b``, ``llama-3-70b``.
         backward: Whether gradients by every weight and by X follow, given dY.
         dtype: Type of all tensors.
@@ -124,6 +136,8 @@ def chain(
         if model not in MODELS:
             raise ProblemError(f"there is no model {model!r}; {did_you_mean(model, MODELS)}")
         sizes = {x: size for x, size in MODELS[model].items() if x in needed} | sizes
+    if preset.wider and "hidden" in sizes:
+        sizes = {"ffn": preset.wider * sizes["hidden"]} | sizes
     if "kv_heads" in needed and "heads" in sizes:
         sizes = {"kv_heads": sizes["heads"]} | sizes
     missing = [x for x in needed if x not in sizes]
@@ -137,7 +151,7 @@ def chain(
         raise ProblemError(f"chain {name} has no MLP, whose activations dropout drops; leave it out")
     writing = Writing(sizes["tokens"], canonical(dtype), dropout)
     preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
-    return writing.outline(name)
+    return writing.outline(name, preset.layouts)
 
 
 def _check_heads(hidden: int, heads: int, kv_heads: int) -> None:

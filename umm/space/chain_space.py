@@ -121,7 +121,10 @@ class ChainSpace:
             return _lies(shapes[name].laid_out(text, ranks).layout)
 
         for names, choices in zip(self.groups, self.choices, strict=True):
-            wanted = {lies(x, layouts.get(x, "row")) for x in names}
+            try:
+                wanted = {lies(x, layouts.get(x, "row")) for x in names}
+            except InputError:
+                return None  # cannot be on so many ranks
             able = [lies(names[0], text) for text in choices]
             if len(wanted) > 1 or (held := wanted.pop()) not in able:
                 return None

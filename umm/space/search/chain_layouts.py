@@ -60,7 +60,7 @@ def search_chain(
     memory: str | int | None = DEVICE,
     top: int = 10,
     progress: Callable[[int, int], None] | None = None,
-    most: int = 400_000,
+    most: int = 150_000,
     **options: Any,
 ) -> FoundChain:
     """Return the best layouts for a chain in its space, proven by bounds or with a gap.
@@ -100,11 +100,7 @@ def search_chain(
             f"no layouts of chain {space.chain.name} fit {format_bytes(limit)} a rank; "
             f"its tensors alone take about {format_bytes(int(least))} or more"
         )
-    places = {name: space.place(texts) for name, texts in space.chain.layouts.items()}
-    named = {
-        name: tries.laid_out(space.chain.layouts[name]) if place is None else tries.makespan(place)
-        for name, place in places.items()
-    }
+    named = {name: _named(tries, texts) for name, texts in space.chain.layouts.items()}
     named[ONE_BY_ONE] = tries.makespan(one_by_one(tables, limit))
     best = tries.best[0]
     gap = max(0.0, 1 - lowest / best.makespan_s)
@@ -112,6 +108,15 @@ def search_chain(
         machine.name, limit, tries.best, named, space.assignments, space.assignments - tries.simulated,
         tries.simulated, tries.respected and gap == 0.0, gap, tries.moved(best),
     )  # fmt: skip
+
+
+def _named(tries: Tries, texts: Mapping[str, str]) -> float | None:
+    """Return the makespan of some layouts; None if they do not fit, or cannot be on so many ranks."""
+    place = tries.tables.space.place(texts)
+    try:
+        return tries.laid_out(texts) if place is None else tries.makespan(place)
+    except InputError:
+        return None
 
 
 def _limit(tables: ChainTables, machine: Machine, memory: str | int | None) -> int:
