@@ -1,4 +1,4 @@
-"""``python -m experiments chains``: search every case, write blocks.csv, layers.csv and the tables of README.md."""
+"""``python -m experiments chains``: search every case, write the CSV files and the tables of README.md."""
 
 from experiments.chains.page import main
 
