@@ -16,6 +16,7 @@ from command import good, umm
 from umm.errors import InputError, MachineError, UmmError
 from umm.space import Space, Store, search, sweep
 from umm.space.store import sweeps
+from umm.space.store.rows import Task
 
 SPACE = Space(m=64, n=96, k=48, partitions=("row", "col"), replication=(1, 2))  # 192 points
 SCRIPT = """
@@ -232,17 +233,26 @@ def test_a_sweep_that_cannot_be_says_why(tmp_path, asked, error, line):
         sweep(SPACE, machines, tmp_path / "s.db", **asked)
 
 
-def test_a_killed_worker_is_one_line_and_what_is_finished_is_stored(tmp_path):
-    def kill(progress):
-        for child in multiprocessing.active_children():
-            child.kill()
+def test_a_sweep_goes_on_with_new_workers_when_some_are_killed(tmp_path):
+    """Twice all of them; every point is stored once, and counted once."""
+    kills = iter([0, 1])
 
-    with pytest.raises(UmmError, match="a process of the sweep was killed") as error:
-        sweep(SPACE, "h100-8", tmp_path / "s.db", jobs=2, progress=kill)
+    def kill(progress):
+        if next(kills, None) is not None:
+            for child in multiprocessing.active_children():
+                child.kill()
+
+    swept = sweep(SPACE, "h100-8", tmp_path / "s.db", jobs=2, progress=kill)
+    assert next(kills, None) is None
+    assert (swept.asked, swept.found, swept.performed) == (192, 0, 192)
+    assert swept.to_frame().config_id.nunique() == 192
+
+
+def test_points_that_kill_every_worker_end_the_sweep_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(Task, "perform", lambda task: os._exit(1))
+    with pytest.raises(UmmError, match="were killed 3 times at the same points") as error:
+        sweep(SPACE, "h100-8", tmp_path / "s.db", jobs=2)
     assert "\n" not in str(error.value)
-    swept = sweep(SPACE, "h100-8", tmp_path / "s.db", pool="none")
-    assert swept.found >= 16
-    assert swept.found + swept.performed == 192
 
 
 def test_a_sweep_asks_for_a_few_processes_a_core_at_most():

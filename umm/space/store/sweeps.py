@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 AnySpace = Space | ChainSpace | NamedLayouts
 Runs = PointRuns | ChainRuns
+MOST_LOST = 3
+"""How often workers may be killed, one time after another, before anything more is stored."""
 PER_CORE = 4
 """Most processes of a sweep for each core."""
 AT_ONCE = 16
@@ -132,6 +134,7 @@ def sweep(
     Raises:
         InputError: for a space, machine, budget, executor, pool or store that cannot be.
         ExecutorUnavailableError: for an executor that cannot run here, or ``mpi`` without mpi4py.
+        UmmError: if workers are killed again and again, or the store cannot be written any more.
     """
     began = time.monotonic()
     if pool not in ("process", "mpi", "none"):
@@ -147,21 +150,31 @@ def sweep(
         machine.check_ranks(space.bare.p if isinstance(space, Space) else space.ranks or 1)
     bytes_of_budget(memory, 2.0**60)  # says what is wrong with it before anything starts
     runs = [_runs(space, machine, executor, memory) for space, machine in pairs]
-    with _pool(pool, jobs) as workers:
-        if workers is None and pool == "mpi":
-            return None
-        with Store(store) as open_store:
-            asked = sum(map(len, runs))
-            counts = {"found": 0, "performed": 0, "failed": 0}
-            tasks = _tasks(runs, open_store, counts)
-            for rows in _performed(workers, tasks):
-                open_store.write(rows)
-                counts["performed"] += len(rows)
-                counts["failed"] += sum(row["status"] == "error" for row in rows)
-                if progress:
-                    now = time.monotonic() - began
-                    progress(Progress(asked, counts["found"], counts["performed"], now, rows))
-    return Swept(str(store), asked, **counts, seconds=time.monotonic() - began)
+    counts, stored, lost = {"found": 0, "performed": 0, "failed": 0}, 0, 0
+    while lost < MOST_LOST:
+        before = stored
+        counts["found"] = -stored  # those are in the store by now
+        with _pool(pool, jobs) as workers:
+            if workers is None and pool == "mpi":
+                return None
+            try:
+                with Store(store) as open_store:
+                    asked = sum(map(len, runs))
+                    for rows in _performed(workers, _tasks(runs, open_store, counts)):
+                        open_store.write(rows)
+                        counts["performed"] += len(rows)
+                        counts["failed"] += sum(row["status"] == "error" for row in rows)
+                        stored += sum(row["status"] == "ok" for row in rows)
+                        if progress:
+                            now = time.monotonic() - began
+                            progress(Progress(asked, counts["found"], counts["performed"], now, rows))
+                return Swept(str(store), asked, **counts, seconds=time.monotonic() - began)
+            except BrokenExecutor:  # a worker was killed, and the others end with it
+                lost = lost + 1 if stored == before else 0
+    raise UmmError(
+        f"processes of the sweep were killed {lost} times at the same points, perhaps for lack of memory; "
+        "what is finished is stored: start it again to go on, with fewer --jobs if it was memory"
+    )
 
 
 def _tasks(runs: Iterable[Runs], store: Store, counts: dict[str, int]) -> Iterator[Task | ChainTask]:
@@ -213,11 +226,6 @@ def _performed(workers: Executor | None, tasks: Iterable[Task | ChainTask]) -> I
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
-    except BrokenExecutor:
-        raise UmmError(
-            "a process of the sweep was killed, perhaps because memory ran out; what is finished is stored: "
-            "start it again to go on, with fewer --jobs if it was memory"
-        ) from None
     finally:
         for future in waiting:
             future.cancel()
