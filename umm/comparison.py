@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from umm.arrays import group_of_row
-from umm.errors import InputError
+from umm.errors import InputError, expect
 from umm.rank_agreement import RankAgreement, kendall_tau, rank_agreement
 from umm.schedules.kinds import KINDS
 from umm.schedules.schedule import Schedule
@@ -109,6 +109,8 @@ def compare(predicted: Trace, measured: Trace) -> Comparison:
     Raises:
         InputError: if the schedules differ, saying in what.
     """
+    for trace in (predicted, measured):
+        expect(trace, Trace, "compare", "two traces; umm.run(schedule) returns one")
     difference = _difference(predicted.schedule, measured.schedule)
     if difference:
         raise InputError(f"the two traces are not of the same schedule: {difference}; run one schedule twice")

@@ -56,6 +56,28 @@ class ExecutorUnavailableError(UmmError):
     exit_code = 5
 
 
+def expect(value: object, kinds: type | tuple[type, ...], what: str, works: str) -> None:
+    """Refuse a value of another type where a person gives one.
+
+    Args:
+        value: The value.
+        kinds: The types it may have.
+        what: What takes it.
+        works: What would work.
+
+    Raises:
+        InputError: in one line.
+
+    >>> expect("foo", int, "ranks", "a whole number")
+    Traceback (most recent call last):
+    umm.errors.InputError: ranks takes a whole number, not 'foo', a str
+    """
+    if not isinstance(value, kinds):
+        shown = repr(value)
+        shown = shown if len(shown) <= 40 else f"{shown[:37]}..."
+        raise InputError(f"{what} takes {works}, not {shown}, a {type(value).__name__}")
+
+
 def did_you_mean(wrong: str, right: Iterable[str]) -> str:
     """Return how an error about an unknown name ends: with the nearest known one, else with all of them.
 

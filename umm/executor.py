@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 from numpy.typing import NDArray
 
-from umm.errors import ExecutorUnavailableError, InputError
+from umm.errors import ExecutorUnavailableError, InputError, expect
 from umm.schedules.schedule import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
@@ -159,6 +159,7 @@ def run(schedule: Schedule, executor: str = "sim", operands: Operands | None = N
         InputError: for an unknown executor or option, or operands that do not fit the problem.
         ExecutorUnavailableError: if the executor cannot run here.
     """
+    expect(schedule, Schedule, "run", "a Schedule; make one with umm.schedule(problem, machine)")
     performer = _made(executor, options)
     reason = performer.available()
     if reason is not None:

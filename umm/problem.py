@@ -8,7 +8,7 @@ from typing import Any
 
 from umm.chains import Chain, Multiply
 from umm.dtypes import accumulated_in, canonical, itemsize
-from umm.errors import ProblemError
+from umm.errors import ProblemError, expect
 from umm.layouts.layout import Layout
 from umm.tensors import LARGEST, MOST_RANKS, Tensor
 
@@ -60,7 +60,7 @@ class Problem:
             size = getattr(self, name)
             if not isinstance(size, int) or size < 1:
                 raise ProblemError(
-                    f"{name} = {size} is not a matrix dimension; it must be a whole number ≥ 1"
+                    f"{name} = {size!r} is not a matrix dimension; it must be a whole number ≥ 1"
                 )
         for name in ("dtype", "c_dtype"):
             object.__setattr__(self, name, canonical(getattr(self, name)))
@@ -74,9 +74,14 @@ class Problem:
             object.__setattr__(self, "c_dtype", accumulated_in(self.dtype))
         itemsize(self.c_dtype, of="C")
         given = read_given(self.given)
+        for name in "abc":
+            works = "a text such as col@2, or a Layout"
+            expect(getattr(self, name), (str, Layout), f"{name} of a Problem", works)
         if self.ranks is None:
             ranks = [x.ranks for x in (self.a, self.b, self.c, *given.values()) if isinstance(x, Layout)]
             if not ranks:
+                for text in (self.a, self.b, self.c, *given.values()):
+                    Layout.check_text(str(text))
                 object.__setattr__(self, "given", given_text(given))
                 return
             object.__setattr__(self, "ranks", ranks[0])

@@ -21,7 +21,7 @@ from umm.algorithms.moved import lowered
 from umm.algorithms.universal.lowered import lowered as by_universal
 from umm.algorithms.universal.options import in_words, showing_options
 from umm.chains import Chain, Outline
-from umm.errors import ScheduleError
+from umm.errors import ScheduleError, expect
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.problem import Problem
@@ -101,6 +101,8 @@ def schedule(
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
+    works = "a Problem or a chain, such as umm.Problem(m=64, n=48, k=32)"
+    expect(problem, (Problem, Chain, Outline), "schedule", works)
     if isinstance(problem, Outline):
         problem = problem.laid_out(ranks=machine.default_ranks)
     if isinstance(problem, Chain):

@@ -3,6 +3,7 @@
 import errno
 import importlib
 import os
+import select
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -58,6 +59,15 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in self.lazy.items()])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the command; where who reads its output has seen enough, that is no failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            if not _reader_left():
+                raise
+            return 0
+
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line and exit; every failure is one line on stderr and its exit code."""
         extra = {"prog_name": "umm", **extra, "standalone_mode": False}
@@ -70,6 +80,8 @@ class LazyGroup(click.Group):
             code = _fail(str(error), error.exit_code)
         except click.exceptions.Abort:
             code = _fail("interrupted", INTERRUPTED)
+        except click.NoSuchOption as error:
+            code = _fail(_no_option(error), USAGE)
         except click.UsageError as error:
             where = f" (see '{error.ctx.command_path} --help')" if error.ctx else ""
             code = _fail(_origin(error) + error.format_message() + where, USAGE)
@@ -85,6 +97,17 @@ class LazyGroup(click.Group):
         sys.exit(_flushed(code if isinstance(code, int) else 0))
 
 
+def _no_option(error: click.NoSuchOption) -> str:
+    """Return that there is no such option, and the nearest; a long one may be meant to be short."""
+    name, command = error.option_name, error.ctx.command if error.ctx else None
+    short = "-" + name.lstrip("-")
+    known = [flag for param in command.params for flag in param.opts] if command else []
+    where = f" (see '{error.ctx.command_path} --help')" if error.ctx else ""
+    if short in known:
+        return f"there is no option {name}; write {short}{where}"
+    return error.format_message() + where
+
+
 def _origin(error: click.UsageError) -> str:
     """Return the variable or the file that gave a bad value, empty if it was typed."""
     if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
@@ -97,13 +120,28 @@ def _origin(error: click.UsageError) -> str:
     return ""
 
 
+def _reader_left() -> bool:
+    """Return whether nobody reads stdout any more, and if so let nothing more be written to it."""
+    try:
+        watch = select.poll()
+        watch.register(sys.stdout.fileno(), 0)
+        left = any(event & select.POLLERR for _, event in watch.poll(0))
+    except (OSError, ValueError):  # it is no pipe
+        return False
+    if left:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # nothing more is tried at exit
+    return left
+
+
 def _flushed(code: int) -> int:
     """Write what stdout still holds and return the exit code, 1 if that fails: a full disk, a closed pipe."""
     try:
         sys.stdout.flush()
     except OSError as error:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # nothing more is tried at exit
-        if code == 0 and error.errno != errno.EPIPE:
+        if error.errno == errno.EPIPE:  # who reads has seen enough
+            return code
+        if code == 0:
             _fail(f"cannot write the output: {error.strerror}", RUNTIME)
         return code or RUNTIME
     return code

@@ -181,6 +181,16 @@ class Layout(Spoken):
         """
         return _parsed(text, shape, ranks)
 
+    @staticmethod
+    def check_text(text: str) -> None:
+        """Refuse a text that is no layout of any matrix on any ranks.
+
+        Raises:
+            LayoutError: for a text of another form.
+        """
+        if not frameworks.is_foreign(text):
+            read_form(text)
+
     # Owners and replicas --------------------------------------------------------------------------
 
     @cached_property

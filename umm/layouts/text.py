@@ -139,6 +139,11 @@ def read_form(text: str) -> Form:
     rule = words[0]
     least, most = _WHOLE.get(rule, (0, -1))
     has_grid = len(words) == most > 1
+    if rule in ("cyclic", "edges") and len(words) == most - 1 and not where.mesh:
+        raise LayoutError(
+            f"{text} lacks its process grid; write how many rows and columns of ranks a replica has, "
+            f"as in {':'.join(words)}:2x4"
+        )
     if not least <= len(words) <= most or not (has_grid or least == 1 or where.mesh):
         raise _not_a_layout(text)
     if "balanced" in flags and least > 1:
@@ -178,6 +183,11 @@ def _read_where(rest: str, text: str) -> Where:
 
 
 def _not_a_layout(text: str) -> LayoutError:
+    if "," in text:
+        return LayoutError(
+            f"{text!r} is a list; lists are axes of a search or a sweep, and here is one layout: write "
+            f"{text.partition(',')[0]}"
+        )
     return LayoutError(
         f"{text!r} is not a layout; write {FORMS}, then @c for c replicas, or a framework's own words: "
         "shard(0), dtensor:…, jax:…, scalapack:…, hpf:…"

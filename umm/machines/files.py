@@ -10,7 +10,7 @@ from pathlib import Path
 
 import platformdirs
 
-from umm.errors import MachineError
+from umm.errors import MachineError, expect
 from umm.machines.machine import Machine
 
 _read: dict[tuple[Path, int, int], Machine] = {}
@@ -71,6 +71,7 @@ def machine(name_or_path: str | Path, settings: Mapping[str, str] | None = None)
     """
     from umm.machines.settings import split_settings, with_settings
 
+    expect(name_or_path, (str, Path), "machine", "a name or the path of a topology file")
     name, named = split_settings(os.fspath(name_or_path))
     all_settings = named | {key: "".join(text.split()) for key, text in (settings or {}).items()}
     if not all_settings:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from umm.algorithms.redistribution.program import lowered, program, ways_of
 from umm.dtypes import canonical
+from umm.errors import expect
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -49,6 +50,8 @@ def redistribute(
     >>> schedule.options["way"]
     'hierarchical'
     """
+    for layout in (x, y):
+        expect(layout, Layout, "redistribute", 'two Layouts: umm.Layout.parse("row", (64, 48), ranks=8)')
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
     chain = program(x, y, canonical(dtype))

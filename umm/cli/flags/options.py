@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from umm.cli.flags.complete import among, executors, machines
 from umm.cli.flags.config import PRESETS, load_config, load_preset
 from umm.cli.flags.values import dimension, dimension_list, named_values
 from umm.dtypes import DTYPES
@@ -64,6 +65,7 @@ def problem_options(machine: str, layouts: bool = True, many_m: bool = False) ->
         given_option(),
         option("--ranks", type=int, metavar="P", help="Processes; the machine's own number if not given."),
         option("--machine", default=machine, show_default=True, metavar="NAME|FILE",
+               shell_complete=among(machines),
                help="A machine of 'umm machine list' or a topology file."),
         set_option(),
     ]  # fmt: skip
@@ -91,8 +93,9 @@ def type_options() -> list[Callable[[Any], Any]]:
     """Return the flags of the types of A and B, and of C."""
     return [
         option("--dtype", default="float32", show_default=True, metavar="TYPE",
+               shell_complete=among(lambda: DTYPES),
                help=f"Type of A and B: {', '.join(DTYPES)}, or short: bf16, fp16, f32, f64."),
-        option("--c-dtype", default="", metavar="TYPE",
+        option("--c-dtype", default="", metavar="TYPE", shell_complete=among(lambda: DTYPES),
                help="Type of C; that of A and B, float32 if they have 16 bits."),
     ]  # fmt: skip
 
@@ -118,6 +121,7 @@ def measure_options(executor: str) -> Callable[[Command], Command]:
     return all_of(
         [
             option("--executor", default=executor, show_default=True, metavar="NAME",
+                   shell_complete=among(executors),
                    help="Who executes; 'umm doctor' lists who can."),
             executor_options(),
             option("--iters", type=int, default=10, show_default=True, help="Runs that count."),

@@ -1,14 +1,16 @@
 """The flags of a schedule's choices, and what they ask for: one value of each, or an axis of each."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
 
 from umm.algorithms.algorithm import Algorithm
 from umm.algorithms.option import Option, check_names
-from umm.algorithms.registry import UNIVERSAL, find_algorithm
+from umm.algorithms.registry import UNIVERSAL, find_algorithm, names
 from umm.algorithms.universal.options import known
+from umm.cli.flags.complete import among
 from umm.cli.flags.options import Command, all_of, given, option
 from umm.errors import InputError
 
@@ -24,7 +26,7 @@ def schedule_options() -> Callable[[Command], Command]:
         help="Matrix that stays in place; auto is the largest.",
     )  # fmt: skip
     algorithm = option(
-        "--algorithm", default=UNIVERSAL, show_default=True, metavar="NAME",
+        "--algorithm", default=UNIVERSAL, show_default=True, metavar="NAME", shell_complete=among(names),
         help="Another that redistributes in and out of its own layouts: cannon, summa, …",
     )  # fmt: skip
     settings = option(
@@ -53,7 +55,14 @@ def axis_options(searched: bool = False) -> Callable[[Command], Command]:
         axes[x.name.replace("_", "-")] = (default, x.help + values)
     return all_of(
         [
-            option(f"--{name}", default=default, show_default=True, metavar="LIST", help=text)
+            option(
+                f"--{name}",
+                default=default,
+                show_default=True,
+                metavar="LIST",
+                help=text,
+                shell_complete=among(partial(_texts, name)),
+            )
             for name, (default, text) in axes.items()
         ]
     )
@@ -121,6 +130,7 @@ def _flag(x: Option) -> Callable[[Any], Any]:
         type=click.Choice(list(ON)) if isinstance(x.default, bool) else type(x.default),
         default=_typed(x.default),
         show_default=True,
+        shell_complete=None if isinstance(x.default, bool) else among(lambda: _values(x)),
         metavar="|".join(_values(x)) or ("N" if isinstance(x.default, int) else "NAME"),
         help=x.help,
     )
@@ -129,6 +139,11 @@ def _flag(x: Option) -> Callable[[Any], Any]:
 def _values(x: Option) -> tuple[str, ...]:
     """Return the texts an option may be, if they are few."""
     return tuple(ON) if isinstance(x.default, bool) else x.values
+
+
+def _texts(name: str) -> tuple[str, ...]:
+    """Return the texts that an axis may have, if they are few."""
+    return next((_values(x) for x in known() if x.name.replace("_", "-") == name), ())
 
 
 def _typed(value: Any) -> str:

@@ -37,8 +37,12 @@ class Output:
         """Return a rich console for stdout, or for stderr."""
         from rich.console import Console
 
+        class Piped(Console):
+            def on_broken_pipe(self) -> None:
+                raise  # called where a BrokenPipeError is handled; rich would exit with 1
+
         plain = self.no_color or bool(os.environ.get("NO_COLOR"))
-        return Console(
+        return Piped(
             file=_trimmed(sys.stderr if err else sys.stdout),
             color_system=None if plain else "auto",
             highlight=False,

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from umm.cli.printed.report import facts, moved
 from umm.comparison import Comparison
+from umm.figures.style import time_unit
 from umm.measure import Measured
 from umm.units import format_bytes, format_seconds
 
@@ -36,27 +37,30 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
     """Print the makespans and their error, then each kind of action: how many, bytes, seconds, ratio."""
     predicted, measured = comparison.predicted, comparison.measured
     console.print(Text(str(comparison), style="bold"))
+    phases = comparison.phases()
+    unit, per_second = time_unit(max(phases.predicted_s.max(), phases.measured_s.max(), 0.0))
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("kind", no_wrap=True)
     for header in (
         "actions",
         "bytes",
-        f"{predicted.source}, total",
-        f"{measured.source}, total",
-        "median ratio",
+        f"{predicted.source} ({unit})",
+        f"{measured.source} ({unit})",
+        f"{predicted.source} / {measured.source}",
     ):
         table.add_column(header, justify="right")
-    for kind, row in comparison.phases().iterrows():
+    for kind, row in phases.iterrows():
         ratio = row["median_ratio"]
         table.add_row(
             str(kind),
             str(int(row["actions"])),
             format_bytes(row["nbytes"]),
-            format_seconds(row["predicted_s"]),
-            format_seconds(row["measured_s"]),
+            f"{row['predicted_s'] * per_second:.4g}",
+            f"{row['measured_s'] * per_second:.4g}",
             "–" if math.isnan(ratio) else f"{ratio:.2f}",
         )
     console.print(table)
+    console.print("Times are sums over all actions of a kind, the ratio is the median over them.")
 
 
 def comparison_record(comparison: Comparison) -> dict[str, Any]:

@@ -11,12 +11,13 @@ from umm.space import DecisionMap, Flip, Sensitivity, Space
 from umm.units import format_bytes, format_seconds
 
 SAME = "same"
+SIZES = ("m", "n", "k", "dtype", "c_dtype", "given", "ranks")
 
 
 def sensitivity_record(space: Space, machine: str, answer: Sensitivity, reach: float) -> dict[str, Any]:
     """Return a choice and what would change it as plain values."""
     return {
-        "problem": space.bare.to_dict() | {"c_dtype": space.bare.c_dtype, "ranks": space.bare.p},
+        "problem": {name: getattr(space.bare, name) for name in SIZES},
         "machine": machine,
         "choice": answer.choice.to_dict(),
         "margin": answer.margin,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, overload
 
+from umm.errors import expect
 from umm.machines import Machine
 from umm.schedules.schedule import Schedule
 from umm.space.chain_space import ChainSpace
@@ -59,6 +60,7 @@ def search(space: Space | ChainSpace, machine: Machine | str, **named: Any) -> F
         InputError: for a budget, layout or machine that does not exist.
         SearchInterruptedError: on Ctrl-C in the search of one multiply, with the best found by then.
     """
+    expect(space, (Space, ChainSpace), "search", "a Space, such as umm.Space(m=8192, n=49152, k=12288)")
     if isinstance(space, ChainSpace):
         return search_chain(space, machine, **named)
     return proven.search(space, machine, **named)

@@ -17,9 +17,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from multiprocessing import parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
-from umm.errors import ExecutorUnavailableError, InputError, UmmError
+from umm.errors import ExecutorUnavailableError, InputError, UmmError, expect
 from umm.executor import executor as find_executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -142,7 +142,9 @@ def sweep(
     reason = None if executor == "bound" else find_executor(executor).available()
     if reason is not None:
         raise ExecutorUnavailableError(reason)
-    spaces = [spaces] if isinstance(spaces, AnySpace) else list(spaces)
+    spaces = [spaces] if not isinstance(spaces, Sequence) else list(spaces)
+    for space in spaces:
+        expect(space, get_args(AnySpace), "sweep", "a Space or several, such as umm.Space(m=64, n=48, k=32)")
     names = [machines] if isinstance(machines, Machine | str) else list(machines)
     found_machines = [x if isinstance(x, Machine) else find_machine(x) for x in names]
     pairs = [(space.on(x.default_ranks), x) for x in found_machines for space in spaces]

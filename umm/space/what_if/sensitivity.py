@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from umm.errors import expect
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -131,6 +132,7 @@ def sensitivity(
         reach: Largest factor that is tried, and one over the smallest.
         progress: Called with the numbers of changes looked at and of all.
     """
+    expect(space, Space, "sensitivity", "a Space, such as umm.Space(m=8192, n=49152, k=12288)")
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
     space = space.on(machine.default_ranks)

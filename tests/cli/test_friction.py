@@ -1,0 +1,129 @@
+"""What tripped people: mistakes told in one line, pipes that end early, completion, the keys of JSON."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import umm
+from tests.command import good, record
+from tests.command import umm as command
+from umm.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+SMALL = ["-m", 64, "-n", 48, "-k", 40, "--ranks", 4]
+ONE = ["--a", "row", "--b", "col", "--c", "row"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (["--a", "row,col"], "'row,col' is a list; lists are axes of a search or a sweep"),
+        (["--a", "cyclic:16x16"], "lacks its process grid; .* as in cyclic:16x16:2x4"),
+        (["--m", 64], "there is no option --m; write -m"),
+    ],
+)
+def test_what_is_meant_otherwise_is_told(asked, says):
+    result = command("simulate", *SMALL, *asked)
+    assert result.exit_code == 2
+    assert re.search(says, result.stderr)
+
+
+PROBLEM = umm.Problem(m=8, n=8, k=8, ranks=4)
+LAYOUT = umm.Layout.parse("row", (8, 8), 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: umm.Problem(m=8, n=8, k=8, a="rows"), "'rows' is not a layout"),
+        (lambda: umm.Problem(m="8", n=8, k=8), "m = '8' is not a matrix dimension"),
+        (lambda: umm.Problem(m=8, n=8, k=8, a=3), "a of a Problem takes a text such as col@2"),
+        (lambda: umm.search(PROBLEM, "h100-8"), "search takes a Space, such as umm.Space"),
+        (lambda: umm.sensitivity(PROBLEM, "h100-8"), "sensitivity takes a Space"),
+        (lambda: umm.sweep(PROBLEM, "h100-8", "s.db"), "sweep takes a Space or several"),
+        (lambda: umm.run("foo"), "run takes a Schedule; make one with umm.schedule"),
+        (lambda: umm.schedule("foo", "h100-8"), "schedule takes a Problem or a chain"),
+        (lambda: umm.schedule(PROBLEM, 3), "machine takes a name or the path"),
+        (lambda: umm.compare("a", "b"), "compare takes two traces"),
+        (lambda: umm.redistribute("row", LAYOUT, machine="h100-8"), "redistribute takes two Layouts"),
+    ],
+)
+def test_a_wrong_type_is_refused_where_it_is_given(call, says):
+    with pytest.raises(InputError, match=says):
+        call()
+
+
+def test_figures_are_there_by_name():
+    assert callable(umm.figures.timeline)
+
+
+@pytest.mark.parametrize(
+    "asked", [["machine", "show", "pvc-12"], ["tiles", *SMALL], ["machine", "list", "--json"]]
+)
+def test_a_reader_who_leaves_early_is_no_failure(asked):
+    code = "from umm.cli.main import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, asked)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        errors = process.stderr.read()
+        assert (process.wait(), errors) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("simulate --machine h1", "h100-8"),
+        ("sweep --dtype bf", None),
+        ("simulate --dtype bf", "bfloat16"),
+        ("search --policy direct,g", "direct,greedy"),
+        ("run --executor num", "numpy"),
+        ("simulate --algorithm cann", "cannon"),
+    ],
+)
+def test_names_are_completed(words, found):
+    count = len(words.split())
+    env = os.environ | {
+        "_UMM_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"umm {words}",
+        "COMP_CWORD": str(count),
+    }
+    code = "from umm.cli.main import main; main()"
+    said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    names = [line.partition(",")[2] for line in said.stdout.split()]
+    assert found in names if found else "bfloat16" in names
+
+
+def test_a_comparison_says_ratio_of_what_to_what_in_one_unit():
+    text = good("compare", *SMALL, "--iters", 1)
+    assert re.search(r"sim \((ns|µs|ms)\) +numpy \(\1\) +sim / numpy", text)
+
+
+def test_the_guide_has_the_keys_of_every_command():
+    guide = (ROOT / "docs/guides/command-line.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", guide, re.MULTILINE))
+    for name, asked in {
+        "simulate": SMALL,
+        "search": [*SMALL, *ONE, "--top", 1],
+        "run": [*SMALL, "--iters", 1],
+        "compare": [*SMALL, "--iters", 1],
+        "collective": ["all-gather", "-b", "1M", "-e", "1M"],
+        "tiles": SMALL,
+        "doctor": [],
+    }.items():
+        keys = set(record(name, *asked)) - {"schema", "command"}
+        told = set(re.findall(r"`(\w+)`", rows[name].partition("; ")[0]))
+        assert told == keys, name
+    assert set(re.findall(r"`(\w+)`", rows["predicted"])) == set(record("simulate", *SMALL)["predicted"])
+
+
+def test_the_first_page_links_every_guide_and_lists_every_command():
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert not [x.name for x in (ROOT / "docs/guides").glob("*.md") if f"guides/{x.name}" not in page]
+    from umm.cli.main import COMMANDS
+
+    assert not [name for name in COMMANDS if f"umm {name}" not in page]
