@@ -235,7 +235,7 @@ def test_a_3d_multiply_over_a_mesh_is_exact(c):
     [
         ("balanced", "'balanced' is not a layout; write row, col, 2d"),
         ("2d@", "'2d@' is not a layout"),
-        ("cyclic:2x2", "'cyclic:2x2' is not a layout"),
+        ("cyclic:2x2", "cyclic:2x2 lacks its process grid"),
         ("row@3", "8 ranks cannot hold 3 equal replicas; choose from 1, 2, 4, 8"),
         ("2d:3x2", "2d:3x2: process grid 3x2 has 6 places, but a replica has 8 ranks"),
         ("2d@2:sideways", "replicas cannot be ordered 'sideways'; choose blocked or interleaved"),
