@@ -127,3 +127,16 @@ def test_the_first_page_links_every_guide_and_lists_every_command():
     from umm.cli.main import COMMANDS
 
     assert not [name for name in COMMANDS if f"umm {name}" not in page]
+
+
+def test_in_a_pipe_progress_is_a_line_now_and_then(monkeypatch):
+    """A line every hundredth of a second in place of ten: how many of how many, and a rate."""
+    from umm.cli.printed import output
+
+    monkeypatch.setattr(output, "EVERY_S", 0.01)
+    asked = ["-m", 1024, "-n", 3072, "-k", 768, "--machine", "pvc-12"]
+    said = command("search", *asked)
+    assert said.exit_code == 0
+    assert re.search(r"^searching: [\d,]+ of [\d,]+", said.stderr, re.MULTILINE)
+    assert "searching" not in said.stdout
+    assert command("search", *asked, "--quiet").stderr == ""

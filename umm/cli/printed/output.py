@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Event, Thread
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 SCHEMA = 1
+EVERY_S = 10.0
+"""Seconds between lines of progress where stderr is no terminal."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +66,55 @@ class Output:
 
     @contextmanager
     def progress(self) -> Iterator["Progress"]:
-        """Give a progress bar on stderr, shown only on a terminal and unless quiet; gone at the end."""
-        from rich.progress import Progress
+        """Give a progress bar on stderr unless quiet; what is no terminal gets a line now and then."""
+        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+        from rich.text import Text
+
+        class Count(ProgressColumn):
+            def render(self, task: Task) -> Text:
+                return Text(how_far(task.completed, task.total, task.speed))
 
         console = self.console(err=True)
-        with Progress(console=console, transient=True, disable=self.quiet or not console.is_terminal) as bar:
-            yield bar
+        shown = not self.quiet and console.is_terminal
+        columns = (TextColumn("{task.description}"), BarColumn(), Count(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+            if shown or self.quiet:
+                yield bar
+                return
+            done = Event()
+
+            def speak() -> None:
+                while not done.wait(EVERY_S):
+                    for task in bar.tasks:
+                        click.echo(
+                            f"{task.description}: {how_far(task.completed, task.total, task.speed)}", err=True
+                        )
+
+            speaker = Thread(target=speak, daemon=True)
+            speaker.start()
+            try:
+                yield bar
+            finally:
+                done.set()
+                speaker.join()
 
     @contextmanager
     def tracking(self, what: str) -> Iterator[Callable[[Iterable[int]], Iterable[int]]]:
         """Give what hands out numbers one after another and shows on the bar how far it is."""
         with self.progress() as bar:
             yield lambda numbers: bar.track(list(numbers), description=what)
+
+
+def how_far(completed: float, total: float | None, speed: float | None) -> str:
+    """Return how far something is, and how fast it goes.
+
+    >>> how_far(1200, 16800, 850.4), how_far(0, None, None)
+    ('1,200 of 16,800, 850/s', 'working')
+    """
+    if total is None:
+        return "working"
+    rate = f", {speed:.3g}/s" if speed else ""
+    return f"{completed:,.0f} of {total:,.0f}{rate}"
 
 
 def _trimmed(stream: Any) -> IO[str]:
