@@ -1,16 +1,22 @@
 """``umm peers``: the universal algorithm beside what people use today, and whether to leave what one has."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from umm.cli.flags.chain import SIZES, chain_options
 from umm.cli.flags.options import WRITE, option, output_options, problem_options
 from umm.cli.printed.output import Output
+
+if TYPE_CHECKING:
+    from umm.chains import Outline
+    from umm.space.peers.chains import ChainPeers
 
 
 @click.command()
 @problem_options(machine="h100-8")
+@chain_options(layouts=False)
 @option(
     "--memory",
     default="device",
@@ -23,7 +29,10 @@ from umm.cli.printed.output import Output
 @option("--no-crossover", is_flag=True, help="Leave out other m, for which the verdict may change.")
 @option("--html", type=WRITE, help="Write a standalone page with all timelines side by side.")
 @output_options()
+@click.pass_context
 def peers(
+    ctx: click.Context,
+    /,
     memory: str,
     refused: bool,
     no_crossover: bool,
@@ -40,20 +49,39 @@ def peers(
     best layouts, which a search finds. Then every other algorithm and system with the best of its own
     options; what lies otherwise than it wants is brought in and out. The verdict tells what to do, and at
     which m that changes.
+
+    With --chain the best layouts for all its tensors beside those of Megatron, sequence parallel, FSDP, data
+    and data × tensor parallel; every row assumes that inputs lie as it says.
     """
     from umm.cli.flags.asked import asked_problem
-    from umm.cli.printed.peers_table import peers_record, print_peers
+    from umm.cli.flags.chain import asked_outline
+    from umm.cli.flags.machine import asked_machine
+    from umm.cli.printed.peers_table import chain_record, peers_record, print_chain, print_peers
     from umm.cli.printed.save import check_targets
     from umm.space.peers.peers import peers as compare
 
     output = Output(as_json, quiet, no_color)
     check_targets(html)
+    limit = None if memory == "none" else memory
+    outline = asked_outline(ctx, flags)
+    if outline is not None:
+        chain = _of_chain(outline, limit, output, not no_crossover, flags)
+        if as_json:
+            output.json("peers", chain_record(chain))
+        else:
+            print_chain(output.console(), chain)
+        if html is not None:
+            from umm.figures.peers import write_chain_peers
+
+            write_chain_peers(chain, html)
+            output.note(f"wrote {html}; it opens in any browser, offline")
+        return
     with output.progress() as bar:
         task = bar.add_task("comparing", total=None)
         found = compare(
             asked_problem(flags),
-            flags["machine"],
-            memory=None if memory == "none" else memory,
+            asked_machine(flags),
+            memory=limit,
             crossover=not no_crossover,
             progress=lambda what: bar.update(task, description=what),
         )
@@ -66,3 +94,29 @@ def peers(
 
         write_peers(found, html)
         output.note(f"wrote {html}; it opens in any browser, offline")
+
+
+def _of_chain(
+    outline: "Outline", memory: str | None, output: Output, crossover: bool, flags: dict[str, Any]
+) -> "ChainPeers":
+    """Compare a chain; a preset also with other numbers of tokens."""
+    from umm.chains.presets import PRESETS, chain
+    from umm.cli.flags.machine import asked_machine
+    from umm.space.peers.chains import chain_peers
+
+    sizes = {x: flags[x] for x in SIZES if flags[x] is not None}
+    named = {"model": flags["model"], "backward": flags["backward"], "dtype": flags["dtype"]}
+    again = crossover and flags["chain"] in PRESETS
+    with output.progress() as bar:
+        task = bar.add_task("comparing", total=None)
+        return chain_peers(
+            outline,
+            asked_machine(flags),
+            ranks=flags["ranks"],
+            memory=memory,
+            at=(lambda tokens: chain(flags["chain"], **named, **sizes | {"tokens": tokens}))
+            if again
+            else None,
+            tokens=flags["tokens"] or 0,
+            told=lambda what: bar.update(task, description=what),
+        )

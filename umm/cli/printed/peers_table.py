@@ -7,10 +7,12 @@ from rich.text import Text
 
 from umm.cli.printed.report import program_record
 from umm.problem import MATRICES
+from umm.space.peers.chains import BEST, ChainPeers
 from umm.space.peers.contender import Row
 from umm.space.peers.table import Peers
 from umm.units import format_bytes, format_seconds
 
+CHAIN_LINE = "{:<16} {:>10} {:>10} {:>11} {:>12}"
 LINE = "{:<12} {:>10} {:>10} {:>10} {:>11} {:>12}"
 
 
@@ -61,6 +63,42 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
     free = found.anywhere
     if free is not None:
         console.print(f"If they lay where they liked best: {free}.")
+    console.print(Text(found.verdict, style="bold"))
+
+
+def chain_record(found: ChainPeers) -> dict[str, Any]:
+    """Return the rows of a chain, the verdict and where it changes as plain values."""
+    crossover = found.crossover
+    return {
+        "problem": {"chain": found.outline.name, "ranks": found.ranks},
+        "machine": found.machine.name,
+        "memory_limit_bytes": found.limit,
+        "rows": [row.to_dict() for row in found.rows],
+        "proven": found.proven,
+        "verdict": found.verdict,
+        "crossover": crossover and {"tokens": crossover.m, "below": crossover.below, "from": crossover.above},
+        "stretches": [vars(x) for x in found.stretches],
+    }
+
+
+def print_chain(console: Console, found: ChainPeers) -> None:
+    """Print two lines for every row of a chain, the second with its layouts, and which is fastest."""
+    console.print(f"{found.outline}; {found.ranks} ranks on {found.machine.name}")
+    sure = "proven best of its space" if found.proven else "not proven best"
+    console.print(f"At most {format_bytes(found.limit)} a rank; {BEST} is {sure}.")
+    console.print(Text(CHAIN_LINE.format("", "time", "exposed", "moved", "memory"), style="dim"))
+    for row in found.rows:
+        style = "bold" if row is found.best else "" if row.fits else "dim"
+        cells = (
+            row.algorithm, format_seconds(row.makespan_s), format_seconds(row.exposed_s),
+            format_bytes(row.bytes), format_bytes(row.memory_bytes) + ("" if row.fits else " *"),
+        )  # fmt: skip
+        console.print(Text(CHAIN_LINE.format(*cells).rstrip(), style=style))
+        alike: dict[str, list[str]] = {}
+        for name, layout in row.scheme.layouts.items():
+            alike.setdefault(layout, []).append(name)
+        lies = "; ".join(f"{layout}: {' '.join(names)}" for layout, names in alike.items())
+        console.print(Text(f"  {lies}", style="dim"))
     console.print(Text(found.verdict, style="bold"))
 
 

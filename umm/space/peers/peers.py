@@ -3,12 +3,15 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import overload
 
 from umm.algorithms.registry import algorithms
+from umm.chains import Outline
 from umm.errors import LayoutError, ProblemError
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.problem import Problem
+from umm.space.peers.chains import ChainPeers, chain_peers
 from umm.space.peers.choose import MARGIN, chosen, in_words, least_seconds
 from umm.space.peers.contender import Contender, Row, Timed, row_of, timed
 from umm.space.peers.crossover import REACH, Stretch, stretches
@@ -22,6 +25,7 @@ RIVAL = 1.25
 Memory = str | int | None
 
 
+@overload
 def peers(
     problem: Problem,
     machine: Machine | str,
@@ -29,7 +33,28 @@ def peers(
     memory: Memory = DEVICE,
     crossover: bool = True,
     progress: Callable[[str], None] | None = None,
-) -> Peers:
+) -> Peers: ...
+
+
+@overload
+def peers(
+    problem: Outline,
+    machine: Machine | str,
+    *,
+    memory: Memory = DEVICE,
+    crossover: bool = True,
+    progress: Callable[[str], None] | None = None,
+) -> ChainPeers: ...
+
+
+def peers(
+    problem: Problem | Outline,
+    machine: Machine | str,
+    *,
+    memory: Memory = DEVICE,
+    crossover: bool = True,
+    progress: Callable[[str], None] | None = None,
+) -> Peers | ChainPeers:
     """Return the universal algorithm beside everything else that multiplies, and a verdict.
 
     Every row starts with A and B where the problem has them (``given``, else its layouts) and ends with C
@@ -38,6 +63,8 @@ def peers(
 
     Args:
         problem: What is multiplied, and where its operands lie; without ranks it gets the machine's number.
+            Of a chain the best layouts are beside those of training systems, each assumed at the start; other
+            numbers of tokens are :func:`umm.space.peers.chains.chain_peers`'.
         machine: A machine, its name, or the path of its topology file.
         memory: Budget a rank, as in ``umm.search``. A row above it is in the table but never the one to take.
         crossover: Whether other m are simulated for where the verdict changes.
@@ -48,11 +75,13 @@ def peers(
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
+    told = progress or (lambda what: None)
+    if isinstance(problem, Outline):
+        return chain_peers(problem, machine, memory=memory, told=told)
     problem = problem.on(machine.default_ranks)
     machine.check_ranks(problem.p)
     a, b, c = map(str, problem.outside)
     start = replace(problem, a=a, b=b, c=c, given="")
-    told = progress or (lambda what: None)
     limit = rank_limit(memory, start, machine)
     others, refused = [], {}
     for name, algorithm in sorted(algorithms().items()):

@@ -1,0 +1,85 @@
+"""``python -m experiments peers``: write rows.csv and the tables of docs/guides/peers.md."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from umm.machines import machine as find_machine
+from umm.problem import Problem
+from umm.space.peers.contender import Row
+from umm.space.peers.peers import peers
+from umm.space.peers.table import Peers
+from umm_hw.numpy.executor import NumpyExecutor
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs/guides/peers.md"
+START, END = "<!-- tables -->\n", "<!-- end of tables -->\n"
+SIZES = {"mlp1": {"n": 49152, "k": 12288}, "mlp2": {"n": 12288, "k": 49152}}
+ROWS = (1024, 2048, 4096, 8192)
+SMALLER = 512
+
+
+def is_right(row: Row, found: Peers) -> bool:
+    """Whether a row's choices give the product of matrices a 512th as long and wide, in a random order."""
+    start = found.start
+    sizes = {x: getattr(start, x) // SMALLER for x in "mnk"}
+    small = replace(start, **sizes, dtype="float64", c_dtype="")
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-8, 9, small.shape(x)).astype(np.float64) for x in "AB")
+    made = row.contender.schedule(small, found.machine)
+    result = NumpyExecutor("random", 1, replica=None).run(made, (a, b)).result
+    return np.array_equal(result, np.broadcast_to(a @ b, result.shape))
+
+
+def table(name: str, preset: str, found: dict[int, Peers]) -> str:
+    """Return a table of one machine and one MLP: a line an algorithm, a column an m, the taken ones bold."""
+    order = [row.algorithm for row in found[ROWS[-1]].rows]
+    lines = [f"| {preset} on `{name}` | {' | '.join(f'm = {m}' for m in ROWS)} | exposed | moved | memory |"]
+    lines.append("|---" * (len(ROWS) + 4) + "|")
+    for algorithm in order:
+        cells = []
+        for m in ROWS:
+            row = next((x for x in found[m].rows if x.algorithm == algorithm), None)
+            said = "–" if row is None else f"{1e3 * row.makespan_s:.2f} ms"
+            cells.append(f"**{said}**" if row is found[m].best else said)
+        last = next(x for x in found[ROWS[-1]].rows if x.algorithm == algorithm)
+        cells += [f"{1e3 * last.exposed_s:.2f} ms", f"{last.bytes / 2**30:.1f} GiB"]
+        cells.append(f"{last.memory_bytes / 2**30:.2f} GiB")
+        lines.append(f"| `{algorithm}` | {' | '.join(cells)} |")
+    refused = ", ".join(f"`{x}`" for x in found[ROWS[-1]].refused)
+    said = f"{found[ROWS[-1]].verdict}"
+    return "\n".join(lines) + f"\n\nm = {ROWS[-1]}: {said} Cannot serve: {refused}.\n"
+
+
+def main() -> None:
+    """Compare, execute every row small, and write."""
+    tables, rows = [], []
+    for name in ("h100-8", "pvc-12"):
+        machine = find_machine(name)
+        for preset, sizes in SIZES.items():
+            found = {}
+            for m in ROWS:
+                problem = Problem(m=m, **sizes, ranks=machine.default_ranks)
+                found[m] = peers(problem, machine, crossover=m == ROWS[-1])
+                wrong = [row.algorithm for row in found[m].rows if not is_right(row, found[m])]
+                if wrong:
+                    raise SystemExit(f"{name} {preset} m={m}: wrong products by {', '.join(wrong)}")
+                taken = found[m].best
+                rows += [
+                    {"machine": name, "preset": preset, "m": m, **x.to_dict(), "taken": x is taken}
+                    for x in found[m].rows
+                ]
+                print(f"{name} {preset} m={m}: {len(found[m].rows)} rows right; {found[m].verdict}")
+            tables.append(table(name, {"mlp1": "MLP-1", "mlp2": "MLP-2"}[preset], found))
+    with (HERE / "rows.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    page = PAGE.read_text(encoding="utf-8")
+    before, after = page.partition(START)[0], page.partition(END)[2]
+    PAGE.write_text(before + START + "\n".join(tables) + END + after, encoding="utf-8")
+
+
+main()

@@ -1,0 +1,104 @@
+"""Chains as training systems run them, beside the best layouts: every row gives what the chain computes."""
+
+import doctest
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import record
+
+import umm
+from umm.algorithms.chains.lower import lower
+from umm.chains import Copy
+from umm.chains.outline import Outline
+from umm.chains.systems import fully_sharded, gradients_by_tokens, over_mesh
+from umm.errors import ProblemError
+from umm.space.peers.chains import chain_peers
+
+GUIDE = Path(__file__).parents[2] / "docs/guides/peers.md"
+SIZES = {"hidden": 16, "ffn": 20, "tokens": 12, "heads": 4, "kv_heads": 2}
+NEEDED = {"mlp": ("hidden", "ffn", "tokens"), "gated-mlp": ("hidden", "ffn", "tokens")}
+
+
+def preset(name, backward, **sizes):
+    wanted = {x: (SIZES | sizes)[x] for x in NEEDED.get(name, SIZES)}
+    return umm.chain(name, backward=backward, dtype="float64", **wanted)
+
+
+def is_right(schedule):
+    """All outputs against float64 NumPy, in a random order."""
+    chain = schedule.program
+    rng = np.random.default_rng(0)
+    operands = {x.name: rng.uniform(-1, 1, x.shape) for x in chain.tensors if x.is_input}
+    results = umm.run(schedule, "numpy", operands=operands, order="random", seed=1).results
+    wanted = chain.reference(operands)
+    return all(np.allclose(results[x], wanted[x], rtol=1e-9, atol=1e-9) for x in chain.outputs)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("name", ["mlp", "gated-mlp", "transformer-layer"])
+def test_sharded_weights_and_meshes_give_what_the_chain_computes(name, backward):
+    """Uneven sizes too: 13 tokens and 20 columns on 4 ranks."""
+    outline = preset(name, backward, tokens=13 if name != "transformer-layer" else 12)
+    sharded = fully_sharded(outline).laid_out("fsdp", ranks=4)
+    assert is_right(lower(sharded, "h100-8", stationary=gradients_by_tokens(outline)))
+    assert is_right(lower(outline.laid_out(over_mesh(outline, 2, 2), 4), "h100-8"))
+
+
+def test_fsdp_gathers_a_weight_for_each_use():
+    """Forward W1 and W2, backward W2 and W1 again; nothing reads the cut weights but copies."""
+    outline = fully_sharded(preset("mlp", True))
+    copies = [x.x for x in outline.statements if isinstance(x, Copy)]
+    assert copies == ["W1", "W2", "W2", "W1"]
+    assert {outline.layouts["fsdp"][x] for x in ("W1", "W2", "dW1", "dW2")} == {"row"}
+    readers = [x for x in outline.statements if "W1" in x.reads or "W2" in x.reads]
+    assert all(isinstance(x, Copy) for x in readers)
+
+
+def test_a_mesh_of_one_axis_is_megatron_or_data_parallel():
+    """1x4 and 4x1, tensor by tensor."""
+    outline = preset("mlp", True)
+    for data, tensor, name in ((1, 4, "megatron"), (4, 1, "data")):
+        texts = {x: text.replace("@1", "") for x, text in over_mesh(outline, data, tensor).items()}
+        texts = {x: text.replace(":interleaved", "") for x, text in texts.items()}
+        ours, theirs = outline.laid_out(texts, 4), outline.laid_out(name, 4)
+        assert [x.layout for x in ours.tensors] == [x.layout for x in theirs.tensors]
+
+
+def test_a_chain_without_such_layouts_is_told_what_it_lacks():
+    outline = preset("mlp", False)
+    bare = Outline("bare", outline.tensors, outline.statements)
+    for system in (fully_sharded, lambda x: over_mesh(x, 2, 2)):
+        with pytest.raises(ProblemError, match="chain bare has no layouts"):
+            system(bare)
+
+
+def test_rows_are_what_is_simulated_and_no_row_of_the_space_beats_the_proven_best():
+    outline = preset("mlp", True, hidden=256, ffn=512, tokens=128)
+    found = chain_peers(outline, "h100-8", ranks=4)
+    names = [row.algorithm for row in found.rows]
+    assert set(names) == {"universal", "megatron", "sequence", "data", "fsdp", "data-tensor 2x2"}
+    assert names[0] == "universal"
+    assert found.proven
+    for row in found.rows:
+        made = row.scheme.schedule(outline, 4, found.machine)
+        assert is_right(made)
+        assert umm.run(made).makespan_s == row.makespan_s
+        if row.algorithm in ("megatron", "sequence", "data"):
+            assert row.makespan_s >= found.rows[0].makespan_s
+    assert found.best.makespan_s == min(row.makespan_s for row in found.rows if row.fits)
+
+
+def test_the_command_tells_at_how_many_tokens_the_fastest_changes():
+    flags = ["peers", "--chain", "mlp", "--hidden", 2048, "--ffn", 8192, "--tokens", 1024, "--ranks", 4]
+    found = record(*flags, "--machine", "h100-8", "--dtype", "bfloat16")
+    assert {"megatron", "sequence", "fsdp"} <= {row["algorithm"] for row in found["rows"]}
+    starts = [x["start"] for x in found["stretches"]]
+    assert starts[0] == 128
+    assert found["stretches"][-1]["stop"] == 8192
+    if found["crossover"]:
+        assert found["crossover"]["tokens"] == starts[1]
+
+
+def test_the_guide_s_example_says_what_happens():
+    assert doctest.testfile(str(GUIDE), module_relative=False) == (0, 5)
