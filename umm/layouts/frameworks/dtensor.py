@@ -11,7 +11,6 @@ Source: PyTorch 2.13, torch/distributed/tensor/placement_types.py and _utils.py
 
 import re
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -132,7 +131,7 @@ def written_on(layout: Laid, text: str, mesh: Any) -> list[Any]:
     )
 
     ranks = ranks_of(mesh.mesh)
-    found = next(islice(on_mesh(layout, ranks), 1), None)
+    found = next(on_mesh(layout, ranks), None)
     if found is None:
         raise LayoutError(
             f"{text} cannot be had on a mesh of {mesh_text(ranks)}; to_dtensor() without a mesh says on which"

@@ -1,6 +1,6 @@
 """What each of some places holds of one dimension, as ranges; from there to the edges of tiles, and back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import prod
 
@@ -47,10 +47,10 @@ def strided(spans: Spans, number: int, parts: int, split: int) -> Spans:
     return merged(span for piece in pieces for span in piece)
 
 
-def merged(spans: object) -> Spans:
+def merged(spans: Iterable[tuple[int, int]]) -> Spans:
     """Return ranges with those that touch made one."""
     found: list[tuple[int, int]] = []
-    for start, stop in sorted(spans):  # type: ignore[call-overload]
+    for start, stop in sorted(spans):
         if start < stop:
             if found and found[-1][1] == start:
                 found[-1] = (found[-1][0], stop)

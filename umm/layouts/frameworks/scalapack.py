@@ -111,7 +111,7 @@ def written(layout: Laid, text: str) -> ScalapackLayout:
     if len(layout.places) > 1:
         raise LayoutError(f"{text}: ScaLAPACK holds a matrix once, not in {len(layout.places)} replicas")
     rows, cols = layout.process_grid
-    tiles = [_tile(layout, dim) for dim in (0, 1)]
+    tiles = [_tile(layout, dim, text) for dim in (0, 1)]
     at: Ints = layout.places[0]
     desc = (1, 0, *layout.shape, *tiles, 0, 0, max(1, _most(layout)))
     usual = {"R": ranks_of((rows, cols)), "C": ranks_of((cols, rows)).T}
@@ -122,7 +122,7 @@ def written(layout: Laid, text: str) -> ScalapackLayout:
     return ScalapackLayout(desc, (rows, cols), tuple(at.reshape(-1).tolist()))
 
 
-def _tile(layout: Laid, dim: int) -> int:
+def _tile(layout: Laid, dim: int, text: str) -> int:
     """Return the one size of tiles that are dealt out in turn along a dimension."""
     edges, size, places = (
         (layout.row_edges, layout.col_edges)[dim],
@@ -133,14 +133,9 @@ def _tile(layout: Laid, dim: int) -> int:
     tile = int(cuts[1]) if places > 1 or len(cuts) > 2 else size
     if held_by(tile_edges(size, tile), places) != held_by(edges, places):
         raise LayoutError(
-            f"{text_of(layout, dim)}: ScaLAPACK deals out tiles of one size, from the first process on"
+            f"{text}: ScaLAPACK cannot have {edges_text(layout, dim)}: it deals out tiles of one size in turn"
         )
     return tile
-
-
-def text_of(layout: Laid, dim: int) -> str:
-    """Return which edges cannot be said."""
-    return f"a descriptor cannot have {edges_text(layout, dim)}"
 
 
 def _most(layout: Laid) -> int:
