@@ -2,35 +2,36 @@
 
 import csv
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.chains.cases import NAMED, Case, blocks, layers
 from umm.space import FoundChain
 
+Searched = tuple[Case, FoundChain | None, float]
 HERE = Path(__file__).parent
 HEADER = ("chain", "model", "machine", "tokens", "memory", "best_s", "gap", "simulated", "search_cpu_s")
 
 
 def main() -> None:
-    """Search all cases, or those of the tables that are named; write their CSV and tables of README.md."""
+    """Search all cases, or those of the tables that are named; write CSV and tables as they are found."""
     kinds = {"blocks": blocks, "layers": layers}
     for name in sys.argv[1:] or kinds:
-        found = list(_searched(kinds[name]()))
-        page = HERE / "README.md"
-        start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-        before, rest = page.read_text(encoding="utf-8").split(start)
-        page.write_text(before + start + _table(found) + end + rest.split(end)[1], encoding="utf-8")
-        with (HERE / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-            rows = [(*HEADER, *NAMED), *(_row(case, result, seconds) for case, result, seconds in found)]
-            csv.writer(file, lineterminator="\n").writerows(rows)
+        found: list[Searched] = []
+        for case in kinds[name]():
+            found.append((case, *case.found()))
+            print(*_row(*found[-1]), flush=True)
+            _write(name, found)
 
 
-def _searched(cases: Iterable[Case]) -> Iterable[tuple[Case, FoundChain | None, float]]:
-    for case in cases:
-        found, seconds = case.found()
-        print(*_row(case, found, seconds), flush=True)
-        yield case, found, seconds
+def _write(name: str, found: Sequence[Searched]) -> None:
+    page = HERE / "README.md"
+    start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    before, rest = page.read_text(encoding="utf-8").split(start)
+    page.write_text(before + start + _table(found) + end + rest.split(end)[1], encoding="utf-8")
+    with (HERE / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = [(*HEADER, *NAMED), *(_row(*x) for x in found)]
+        csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 def _row(case: Case, found: FoundChain | None, seconds: float) -> list[object]:
@@ -42,7 +43,7 @@ def _row(case: Case, found: FoundChain | None, seconds: float) -> list[object]:
     return [*asked, *best, *("" if x is None else f"{x:.6g}" for x in named)]
 
 
-def _table(found: Iterable[tuple[Case, FoundChain | None, float]]) -> str:
+def _table(found: Sequence[Searched]) -> str:
     """Return cases as Markdown: the best, how sure, what it lies like, and the named ones beside it."""
     lines = [f"| case | best | how sure | {' | '.join(NAMED)} | layouts of the best |", "|---" * 8 + "|"]
     for case, result, _ in found:
