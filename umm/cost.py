@@ -9,7 +9,13 @@ from umm.machines import Machine
 
 
 def gemm_seconds(
-    machine: Machine, dtype: str, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, c_itemsize: int
+    machine: Machine,
+    dtype: str,
+    m: npt.ArrayLike,
+    n: npt.ArrayLike,
+    k: npt.ArrayLike,
+    c_itemsize: int,
+    batch: npt.ArrayLike = 1,
 ) -> Floats:
     """Return how long local multiplies take with a device to themselves, in seconds.
 
@@ -23,6 +29,7 @@ def gemm_seconds(
         n: Columns of C.
         k: Length of the sums.
         c_itemsize: Bytes of one element of C.
+        batch: Multiplies of this shape that run together, of which this is what one takes.
 
     Raises:
         MachineError: The machine states no peak for this dtype.
@@ -32,8 +39,8 @@ def gemm_seconds(
     m, n, k = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
     arithmetic = m * n * k * (2.0 / machine.peak(dtype))
     if dtype in machine.efficiency:
-        arithmetic /= machine.gemm_efficiency(dtype, m, n, k)
-    traffic = ((m + n) * k * itemsize(dtype) + m * n * (2 * c_itemsize)) / machine.memory_bandwidth
+        arithmetic = arithmetic / machine.gemm_efficiency(dtype, m, n, k, batch)
+    traffic = ((m + n) * k * itemsize(dtype) + m * n * (2 * c_itemsize)) / machine.work_bandwidth
     return machine.launch_s + np.maximum(arithmetic, traffic)
 
 
@@ -49,9 +56,9 @@ def accumulate_bytes(machine: Machine, payload: npt.ArrayLike) -> Ints:
 
 def local_accumulate_seconds(machine: Machine, payload: npt.ArrayLike) -> Floats:
     """Return how long an accumulate inside one device takes: two reads and a write of the payload."""
-    return np.asarray(payload, dtype=np.float64) * (3.0 / machine.memory_bandwidth)
+    return np.asarray(payload, dtype=np.float64) * (3.0 / machine.work_bandwidth)
 
 
 def local_copy_seconds(machine: Machine, payload: npt.ArrayLike) -> Floats:
     """Return how long a copy inside one device takes: a read and a write of the payload."""
-    return np.asarray(payload, dtype=np.float64) * (2.0 / machine.memory_bandwidth)
+    return np.asarray(payload, dtype=np.float64) * (2.0 / machine.work_bandwidth)

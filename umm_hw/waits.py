@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from umm.schedules.kinds import BARRIER
+from umm.schedules.kinds import BARRIER, GEMM, MAP
 from umm.schedules.schedule import Schedule
 
 
@@ -17,7 +17,7 @@ class RankOrder:
 
     Attributes:
         lanes: For each lane of this rank its rows, in order.
-        computing: Which of these lanes have an engine.
+        computing: Which of these lanes multiply or map.
         waits_for: For each row and each barrier how many of this rank's own actions it waits for; a row
             behind a barrier waits for this rank's arrival there before it looks at the flags of others.
         flags: For each row the flags it also waits for.
@@ -82,7 +82,8 @@ def rank_order(schedule: Schedule, rank: int) -> RankOrder:
         lanes.setdefault(lane, []).append(row)
     arrival = {b: count + int(number[b]) * ranks + rank for b in waits_for if is_barrier[b]}
     flag_count = count + int(is_barrier.sum()) * ranks
-    computing = {place for place, lane in enumerate(lanes) if schedule.lanes.engine[lane] >= 0}
+    computes = np.isin(schedule.kind, (GEMM, MAP))
+    computing = {place for place, own in enumerate(lanes.values()) if computes[own].any()}
     return RankOrder(
         list(lanes.values()), computing, waits_for, flags_of, releases, tells, arrival, flag_count
     )

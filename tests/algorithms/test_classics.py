@@ -3,6 +3,7 @@
 That every replica of every product is right is tests/conformance/algorithm_suite.py's.
 """
 
+from dataclasses import replace
 from time import process_time
 
 import numpy as np
@@ -35,7 +36,7 @@ def in_place(name, n, ranks, dtype="float32", **options):
     algorithm = algorithms()[name]
     native = algorithm.native(umm.Problem(m=n, n=n, k=n, ranks=ranks), **algorithm.chosen(options))
     problem = umm.Problem(m=n, n=n, k=n, a=native.a, b=native.b, c=native.c, dtype=dtype)
-    return umm.schedule(problem, MACHINE, algorithm=name, **options)
+    return umm.schedule(problem, replace(MACHINE, step_fence_s=0.0), algorithm=name, **options)
 
 
 # Races --------------------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ def test_a_pipelined_ring_of_narrow_panels_beats_a_tree():
     problem = umm.Problem(**size, a="2d:1x8", b="2d:1x8", c="2d:1x8")
     options = {"algorithm": "summa", "grid": "1x8", "panel": 128, "prefetch": 8}
     tree, ring = (umm.schedule(problem, "h100-8", **options, broadcast=way) for way in ("tree", "ring"))
-    assert umm.run(ring).makespan_s < 0.7 * umm.run(tree).makespan_s
+    assert umm.run(ring).makespan_s < 0.8 * umm.run(tree).makespan_s
 
 
 # How long it takes --------------------------------------------------------------------------------

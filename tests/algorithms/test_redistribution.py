@@ -89,7 +89,10 @@ def test_a_detour_never_saves_bytes(layouts):
 
 
 def test_a_detour_saves_no_time():
-    """8 GPUs on a switch, large tiles: x → z within 1 % of x → y → z for the paper's 9 layouts, 729 times."""
+    """8 GPUs on a switch, large tiles: x → z within 1 % of x → y → z for the paper's 9 layouts, 729 times.
+
+    A collective's start, which gets do not have, may come on top.
+    """
     texts = ("row", "col", "2d", "row@2", "col@2", "2d@2", "row@4", "col@4", "row@8")
     layouts = parsed(*texts, size=16384)
     makespan = umm.executor.executor("sim").makespan
@@ -99,7 +102,8 @@ def test_a_detour_saves_no_time():
         for y in layouts
     }
     for x, y, z in ((x, y, z) for x in layouts for y in layouts for z in layouts):
-        assert took[x, z] <= 1.01 * (took[x, y] + took[y, z]), (str(x), str(y), str(z))
+        most = 1.01 * (took[x, y] + took[y, z]) + umm.machine("h100-8").collective_start_s
+        assert took[x, z] <= most, (str(x), str(y), str(z))
 
 
 @laws

@@ -3,6 +3,8 @@
 import random
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 import umm
 from umm.machines.resized import resized
 from umm.schedules.kinds import NO_INTERFERENCE
@@ -75,5 +77,7 @@ def column_layout(ranks):
 
 
 def undisturbed(schedule):
-    """Return the schedule without interference, which SimGrid does not know."""
-    return replace(schedule, interference=NO_INTERFERENCE)
+    """Return the schedule as the race's replay has it: no interference, local work beside the engines."""
+    lanes = schedule.lanes
+    engine = np.where([name == "compute" for name in lanes.names], lanes.engine, -1)
+    return replace(schedule, interference=NO_INTERFERENCE, lanes=replace(lanes, engine=engine))

@@ -72,6 +72,7 @@ class Lowering:
         self.ahead = prefetch + max_gemms
         self.c_slots = max_gemms + max_accumulates
         self.copy_lanes, self.send_lanes = machine.copy_engines, max_accumulates
+        self.memory_bandwidth = machine.memory_bandwidth * (1 - machine.copy_share)
         self.whole_tiles, self.reuse = granularity == "tile", reuse
         self.ops = [ops_of(problem, stationary, offset, rank) for rank in range(problem.p)]
         self.shared = self.tiles_with_remote_updates()
@@ -255,7 +256,7 @@ class Lowering:
         details: dict[str, Any] = {"op": op, "src": src, "dst": dst}
         details["nbytes"] = self.charged(payload, efficiency)
         if src == dst:  # only a rank's accumulate into its own tile
-            details["seconds"] = 3 * payload / self.machine.memory_bandwidth
+            details["seconds"] = 3 * payload / self.memory_bandwidth
         rows, cols = ([*x] for x in span)
         details |= {"writes": [into or matrix, rows, cols], "reads": [[source or matrix, rows, cols]]}
         return self.emit(kind, rank, lane, after, **details)
@@ -264,7 +265,7 @@ class Lowering:
         machine, dtype = self.machine, self.problem.dtype
         arithmetic = 2 * m * n * k / (machine.peaks[dtype] * float(machine.gemm_efficiency(dtype, m, n, k)))
         moved = (m * k + k * n) * self.itemsize("A") + 2 * m * n * self.itemsize("C")
-        return machine.launch_s + max(arithmetic, moved / machine.memory_bandwidth)
+        return machine.launch_s + max(arithmetic, moved / self.memory_bandwidth)
 
     # Replicated C
 
@@ -365,11 +366,15 @@ class Lowering:
         return [[a, b, [*self.machine.route(self.device(a), self.device(b))]] for a, b in pairs]
 
     def lanes(self) -> list[dict[str, Any]]:
-        """Every rank's lanes; only the compute lane has an engine, its device's."""
+        """Every rank's lanes; the compute lane has its device's engine, and so have all for local work."""
         names = ["compute", *(f"copy_in.{i}" for i in range(self.copy_lanes))]
         names += [f"accumulate.{i}" for i in range(self.send_lanes)]
         return [
-            {"rank": rank, "name": name, "engine": self.device(rank) if name == "compute" else None}
+            {
+                "rank": rank,
+                "name": name,
+                "engine": self.device(rank) if name == "compute" or self.machine.local_on_engine else None,
+            }
             for rank in range(self.problem.p)
             for name in names
         ]

@@ -32,10 +32,10 @@ def write(build: Builder, names: Names, collective: str, fence_s: float, start_s
     start: list[Row] = [None] * build.ranks
     if start_s and build.ranks > 1:
         start = [build.wait(rank, start_s, lane) for rank in range(build.ranks)]
-    ring(build, names, fence_s, start)
+    ring(build, names, fence_s + build.machine.step_fence_s, start)
 
 
-def _gather(build: Builder, names: Names, fence_s: float, ready: list[Row]) -> None:
+def _gather(build: Builder, names: Names, fence: float, ready: list[Row]) -> None:
     """Multiply with every shard of A in turn; ``ready`` is what each rank's first put waits for."""
     ranks, p = range(build.ranks), build.ranks
     held = [build.tile(names.a, rank, 0) for rank in ranks]
@@ -52,12 +52,12 @@ def _gather(build: Builder, names: Names, fence_s: float, ready: list[Row]) -> N
             build.gemm(c.cut(held[rank].rows, c.cols), held[rank], b, after=[fences[rank]])
         if sent:
             held = [brought[rank] for rank in ranks]
-            if fence_s:
+            if fence:
                 both = [[sent[rank], sent[(rank + 1) % p]] for rank in ranks]
-                ready = fences = [build.wait(rank, fence_s, after=both[rank]) for rank in ranks]
+                ready = fences = [build.wait(rank, fence, after=both[rank]) for rank in ranks]
 
 
-def _scatter(build: Builder, names: Names, fence_s: float, ready: list[Row]) -> None:
+def _scatter(build: Builder, names: Names, fence: float, ready: list[Row]) -> None:
     """Multiply for every shard of C in turn; ``ready`` is what each rank's first addition waits for."""
     ranks, p = range(build.ranks), build.ranks
     sums: list[Slice] = []
@@ -72,8 +72,8 @@ def _scatter(build: Builder, names: Names, fence_s: float, ready: list[Row]) -> 
             build.gemm(sums[rank], a.cut(c.rows, a.cols), b, beta=float(last), after=[fences[rank]])
         for rank, held in enumerate(before):
             build.accumulate(held, sums[(rank - 1) % p], after=[ready[rank]])
-        if fence_s and step < p - 1:
-            ready = fences = [build.wait(rank, fence_s) for rank in ranks]
+        if fence and step < p - 1:
+            ready = fences = [build.wait(rank, fence) for rank in ranks]
 
 
 ALGORITHM = Algorithm(
@@ -88,7 +88,7 @@ ALGORITHM = Algorithm(
             (GATHER, SCATTER),
         ),
         Option(
-            "fence_s", 0.0, "Seconds between two steps of a rank, when shards have arrived.",
+            "fence_s", 0.0, "Seconds between two steps of a rank, beside the machine's own fence.",
             words=lambda fence: f"a fence of {format_seconds(fence)} a step" if fence else "",
         ),
         Option(

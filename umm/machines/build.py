@@ -13,6 +13,8 @@ from umm.machines.curves import EfficiencyTable, Means, MessageSizes
 from umm.machines.fabric import Ends
 from umm.machines.machine import Machine, content_sha
 from umm.machines.mistakes import explained
+from umm.machines.rates import Efficiency
+from umm.machines.tiles import Tiles
 from umm.units import parse_bandwidth, parse_bytes
 
 
@@ -31,6 +33,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
     names = tuple(devices.names or (f"g{i}" for i in range(count)))
     memory_bandwidth = devices.memory_bandwidth.number
     overhead = devices.transfer_overhead.number
+    copies = memory_bandwidth * (devices.copy_share.value if devices.copy_share else 1.0)
     try:
         fabric = file.fabric.fabric(Ends(names, overhead, memory_bandwidth))
     except MachineError as error:
@@ -47,25 +50,54 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         memory=int(devices.memory.number),
         memory_bandwidth=memory_bandwidth,
         copy_engines=devices.copy_engines.value,
-        accumulate_efficiency=devices.accumulate_efficiency.value,
-        interference={
-            "get": devices.interference.get.value,
-            "accumulate": devices.interference.accumulate.value,
-            "reduce": devices.interference.reduce.value,
-        },
+        accumulate_efficiency=_accumulate_efficiency(devices, max(fabric.bandwidth, default=copies / 2)),
+        interference=_interference(devices),
         launch_s=devices.launch.number,
         transfer_overhead_s=overhead,
-        peaks={dtype: rate.number for dtype, rate in devices.peak.items()},
-        efficiency={t.dtype: EfficiencyTable.measured(t.m, t.n, t.k, t.value) for t in devices.efficiency},
+        peaks={dtype: rate.number for dtype, rate in devices.peak.items() if dtype != "tf32"},
+        efficiency={t.dtype: _efficiency(t) for t in devices.efficiency if t.dtype != "tf32"},
+        tf32_peak=devices.peak["tf32"].number if "tf32" in devices.peak else 0.0,
+        tf32_efficiency=next((_efficiency(t) for t in devices.efficiency if t.dtype == "tf32"), None),
         message_sizes=_message_sizes(file.message_sizes),
         fabric=fabric,
         link_names=(*fabric.names, *(f"{name} memory" for name in names)),
-        link_bandwidth=np.array([*fabric.bandwidth, *[memory_bandwidth / 2] * count]),
+        link_bandwidth=np.array([*fabric.bandwidth, *[copies / 2] * count]),
         link_latency=np.array([*fabric.latency, *[overhead] * count]),
         document=content,
         means={name: _means(means) for name, means in devices.means.items()},
         signal_s=devices.signal.number if devices.signal else 0.0,
+        collective_start_s=devices.collective_start.number if devices.collective_start else 0.0,
+        step_fence_s=devices.step_fence.number if devices.step_fence else 0.0,
+        local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
+        copy_share=devices.copy_share.value if devices.copy_share else 0.0,
     )
+
+
+def _efficiency(table: Efficiency) -> EfficiencyTable:
+    said, tiles = table.tiles, None
+    if said is not None:
+        tiles = Tiles(said.rows, said.cols, said.units, said.ramp, said.most_splits)
+    return EfficiencyTable.measured(table.m, table.n, table.k, table.value, tiles)
+
+
+def _accumulate_efficiency(devices: doc.Devices, link: float) -> float:
+    """Return the share of a link that accumulates reach: no more than all their blocks together."""
+    most = devices.accumulate_efficiency.value
+    blocks = devices.accumulate_blocks
+    return most if blocks is None else min(most, blocks.count.value * blocks.rate.number / link)
+
+
+def _interference(devices: doc.Devices) -> dict[str, float]:
+    """Return the share of its GEMM rate a rank loses by kind: of accumulates the blocks they take."""
+    stated, blocks = devices.interference, devices.accumulate_blocks
+    if blocks is not None:
+        taken = blocks.count.value / blocks.units.value
+        return {"get": stated.get.value, "accumulate": taken, "reduce": taken}
+    assert stated.accumulate is not None
+    assert stated.reduce is not None
+    return {
+        "get": stated.get.value, "accumulate": stated.accumulate.value, "reduce": stated.reduce.value
+    }  # fmt: skip
 
 
 def _means(means: doc.Means) -> Means:

@@ -4,18 +4,17 @@ import pkgutil
 from collections import Counter
 from functools import cache
 from importlib import import_module
-from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Literal, Union
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from umm.dtypes import Dtype
 from umm.machines import fabrics
 from umm.machines.kind import Kind
 from umm.machines.quantities import (
     Bandwidth,
     Count,
     Loss,
+    Number,
     Rate,
     Seconds,
     Share,
@@ -24,74 +23,43 @@ from umm.machines.quantities import (
     Table,
     Uncertainty,
 )
+from umm.machines.rates import Efficiency, Rated, increasing
 from umm.units import parse_bandwidth, parse_bytes
 
 _SIMPLEST_FIRST = ("none", "pairs", "switch", "grid", "fat_tree", "tiers", "links")
 
 
 class Interference(Table):
-    """The share of a rank's own GEMM rate lost while one of its transfers runs, by kind."""
+    """The share of a rank's own GEMM rate lost while one of its transfers runs, by kind.
+
+    That of accumulates and reduces may follow from `accumulate_blocks` instead.
+    """
 
     get: Loss
-    accumulate: Loss
-    reduce: Loss
+    accumulate: Loss | None = None
+    reduce: Loss | None = None
 
 
-def _increasing(points: list[int]) -> list[int]:
-    if any(b <= a for a, b in pairwise(points)):
-        raise ValueError("the measured points must increase")
-    return points
+class Blocks(Table):
+    """The thread blocks of an accumulate kernel, and those of the device that multiplies run on."""
 
-
-Points = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
-
-
-class Efficiency(Table):
-    """The share of a dtype's peak on a grid of GEMM shapes, value[m][n][k]; or one number for all shapes."""
-
-    dtype: Dtype
-    source: Source
-    m: Points = Field(default_factory=lambda: [1])
-    n: Points = Field(default_factory=lambda: [1])
-    k: Points = Field(default_factory=lambda: [1])
-    value: list[list[list[Annotated[float, Field(gt=0, le=1)]]]]
-    uncertainty: Uncertainty = None
-    range: Annotated[list[Annotated[float, Field(gt=0, le=1)]] | None, Field(min_length=2, max_length=2)] = (
-        None
-    )
-    measured: bool | None = None
-    assumed: bool = False
-
-    @field_validator("value", mode="before")
-    @classmethod
-    def _one_for_all(cls, value: Any) -> Any:
-        return [[[value]]] if isinstance(value, int | float) else value
-
-    _axes = field_validator("m", "n", "k")(_increasing)
+    count: Count
+    units: Count
+    rate: Bandwidth
 
     @model_validator(mode="after")
-    def _value_fits(self) -> "Efficiency":
-        shape = f"{len(self.m)} x {len(self.n)} x {len(self.k)}"
-        fits = len(self.value) == len(self.m) and all(
-            len(plane) == len(self.n) and all(len(row) == len(self.k) for row in plane)
-            for plane in self.value
-        )
-        if not fits:
-            raise ValueError(f"value must hold {shape} numbers, one for each m, n and k")
+    def _some_are_left(self) -> "Blocks":
+        if self.count.value >= self.units.value:
+            raise ValueError(
+                f"{self.count.value} blocks of {self.units.value} leave none to multiply; name fewer"
+            )
         return self
 
-    @model_validator(mode="after")
-    def _range_fits(self) -> "Efficiency":
-        if self.range is None:
-            return self
-        if self.uncertainty is not None:
-            raise ValueError("uncertainty and range say the same thing; keep one")
-        if len(self.m) * len(self.n) * len(self.k) > 1:
-            raise ValueError("range is for one number; say how sure a table is with uncertainty")
-        low, high = self.range
-        if not low <= self.value[0][0][0] <= high:
-            raise ValueError(f"{self.value[0][0][0]} does not lie in its range, {low} to {high}")
-        return self
+
+class LocalWork(Number):
+    """Whether local accumulates and copies run beside GEMMs, or on the same engine and so slow each other."""
+
+    value: Literal["beside", "engine"]
 
 
 class Devices(Table):
@@ -108,10 +76,30 @@ class Devices(Table):
     transfer_overhead: Seconds
     accumulate_efficiency: Share
     interference: Interference
-    peak: Annotated[dict[Dtype, Rate], Field(min_length=1)]
+    peak: Annotated[dict[Rated, Rate], Field(min_length=1)]
     efficiency: tuple[Efficiency, ...] = ()
     means: dict[Annotated[str, Field(min_length=1)], "Means"] = Field(default_factory=dict)
     signal: Seconds | None = None
+    collective_start: Seconds | None = None
+    step_fence: Seconds | None = None
+    accumulate_blocks: Blocks | None = None
+    local_work: LocalWork | None = None
+    copy_share: Share | None = None
+
+    @model_validator(mode="after")
+    def _accumulates_disturb(self) -> "Devices":
+        stated = self.interference.accumulate, self.interference.reduce
+        if self.accumulate_blocks is None and None in stated:
+            raise ValueError(
+                "interference must say what an accumulate and a reduce take, unless accumulate_blocks does"
+            )
+        if self.accumulate_blocks is not None and stated != (None, None):
+            raise ValueError(
+                "interference.accumulate and .reduce follow from accumulate_blocks; keep one of the two"
+            )
+        if self.copy_share is not None and self.copy_share.value >= 1:
+            raise ValueError("copy_share of 1 leaves multiplies no memory bandwidth; it must be less")
+        return self
 
     @model_validator(mode="after")
     def _names_fit(self) -> "Devices":
@@ -124,6 +112,8 @@ class Devices(Table):
         for dtype, times in Counter(table.dtype for table in self.efficiency).items():
             if times > 1:
                 raise ValueError(f"efficiency has {dtype} twice; keep one")
+        if "tf32" in self.peak and "float32" not in self.peak:
+            raise ValueError("peak has tf32, a way to multiply float32, but no float32; state both")
         return self
 
 
@@ -140,7 +130,7 @@ class Sizes(Table):
 
     @model_validator(mode="after")
     def _rows_fit(self) -> "Sizes":
-        _increasing([parse_bytes(size) for size in self.sizes])
+        increasing([parse_bytes(size) for size in self.sizes])
         if len(self.sizes) != len(self.bandwidth):
             raise ValueError("sizes and bandwidth must be equally long")
         if min(parse_bandwidth(text) for text in self.bandwidth) <= 0:

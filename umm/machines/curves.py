@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from umm.arrays import Floats
+from umm.machines.tiles import Tiles
 
 
 def _bracket(points: Floats, x: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Floats]:
@@ -22,33 +23,53 @@ def _bracket(points: Floats, x: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], np
 
 @dataclass(frozen=True, eq=False)
 class EfficiencyTable:
-    """The share of a dtype's peak that a GEMM reaches, measured on a grid of shapes.
+    """The share of a dtype's peak that a GEMM reaches: measured on a grid of shapes, or one number and tiles.
 
     Attributes:
         log_m: log2 of the measured m, increasing; `log_n` and `log_k` likewise.
         values: Shares of peak, one per (m, n, k).
+        tiles: What the kernel's tiles make of a shape, beside one number.
     """
 
     log_m: Floats
     log_n: Floats
     log_k: Floats
     values: Floats
+    tiles: Tiles | None = None
 
     @classmethod
     def measured(
-        cls, m: Sequence[int], n: Sequence[int], k: Sequence[int], values: npt.ArrayLike
+        cls,
+        m: Sequence[int],
+        n: Sequence[int],
+        k: Sequence[int],
+        values: npt.ArrayLike,
+        tiles: Tiles | None = None,
     ) -> "EfficiencyTable":
         """Build a table from the shapes and the shares found there."""
         log_m, log_n, log_k = (np.log2(np.asarray(axis, dtype=np.float64)) for axis in (m, n, k))
-        return cls(log_m, log_n, log_k, np.asarray(values, dtype=np.float64))
+        return cls(log_m, log_n, log_k, np.asarray(values, dtype=np.float64), tiles)
 
-    def at(self, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> Floats:
+    def most(self, k: npt.ArrayLike) -> Floats:
+        """Return what no multiply of this k, nor one that is cut out of it, goes above."""
+        largest = self.values.max()
+        return np.asarray(largest if self.tiles is None else largest * self.tiles.most(k))
+
+    def at(self, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1) -> Floats:
         """Return the efficiency of shapes: trilinear in log2, the table's edge outside it.
+
+        Args:
+            m: Rows of C; all broadcast against each other.
+            n: Columns of C.
+            k: Length of the sums.
+            batch: Multiplies of this shape that run together, which fill a wave together.
 
         >>> table = EfficiencyTable.measured([64, 256], [64], [64], [[[0.2]], [[0.6]]])
         >>> table.at([16, 64, 128, 4096], 64, 999).round(3).tolist()
         [0.2, 0.2, 0.4, 0.6]
         """
+        if self.tiles is not None:
+            return np.asarray(self.values.item() * self.tiles.share(m, n, k, batch))
         if self.values.size == 1:
             return np.full(np.broadcast_shapes(np.shape(m), np.shape(n), np.shape(k)), self.values.item())
         m0, m1, wm = _bracket(self.log_m, m)

@@ -13,6 +13,7 @@ import platformdirs
 from umm.errors import MachineError, expect
 from umm.machines.machine import Machine
 
+TF32 = ":tf32"
 _read: dict[tuple[Path, int, int], Machine] = {}
 _set: dict[tuple[Machine, tuple[tuple[str, str], ...]], Machine] = {}
 
@@ -57,7 +58,8 @@ def machine(name_or_path: str | Path, settings: Mapping[str, str] | None = None)
 
     Args:
         name_or_path: A shipped or user's name such as `"h100-8"`, or a path to a `.toml` file. The name of a
-            machine with settings has them behind it: `"h100-8 fabric.bandwidth=x0.5"`.
+            machine with settings has them behind it: `"h100-8 fabric.bandwidth=x0.5"`; with `:tf32` before
+            them it multiplies float32 in TF32.
         settings: Numbers of the file to be set to others, by their dotted names: `{"memory": "40 GB",
             "fabric.bandwidth": "x0.5"}`.
 
@@ -73,6 +75,8 @@ def machine(name_or_path: str | Path, settings: Mapping[str, str] | None = None)
 
     expect(name_or_path, (str, Path), "machine", "a name or the path of a topology file")
     name, named = split_settings(os.fspath(name_or_path))
+    if name.endswith(TF32):
+        return machine(name.removesuffix(TF32), {**named, **(settings or {})}).with_tf32()
     all_settings = named | {key: "".join(text.split()) for key, text in (settings or {}).items()}
     if not all_settings:
         return _found(name_or_path)

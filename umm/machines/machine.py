@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from umm.arrays import Floats
 from umm.errors import MachineError
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
 from umm.machines.fabric import Fabric
+from umm.machines.facts import Fact, facts_of
 from umm.machines.routes import narrowest
 from umm.units import counted
 
@@ -24,30 +25,6 @@ class Link(NamedTuple):
     name: str
     bandwidth: float
     latency: float
-
-
-class Fact(NamedTuple):
-    """One number of a topology file, as written.
-
-    Attributes:
-        key: Where in the file it is.
-        value: With its unit.
-        source: Where it comes from.
-        per: What it is for one of.
-        assumed: Whether it is a guess.
-        uncertainty: How sure it is, as a share of it.
-        range: The least and the most it may be, as written.
-        basis: ``measured`` on such a machine, ``published`` by a data sheet or paper, or ``assumed``.
-    """
-
-    key: str
-    value: str
-    source: str
-    per: str
-    assumed: bool
-    uncertainty: float | None = None
-    range: tuple[str, str] | None = None
-    basis: str = "published"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -80,6 +57,14 @@ class Machine:
         link_latency: Seconds, one per link.
         means: Ways to move bytes that an algorithm may ask for, by name.
         signal_s: Seconds a rank takes to see another's signal.
+        collective_start_s: Seconds before the first bytes of a collective move.
+        step_fence_s: Seconds between two steps of an algorithm that multiplies while it passes on.
+        local_on_engine: Whether local accumulates and copies run on the engine of GEMMs, which shares its
+            rate among all that runs on it; else they run beside it.
+        tf32_peak: flop/s of float32 multiplies that keep 10 bits of each factor's fraction; 0 without them.
+        tf32_efficiency: What they reach of it.
+        copy_share: Share of the memory bandwidth that transfers between ranks of one device have for
+            themselves; GEMMs and local work have the rest. With 0 both have all of it.
         document: The file as read, for `facts` and for building it with other devices.
     """
 
@@ -108,6 +93,12 @@ class Machine:
     document: Mapping[str, Any]
     means: Mapping[str, Means] = field(default_factory=dict)
     signal_s: float = 0.0
+    collective_start_s: float = 0.0
+    step_fence_s: float = 0.0
+    local_on_engine: bool = False
+    copy_share: float = 0.0
+    tf32_peak: float = 0.0
+    tf32_efficiency: EfficiencyTable | None = None
     _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, init=False)
     _numbers: str = ""
 
@@ -149,7 +140,7 @@ class Machine:
     @property
     def facts(self) -> list[Fact]:
         """Every number of the file with its source."""
-        return _facts(self.document, "")
+        return facts_of(self.document)
 
     def peak(self, dtype: str) -> float:
         """Return flop/s of one device.
@@ -164,12 +155,44 @@ class Machine:
             message = f"{self.name} states no peak for {dtype}; choose a dtype from {known}"
             raise MachineError(message) from None
 
-    def gemm_efficiency(self, dtype: str, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike) -> Floats:
+    @property
+    def work_bandwidth(self) -> float:
+        """Bytes/s of memory that GEMMs and local work have, beside the transfers of ranks on one device."""
+        return self.memory_bandwidth * (1.0 - self.copy_share)
+
+    def gemm_efficiency(
+        self, dtype: str, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1
+    ) -> Floats:
         """Return the share of peak that m×n×k GEMMs reach; 1.0, assumed, without a measured table."""
         table = self.efficiency.get(dtype)
         if table is None:
             return np.ones(np.broadcast_shapes(np.shape(m), np.shape(n), np.shape(k)))
-        return table.at(m, n, k)
+        return table.at(m, n, k, batch)
+
+    def most_efficiency(self, dtype: str, k: npt.ArrayLike) -> Floats:
+        """Return the share of peak that no GEMM of this k, nor one cut out of it, goes above."""
+        table = self.efficiency.get(dtype)
+        return np.ones(np.shape(k)) if table is None else table.most(k)
+
+    def with_tf32(self) -> "Machine":
+        """Return this machine as it multiplies float32 in TF32: faster, and with 10 bits of fraction.
+
+        Raises:
+            MachineError: The file states no peak for it.
+        """
+        if not self.tf32_peak:
+            raise MachineError(f"{self.name} states no peak for tf32; choose a machine whose devices have it")
+        plain, space, rest = self.name.partition(" ")
+        settings = space + rest
+        known = {} if self.tf32_efficiency is None else {"float32": self.tf32_efficiency}
+        others = {dtype: table for dtype, table in self.efficiency.items() if dtype != "float32"}
+        return replace(
+            self,
+            name=f"{plain}:tf32{settings}",
+            peaks={**self.peaks, "float32": self.tf32_peak},
+            efficiency={**others, **known},
+            tf32_peak=0.0,
+        )
 
     def effective_bytes(self, payload: npt.ArrayLike, efficiency: float = 1.0) -> npt.NDArray[np.int64]:
         """Return the bytes to charge on the links, so that bytes over bandwidth gives the time it takes.
@@ -255,31 +278,3 @@ def _plain(value: Any) -> Iterator[bytes]:
             yield from _plain(item)
     else:
         yield repr(value).encode()
-
-
-def _facts(node: Any, key: str) -> list[Fact]:
-    if isinstance(node, list):
-        names = [item.get("dtype", i) if isinstance(item, Mapping) else i for i, item in enumerate(node)]
-        return [
-            fact for name, item in zip(names, node, strict=True) for fact in _facts(item, f"{key}[{name}]")
-        ]
-    if not isinstance(node, Mapping):
-        return []
-    if "source" in node:
-        value = "a table" if "m" in node else str(node.get("value", "a table"))
-        assumed = bool(node.get("assumed", False))
-        measured = node.get("measured", node.get("uncertainty") is not None)  # a spread comes from measuring
-        ends = node.get("range")
-        fact = Fact(
-            key,
-            value,
-            node["source"],
-            node.get("per", ""),
-            assumed,
-            node.get("uncertainty"),
-            None if ends is None else (str(ends[0]), str(ends[1])),
-            "assumed" if assumed else "measured" if measured else "published",
-        )
-        inner = {name: item for name, item in node.items() if name == "link"}
-        return [fact, *_facts(inner, key)]
-    return [fact for name, item in node.items() for fact in _facts(item, f"{key}.{name}" if key else name)]

@@ -21,7 +21,7 @@ def explained(error: ValidationError) -> str:
         case "extra_forbidden":
             return f"unknown key {key!r}; {did_you_mean(parts[-1], _keys(table))}"
         case "literal_error" if parts[-1] == "[key]":
-            return f"unknown key {'.'.join(parts[:-1])!r}; {did_you_mean(parts[-2], DTYPES)}"
+            return f"unknown key {'.'.join(parts[:-1])!r}; {did_you_mean(parts[-2], (*DTYPES, 'tf32'))}"
         case "missing" if parts[-1] == "source":
             return f'{".".join(parts[:-1])} has no source; say where the number comes from: source = "…"'
         case "missing":

@@ -45,7 +45,8 @@ def _numbers(node: Any, key: str, path: tuple[str | int, ...]) -> Iterator[Numbe
             yield from _numbers(item, f"{key}.{name}", (*path, i))
     elif isinstance(node, Mapping):
         if "source" in node and "value" in node:
-            yield Numbered(key, node["value"], path)
+            if not isinstance(node["value"], str) or _AMOUNT.fullmatch(node["value"]):
+                yield Numbered(key, node["value"], path)
             return
         for name, item in node.items():
             yield from _numbers(item, f"{key}.{name}" if key else name, (*path, name))
@@ -148,7 +149,7 @@ def _set(content: dict[str, Any], number: Numbered, text: str) -> None:
     factor = _FACTOR.fullmatch(text)
     value = _times(number, float(factor[1])) if factor else _read(number, text)
     new = {"value": value, "source": f"set to {text}", "assumed": True}
-    kept = ("per", "dtype", *(("m", "n", "k") if isinstance(value, list) and "dtype" in old else ()))
+    kept = ("per", "dtype", *(("m", "n", "k") if isinstance(value, list) and "dtype" in old else ("tiles",)))
     node[number.path[-1]] = {name: old[name] for name in kept if name in old} | new
     if number.key == "devices.count" and value != number.value:  # these go by their number
         for name in ("names", "default_ranks"):

@@ -5,7 +5,8 @@ action then waits for every earlier one that touches the same memory, unless bot
 algorithm cannot race, however its actions overlap.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypedDict, Unpack
 
@@ -24,6 +25,8 @@ from umm.schedules.table import Function
 from umm.tensors import Program, Tensor
 
 _Touch = tuple[Hashable, int, int, Rectangle]  # place, how, buffer, what of it
+COLLECTIVE = "collective"
+"""The means by which a collective's bytes go, where a machine has one of this name."""
 Row = int | None
 """Number of an action, None where empty work was left out."""
 
@@ -83,6 +86,8 @@ class Builder(Room):
         self._open: set[int] = set()  # actions that no other waits for yet
         self._given = [tensor.role == "input" for tensor in self.tensors]
         self._barrier: int | None = None
+        self._started: dict[int, int] | None = None  # by rank the wait for a collective to start
+        self._relayed: set[int] = set()  # its transfers, and copies of what they brought
 
     # Actions --------------------------------------------------------------------------------------
 
@@ -188,6 +193,23 @@ class Builder(Room):
         self._accesses = Accesses()
         return self._barrier
 
+    @contextmanager
+    def collective(self) -> Iterator[None]:
+        """Write one collective: its transfers go by the machine's means ``collective``, if it has such.
+
+        Each rank waits once for it to start, when its first transfer could go. Those that pass on what
+        another transfer brought do not: it has started by then. One within another is a part of that one.
+        """
+        if self._started is not None:
+            yield
+            return
+        self._started = {}
+        try:
+            yield
+        finally:
+            self._started = None
+            self._relayed.clear()
+
     def append(
         self,
         part: Schedule,
@@ -277,8 +299,29 @@ class Builder(Room):
             turn = self._turns.get((rank, group), 0)
             self._turns[rank, group] = turn + 1
             lane = f"{group}.{turn % self.lanes[group]}"
-        action = Action(kind, rank, lane, (into, source), means=how.get("means"))
-        return self._add(action, ADD if kind in (ACCUMULATE, REDUCE) else WRITE, how.get("after", ()))
+        means = how.get("means")
+        if means is None and self._started is not None and into.rank != source.rank:
+            means = COLLECTIVE if COLLECTIVE in self.machine.means else None
+        action = Action(kind, rank, lane, (into, source), means=means)
+        added = ADD if kind in (ACCUMULATE, REDUCE) else WRITE
+        if self._started is None or not self.machine.collective_start_s:
+            return self._add(action, added, how.get("after", ()))
+        return self._add_started(action, added, how.get("after", ()), self._started)
+
+    def _add_started(self, action: Action, how: int, after: Sequence[Row], started: dict[int, int]) -> int:
+        """Add a collective's transfer, after its rank has started it unless it relays."""
+        into, source = action.pieces
+        waits = {row for row in after if row is not None} | self._conflicts(self._touches(action, how))
+        relays, moves = not self._relayed.isdisjoint(waits), into.rank != source.rank
+        if moves and not relays:
+            if action.rank not in started:
+                start = Action(LOCAL, action.rank, "start", (), seconds=self.machine.collective_start_s)
+                started[action.rank] = self._append(start, self._after_barrier(waits))
+            after = [*after, started[action.rank]]
+        row = self._add(action, how, after)
+        if moves or relays:
+            self._relayed.add(row)
+        return row
 
     def _add(self, action: Action, how: int, after: Sequence[Row]) -> int:
         """Add an action that waits for what its slices conflict with, and for some more."""

@@ -43,7 +43,7 @@ def platform(machine: Machine, ranks: int, accumulate_lanes: int, more: tuple[st
         machine,
         Links(machine.link_names, machine.link_bandwidth, machine.link_latency),
         Routes(lambda src, dst: machine.route(devices[src], devices[dst])),
-        machine_lanes(ranks, devices, names),
+        machine_lanes(ranks, devices, names, machine.local_on_engine),
         1 + len(names),
         1 + machine.copy_engines,
         len(set(devices)),

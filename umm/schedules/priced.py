@@ -91,7 +91,7 @@ def priced(written: Written) -> Schedule:
         # The memory of a device is a link only between ranks that share one.
         links=shared.links if shared.devices < ranks else shared.links.first(len(machine.fabric.names)),
         routes=shared.routes,
-        lanes=machine_lanes(ranks, devices, list(place)[1:]),
+        lanes=machine_lanes(ranks, devices, list(place)[1:], machine.local_on_engine),
         kind=columns.kind,
         rank=columns.rank,
         lane=np.array(
@@ -141,7 +141,7 @@ class _Columns:
         self._multiply(machine, actions, tensors, ~given)
         for i in ((self.kind == MAP) & ~given).nonzero()[0].tolist():
             touched = sum(piece.elements * itemsize[piece.tensor] for piece in actions[i].pieces)
-            self.seconds[i] = machine.launch_s + touched / machine.memory_bandwidth
+            self.seconds[i] = machine.launch_s + touched / machine.work_bandwidth
 
     def _move(self, machine: Machine, rows: Ints, payload: Ints, means: Sequence[str | None]) -> None:
         adds = np.isin(self.kind[rows], (ACCUMULATE, REDUCE))
@@ -173,7 +173,7 @@ class _Columns:
         for (dtype, c_itemsize), found in by_types.items():
             members = _details([actions[i] for i in found])
             m, n, k = members.multiplied.T
-            took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize)
+            took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize, members.batch)
             launch = machine.launch_s
             self.seconds[found] = launch + members.batch * (took - launch)
 

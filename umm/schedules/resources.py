@@ -42,7 +42,7 @@ class Routes:
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """The lanes: the rank each belongs to, its name, and the GEMM engine of a compute lane (else −1)."""
+    """The lanes: the rank each belongs to, its name, and the engine that its local work runs on (else −1)."""
 
     rank: Ints
     names: tuple[str, ...]
@@ -52,15 +52,18 @@ class Lanes:
         return len(self.names)
 
 
-def machine_lanes(ranks: int, engines: list[int], others: Sequence[str]) -> Lanes:
+def machine_lanes(ranks: int, engines: list[int], others: Sequence[str], shared: bool = False) -> Lanes:
     """Return for each rank a compute lane and then some others, by name.
 
     Args:
         ranks: Number of ranks.
         engines: The GEMM engine of each rank.
         others: Names of a rank's other lanes.
+        shared: Whether local work on those lanes takes of the rank's engine too.
     """
     names = ["compute", *others]
     engine = np.full((ranks, len(names)), -1, dtype=np.int64)
     engine[:, 0] = engines
+    if shared:
+        engine[:, 1:] = engine[:, :1]
     return Lanes(np.repeat(np.arange(ranks), len(names)), tuple(names * ranks), engine.reshape(-1))

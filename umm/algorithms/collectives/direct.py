@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from umm.algorithms.collectives.parts import in_parts
 from umm.algorithms.collectives.sums import Sums
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied
+from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, one_collective
 from umm.schedules.builder import Builder
 from umm.schedules.slices import Slice
 
 
+@one_collective
 def all_gather(
     build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
 ) -> None:
@@ -16,6 +17,7 @@ def all_gather(
     all_to_all(build, ranks, lambda rank, _: piece(rank), into, manner)
 
 
+@one_collective
 def reduce_scatter(
     build: Builder,
     ranks: Sequence[int],
@@ -35,6 +37,7 @@ def reduce_scatter(
             build.accumulate(given(rank, owner), into(owner), **manner.how)
 
 
+@one_collective
 def all_to_all(
     build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, manner: Manner = PLAIN
 ) -> None:
@@ -52,6 +55,7 @@ def exchange(build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, 
             build.get(given(origin, rank), into(rank, origin), **manner.how)
 
 
+@one_collective
 def broadcast(
     build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
 ) -> None:
@@ -62,6 +66,7 @@ def broadcast(
             build.get(source, into(rank), **manner.how)
 
 
+@one_collective
 def reduce(
     build: Builder,
     ranks: Sequence[int],

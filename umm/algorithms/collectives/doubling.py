@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 
 from umm.algorithms.collectives.parts import in_parts
 from umm.algorithms.collectives.sums import Sums, rooms
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied
+from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, one_collective
 from umm.machines import Machine
 from umm.schedules.builder import Builder
 from umm.schedules.slices import Slice, joined
 
 
+@one_collective
 def all_gather(
     build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
 ) -> None:
@@ -32,6 +33,7 @@ def all_gather(
         distance *= 2
 
 
+@one_collective
 def reduce_scatter(
     build: Builder,
     ranks: Sequence[int],

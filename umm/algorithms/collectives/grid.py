@@ -8,7 +8,7 @@ from umm.algorithms.collectives import ring
 from umm.algorithms.collectives.grids import lines_of
 from umm.algorithms.collectives.parts import in_parts
 from umm.algorithms.collectives.sums import rooms
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, parted
+from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, one_collective, parted
 from umm.machines import Machine
 from umm.schedules.builder import Builder
 from umm.schedules.slices import Slice
@@ -47,6 +47,7 @@ class Turn(NamedTuple):
         return parted(pieces(rank, self.origins[holder]), self.part, self.parts)
 
 
+@one_collective
 def all_gather(
     build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
 ) -> None:
@@ -64,6 +65,7 @@ def _gather_line(build: Builder, turn: Turn, piece: Piece, into: Pieces, manner:
     )
 
 
+@one_collective
 def reduce_scatter(
     build: Builder,
     ranks: Sequence[int],

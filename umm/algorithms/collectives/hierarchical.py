@@ -11,7 +11,7 @@ from umm.algorithms.collectives import direct, ring
 from umm.algorithms.collectives.grids import nodes_of
 from umm.algorithms.collectives.parts import in_parts
 from umm.algorithms.collectives.sums import rooms, sum_places
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, parted
+from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, one_collective, parted
 from umm.machines import Machine
 from umm.schedules.builder import Builder
 from umm.schedules.slices import Slice
@@ -49,6 +49,7 @@ class Nodes:
         return parted(whole, self.place[rank], len(self.across))
 
 
+@one_collective
 def all_gather(
     build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
 ) -> None:
@@ -75,6 +76,7 @@ def _share(
     direct.exchange(build, node, lambda holder, _: there(holder, holder), there, manner)
 
 
+@one_collective
 def reduce_scatter(
     build: Builder,
     ranks: Sequence[int],
@@ -116,6 +118,7 @@ def _sum_inside(
     )
 
 
+@one_collective
 def broadcast(
     build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
 ) -> None:
@@ -147,6 +150,7 @@ def broadcast(
             build.get(held(root), nodes.part(into(rank), root), **manner.how)
 
 
+@one_collective
 def reduce(
     build: Builder,
     ranks: Sequence[int],

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, parted
+from umm.algorithms.collectives.way import PLAIN, Manner, Piece, one_collective, parted
 from umm.schedules.builder import Builder
 from umm.schedules.slices import Slice
 
@@ -12,6 +12,7 @@ Writer = Callable[..., None]
 def in_parts(reduce_scatter: Writer, all_gather: Writer) -> Writer:
     """Return what writes an all-reduce, from what writes its two halves."""
 
+    @one_collective
     def all_reduce(
         build: Builder,
         ranks: Sequence[int],

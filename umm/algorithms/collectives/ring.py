@@ -7,13 +7,24 @@ from umm.algorithms.collectives.order import ring_of
 from umm.algorithms.collectives.parts import in_parts
 from umm.algorithms.collectives.rings import Journey, Ring
 from umm.algorithms.collectives.sums import Sums, rooms, sum_places
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, parted, room_for
+from umm.algorithms.collectives.way import (
+    PLAIN,
+    Manner,
+    Piece,
+    Pieces,
+    Way,
+    copied,
+    one_collective,
+    parted,
+    room_for,
+)
 from umm.schedules.builder import Builder, How
 from umm.schedules.slices import Slice
 
 MOST_CHUNKS = 64
 
 
+@one_collective
 def all_gather(
     build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
 ) -> None:
@@ -28,6 +39,7 @@ def all_gather(
             build.put(parted(held, part, parts), parted(there, part, parts), **how)
 
 
+@one_collective
 def reduce_scatter(
     build: Builder,
     ranks: Sequence[int],
@@ -49,6 +61,7 @@ def reduce_scatter(
         sums.begun(given(rank, rank), into(rank))
 
 
+@one_collective
 def all_to_all(
     build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, manner: Manner = PLAIN
 ) -> None:
@@ -79,6 +92,7 @@ def all_to_all(
             at[number] = there
 
 
+@one_collective
 def broadcast(
     build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
 ) -> None:
@@ -99,6 +113,7 @@ def broadcast(
                     build.put(*ends, **lane_of(build, "copy_out", trail.way, manner))
 
 
+@one_collective
 def reduce(
     build: Builder,
     ranks: Sequence[int],

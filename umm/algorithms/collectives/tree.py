@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from umm.algorithms.collectives.sums import Sums, sum_places
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Way, copied
+from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Way, copied, one_collective
 from umm.schedules.builder import Builder
 from umm.schedules.slices import Slice
 
 
+@one_collective
 def broadcast(
     build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
 ) -> None:
@@ -18,6 +19,7 @@ def broadcast(
         build.put(held, into(child), **manner.how)
 
 
+@one_collective
 def reduce(
     build: Builder,
     ranks: Sequence[int],
@@ -36,6 +38,7 @@ def reduce(
     sums.begun(given(root), into)
 
 
+@one_collective
 def all_reduce(
     build: Builder,
     ranks: Sequence[int],

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
 from umm.machines import Machine
 from umm.schedules.builder import Builder, How
@@ -12,6 +14,7 @@ Piece = Callable[[int], Slice]
 """A slice for each rank."""
 Pieces = Callable[[int, int], Slice]
 """A slice for each pair of ranks; it lies at the first."""
+_P = ParamSpec("_P")
 OWN = "own"
 """The lane on which a rank copies and adds within its own memory."""
 
@@ -52,8 +55,9 @@ PLAIN = Manner()
 class Way:
     """A way to do collectives. To add one is to add a file to this package with a ``WAY`` in it.
 
-    A writer is given a Builder, the ranks that take part (any of the schedule's, in any order), and functions
-    from rank to slice. It may be used as a part of anything. What the writers of each collective take:
+    A writer is an :func:`one_collective`. It is given a Builder, the ranks that take part (any of the
+    schedule's, in any order), and functions from rank to slice. It may be used as a part of anything. What
+    the writers of each collective take:
 
     - all-gather: ``piece(rank)``, ``into(rank, origin)``: every rank gets every piece.
     - reduce-scatter: ``given(rank, owner)``, ``into(owner)``, ``room``, ``zeroed``: an owner gets the sum of
@@ -84,6 +88,19 @@ class Way:
     writers: Mapping[str, Callable[..., None]]
     refuses: Callable[[Machine, Sequence[int], int], str | None] = lambda machine, ranks, total: None
     relays: bool = True
+
+
+def one_collective(
+    write: Callable[Concatenate[Builder, _P], None],
+) -> Callable[Concatenate[Builder, _P], None]:
+    """Return a writer whose transfers wait for the start of one collective; a decorator for all writers."""
+
+    @wraps(write)
+    def written(build: Builder, /, *args: _P.args, **how: _P.kwargs) -> None:
+        with build.collective():
+            write(build, *args, **how)
+
+    return written
 
 
 def parted(piece: Slice, number: int, parts: int) -> Slice:

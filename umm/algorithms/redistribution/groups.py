@@ -57,12 +57,13 @@ def collective(build: Builder, pieces: list[Piece], way: Way) -> None:
     gets(build, brought + [piece for piece in pieces if id(piece) not in grouped])
     if brought:  # who began to pass on what it has would slow down those who still wait for theirs
         build.barrier()
-    for group, root in rooted.items():
-        if root is None:
-            _gather(build, group, shares[group], way)
-            continue
-        for piece in groups[group]:
-            _broadcast(build, root, group, piece, way)
+    with build.collective():  # all groups at once: their ranks wait for one start
+        for group, root in rooted.items():
+            if root is None:
+                _gather(build, group, shares[group], way)
+                continue
+            for piece in groups[group]:
+                _broadcast(build, root, group, piece, way)
 
 
 def _groups(pieces: Iterable[Piece]) -> dict[Group, list[Piece]]:

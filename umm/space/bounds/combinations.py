@@ -178,7 +178,7 @@ class Combinations:
         arithmetic = m * n * k * (2.0 / self._peak())
         operands = m * k * self.count["n"] + k * n * self.count["m"]
         traffic = operands * problem.itemsize("A") + m * n * self.count["k"] * (2 * problem.itemsize("C"))
-        roofline: Floats = np.maximum(arithmetic, traffic / machine.memory_bandwidth)
+        roofline: Floats = np.maximum(arithmetic, traffic / machine.work_bandwidth)
         return roofline + self.ops * machine.launch_s
 
     def _one_gemm(self) -> Floats:
@@ -186,9 +186,8 @@ class Combinations:
         return self.machine.launch_s + volume * (2.0 / self._peak())
 
     def _peak(self) -> float:
-        dtype = self.problem.dtype
-        table = self.machine.efficiency.get(dtype)
-        return self.machine.peak(dtype) * (1.0 if table is None else float(table.values.max()))
+        machine, problem = self.machine, self.problem
+        return machine.peak(problem.dtype) * float(machine.most_efficiency(problem.dtype, problem.k))
 
     def _gets(self, of: OperandLayouts, options: Options) -> Transfers:
         """Return the gets of an operand: each tile or slice once, or as often as the order makes sure."""

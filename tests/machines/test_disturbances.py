@@ -1,0 +1,185 @@
+"""What a machine file may say of starts, fences, blocks, local work and shared memory: stories and laws."""
+
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machine_text import GOOD, SWITCH, error_of, write
+
+import umm
+from umm.chains import Chain
+from umm.cost import local_accumulate_seconds
+from umm.layouts.layout import Layout
+from umm.machines.files import shipped_folder
+from umm.schedules.builder import Builder
+from umm.schedules.kinds import ACCUMULATE, GEMM
+from umm.tensors import Tensor
+from umm_sim.executor import SimExecutor
+
+MS = 1e-3
+makespan = SimExecutor().makespan
+BLOCKS = """[devices.accumulate_blocks]
+count = { value = COUNT, source = "test" }
+units = { value = 8, source = "test" }
+rate = { value = "1 GB/s", source = "test" }
+"""
+STATED = 'accumulate = { value = 0.25, source = "test" }\nreduce = { value = 0.25, source = "test" }\n'
+
+
+def machine(folder, more="", name="mine.toml"):
+    """The usual four devices on a switch of 10 GB/s, with more said about each."""
+    return umm.machine(
+        write(folder, GOOD.replace("\n[devices.peak]", f"{more}\n[devices.peak]") + SWITCH, name)
+    )
+
+
+def said(key, value):
+    return f'{key} = {{ value = {value}, source = "test" }}\n'
+
+
+@pytest.mark.parametrize(
+    ("what", "way"),
+    [("all-gather", "ring"), ("all-gather", "direct"), ("all-reduce", "ring"), ("broadcast", "tree")],
+)
+def test_a_collective_waits_once_for_its_start(tmp_path, what, way):
+    """Whatever it passes on and however many lanes it uses: 2 ms more, and nothing else."""
+    plain = machine(tmp_path)
+    late = machine(tmp_path, said("collective_start", '"2 ms"'), "late.toml")
+    first, then = (
+        makespan(umm.collective(what, nbytes=2**22, machine=m, algorithm=way)) for m in (plain, late)
+    )
+    assert then == pytest.approx(first + 2 * MS, rel=1e-12)
+
+
+def test_single_copies_wait_for_no_start(tmp_path):
+    problem = umm.Problem(m=64, n=64, k=64, a="row", b="col", c="row", ranks=4)
+    late = machine(tmp_path, said("collective_start", '"2 ms"'), "late.toml")
+    assert makespan(umm.schedule(problem, late)) == makespan(umm.schedule(problem, machine(tmp_path)))
+
+
+def test_the_machine_s_fence_comes_on_top_of_the_ring_s_own(tmp_path):
+    problem = umm.Problem(m=64, n=64, k=64, a="row", b="col", c="col", ranks=4)
+    fenced = machine(tmp_path, said("step_fence", '"1 ms"'), "fenced.toml")
+    once = umm.schedule(problem, fenced, algorithm="ring")
+    twice = umm.schedule(problem, fenced, algorithm="ring", fence_s=1 * MS)
+    same = umm.schedule(problem, machine(tmp_path), algorithm="ring", fence_s=1 * MS)
+    assert makespan(once) == makespan(same)
+    assert makespan(twice) == pytest.approx(makespan(once) + 3 * MS, rel=1e-12)
+
+
+def test_a_collective_goes_by_the_means_of_its_name(tmp_path):
+    """At half of the links' bandwidth, where a get of the same machine has all of it."""
+    half = '\n[devices.means.collective]\ninterference = { value = 0.5, source = "test" }\n'
+    half += said("efficiency", 0.5)
+    text = GOOD.replace("\n[devices.peak]", f"{half}\n[devices.peak]") + SWITCH
+    gathers = [
+        umm.collective("all-gather", nbytes=2**24, machine=m, algorithm="ring")
+        for m in (machine(tmp_path), umm.machine(write(tmp_path, text, "half.toml")))
+    ]
+    moving = gathers[0].src != gathers[0].dst
+    assert (gathers[1].nbytes[moving] == 2 * gathers[0].nbytes[moving]).all()
+    assert [means.name for means in gathers[1].means] == ["collective"]
+
+
+def test_blocks_tie_an_accumulate_s_bandwidth_to_what_the_gemm_loses(tmp_path):
+    """Blocks of 1 GB/s on links of 10 GB/s, 8 units: 2 blocks are 2 GB/s and a quarter of the GEMM's rate."""
+    found = {}
+    for count in (2, 4, 7):
+        text = GOOD.replace(STATED, "\n" + BLOCKS.replace("COUNT", str(count))) + SWITCH
+        m = umm.machine(write(tmp_path, text.replace("value = 0.8", "value = 0.6"), f"{count}.toml"))
+        found[count] = m.accumulate_efficiency, m.interference["accumulate"], m.interference["reduce"]
+    assert found == {2: (0.2, 0.25, 0.25), 4: (0.4, 0.5, 0.5), 7: (0.6, 0.875, 0.875)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (STATED, "", "devices: interference must say what an accumulate and a reduce take"),
+        (STATED, STATED + BLOCKS.replace("COUNT", "2"), "follow from accumulate_blocks; keep one of the two"),
+        (STATED, BLOCKS.replace("COUNT", "8"), "8 blocks of 8 leave none to multiply; name fewer"),
+        ("\n[devices.peak]", said("copy_share", 1.0) + "\n[devices.peak]", "leaves multiplies no memory"),
+        ("\n[devices.peak]", said("local_work", '"both"') + "\n[devices.peak]", "local_work.value"),
+        ("[devices.peak]\nfloat32", "[devices.peak]\ntf32", "state both"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, old, new, why):
+    text = GOOD + SWITCH
+    assert old in text
+    assert why in error_of(write(tmp_path, text.replace(old, new, 1)))
+
+
+def test_local_work_on_the_engine_and_a_gemm_slow_each_other_down(tmp_path):
+    """A rank's accumulates to itself cost its gemms time only where both share the engine."""
+    problem = umm.Problem(m=512, n=512, k=512, a="col", b="row", c="row", ranks=2)
+    beside, engine = (
+        umm.schedule(
+            problem, machine(tmp_path, said("local_work", f'"{how}"'), f"{how}.toml"), stationary="B"
+        )
+        for how in ("beside", "engine")
+    )
+    local = (beside.kind == ACCUMULATE) & (beside.src == beside.dst)
+    assert local.any()
+    assert makespan(engine) > makespan(beside)
+    assert makespan(beside) == makespan(umm.schedule(problem, machine(tmp_path), stationary="B"))
+
+
+@given(st.integers(1, 2**31))
+def test_no_accumulate_inside_a_device_beats_a_local_one(nbytes):
+    """Between two ranks of one device as well as within one rank, three bytes of memory a byte of payload."""
+    m = umm.machine(shipped_folder() / "h200-1.toml")
+    between = m.effective_bytes(nbytes, m.accumulate_efficiency) / m.link_bandwidth[-1]
+    assert between >= local_accumulate_seconds(m, nbytes)
+
+
+def shuffled(m, ranks, side, rounds):
+    """All ranks at once copy to a neighbour, add to themselves and multiply; and the bytes they touch."""
+    layout = partial(Layout.parse, shape=(side * ranks, side), ranks=ranks)
+    held = [Tensor(name, layout("row"), "float32", "both") for name in "XYZ"]
+    thin = Tensor("B", Layout.parse(f"row@{ranks}", (side, 1), ranks), "float32", "input")
+    out = Tensor("C", Layout.parse("row", (side * ranks, 1), ranks), "float32", "both")
+    build = Builder("shuffled", Chain("shuffled", (*held, thin, out), (), ranks), m)
+    traffic = 0.0
+    for number in range(rounds):
+        for rank in range(ranks):
+            x, y, z = (build.tile(name, rank, 0) for name in "XYZ")
+            build.gemm(build.tile("C", rank, 0), x, build.tile("B", 0, 0, rank), beta=0)
+            there = build.temporary((rank + 1) % ranks, "Y", y.rows, y.cols, slot=number % 2)
+            build.put(y, there)
+            room = build.temporary(rank, "Z", z.rows, z.cols, slot="own")
+            build.accumulate(z, room)
+            traffic += 4 * side * side * (1 + 2 + 3)
+    return build.schedule(), traffic
+
+
+@settings(max_examples=20)
+@given(st.integers(2, 4), st.sampled_from([512, 1024, 2048]), st.integers(1, 4))
+def test_ranks_on_one_device_share_its_memory_bandwidth(ranks, side, rounds):
+    """Multiplies of one column, copies and local accumulates of all ranks together never beat the memory."""
+    m = umm.machine(shipped_folder() / "h200-1.toml")
+    schedule, traffic = shuffled(m, ranks, side, rounds)
+    assert (schedule.kind == GEMM).sum() == ranks * rounds
+    assert traffic / makespan(schedule) <= m.memory_bandwidth
+
+
+def test_tf32_is_a_choice_of_the_machine():
+    """Seven times float32's peak on H100, of which 4K cubed reaches 80 %; another machine to all caches."""
+    plain, tf32 = umm.machine("h100-8"), umm.machine("h100-8:tf32")
+    assert tf32.peak("float32") / plain.peak("float32") == pytest.approx(7.38, rel=1e-3)
+    assert float(tf32.gemm_efficiency("float32", 4096, 4096, 4096)) == pytest.approx(0.80, abs=0.01)
+    assert tf32 != plain
+    problem = umm.Problem(m=4096, n=4096, k=4096, a="row", b="col", c="row", ranks=8)
+    assert makespan(umm.schedule(problem, tf32)) < makespan(umm.schedule(problem, plain))
+    with pytest.raises(umm.errors.MachineError, match="pvc-12 states no peak for tf32"):
+        umm.machine("pvc-12:tf32")
+
+
+def test_settings_of_a_machine_in_tf32_are_part_of_its_name():
+    """The name alone finds it again; half the rate of its tiles' multiplies is half, tiles and all."""
+    half = umm.machine("h100-8:tf32", {"fabric.bandwidth": "x0.5", "efficiency.float16": "0.41"})
+    assert half.name == "h100-8:tf32 fabric.bandwidth=x0.5 efficiency.float16=0.41"
+    assert umm.machine(half.name) == half
+    shape = ("float16", 2048, 2048, 2048)
+    assert half.gemm_efficiency(*shape) == umm.machine("h100-8").gemm_efficiency(*shape) / 2
+    with pytest.raises(umm.errors.MachineError, match="h100-8 has no number 'local_work'"):
+        umm.machine("h100-8", {"local_work": "x2"})
