@@ -1,73 +1,109 @@
-"""Fit, judge, and write the rows and their table."""
+"""Judge the rows, fit again, and write rows.csv and the tables of README.md."""
 
 import csv
-from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from experiments.truth.parts import h100, mlp1
-from experiments.truth.rows import Row, dtensor, rows
-from umm.machines.curves import EfficiencyTable
+from experiments.truth.fits import fits
+from experiments.truth.parts import shipped
+from experiments.truth.rows import Row, rows
+from umm.machines import Machine
+from umm.machines.corners import corners
 
 HERE = Path(__file__).parent
 START, END = "<!-- rows -->\n", "<!-- end of rows -->\n"
+BRIEF = "XLA's table, bfloat16"  # its many rows are in rows.csv alone
 
 
-def fitted_efficiency() -> tuple[float, float, float]:
-    """Return float32's best efficiency by least squares on DTensor's points, and its mean and worst error."""
-    machine = h100()
-    points = [(m, columns) for columns in (True, False) for m in (1024, 2048, 4096, 8192)]
-    measured = np.array([row.measured for row in dtensor()])
+class Judged(NamedTuple):
+    """A row and what was predicted, also with the ranges of the machine's file at their ends.
 
-    def errors(efficiency: float) -> np.ndarray:
-        one = EfficiencyTable.measured([1], [1], [1], [[[efficiency]]])
-        changed = replace(machine, efficiency={**machine.efficiency, "float32": one})
-        return np.abs(np.array([mlp1(changed, m, columns) for m, columns in points]) / measured - 1.0)
+    Attributes:
+        row: The row.
+        predicted: Seconds.
+        least: Seconds at the faster ends.
+        most: Seconds at the slower ends.
+    """
 
-    tried = np.arange(0.6, 0.8, 0.005).round(3).tolist()
-    best = min(tried, key=lambda efficiency: float((errors(efficiency) ** 2).sum()))
-    return best, float(errors(best).mean()), float(errors(best).max())
+    row: Row
+    predicted: float
+    least: float
+    most: float
+
+    @property
+    def error(self) -> float:
+        """How far the prediction is off, as a share of what was measured; below zero if too fast."""
+        return self.predicted / self.row.measured - 1.0
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measured time lies in the predicted range."""
+        return self.least <= self.row.measured <= self.most
 
 
-def table(found: list[Row]) -> str:
-    """Return the rows as Markdown, one table, groups apart by their summary."""
-    lines = ["| group | row | predicted | measured | off | |", "|---|---|---|---|---|---|"]
+@cache
+def _ends(name: str) -> list[Machine]:
+    found = [shipped(name.removesuffix(":tf32")), *corners(shipped(name.removesuffix(":tf32")))]
+    return [machine.with_tf32() for machine in found] if name.endswith(":tf32") else found
+
+
+def judged() -> list[Judged]:
+    """Return all rows, predicted."""
+    found = []
+    for row in rows():
+        seconds = [row.predict(machine) for machine in _ends(row.machine)]
+        found.append(Judged(row, seconds[0], min(seconds), max(seconds)))
+    return found
+
+
+def table(found: list[Judged]) -> str:
+    """Return the rows as Markdown, one table."""
+    lines = ["| group | row | predicted | range | measured | off | |", "|---|---|---|---|---|---|---|"]
     lines += [
-        f"| {row.group} | {row.name} | {1e3 * row.predicted:.4g} ms | {1e3 * row.measured:.4g} ms "
-        f"| {100 * row.error:+.1f} % | {'fitted' if row.fitted else ''} |"
-        for row in found
+        f"| {x.row.group} | {x.row.name} | {1e3 * x.predicted:.4g} ms "
+        f"| {1e3 * x.least:.4g} to {1e3 * x.most:.4g} | {1e3 * x.row.measured:.4g} ms "
+        f"| {100 * x.error:+.1f} % | {'fitted' if x.row.fitted else ''} |"
+        for x in found
+        if x.row.group != BRIEF
     ]
     return "\n".join(lines) + "\n"
 
 
-def summary(found: list[Row]) -> str:
-    """Return each group's mean and worst error."""
-    lines = ["| group | rows | mean | worst |", "|---|---|---|---|"]
-    for group in dict.fromkeys(row.group for row in found):
-        errors = [abs(row.error) for row in found if row.group == group]
+def summary(found: list[Judged]) -> str:
+    """Return each group's mean and worst error, and how many of its rows lie in the predicted range."""
+    lines = ["| group | rows | mean | worst | in range | |", "|---|---|---|---|---|---|"]
+    for group in dict.fromkeys(x.row.group for x in found):
+        own = [x for x in found if x.row.group == group]
+        errors = [abs(x.error) for x in own]
+        used = "fitted" if all(x.row.fitted for x in own) else ""
         lines.append(
-            f"| {group} | {len(errors)} | {100 * np.mean(errors):.1f} % | {100 * max(errors):.1f} % |"
+            f"| {group} | {len(own)} | {100 * np.mean(errors):.1f} % | {100 * max(errors):.1f} % "
+            f"| {sum(x.inside for x in own)} | {used} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Print the summary; write rows.csv and the tables of README.md."""
-    found = rows()
-    best, mean, worst = fitted_efficiency()
-    fit = (
-        f"The efficiency of float32 that fits DTensor's points best: {best:.3g}, "
-        f"mean error {100 * mean:.1f} %, worst {100 * worst:.1f} %.\n"
-    )
+    found = judged()
+    fitted = "\n".join(f"- {line}" for line in fits()) + "\n"
     with (HERE / "rows.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["group", "row", "predicted_s", "measured_s", "error", "fitted", "source"])
-        for row in found:
-            numbers = f"{row.predicted:.6g}", f"{row.measured:.6g}", f"{row.error:.4f}"
-            writer.writerow([row.group, row.name, *numbers, int(row.fitted), row.source])
+        writer.writerow(
+            ["group", "row", "machine", "predicted_s", "least_s", "most_s", "measured_s", "error", "fitted",
+             "source"]
+        )  # fmt: skip
+        for x in found:
+            seconds = [f"{value:.6g}" for value in (x.predicted, x.least, x.most, x.row.measured)]
+            row = x.row
+            writer.writerow(
+                [row.group, row.name, row.machine, *seconds, f"{x.error:.4f}", int(row.fitted), row.source]
+            )
     page = HERE / "README.md"
     before, rest = page.read_text(encoding="utf-8").split(START)
-    text = START + "\n" + fit + "\n" + summary(found) + "\n" + table(found) + END
+    text = START + "\n" + fitted + "\n" + summary(found) + "\n" + table(found) + END
     page.write_text(before + text + rest.split(END)[1], encoding="utf-8")
-    print(fit + "\n" + summary(found))
+    print(fitted + "\n" + summary(found))

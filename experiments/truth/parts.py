@@ -1,9 +1,20 @@
-"""The two things that published measurements of one multiply are made of: a local GEMM and an all-gather."""
+"""What published measurements are made of, as umm predicts it: a GEMM, a collective, an algorithm."""
+
+from functools import cache
 
 import umm
 from umm.cost import gemm_seconds
 from umm.dtypes import itemsize
+from umm.executor import executor
 from umm.machines import Machine
+from umm.machines.files import shipped_folder
+
+
+@cache
+def shipped(name: str) -> Machine:
+    """Return a shipped machine, not a user's of the same name; with ``:tf32`` behind it in TF32."""
+    plain = umm.machine(shipped_folder() / f"{name.removesuffix(':tf32')}.toml")
+    return plain.with_tf32() if name.endswith(":tf32") else plain
 
 
 def gemm(machine: Machine, dtype: str, m: int, n: int, k: int) -> float:
@@ -11,42 +22,27 @@ def gemm(machine: Machine, dtype: str, m: int, n: int, k: int) -> float:
     return float(gemm_seconds(machine, dtype, m, n, k, itemsize(dtype)))
 
 
-def copies(machine: Machine, nbytes: float) -> float:
-    """Return the seconds a device takes to receive bytes from its peers, its own port the narrowest link."""
-    route = list(machine.route(0, 1))
-    latency = float(machine.link_latency[route].sum())
-    return latency + nbytes / float(machine.link_bandwidth[route].min())
+def collective(machine: Machine, what: str, nbytes: float, devices: int) -> float:
+    """Return the simulated seconds of a collective round a ring; ``nbytes`` is the whole buffer."""
+    asked = umm.collective(what, nbytes=int(nbytes), machine=machine, algorithm="ring", ranks=devices)
+    return executor("sim").makespan(asked)
 
 
 def all_gather(machine: Machine, shard: float, devices: int) -> float:
-    """Return the seconds an all-gather of one shard a device takes."""
-    return copies(machine, (devices - 1) * shard)
+    """Return the simulated seconds of an all-gather of one shard a device."""
+    return collective(machine, "all-gather", devices * shard, devices)
 
 
-def mlp1(machine: Machine, m: int, columns: bool) -> float:
-    """Return the seconds DTensor takes for MLP-1 on eight devices, one thing after the other.
-
-    With column layouts it gathers A where that is fewer bytes than moving B, m k < k n / p; else, and always
-    with row layouts, an all-to-all lays one operand along k, and the products are reduce-scattered.
-    """
-    n, k, p, word = 49152, 12288, 8, 4
-    others = (p - 1) / p
-    if columns and m * k < k * n / p:
-        return copies(machine, others * m * k * word) + gemm(machine, "float32", m, n // p, k)
-    moved = k * n if columns else m * k
-    all_to_all = copies(machine, others * moved * word / p)
-    return all_to_all + gemm(machine, "float32", m, n, k // p) + copies(machine, others * m * n * word)
+def dtensor(machine: Machine, m: int, n: int, k: int, layout: str) -> float:
+    """Return the simulated seconds of DTensor's float32 multiply of matrices in rows or columns."""
+    problem = umm.Problem(m=m, n=n, k=k, dtype="float32", a=layout, b=layout, c=layout, ranks=8)
+    return executor("sim").makespan(umm.schedule(problem, machine, algorithm="dtensor"))
 
 
-def h100() -> Machine:
-    """Return the shipped machine, not a user's of the same name."""
-    from umm.machines.files import shipped_folder
-
-    return umm.machine(shipped_folder() / "h100-8.toml")
-
-
-def pvc() -> Machine:
-    """Return the recommended machine of PVC."""
-    from umm.machines.files import shipped_folder
-
-    return umm.machine(shipped_folder() / "pvc-12-planes.toml")
+def fused(machine: Machine, dtype: str, m: int, n: int, k: int, devices: int, what: str) -> float:
+    """Return the simulated seconds of the ring that multiplies while it gathers A or scatters C."""
+    rows, cols = ("row", "col") if what == "all-gather" else ("col", "row")
+    problem = umm.Problem(
+        m=m, n=n, k=k, dtype=dtype, c_dtype=dtype, a=rows, b=cols, c=cols, ranks=devices
+    )  # fmt: skip
+    return executor("sim").makespan(umm.schedule(problem, machine, algorithm="ring", collective=what))
