@@ -36,8 +36,8 @@ def test_devices_can_be_counted_otherwise():
 
 
 def test_a_collective_takes_it_too():
-    slow = record("collective", "all-gather", "-b", "1M", "-e", "1M", "--set", "fabric.bandwidth=x0.1")
-    fast = record("collective", "all-gather", "-b", "1M", "-e", "1M")
+    slow = record("collective", "all-gather", "-b", "16M", "-e", "16M", "--set", "fabric.bandwidth=x0.1")
+    fast = record("collective", "all-gather", "-b", "16M", "-e", "16M")
     assert slow["rows"][0]["seconds"] > 2 * fast["rows"][0]["seconds"]
 
 
