@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 COMPILED := build/compiled
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore test kill test-simgrid test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo explore test kill test-simgrid test-browser test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 
@@ -85,6 +85,11 @@ build/peers/.umm: build/peers/bin/python pyproject.toml
 	build/peers/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	build/peers/bin/python -m pip install --quiet --group test --editable .
 	touch $@
+
+test-browser: venv  ## the page in headless Chromium: by mouse and keyboard; installs Chromium where it can
+	sh tests/browser/install.sh || { echo "Chromium is missing and cannot be installed here: it takes apt-get, and root or sudo"; exit 1; }
+	$(BIN)/python -m pip install --quiet --group browser
+	$(BIN)/python -m pytest -q -s tests/browser
 
 test-frameworks: build/peers/.umm  ## layouts, emitted programs and DTensor's choices against the real torch and JAX, on CPUs
 	OMP_NUM_THREADS=1 build/peers/bin/python -m pytest -q -W default tests/frameworks

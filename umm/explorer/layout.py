@@ -208,10 +208,8 @@ def _advanced() -> Any:
 
 def _main() -> Any:
     panels = [html.Div(tab.panel(), id=f"show-{name}", hidden=True) for name, tab in TABS.items()]
-    tabs = [
-        dcc.Tab(label=tab.title, value=name, className="tab", selected_className="tab on")
-        for name, tab in TABS.items()
-    ]
+    # Not dcc.Tabs: no key reaches those.
+    tabs = [{"label": tab.title, "value": name} for name, tab in TABS.items()]
     return html.Main(
         [
             html.P(id="verdict", className="verdict", **{"aria-live": "polite"}),
@@ -228,7 +226,7 @@ def _main() -> Any:
             ),
             html.Div(id="facts-strip", className="strip"),
             html.Div(id="compare"),
-            dcc.Tabs(tabs, id="tab", value=State().tab, className="tabs", parent_className="tabs-parent"),
+            dcc.RadioItems(tabs, State().tab, id="tab", inline=True, className="tabs"),
             *panels,
             html.Details(
                 [
