@@ -1,5 +1,7 @@
 """The cost of an action: hand-computed numbers, and the laws of a roofline."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -75,3 +77,10 @@ def test_an_accumulate_is_charged_its_payload_over_its_efficiency():
 def test_work_inside_a_device_moves_its_payload_two_or_three_times():
     assert local_copy_seconds(H100, 3.35e9) == pytest.approx(2e-3)
     assert local_accumulate_seconds(H100, 3.35e9) == pytest.approx(3e-3)
+
+
+def test_work_inside_a_device_may_have_an_overhead():
+    """50 us on every accumulate and copy beside its bytes, also where there are none."""
+    slow = replace(H100, local_overhead_s=50e-6)
+    assert local_copy_seconds(slow, [0.0, 3.35e9]) == pytest.approx([50e-6, 2.05e-3])
+    assert local_accumulate_seconds(slow, 3.35e9) == pytest.approx(3.05e-3)

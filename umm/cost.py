@@ -56,9 +56,9 @@ def accumulate_bytes(machine: Machine, payload: npt.ArrayLike) -> Ints:
 
 def local_accumulate_seconds(machine: Machine, payload: npt.ArrayLike) -> Floats:
     """Return how long an accumulate inside one device takes: two reads and a write of the payload."""
-    return np.asarray(payload, dtype=np.float64) * (3.0 / machine.work_bandwidth)
+    return machine.local_overhead_s + np.asarray(payload, dtype=np.float64) * (3.0 / machine.work_bandwidth)
 
 
 def local_copy_seconds(machine: Machine, payload: npt.ArrayLike) -> Floats:
     """Return how long a copy inside one device takes: a read and a write of the payload."""
-    return np.asarray(payload, dtype=np.float64) * (2.0 / machine.work_bandwidth)
+    return machine.local_overhead_s + np.asarray(payload, dtype=np.float64) * (2.0 / machine.work_bandwidth)

@@ -68,6 +68,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         signal_s=devices.signal.number if devices.signal else 0.0,
         collective_start_s=devices.collective_start.number if devices.collective_start else 0.0,
         step_fence_s=devices.step_fence.number if devices.step_fence else 0.0,
+        local_overhead_s=devices.local_overhead.number if devices.local_overhead else 0.0,
         local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
         copy_share=devices.copy_share.value if devices.copy_share else 0.0,
     )

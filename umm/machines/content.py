@@ -84,6 +84,7 @@ class Devices(Table):
     step_fence: Seconds | None = None
     accumulate_blocks: Blocks | None = None
     local_work: LocalWork | None = None
+    local_overhead: Seconds | None = None
     copy_share: Share | None = None
 
     @model_validator(mode="after")

@@ -59,6 +59,7 @@ class Machine:
         signal_s: Seconds a rank takes to see another's signal.
         collective_start_s: Seconds before the first bytes of a collective move.
         step_fence_s: Seconds between two steps of an algorithm that multiplies while it passes on.
+        local_overhead_s: Seconds a local accumulate or copy takes beside its bytes.
         local_on_engine: Whether local accumulates and copies run on the engine of GEMMs, which shares its
             rate among all that runs on it; else they run beside it.
         tf32_peak: flop/s of float32 multiplies that keep 10 bits of each factor's fraction; 0 without them.
@@ -95,6 +96,7 @@ class Machine:
     signal_s: float = 0.0
     collective_start_s: float = 0.0
     step_fence_s: float = 0.0
+    local_overhead_s: float = 0.0
     local_on_engine: bool = False
     copy_share: float = 0.0
     tf32_peak: float = 0.0
