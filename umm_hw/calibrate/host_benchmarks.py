@@ -1,27 +1,31 @@
-"""What a host does in small: multiplies, gets, accumulates, gemms disturbed by transfers; all ranks at once.
+"""What a host does in small: multiplies, gets, accumulates, gemms beside transfers; all ranks at once.
 
 Each is a program of a transport. Ranks start every measurement together, because in a run they are all busy;
-what comes back is seconds for each repeat, of which the caller takes quantiles. Repeats of one measurement
-are apart in time, with all others in between, so that a disturbance of the host meets few of each.
+what comes back is each repeat with the pace of the core about it. Repeats of one measurement are apart in
+time, with all others in between, so that a disturbance of the host meets few of each.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
-from threading import Event, Thread
-from time import perf_counter, thread_time
-from typing import Any
+from threading import Thread
+from time import perf_counter, sleep, thread_time
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from umm_hw.cores.pace import Pace, Paced, beside
+from umm_hw.cores.threads import answer_quickly
 from umm_hw.gemm import multiply
 from umm_hw.transport import Block, Transport
 
-Seconds = list[float]
 SHORTEST = 2e-3  # seconds a repeat takes at least, by calling several times
 SHARE_SECONDS = 0.5  # seconds of computing that show whether others use the cores
 REGION = 2**26  # bytes that transfers go through, more than most caches hold
+WIDTH, STRIDE = 256, 768  # columns of the blocks that are accumulated into, and of the tiles they lie in
+SERIES = 0.02  # seconds of gemms that transfers run beside
+MOVING = 0.3  # share of that time the transfers take
 
 
 class Stopwatch:
@@ -44,7 +48,7 @@ class Stopwatch:
         return (perf_counter() - began) / self._calls
 
 
-def timed(action: Callable[[], object], repeats: int) -> Seconds:
+def timed(action: Callable[[], object], repeats: int) -> list[float]:
     """Return the seconds of one call, for each repeat."""
     stopwatch = Stopwatch(action)
     return [stopwatch.seconds() for _ in range(repeats)]
@@ -62,93 +66,135 @@ def share_of_core(transport: Transport) -> float:
 
 def gemms(
     transport: Transport, dtype: str, c_dtype: str, shapes: Sequence[tuple[int, int, int]], repeats: int
-) -> list[Seconds]:
-    """Return the seconds of a local multiply that adds to C, for each shape (m, n, k), all ranks at once."""
+) -> list[list[Paced]]:
+    """Return the repeats of a local multiply that adds to C, for each shape (m, n, k), all ranks at once."""
     most = [max(sizes) for sizes in zip(*shapes, strict=True)]
     a, b = _ones((most[0], most[2]), dtype), _ones((most[2], most[1]), dtype)
     c = _ones((most[0], most[1]), c_dtype)
     # Blocks of larger matrices, as slices of tiles are.
-    actions = [partial(multiply, a[:m, :k], b[:k, :n], c[:m, :n], True) for m, n, k in shapes]
+    actions = [partial(multiply, a[:m, :k], b[:k, :n], c[:m, :n], beta=1.0) for m, n, k in shapes]
     return _in_turn(transport, actions, repeats)
 
 
 def transfers(
-    transport: Transport, kind: str, sizes: Sequence[int], pairs: int, repeats: int
-) -> list[Seconds]:
-    """Return the seconds of a get from or an accumulate to the next rank, for each size in bytes.
+    transport: Transport, wanted: Sequence[tuple[str, int, int]], repeats: int
+) -> list[list[Paced]]:
+    """Return the repeats of transfers from or to the next rank.
 
     Args:
         transport: How this rank reaches the others.
-        kind: ``get``, ``accumulate``, or ``local`` for an accumulate to this rank itself.
-        sizes: Bytes.
-        pairs: How many ranks, from 0 on, transfer at once; the others rest.
+        wanted: Of each its kind, its bytes, and how many ranks, from 0 on, do it at once while the others
+            rest. The kinds are ``get`` of a whole tile, ``accumulate`` into a block of a tile, and ``local``,
+            an accumulate into a block of this rank's own.
         repeats: How often.
     """
     heap = transport.allocate([2 * REGION] * transport.size)
-    actions = [_transfer(transport, heap, kind, nbytes) for nbytes in sizes]
-    return _in_turn(transport, actions, repeats, rests=transport.rank >= pairs)
+    actions = [
+        _transfer(transport, heap, kind, nbytes) if transport.rank < pairs else None
+        for kind, nbytes, pairs in wanted
+    ]
+    return _in_turn(transport, actions, repeats)
 
 
-def disturbed(
-    transport: Transport, kind: str, nbytes: int, dtype: str, size: int, repeats: int
-) -> list[tuple[float, float, float]]:
-    """Return how gemms slow down while a lane of the same rank transfers, all ranks at once.
+class Beside(NamedTuple):
+    """A series of gemms with and without transfers beside it.
 
-    Returns:
-        For each repeat the seconds of a series of gemms alone, of the same series with transfers beside it
-        all the time, and of these transfers alone.
+    Attributes:
+        alone: The series without.
+        both: The series with them.
+        times: How many transfers.
+        one: One of them alone.
+    """
+
+    alone: Paced
+    both: Paced
+    times: int
+    one: Paced
+
+    @property
+    def share(self) -> float:
+        """The least share of a core in the readings about them."""
+        return min(self.alone.share, self.both.share, self.one.share)
+
+
+def gemms_beside(
+    transport: Transport, wanted: Sequence[tuple[str, int]], dtype: str, repeats: int
+) -> list[list[Beside]]:
+    """Return how gemms slow down while a lane of the same rank transfers now and then, all ranks at once.
+
+    Args:
+        transport: How this rank reaches the others.
+        wanted: Of each transfer its kind and its bytes, as for ``transfers``.
+        dtype: Type of the gemms.
+        repeats: How often.
     """
     heap = transport.allocate([2 * REGION] * transport.size)
-    a, b, c = (_ones((size, size), dtype) for _ in range(3))
-    action = _transfer(transport, heap, kind, nbytes)
-    one = min(timed(lambda: multiply(a, b, c, beta=1.0), 3))
-    series = max(1, int(0.1 / one))
+    pace = Pace()
+    a, b, c = (_ones(shape, dtype) for shape in ((WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH), (WIDTH, WIDTH)))
+    series = max(1, int(SERIES / min(timed(lambda: multiply(a, b, c, beta=1.0), 3))))
+    actions = [_transfer(transport, heap, kind, nbytes) for kind, nbytes in wanted]
+    counts = [max(1, int(MOVING * SERIES / min(timed(action, 3)))) for action in actions]
+    stopwatches = [Stopwatch(action) for action in actions]
 
-    def seconds_of_gemms() -> float:
+    def gemms() -> float:
         began = perf_counter()
         for _ in range(series):
             multiply(a, b, c, beta=1.0)
         return perf_counter() - began
 
-    found = []
-    transfer = Stopwatch(action)
-    for _ in range(repeats):
-        transport.barrier()
-        one_transfer = transfer.seconds()
-        transport.barrier()
-        alone = seconds_of_gemms()
-        transport.barrier()
-        enough, count = Event(), [0]
-
-        def keep_moving(enough: Event = enough, count: list[int] = count) -> None:
-            while not enough.is_set():
-                action()
-                count[0] += 1
-
-        thread = Thread(target=keep_moving)
+    def with_transfers(place: int) -> float:
+        thread = Thread(target=_now_and_then, args=(actions[place], counts[place]))
         thread.start()
-        beside = seconds_of_gemms()
-        enough.set()
+        seconds = gemms()
         thread.join()
-        found.append((alone, beside, count[0] * one_transfer))
+        return seconds
+
+    found: list[list[Beside]] = [[] for _ in wanted]
+    for _ in range(repeats):
+        for place, stopwatch in enumerate(stopwatches):
+            readings, seconds = [], []
+            for measured in (stopwatch.seconds, gemms, partial(with_transfers, place)):
+                transport.barrier()
+                readings.append(pace.reading())
+                transport.barrier()
+                seconds.append(measured())
+            transport.barrier()
+            readings.append(pace.reading())
+            one, alone, both = (beside(x, *readings[i : i + 2]) for i, x in enumerate(seconds))
+            found[place].append(Beside(alone, both, counts[place], one))
     return found
 
 
+def _now_and_then(action: Callable[[], object], count: int) -> None:
+    """Do something so many times, a while apart, as a lane does that waits for its gemms."""
+    answer_quickly()
+    began = perf_counter()
+    for number in range(count):
+        sleep(max(0.0, began + (number + 0.5) * SERIES / count - perf_counter()))
+        action()
+
+
 def _in_turn(
-    transport: Transport, actions: Sequence[Callable[[], object]], repeats: int, rests: bool = False
-) -> list[Seconds]:
-    """Return the seconds of each action, one after the other again and again, all ranks at the same one."""
-    stopwatches: list[Stopwatch] = []
-    found: list[Seconds] = [[] for _ in actions]
+    transport: Transport, actions: Sequence[Callable[[], object] | None], repeats: int
+) -> list[list[Paced]]:
+    """Return the repeats of each action, one after the other again and again, all ranks at the same one.
+
+    Where this rank has none it rests, and returns no repeats.
+    """
+    pace = Pace()
+    stopwatches: list[Stopwatch | None] = []
+    found: list[list[Paced]] = [[] for _ in actions]
     for action in actions:
         transport.barrier()
-        if not rests:
-            stopwatches.append(Stopwatch(action))
+        stopwatches.append(Stopwatch(action) if action else None)
     for _ in range(repeats):
-        for place in range(len(actions)):
+        before = pace.reading()
+        for place, stopwatch in enumerate(stopwatches):
             transport.barrier()
-            if not rests:
-                found[place].append(stopwatches[place].seconds())
+            if stopwatch:
+                seconds, after = stopwatch.seconds(), pace.reading()
+                found[place].append(beside(seconds, before, after))
+                before = after
     transport.barrier()
     return found
 
@@ -157,12 +203,15 @@ def _transfer(transport: Transport, heap: int, kind: str, nbytes: int) -> Callab
     """Return what transfers once, each time other bytes of the heap, so that they come from memory."""
     peer = transport.rank if kind == "local" else (transport.rank + 1) % transport.size
     elements = nbytes // 4
+    cols = elements if kind == "get" else min(WIDTH, elements)
+    rows = elements // cols
 
     def block(rank: int, place: int, half: int) -> Block:
-        offset = half * REGION + place * nbytes
-        return Block(rank, heap, offset, 1, elements, elements, np.dtype(np.float32))
+        packed = half == 0 or kind == "get"
+        offset = half * REGION + place * (nbytes if packed else rows * STRIDE * 4)
+        return Block(rank, heap, offset, rows, cols, cols if packed else STRIDE, np.dtype(np.float32))
 
-    places = range(max(1, REGION // nbytes))
+    places = range(max(1, REGION // (nbytes if kind == "get" else rows * STRIDE * 4)))
     here = [transport.view(block(transport.rank, place, 0)) for place in places]
     there = [block(peer, place, 1) for place in places]
     turn = cycle(zip(here, there, strict=True))

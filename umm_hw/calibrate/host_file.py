@@ -10,11 +10,16 @@ from typing import Any
 from tomlkit.items import InlineTable
 
 from umm.host import blas
-from umm_hw.calibrate.host import TINY_OPS, Calibration, Figure
+from umm.units import counted
+from umm_hw.calibrate.figures import Figure
+from umm_hw.calibrate.host import Calibration
+from umm_hw.calibrate.small_schedules import SIGNALS, TINY_GEMMS
 from umm_hw.calibrate.toml import efficiency, number, text
 
 RANKS_PER_DEVICE = 16
 OWN_CORE = 0.9  # share of its core below which a rank was disturbed
+STEADY = 0.9  # share of their best pace below which the cores of a host are called unsteady
+SHARES_CORE = 0.5  # of its GEMM rate lost beside a rank's own accumulates, from which on they share its core
 
 
 def topology_text(found: Calibration) -> str:
@@ -24,6 +29,8 @@ def topology_text(found: Calibration) -> str:
     """
     how = _how()
     busy = f"; busy: a rank got {100 * found.share:.0f} % of a core" if found.share < OWN_CORE else ""
+    if found.pace < STEADY:
+        busy += f"; unsteady: {100 * found.pace:.0f} % of its best pace in the median"
 
     def measured(figure: Figure, unit: str, scale: float, what: str, per: str = "") -> InlineTable:
         scaled = figure.value / scale
@@ -31,7 +38,7 @@ def topology_text(found: Calibration) -> str:
         return number(value, f"{what}; {how}", per, figure.uncertainty)
 
     machine = {
-        "description": f"{_cpu()}: {found.devices} cores, measured on {_today()}{busy}",
+        "description": f"{_cpu()}: {counted(found.devices, 'core')}, measured on {_today()}{busy}",
         "devices": _devices(found, measured)
         | {
             "peak": {
@@ -39,13 +46,15 @@ def topology_text(found: Calibration) -> str:
                 for dtype, rates in found.gemm.items()
             },
             "interference": {
-                kind: measured(share, "", 1, "series of gemms with and without transfers beside them")
-                for kind, share in found.interference.items()
+                kind: measured(
+                    found.interference[of], "", 1, "series of gemms with and without transfers beside them"
+                )
+                for kind, of in (("get", "get"), ("accumulate", "accumulate"), ("reduce", "accumulate"))
             },
             "efficiency": [
                 efficiency(
                     dtype,
-                    f"multiplies that add to C, all cores at once; {how}",
+                    f"multiplies that add to C, all cores at once, each drawn to the law of all; {how}",
                     [rates.sizes] * 3,
                     rates.efficiency,
                     rates.uncertainty,
@@ -62,8 +71,10 @@ def topology_text(found: Calibration) -> str:
 def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[str, InlineTable]:
     """Return the numbers of one core."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // found.devices
-    adds = "local accumulates of 64 MiB, all cores at once, three times their bytes"
-    waits = f"{TINY_OPS} tiny gemms that wait for their gets, less the gemms"
+    shared = found.interference["local"].value >= SHARES_CORE
+    adds = "accumulates of 256 KiB and 1 MiB into blocks of own tiles, all cores at once, 3 x their bytes"
+    beside = "gemms with and without transfers beside them: what each costs more than alone"
+    own = measured(found.interference["local"], "", 1, "gemms beside local accumulates: share lost")
     return {
         "count": number(found.devices, "cores this process may use, one rank each"),
         "ranks_per_device": number(RANKS_PER_DEVICE, "more are of no use", assumed=True),
@@ -71,18 +82,31 @@ def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[s
         "memory_bandwidth": measured(found.memory_bandwidth, "GB/s", 1e9, adds),
         "copy_engines": number(1, "one copy thread per rank"),
         "launch": measured(
-            found.launch, "us", 1e-6, f"{TINY_OPS} tiny gemms in a lane, less their arithmetic"
+            found.launch, "us", 1e-6, f"{TINY_GEMMS} tiny gemms in a lane, less their arithmetic"
         ),
-        "transfer_overhead": measured(found.transfer_overhead, "us", 1e-6, waits),
+        "transfer_overhead": measured(found.overhead, "us", 1e-6, beside),
+        "local_overhead": measured(found.overhead, "us", 1e-6, beside),
+        "local_work": number(
+            "engine" if shared else "beside", f"{own['value']} of the rate lost; {own['source']}"
+        ),
+        "signal": measured(
+            found.signal, "us", 1e-6, f"a tiny tile that goes round all ranks, {SIGNALS} times"
+        ),
         "accumulate_efficiency": measured(
-            found.accumulate_efficiency, "", 1, "accumulates over gets of 64 MiB, one core"
+            found.accumulate_efficiency,
+            "",
+            1,
+            "accumulates of 256 KiB and 1 MiB into blocks of a tile over gets, all cores at once",
         ),
     }
 
 
 def _links(found: Calibration, measured: Callable[..., InlineTable], how: str) -> dict[str, Any]:
     """Return the fabric of several cores, and what a message reaches of a link by its size."""
-    alone, together = "the fastest gets of all sizes, one core", "gets of 64 MiB, all cores at once"
+    alone, together = (
+        "the fastest gets of all sizes, one core",
+        "gets of 256 KiB and 1 MiB, all cores at once",
+    )
     port = max((rate for _, rate in found.by_size), key=lambda rate: rate.value)  # caches help some sizes
     return {
         "fabric": {

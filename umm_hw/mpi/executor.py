@@ -16,8 +16,9 @@ from umm.schedules.files import to_arrays
 from umm.schedules.schedule import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
+from umm_hw.cores.pace import Paced, together
 from umm_hw.mpi.job.supervisor import supervise
-from umm_hw.mpi.program import perform
+from umm_hw.mpi.program import Runs, perform
 from umm_hw.performance import Arrays, check_replica, operands_of
 
 if TYPE_CHECKING:
@@ -128,14 +129,21 @@ class MpiExecutor:
         save: str | Path | None = None,
     ) -> list[Trace]:
         """Perform a schedule several times with the same operands; C is the last run's, which is saved."""
+        folder = None if save is None else Path(save).absolute()
+        runs, results = self._performed(schedule, operands, repeat=repeat, save=folder)
+        return [Trace(schedule, "mpi", run.start, run.end, results) for run in runs]
+
+    def paced(self, schedule: Schedule, operands: Operands | None = None, repeat: int = 1) -> list[Paced]:
+        """Perform a schedule several times; return the seconds of each run with the pace of the cores."""
+        runs, _ = self._performed(schedule, operands, repeat=repeat, paced=True)
+        return [together(float(run.end.max(initial=0.0)), run.readings) for run in runs]
+
+    def _performed(self, schedule: Schedule, operands: Operands | None, **how: Any) -> Runs:
         check_replica(schedule, self.replica)
         arrays = operands_of(schedule, operands)
-        folder = None if save is None else Path(save).absolute()
-        program = partial(
-            perform, arrays=to_arrays(schedule), replica=self.replica, repeat=repeat, save=folder
-        )
-        spans, results = self._started(schedule.ranks).call(schedule.ranks, program, arrays)[0]
-        return [Trace(schedule, "mpi", start, end, results) for start, end in spans]
+        program = partial(perform, arrays=to_arrays(schedule), replica=self.replica, **how)
+        found: Runs = self._started(schedule.ranks).call(schedule.ranks, program, arrays)[0]
+        return found
 
     def makespan(self, schedule: Schedule) -> float:
         """Return the seconds a run with random operands takes."""
@@ -152,10 +160,11 @@ class MpiExecutor:
         from umm_hw.calibrate.host_file import topology_text
 
         ranks = self.ranks or _cores()
-        return topology_text(calibrate(self._started(ranks).call, self._makespans, ranks, dtypes, note))
 
-    def _makespans(self, schedule: Schedule, repeat: int) -> list[float]:
-        return [trace.makespan_s for trace in self.runs(schedule, repeat=repeat)]
+        def runs(schedule: Schedule, repeat: int) -> list[Paced]:
+            return self.paced(schedule, repeat=repeat)
+
+        return topology_text(calibrate(self._started(ranks).call, runs, ranks, dtypes, note))
 
     def processes(self) -> str | None:
         """Return which process each rank is, in words; None if this executor starts them itself.

@@ -6,8 +6,8 @@ from threading import Event, Lock, Thread
 from time import perf_counter, sleep
 from typing import Protocol
 
+from umm_hw.cores.threads import answer_quickly
 from umm_hw.mpi.job.activity import ACTIVITY, Doing
-from umm_hw.mpi.threads import answer_quickly
 from umm_hw.waits import RankOrder
 
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 200e-6  # seconds between two looks at the flags

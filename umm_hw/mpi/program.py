@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from umm.schedules.files import from_arrays
 from umm.schedules.kinds import BARRIER, KINDS
 from umm.schedules.schedule import Schedule
 from umm_hw.blocks import resolve
+from umm_hw.cores.pace import Pace, Reading
 from umm_hw.gemm import multiply
 from umm_hw.mpi.job.activity import ACTIVITY
 from umm_hw.mpi.lanes import RankLanes
@@ -29,12 +30,29 @@ from umm_hw.waits import rank_order
 if TYPE_CHECKING:
     from umm_hw.mpi.transport import MpiTransport
 
-Runs = tuple[list[tuple[Floats, Floats]], Arrays]
 LEAD = 1e-3  # seconds from agreeing on the start to the start
 LEAST_LIMIT = 10.0  # seconds an action may run, whatever was predicted
 PATIENCE = 20.0  # times the predicted seconds an action may run
 SLOW_CORE, SLOW_COPY = 2e9, 2e8  # flop/s and bytes/s that any host reaches, where a prediction is for another
+READING = 24  # multiplies between two runs that tell the pace, about 20 ms: as long as short runs take
 _ONE = np.ones((1, 1), dtype=np.uint8)
+
+
+class Run(NamedTuple):
+    """One run of a schedule.
+
+    Attributes:
+        start: Start of every action, in seconds after the run's start.
+        end: Its end.
+        readings: The pace of each rank before and after the run, if it was asked for.
+    """
+
+    start: Floats
+    end: Floats
+    readings: list[tuple[Reading, Reading]]
+
+
+Runs = tuple[list[Run], Arrays]
 
 
 def perform(
@@ -44,6 +62,7 @@ def perform(
     replica: int | None = 0,
     repeat: int = 1,
     save: Path | None = None,
+    paced: bool = False,
 ) -> Runs | None:
     """Perform a schedule; collective.
 
@@ -55,10 +74,10 @@ def perform(
         replica: Replica that is gathered; None for all.
         repeat: How often to perform it, with the same operands.
         save: Folder of the checkpoint that operands and results become after the last run, if any.
+        paced: Whether to read the pace of every rank before and after each run.
 
     Returns:
-        On rank 0 for each run the start and end of every action, in seconds after the run's start, and the
-        outputs of the last run by name; None elsewhere.
+        On rank 0 the runs, and the outputs of the last one by name; None elsewhere.
     """
     schedule = from_arrays(arrays)
     signals = rank_order(schedule, transport.rank)
@@ -82,6 +101,8 @@ def perform(
         ahead = transport.offset()
         transport.barrier()
     ACTIVITY.words = partial(_words, schedule)
+    pace = Pace() if paced else None
+    before = pace.reading(READING) if pace else None
     runs = []
     for _ in range(repeat):
         performance.clear()
@@ -91,7 +112,9 @@ def perform(
         lanes.perform(begin - ahead)
         with ACTIVITY.during("all ranks to finish"):
             transport.barrier()
-            found = transport.gather(_spans(lanes, begin - ahead))
+            after = pace.reading(READING) if pace else None
+            found = transport.gather((*_spans(lanes, begin - ahead), before, after))
+            before = after
         if transport.rank == 0:
             runs.append(_together(schedule, found))
     with ACTIVITY.during("rank 0 to gather the results"):
@@ -150,15 +173,15 @@ def _spans(lanes: RankLanes, begin: float) -> tuple[Ints, Floats]:
     return rows, spans - begin
 
 
-def _together(schedule: Schedule, found: list[tuple[Ints, Floats]]) -> tuple[Floats, Floats]:
-    """Return start and end of every action; a barrier is at the last end of what it waits for."""
+def _together(schedule: Schedule, found: list[tuple[Ints, Floats, Reading, Reading]]) -> Run:
+    """Return what all ranks found of a run; a barrier is at the last end of what it waits for."""
     spans = np.zeros((len(schedule), 2))
-    for rows, of_rank in found:
+    for rows, of_rank, *_ in found:
         spans[rows] = of_rank
     start, end = spans.T.copy()
     for barrier in (schedule.kind == BARRIER).nonzero()[0].tolist():
         start[barrier] = end[barrier] = end[schedule.after_of(barrier)].max(initial=0.0)
-    return start, end
+    return Run(start, end, [(before, after) for *_, before, after in found if after])
 
 
 def _words(schedule: Schedule, row: int) -> tuple[str, float]:

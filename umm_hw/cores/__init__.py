@@ -1,0 +1,1 @@
+"""The cores of a host: how fast they are just now, and how threads share them."""

@@ -1,0 +1,118 @@
+"""How fast a core is just now: a small multiply beside each measurement, held against the fastest of all.
+
+The cores of a host change their speed many times a second: another guest computes on the other half of a
+physical core, a clock rises or falls. What is measured between two readings of the pace can be told as the
+undisturbed core would take it.
+"""
+
+from collections.abc import Iterable, Sequence
+from time import perf_counter, thread_time
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.arrays import Floats
+from umm_hw.gemm import multiply
+
+SIDE = 320  # rows, columns and length of the multiply that is timed, 65 Mflop
+TIMES = 3  # how often for one reading
+OWN_CORE = 0.95  # share of its core below which others computed there meanwhile
+FEWEST = 4  # one in so many repeats counts at least: those that had most of their core
+
+
+class Reading(NamedTuple):
+    """How fast a core is just now.
+
+    Attributes:
+        seconds: What the multiply took.
+        share: The share of the core that this thread had meanwhile.
+    """
+
+    seconds: float
+    share: float
+
+
+class Paced(NamedTuple):
+    """A measurement and the pace about it.
+
+    Attributes:
+        seconds: What was measured.
+        reading: The mean of the readings before and after it, in seconds; of several ranks the slowest.
+        share: The least share of a core in these readings.
+    """
+
+    seconds: float
+    reading: float
+    share: float = 1.0
+
+
+class Pace:
+    """Reads how long a small multiply takes on this core."""
+
+    def __init__(self) -> None:
+        self._factors: list[NDArray[np.float32]] = [np.full((SIDE, SIDE), 1e-3, np.float32) for _ in range(3)]
+
+    def reading(self, times: int = TIMES) -> Reading:
+        """Return the mean of some multiplies in a row."""
+        a, b, c = self._factors
+        began, computed = perf_counter(), thread_time()
+        for _ in range(times):
+            multiply(a, b, c, beta=1.0)
+        seconds = perf_counter() - began
+        return Reading(seconds / times, (thread_time() - computed) / seconds)
+
+
+def beside(seconds: float, before: Reading, after: Reading) -> Paced:
+    """Return a measurement between two readings.
+
+    >>> beside(0.5, Reading(2e-3, 1.0), Reading(3e-3, 0.9))
+    Paced(seconds=0.5, reading=0.0025, share=0.9)
+    """
+    return Paced(seconds, (before.seconds + after.seconds) / 2, min(before.share, after.share))
+
+
+def together(seconds: float, readings: Sequence[tuple[Reading, Reading]]) -> Paced:
+    """Return a measurement that ended when the last of some ranks did, each between two readings."""
+    ranks = [beside(seconds, *of_rank) for of_rank in readings]
+    return Paced(seconds, max(rank.reading for rank in ranks), min(rank.share for rank in ranks))
+
+
+class Shared(Protocol):
+    """A measurement that knows which share of a core it had."""
+
+    @property
+    def share(self) -> float:
+        """The least share."""
+
+
+Repeat = TypeVar("Repeat", bound=Shared)
+
+
+def undisturbed(found: Sequence[Repeat]) -> list[Repeat]:
+    """Return the repeats in which no other program took part of a core, or those in which least was taken.
+
+    >>> undisturbed([Paced(2.0, 1.0, 0.5), Paced(1.0, 1.0, 0.99), Paced(1.5, 1.0, 0.97)])
+    [Paced(seconds=1.0, reading=1.0, share=0.99), Paced(seconds=1.5, reading=1.0, share=0.97)]
+    """
+    by_share = sorted(found, key=lambda one: -one.share)
+    count = sum(one.share >= OWN_CORE for one in found)
+    return by_share[: max(count, -(-len(found) // FEWEST))]
+
+
+def fastest(found: Iterable[Paced]) -> float:
+    """Return the reading of a core at its best, in seconds: the fastest but for one in twenty."""
+    return float(np.quantile([one.reading for one in found], 0.05))
+
+
+def at_pace(found: Sequence[Paced], best: float) -> Floats:
+    """Return what the undisturbed repeats of a measurement would have taken at the best pace.
+
+    Args:
+        found: The repeats.
+        best: The reading of a core at its best, in seconds.
+
+    >>> at_pace([Paced(0.2, 2e-3), Paced(0.1, 1e-3)], best=1e-3).tolist()
+    [0.1, 0.1]
+    """
+    return np.array([one.seconds * best / one.reading for one in undisturbed(found)])
