@@ -1,14 +1,19 @@
 """``umm machine calibrate``: measure this machine and write its topology file."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from umm.cli.flags.options import WRITE, executor_options, option, output_options
 from umm.cli.printed.output import Output
 from umm.dtypes import canonical
-from umm.errors import ExecutorUnavailableError, InputError
+from umm.errors import ExecutorUnavailableError, InputError, MachineError
+
+if TYPE_CHECKING:
+    from umm.machines import Machine
+    from umm.machines.changes import Change
+    from umm.space.what_if.flips import Decision
 
 
 @click.command()
@@ -54,9 +59,13 @@ def calibrate(
     Multiplies of many shapes, gets and accumulates by size, what an action costs beside its work: each number
     of the file with its measurement, date, versions and uncertainty. Nothing else should run meanwhile.
     Calibrate with the options that you run with: --option accumulate=landing makes a file of its own.
+
+    A file that is there already is kept beside the new one, as NAME-before; what changed against it is said,
+    and for which of a few problems the best layouts are others now.
     """
     from umm.cli.flags.performer import performing
     from umm.cli.printed.machine_page import machine_record, print_machine
+    from umm.cli.printed.recalibrated import decision_record, print_changes, print_decisions
     from umm.cli.printed.save import check_targets
     from umm.executor import Calibrator
     from umm.files import whole_file
@@ -78,14 +87,55 @@ def calibrate(
     if path is None:
         path = user_folder() / ("localhost.toml" if executor == "mpi" else f"{executor}.toml")
         path.parent.mkdir(parents=True, exist_ok=True)
+    kept = _keep(path)
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
     found = find_machine(path)
+    changed, decided = _compared(kept, found, output) if kept else ([], [])
     if as_json:
-        output.json("machine calibrate", {"machine": machine_record(found)})
+        record = {
+            "machine": machine_record(found),
+            "kept": str(kept) if kept else None,
+            "changes": [change._asdict() for change in changed],
+            "decisions": [decision_record(decision) for decision in decided],
+        }
+        output.json("machine calibrate", record)
     else:
         print_machine(output.console(), found, found.bandwidth_matrix())
+        if changed:
+            print_changes(output.console(), changed)
+        print_decisions(output.console(), decided)
+    if kept:
+        output.note(f"kept the file of before as {kept}")
     output.note(f"wrote {path}")
+
+
+def _keep(path: Path) -> Path | None:
+    """Copy the file that is about to be replaced; return where to, None if there is none."""
+    from umm.files import whole_file
+
+    if not path.is_file():
+        return None
+    kept = path.with_name(f"{path.stem}-before{path.suffix}")
+    with whole_file(kept) as partial:
+        partial.write_bytes(path.read_bytes())
+    return kept
+
+
+def _compared(old: Path, new: "Machine", output: Output) -> tuple[list["Change"], list["Decision"]]:
+    """Return what changed against the file of before, and what the two choose for a few problems."""
+    from umm.machines import machine as find_machine
+    from umm.machines.changes import changes
+    from umm.space.what_if.flips import decisions
+
+    try:
+        before = find_machine(old)
+    except MachineError as error:
+        output.note(f"the file of before is no machine: {error}")
+        return [], []
+    dtypes = [dtype for dtype in new.peaks if dtype in before.peaks]
+    alike = bool(dtypes) and before.device_count == new.device_count
+    return changes(before, new), decisions(before, new, dtypes[0]) if alike else []
 
 
 def measured_types(name: str, dtype: str | None) -> list[str]:
