@@ -1,5 +1,6 @@
 """Predicted against measured makespans, a mark per layout, as one HTML page that opens offline."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from umm.figures.page import write_page as write_sections
 from umm.figures.predicted_measured import band
 from umm.figures.style import BLUE, GREEN, ORANGE, PURPLE, styled
 
-MARKS = (("circle", GREEN), ("square", PURPLE), ("diamond", ORANGE), ("cross", BLUE))
+MARKS = tuple(product(("circle", "square"), (GREEN, PURPLE, ORANGE, BLUE)))
 
 
 def write_page(found: list[Point], path: Path) -> None:
@@ -21,7 +22,7 @@ def write_page(found: list[Point], path: Path) -> None:
     times = np.array([[point.time, point.predicted] for point in found]) * 1e3
     ends = np.array([times.min() / 1.2, times.max() * 1.2])
     figure = go.Figure(band(ends))
-    for name, (symbol, colour) in zip(SHAPES, MARKS, strict=True):
+    for name, (symbol, colour) in zip(SHAPES, MARKS, strict=False):
         rows = [point for point in found if point.shape == name]
         figure.add_scatter(
             x=[1e3 * point.time for point in rows],

@@ -1,7 +1,10 @@
 """The experiment: calibrate unless a file is given, predict, execute, and print whatever comes out."""
 
 import json
+from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -9,8 +12,13 @@ import numpy as np
 import umm
 from experiments.cpu.agreement import Agreement, agreement
 from experiments.cpu.figure import write_page
-from experiments.cpu.points import SHAPES, Point, measure, points
+from experiments.cpu.points import SHAPES, Point, measure, points, predict
+from umm.host.blas import blas_libraries
+from umm.machines import Machine
+from umm_hw.cores.pace import OWN_CORE, Paced
 from umm_hw.mpi.executor import MpiExecutor
+
+MOSTLY = 0.5  # share of the runs that must have had their cores for the figures to be of the model
 
 
 @click.command()
@@ -21,10 +29,30 @@ from umm_hw.mpi.executor import MpiExecutor
     help="Calibrated topology file; measured anew if not given.",
 )
 @click.option("--ranks", type=int, help="Ranks; one per core if not given.")
-@click.option("--rounds", type=int, default=7, show_default=True, help="Runs of every layout.")
+@click.option("--seconds", default=600.0, show_default=True, help="How long to execute; 0 only predicts.")
+@click.option("--repeat", type=int, default=3, show_default=True, help="Runs of a layout at once.")
+@click.option("--shape", "names", multiple=True, type=click.Choice(list(SHAPES)), help="All if not given.")
+@click.option("--every", type=int, default=1, show_default=True, help="One in so many of the 64 layouts.")
 @click.option("--dtype", default="float32", show_default=True)
+@click.option(
+    "--add",
+    "earlier",
+    type=click.Path(path_type=Path, exists=True),
+    multiple=True,
+    help="Runs of an earlier call, from its cpu.json; they go on from there.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("build/cpu"), show_default=True)
-def main(file: Path | None, ranks: int | None, rounds: int, dtype: str, output: Path) -> None:
+def main(
+    file: Path | None,
+    ranks: int | None,
+    seconds: float,
+    repeat: int,
+    names: tuple[str, ...],
+    every: int,
+    dtype: str,
+    earlier: tuple[Path, ...],
+    output: Path,
+) -> None:
     """Hold predictions of a fresh calibration against runs of many layouts on this host."""
     output.mkdir(parents=True, exist_ok=True)
     if file is None:
@@ -33,44 +61,80 @@ def main(file: Path | None, ranks: int | None, rounds: int, dtype: str, output: 
         file.write_text(executor.calibrate([dtype], lambda what: click.echo(f"measuring {what}", err=True)))
         executor.close()
     machine = umm.machine(file)
-    found = list(points(machine, ranks or machine.default_ranks, dtype))
-    measure(found, ranks or machine.default_ranks, rounds, lambda what: click.echo(what, err=True))
-    report(found)
+    found = list(points(machine, ranks or machine.default_ranks, dtype, names or tuple(SHAPES), every))
+    for path in earlier:
+        add(found, json.loads(path.read_text()))
+    measure(found, ranks or machine.default_ranks, seconds, repeat)
+    found = [point for point in found if point.runs]
     save(found, output)
+    predict(found, machine)
+    save(found, output)
+    report(found, machine)
     write_page(found, output / "cpu.html")
     click.echo(f"wrote {output / 'cpu.json'} and {output / 'cpu.html'}", err=True)
 
 
-def report(found: list[Point]) -> None:
+def report(found: Sequence[Point], machine: Machine) -> None:
     """Print the agreement for each shape and over all."""
+    runs = [run for point in found for run in point.runs]
+    own = sum(run.share >= OWN_CORE for run in runs) / len(runs)
+    pace = found[0].pace / float(np.median([run.reading for run in runs]))
     click.echo(
-        f"{'shape':<8} {'m':>5} {'n':>5} {'k':>5} {'layouts':>7}  median error  worst  tau-b (pairs)  regret"
+        f"{machine.description}; {blas_libraries()[0]['kernel']} kernels\n"
+        f"{len(runs)} runs at {100 * pace:.0f} % of the file's pace in the median; "
+        f"in {100 * own:.0f} % of them nothing else ran on the cores"
+    )
+    if own < MOSTLY:
+        click.echo(
+            "other programs took part of the cores: these figures are of them too, not of the model alone"
+        )
+    click.echo(
+        f"{'shape':<8} {'m':>5} {'n':>5} {'k':>5} {'layouts':>7} "
+        f"{'error: mean':>12} {'median':>7} {'worst':>6} "
+        f"{'noise':>6} {'tau-b (pairs)':>14} {'in range (width)':>17}  regret"
     )
     for name, (m, n, k) in SHAPES.items():
-        result = agreement([point for point in found if point.shape == name])
-        click.echo(f"{name:<8} {m:>5} {n:>5} {k:>5} {result.points:>7}  {line(result)}")
-    errors = np.abs([point.error for point in found])
-    click.echo(f"all {len(found)} points: median makespan error {100 * np.median(errors):.1f} %")
+        mine = [point for point in found if point.shape == name]
+        if mine:
+            result = agreement(mine)
+            tie = ", a tie" if result.tie else ""
+            click.echo(
+                f"{name:<8} {m:>5} {n:>5} {k:>5} {result.points:>7} {line(result)}  "
+                f"{100 * result.regret:.1f} %{tie}: {result.best}"
+            )
+    click.echo(f"{'all':<26} {len(found):>7} {line(agreement(found))}")
 
 
 def line(result: Agreement) -> str:
-    """Return the figures of one shape."""
-    tie = ", a tie" if result.tie else ""
+    """Return the figures of some points."""
     return (
-        f"{100 * result.median_error:>10.1f} % {100 * result.worst_error:>5.0f} %  "
-        f"{result.tau:>5.2f} ({100 * result.pairs:.0f} %)   {100 * result.regret:.1f} %{tie}: {result.best}"
+        f"{100 * result.mean_error:>+10.1f} % {100 * result.median_error:>5.1f} % "
+        f"{100 * result.worst_error:>4.0f} % {100 * result.noise:>4.1f} % "
+        f"{result.tau:>7.2f} ({100 * result.pairs:2.0f} %) "
+        f"{100 * result.inside:>7.0f} % ({100 * result.width:.0f} %)"
     )
 
 
-def save(found: list[Point], output: Path) -> None:
+def save(found: Sequence[Point], output: Path) -> None:
     """Write every point with its times."""
     rows = [
         {
             "shape": point.shape,
             "layouts": point.name,
-            "predicted_s": point.predicted,
-            "measured_s": point.measured,
+            "predicted_s": None if isnan(point.predicted) else point.predicted,
+            "range_s": None if isnan(point.predicted) else point.range,
+            "pace_s": point.pace,
+            "measured_s": [[float(f"{x:.5g}") for x in run] for run in point.runs],
         }
         for point in found
     ]
-    (output / "cpu.json").write_text(json.dumps(rows, indent=1))
+    (output / "cpu.json").write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+
+
+def add(found: Sequence[Point], rows: Sequence[dict[str, Any]]) -> None:
+    """Give points the runs that an earlier call saved."""
+    by_name = {(point.shape, point.name): point for point in found}
+    for row in rows:
+        point = by_name.get((row["shape"], row["layouts"]))
+        if point:
+            point.runs += [Paced(*run) for run in row["measured_s"]]
