@@ -78,6 +78,7 @@ def make_app(
         content = file.read_bytes()
         first = dropped.keep(content, trace_or_store(file.name, content))
     app = Dash("umm.explorer", title="umm explore", update_title="", serve_locally=True)
+    app.index_string = app.index_string.replace("<html>", '<html lang="en">')
     app.layout = partial(page, first, presets)
     pricing = register(app, dropped)
     atexit.register(pricing.close)

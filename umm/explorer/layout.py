@@ -76,7 +76,7 @@ def _rail(presets: Sizes) -> Any:
         **{"aria-label": "presets of m, n and k"},
     )
     return html.Aside(
-        html.Form(
+        html.Div(  # not a form: Enter would send it
             [
                 html.Fieldset([html.Legend("Problem"), preset, *(_field(x) for x in FIELDS[1:5])]),
                 html.Fieldset(
@@ -111,6 +111,7 @@ def _rail(presets: Sizes) -> Any:
                 ),
                 _advanced(),
             ],
+            role="form",
             **{"aria-label": "what to look at"},
         ),
         className="rail",
