@@ -30,6 +30,12 @@ window.dash_clientside = window.dash_clientside || {};
     return put(params, facts, id, value);
   }
 
+  // Dash gives its file inputs no name, and makes them when it likes.
+  new MutationObserver(() => {
+    for (const input of document.querySelectorAll("input[type=file]:not([aria-label])"))
+      input.setAttribute("aria-label", "file to drop in");
+  }).observe(document.documentElement, { childList: true, subtree: true });
+
   window.dash_clientside.umm = {
     change(...given) {
       const [facts, presets] = given.slice(-2);
