@@ -41,7 +41,7 @@ def test_each_multiply_may_keep_another_matrix_in_place():
     ],
 )
 def test_a_copy_takes_the_way_that_is_fastest_by_itself(machine, ranks, ends):
-    """To 5 % of what simulating every way finds; replicas between nodes a tenth of what gets take."""
+    """To 5 % of what simulating every way finds; replicas between nodes an eighth of what gets take."""
     x, y = (Layout.parse(text, (4096, 4096), ranks) for text in ends)
     tensors = Tensor("X", x, "bfloat16", "input"), Tensor("Y", y, "bfloat16", "output")
     chain = Chain("copy", tensors, (Copy("Y", "X"),), ranks)
@@ -49,7 +49,7 @@ def test_a_copy_takes_the_way_that_is_fastest_by_itself(machine, ranks, ends):
     best = umm.run(umm.redistribute(x, y, machine=machine, dtype="bfloat16")).makespan_s
     gets = umm.run(umm.redistribute(x, y, machine=machine, dtype="bfloat16", way="gets")).makespan_s
     assert best * (1 - 1e-9) <= found <= min(1.05 * best, gets * (1 + 1e-9))
-    assert machine != "dgx-h100x4" or found < gets / 10
+    assert machine != "dgx-h100x4" or found < gets / 8
 
 
 @pytest.mark.parametrize(

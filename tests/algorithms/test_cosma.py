@@ -108,7 +108,7 @@ def test_overlapped_steps_have_room_for_two_and_get_while_they_multiply():
     assert (serial.kind == GEMM).sum() == 8 * 4
     assert (serial.kind == GET).sum() == (overlapped.kind == GET).sum()
     assert overlapped.pool_bytes.max() == 2 * serial.pool_bytes.max()
-    assert umm.run(overlapped).makespan_s < 0.97 * umm.run(serial).makespan_s
+    assert umm.run(overlapped).makespan_s < 0.985 * umm.run(serial).makespan_s
 
 
 def test_blocks_lie_with_parts_in_time_first():

@@ -176,7 +176,7 @@ def test_the_command_prints_json_with_the_rows_and_the_verdict():
     assert {"universal", "dtensor", "cosma", "megatron", "fsdp"} <= {row["algorithm"] for row in rows}
     keys = {"algorithm", "a", "b", "c", "makespan_s", "exposed_s", "bytes", "memory_bytes"}
     assert all(keys <= set(row) and row["makespan_s"] > 0 for row in rows)
-    assert found["verdict"] == "Bring A to col, C from col: 13.16 ms, 3 % less than in place."
+    assert found["verdict"] == "Bring A to col, C from col: 13.16 ms, 4 % less than in place."
     assert (found["crossover"], found["stretches"]) == (None, [])
     assert "cannon" in found["refused"]
 

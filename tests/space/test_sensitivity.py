@@ -50,9 +50,9 @@ def test_each_number_is_one_to_change_and_all_bandwidths_together():
 
 
 def test_a_share_grows_to_one_and_a_lost_share_not_quite():
-    found = {x.name: x for x in knobs(umm.machine("h100-8"), 8, "float32")}
+    found = {x.name: x for x in knobs(umm.machine("frontera-rtx"), 8, "float32")}
     assert found["accumulate_efficiency"].most == 1.25
-    assert found["interference.accumulate"].most == pytest.approx(4.95)
+    assert found["interference.accumulate"].most == pytest.approx(9.9)
     assert not found["interference.accumulate"].more_is_faster
     assert found["fabric.bandwidth"].more_is_faster
 
