@@ -25,14 +25,16 @@ def summed_seconds(layout: Layout, problem: Problem, machine: Machine, options: 
     filled = (layout.tile_elements > 0).reshape(layout.grid_shape())
     owners, group_of = np.unique(layout.owners[:, filled].T, axis=0, return_inverse=True)
     payload = layout.tile_elements[layout.tile_elements > 0] * itemsize
-    moved = np.bincount(group_of.reshape(-1), payload) * least_slowdown(machine, int(payload.max()))
-    adds = moved / machine.accumulate_efficiency
+    own_means = "collective" in machine.means  # with efficiency, sizes and overhead of its own
+    slowdown = 1.0 if own_means else least_slowdown(machine, int(payload.max()))
+    moved = np.bincount(group_of.reshape(-1), payload) * slowdown
+    adds = moved / (1.0 if own_means else machine.accumulate_efficiency)
     comes_back = options.final == "all-reduce"
     lanes = options.max_accumulates + (machine.fabric.near > 1)
     links, found = link_times(machine, p), 0.0
     for ranks, once, added in zip(owners.tolist(), moved.tolist(), adds.tolist(), strict=True):
         pairs = np.array([(src, dst) for src in ranks for dst in ranks if src != dst]).T
-        latency = float(links.latency[tuple(pairs)].min())
+        latency = 0.0 if own_means else float(links.latency[tuple(pairs)].min())
         inverse = float(links.inverse[tuple(pairs)].min())
         busiest = added * (1 - 1 / len(ranks)) * inverse / lanes
         for blocks in ([[rank] for rank in ranks], nodes_of(machine, ranks, p)):
