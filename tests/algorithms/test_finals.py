@@ -73,7 +73,7 @@ def test_an_all_reduce_completes_every_replica_and_a_scatter_a_part_of_each(text
     st.data(),
 )
 def test_an_all_reduce_is_no_slower_than_through_the_origin(name, ranks, sizes, partition, data):
-    """To 5 %, after the starts of its halves: ways are compared by longest path and busiest link."""
+    """To 2 %, after its start: ways are compared by their longest path and busiest link, not simulated."""
     machine = umm.machine(name)
     assume(ranks <= machine.device_count)
     replicas = data.draw(st.sampled_from([c for c in range(2, ranks + 1) if ranks % c == 0]))
@@ -82,7 +82,7 @@ def test_an_all_reduce_is_no_slower_than_through_the_origin(name, ranks, sizes, 
         SimExecutor().makespan(umm.schedule(problem, machine, final=final))
         for final in ("broadcast", "all-reduce")
     )
-    assert by_collective <= 2 * machine.collective_start_s + 1.05 * through
+    assert by_collective <= machine.collective_start_s + 1.02 * through
 
 
 def test_the_way_is_the_one_that_takes_least_here():

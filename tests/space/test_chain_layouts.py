@@ -181,7 +181,7 @@ def test_scores_are_not_cut_by_columns():
 
 
 def test_the_best_says_what_each_statement_moves():
-    """All on every rank: each multiplies a share of k; an all-reduce brings it twice 3/4 of the sum."""
+    """All on every rank: each multiplies a share of k, and three others add to rank 0, which gets most."""
     space = ChainSpace(outline(backward=False), 4, ("row@p",))
     found = search_chain(space, "h100-8", memory=None, top=1)
-    assert found.moved == [("H = X·W1", {"H": 3 * 96 * 256}), ("Y = G·W2", {"Y": 3 * 96 * 128})]
+    assert found.moved == [("H = X·W1", {"H": 3 * 96 * 256 * 2}), ("Y = G·W2", {"Y": 3 * 96 * 128 * 2})]

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from umm.algorithms.collectives import direct
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Way
+from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Way, one_collective
 from umm.schedules.builder import Builder
 
 
+@one_collective
 def all_reduce(
     build: Builder,
     ranks: Sequence[int],
