@@ -11,6 +11,7 @@ from umm.explorer.point import Files, Point, point_of, tried
 from umm.explorer.state import OPERANDS, State, as_command, as_python, as_toml, read
 from umm.explorer.tabs import TABS
 from umm.explorer.view import Shown, View
+from umm.layouts.places import replication_factors
 from umm.machines import machine_names
 from umm.traces.traffic import bytes_by_kind
 from umm.traces.verdict import percent
@@ -59,7 +60,7 @@ def words(state: State, view: View, mistakes: list[str], files: Files, usual: Ma
     """Return everything but the controls, the tab in sight and the progress."""
     point = view.point
     ranks = point.problem.p if point else max(state.ranks, 1)
-    divisors = divisors_of(ranks)
+    divisors = replication_factors(ranks)
     shown: Shown = {
         "machine.options": [*machine_names(), *(name for name in files if name not in machine_names())],
         "fixed-index.max": len(divisors),
@@ -80,15 +81,6 @@ def words(state: State, view: View, mistakes: list[str], files: Files, usual: Ma
         replicated = getattr(state, x).partition("@")[2].partition(":")[0] or "1"
         shown |= {f"{x}-index.max": len(divisors) - 1, f"{x}-words.children": f"{replicated} of {ranks}"}
     return shown | {f"show-{name}.hidden": name != state.tab for name in TABS}
-
-
-def divisors_of(ranks: int) -> list[int]:
-    """Return the replication factors that so many ranks allow.
-
-    >>> divisors_of(12)
-    [1, 2, 3, 4, 6, 12]
-    """
-    return [c for c in range(1, ranks + 1) if ranks % c == 0]
 
 
 def verdict(view: View) -> str:

@@ -1,7 +1,6 @@
 """The server of the page: everything from this package, nothing to or from anybody else."""
 
 import atexit
-from collections.abc import Mapping
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -13,7 +12,8 @@ if TYPE_CHECKING:
     from dash import Dash
     from werkzeug.serving import BaseWSGIServer
 
-Sizes = Mapping[str, Mapping[str, int]]
+    from umm.explorer.state import Sizes
+
 MISSING = 'the page needs Dash; pip install "umm-sim[explore]"'
 MOST_REQUEST = 16 * 2**20
 # Plotly's WebGL marks compile their shaders with eval; Dash's first script stands in the page.
@@ -24,7 +24,9 @@ POLICY = (
 )
 
 
-def serving(host: str, port: int, file: Path | None = None, presets: Sizes | None = None) -> "BaseWSGIServer":
+def serving(
+    host: str, port: int, file: Path | None = None, presets: "Sizes | None" = None
+) -> "BaseWSGIServer":
     """Return the page's server, listening but not yet serving.
 
     Args:
@@ -51,7 +53,7 @@ def serving(host: str, port: int, file: Path | None = None, presets: Sizes | Non
 
 
 def make_app(
-    hosts: tuple[str, ...] | None = ("localhost",), file: Path | None = None, presets: Sizes | None = None
+    hosts: tuple[str, ...] | None = ("localhost",), file: Path | None = None, presets: "Sizes | None" = None
 ) -> "Dash":
     """Return the page as a Dash app.
 

@@ -1,6 +1,5 @@
 """The parts of the page: the rail of controls, the verdict, the tabs; what they hold comes from the state."""
 
-from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -9,10 +8,9 @@ from dash import dcc, html
 from umm.algorithms.registry import names
 from umm.algorithms.universal.options import known
 from umm.dtypes import DTYPES
-from umm.explorer.state import OPERANDS, STATIONARY, State, usual_values
+from umm.explorer.state import OPERANDS, STATIONARY, Sizes, State, usual_values
 from umm.explorer.tabs import TABS
 
-Sizes = Mapping[str, Mapping[str, int]]
 PARTS = ("row", "col", "2d")
 SHAPES = {"a": "m × k", "b": "k × n", "c": "m × n"}
 FIELDS = (

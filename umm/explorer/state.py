@@ -16,6 +16,7 @@ LONGEST = 4096  # characters of a URL that are read
 MOST_RANKS = 1024
 STATIONARY = ("auto", *MATRICES)
 OPERANDS = ("a", "b", "c")
+Sizes = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,15 @@ def listed(ranks: ArrayLike, replicas: int, process_grid: tuple[int, int]) -> In
     return places.reshape(replicas, *process_grid)
 
 
+def replication_factors(ranks: int) -> list[int]:
+    """Return the replication factors that so many ranks allow: their divisors.
+
+    >>> replication_factors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    return [c for c in range(1, ranks + 1) if ranks % c == 0]
+
+
 def check_replicas(ranks: int, replicas: int) -> None:
     """Refuse replicas that cannot all have equally many ranks.
 
@@ -109,5 +118,5 @@ def check_replicas(ranks: int, replicas: int) -> None:
         LayoutError: with the replication factors that would work.
     """
     if ranks < 1 or replicas < 1 or ranks % replicas:
-        choices = ", ".join(str(c) for c in range(1, ranks + 1) if ranks % c == 0)
+        choices = ", ".join(map(str, replication_factors(ranks)))
         raise LayoutError(f"{ranks} ranks cannot hold {replicas} equal replicas; choose from {choices}")

@@ -15,7 +15,7 @@ from umm.chains import Outline
 from umm.dtypes import canonical
 from umm.errors import InputError
 from umm.layouts.layout import Layout
-from umm.layouts.places import ORDERS
+from umm.layouts.places import ORDERS, replication_factors
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem, given_text, read_given
 from umm.schedules.schedule import Schedule
@@ -183,7 +183,7 @@ class Space:
         return found
 
     def _all(self, ranks: int) -> Iterable[str]:
-        factors = self.replication or [c for c in range(1, ranks + 1) if ranks % c == 0]
+        factors = self.replication or replication_factors(ranks)
         return written_layouts(ranks, self.partitions, factors, self.orders, self.grids or "square")
 
 
