@@ -8,6 +8,7 @@ import numpy as np
 
 from umm.arrays import group_of_row
 from umm.errors import InputError, expect
+from umm.notebook.shown import Shown
 from umm.rank_agreement import RankAgreement, kendall_tau, rank_agreement
 from umm.schedules.kinds import KINDS
 from umm.schedules.schedule import Schedule
@@ -24,7 +25,7 @@ _COLUMNS = ("kind", "rank", "lane", "src", "dst", "nbytes", "payload", "after_of
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Shown):
     """Two traces of one schedule; action i of one is action i of the other.
 
     Attributes:
@@ -89,6 +90,9 @@ class Comparison:
             measured_s=("measured_s", "sum"),
             median_ratio=("ratio", "median"),
         )
+
+    def __repr__(self) -> str:
+        return f"Comparison({self})"
 
     def __str__(self) -> str:
         order = "all dependencies kept" if self.order_kept else "some actions ran before what they wait for"

@@ -28,10 +28,13 @@ _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:"
 )
-_CSS = """
+_PAGE_CSS = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; margin: 1.5rem auto;
        max-width: 80rem; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin: 0 0 .5rem; } h2 { font-size: 1.2rem; margin: 2rem 0 .4rem; }
+h1 { font-size: 1.5rem; margin: 0 0 .5rem; }
+"""
+SECTION_CSS = """
+h2 { font-size: 1.2rem; margin: 2rem 0 .4rem; }
 p { margin: .4rem 0; } .verdict { font-size: 1.1rem; font-weight: 600; border-left: .3rem solid #0072B2;
     padding: .4rem .8rem; background: #f3f7fa; }
 .table { overflow: auto; max-height: 24rem; width: fit-content; max-width: 100%; padding-right: 1rem; }
@@ -74,7 +77,7 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section]) -> Non
     """
     from plotly.offline import get_plotlyjs
 
-    body = "\n".join(_section(number, section) for number, section in enumerate(sections))
+    body = "\n".join(section_html(section, f"plot-{number}") for number, section in enumerate(sections))
     script = ""
     if any(section.figure is not None for section in sections):
         # Set for the whole page, because plotly drops an empty plotlyServerURL from a figure's own config.
@@ -83,14 +86,20 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section]) -> Non
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         f'<meta name="viewport" content="width=device-width">\n<title>{escape(title)}</title>\n'
-        f"<style>{_CSS}</style>\n{script}\n</head>\n"
+        f"<style>{_PAGE_CSS}{SECTION_CSS}</style>\n{script}\n</head>\n"
         f"<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
     )
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
-def _section(number: int, section: Section) -> str:
+def section_html(section: Section, figure_id: str) -> str:
+    """Return a section as HTML; its figure is drawn by the plotly.js of the page.
+
+    Args:
+        section: The section.
+        figure_id: The id of its figure, another for each figure on a page.
+    """
     parts = []
     if section.heading:
         parts.append(f"<h2>{escape(section.heading)}</h2>")
@@ -99,7 +108,7 @@ def _section(number: int, section: Section) -> str:
     if section.text:
         parts.append(f"<p>{escape(section.text)}</p>")
     if section.figure is not None:
-        parts.append(section.figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"plot-{number}"))
+        parts.append(section.figure.to_html(full_html=False, include_plotlyjs=False, div_id=figure_id))
     if section.table is not None:
         table = _table(section.table)
         if section.figure is not None:

@@ -16,9 +16,10 @@ from umm.layouts.places import USES, arranged, check_replicas, listed, on_mesh, 
 from umm.layouts.spoken import Spoken
 from umm.layouts.text import Form, Where, read_form
 from umm.layouts.tile_grid import Tile
+from umm.notebook.shown import Shown
 
 
-class Layout(Spoken):
+class Layout(Spoken, Shown):
     """A shape, a partition of it (row and column edges, an owner for each tile), and replicas.
 
     Tile grids are row-major; tile (i, j) belongs to place (i mod rows, j mod columns) of the process

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from umm.schedules.codec import from_json, to_json
 from umm.schedules.table import Table
 from umm.schedules.text import text
+from umm.units import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,3 +31,7 @@ class Schedule(Table):
 
     def __str__(self) -> str:
         return text(self)
+
+    def __repr__(self) -> str:
+        where = f"{counted(self.ranks, 'rank')} of {self.machine}"
+        return f"Schedule({self.program.name} on {where}: {counted(len(self), 'action')})"

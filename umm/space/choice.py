@@ -74,6 +74,9 @@ class Choice:
         said = (x.words(getattr(self.options, x.name)) for x in unlike)
         return ", ".join([f"stationary {self.stationary}", *(words for words in said if words)])
 
+    def __repr__(self) -> str:
+        return f"Choice({self})"
+
     def __str__(self) -> str:
         return (
             f"{self.layouts}, {self.way}: {self.makespan_s * 1e3:.4g} ms, "

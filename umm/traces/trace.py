@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from umm.notebook.shown import Shown
 from umm.traces.breakdown import Breakdown, breakdown
 from umm.traces.frame import action_frame
 from umm.traces.spans import Spans
 from umm.traces.traffic import bytes_by_kind
 from umm.traces.verdict import bottleneck, verdict
+from umm.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
-class Trace(Spans):
+class Trace(Spans, Shown):
     """The spans of a schedule, what follows from them, and the results.
 
     Attributes:
@@ -26,6 +28,9 @@ class Trace(Spans):
     """
 
     results: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Trace({self.source}, {format_seconds(self.makespan_s)}: {self.schedule!r})"
 
     @property
     def result(self) -> NDArray[Any] | None:

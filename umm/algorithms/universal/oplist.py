@@ -17,6 +17,7 @@ from umm.interval import Interval
 from umm.layouts.edges import ceil_edges
 from umm.layouts.tile_grid import Tile
 from umm.problem import MATRICES, Problem
+from umm.units import counted
 
 MOST_OPS = 5 * 10**7
 OFFSETS = ("none", "index", "rotate")
@@ -111,6 +112,9 @@ class OpList(Sequence[Op]):
             self.n_axis.interval(n),
             self.k_axis.interval(k),
         )
+
+    def __repr__(self) -> str:
+        return f"OpList({counted(len(self), 'op')}, stationary {self.stationary}: {self.problem!r})"
 
     def __str__(self) -> str:
         return "\n".join(str(op) for op in self)

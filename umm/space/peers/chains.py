@@ -12,6 +12,7 @@ from umm.errors import InfeasibleError, InputError, ProblemError
 from umm.executor import executor, run
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.notebook.shown import Shown
 from umm.schedules.schedule import Schedule
 from umm.space.chain_space import ChainSpace
 from umm.space.peers.choose import MARGIN
@@ -74,7 +75,7 @@ class ChainRow:
 
 
 @dataclass(frozen=True)
-class ChainPeers:
+class ChainPeers(Shown):
     """Layouts of a chain beside each other, on one machine, within one budget.
 
     Every row assumes that its inputs lie as it says, and leaves outputs so.
@@ -133,6 +134,9 @@ class ChainPeers:
         ways = [f"{first.way} wins below {first.stop} tokens"]
         ways += [f"from {x.start} {x.way}" for x in others_]
         return f"{said}. {'; '.join(ways)}."
+
+    def __repr__(self) -> str:
+        return f"ChainPeers({self.verdict})"
 
     def traces(self) -> list[tuple[ChainRow, Trace]]:
         """Return the simulated trace of every row."""

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from umm.machines import Machine
+from umm.notebook.shown import Shown
 from umm.problem import Problem
 from umm.space.choice import Choice
 from umm.space.peers.choose import chosen, in_words
@@ -34,7 +35,7 @@ class Crossover:
 
 
 @dataclass(frozen=True)
-class Peers:
+class Peers(Shown):
     """Ways to multiply beside each other, from one start, on one machine, within one budget.
 
     Attributes:
@@ -93,6 +94,9 @@ class Peers:
             small = nearest.makespan_s < stay.makespan_s
             said += f"; {nearest.algorithm} takes {seconds}" + (", too little to gain" if small else "")
         return f"{said}. {self._elsewhere()}".strip()
+
+    def __repr__(self) -> str:
+        return f"Peers({self.verdict})"
 
     def traces(self) -> list[tuple[Row, Trace]]:
         """Return the simulated trace of every row."""

@@ -2,19 +2,23 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from umm.errors import InfeasibleError, InputError
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.notebook.shown import Shown
 from umm.schedules.schedule import Schedule
 from umm.space.bounds.chain_tables import ChainTables, chain_tables
 from umm.space.chain_space import ChainSpace
 from umm.space.search.budget import DEVICE, limit_of
 from umm.space.search.chain_tries import ChainChoice, Tries
 from umm.space.search.chain_walk import all_from_the_lowest, near_the_bound, one_by_one
-from umm.units import format_bytes
+from umm.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EVERY = 100_000
 """Assignments up to which all are gone through; of more, those near a bound below all."""
@@ -22,7 +26,7 @@ ONE_BY_ONE = "multiply by multiply"
 
 
 @dataclass(frozen=True)
-class FoundChain:
+class FoundChain(Shown):
     """The best layouts of a chain, and how much had to be looked at to know that they are.
 
     Attributes:
@@ -50,6 +54,25 @@ class FoundChain:
     proven: bool
     gap: float
     moved: list[tuple[str, Mapping[str, int]]]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return the best assignments as a pandas DataFrame, one row each, a column for each tensor."""
+        import pandas as pd
+
+        names = ("makespan_s", "fraction_of_peak", "memory_bytes")
+        return pd.DataFrame([{x: getattr(choice, x) for x in names} | choice.layouts for choice in self.top])
+
+    def __str__(self) -> str:
+        best = self.top[0]
+        sure = "proven best" if self.proven else f"within {100 * self.gap:.2g} % of the best"
+        return (
+            f"{format_seconds(best.makespan_s)}, {best.fraction_of_peak:.1%} of peak, "
+            f"{format_bytes(best.memory_bytes)} per rank: {sure} of {self.priced:,} assignments on "
+            f"{self.machine}"
+        )
+
+    def __repr__(self) -> str:
+        return f"FoundChain({self})"
 
 
 def search_chain(

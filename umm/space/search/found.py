@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from umm.notebook.shown import Shown
 from umm.space.choice import Choice
 from umm.space.given import bring_seconds
 from umm.space.search.budget import device_share
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Found:
+class Found(Shown):
     """The best points of a space, and how much had to be looked at to know that they are.
 
     Attributes:
@@ -101,6 +102,10 @@ class Found:
         import pandas as pd
 
         return pd.DataFrame([self.record(choice) for choice in self.top])
+
+    def __repr__(self) -> str:
+        sure = "proven best" if self.proven else "best so far"
+        return f"Found({self.machine}: {self.top[0]}; {sure} of {self.distinct:,})"
 
     def __str__(self) -> str:
         lines = [f"{i:>3}  {choice}" for i, choice in enumerate(self.top, 1)]

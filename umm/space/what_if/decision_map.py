@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.notebook.shown import Shown
 from umm.space.choice import Choice
 from umm.space.points import Space
 from umm.space.search.budget import DEVICE
@@ -48,7 +49,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class DecisionMap:
+class DecisionMap(Shown):
     """The best point over m and one other quantity.
 
     Attributes:
@@ -63,6 +64,9 @@ class DecisionMap:
     over: str
     unit: str
     stretches: list[Stretch]
+
+    def __repr__(self) -> str:
+        return f"DecisionMap({self.machine}: {len(self.stretches)} stretches over m and {self.over})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the map as plain values; a stretch has what its choice has."""

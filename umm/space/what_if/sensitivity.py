@@ -10,6 +10,7 @@ from umm.errors import expect
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.notebook.shown import Shown
 from umm.space.choice import Choice
 from umm.space.points import Space
 from umm.space.search.budget import DEVICE, rank_limit
@@ -71,7 +72,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(Shown):
     """A choice and what would change it.
 
     Attributes:
@@ -100,6 +101,9 @@ class Sensitivity:
         import pandas as pd
 
         return pd.DataFrame([vars(move) for move in self.moves])
+
+    def __repr__(self) -> str:
+        return f"Sensitivity({self.choice}: {len(self.moves)} numbers)"
 
     def __str__(self) -> str:
         return "\n".join([str(self.choice), *(f"  {flip}" for flip in self.flips)])

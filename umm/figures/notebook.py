@@ -1,0 +1,198 @@
+"""What a notebook shows of a result: its verdict, its main figure, and the figure's data as a table."""
+
+from collections.abc import Callable
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+
+from umm.comparison import Comparison
+from umm.errors import InputError
+from umm.figures.beside import beside
+from umm.figures.decision_map import decision_figure
+from umm.figures.lanes import lane_table, timeline
+from umm.figures.page import SECTION_CSS, Section, section_html
+from umm.figures.pareto import pareto
+from umm.figures.predicted_measured import agreement
+from umm.figures.report import asked, found
+from umm.figures.tiles import tile_map
+from umm.figures.what_if import sensitivity_figure
+from umm.layouts.layout import Layout
+from umm.space import DecisionMap, Found, FoundChain, Sensitivity
+from umm.space.peers.chains import ChainPeers
+from umm.space.peers.table import Peers
+from umm.traces.trace import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+_MISSING = "What draws this figure came with an earlier output: restart the kernel and run its cells again."
+
+
+class Card(NamedTuple):
+    """What is shown of a result.
+
+    Attributes:
+        verdict: One sentence.
+        text: What was asked, in a line.
+        draw: Returns the main figure.
+        table: Returns its data.
+    """
+
+    verdict: str
+    text: str
+    draw: "Callable[[], go.Figure]"
+    table: "Callable[[], pd.DataFrame]"
+
+
+class Session:
+    """What the outputs of a session share.
+
+    Attributes:
+        has_plotly: Whether an output or the page around them carries plotly.js already; it has 5 MB.
+    """
+
+    has_plotly = False
+
+
+def figure(result: Any) -> "go.Figure":
+    """Return the main figure of a result.
+
+    Raises:
+        InputError: if there is nothing to draw, saying why.
+    """
+    return card(result).draw()
+
+
+def html(result: Any) -> str:
+    """Return a result as a part of a page; the first of a session carries plotly.js for all."""
+    shown = card(result)
+    try:
+        drawing = shown.draw()
+    except InputError:
+        drawing = None
+    name = f"umm-{uuid4().hex}"
+    section = Section(verdict=shown.verdict, text=shown.text, figure=drawing, table=shown.table())
+    parts = [f"<style>.umm {{ color: #222; background: #fff; padding: .3rem; {SECTION_CSS} }}</style>"]
+    if drawing is not None:
+        parts.append(_plotly())
+    parts.append(section_html(section, name))
+    return f'<div class="umm">{"".join(parts)}</div>'
+
+
+def _plotly() -> str:
+    """Return what brings plotly.js to the page: the whole of it once, then a word on where it is missing."""
+    from plotly.offline import get_plotlyjs
+
+    if Session.has_plotly:
+        return f"<script>window.Plotly || document.currentScript.after({_MISSING!r});</script>"
+    Session.has_plotly = True
+    return f"<script>{get_plotlyjs()}</script>"
+
+
+@singledispatch
+def card(result: Any) -> Card:
+    """Return what is shown of a result."""
+    raise TypeError(f"nothing is known of how to show a {type(result).__name__}")
+
+
+@card.register
+def _trace(trace: Trace) -> Card:
+    text = f"{asked(trace)} {found(trace)}"
+    return Card(trace.verdict, text, lambda: timeline(trace), lambda: lane_table(trace))
+
+
+@card.register
+def _comparison(comparison: Comparison) -> Card:
+    return Card(
+        str(comparison),
+        asked(comparison.predicted),
+        lambda: agreement(comparison),
+        lambda: comparison.phases().reset_index(),
+    )
+
+
+@card.register
+def _layout(layout: Layout) -> Card:
+    return Card(layout.describe(), "", lambda: tile_map({"": layout}), lambda: _held(layout))
+
+
+def _held(layout: Layout) -> "pd.DataFrame":
+    """Return a row per rank: its replica, its tiles that are not empty, its elements."""
+    import pandas as pd
+
+    ranks = range(layout.ranks)
+    tiles = [len([x for x in layout.tiles_of(rank) if all(layout.tile_shape(x))]) for rank in ranks]
+    columns = {"rank": ranks, "replica": layout.replica_of_rank, "tiles": tiles}
+    return pd.DataFrame({**columns, "elements": layout.elements_of_rank})
+
+
+@card.register
+def _search(result: Found) -> Card:
+    proof = "Proven best" if result.proven else "Not proven: the best so far"
+    names = ("a", "b", "c", "stationary", "makespan_s", "fraction_of_peak", "memory_bytes")
+    return Card(
+        f"{result.top[0]}.",
+        f"{proof} of {result.distinct:,} points on {result.machine}, {result.simulated} of them simulated.",
+        lambda: _all_points(result),
+        lambda: result.to_frame()[list(names)],
+    )
+
+
+def _all_points(result: Found) -> "go.Figure":
+    """Return time against memory of all points, simulated or bounded."""
+    looked = result.looked
+    seconds, memory = looked.bounds.seconds.copy(), looked.bounds.memory.astype(np.float64)
+    exact = np.zeros(len(seconds), dtype=bool)
+    rows = np.searchsorted(looked.points.allowed, list(looked.choices))
+    seconds[rows] = [choice.makespan_s for choice in looked.choices.values()]
+    memory[rows] = [choice.memory_bytes for choice in looked.choices.values()]
+    exact[rows] = True
+    return pareto(seconds, memory, exact=exact, limit=result.limit)
+
+
+@card.register
+def _search_of_chain(result: FoundChain) -> Card:
+    best = result.top[0]
+    named = {name: seconds for name, seconds in result.named.items() if seconds is not None}
+    layouts = ", ".join(f"{name} {layout}" for name, layout in best.layouts.items())
+    return Card(
+        f"{result}.",
+        f"Layouts: {layouts}.",
+        lambda: beside("The best layouts beside others", {"best": best.makespan_s, **named}, "best"),
+        result.to_frame,
+    )
+
+
+@card.register
+def _peers(peers: Peers) -> Card:
+    start = peers.start
+    text = f"From A {start.a}, B {start.b} to C {start.c}, {start.p} ranks of {peers.machine.name}."
+    return Card(peers.verdict, text, lambda: _rows(peers), peers.to_frame)
+
+
+@card.register
+def _chain_peers(peers: ChainPeers) -> Card:
+    text = f"{peers.outline.name}, {peers.ranks} ranks of {peers.machine.name}."
+    return Card(peers.verdict, text, lambda: _rows(peers), lambda: peers.to_frame().drop(columns="layouts"))
+
+
+def _rows(peers: Peers | ChainPeers) -> "go.Figure":
+    seconds = {row.algorithm: row.makespan_s for row in peers.rows}
+    over = frozenset(row.algorithm for row in peers.rows if not row.fits)
+    return beside("Ways to multiply", seconds, peers.best.algorithm, over)
+
+
+@card.register
+def _sensitivity(answer: Sensitivity) -> Card:
+    flips = [str(flip) for flip in answer.flips if flip.factor is not None]
+    text = "; ".join(flips) if flips else "No number changes the choice within reach."
+    return Card(f"{answer.choice}.", text, lambda: sensitivity_figure(answer), answer.moves_frame)
+
+
+@card.register
+def _map(decisions: DecisionMap) -> Card:
+    verdict = f"Best layouts by m and {decisions.over} on {decisions.machine}."
+    return Card(verdict, "", lambda: decision_figure(decisions), decisions.to_frame)
