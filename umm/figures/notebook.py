@@ -136,21 +136,17 @@ def _search(result: Found) -> Card:
     return Card(
         f"{result.top[0]}.",
         f"{proof} of {result.distinct:,} points on {result.machine}, {result.simulated} of them simulated.",
-        lambda: _all_points(result),
+        lambda: _simulated(result),
         lambda: result.to_frame()[list(names)],
     )
 
 
-def _all_points(result: Found) -> "go.Figure":
-    """Return time against memory of all points, simulated or bounded."""
-    looked = result.looked
-    seconds, memory = looked.bounds.seconds.copy(), looked.bounds.memory.astype(np.float64)
-    exact = np.zeros(len(seconds), dtype=bool)
-    rows = np.searchsorted(looked.points.allowed, list(looked.choices))
-    seconds[rows] = [choice.makespan_s for choice in looked.choices.values()]
-    memory[rows] = [choice.memory_bytes for choice in looked.choices.values()]
-    exact[rows] = True
-    return pareto(seconds, memory, exact=exact, limit=result.limit)
+def _simulated(result: Found) -> "go.Figure":
+    """Return time against memory of the points that were simulated, the front among them."""
+    choices = {*result.top, *result.frontier, *result.looked.choices.values()}
+    seconds = np.array([choice.makespan_s for choice in choices])
+    memory = np.array([float(choice.memory_bytes) for choice in choices])
+    return pareto(seconds, memory, exact=np.full(len(choices), True), limit=result.limit)
 
 
 @card.register
