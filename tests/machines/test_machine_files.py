@@ -51,10 +51,10 @@ def test_a_machine_travels_between_processes():
 
 def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(
-        MachineError, match=r"^unknown machine 'h100_8'; did you mean 'h100-8'\? choose from a800"
+        MachineError, match=r"^unknown machine 'h100_8'; did you mean 'h100-8'\? choose from a100"
     ):
         machine("h100_8")
-    with pytest.raises(MachineError, match=r"^there is no topology file nowhere\.toml; known machines: a800"):
+    with pytest.raises(MachineError, match=r"^there is no topology file nowhere\.toml; known machines: a100"):
         machine("nowhere.toml")
 
 

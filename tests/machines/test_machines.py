@@ -20,15 +20,20 @@ def own_config_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
-def test_eleven_machines_are_shipped():
+def test_sixteen_machines_are_shipped():
     assert SHIPPED == [
+        "a100-2x4",
+        "a100-8",
         "a800-8",
+        "aurora-12",
+        "b200-8",
         "dgx-h100x4",
         "frontera-rtx",
         "h100-8",
         "h200-1",
         "h800-8",
         "localhost",
+        "mi300x-8",
         "pvc-12",
         "pvc-12-planes",
         "tpu-v5e-16",
@@ -59,7 +64,7 @@ def test_every_number_of_a_shipped_file_says_where_it_comes_from(name):
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_pair_of_devices_has_a_route_that_pays_the_overhead_once(name):
-    """A route's latencies hold the transfer overhead once: without it they are the file's latencies."""
+    """A route's latencies hold the transfer overhead once, on its first link; a pair has but one link."""
     m = machine(name)
     with_overhead = np.array(
         [any(word in link for word in (" up", " out", " read")) for link in m.link_names]
@@ -69,7 +74,7 @@ def test_every_pair_of_devices_has_a_route_that_pays_the_overhead_once(name):
             route = m.route(src, dst)
             assert len(set(route)) == len(route) > 0
             assert sum(m.link_latency[i] for i in route) >= m.transfer_overhead_s
-            if src != dst and name != "pvc-12":
+            if src != dst and len(route) > 1:
                 assert with_overhead[list(route)][0] or m.transfer_overhead_s == 0
                 carriers = [i for i in route if m.link_latency[i] >= m.transfer_overhead_s > 0]
                 assert carriers in ([route[0]], [])
@@ -210,6 +215,7 @@ def test_no_shipped_machine_takes_its_peak_for_granted():
         "h100-8",
         "h200-1",
         "localhost",
+        "mi300x-8",
         "pvc-12",
         "pvc-12-planes",
         "tpu-v5e-4",

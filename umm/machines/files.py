@@ -7,6 +7,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -86,8 +87,12 @@ def machine(name_or_path: str | Path, settings: Mapping[str, str] | None = None)
     return _set[key]
 
 
-def _found(name_or_path: str | Path) -> Machine:
-    """Return a machine as its file describes it."""
+def file_of(name_or_path: str | Path) -> Path:
+    """Return the topology file of a name, or a path as it is.
+
+    Raises:
+        MachineError: There is none.
+    """
     text = os.fspath(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".toml") or os.sep in text:
         path = Path(text)
@@ -95,14 +100,30 @@ def _found(name_or_path: str | Path) -> Machine:
             raise MachineError(
                 f"there is no topology file {text}; known machines: {', '.join(machine_names())}"
             )
-    else:
-        path = named_file(text)
-        if not path.is_file():
-            known = machine_names()
-            close = difflib.get_close_matches(text, known, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
-            raise MachineError(f"unknown machine {text!r}; {hint}choose from {', '.join(known)}")
-    path = path.absolute()
+        return path.absolute()
+    path = named_file(text)
+    if not path.is_file():
+        known = machine_names()
+        close = difflib.get_close_matches(text, known, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise MachineError(f"unknown machine {text!r}; {hint}choose from {', '.join(known)}")
+    return path.absolute()
+
+
+def mistakes(name_or_path: str | Path) -> list[str]:
+    """Return all that is wrong with a topology file, a line each; [] if nothing is.
+
+    Raises:
+        MachineError: There is no such file, or it is not TOML.
+    """
+    from umm.machines.mistakes import all_explained
+
+    return all_explained(_content(file_of(name_or_path)))
+
+
+def _found(name_or_path: str | Path) -> Machine:
+    """Return a machine as its file describes it."""
+    path = file_of(name_or_path)
     stat = path.stat()
     key = (path, stat.st_mtime_ns, stat.st_size)
     if key not in _read:
@@ -111,12 +132,15 @@ def _found(name_or_path: str | Path) -> Machine:
 
 
 def _load(path: Path) -> Machine:
+    from umm.machines.build import build
+
+    return build(_content(path), path, path.stem)
+
+
+def _content(path: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise MachineError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise MachineError(f"{path.name} is not TOML: {error}") from None
-    from umm.machines.build import build
-
-    return build(content, path, path.stem)

@@ -6,6 +6,8 @@ from umm.errors import MachineError
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.quantities import Bandwidth, Seconds, Table
 
+MOST_LINKS = 4_000_000
+
 
 class Kind(Table):
     """The table of one kind of fabric; its ``kind`` is a ``Literal`` of the names a file may use."""
@@ -42,4 +44,17 @@ def expect_devices(count: int, right: int, what: str) -> None:
     if count != right:
         raise MachineError(
             f"{what} has {right} devices, not {count}; make devices.count and the fabric agree"
+        )
+
+
+def expect_links(devices: int, links: int) -> None:
+    """Refuse more own links of pairs than can be held.
+
+    Raises:
+        MachineError: Says which kinds have fewer.
+    """
+    if links > MOST_LINKS:
+        raise MachineError(
+            f"{devices} devices in pairs have {links} links, and at most {MOST_LINKS} can be held; "
+            "use kind = switch, tiers or fat_tree"
         )

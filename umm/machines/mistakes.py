@@ -1,23 +1,81 @@
-"""What is wrong with a topology file, said in one line."""
+"""What is wrong with a topology file, said in one line: the first mistake, or all of them."""
 
+import copy
+import difflib
+from collections.abc import Mapping, Sequence
+from itertools import permutations
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from umm.dtypes import DTYPES
-from umm.errors import did_you_mean
+from umm.errors import MachineError, did_you_mean
 from umm.machines.content import MachineFile, kinds
+from umm.machines.fabric import Ends
 from umm.machines.kind import Kind
 from umm.machines.quantities import Number
+
+MOST_ROUNDS = 8
+MOST_ROUTES = 8
+MENDED = "mended"
+RIGHT = (1, 0.5, [1], "beside", "switch", "1 s", "1 B", "1 B/s", "1 flop/s")
+"""Values among which every kind of number has one that is right."""
 
 
 def explained(error: ValidationError) -> str:
     """Return one mistake of the file in one line: a misspelt key before what is missing because of it."""
     mistakes = error.errors(include_url=False)
-    first = min(mistakes, key=lambda mistake: mistake["type"] != "extra_forbidden")
-    table, parts = _walk(first["loc"])
+    return _line(min(mistakes, key=lambda mistake: mistake["type"] != "extra_forbidden"))
+
+
+def all_explained(content: Mapping[str, Any]) -> list[str]:
+    """Return all mistakes of a file's content, a line each; what is misspelt is not missing too.
+
+    What is wrong by itself would hide what only several numbers together tell; so it is mended, and the
+    content is read again.
+    """
+    mended: dict[str, Any] = copy.deepcopy(dict(content))
+    lines: list[str] = []
+    for _ in range(MOST_ROUNDS):
+        try:
+            file = MachineFile.model_validate(mended)
+        except ValidationError as error:
+            mistakes = error.errors(include_url=False)
+            meant = {_meant(x) for x in mistakes if x["type"] == "extra_forbidden"}
+            lines += [_line(x) for x in mistakes if x["type"] != "missing" or _key(x) not in meant]
+            if not _mend(mended, mistakes):
+                break
+        else:
+            if mended["fabric"] == content["fabric"] and file.devices.count.source != MENDED:
+                lines += _fabric_mistakes(file)
+            break
+    return list(dict.fromkeys(lines))
+
+
+def _fabric_mistakes(file: MachineFile) -> list[str]:
+    """Return what is wrong with the links of a file that is right by itself: no fabric, or no route."""
+    devices = file.devices
+    count = devices.count.value
+    names = tuple(devices.names or (f"g{i}" for i in range(count)))
+    try:
+        fabric = file.fabric.fabric(Ends(names, 0.0, devices.memory_bandwidth.number))
+    except MachineError as error:
+        return [str(error)]
+    lines = []
+    for src, dst in permutations(range(count), 2):
+        try:
+            fabric.route(src, dst)
+        except MachineError as error:
+            lines.append(str(error))
+    more = len(lines) - MOST_ROUTES
+    return [*lines[:MOST_ROUTES], *([f"and {more} more pairs have no route"] if more > 0 else [])]
+
+
+def _line(mistake: Any) -> str:
+    """Return a mistake that pydantic has found in one line."""
+    table, parts = _walk(mistake["loc"])
     key = ".".join(parts)
-    match first["type"]:
+    match mistake["type"]:
         case "extra_forbidden":
             return f"unknown key {key!r}; {did_you_mean(parts[-1], _keys(table))}"
         case "literal_error" if parts[-1] == "[key]":
@@ -26,16 +84,70 @@ def explained(error: ValidationError) -> str:
             return f'{".".join(parts[:-1])} has no source; say where the number comes from: source = "…"'
         case "missing":
             return f"{key} is missing"
-        case "model_type" if issubclass(_model(first["loc"]), Number):
+        case "model_type" if issubclass(_model(mistake["loc"]), Number):
             return f'{key} has no source; write it like {{ value = …, source = "…" }}'
         case "union_tag_invalid" | "union_tag_not_found":
             names = ", ".join(name for kind in kinds() for name in _names(kind))
             return f"fabric.kind must be one of {names}"
         case "value_error":
-            return f"{key}: {first['ctx']['error']}"
+            return f"{key}: {mistake['ctx']['error']}"
         case _:
-            said = first["msg"]
-            return f"{key}: {said[0].lower()}{said[1:]}, not {first['input']!r}"
+            said = mistake["msg"]
+            return f"{key}: {said[0].lower()}{said[1:]}, not {mistake['input']!r}"
+
+
+def _key(mistake: Any) -> str:
+    return ".".join(_walk(mistake["loc"])[1])
+
+
+def _meant(mistake: Any) -> str | None:
+    """Return the key that a misspelt one is most like, if it is like any."""
+    table, parts = _walk(mistake["loc"])
+    close = difflib.get_close_matches(parts[-1], _keys(table), n=1)
+    return ".".join([*parts[:-1], *close]) if close else None
+
+
+def _mend(content: Any, mistakes: Sequence[Any]) -> bool:
+    """Put something right in the place of all that is wrong; return whether that could be done."""
+    removed = set()
+    for mistake in mistakes:
+        loc = mistake["loc"]
+        number = next((loc[:n] for n in range(1, len(loc) + 1) if issubclass(_model(loc[:n]), Number)), None)
+        path = _path(number or loc)
+        item = next((n for n, part in enumerate(path) if isinstance(part, int)), None)
+        if number:
+            _at(content, path[:-1])[path[-1]] = _right(_model(number))
+        elif mistake["type"] == "extra_forbidden" or "[key]" in loc:
+            removed.add(path)
+        elif item is not None:
+            removed.add(path[: item + 1])
+        else:
+            return False
+    for path in sorted(removed, key=lambda parts: [f"{part:>9}" for part in parts], reverse=True):
+        del _at(content, path[:-1])[path[-1]]  # the last of a list first
+    return True
+
+
+def _path(loc: Sequence[int | str]) -> tuple[int | str, ...]:
+    """Return a location as the file has it: pydantic puts in the tag of the chosen fabric, and ``[key]``."""
+    return tuple(x for i, x in enumerate(loc) if x != "[key]" and not (i == 1 and loc[0] == "fabric"))
+
+
+def _at(content: Any, path: Sequence[int | str]) -> Any:
+    for part in path:
+        content = content[part]
+    return content
+
+
+def _right(number: type[BaseModel]) -> dict[str, Any]:
+    """Return a number of a kind, with nothing wrong."""
+    for value in RIGHT:
+        try:
+            number.model_validate({"value": value, "source": MENDED})
+        except ValidationError:
+            continue
+        return {"value": value, "source": MENDED}
+    raise AssertionError(f"no value of {number.__name__} is known")
 
 
 def _model(loc: tuple[int | str, ...]) -> type[BaseModel]:

@@ -68,16 +68,8 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     >>> half.name, float(half.link_bandwidth[0])
     ('h100-8 fabric.bandwidth=x0.5', 187000000000.0)
     """
-    content: dict[str, Any] = copy.deepcopy(dict(machine.document))
-    name = machine.name
-    for key, text in settings.items():
-        factor = _FACTOR.fullmatch(text)
-        if factor and float(factor[1]) == 1:
-            _named(content, key, machine.name)
-            continue
-        for number in _named(content, key, machine.name):
-            _set(content, number, text)
-        name += f" {key}={text}"
+    content = set_numbers(machine.document, settings, machine.name)
+    name = " ".join([machine.name, *(f"{key}={text}" for key, text in settings.items() if not _is_one(text))])
     if name == machine.name:
         return machine
     try:
@@ -85,6 +77,38 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     except MachineError as error:
         said = str(error).removeprefix(f"{machine.source_path.name}: ")
         raise MachineError(f"{name} cannot be: {said}") from None
+
+
+def set_numbers(
+    document: Mapping[str, Any],
+    settings: Mapping[str, str],
+    machine: str,
+    source: str | None = None,
+    assumed: bool = True,
+) -> dict[str, Any]:
+    """Return a file's content with some numbers set to others.
+
+    Args:
+        document: The content.
+        settings: By dotted name the new value or a factor, as :func:`with_settings` takes them.
+        machine: Whose file it is, for errors.
+        source: Where the new numbers are from; None for that they are set.
+        assumed: Whether nothing but judgement stands behind them.
+
+    Raises:
+        MachineError: for a number that the file has not, or a value of another kind.
+    """
+    content: dict[str, Any] = copy.deepcopy(dict(document))
+    for key, text in settings.items():
+        found = _named(content, key, machine)
+        for number in [] if _is_one(text) else found:
+            _set(
+                content,
+                number,
+                text,
+                {"source": source or f"set to {text}"} | ({"assumed": True} if assumed else {}),
+            )
+    return content
 
 
 def split_settings(text: str) -> tuple[str, dict[str, str]]:
@@ -140,15 +164,21 @@ def _named(content: Mapping[str, Any], key: str, machine: str) -> list[Numbered]
     raise MachineError(f"{machine} has no number {key!r}; {hint}")
 
 
-def _set(content: dict[str, Any], number: Numbered, text: str) -> None:
-    """Set a number of a file's content."""
+def _is_one(text: str) -> bool:
+    """Return whether a setting is the factor 1, which changes nothing."""
+    factor = _FACTOR.fullmatch(text)
+    return factor is not None and float(factor[1]) == 1
+
+
+def _set(content: dict[str, Any], number: Numbered, text: str, known: Mapping[str, Any]) -> None:
+    """Set a number of a file's content, with what is known of the new one."""
     node: Any = content
     for part in number.path[:-1]:
         node = node[part]
     old = dict(node[number.path[-1]])
     factor = _FACTOR.fullmatch(text)
     value = _times(number, float(factor[1])) if factor else _read(number, text)
-    new = {"value": value, "source": f"set to {text}", "assumed": True}
+    new = {"value": value, **known}
     kept = ("per", "dtype", *(("m", "n", "k") if isinstance(value, list) and "dtype" in old else ("tiles",)))
     node[number.path[-1]] = {name: old[name] for name in kept if name in old} | new
     if number.key == "devices.count" and value != number.value:  # these go by their number

@@ -1,4 +1,4 @@
-"""``umm machine``: list, show, check and calibrate machines."""
+"""``umm machine``: list, show and check machines, and the commands that write their files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umm.cli.commands.calibrate import calibrate
-from umm.cli.flags.options import output_options
+from umm.cli.commands.new_machine import import_machine, new
+from umm.cli.flags.options import option, output_options
 from umm.cli.printed.output import Output
 from umm.errors import InputError, MachineError
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def machine(ctx: click.Context) -> None:
-    """List, show, check and calibrate machines."""
+    """List, show and check machines; write new ones, and calibrate this one."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -48,14 +49,23 @@ def list_machines(as_json: bool, quiet: bool, no_color: bool) -> None:
 
 @machine.command()
 @click.argument("name_or_file")
+@option("--toml", "as_toml", is_flag=True, help="Its file instead, to begin another with.")
 @output_options()
-def show(name_or_file: str, as_json: bool, quiet: bool, no_color: bool) -> None:
+def show(name_or_file: str, as_toml: bool, as_json: bool, quiet: bool, no_color: bool) -> None:
     """Show a machine: its devices, the bandwidth between them, and the source of every number."""
     from umm.cli.printed.machine_page import machine_record, print_machine
     from umm.machines import machine as find_machine
+    from umm.machines.drafts.commented import text
 
     output = Output(as_json, quiet, no_color)
     found = find_machine(name_or_file)
+    if as_toml:
+        if as_json:
+            raise InputError("--toml and --json are two forms; keep one")
+        as_it_is = found.name == found.source_path.stem
+        shown = found.source_path.read_text(encoding="utf-8") if as_it_is else text(found.document)
+        click.echo(shown, nl=False)
+        return
     matrix = found.bandwidth_matrix()
     if not as_json:
         print_machine(output.console(), found, matrix)
@@ -73,27 +83,41 @@ def show(name_or_file: str, as_json: bool, quiet: bool, no_color: bool) -> None:
 def check(
     ctx: click.Context, names_or_files: tuple[str, ...], as_json: bool, quiet: bool, no_color: bool
 ) -> None:
-    """Check topology files: every key, every number, and a route between every two devices."""
+    """Check topology files: all that is missing or wrong, at once.
+
+    Every key, every number, and a route between every two devices; of a right file, which of its numbers are
+    still another machine's.
+    """
+    from umm.cli.printed.machine_page import copied_in_words
     from umm.machines import machine as find_machine
+    from umm.machines.drafts.scaffold import copied
+    from umm.machines.files import mistakes
 
     output = Output(as_json, quiet, no_color)
     rows: list[dict[str, Any]] = []
     for name in names_or_files:
+        file = Path(name).name
         try:
-            found = find_machine(name)
-            found.bandwidth_matrix()  # finds the route of every pair
+            wrong = [f"{file}: {line}" for line in mistakes(name)]
         except MachineError as error:
-            said = str(error) if Path(name).name in str(error) else f"{name}: {error}"
-            rows.append({"machine": name, "ok": False, "error": said})
-            click.echo(f"error: {said}", err=True)
-        else:
-            rows.append({"machine": name, "ok": True, "error": None})
-            if not as_json:
-                click.echo(f"{name}: ok, {found.device_count} devices, {len(found.link_names)} links")
+            wrong = [str(error) if file in str(error) else f"{name}: {error}"]
+        if wrong:
+            rows.append({"machine": name, "ok": False, "error": wrong[0], "errors": wrong})
+            for line in wrong:
+                click.echo(f"error: {line}", err=True)
+            continue
+        found = find_machine(name)
+        others = copied(found.facts)
+        rows.append({"machine": name, "ok": True, "error": None, "errors": [], "copied": others})
+        if not as_json:
+            click.echo(f"{name}: ok, {found.device_count} devices, {len(found.link_names)} links")
+            for line in copied_in_words(others):
+                click.echo(line)
     if as_json:
         output.json("machine check", {"machines": rows})
     if not all(row["ok"] for row in rows):
         ctx.exit(InputError.exit_code)
 
 
-machine.add_command(calibrate)
+for command in (new, import_machine, calibrate):
+    machine.add_command(command)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from umm.errors import InputError
-from umm.units import parse_bytes, parse_dimension
+from umm.units import parse_bandwidth, parse_bytes, parse_dimension
 
 
 def dimension(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
@@ -36,6 +36,16 @@ def nbytes(ctx: click.Context, param: click.Parameter, text: str | None) -> int 
     short = re.fullmatch(r"\s*(\d+)\s*([KMG])\s*", text)
     try:
         return parse_bytes(f"{short[1]}{short[2]}iB" if short else text)
+    except InputError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+def bandwidth(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    """Return the bytes/s that a bandwidth such as 25GB/s means."""
+    if text is None:
+        return None
+    try:
+        return parse_bandwidth(text)
     except InputError as error:
         raise click.BadParameter(str(error), ctx, param) from None
 

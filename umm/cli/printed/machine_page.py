@@ -1,6 +1,7 @@
 """Machines in words: a list, or one with its bandwidth matrix and where every number comes from."""
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -10,7 +11,8 @@ from rich.text import Text
 
 from umm.cli.printed.tile_grid import CUT, cut
 from umm.machines import Machine
-from umm.units import format_bandwidth, format_bytes, format_rate, format_seconds
+from umm.machines.drafts.scaffold import copied
+from umm.units import counted, format_bandwidth, format_bytes, format_rate, format_seconds
 
 MOST_DEVICES = 12
 BASES = {
@@ -44,6 +46,25 @@ def print_machines(console: Console, machines: Sequence[Machine], broken: Sequen
     for row in broken:
         table.add_row(row["name"], "", "", f"broken: {row['file']}: {row['error']}")
     console.print(table)
+
+
+def print_new_machine(console: Console, made: Machine, name: str) -> None:
+    """Print where a new machine's file is, which of its numbers are another's yet, and what to do next."""
+    console.print(f"wrote {made.source_path}", soft_wrap=True)
+    console.print(made.description)
+    for line in copied_in_words(copied(made.facts)):
+        console.print(line)
+    console.print("Each has a comment that says what it is. Then:")
+    console.print(f"  umm machine check {name}\n  umm machine show {name}", soft_wrap=True)
+
+
+def copied_in_words(others: Mapping[str, Sequence[str]], width: int = 80) -> list[str]:
+    """Return lines that name the numbers of a file that are still another machine's."""
+    lines: list[str] = []
+    for other, keys in others.items():
+        said = f"{counted(len(keys), 'number')} still of {other}: {', '.join(keys)}"
+        lines += textwrap.wrap(said, width, break_on_hyphens=False, break_long_words=False)
+    return lines
 
 
 def print_machine(console: Console, machine: Machine, bandwidth: NDArray[Any]) -> None:

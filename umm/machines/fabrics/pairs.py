@@ -3,12 +3,9 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from umm.errors import MachineError
 from umm.machines.fabric import Ends, Fabric
-from umm.machines.kind import Kind, LinkNumbers
+from umm.machines.kind import Kind, LinkNumbers, expect_links
 from umm.machines.quantities import Count
-
-MOST_LINKS = 4_000_000
 
 
 class Group(LinkNumbers):
@@ -44,12 +41,7 @@ class Pairs(Fabric):
         super().__init__()
         self._count = len(devices)
         self.near = group
-        links = self._count * (self._count - 1)
-        if links > MOST_LINKS:
-            raise MachineError(
-                f"{self._count} devices in pairs have {links} links, and at most {MOST_LINKS} can be held; "
-                "use kind = switch, tiers or fat_tree"
-            )
+        expect_links(self._count, self._count * (self._count - 1))
         for i, src in enumerate(devices):
             for j, dst in enumerate(devices):
                 if i != j:

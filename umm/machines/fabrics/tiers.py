@@ -1,12 +1,13 @@
-"""Nodes with a switch inside, joined by network cards."""
+"""Nodes joined by network cards; inside a node a switch, or an own link for every pair."""
 
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Literal
 
 from umm.errors import MachineError
 from umm.machines.fabric import Ends, Fabric
-from umm.machines.kind import Kind, LinkNumbers
-from umm.machines.quantities import Bandwidth, Count
+from umm.machines.kind import Kind, LinkNumbers, expect_links
+from umm.machines.quantities import Bandwidth, Count, Number
 
 
 class Card(LinkNumbers):
@@ -15,57 +16,78 @@ class Card(LinkNumbers):
     owner: Literal["device", "node"]
 
 
+class Inside(Number):
+    """How devices of a node are joined: each by a port to a switch, or every two by a link of their own."""
+
+    value: Literal["switch", "pairs"]
+
+
 class TiersFabric(Kind, LinkNumbers):
-    """Nodes with a switch inside (bandwidth, latency: a device's port), joined by network cards."""
+    """Nodes joined by network cards; bandwidth and latency are those of a device's port, or a pair's link."""
 
     kind: Literal["tiers"]
     node_size: Count
     nic: Card
+    inside: Inside | None = None
     core: Bandwidth | None = None
 
     def fabric(self, ends: Ends) -> "Tiers":
-        """Return the ports and cards of these devices."""
+        """Return the links inside nodes and the cards of these devices."""
         size, count = self.node_size.value, len(ends.names)
         if count % size:
             raise MachineError(f"{count} devices cannot fill nodes of {size}; use a multiple of {size}")
         core = self.core.number if self.core else None
         own = self.nic.owner == "device"
-        return Tiers(ends.names, size, self.numbers, self.nic.numbers, own, core, ends.overhead)
+        pairs = self.inside is not None and self.inside.value == "pairs"
+        return Tiers(ends.names, size, pairs, self.numbers, self.nic.numbers, own, core, ends.overhead)
 
 
 class Tiers(Fabric):
-    """Nodes with a switch inside, joined by network cards: one per device, or one that a node shares."""
+    """Nodes joined by network cards: one per device, or one that a node shares."""
 
     def __init__(
         self,
         devices: Sequence[str],
         node_size: int,
-        port: tuple[float, float],
+        pairs: bool,
+        near: tuple[float, float],
         card: tuple[float, float],
         card_per_device: bool,
         core: float | None,
         overhead: float,
     ) -> None:
-        """Take (bandwidth, latency) of a device's port and of a card; `core` is one link shared by all."""
+        """Take (bandwidth, latency) of a port, or of a pair's link, and of a card; all share `core`."""
         super().__init__()
         self.near = node_size
         self._per_device = card_per_device
-        for name in devices:
-            self._add(f"{name} up", port[0], port[1] + overhead)
-            self._add(f"{name} down", *port)
+        self._pairs: dict[tuple[int, int], int] = {}
+        if pairs:
+            expect_links(len(devices), len(devices) * (node_size - 1))
+            for first in range(0, len(devices), node_size):
+                for src, dst in permutations(range(first, first + node_size), 2):
+                    name = f"{devices[src]}→{devices[dst]}"
+                    self._pairs[src, dst] = self._add(name, near[0], near[1] + overhead)
+        else:
+            for name in devices:
+                self._add(f"{name} up", near[0], near[1] + overhead)
+                self._add(f"{name} down", *near)
+        self._ports = not pairs
         self._cards = len(self.names)
         owners = devices if card_per_device else [f"n{i}" for i in range(len(devices) // node_size)]
         for name in owners:
-            self._add(f"{name} nic out", card[0], card[1] + (overhead if card_per_device else 0.0))
+            is_first = card_per_device or pairs  # link of a route between nodes
+            self._add(f"{name} nic out", card[0], card[1] + (overhead if is_first else 0.0))
             self._add(f"{name} nic in", *card)
         self._core = () if core is None else (self._add("core", core, 0.0),)
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
-        """Return the two ports inside a node, else the two cards, and the ports if cards are shared."""
+        """Return the ports or the link inside a node, else the cards, and ports where they are shared."""
         if src // self.near == dst // self.near:
-            return (2 * src, 2 * dst + 1)
+            return (2 * src, 2 * dst + 1) if self._ports else (self._pairs[src, dst],)
         if self._per_device:
             return (self._cards + 2 * src, *self._core, self._cards + 2 * dst + 1)
         out = self._cards + 2 * (src // self.near)
         into = self._cards + 2 * (dst // self.near) + 1
+        if not self._ports:
+            return (out, *self._core, into)
         return (2 * src, out, *self._core, into, 2 * dst + 1)
