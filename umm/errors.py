@@ -1,9 +1,14 @@
 """The errors umm raises on purpose, each with the exit code its command ends in, and how many of them end."""
 
+import re
 from collections.abc import Iterable
 
 INTERRUPTED = 130
 """What a command ends with after Ctrl-C."""
+MOST_NAMES = 80
+"""Names that a message lists; ten times as many are searched for one that is meant."""
+_LONG = re.compile(r"\S{241,}")
+"""A word of a message that is cut: what was asked may be endless."""
 
 
 class UmmError(Exception):
@@ -14,6 +19,9 @@ class UmmError(Exception):
     """
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_LONG.sub(lambda word: f"{word[0][:160]}…{word[0][-40:]}", message))
 
 
 class InputError(UmmError, ValueError):
@@ -87,5 +95,8 @@ def did_you_mean(wrong: str, right: Iterable[str]) -> str:
     import difflib  # only where something went wrong
 
     known = list(right)
-    close = difflib.get_close_matches(wrong, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
+    close = difflib.get_close_matches(wrong[:MOST_NAMES], known[: 10 * MOST_NAMES], n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    more = [] if len(known) <= MOST_NAMES else [f"… ({len(known)} in all)"]
+    return f"choose from {', '.join((*known[:MOST_NAMES], *more))}"

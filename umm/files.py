@@ -1,10 +1,12 @@
-"""Files that others wrote or will read: JSON of unknown origin, and files written whole or not at all."""
+"""Files that others wrote or will read: JSON and TOML of anybody, and files written whole or not at all."""
 
 import json
 import os
+import re
 import reprlib
 import secrets
 import stat
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,11 @@ _SHORT.maxlevel = 3
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = LONGEST = 80
 PARTIAL = ".umm-partial-"
 """What the name of a file that is being written starts with."""
+MOST_TEXT = 2**29
+"""Bytes of a text file that are read: more than JSON of the most actions has."""
+MOST_TOML = 2**24
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_UNSEEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def shown(value: Any) -> str:
@@ -27,6 +34,90 @@ def shown(value: Any) -> str:
     """
     text = _SHORT.repr(value)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def visible(text: str) -> str:
+    r"""Return a text with what a terminal obeys instead of showing written as an escape; line ends stay.
+
+    >>> visible("red: \x1b[31m, left: \u202e")
+    'red: \\x1b[31m, left: \\u202e'
+    """
+    return _UNSEEN.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def csv_cell(text: str) -> str:
+    """Return a text as a cell of a CSV file that no spreadsheet takes for a formula.
+
+    >>> csv_cell("=1+1"), csv_cell("row@2")
+    ("'=1+1", 'row@2')
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def of_csv_cell(cell: str) -> str:
+    """Return the text that :func:`csv_cell` made a cell of."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def json_line(value: Any) -> str:
+    r"""Return a value as JSON in one line that a terminal only shows; ``Infinity`` and NaN are refused.
+
+    >>> print(json_line({"µ": "\x9b"}))
+    {"µ": "\u009b"}
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
+    """Return the text of a file.
+
+    Args:
+        path: The file, which may be a pipe.
+        most: Most bytes that it may have.
+
+    Raises:
+        InputError: in one line, if it cannot be read, is longer, or is not UTF-8.
+    """
+    if "\0" in str(path):
+        raise InputError(f"{shown(str(path))} cannot name a file; write a path")
+    try:
+        with open(path, "rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    if len(content) > most:
+        raise InputError(f"{path} has more than {most} bytes, which are not read")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text file in UTF-8") from None
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Return what a TOML file holds; its whole numbers fit 64 bits, as TOML has it.
+
+    Raises:
+        InputError: in one line, if it cannot be read, or is not TOML.
+    """
+    text = read_text(path, MOST_TOML)
+    try:
+        found = tomllib.loads(text)
+    except RecursionError:
+        raise InputError(f"{path} is not TOML that can be read: it nests too deep") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not TOML: {visible(str(error))}") from None
+    except ValueError:  # Python's own limit on the digits of a whole number
+        raise InputError(f"{path} is not TOML: it has a whole number beyond 64 bits") from None
+    values: list[Any] = [found]
+    for value in values:  # which grows meanwhile
+        if isinstance(value, dict):
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise InputError(f"{path} is not TOML: it has a whole number beyond 64 bits")
+    return found
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -59,6 +150,31 @@ def parse_json(text: str, what: str) -> Any:
         ) from None
     except (RecursionError, ValueError):
         raise InputError(f"not a {what}: the JSON nests too deep or has a number too long") from None
+
+
+def target_of(path: str | Path) -> Path | None:
+    """Return the file that writing to a path makes or replaces, None for a pipe or a device.
+
+    Raises:
+        InputError: if there can be none: no folder, or one that may not be written to, or links in a circle.
+    """
+    if not str(path) or "\0" in str(path):
+        raise InputError(f"{shown(str(path))} cannot name a file; write a path")
+    try:
+        mode = _mode_of(path)
+        target = Path(os.path.realpath(path))
+        why = ""
+        if not target.parent.is_dir():
+            why = f"there is no folder {Path(path).parent}"
+        elif mode is not None and stat.S_ISDIR(mode):
+            why = "it is a folder"
+        elif not os.access(target.parent, os.W_OK | os.X_OK):
+            why = f"the folder {target.parent} may not be written to"
+    except OSError as error:
+        why = str(error.strerror)
+    if why:
+        raise InputError(f"cannot write {path}: {why}")
+    return target if mode is None or stat.S_ISREG(mode) else None
 
 
 @contextmanager

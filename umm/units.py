@@ -1,19 +1,21 @@
 """Read and write quantities with units; inside the program everything is seconds, bytes and flop."""
 
 import re
+from math import isfinite
 
 from umm.errors import InputError
+from umm.files import shown
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 _TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(\S*)")
 
 
 def _split(text: str, kind: str, example: str) -> tuple[float, str]:
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        raise InputError(f"{text!r} is not {kind}; write it like {example!r}")
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or not isfinite(float(match[1])):
+        raise InputError(f"{shown(text)} is not {kind}; write it like {example!r}")
     return float(match[1]), match[2]
 
 
@@ -22,9 +24,9 @@ def _scaled(text: str, unit: str, kind: str, example: str) -> float:
     if suffix.endswith(unit):
         prefix = suffix.removesuffix(unit)
         scale = _DECIMAL.get(prefix) or _BINARY.get(prefix)
-        if scale is not None:
+        if scale is not None and isfinite(number * scale):
             return number * scale
-    raise InputError(f"{text!r} is not {kind}; write it like {example!r}")
+    raise InputError(f"{shown(text)} is not {kind}; write it like {example!r}")
 
 
 def parse_bandwidth(text: str) -> float:
@@ -64,7 +66,7 @@ def parse_seconds(text: str) -> float:
     """
     number, suffix = _split(text, "a time", "3 us")
     if suffix not in _TIME:
-        raise InputError(f"{text!r} is not a time; write it like '3 us'")
+        raise InputError(f"{shown(text)} is not a time; write it like '3 us'")
     return number * _TIME[suffix]
 
 
@@ -74,9 +76,9 @@ def parse_dimension(text: str) -> int:
     >>> parse_dimension("48K"), parse_dimension("8192")
     (49152, 8192)
     """
-    match = re.fullmatch(r"\s*([0-9]{1,100})\s*([kKM]?)\s*", text)
+    match = re.fullmatch(r"([0-9]{1,100})\s*([kKM]?)", text.strip())
     if match is None:
-        raise InputError(f"{text!r} is not a matrix dimension; write it like 49152 or 48K")
+        raise InputError(f"{shown(text)} is not a matrix dimension; write it like 49152 or 48K")
     return int(match[1]) * {"": 1, "k": 1024, "K": 1024, "M": 1024**2}[match[2]]
 
 

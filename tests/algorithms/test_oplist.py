@@ -6,8 +6,9 @@ from hypothesis import given
 from strategies import offsets, problems, stationaries
 
 from umm import Interval, Problem, op_list
+from umm.algorithms.universal import oplist
 from umm.algorithms.universal.oplist import Op
-from umm.errors import ProblemError
+from umm.errors import InfeasibleError, ProblemError
 from umm.layouts.edges import ceil_edges
 
 
@@ -120,3 +121,11 @@ def test_an_unknown_stationary_matrix_or_offset_is_refused():
         ProblemError, match="iteration offset 'skew' is unknown; choose from none, index, rotate"
     ):
         op_list(problem, "A", offset="skew")
+
+
+def test_ops_that_this_host_has_no_memory_for_are_refused_before_they_are_listed(monkeypatch):
+    """2 million ops on tiles of one element with 1 GB free."""
+    problem = Problem(m=128, n=128, k=128, a="cyclic:1x1:8x1", b="cyclic:1x1:8x1", ranks=8)
+    monkeypatch.setattr(oplist, "free_memory", lambda: 10**9)
+    with pytest.raises(InfeasibleError, match=r"2097152 local multiplies.* 953.7 MiB is free.*larger tiles"):
+        op_list(problem, "C")

@@ -57,6 +57,43 @@ def test_a_bad_flag_is_answered_in_one_line(args, said):
     assert said in refused("simulate", *SMALL, *args)
 
 
+def test_one_flag_by_two_names_is_refused(tmp_path):
+    path = tmp_path / "umm.toml"
+    path.write_text('b = "1MiB"\nbegin = "2MiB"\n')
+    said = "'begin' is the same flag as another key; keep one"
+    assert refused("collective", "all-gather", "--config", path).endswith(said)
+
+
+def test_a_long_bad_value_is_cut(tmp_path):
+    assert len(refused("simulate", *SMALL, "-m", "x" * 5000)) < 200
+    assert len(refused("simulate", *SMALL, "--machine", "x" * 5000)) < 400
+    assert len(refused("simulate", *SMALL, "--a", "x" * 5000)) < 400
+    assert len(refused("simulate", *SMALL, "--stationary", "x" * 99_000)) < 400
+
+
+def test_results_in_one_file_or_behind_links_in_a_circle_are_refused_first(tmp_path):
+    loop = tmp_path / "loop.json"
+    loop.symlink_to(loop.name)
+    assert "Too many levels of symbolic links" in refused("simulate", *SMALL, "--save-trace", loop)
+    assert "Too many levels of symbolic links" in refused("simulate", *SMALL, "-o", loop)
+    asked = ("sweep", *SMALL, "-o", tmp_path / "s.csv", "--export", tmp_path / "s.csv")
+    assert "cannot write two results" in refused(*asked)
+    assert "is a directory" in refused("simulate", *SMALL, "--html", tmp_path / "..")
+
+
+def test_what_files_say_is_shown_and_not_obeyed(tmp_path):
+    """A description that clears the screen and a source that turns text around."""
+    text = GOOD.replace("four devices", "four \\u001b[2J devices", 1).replace('"test"', '"te\\u202est"', 1)
+    path = write(tmp_path, text + SWITCH)
+    for args in (["show", path], ["show", path, "--json"]):
+        shown = good("machine", *args)
+        assert not set("\x1b\u202e") & set(shown)
+        assert ("\\x1b[2J" in shown) == (args[-1] != "--json")
+    bad = tmp_path / "\x1b[2J.toml"
+    bad.write_text("x")
+    assert "\\x1b[2J.toml" in refused("machine", "check", bad).replace("\n", "")
+
+
 def test_a_missing_dimension_is_named():
     said = "the problem lacks -n and -k; give -m, -n and -k, or --preset mlp1"
     assert refused("simulate", "-m", 8) == said
@@ -70,9 +107,18 @@ def test_an_unknown_command_is_answered_with_the_nearest():
     ("text", "said"),
     [
         ("machne = 'pvc-12'", "'machne' is not a flag of umm simulate; did you mean 'machine'?"),
-        ("m = [1]", "m must be a string, a number, true or false"),
+        ("m = [1]", "'m' must be a string or a number, not [1]"),
         ("m = 2.5", "'2.5' is not a matrix dimension"),
         ("m = ", "is not TOML"),
+        ("m = true", "'m' must be a string or a number, not True"),
+        ("prefetch = true", "'prefetch' must be a string or a number, not True"),
+        ("json = 1", "'json' must be true or false, not 1"),
+        ('json = "maybe"', "'json' must be true or false, not 'maybe'"),
+        ('machine = "a\\u0000b"', "has a NUL, which no value has"),
+        ('output = "a\\u0000b"', "has a NUL, which no value has"),
+        (f"m = {'9' * 5000}", "a whole number beyond 64 bits"),
+        ("a = " + "[" * 20_000, "nests too deep"),
+        ("ranks = 2.0", "'2.0' is not a valid integer"),
     ],
 )
 def test_a_bad_config_file_is_answered_in_one_line(tmp_path, text, said):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from machine_text import GOOD, GRAPH, SWITCH, edges, error_of, write
+from machine_text import GOOD, GRAPH, SWITCH, edges, error_of, links, write
 
 from umm.errors import MachineError
 from umm.machines import machine, machine_names, user_folder
@@ -211,4 +211,95 @@ def test_a_wrong_graph_is_answered_in_one_line(tmp_path):
 
 
 def test_a_file_that_is_not_toml_says_so(tmp_path):
-    assert error_of(write(tmp_path, "schema = ")).startswith("mine.toml is not TOML: ")
+    assert "mine.toml is not TOML: " in error_of(write(tmp_path, "schema = "))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = " + "[" * 20_000 + "]" * 20_000, "nests too deep"),
+        (f"x = {'9' * 4300}", "a whole number beyond 64 bits"),
+        (f"x = {'9' * 5000}", "a whole number beyond 64 bits"),
+        (f"x = 0x{'F' * 5000}", "a whole number beyond 64 bits"),
+        ("x = 1\nx = 2", "is not TOML: "),
+        ("\0", "is not TOML: "),
+    ],
+)
+def test_a_file_of_anybody_is_one_line_and_hides_no_other_machine(tmp_path, text, said):
+    """In the user's own folder it is listed as broken; it once took ``umm machine list`` with it."""
+    path = write(user_folder(), text)
+    assert said in error_of(path)
+    assert {"mine", "h100-8"} <= set(machine_names())
+    assert machine("h100-8").device_count == 8
+
+
+def test_a_folder_that_cannot_be_looked_into_hides_no_shipped_machine(monkeypatch):
+    """A name too long stands for a folder without permission, which root may enter."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/" + "x" * 300)
+    assert machine("h100-8").device_count == 8
+    assert "pvc-12" in machine_names()
+    with pytest.raises(MachineError, match="unknown machine 'mine'"):
+        machine("mine")
+    with pytest.raises(MachineError, match="there is no topology file"):
+        machine("x" * 300 + ".toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"10 GB/s"', '"5e-324 GB/s"', "'5e-324 GB/s' is beyond what machines have; check its unit"),
+        ('"10 GB/s"', '"1e400 GB/s"', "'1e400 GB/s' is not a bandwidth"),
+        ('"16 GB"', '"1e400 B"', "'1e400 B' is not a size in bytes"),
+        ('"16 GB"', '"9e30 TB"', "is beyond what machines have"),
+        ('"3 us"', '"1e308 s"', "is beyond what machines have"),
+        ("value = 0.8", 'value = "0.8"', "input should be a valid number, not '0.8'"),
+        ("value = 0.8", "value = true", "input should be a valid number, not True"),
+        ("value = 0.25", "value = nan", "devices.interference.accumulate.value: "),
+        ("value = 4", "value = 4.0", "input should be a valid integer, not 4.0"),
+        ("schema = 1", "schema = true", "schema: input should be 1, not True"),
+        ("copy_engines", 'names = ["a", "b", "c", "\\u001b[31m"]\ncopy_engines', "choose another name"),
+    ],
+)
+def test_a_number_that_no_machine_has_and_a_value_of_another_type_are_refused(tmp_path, old, new, said):
+    """Text was taken for a number, true for 1, and a bandwidth of 5e-324 made times endless."""
+    assert said in error_of(write(tmp_path, (GOOD + SWITCH).replace(old, new, 1)))
+
+
+def test_what_is_listed_twice_or_never_used_is_refused(tmp_path):
+    def of(routes="", ends=("g0-s", "g1-s", "g2-s", "g3-s"), switches='["s", "t"]'):
+        text = GOOD + GRAPH.replace("ROUTES", routes).replace('["s", "t"]', switches) + edges(*ends)
+        return error_of(write(tmp_path, text)).removeprefix("mine.toml: ")
+
+    route = '{ from = "g0", to = "g1", via = ["s"] }'
+    assert (
+        of(switches='["s", "s"]') == "fabric.switches has 's', which is a device or listed before; keep one"
+    )
+    assert of(switches='["s", "g1"]').startswith("fabric.switches has 'g1'")
+    assert of(f"routes = [{route}, {route}]") == "fabric.routes has the way from g0 to g1 twice; keep one"
+    assert of(f"routes = [{route.replace('g1', 's')}]") == "route g0 → s → s must begin and end at devices"
+    assert of(f"routes = [{route.replace('g1', 'g0')}]") == "route g0 → s → g0 comes by 'g0' twice"
+    among = '[[fabric.links]]\ntype = "wire"\namong = ["g0", "g1", "g0"]\n'
+    text = GOOD + GRAPH.replace("ROUTES", "") + among
+    assert "among has 'g0' twice" in error_of(write(tmp_path, text))
+
+
+def test_a_listed_way_is_taken_where_a_link_joins_the_two(tmp_path):
+    routes = 'routes = [{ from = "g0", to = "g1", via = ["s"] }]'
+    ends = edges("g0-s", "g1-s", "g2-s", "g3-s", "g0-g1")
+    m = machine(write(tmp_path, GOOD + GRAPH.replace("ROUTES", routes) + ends))
+    assert links(m, 0, 1) == ["g0 read", "g0→s", "s→g1"]
+    assert links(m, 1, 0) == ["g1 read", "g1→g0"]
+
+
+def test_routes_of_thousands_of_devices_are_checked_at_once(tmp_path):
+    """2,000 devices around one switch; then one that nothing joins, and one joined by two ways."""
+    count = 2000
+
+    def of(more, left_out=0):
+        text = GOOD.replace("value = 4", f"value = {count}", 1) + GRAPH.replace("ROUTES", "")
+        star = [f"g{i}-s" for i in range(count - left_out)]
+        return list(machine(write(tmp_path, text + edges(*star, *more))).fabric.without_route())
+
+    assert of(()) == []
+    assert of((), left_out=1)[0] == (0, count - 1)
+    assert of(("g0-t", "g2-t")) == [(0, 2), (2, 0)]

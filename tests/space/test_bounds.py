@@ -168,3 +168,12 @@ def test_a_barrier_parts_a_schedule_where_all_before_lead_to_it_and_all_after_fo
             after_offsets=offsets - (np.arange(len(offsets)) > first),
         )
         assert phases(fewer) == [range(len(schedule))]
+
+
+def test_a_schedule_whose_gemms_take_no_time_has_a_bound():
+    """As one read from a file may say; its transfers slow down nothing then."""
+    schedule = umm.schedule(umm.Problem(m=64, n=48, k=40, a="col", ranks=4), "pvc-12")
+    schedule = replace(schedule, interference={"get": 0.5})
+    seconds = np.where(schedule.flop > 0, 0.0, schedule.seconds)
+    at_once = replace(schedule, seconds=seconds)
+    assert 0 < schedule_bound(at_once) <= SimExecutor().makespan(at_once)

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import umm
+from umm.errors import InfeasibleError
 from umm.figures import decision_figure
 from umm.space import Space, map_over_memory, map_over_number, search
+from umm.space.search.budget import memory_limit
 from umm.space.what_if.changed_machines import changed, knob, knobs
 from umm.space.what_if.sensitivity import frontier, sensitivity
 
@@ -118,6 +120,27 @@ def test_a_map_over_memory_is_the_frontier_of_every_m():
     share = SPACE.on(8).bare.unreplicated_share
     assert frame.start[0] == pytest.approx(steps[0].memory_bytes / share)
     assert frame.stop[frame.m == 256].tolist() == [*frame.start[frame.m == 256].tolist()[1:], 3.0]
+
+
+def test_an_m_for_which_nothing_fits_keeps_the_others_rows():
+    """2^24 rows of 3072 float32 are 26 GB a rank on eight H100s; 2^28 are 16 times as many."""
+    tight = replace(SPACE, replication=(1,))
+    decisions = map_over_memory(tight, "h100-8", [256, 2**28])
+    assert {x.m for x in decisions.stretches} == {256}
+    assert decisions.without == (2**28,)
+    assert decisions.to_dict()["without"] == [2**28]
+    assert map_over_number(tight, "h100-8", [2**28, 256], reach=2.0).without == (2**28,)
+    with pytest.raises(InfeasibleError, match="nothing fits for m = 268435456"):
+        map_over_memory(tight, "h100-8", [2**28])
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 48, 40), (1000, 999, 7), (8191, 127, 12289)])
+def test_a_maps_start_is_a_budget_that_suffices(m, n, k):
+    """bytes / share × share may come out a hair below the bytes; no byte is lost by that."""
+    problem = umm.Problem(m=m, n=n, k=k, ranks=7)
+    share = problem.unreplicated_share
+    for nbytes in range(10**6, 10**6 + 500):
+        assert memory_limit(f"{nbytes / share}x", problem) == nbytes
 
 
 def test_a_map_over_a_number_changes_where_searches_do():

@@ -71,6 +71,19 @@ def test_csv_and_parquet_go_out_and_come_back_in(tmp_path, name):
         pd.testing.assert_frame_equal(other.frame(), store.frame(), check_dtype=False)
 
 
+def test_no_cell_of_a_csv_file_is_a_formula(tmp_path):
+    """A machine may be called =HYPERLINK(…); a spreadsheet shows it, and it comes back as it was."""
+    names = ["=HYPERLINK(1)", "+1", "-1", "@x", "'=1", "'quoted'"]
+    rows = [RUN | {"config_id": str(i), "machine": name} for i, name in enumerate(names)]
+    with Store(tmp_path / "s.db") as store, Store(tmp_path / "other.db") as other:
+        store.write(rows)
+        store.export(tmp_path / "runs.csv")
+        written = pd.read_csv(tmp_path / "runs.csv")
+        assert sorted(written.machine) == sorted([*("'" + x for x in names[:5]), "'quoted'"])
+        other.add(written)
+        assert sorted(other.frame().machine) == sorted(names)
+
+
 def test_two_writers_and_a_reader_lose_nothing_and_store_nothing_twice(tmp_path):
     """Two threads with connections of their own write the same 400 runs; a third reads all the time."""
     path = tmp_path / "s.db"

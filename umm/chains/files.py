@@ -1,13 +1,12 @@
 """A chain in a TOML file: tensors, statements, and layouts by name."""
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from umm.chains.outline import Outline
 from umm.errors import InputError
-from umm.files import whole_file
+from umm.files import read_toml, whole_file
 
 
 def load_chain(path: str | Path) -> Outline:
@@ -16,12 +15,7 @@ def load_chain(path: str | Path) -> Outline:
     Raises:
         InputError: in one line, if it cannot be read or is not a chain.
     """
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
+    content = read_toml(path)
     try:
         return Outline.from_dict(content)
     except InputError as error:

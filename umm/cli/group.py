@@ -1,9 +1,7 @@
 """The top command: subcommands imported when they are called, and every failure as one line."""
 
-import errno
 import importlib
 import os
-import select
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -12,10 +10,14 @@ import click
 from click.core import ParameterSource
 
 from umm.cli.flags.config import CONFIG
+from umm.cli.printed.streams import flushed, open_streams, reader_left
 from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean
+from umm.files import visible
 from umm.host.launcher import launched_rank
 
 RUNTIME, USAGE = UmmError.exit_code, InputError.exit_code
+LONGEST = 2000
+"""Characters of an error; its middle is left out beyond."""
 
 
 class LazyGroup(click.Group):
@@ -64,16 +66,14 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            if not _reader_left():
+            if not reader_left():
                 raise
             return 0
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line and exit; every failure is one line on stderr and its exit code."""
         extra = {"prog_name": "umm", **extra, "standalone_mode": False}
-        for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):  # a terminal without µ gets a ? instead of a traceback
-                stream.reconfigure(errors="replace")
+        open_streams()
         try:
             code = super().main(*args, **extra)
         except UmmError as error:
@@ -94,7 +94,8 @@ class LazyGroup(click.Group):
         except OSError as error:
             named = f"{os.fspath(error.filename)}: " if isinstance(error.filename, str) else ""
             code = _fail(f"{named}{error.strerror or error}", USAGE if named else RUNTIME)
-        sys.exit(_flushed(code if isinstance(code, int) else 0))
+        code, said = flushed(code if isinstance(code, int) else 0)
+        sys.exit(_fail(said, code) if said else code)
 
 
 def _no_option(error: click.NoSuchOption) -> str:
@@ -120,34 +121,9 @@ def _origin(error: click.UsageError) -> str:
     return ""
 
 
-def _reader_left() -> bool:
-    """Return whether nobody reads stdout any more, and if so let nothing more be written to it."""
-    try:
-        watch = select.poll()
-        watch.register(sys.stdout.fileno(), 0)
-        left = any(event & select.POLLERR for _, event in watch.poll(0))
-    except (OSError, ValueError):  # it is no pipe
-        return False
-    if left:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # nothing more is tried at exit
-    return left
-
-
-def _flushed(code: int) -> int:
-    """Write what stdout still holds and return the exit code, 1 if that fails: a full disk, a closed pipe."""
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # nothing more is tried at exit
-        if error.errno == errno.EPIPE:  # who reads has seen enough
-            return code
-        if code == 0:
-            _fail(f"cannot write the output: {error.strerror}", RUNTIME)
-        return code or RUNTIME
-    return code
-
-
 def _fail(message: str, code: int) -> int:
     if not launched_rank():  # of all ranks that mpiexec started, the first speaks
-        click.echo(f"error: {' '.join(message.split())}", err=True)
+        said = visible(" ".join(message.split()))
+        said = said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} … {said[-LONGEST // 2 :]}"
+        click.echo(f"error: {said}", err=True)
     return code

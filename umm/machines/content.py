@@ -1,12 +1,11 @@
 """The topology file: its tables and keys."""
 
 import pkgutil
-from collections import Counter
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from umm.machines import fabrics
 from umm.machines.kind import Kind
@@ -14,6 +13,7 @@ from umm.machines.quantities import (
     Bandwidth,
     Count,
     Loss,
+    Name,
     Number,
     Rate,
     Seconds,
@@ -22,6 +22,7 @@ from umm.machines.quantities import (
     Source,
     Table,
     Uncertainty,
+    twice,
 )
 from umm.machines.rates import Efficiency, Rated, increasing
 from umm.units import parse_bandwidth, parse_bytes
@@ -66,7 +67,7 @@ class Devices(Table):
     """What every device of the machine is."""
 
     count: Count
-    names: list[Annotated[str, Field(min_length=1)]] | None = None
+    names: list[Name] | None = None
     ranks_per_device: Count | None = None
     default_ranks: Count | None = None
     memory: Size
@@ -77,8 +78,8 @@ class Devices(Table):
     accumulate_efficiency: Share
     interference: Interference
     peak: Annotated[dict[Rated, Rate], Field(min_length=1)]
-    efficiency: tuple[Efficiency, ...] = ()
-    means: dict[Annotated[str, Field(min_length=1)], "Means"] = Field(default_factory=dict)
+    efficiency: list[Efficiency] = Field(default_factory=list)
+    means: dict[Name, "Means"] = Field(default_factory=dict)
     signal: Seconds | None = None
     collective_start: Seconds | None = None
     step_fence: Seconds | None = None
@@ -105,14 +106,14 @@ class Devices(Table):
     @model_validator(mode="after")
     def _names_fit(self) -> "Devices":
         if self.names is not None:
-            name, times = Counter(self.names).most_common(1)[0] if self.names else ("", 0)
-            if times > 1:
+            name = twice(self.names)
+            if name is not None:
                 raise ValueError(f"names has {name!r} twice; give every device a name of its own")
             if len(self.names) != self.count.value:
                 raise ValueError(f"names must hold {self.count.value} different names, one per device")
-        for dtype, times in Counter(table.dtype for table in self.efficiency).items():
-            if times > 1:
-                raise ValueError(f"efficiency has {dtype} twice; keep one")
+        dtype = twice(table.dtype for table in self.efficiency)
+        if dtype is not None:
+            raise ValueError(f"efficiency has {dtype} twice; keep one")
         if "tf32" in self.peak and "float32" not in self.peak:
             raise ValueError("peak has tf32, a way to multiply float32, but no float32; state both")
         return self
@@ -182,3 +183,10 @@ class MachineFile(Table):
     devices: Devices
     fabric: AnyFabric
     message_sizes: Sizes | None = None
+
+    @field_validator("schema_version", mode="before")
+    @classmethod
+    def _is_a_number(cls, value: Any) -> Any:
+        if isinstance(value, bool):  # which equals 1
+            raise ValueError(f"input should be 1, not {value}")
+        return value

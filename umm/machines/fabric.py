@@ -1,6 +1,7 @@
 """A fabric: the links between devices, and the route over them from one device to another."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import NamedTuple
 
 
@@ -51,3 +52,7 @@ class Fabric(ABC):
     @abstractmethod
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the links from a device to another one, src ≠ dst."""
+
+    def without_route(self) -> Iterator[tuple[int, int]]:
+        """Yield the pairs of devices for which ``route`` has no answer; most kinds have one for each."""
+        return iter(())

@@ -4,14 +4,14 @@ import difflib
 import functools
 import importlib.resources
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
-from umm.errors import MachineError, expect
+from umm.errors import InputError, MachineError, expect
+from umm.files import read_toml, shown, visible
 from umm.machines.machine import Machine
 
 TF32 = ":tf32"
@@ -38,20 +38,29 @@ def machine_names() -> list[str]:
     >>> {"pvc-12", "h100-8"} <= set(machine_names())
     True
     """
-    return sorted(
-        {
-            path.stem
-            for folder in (shipped_folder(), user_folder())
-            for path in folder.glob("*.toml")
-            if path.is_file()
-        }
-    )
+    return sorted({path.stem for folder in (shipped_folder(), user_folder()) for path in _files(folder)})
 
 
 def named_file(name: str) -> Path:
     """Return where the topology file of a name is, the user's before the shipped one; it may not exist."""
     path = user_folder() / f"{name}.toml"
-    return path if path.is_file() else shipped_folder() / path.name
+    return path if _is_file(path) else shipped_folder() / path.name
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the topology files of a folder, none of one that cannot be looked into."""
+    try:
+        return [path for path in folder.glob("*.toml") if _is_file(path)]
+    except OSError:
+        return []
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is a file, as far as can be seen."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a folder that may not be entered, a name that no file can have
+        return False
 
 
 def machine(name_or_path: str | Path, settings: Mapping[str, str] | None = None) -> Machine:
@@ -96,17 +105,17 @@ def file_of(name_or_path: str | Path) -> Path:
     text = os.fspath(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".toml") or os.sep in text:
         path = Path(text)
-        if not path.is_file():
+        if not _is_file(path):
             raise MachineError(
-                f"there is no topology file {text}; known machines: {', '.join(machine_names())}"
+                f"there is no topology file {visible(text)}; known machines: {', '.join(machine_names())}"
             )
         return path.absolute()
     path = named_file(text)
-    if not path.is_file():
+    if not _is_file(path):
         known = machine_names()
         close = difflib.get_close_matches(text, known, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise MachineError(f"unknown machine {text!r}; {hint}choose from {', '.join(known)}")
+        raise MachineError(f"unknown machine {shown(text)}; {hint}choose from {', '.join(known)}")
     return path.absolute()
 
 
@@ -139,8 +148,6 @@ def _load(path: Path) -> Machine:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MachineError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise MachineError(f"{path.name} is not TOML: {error}") from None
+        return read_toml(path)
+    except InputError as error:
+        raise MachineError(str(error)) from None

@@ -47,14 +47,14 @@ def expect_devices(count: int, right: int, what: str) -> None:
         )
 
 
-def expect_links(devices: int, links: int) -> None:
-    """Refuse more own links of pairs than can be held.
+def expect_links(count: int, what: str) -> None:
+    """Refuse more links than can be held.
 
     Raises:
-        MachineError: Says which kinds have fewer.
+        MachineError: Says which kinds of fabric have fewer.
     """
-    if links > MOST_LINKS:
+    if count > MOST_LINKS:
         raise MachineError(
-            f"{devices} devices in pairs have {links} links, and at most {MOST_LINKS} can be held; "
+            f"{what} have {count} links, and at most {MOST_LINKS} can be held; "
             "use kind = switch, tiers or fat_tree"
         )

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -250,11 +250,15 @@ class Machine:
                 f"choose from 1 to {most}"
             )
 
-    def bandwidth_matrix(self) -> Floats:
-        """Return the bandwidth of the narrowest link from each device (row) to each (column), in bytes/s."""
-        n, bandwidth = self.device_count, self.link_bandwidth
-        links = [narrowest(self.route(i, j), bandwidth) for i in range(n) for j in range(n)]
-        return bandwidth[links].reshape(n, n)
+    def bandwidth_matrix(self, devices: Sequence[int] | None = None) -> Floats:
+        """Return the bandwidth of the narrowest link from each device (row) to each (column), in bytes/s.
+
+        Args:
+            devices: Those asked about; all if None.
+        """
+        asked, bandwidth = range(self.device_count) if devices is None else devices, self.link_bandwidth
+        links = [narrowest(self.route(i, j), bandwidth) for i in asked for j in asked]
+        return bandwidth[links].reshape(len(asked), len(asked))
 
 
 def content_sha(document: Mapping[str, Any]) -> str:

@@ -3,7 +3,6 @@
 import copy
 import difflib
 from collections.abc import Mapping, Sequence
-from itertools import permutations
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -62,13 +61,14 @@ def _fabric_mistakes(file: MachineFile) -> list[str]:
     except MachineError as error:
         return [str(error)]
     lines = []
-    for src, dst in permutations(range(count), 2):
+    pairs = list(fabric.without_route())
+    for pair in pairs[:MOST_ROUTES]:
         try:
-            fabric.route(src, dst)
+            fabric.route(*pair)
         except MachineError as error:
             lines.append(str(error))
-    more = len(lines) - MOST_ROUTES
-    return [*lines[:MOST_ROUTES], *([f"and {more} more pairs have no route"] if more > 0 else [])]
+    more = len(pairs) - MOST_ROUTES
+    return [*lines, *([f"and {more} more pairs have no route"] if more > 0 else [])]
 
 
 def _line(mistake: Any) -> str:

@@ -1,22 +1,55 @@
 """The tables of a topology file that hold one number: value with unit, source, and what it is per."""
 
-import math
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
+from umm.files import shown
 from umm.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
 
 MOST = 65_536
+
+
+def printable(name: str) -> str:
+    """Return a name that can be shown and typed.
+
+    Raises:
+        ValueError: if it cannot.
+    """
+    if not name.isprintable():
+        raise ValueError(f"{shown(name)} has characters that cannot be shown; choose another name")
+    return name
+
+
+def twice(names: Iterable[str]) -> str | None:
+    """Return the first name that is listed a second time, None if each is listed once."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
 Source = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(min_length=1, max_length=80), AfterValidator(printable)]
 Uncertainty = Annotated[float | None, Field(ge=0)]  # a share of the value, either way
 Ends = Annotated[list[Any] | None, Field(min_length=2, max_length=2)]
 
 
 class Table(BaseModel):
-    """A table of the file: unknown keys are errors."""
+    """A table of the file: unknown keys are errors, and no value is taken for one of another type."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Number(Table):
@@ -58,10 +91,16 @@ class Number(Table):
 
 
 class Quantity(Number):
-    """A number with its unit in the string."""
+    """A number with its unit in the string.
+
+    Attributes:
+        least: The smallest that is taken, in the program's unit: where there is more, no time is endless.
+        most: The largest.
+    """
 
     value: str
-    may_be_zero: ClassVar[bool] = False
+    least: ClassVar[float] = 1.0
+    most: ClassVar[float] = 1e30
 
     @staticmethod
     def parse(text: str) -> float:
@@ -77,8 +116,10 @@ class Quantity(Number):
     @classmethod
     def _is_a_quantity(cls, text: str) -> str:
         number = cls.parse(text)
-        if not math.isfinite(number) or number < 0 or (number == 0 and not cls.may_be_zero):
-            raise ValueError(f"{text!r} is not {'at least' if cls.may_be_zero else 'more than'} zero")
+        if number < 0 or (number == 0 and cls.least):
+            raise ValueError(f"{shown(text)} is not {'more than' if cls.least else 'at least'} zero")
+        if not cls.least <= number <= cls.most:
+            raise ValueError(f"{shown(text)} is beyond what machines have; check its unit")
         return text
 
     @property
@@ -99,6 +140,8 @@ class Bandwidth(Quantity):
 class Size(Quantity):
     """Bytes."""
 
+    most: ClassVar[float] = 2.0**60
+
     @staticmethod
     def parse(text: str) -> float:
         """Return the number in the program's unit."""
@@ -117,7 +160,8 @@ class Rate(Quantity):
 class Seconds(Quantity):
     """A time."""
 
-    may_be_zero = True
+    least: ClassVar[float] = 0.0
+    most: ClassVar[float] = 1e6
 
     @staticmethod
     def parse(text: str) -> float:
@@ -128,13 +172,13 @@ class Seconds(Quantity):
 class Count(Number):
     """How many; as many as the largest machines have, and no more than can be held here."""
 
-    value: Annotated[int, Field(ge=1, le=MOST, strict=True)]
+    value: Annotated[int, Field(ge=1, le=MOST)]
 
 
 class Shape(Number):
     """Lengths of a grid's axes."""
 
-    value: Annotated[list[Annotated[int, Field(ge=1, le=MOST, strict=True)]], Field(min_length=1)]
+    value: Annotated[list[Annotated[int, Field(ge=1, le=MOST)]], Field(min_length=1, max_length=16)]
 
 
 class Share(Number):

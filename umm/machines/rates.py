@@ -19,7 +19,7 @@ def increasing(points: list[int]) -> list[int]:
 
 
 Points = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
-Positive = Annotated[int, Field(ge=1, le=MOST, strict=True)]
+Positive = Annotated[int, Field(ge=1, le=MOST)]
 
 
 class Tiles(Table):
@@ -28,7 +28,7 @@ class Tiles(Table):
     rows: Positive
     cols: Positive
     units: Positive
-    ramp: Annotated[int, Field(ge=0, le=MOST, strict=True)]
+    ramp: Annotated[int, Field(ge=0, le=MOST)]
     most_splits: Positive = 1
     source: Source
     measured: bool | None = None

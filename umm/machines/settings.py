@@ -10,8 +10,9 @@ from umm.errors import MachineError, did_you_mean
 from umm.machines.build import build
 from umm.machines.machine import Machine
 
-_FACTOR = re.compile(r"[x×]\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)")
-_AMOUNT = re.compile(r"\s*([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(.*)")
+_NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_FACTOR = re.compile(rf"[x×]\s*({_NUMBER})")
+_AMOUNT = re.compile(rf"\s*({_NUMBER})\s*(.*)", re.DOTALL)
 
 
 class Numbered(NamedTuple):

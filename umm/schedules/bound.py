@@ -188,5 +188,5 @@ def _slowed(schedule: Schedule, seconds: Floats, paths: _Paths) -> float:
         np.maximum.at(busiest, schedule.lanes.rank, busy)
         # Transfers before its first and after its last gemm cost a rank nothing.
         total = compute + loss * busiest + (1 - loss) * (head + tail)
-        longest = max(longest, float(total[compute > 0].max()))
+        longest = max(longest, float(total[compute > 0].max(initial=0.0)))
     return longest

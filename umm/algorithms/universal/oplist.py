@@ -12,14 +12,19 @@ from typing import NamedTuple
 import numpy as np
 
 from umm.arrays import Ints
-from umm.errors import ProblemError
+from umm.errors import InfeasibleError, ProblemError
+from umm.host.memory import free_memory
 from umm.interval import Interval
 from umm.layouts.edges import ceil_edges
 from umm.layouts.tile_grid import Tile
 from umm.problem import MATRICES, Problem
-from umm.units import counted
+from umm.units import counted, format_bytes
 
 MOST_OPS = 5 * 10**7
+MANY_OPS = 10**6
+"""Beyond these it is asked whether there is memory for them."""
+BYTES_OF_OP = 2000
+"""What an op's actions take while a schedule is made: of 262,144 ops on cyclic:1x1, 600 MB."""
 OFFSETS = ("none", "index", "rotate")
 
 
@@ -167,7 +172,8 @@ def op_list(
         rank: Only this rank's ops.
 
     Raises:
-        ProblemError: for an unknown stationary matrix or offset.
+        ProblemError: for an unknown stationary matrix or offset, or more ops than a table holds.
+        InfeasibleError: if this host lacks the memory for them.
 
     Source: Brock & Golin (2025), algorithms 1 and 2. Line 20 of algorithm 1 prints ``a_bounds[0]``; B's
     rows are indexed by k, so it is A's column range here.
@@ -238,6 +244,12 @@ def op_list(
     if total > MOST_OPS:
         raise ProblemError(
             f"these layouts take {total} local multiplies, more than the {MOST_OPS} that one table holds; "
+            "choose larger tiles"
+        )
+    if total > MANY_OPS and total * BYTES_OF_OP > free_memory():
+        raise InfeasibleError(
+            f"these layouts take {total} local multiplies, whose actions need some "
+            f"{format_bytes(total * BYTES_OF_OP)}, but {format_bytes(free_memory())} is free on this host; "
             "choose larger tiles"
         )
     position = np.arange(total)

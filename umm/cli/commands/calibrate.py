@@ -101,7 +101,7 @@ def calibrate(
         }
         output.json("machine calibrate", record)
     else:
-        print_machine(output.console(), found, found.bandwidth_matrix())
+        print_machine(output.console(), found)
         if changed:
             print_changes(output.console(), changed)
         print_decisions(output.console(), decided)

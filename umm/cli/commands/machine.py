@@ -10,9 +10,14 @@ from umm.cli.commands.new_machine import import_machine, new
 from umm.cli.flags.options import option, output_options
 from umm.cli.printed.output import Output
 from umm.errors import InputError, MachineError
+from umm.files import visible
 
 if TYPE_CHECKING:
     from umm.machines import Machine
+
+
+MOST_SHOWN = 1024
+"""Devices of a machine whose bandwidths --json has."""
 
 
 @click.group(invoke_without_command=True)
@@ -66,13 +71,15 @@ def show(name_or_file: str, as_toml: bool, as_json: bool, quiet: bool, no_color:
         shown = found.source_path.read_text(encoding="utf-8") if as_it_is else text(found.document)
         click.echo(shown, nl=False)
         return
-    matrix = found.bandwidth_matrix()
+    for pair in found.fabric.without_route():
+        found.route(*pair)  # which says why
     if not as_json:
-        print_machine(output.console(), found, matrix)
+        print_machine(output.console(), found)
         return
+    matrix = found.bandwidth_matrix().tolist() if found.device_count <= MOST_SHOWN else None
     facts = [fact._asdict() for fact in found.facts]
     links = [link._asdict() for link in found.links]
-    record = machine_record(found) | {"bandwidth": matrix.tolist(), "links": links, "facts": facts}
+    record = machine_record(found) | {"bandwidth": matrix, "links": links, "facts": facts}
     output.json("machine show", {"machine": record})
 
 
@@ -104,15 +111,15 @@ def check(
         if wrong:
             rows.append({"machine": name, "ok": False, "error": wrong[0], "errors": wrong})
             for line in wrong:
-                click.echo(f"error: {line}", err=True)
+                click.echo(visible(f"error: {line}"), err=True)
             continue
         found = find_machine(name)
         others = copied(found.facts)
         rows.append({"machine": name, "ok": True, "error": None, "errors": [], "copied": others})
         if not as_json:
-            click.echo(f"{name}: ok, {found.device_count} devices, {len(found.link_names)} links")
+            click.echo(visible(f"{name}: ok, {found.device_count} devices, {len(found.link_names)} links"))
             for line in copied_in_words(others):
-                click.echo(line)
+                click.echo(visible(line))
     if as_json:
         output.json("machine check", {"machines": rows})
     if not all(row["ok"] for row in rows):

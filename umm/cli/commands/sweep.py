@@ -1,6 +1,5 @@
 """``umm sweep``: every point asked for, into a store."""
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,6 +93,7 @@ def sweep(
     assignment of --choices; sizes are axes.
     """
     from umm.cli.flags.machine import asked_machines
+    from umm.cli.printed.save import check_targets
     from umm.space import Space, Store
     from umm.space import sweep as perform
     from umm.space.store.database import checked_export
@@ -101,6 +101,7 @@ def sweep(
     output = Output(as_json, quiet, no_color)
     if export is not None:
         checked_export(export)
+        check_targets(store, export)
     chains = asked_outlines(ctx, flags)
     spaces: list[AnySpace] = []
     if chains:
@@ -121,7 +122,7 @@ def sweep(
             bar.update(task, completed=settled, total=progress.asked, description=text)
             if as_json:
                 for row in progress.rows:
-                    click.echo(json.dumps({"schema": 1, "command": "sweep", **row}, ensure_ascii=False))
+                    output.json("sweep", row)
 
         swept = perform(
             spaces, machines, store, executor=executor, memory=budget, pool=pool, jobs=jobs, progress=report

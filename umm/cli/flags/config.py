@@ -1,12 +1,12 @@
 """Defaults for flags from a TOML file and from presets, below what is typed and UMM_* variables."""
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import click
 
 from umm.errors import InputError, did_you_mean
+from umm.files import read_toml, shown
 
 # Brock & Golin (2025), section 5.1: the two multiplies of a transformer's MLP; m is the batch.
 PRESETS = {
@@ -21,29 +21,30 @@ def load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -
     """Let the values of a TOML file stand in for flags that are not given.
 
     Raises:
-        InputError: if the file cannot be read, or has a key that is not a flag of the command.
+        InputError: if the file cannot be read, has a key that is not a flag of the command, or a value of
+            another type than its flag.
     """
     if path is None:
         return None
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
+    content = read_toml(path)
     ctx.meta[CONFIG] = path
-    names = _flag_names(ctx.command)
+    params = _params(ctx.command)
+    values: dict[str, Any] = {}
     for key, value in content.items():
-        if key not in names:
-            hint = did_you_mean(key, names)
-            raise InputError(f"{path}: {key!r} is not a flag of {ctx.command_path}; {hint}")
-        if not isinstance(value, str | int | float):
-            raise InputError(f"{path}: {key} must be a string, a number, true or false")
-    several = {param.name for param in ctx.command.params if getattr(param, "multiple", False)}
-    values: dict[str, Any] = {
-        names[key]: value if isinstance(value, bool) else str(value) for key, value in content.items()
-    }
-    values |= {name: [value] for name, value in values.items() if name in several}
+        where = f"{path}: {shown(key)}"
+        if key not in params:
+            raise InputError(f"{where} is not a flag of {ctx.command_path}; {did_you_mean(key, params)}")
+        param = params[key]
+        if param.name in values:
+            raise InputError(f"{where} is the same flag as another key; keep one")
+        if param.is_flag and not isinstance(value, bool):
+            raise InputError(f"{where} must be true or false, not {shown(value)}")
+        if not param.is_flag and (not isinstance(value, str | int | float) or isinstance(value, bool)):
+            raise InputError(f"{where} must be a string or a number, not {shown(value)}")
+        if "\0" in str(value):
+            raise InputError(f"{where} = {shown(value)} has a NUL, which no value has")
+        text = value if isinstance(value, bool) else str(value)
+        values[str(param.name)] = [text] if param.multiple else text
     ctx.default_map = {**(ctx.default_map or {}), **values}
     return path
 
@@ -55,10 +56,10 @@ def load_preset(ctx: click.Context, param: click.Parameter, name: str | None) ->
     return name
 
 
-def _flag_names(command: click.Command) -> dict[str, Any]:
-    """Return for each flag's name, as typed but without dashes, the parameter it sets."""
+def _params(command: click.Command) -> dict[str, click.Option]:
+    """Return the parameter that each flag sets, by the flag's name as typed but without dashes."""
     return {
-        flag.lstrip("-"): param.name
+        flag.lstrip("-"): param
         for param in command.params
         if isinstance(param, click.Option) and param.name not in ("config", "help")
         for flag in param.opts

@@ -13,7 +13,7 @@ from umm.cli.flags.complete import among, executors, machines
 from umm.cli.flags.config import PRESETS, load_config, load_preset
 from umm.cli.flags.values import dimension, dimension_list, named_values
 from umm.dtypes import DTYPES
-from umm.files import whole_file
+from umm.files import visible, whole_file
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PROBLEM = ("m", "n", "k", "a", "b", "c", "dtype", "c_dtype", "given", "ranks", "machine", "changes", "preset")
@@ -148,7 +148,7 @@ def into_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> 
             with whole_file(path) as partial:
                 partial.write_text(printed.getvalue(), encoding="utf-8")
             if not ctx.params.get("quiet"):
-                click.echo(f"wrote {path}", err=True)
+                click.echo(visible(f"wrote {path}"), err=True)
 
     ctx.call_on_close(write)
     ctx.with_resource(redirect_stdout(printed))

@@ -4,7 +4,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -67,8 +66,8 @@ def copied_in_words(others: Mapping[str, Sequence[str]], width: int = 80) -> lis
     return lines
 
 
-def print_machine(console: Console, machine: Machine, bandwidth: NDArray[Any]) -> None:
-    """Print a machine; bandwidth is that of the narrowest link from device to device, in bytes/s."""
+def print_machine(console: Console, machine: Machine) -> None:
+    """Print a machine: its devices, the bandwidth between them, and where its numbers come from."""
     console.print(Text(machine.name, style="bold"))
     console.print(machine.description)
     console.print(f"file: {machine.source_path}", soft_wrap=True)
@@ -94,7 +93,7 @@ def print_machine(console: Console, machine: Machine, bandwidth: NDArray[Any]) -
     console.print(facts)
     if machine.device_count > 1:
         console.print("\nGB/s from a device (row) to another (column), one transfer alone:")
-        console.print(bandwidth_table(machine, bandwidth))
+        console.print(bandwidth_table(machine))
     for basis, heading in BASES.items():
         if any(fact.basis == basis for fact in machine.facts):
             console.print(f"\n{heading}")
@@ -114,20 +113,21 @@ def efficiencies(machine: Machine) -> str:
     return "of the peak by GEMMs: " + ", ".join(parts)
 
 
-def bandwidth_table(machine: Machine, bandwidth: NDArray[Any]) -> Table:
-    """Return the bandwidth matrix in GB/s, cut short for many devices."""
+def bandwidth_table(machine: Machine) -> Table:
+    """Return the bandwidth of the narrowest link between devices in GB/s, cut short for many."""
     shown = cut(machine.device_count, MOST_DEVICES)
+    bandwidth = iter(machine.bandwidth_matrix([i for i in shown if i is not None]) / 1e9)
     names = [CUT if i is None else machine.device_names[i] for i in shown]
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("", style="dim", no_wrap=True)
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for i, name in zip(shown, names, strict=True):
-        row = [
-            CUT if i is None or j is None else "·" if i == j else f"{bandwidth[i, j] / 1e9:.4g}"
-            for j in shown
-        ]
-        table.add_row(name, *row)
+        row = iter(() if i is None else next(bandwidth).tolist())
+        cells = [CUT if i is None or j is None else f"{next(row):.4g}" for j in shown]
+        table.add_row(
+            name, *("·" if i == j and i is not None else x for x, j in zip(cells, shown, strict=True))
+        )
     return table
 
 

@@ -1,6 +1,5 @@
 """Where output goes: data to stdout, notes and progress to stderr, colour only on a terminal."""
 
-import json
 import math
 import os
 import re
@@ -13,8 +12,10 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from umm.files import json_line, visible
+
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
     from rich.progress import Progress
 
 SCHEMA = 1
@@ -38,14 +39,18 @@ class Output:
 
     def console(self, err: bool = False) -> "Console":
         """Return a rich console for stdout, or for stderr."""
-        from rich.console import Console
+        from rich.console import Console, RenderHook
 
         class Piped(Console):
             def on_broken_pipe(self) -> None:
                 raise  # called where a BrokenPipeError is handled; rich would exit with 1
 
+        class Visible(RenderHook):
+            def process_renderables(self, renderables: list[Any]) -> list[Any]:
+                return [_Shown(x) for x in renderables]
+
         plain = self.no_color or bool(os.environ.get("NO_COLOR"))
-        return Piped(
+        console = Piped(
             file=_trimmed(sys.stderr if err else sys.stdout),
             color_system=None if plain else "auto",
             highlight=False,
@@ -53,16 +58,18 @@ class Output:
             markup=False,
             soft_wrap=False,
         )
+        console.push_render_hook(Visible())
+        return console
 
     def json(self, command: str, content: dict[str, Any]) -> None:
         """Print one versioned object; a number that is not finite becomes null."""
         record = {"schema": SCHEMA, "command": command, **content}
-        click.echo(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False))
+        click.echo(json_line(_finite(record)))
 
     def note(self, text: str) -> None:
         """Print one line on stderr unless quiet."""
         if not self.quiet:
-            click.echo(text, err=True)
+            click.echo(visible(text), err=True)
 
     @contextmanager
     def progress(self) -> Iterator["Progress"]:
@@ -115,6 +122,19 @@ def how_far(completed: float, total: float | None, speed: float | None) -> str:
         return "working"
     rate = f", {speed:.3g}/s" if speed else ""
     return f"{completed:,.0f} of {total:,.0f}{rate}"
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What rich prints, its texts shown and none of them obeyed by the terminal."""
+
+    inner: "ConsoleRenderable"
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.segment import Segment
+
+        for segment in console.render(self.inner, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
 def _trimmed(stream: Any) -> IO[str]:

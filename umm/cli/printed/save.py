@@ -5,6 +5,7 @@ from pathlib import Path
 
 from umm.cli.printed.output import Output
 from umm.errors import InputError, UmmError
+from umm.files import target_of
 from umm.traces.trace import Trace
 
 
@@ -17,13 +18,10 @@ def check_targets(*targets: Path | None, perfetto: Path | None = None) -> None:
     """
     files: set[Path] = set()
     for path in (*targets, perfetto):
-        if path is None or (path.exists() and not path.is_file()):
-            continue  # a pipe or a device takes anything
-        if not path.parent.is_dir():
-            raise InputError(f"cannot write {path}: there is no folder {path.parent}")
-        if path.resolve() in files:
+        target = None if path is None else target_of(path)
+        if target in files:
             raise InputError(f"cannot write two results to {path}; give each its own file")
-        files.add(path.resolve())
+        files |= {target} if target else set()
     if perfetto is not None and importlib.util.find_spec("perfetto") is None:
         raise UmmError('writing a Perfetto trace needs the perfetto package; pip install "umm-sim[perfetto]"')
 

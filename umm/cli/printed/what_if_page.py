@@ -105,6 +105,8 @@ def print_map(console: Console, space: Space, decisions: DecisionMap) -> None:
         )  # fmt: skip
         last = x.m
     print_whole(console, table)
+    if decisions.without:
+        console.print(f"Nothing fits for m = {', '.join(map(str, decisions.without))}.")
 
 
 def problem_in_words(space: Space, where: str, size: bool = True) -> str:

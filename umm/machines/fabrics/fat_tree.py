@@ -21,7 +21,7 @@ class FatTreeFabric(Kind):
     """A tree of switches, levels from the devices upwards."""
 
     kind: Literal["fat_tree"]
-    levels: Annotated[list[Level], Field(min_length=1)]
+    levels: Annotated[list[Level], Field(min_length=1, max_length=16)]
 
     def fabric(self, ends: Ends) -> "FatTree":
         """Return the tree over these devices."""

@@ -1,15 +1,21 @@
 """Explicit links between devices and named switches; routes are shortest paths."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
+from umm.arrays import rows_of_groups
 from umm.errors import MachineError, did_you_mean
 from umm.machines.fabric import Ends, Fabric
-from umm.machines.kind import Kind, LinkNumbers
-from umm.machines.quantities import Table
+from umm.machines.kind import Kind, LinkNumbers, expect_links
+from umm.machines.quantities import Name, Table, twice
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 class Edges(Table):
@@ -23,9 +29,16 @@ class Edges(Table):
     def _either(self) -> "Edges":
         if (self.between is None) == (self.among is None):
             raise ValueError("give either between = [a, b] or among = [a, b, c, …]")
-        if self.between is not None and self.between[0] == self.between[1]:
-            raise ValueError(f"between has {self.between[0]!r} twice; name two ends")
+        name = twice(self.between or self.among or [])
+        if name is not None:
+            where = "between has" if self.between else "among has"
+            raise ValueError(f"{where} {name!r} twice; name two ends")
         return self
+
+    @property
+    def count(self) -> int:
+        """How many links these are."""
+        return len(self.between or self.among or []) * (len(self.between or self.among or []) - 1)
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Return the ordered pairs of vertices these links join."""
@@ -46,16 +59,21 @@ class LinksFabric(Kind):
 
     kind: Literal["links"]
     types: dict[str, LinkNumbers]
-    switches: tuple[str, ...] = ()
+    switches: list[Name] = Field(default_factory=list)
     links: Annotated[list[Edges], Field(min_length=1)]
-    routes: tuple[Route, ...] = ()
+    routes: list[Route] = Field(default_factory=list)
 
     def fabric(self, ends: Ends) -> "Graph":
         """Return the links between these devices and the switches.
 
         Raises:
-            MachineError: A link or a route names something that does not exist, or two links join the same.
+            MachineError: A link or a route names something that does not exist, something is listed twice, or
+                there are more links than can be held.
         """
+        name = twice((*ends.names, *self.switches))
+        if name is not None:
+            raise MachineError(f"fabric.switches has {name!r}, which is a device or listed before; keep one")
+        expect_links(sum(group.count for group in self.links), "fabric.links")
         vertices = {*ends.names, *self.switches}
         edges = {}
         for group in self.links:
@@ -69,7 +87,16 @@ class LinksFabric(Kind):
                 edges[pair] = self.types[group.type].numbers
         listed = {}
         for route in self.routes:
-            _known((route.src, *route.via, route.dst), vertices, "fabric.routes")
+            path = (route.src, *route.via, route.dst)
+            _known(path, vertices, "fabric.routes")
+            if route.src in self.switches or route.dst in self.switches:
+                raise MachineError(f"route {' → '.join(path)} must begin and end at devices")
+            if twice(path) is not None:
+                raise MachineError(f"route {' → '.join(path)} comes by {twice(path)!r} twice")
+            if (route.src, route.dst) in listed:
+                raise MachineError(
+                    f"fabric.routes has the way from {route.src} to {route.dst} twice; keep one"
+                )
             listed[route.src, route.dst] = route.via
         return Graph(ends.names, edges, listed, ends.overhead, ends.memory_bandwidth)
 
@@ -122,17 +149,47 @@ class Graph(Fabric):
             MachineError: There is no path, or several are equally short and none is listed.
         """
         pair = (self._devices[src], self._devices[dst])
-        if pair in self._edges:
-            return (src, self._edges[pair])
-        path = self._listed.get(pair) or self._shortest(*pair)
+        path = self._listed.get(pair) or (pair if pair in self._edges else self._shortest(*pair))
         return (src, *(self._edges[hop] for hop in pairwise(path)))
 
-    def _shortest(self, src: str, dst: str) -> Sequence[str]:
+    def without_route(self) -> Iterator[tuple[int, int]]:
+        """Yield the pairs for which there is no way, or several equally short ones and none is listed.
+
+        The shortest ways from a device to all others are counted at once, hop by hop.
+        """
+        ends = [name for pair in self._edges for name in pair]
+        number = {name: i for i, name in enumerate(dict.fromkeys((*self._devices, *ends)))}
+        pairs = np.array([(number[src], number[dst]) for src, dst in self._edges], dtype=np.int64)
+        pairs = pairs.reshape(-1, 2)[pairs.reshape(-1, 2)[:, 0].argsort(kind="stable")]
+        offsets = pairs[:, 0].searchsorted(np.arange(len(number) + 1))
+        devices = len(self._devices)
+        for src, name in enumerate(self._devices):
+            ways, seen = np.zeros(len(number), dtype=np.int64), np.zeros(len(number), dtype=bool)
+            at = np.array([src])
+            ways[src], seen[src] = 1, True
+            while len(at) and not seen[:devices].all():
+                hops = pairs[rows_of_groups(offsets, at)]
+                hops = hops[~seen[hops[:, 1]]]
+                np.add.at(ways, hops[:, 1], ways[hops[:, 0]])
+                np.minimum(ways, 2, out=ways)
+                at = np.unique(hops[:, 1])
+                seen[at] = True
+            for dst in (ways[:devices] != 1).nonzero()[0].tolist():
+                if (name, self._devices[dst]) not in self._listed:
+                    yield src, dst
+
+    @cached_property
+    def _graph(self) -> "nx.DiGraph[str]":
         import networkx as nx
 
         graph: nx.DiGraph[str] = nx.DiGraph(list(self._edges))
         graph.add_nodes_from(self._devices)
-        paths = nx.all_shortest_paths(graph, src, dst)
+        return graph
+
+    def _shortest(self, src: str, dst: str) -> Sequence[str]:
+        import networkx as nx
+
+        paths = nx.all_shortest_paths(self._graph, src, dst)
         try:
             path = next(paths)
         except nx.NetworkXNoPath:

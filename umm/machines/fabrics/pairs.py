@@ -41,7 +41,7 @@ class Pairs(Fabric):
         super().__init__()
         self._count = len(devices)
         self.near = group
-        expect_links(self._count, self._count * (self._count - 1))
+        expect_links(self._count * (self._count - 1), f"{self._count} devices in pairs")
         for i, src in enumerate(devices):
             for j, dst in enumerate(devices):
                 if i != j:

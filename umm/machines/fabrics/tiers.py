@@ -62,7 +62,7 @@ class Tiers(Fabric):
         self._per_device = card_per_device
         self._pairs: dict[tuple[int, int], int] = {}
         if pairs:
-            expect_links(len(devices), len(devices) * (node_size - 1))
+            expect_links(len(devices) * (node_size - 1), f"{len(devices)} devices in pairs")
             for first in range(0, len(devices), node_size):
                 for src, dst in permutations(range(first, first + node_size), 2):
                     name = f"{devices[src]}→{devices[dst]}"

@@ -7,10 +7,12 @@ from collections import Counter
 import numpy as np
 
 from umm.errors import InputError
+from umm.files import shown
 from umm.machines import Machine
 from umm.problem import Problem
 from umm.space.bounds.closed_form import Bounds
 from umm.space.points import Points
+from umm.tensors import LARGEST
 from umm.units import parse_bytes
 
 DEVICE = "device"
@@ -21,6 +23,9 @@ RESERVE = 0.1
 
 A choice of this project, the same that vLLM makes (``gpu_memory_utilization = 0.9``).
 """
+
+
+_MULTIPLE = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*x")
 
 
 def memory_limit(budget: str | int | None, problem: Problem) -> int | None:
@@ -49,14 +54,17 @@ def bytes_of_budget(budget: str | int | None, share: float) -> int | None:
     if budget is None:
         return None
     if isinstance(budget, str):
-        multiple = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*x\s*", budget)
-        if multiple:
-            budget = math.floor(float(multiple[1]) * share)
+        multiple = _MULTIPLE.fullmatch(budget.strip())
+        if multiple and float(multiple[1]) * share < LARGEST:
+            # What a map says as bytes / share comes back as its bytes.
+            budget = math.floor(float(multiple[1]) * share * (1 + 2**-50))
         else:
             try:
                 budget = parse_bytes(budget)
             except InputError:
-                raise InputError(f"memory {budget!r} is not a budget; write it like 2x or 16GiB") from None
+                raise InputError(
+                    f"memory {shown(budget)} is not a budget; write it like 2x or 16GiB"
+                ) from None
     if budget <= 0:
         raise InputError(f"memory {budget} is not a budget; it must be above 0")
     return int(budget)

@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from umm.algorithms.universal.options import known
 from umm.errors import InputError, UmmError
-from umm.files import whole_file
+from umm.files import csv_cell, of_csv_cell, target_of, whole_file
 from umm.space.store.columns import Row, added, all_columns, columns, config_id, stored
 from umm.space.store.schema import migrate, quoted
 
@@ -134,6 +134,7 @@ class Store:
         """Add the runs of a frame that has the store's columns, such as one read back from a file."""
         import pandas as pd
 
+        frame = frame.map(_on_texts(of_csv_cell))
         rows = frame.astype(object).where(pd.notna(frame), None).to_dict("records")
         named = ({str(name): value for name, value in row.items()} for row in rows)
         self.write(row | {"config_id": config_id(stored(row))} for row in named)
@@ -151,7 +152,7 @@ class Store:
         path, frame = checked_export(path), self.frame(table)
         with whole_file(path) as partial:
             if path.suffix == ".csv":
-                frame.to_csv(partial, index=False)
+                frame.map(_on_texts(csv_cell)).to_csv(partial, index=False)
             else:
                 frame.to_parquet(partial, index=False)
 
@@ -184,13 +185,17 @@ def checked_export(path: str | Path) -> Path:
             that is missing.
     """
     path = Path(path)
-    if not path.parent.is_dir():
-        raise InputError(f"cannot write {path}: there is no folder {path.parent}")
+    target_of(path)
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(f"{path} is neither .csv nor .parquet; choose one of these endings")
     if path.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise InputError("Parquet needs pyarrow, which is not installed; pip install 'umm-sim[parquet]'")
     return path
+
+
+def _on_texts(change: Callable[[str], str]) -> Callable[[Any], Any]:
+    """Return what changes texts, and nothing else."""
+    return lambda value: change(value) if isinstance(value, str) else value
 
 
 def _values(row: Row) -> list[Any]:

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from umm.errors import InfeasibleError
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -58,12 +60,14 @@ class DecisionMap(Shown):
         unit: What a value of 1 means.
         stretches: For each m what is best, from the lowest value to the highest; where the first does not
             start at the map's edge, nothing fits below it.
+        without: Values of m for which nothing fits at all.
     """
 
     machine: str
     over: str
     unit: str
     stretches: list[Stretch]
+    without: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return f"DecisionMap({self.machine}: {len(self.stretches)} stretches over m and {self.over})"
@@ -73,7 +77,8 @@ class DecisionMap(Shown):
         stretches = [
             {"m": x.m, "start": x.start, "stop": x.stop, **x.choice.to_dict()} for x in self.stretches
         ]
-        return {"over": self.over, "unit": self.unit, "stretches": stretches}
+        without = list(self.without)
+        return {"over": self.over, "unit": self.unit, "stretches": stretches, "without": without}
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a row per stretch: m, start, stop, a, b, c, stationary, makespan_s, memory_bytes."""
@@ -106,20 +111,24 @@ def map_over_memory(
         most: Largest budget, as a multiple of the unreplicated share.
         makespan: What simulates a schedule; None for the executor ``sim``.
         progress: Called with the number of values of m done and of all.
+
+    Raises:
+        InfeasibleError: if nothing fits for any m.
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
-    stretches = []
+    stretches: list[Stretch] = []
     for number, m in enumerate(rows):
         here = replace(space.on(machine.default_ranks), m=m)
         share = here.bare.unreplicated_share
         best = frontier(here, machine, most=f"{most}x", makespan=makespan)
         starts = [choice.memory_bytes / share for choice in best]
-        for start, stop, choice in zip(starts, [*starts[1:], most], best, strict=True):
+        for start, stop, choice in zip(starts, [*starts, most][1:], best, strict=True):
             stretches.append(Stretch(m, start, stop, choice))
         if progress:
             progress(number + 1, len(rows))
-    return DecisionMap(machine.name, "memory", "the unreplicated share, (|A| + |B| + |C|) / p", stretches)
+    unit = "the unreplicated share, (|A| + |B| + |C|) / p"
+    return DecisionMap(machine.name, "memory", unit, stretches, _without(stretches, rows))
 
 
 def map_over_number(
@@ -147,6 +156,9 @@ def map_over_number(
         reach: Largest factor, and one over the smallest.
         makespan: What simulates a schedule; None for the executor ``sim``.
         progress: Called with the number of values of m done and of all.
+
+    Raises:
+        InfeasibleError: if nothing fits for any m.
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
@@ -155,7 +167,7 @@ def map_over_number(
     turned = knob(machine, number)
     steps = math.ceil(math.log2(reach))
     factors = [2.0**i for i in range(-steps, steps + 1) if 2.0**i <= turned.most]
-    stretches = []
+    stretches: list[Stretch] = []
     for done, m in enumerate(rows, 1):
         here = replace(space, m=m)
 
@@ -163,10 +175,23 @@ def map_over_number(
             there = changed(machine, turned, factor)
             return search(here, there, memory=memory, makespan=simulate, top=1).top[0]
 
-        stretches += [Stretch(m, *step) for step in _steps(best, factors)]
+        with suppress(InfeasibleError):
+            stretches += [Stretch(m, *step) for step in _steps(best, factors)]
         if progress:
             progress(done, len(rows))
-    return DecisionMap(machine.name, number, turned.at(1.0), stretches)
+    return DecisionMap(machine.name, number, turned.at(1.0), stretches, _without(stretches, rows))
+
+
+def _without(stretches: Sequence[Stretch], rows: Sequence[int]) -> tuple[int, ...]:
+    """Return the values of m that have no stretch.
+
+    Raises:
+        InfeasibleError: if none has.
+    """
+    if not stretches:
+        raise InfeasibleError(f"nothing fits for m = {', '.join(map(str, rows))}; allow more memory or ranks")
+    there = {x.m for x in stretches}
+    return tuple(m for m in rows if m not in there)
 
 
 def _steps(best: Callable[[float], Choice], factors: Sequence[float]) -> list[Step]:

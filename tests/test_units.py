@@ -1,0 +1,35 @@
+"""Quantities as people write them: no text takes long, and none is taken for another."""
+
+import time
+
+import pytest
+
+from umm.errors import InputError
+from umm.units import parse_bandwidth, parse_bytes, parse_dimension, parse_rate, parse_seconds
+
+PARSERS = (parse_bandwidth, parse_bytes, parse_dimension, parse_rate, parse_seconds)
+
+
+@pytest.mark.parametrize("parse", PARSERS)
+@pytest.mark.parametrize(
+    "text", ["1" + " " * 20_000 + "x", " " * 20_000, "1" * 20_000 + "!", "1" * 400 + " B"]
+)
+def test_a_long_text_is_refused_at_once_and_in_a_short_line(parse, text):
+    """1,600 spaces took 16.6 s: the pattern was cubic in them."""
+    began = time.perf_counter()
+    with pytest.raises(InputError) as error:
+        parse(text)
+    assert time.perf_counter() - began < 0.5
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize("text", ["1e400 B", "1e308 TB", "inf B", "nan B", "-1e400 B"])
+def test_what_no_float_holds_is_not_a_size(text):
+    with pytest.raises(InputError, match="is not a size in bytes"):
+        parse_bytes(text)
+
+
+def test_spaces_around_a_quantity_do_not_matter():
+    assert parse_bytes(" 1.5 KiB ") == 1536
+    assert parse_dimension(" 4 K ") == 4096
+    assert parse_bandwidth("1.e3 B/s") == 1000.0

@@ -1,0 +1,86 @@
+"""The streams of a command: none that is missing, and none whose failure is a traceback."""
+
+import errno
+import os
+import select
+import sys
+from contextlib import suppress
+from typing import IO, Any, cast
+
+from umm.errors import UmmError
+
+
+def open_streams() -> None:
+    """Make stdin, stdout and stderr what can be written and read, whoever started this process.
+
+    One that is closed is ``/dev/null``: the next file would get its number, and what is printed. What cannot
+    be written to stderr is lost and fails nothing. A terminal without µ gets a ? in its place.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115  # to the end
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    if not isinstance(sys.stderr, _Unfailing):
+        sys.stderr = cast(Any, _Unfailing(sys.stderr))
+
+
+class _Unfailing:
+    """A stream whose failures nobody could be told."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def reader_left() -> bool:
+    """Return whether nobody reads stdout any more, and if so let nothing more be written to it."""
+    try:
+        watch = select.poll()
+        watch.register(sys.stdout.fileno(), 0)
+        left = any(event & select.POLLERR for _, event in watch.poll(0))
+    except (OSError, ValueError):  # it is no pipe
+        return False
+    if left:
+        _drop_stdout()
+    return left
+
+
+def flushed(code: int) -> tuple[int, str]:
+    """Write what stdout still holds.
+
+    Args:
+        code: What the command ends with.
+
+    Returns:
+        What it ends with now, and why, if that is another: a full disk. A reader who has seen enough is no
+        failure.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _drop_stdout()
+        if error.errno != errno.EPIPE:
+            said = "" if code else f"cannot write the output: {error.strerror}"
+            return code or UmmError.exit_code, said
+    return code, ""
+
+
+def _drop_stdout() -> None:
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # nothing more is tried at exit
