@@ -64,17 +64,19 @@ class Drawing:
         shared = draw(st.sampled_from([None, 0, 1, 2]))
         groups = tuple(batch if place == shared else 1 for place in range(3))
         axes = draw(st.tuples(*[st.integers(0, 1)] * 3))
+        sequences = draw(st.sampled_from([1, 1, 2]))
         trans = draw(st.sampled_from([(), ("a",), ("b",), ("a", "b")]))
         m, n, k = draw(SIZES), draw(SIZES), draw(SIZES)
         shapes = [[m, n], [k, m] if "a" in trans else [m, k], [n, k] if "b" in trans else [k, n]]
         for shape, axis, group in zip(shapes, axes, groups, strict=True):
             shape[axis] *= batch // group
+            shape[0] *= sequences
         out_shape, *read_shapes = map(tuple, shapes)
         a, b = map(self.readable, read_shapes)
         out = self.target(out_shape, a, b)
         beta = draw(st.sampled_from([0.0, 1.0, -0.5])) if out in self.written else 0.0
         alpha = draw(st.sampled_from([1.0, 0.5]))
-        return Multiply(out, a, b, trans, alpha, beta, batch, axes, groups)
+        return Multiply(out, a, b, trans, alpha, beta, batch, axes, groups, sequences)
 
     def map(self):
         draw = self.draw

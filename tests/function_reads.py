@@ -10,7 +10,9 @@ PARAMETERS = {
     "dropout": {"rate": 0.3, "seed": 7},
     "rope": {"head": 4, "positions": 3},
     "rope_grad": {"head": 4, "positions": 3},
-    "masked_softmax": {"queries": 3},
+    "masked_softmax": {"queries": 3, "keys": 4},
+    "softmax": {"keys": 2},
+    "softmax_grad": {"keys": 2},
     "rstd": {"columns": 8},
     "rms_rstd": {"columns": 8},
 }

@@ -204,7 +204,7 @@ class Writer:
             fn.checked(parameters, (self.m, self.n))
         except ProblemError:  # a parameter that must be given, or heads that do not divide the columns
             return
-        unit = fn.column_unit
+        unit = fn.unit(parameters)
         cols = Interval(0, self.n) if not unit else self.span(self.n)
         if unit > 1:
             cols = Interval(cols.start // unit * unit, min(-(-cols.stop // unit) * unit, self.n))

@@ -47,7 +47,7 @@ def test_pieces_of_any_cut_make_the_whole(name, data):
     whole = own(*reads, rows=(0, rows), cols=(0, cols), shape=(rows, cols), **given_)
     result = np.zeros_like(whole)
     row_edges = data.draw(cuts(rows, 1))
-    col_edges = data.draw(cuts(cols, own.column_unit))
+    col_edges = data.draw(cuts(cols, own.unit(given_)))
     for i in map(Interval, row_edges, row_edges[1:]):
         for j in map(Interval, col_edges, col_edges[1:]):
             (out_rows, out_cols), *ranges = own.ranges(i, j)
@@ -113,11 +113,15 @@ def test_a_gradient_takes_x_and_the_gradient_by_the_result(name):
     )
 
 
-@pytest.mark.parametrize(("name", "given_"), [("softmax", {}), ("masked_softmax", {"queries": 3})])
+@pytest.mark.parametrize(("name", "given_"), [
+    ("softmax", {}), ("softmax", {"keys": 4}), ("masked_softmax", {"queries": 3}),
+    ("masked_softmax", {"queries": 3, "keys": 4}),
+])  # fmt: skip
 def test_the_gradient_of_softmax_takes_its_result_masked_or_not(name, given_):
     y = apply(name, X, **given_)
     expected = numeric(lambda x: apply(name, x, **given_), X, DY)
-    np.testing.assert_allclose(apply("softmax_grad", y, DY), expected, atol=1e-8)
+    keys = given_.get("keys", 0)
+    np.testing.assert_allclose(apply("softmax_grad", y, DY, keys=keys), expected, atol=1e-8)
 
 
 def test_rope_and_dropout_are_linear_so_their_gradients_are_their_transposes():

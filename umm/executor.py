@@ -99,7 +99,7 @@ def saver(performer: Executor, name: str) -> Saver:
         InputError: if it cannot.
     """
     if not getattr(performer, "saves", False):
-        raise InputError(f"executor {name} saves no matrices; numpy and mpi do")
+        raise InputError(f"executor {name} saves no matrices; numpy, mpi and cuda do")
     return cast(Saver, performer)
 
 

@@ -1,10 +1,14 @@
-"""Distributed matrices as checkpoints: each rank writes its own part, and reads its own tiles."""
+"""Distributed matrices as checkpoints: each rank writes its own part, and reads its own tiles.
+
+Tiles in the memory of a GPU go through copies on the host.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from umm.checkpoints import Checkpoint, commit, write_part
 from umm.checkpoints.manifest import Saved
@@ -12,7 +16,7 @@ from umm.checkpoints.reading import Piece
 from umm.errors import InputError
 from umm_hw.bfloat16 import dtype_name
 from umm_hw.matrix import DistributedMatrix
-from umm_hw.transport import Transport
+from umm_hw.transport import Block, Transport
 
 Matrices = Mapping[str, DistributedMatrix]
 
@@ -28,7 +32,7 @@ def save(folder: str | Path, matrices: Matrices, replica: int = 0) -> None:
         replica: The replica that is saved; its ranks write.
 
     Raises:
-        InputError: if a matrix has no such replica or lies in the memory of a GPU, or nothing can be written.
+        InputError: if a matrix has no such replica, or nothing can be written.
     """
     transport = _transport(matrices)
     saved = saved_as(matrices, replica)
@@ -69,9 +73,14 @@ def fill(matrix: DistributedMatrix, checkpoint: Checkpoint, name: str) -> None:
             f"{matrix.layout.shape[0]}x{matrix.layout.shape[1]} of {dtype}; make it the same"
         )
     tiles = matrix.layout.tiles_of(matrix.transport.rank)
+    held = [(matrix.block(tile), matrix.tile(tile)) for tile in tiles]
+    arrays = [x if _on_host(x) else _empty(block) for block, x in held]
     checkpoint.fill(
-        name, [Piece(*matrix.tile_bounds(tile), _on_host(matrix.tile(tile), name)) for tile in tiles]
+        name, [Piece(*matrix.tile_bounds(tile), array) for tile, array in zip(tiles, arrays, strict=True)]
     )
+    for (block, own), array in zip(held, arrays, strict=True):
+        if array is not own:
+            matrix.transport.put(array, block)
 
 
 def saved_as(matrices: Matrices, replica: int) -> list[Saved]:
@@ -83,11 +92,11 @@ def write_parts(folder: str | Path, matrices: Matrices, ranks: Sequence[Transpor
     """Write the parts of the ranks that this process acts for; the others must do so before the commit."""
     for transport in ranks:
         sections = []
-        for name, matrix in matrices.items():
+        for matrix in matrices.values():
             mine = matrix.layout.replica(transport.rank) == replica
             tiles = matrix.layout.tiles_of(transport.rank) if mine else []
             blocks = (matrix.block(tile, replica) for tile in tiles)
-            sections.append([_on_host(transport.view(x), name) for x in blocks])
+            sections.append([_copied(transport, x) for x in blocks])
         write_part(folder, transport.rank, sections)
 
 
@@ -97,7 +106,19 @@ def _transport(matrices: Matrices) -> Transport:
     return next(iter(matrices.values())).transport
 
 
-def _on_host(tile: Any, name: str) -> Any:
-    if not isinstance(tile, np.ndarray):
-        raise InputError(f"{name} lies in the memory of a GPU; gather it, and save the array with umm.save")
-    return tile
+def _copied(transport: Transport, block: Block) -> NDArray[Any]:
+    """Return a tile of this rank: itself where it lies on the host, else a copy."""
+    own = transport.view(block)
+    if _on_host(own):
+        return own  # type: ignore[no-any-return]
+    copy = _empty(block)
+    transport.get(block, copy)
+    return copy
+
+
+def _on_host(tile: Any) -> bool:
+    return isinstance(tile, np.ndarray)
+
+
+def _empty(block: Block) -> NDArray[Any]:
+    return np.empty((block.rows, block.cols), block.dtype)

@@ -13,8 +13,11 @@ SIZES = {
     "mlp": {"tokens": 5, "hidden": 4, "ffn": 6},
     "gated-mlp": {"tokens": 5, "hidden": 4, "ffn": 6},
     "attention": {"tokens": 5, "hidden": 16, "heads": 4, "kv_heads": 2},
-    "transformer-layer": {"tokens": 5, "hidden": 16, "ffn": 6, "heads": 4, "kv_heads": 2},
-}
+    "transformer-layer": {
+        "tokens": 6, "hidden": 16, "ffn": 6, "heads": 4, "kv_heads": 2, "sequences": 2,
+    },
+    "summa25-layer": {"tokens": 6, "hidden": 16, "ffn": 6, "heads": 4, "sequences": 3},
+}  # fmt: skip
 SCHEMES = ("megatron", "sequence", "data")
 
 
@@ -149,26 +152,49 @@ def test_a_file_that_is_not_a_chain_is_refused_in_one_line(old, new, message, tm
         load_chain(tmp_path / "none.toml")
 
 
+def test_sequences_attend_to_themselves_alone():
+    """Two sequences at once give what each gives by itself, and the sum of its gradients of weights."""
+    sizes = {"hidden": 8, "heads": 2, "backward": True, "dtype": "float64"}
+    both = umm.chain("attention", tokens=6, sequences=2, **sizes).laid_out()
+    one = umm.chain("attention", tokens=3, **sizes).laid_out()
+    given = operands_of(both)
+    found = both.reference(given)
+    parts = [
+        one.reference(given | {name: given[name][rows] for name in ("X", "dY")})
+        for rows in (slice(0, 3), slice(3, 6))
+    ]
+    assert np.allclose(found["Y"], np.vstack([x["Y"] for x in parts]), rtol=1e-12)
+    assert np.allclose(found["dWk"], parts[0]["dWk"] + parts[1]["dWk"], rtol=1e-10)
+    with pytest.raises(InputError, match="6 tokens cannot be 4 sequences of one length"):
+        umm.chain("attention", tokens=6, sequences=4, **sizes)
+
+
 def test_a_summa25_layer_has_its_activations_on_layers_of_squares():
     """64 ranks are 4 layers of 4x4, 8 are 2 of 2x2; ffn is 4 hidden; gradients of weights lie as they do."""
-    layer = umm.chain("summa25-layer", tokens=64, hidden=32, backward=True)
+    layer = umm.chain("summa25-layer", tokens=64, hidden=32, heads=4, sequences=16, backward=True)
     assert {x.name: x.cols for x in layer.tensors}["H"] == 128
     for ranks, (tokens, weights) in {64: ("2d:16x4", "2d:4x4@4"), 8: ("2d:4x2", "2d:2x2@2")}.items():
         texts = {x.name: str(x.layout) for x in layer.laid_out(ranks=ranks).tensors}
-        assert {texts[x] for x in ("X", "H", "G", "Y", "dX", "dH")} == {tokens}
+        assert {texts[x] for x in ("X", "Q", "S", "H", "G", "Y", "dX", "dH", "dS")} == {tokens}
         assert {texts[x] for x in ("W1", "W2", "dW1", "dW2")} == {weights}
     with pytest.raises(InputError, match="12 ranks are not d layers of q×q with d ≤ q"):
         layer.laid_out(ranks=12)
 
 
 def test_the_gradients_of_a_summa25_layer_are_summed_over_its_layers():
-    """On 8 ranks: dW1 and dW2 in two replicas, both whole; everything as float64 NumPy has it."""
-    made = umm.chain("summa25-layer", tokens=12, hidden=6, backward=True, dtype="float64").laid_out(ranks=8)
+    """On 8 ranks, a sequence and two heads each: dW in two replicas, both whole; attention moves nothing."""
+    layer = umm.chain(
+        "summa25-layer", tokens=12, hidden=8, heads=4, sequences=4, backward=True, dtype="float64"
+    )
+    made = layer.laid_out(ranks=8)
     schedule = umm.schedule(made, "dgx-h100x4")
+    moved = schedule.operand_tensors(0)[schedule.src != schedule.dst]
+    scores = [x.name for x in made.tensors].index("S")
+    assert scores not in moved
     rng = np.random.default_rng(5)
     operands = {x.name: rng.uniform(-1, 1, x.shape) for x in made.tensors if x.is_input}
     found = umm.run(schedule, executor="numpy", operands=operands, replica=None).results
     expected = made.reference(operands)
-    assert found["dW1"].shape == (2, 6, 24)
+    assert found["dW1"].shape == (2, 8, 32)
     for name, result in found.items():
         assert np.allclose(result, expected[name], rtol=1e-12), name

@@ -244,3 +244,13 @@ def test_a_schedule_is_performed_again_with_c_from_zero():
     traces = fake_executor(2).runs(umm.schedule(problem, MACHINE, stationary="A"), (a, b), repeat=3)
     assert [trace.makespan_s > 0 for trace in traces] == [True, True, True]
     assert np.array_equal(traces[-1].result, a @ b)
+
+
+def test_a_run_on_gpus_leaves_a_checkpoint(tmp_path):
+    problem = umm.Problem(m=6, n=5, k=4, a="row", b="col", c="2d@2", ranks=4)
+    a, b = integer_operands(problem)
+    trace = fake_executor(2).run(umm.schedule(problem, MACHINE), (a, b), save=tmp_path)
+    held = umm.load(tmp_path)
+    assert np.array_equal(held["A"], a)
+    assert np.array_equal(held["C"], trace.result)
+    assert np.array_equal(trace.result, a @ b)

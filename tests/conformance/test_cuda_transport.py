@@ -6,13 +6,16 @@ from threading import BrokenBarrierError
 
 import numpy as np
 import pytest
-from conformance.fake_device import FakeWorld
+from conformance.fake_device import FakeDevice, FakeWorld
 from conformance.transport_suite import TransportConformance
 
+import umm_hw
 from umm.errors import ExecutorUnavailableError, InputError
+from umm.layouts.layout import Layout
 from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from umm_hw.cuda.transport import CudaTransport, owner_devices
 from umm_hw.gpu.visible import visible_gpus
+from umm_hw.matrix import DistributedMatrix
 from umm_hw.transport import Block
 
 
@@ -148,3 +151,34 @@ def test_all_memory_is_given_back():
     assert [transport.as_rank(rank).nbytes for rank in range(3)] == [8, 8, 8]
     transport.close()
     assert world.memory == {}
+
+
+class Opaque(FakeDevice):
+    """A GPU whose arrays NumPy cannot read."""
+
+    def view(self, region):
+        return object()
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), BFLOAT16])
+def test_matrices_of_gpus_are_saved_and_loaded_through_the_host(tmp_path, dtype):
+    """Four ranks on two GPUs save, two on one load in another layout, bit for bit."""
+    array = np.random.default_rng(0).standard_normal((7, 5)).astype(np.float32)
+    array = to_bfloat16(array) if dtype == BFLOAT16 else array
+
+    def save(transport):
+        matrix = DistributedMatrix(transport, Layout.parse("2d@2", (7, 5), 4), dtype)
+        for tile in matrix.layout.tiles_of(transport.rank):
+            rows, cols = matrix.tile_bounds(tile)
+            transport.put(array[rows.slice, cols.slice], matrix.block(tile))
+        umm_hw.save(tmp_path, {"X": matrix})
+
+    def load(transport):
+        matrix = DistributedMatrix(transport, Layout.parse("col", (7, 5), 2), dtype)
+        umm_hw.load(tmp_path, {"X": matrix})
+        return [matrix.get_tile(tile) for tile in matrix.layout.tiles_of(transport.rank)]
+
+    for size, devices, program in ((4, 2, save), (2, 1, load)):
+        world = FakeWorld(fail_on_deadlock=False)
+        found = run_ranks(CudaTransport(size, [Opaque(world, x) for x in range(devices)]), program)
+    assert np.hstack([tile for tiles in found for tile in tiles]).tobytes() == array.tobytes()

@@ -172,12 +172,14 @@ def bare_and(state):
     return ChainSpace(outline(), 4, ("row", "col"), state=state)
 
 
-def test_scores_are_not_cut_by_columns():
-    layer = umm.chain("attention", tokens=8, hidden=16, heads=4)
-    space = ChainSpace(layer, 4)
-    assert space.choices[[x[0] for x in space.groups].index("S")] == ("row", "row@4")
-    with pytest.raises(InputError, match="S is needed by whole rows, so no layout is left for it"):
-        _ = ChainSpace(layer, 4, ("col",)).choices
+def test_scores_are_cut_between_heads_alone():
+    """Four heads of eight keys: between 4 ranks by columns, but not between 8."""
+    layer = umm.chain("attention", tokens=8, hidden=32, heads=4)
+    for ranks, choices in ((4, ("row", "col", "2d", "row@4")), (8, ("row", "2d", "row@8"))):
+        space = ChainSpace(layer, ranks)
+        assert space.choices[[x[0] for x in space.groups].index("S")] == choices
+    with pytest.raises(InputError, match="S is needed by whole rows or heads, so no layout is left for it"):
+        _ = ChainSpace(layer, 8, ("col",)).choices
 
 
 def test_the_best_says_what_each_statement_moves():

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -23,16 +24,18 @@ class Members(NamedTuple):
         rows: Rows of one.
         cols: Columns of one.
         axis: 0 if they lie one below another, 1 if side by side.
+        length: Rows of all members of a sequence.
     """
 
     group: int
     rows: int
     cols: int
     axis: int
+    length: int
 
-    def part(self, array: NDArray[np.float64], member: int) -> NDArray[np.float64]:
+    def part(self, array: NDArray[np.float64], sequence: int, member: int) -> NDArray[np.float64]:
         """Return the view of the array that a member of the multiply uses."""
-        number = member // self.group
+        number, array = member // self.group, array[sequence * self.length : (sequence + 1) * self.length]
         if self.axis:
             return array[:, number * self.cols : (number + 1) * self.cols]
         return array[number * self.rows : (number + 1) * self.rows]
@@ -54,6 +57,7 @@ class Multiply:
         groups: For out, a and b, how many members of the multiply share one of the operand's: it is cut
             into g / groups equal members, and member i uses number i // groups. Members that share one of
             out add up.
+        sequences: Equal parts, one below another, that each operand is cut into before that: a batch of each.
 
     >>> heads = Multiply("S", "Q", "K", trans=("b",), batch=8, batch_axes=(0, 1, 1), groups=(1, 1, 4))
     >>> print(heads)
@@ -70,6 +74,7 @@ class Multiply:
     batch: int = 1
     batch_axes: tuple[int, int, int] = (0, 0, 0)
     groups: tuple[int, int, int] = (1, 1, 1)
+    sequences: int = 1
 
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""
@@ -82,6 +87,7 @@ class Multiply:
         for name in ("alpha", "beta"):
             object.__setattr__(self, name, real_number(getattr(self, name), f"{name} of {self.out}"))
         whole_number(self.batch, f"batch of {self}", 1, 2**31)
+        whole_number(self.sequences, f"sequences of {self}", 1, 2**31)
         for name in ("batch_axes", "groups"):
             if len(getattr(self, name)) != 3:
                 raise ProblemError(
@@ -102,6 +108,11 @@ class Multiply:
         return self.out, self.a, self.b
 
     @property
+    def is_batch(self) -> bool:
+        """Whether it is several multiplies."""
+        return self.batch * self.sequences > 1
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """The tensors it reads."""
         return (self.a, self.b, self.out) if self.beta else (self.a, self.b)
@@ -120,11 +131,17 @@ class Multiply:
         cut = []
         for name, axis, group in zip(self._operands, self.batch_axes, self.groups, strict=True):
             count, shape = self.batch // group, list(tensors[name].shape)
+            if shape[0] % self.sequences:
+                raise ProblemError(
+                    f"{shape[0]} rows of {name} cannot be cut into {self.sequences} equal sequences"
+                )
+            shape[0] //= self.sequences
+            length = shape[0]
             if shape[axis] % count:
-                length = f"{shape[axis]} {('rows', 'columns')[axis]}"
-                raise ProblemError(f"{length} of {name} cannot be cut into {count} equal members")
+                lines = f"{shape[axis]} {('rows', 'columns')[axis]}"
+                raise ProblemError(f"{lines} of {name} cannot be cut into {count} equal members")
             shape[axis] //= count
-            cut.append(Members(group, shape[0], shape[1], axis))
+            cut.append(Members(group, shape[0], shape[1], axis, length))
         out, a, b = cut
         return out, a, b
 
@@ -164,20 +181,22 @@ class Multiply:
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations, 2mnk a member."""
         m, n, k = self.sizes(tensors)
-        return 2 * m * n * k * self.batch
+        return 2 * m * n * k * self.batch * self.sequences
 
     def value(self, values: Values, tensors: Tensors) -> NDArray[np.float64]:
         """Return what out holds afterwards."""
         out, a, b = self.members(tensors)
         result = self.beta * values[self.out] if self.beta else np.zeros(tensors[self.out].shape)
-        for member in range(self.batch):
-            left, right = a.part(values[self.a], member), b.part(values[self.b], member)
+        for place in product(range(self.sequences), range(self.batch)):
+            left, right = a.part(values[self.a], *place), b.part(values[self.b], *place)
             left, right = left.T if "a" in self.trans else left, right.T if "b" in self.trans else right
-            out.part(result, member)[...] += self.alpha * (left @ right)
+            out.part(result, *place)[...] += self.alpha * (left @ right)
         return result
 
     def __str__(self) -> str:
         a, b = (str(x) + "ᵀ" * (which in self.trans) for which, x in (("a", self.a), ("b", self.b)))
-        product = f"{a}·{b}" if self.alpha == 1 else f"{self.alpha}·{a}·{b}"
+        times = f"{a}·{b}" if self.alpha == 1 else f"{self.alpha}·{a}·{b}"
         kept = f" + {self.beta}·{self.out}" if self.beta else ""
-        return f"{self.out} = {product}{kept}" + (f" ({self.batch} members)" if self.batch != 1 else "")
+        counts = ((self.sequences, "sequences"), (self.batch, "members"))
+        batch = " of ".join(f"{count} {what}" for count, what in counts if count != 1)
+        return f"{self.out} = {times}{kept}" + (f" ({batch})" if batch else "")

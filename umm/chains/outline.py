@@ -15,7 +15,11 @@ from umm.tensors import Tensor
 
 DEFAULT = "row"
 _EVERY_RANK = re.compile(r"@p(?=$|:)")
-_LAYERED = re.compile(r"2d:(d?)qxq(@d)?")
+_LAYERED = {
+    "2d:dqxq": lambda d, q: f"2d:{d * q}x{q}",
+    "2d:qxq@d": lambda d, q: f"2d:{q}x{q}@{d}",
+    "row@q:interleaved": lambda d, q: f"row@{q}:interleaved",
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Shape:
     def laid_out(self, text: str, ranks: int) -> Tensor:
         """Return the tensor in a layout; ``@p`` in its text is a replica on every rank.
 
-        ``2d:dqxq`` and ``2d:qxq@d`` are of d layers of q×q ranks, as many layers as there can be, d ≤ q.
+        ``2d:dqxq``, ``2d:qxq@d`` and ``row@q:interleaved`` are of d layers of q×q ranks, as many layers as
+        there can be, d ≤ q.
         """
         whole_number(ranks, "ranks", 1)
         layout = Layout.parse(_written_out(text, ranks), (self.rows, self.cols), ranks)
@@ -177,16 +182,14 @@ def _written_out(text: str, ranks: int) -> str:
     Raises:
         ProblemError: if they are not d layers of q×q.
     """
-    layered = _LAYERED.fullmatch(text)
-    if layered is None:
+    if text not in _LAYERED:
         return _EVERY_RANK.sub(f"@{ranks}", text)
     able = [(d, q) for q in range(1, isqrt(ranks) + 1) for d in range(1, q + 1) if d * q * q == ranks]
     if not able:
         raise ProblemError(
             f"{ranks} ranks are not d layers of q×q with d ≤ q, as {text} needs; choose 8 or 64"
         )
-    d, q = max(able)
-    return f"2d:{d * q if layered[1] else q}x{q}" + (f"@{d}" if layered[2] else "")
+    return _LAYERED[text](*max(able))
 
 
 def _are_texts(value: Any) -> bool:

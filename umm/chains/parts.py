@@ -12,16 +12,22 @@ from umm.chains.statements import Map, Statement
 PLACES = {
     "tokens": ("row@p", "row", "row"),
     "inner": ("col", "col", "row"),
-    "heads": ("row", "row", "row"),
+    "heads": ("col", "col", "col"),
+    "sequences": ("col", "col", "row"),
+    "statistics": ("row@p", "row", "row"),
     "first weight": ("col", "col", "row@p"),
     "second weight": ("row", "row", "row@p"),
     "scale": ("row@p", "row@p", "row@p"),
 }
 SCHEMES = ("megatron", "sequence", "data")
-# SUMMA2.5 (Tesseract), section 3.1: activations on dq×q ranks, weights on q×q in each of d layers.
+# SUMMA2.5 (Tesseract), section 3.1: activations on dq×q ranks, weights on q×q in each of d layers; section
+# 3.2.2: sums of rows are all-reduced on each row of ranks.
 LAYERED = {
     "tokens": "2d:dqxq",
     "inner": "2d:dqxq",
+    "heads": "2d:dqxq",
+    "sequences": "2d:dqxq",
+    "statistics": "row@q:interleaved",
     "first weight": "2d:qxq@d",
     "second weight": "2d:qxq@d",
 }
@@ -91,7 +97,7 @@ class Writing:
         """
         later = [] if self._first_backward is None else self.statements[self._first_backward :]
         read = {x for statement in later for x in statement.reads}
-        cut = ("tokens", "inner", "heads")
+        cut = ("tokens", "inner", "heads", "sequences", "statistics")
         kept = tuple(x for x in self._forward if x in read and self.places[x] in cut)
         layouts = {
             scheme: {x: PLACES[place][number] for x, place in self.places.items()}
@@ -158,44 +164,67 @@ class GatedMlp:
 
 
 class Attention:
-    """Causal attention of one sequence, with rotary positions, and heads that may share keys and values.
+    """Attention within each of some sequences; heads may share keys and values.
 
-    The scores S are a tensor: rows are the tokens of one head after those of another, columns the keys.
+    The scores S are a tensor: rows are tokens, those of one sequence after those of another, columns the keys
+    of one head beside those of another.
+
+    Args:
+        w: Where it is written.
+        x: What it reads.
+        y: What it writes.
+        hidden: Columns of both.
+        heads: Heads of queries.
+        kv_heads: Heads of keys and values.
+        sequences: Equal parts that the tokens are of.
+        causal: Whether a token sees those up to itself alone, and positions are rotary; else it sees all.
     """
 
-    def __init__(self, w: Writing, x: str, y: str, hidden: int, heads: int, kv_heads: int) -> None:
+    def __init__(
+        self, w: Writing, x: str, y: str, hidden: int, heads: int, kv_heads: int, sequences: int = 1,
+        causal: bool = True,
+    ) -> None:  # fmt: skip
         self.w, self.x, self.heads, self.share = w, x, heads, heads // kv_heads
-        self.head = hidden // heads
+        self.head, self.sequences, self.causal = hidden // heads, sequences, causal
+        self.length = w.tokens // sequences
         narrow = self.head * kv_heads
         for name, cols in (("Wq", hidden), ("Wk", narrow), ("Wv", narrow)):
             w.weight(name, hidden, cols, "first weight")
         w.weight("Wo", hidden, hidden, "second weight")
         for out, cols in (("Q", hidden), ("K", narrow), ("V", narrow)):
             w.multiply(w.inner(out, cols), x, f"W{out.lower()}")
-        for out in ("Q", "K"):
-            w.map(out, "rope", out, head=self.head)
-        w.tensor("S", heads * w.tokens, w.tokens, "heads")
-        w.multiply("S", "Q", "K", "b", alpha=self.head**-0.5, **self._members(0, 1, 1))
-        w.map("S", "masked_softmax", "S", queries=w.tokens)
-        w.multiply(w.inner("O", hidden), "S", "V", **self._members(1, 0, 1))
+        if causal:
+            for out in ("Q", "K"):
+                w.map(out, "rope", out, head=self.head, positions=self.length)
+        w.tensor("S", w.tokens, heads * self.length, "sequences" if sequences > 1 else "heads")
+        w.multiply("S", "Q", "K", "b", alpha=self.head**-0.5, **self._members())
+        if causal:
+            w.map("S", "masked_softmax", "S", queries=self.length, keys=self.length)
+        else:
+            w.map("S", "softmax", "S", keys=self.length)
+        w.multiply(w.inner("O", hidden), "S", "V", **self._members())
         w.multiply(y, "O", "Wo")
 
-    def _members(self, *axes: int, groups: tuple[int, int, int] | None = None) -> dict[str, Any]:
-        """Return how heads lie in out, a and b: S has them along rows, all else along columns."""
-        return {"batch": self.heads, "batch_axes": axes, "groups": groups or (1, 1, self.share)}
+    def _members(self, shared_out: bool = False) -> dict[str, Any]:
+        """Return how heads lie in out, a and b: side by side; those of b share, or those of out."""
+        groups = (self.share, 1, 1) if shared_out else (1, 1, self.share)
+        return {
+            "batch": self.heads, "batch_axes": (1, 1, 1), "groups": groups, "sequences": self.sequences,
+        }  # fmt: skip
 
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
-        w, scale, shared = self.w, self.head**-0.5, (self.share, 1, 1)
+        w, scale = self.w, self.head**-0.5
         w.multiply(w.gradient("Wo", "output"), "O", dy, "a")
         w.multiply(w.gradient("O"), dy, "Wo", "b")
-        w.multiply(w.gradient("V"), "S", "dO", "a", **self._members(1, 0, 1, groups=shared))
-        w.multiply(w.gradient("S"), "dO", "V", "b", **self._members(0, 1, 1))
-        w.map("dS", "softmax_grad", "S", "dS")
-        w.multiply(w.gradient("Q"), "dS", "K", alpha=scale, **self._members(1, 0, 1))
-        w.multiply(w.gradient("K"), "dS", "Q", "a", alpha=scale, **self._members(1, 0, 1, groups=shared))
-        for out in ("dQ", "dK"):
-            w.map(out, "rope_grad", out, head=self.head)
+        w.multiply(w.gradient("V"), "S", "dO", "a", **self._members(shared_out=True))
+        w.multiply(w.gradient("S"), "dO", "V", "b", **self._members())
+        w.map("dS", "softmax_grad", "S", "dS", keys=self.length)
+        w.multiply(w.gradient("Q"), "dS", "K", alpha=scale, **self._members())
+        w.multiply(w.gradient("K"), "dS", "Q", "a", alpha=scale, **self._members(shared_out=True))
+        if self.causal:
+            for out in ("dQ", "dK"):
+                w.map(out, "rope_grad", out, head=self.head, positions=self.length)
         for out in ("Wq", "Wk", "Wv"):
             w.multiply(w.gradient(out, "output"), self.x, f"d{out[1].upper()}", "a")
         for number, out in enumerate(("Wq", "Wk", "Wv")):
@@ -209,7 +238,7 @@ class Norm:
         self.w, self.scale, self.out = w, scale, out
         self.rstd, self.bare = f"{out}.rstd", f"{out}.bare"
         w.weight(scale, 1, hidden, "scale")
-        w.tensor(self.rstd, w.tokens, 1, "tokens")
+        w.tensor(self.rstd, w.tokens, 1, "statistics")
         w.tensor(self.bare, w.tokens, hidden, "tokens")
         w.tensor(out, w.tokens, hidden, "tokens")
         w.map(self.rstd, "row_sum_squares", x)
@@ -221,10 +250,34 @@ class Norm:
         """Write the gradients by the scale and by x; dy is overwritten, and dx may be dy."""
         w = self.w
         product = w.gradient(self.bare)
-        dot = w.tensor(f"{self.out}.dot", w.tokens, 1, "tokens")
+        dot = w.tensor(f"{self.out}.dot", w.tokens, 1, "statistics")
         w.map(product, "mul", dy, self.bare)
         w.map(w.gradient(self.scale, "output"), "col_sum", product)
         w.map(dy, "mul_cols", dy, self.scale)
         w.map(dot, "row_dot", dy, self.bare)
         w.map(dx, "norm_grad", dy, self.bare, dot)
         w.map(dx, "mul_rows", dx, self.rstd)
+
+
+class LayerNorm:
+    """out = (x − mean) / deviation, row by row: SUMMA2.5, equations 7 and 8."""
+
+    def __init__(self, w: Writing, x: str, out: str, hidden: int) -> None:
+        self.w, self.out, self.hidden = w, out, hidden
+        self.sums = [w.tensor(f"{out}.{what}", w.tokens, 1, "statistics") for what in ("sum", "squares")]
+        w.map(self.sums[0], "row_sum", x)
+        w.map(self.sums[1], "row_sum_squares", x)
+        w.map(out, "normalise", x, *self.sums)
+
+    def backward(self, dy: str, dx: str) -> None:
+        """Write the gradient by x, given that by the result; dx may be dy."""
+        w = self.w
+        dot, total, rstd = (
+            w.tensor(f"{self.out}.{what}", w.tokens, 1, "statistics") for what in ("dot", "total", "rstd")
+        )
+        w.map(dot, "row_dot", dy, self.out)
+        w.map(total, "row_sum", dy)
+        w.map(rstd, "rstd", *self.sums, columns=self.hidden)
+        w.map(dx, "norm_grad", dy, self.out, dot)
+        w.map(dx, "centre", dx, total)
+        w.map(dx, "mul_rows", dx, rstd)

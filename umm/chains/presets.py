@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from umm.chains.outline import Outline
-from umm.chains.parts import LAYERED, Attention, GatedMlp, Mlp, Norm, Writing
+from umm.chains.parts import LAYERED, Attention, GatedMlp, LayerNorm, Mlp, Norm, Writing
 from umm.dtypes import canonical
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
@@ -15,7 +15,7 @@ MODELS: Mapping[str, Mapping[str, int]] = {
     "llama-3-8b": {"hidden": 4096, "ffn": 14336, "heads": 32, "kv_heads": 8},
     "llama-3-70b": {"hidden": 8192, "ffn": 28672, "heads": 64, "kv_heads": 8},
 }
-_ATTENTION = ("heads", "kv_heads")
+_ATTENTION = ("heads", "kv_heads", "sequences")
 
 
 def _mlp(w: Writing, backward: bool, hidden: int, ffn: int) -> None:
@@ -32,19 +32,21 @@ def _gated_mlp(w: Writing, backward: bool, hidden: int, ffn: int) -> None:
         part.backward(*_gradients(w))
 
 
-def _attention(w: Writing, backward: bool, hidden: int, heads: int, kv_heads: int) -> None:
+def _attention(w: Writing, backward: bool, hidden: int, heads: int, kv_heads: int, sequences: int) -> None:
     _ends(w, hidden)
-    part = Attention(w, "X", "Y", hidden, heads, kv_heads)
+    part = Attention(w, "X", "Y", hidden, heads, kv_heads, sequences)
     if backward:
         part.backward(*_gradients(w))
 
 
-def _layer(w: Writing, backward: bool, hidden: int, ffn: int, heads: int, kv_heads: int) -> None:
+def _layer(
+    w: Writing, backward: bool, hidden: int, ffn: int, heads: int, kv_heads: int, sequences: int
+) -> None:
     """Write R = X + attention(norm(X)), Y = R + mlp(norm(R)): Touvron et al. (2023), LLaMA, section 2.2."""
     _ends(w, hidden)
     first = Norm(w, "X", "N1", "g1", hidden)
     w.tensor("R", w.tokens, hidden, "tokens")
-    attention = Attention(w, "N1", "R", hidden, heads, kv_heads)
+    attention = Attention(w, "N1", "R", hidden, heads, kv_heads, sequences)
     w.map("R", "add", "R", "X")
     second = Norm(w, "R", "N2", "g2", hidden)
     mlp = GatedMlp(w, "N2", "Y", hidden, ffn)
@@ -57,6 +59,29 @@ def _layer(w: Writing, backward: bool, hidden: int, ffn: int, heads: int, kv_hea
     w.map("dR", "add", "dR", dy)
     attention.backward("dR", w.gradient("N1"))
     first.backward("dN1", dx)
+    w.map(dx, "add", dx, "dR")
+
+
+def _summa25(w: Writing, backward: bool, hidden: int, ffn: int, heads: int, sequences: int) -> None:
+    """Write R = norm(X + attention(X)), Y = norm(R + mlp(R)): an encoder's layer of SUMMA2.5, section 3.2."""
+    _ends(w, hidden)
+    w.tensor("A", w.tokens, hidden, "tokens")
+    w.tensor("R", w.tokens, hidden, "tokens")
+    w.tensor("M", w.tokens, hidden, "tokens")
+    attention = Attention(w, "X", "A", hidden, heads, heads, sequences, causal=False)
+    w.map("A", "add", "A", "X")
+    first = LayerNorm(w, "A", "R", hidden)
+    mlp = Mlp(w, "R", "M", hidden, ffn)
+    w.map("M", "add", "M", "R")
+    second = LayerNorm(w, "M", "Y", hidden)
+    if not backward:
+        return
+    dy, dx = _gradients(w)
+    second.backward(dy, w.gradient("M"))
+    mlp.backward("dM", w.gradient("R"))
+    w.map("dR", "add", "dR", "dM")
+    first.backward("dR", "dR")
+    attention.backward("dR", dx)
     w.map(dx, "add", dx, "dR")
 
 
@@ -92,7 +117,9 @@ PRESETS: Mapping[str, Preset] = {
     "gated-mlp": Preset(_gated_mlp, ("hidden", "ffn")),
     "attention": Preset(_attention, ("hidden", *_ATTENTION)),
     "transformer-layer": Preset(_layer, ("hidden", "ffn", *_ATTENTION)),
-    "summa25-layer": Preset(_mlp, ("hidden", "ffn"), wider=4, layouts={"summa2.5": LAYERED}),
+    "summa25-layer": Preset(
+        _summa25, ("hidden", "ffn", "heads", "sequences"), wider=4, layouts={"summa2.5": LAYERED}
+    ),
 }
 
 
@@ -107,7 +134,7 @@ def chain(
 ) -> Outline:
     """Return a preset chain, not yet laid out; its layouts are ``megatron``, ``sequence`` and ``data``.
 
-    ``summa25-layer`` is the feed-forward layer of SUMMA2.5, whose first layouts are ``summa2.5``.
+    ``summa25-layer`` is an encoder's layer of SUMMA2.5, whose first layouts are ``summa2.5``.
 
     Args:
         name: ``mlp``, ``gated-mlp``, ``attention``, ``transformer-layer`` or ``summa25-layer``.
@@ -116,8 +143,8 @@ def chain(
         dtype: Type of all tensors.
         dropout: Share of the activations between the multiplies of an MLP that are dropped; which ones does
             not depend on the layouts.
-        sizes: ``tokens``, ``hidden``, ``ffn``, ``heads`` and ``kv_heads`` (all heads if not given), as the
-            preset needs them.
+        sizes: ``tokens``, ``hidden``, ``ffn``, ``heads``, ``kv_heads`` (all heads if not given) and
+            ``sequences`` (equal parts of the tokens; 1 if not given), as the preset needs them.
 
     Raises:
         InputError: in one line, for a name, a model or a size there is none of, or sizes that do not fit.
@@ -140,13 +167,20 @@ def chain(
         sizes = {"ffn": preset.wider * sizes["hidden"]} | sizes
     if "kv_heads" in needed and "heads" in sizes:
         sizes = {"kv_heads": sizes["heads"]} | sizes
+    if "sequences" in needed:
+        sizes = {"sequences": 1} | sizes
     missing = [x for x in needed if x not in sizes]
     if missing:
         raise ProblemError(f"chain {name} needs {', '.join(needed)}; give {' and '.join(missing)}")
     for key, size in sizes.items():
         whole_number(size, f"{key} of chain {name}", 1, LARGEST)
     if "heads" in needed:
-        _check_heads(sizes["hidden"], sizes["heads"], sizes["kv_heads"])
+        _check_heads(sizes["hidden"], sizes["heads"], sizes.get("kv_heads", sizes["heads"]))
+        if sizes["tokens"] % sizes["sequences"]:
+            raise ProblemError(
+                f"{sizes['tokens']} tokens cannot be {sizes['sequences']} sequences of one length; "
+                "tokens must be a multiple of sequences"
+            )
     if dropout and "ffn" not in needed:
         raise ProblemError(f"chain {name} has no MLP, whose activations dropout drops; leave it out")
     writing = Writing(sizes["tokens"], canonical(dtype), dropout)

@@ -107,32 +107,41 @@ def dropout(x: Array, rate: float, seed: int, at: Place) -> Array:
     return scaled
 
 
-def softmax(x: Array) -> Array:
-    """Return exp(x) as shares of its row."""
-    share: Array = np.exp(x - x.max(axis=1, keepdims=True))
-    total: Array = share.sum(axis=1, keepdims=True)
-    return share / total
+def softmax(x: Array, keys: int) -> Array:
+    """Return exp(x) as shares of its row, of each ``keys`` columns of it (0: all are of one head)."""
+    scores = _by_head(x, keys)
+    share: Array = np.exp(scores - scores.max(axis=2, keepdims=True))
+    total: Array = share.sum(axis=2, keepdims=True)
+    return (share / total).reshape(x.shape)
 
 
-def masked_softmax(x: Array, queries: int, at: Place) -> Array:
+def masked_softmax(x: Array, queries: int, keys: int, at: Place) -> Array:
     """Return softmax over the keys that each query may see; of a query that sees none, zeros.
 
-    Rows are the queries of one head after those of another, ``queries`` each (0: all are of one); columns
-    are keys. The last query sees all keys, the one before it all but the last, and so on.
+    Rows are the queries of one sequence or head after those of another, ``queries`` each (0: all are of one);
+    columns the keys of one head beside those of another, ``keys`` each, likewise. The last query sees all
+    keys, the one before it all but the last, and so on.
     """
-    queries = queries or at.shape[0]
-    query = np.arange(at.rows.start, at.rows.stop, like=x)[:, None] % queries
-    visible = np.arange(at.shape[1], like=x) <= query + (at.shape[1] - queries)
-    most = np.where(visible, x, -inf).max(axis=1, keepdims=True)
-    share = np.where(visible, np.exp(np.minimum(x - np.where(most > -inf, most, 0.0), 0.0)), 0.0)
-    total: Array = share.sum(axis=1, keepdims=True)
-    return share / np.where(most > -inf, total, 1.0)
+    queries, keys = queries or at.shape[0], keys or at.shape[1]
+    query = np.arange(at.rows.start, at.rows.stop, like=x)[:, None, None] % queries
+    visible = np.arange(keys, like=x) <= query + (keys - queries)
+    scores = _by_head(x, keys)
+    most = np.where(visible, scores, -inf).max(axis=2, keepdims=True)
+    share = np.where(visible, np.exp(np.minimum(scores - np.where(most > -inf, most, 0.0), 0.0)), 0.0)
+    total: Array = share.sum(axis=2, keepdims=True)
+    return (share / np.where(most > -inf, total, 1.0)).reshape(x.shape)
 
 
-def softmax_grad(y: Array, dy: Array) -> Array:
+def softmax_grad(y: Array, dy: Array, keys: int) -> Array:
     """Return the gradient by x, given y = softmax(x), masked or not, and the gradient by y."""
-    dot: Array = (y * dy).sum(axis=1, keepdims=True)
-    return y * (dy - dot)
+    y3, dy3 = _by_head(y, keys), _by_head(dy, keys)
+    dot: Array = (y3 * dy3).sum(axis=2, keepdims=True)
+    return (y3 * (dy3 - dot)).reshape(y.shape)
+
+
+def _by_head(x: Array, keys: int) -> Array:
+    """Return a matrix with its columns as heads of so many keys: rows, heads, keys."""
+    return x.reshape(x.shape[0], -1, keys or x.shape[1])
 
 
 def rope(x: Array, head: int, base: float, positions: int, at: Place, turn: float = 1.0) -> Array:

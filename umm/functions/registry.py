@@ -44,14 +44,13 @@ def function(name: str) -> Function:
     return FUNCTIONS[name]
 
 
-def _divides(rows: str) -> Callable[[Shape, Mapping[str, Any]], str | None]:
-    """Return what refuses members of so many rows, and heads of so many columns, that do not fit."""
+def _divides(rows: str, cols: str) -> Callable[[Shape, Mapping[str, Any]], str | None]:
+    """Return what refuses members of so many rows, and so many columns, that do not fit; 0 is all."""
 
     def refuses(shape: Shape, parameters: Mapping[str, Any]) -> str | None:
-        if parameters[rows] and shape[0] % parameters[rows]:
-            return f"{rows} = {parameters[rows]} does not divide its rows"
-        if shape[1] % parameters.get("head", 1):
-            return f"head = {parameters['head']} does not divide its columns"
+        for name, size, lines in ((rows, shape[0], "rows"), (cols, shape[1], "columns")):
+            if parameters.get(name) and size % parameters[name]:
+                return f"{name} = {parameters[name]} does not divide its {lines}"
         return None
 
     return refuses
@@ -60,6 +59,7 @@ def _divides(rows: str) -> Callable[[Shape, Mapping[str, Any]], str | None]:
 _FACTOR, _EPSILON = Parameter(), Parameter(1e-5, least=0.0)
 _NORM = {"columns": Parameter(whole=True, least=1), "epsilon": _EPSILON}
 _MEMBER = Parameter(0, whole=True)
+_SOFTMAX: dict[str, Any] = {"column_unit": "keys", "refuses": _divides("queries", "keys")}
 _DROPOUT = {"rate": Parameter(least=0.0, below=1.0), "seed": Parameter(whole=True)}
 _ROPE: dict[str, Any] = {
     "parameters": {
@@ -69,7 +69,7 @@ _ROPE: dict[str, Any] = {
     },
     "indexed": True,
     "column_unit": 2,
-    "refuses": _divides("positions"),
+    "refuses": _divides("positions", "head"),
 }
 
 for _function in (
@@ -99,16 +99,15 @@ for _function in (
     Function("centre", "rc,r1->rc", forms.centre, indexed=True),
     Function("normalise", "rc,r1,r1->rc", forms.normalise, {"epsilon": _EPSILON}, indexed=True),
     Function("norm_grad", "rc,rc,r1->rc", forms.norm_grad, indexed=True),
-    Function("softmax", "rc->rc", forms.softmax, column_unit=0),
-    Function("softmax_grad", "rc,rc->rc", forms.softmax_grad, column_unit=0),
+    Function("softmax", "rc->rc", forms.softmax, {"keys": _MEMBER}, **_SOFTMAX),
+    Function("softmax_grad", "rc,rc->rc", forms.softmax_grad, {"keys": _MEMBER}, **_SOFTMAX),
     Function(
         "masked_softmax",
         "rc->rc",
         forms.masked_softmax,
-        {"queries": _MEMBER},
+        {"queries": _MEMBER, "keys": _MEMBER},
         indexed=True,
-        column_unit=0,
-        refuses=_divides("queries"),
+        **_SOFTMAX,
     ),
     Function("rope", "rc->rc", forms.rope, **_ROPE),
     Function("rope_grad", "rc->rc", forms.rope_grad, **_ROPE),

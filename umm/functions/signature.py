@@ -78,7 +78,8 @@ class Function:
             the result.
         parameters: What it takes beside its operands.
         indexed: Whether it depends on where a piece lies.
-        column_unit: Columns are cut only at multiples of this; 0 if rows must stay whole.
+        column_unit: Columns are cut only at multiples of this; 0 if rows must stay whole. By the name of a
+            parameter it is what that says.
         refuses: Says why a whole of this shape cannot be had with these parameters, or None.
     """
 
@@ -87,7 +88,7 @@ class Function:
     form: Callable[..., Array]
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     indexed: bool = False
-    column_unit: int = 1
+    column_unit: int | str = 1
     refuses: Callable[[Shape, Mapping[str, Any]], str | None] = lambda shape, parameters: None
 
     @property
@@ -110,10 +111,11 @@ class Function:
         result, *reads = self.operands
         return "".join(x for x in "rc" if x not in result and any(x in read for read in reads))
 
-    @property
-    def whole_rows(self) -> bool:
-        """Whether a piece must span all columns."""
-        return self.column_unit == 0
+    def unit(self, parameters: Mapping[str, Any]) -> int:
+        """Return the multiples at which columns are cut with these parameters; 0 if rows must stay whole."""
+        if isinstance(self.column_unit, int):
+            return self.column_unit
+        return int(parameters.get(self.column_unit, self.parameters[self.column_unit].default))
 
     def ranges(self, rows: Interval, cols: Interval) -> list[tuple[Interval, Interval]]:
         """Return the rows and columns of each operand, the result first, for a piece of r and c.

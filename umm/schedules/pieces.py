@@ -141,11 +141,13 @@ def _check_maps(schedule: Table, maps: Bools, refuse: Refuse) -> None:
         except InputError as error:
             raise ScheduleError(f"function {number}: {error}") from None
         rows = maps & (d.fn == number)
-        _check_function(schedule, rows, known, refuse)
+        _check_function(schedule, rows, known, made.parameters, refuse)
         _check_whole(schedule, rows, known, made.parameters, refuse)
 
 
-def _check_function(schedule: Table, rows: Bools, known: Function, refuse: Refuse) -> None:
+def _check_function(
+    schedule: Table, rows: Bools, known: Function, parameters: Mapping[str, Any], refuse: Refuse
+) -> None:
     """Refuse maps whose slices are not what a function takes."""
     d = schedule.details
     letters = known.operands
@@ -167,15 +169,14 @@ def _check_function(schedule: Table, rows: Bools, known: Function, refuse: Refus
     columns = [x for x, of in enumerate(letters) if of[1] == "c"]
     if columns:
         span, width = d.cols[:, columns[0]], whole[schedule.operand_tensors(columns[0]), 1]
-        if known.whole_rows:
+        unit = known.unit(parameters)
+        if unit == 0:
             refuse(
                 rows & ((span[:, 0] != 0) | (span[:, 1] != width)), f"splits rows, which {known.name} cannot"
             )
         else:
-            cut = (span % known.column_unit != 0) & (span != width[:, None])
-            refuse(
-                rows & cut.any(axis=1), f"cuts columns, which {known.name} does at {known.column_unit} only"
-            )
+            cut = (span % unit != 0) & (span != width[:, None])
+            refuse(rows & cut.any(axis=1), f"cuts columns, which {known.name} does at {unit} only")
 
 
 def _check_whole(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import lcm, prod
 
 from umm.chains import Chain, Map, Outline
 from umm.errors import InputError
@@ -20,8 +20,8 @@ class ChainSpace:
     """Every assignment of layouts to the tensors of a chain that lays alike what goes together.
 
     A gradient lies as what it is the gradient of (dW as W), and what a map writes as what it reads of the
-    same shape: such tensors are a group with one layout. What a map needs whole rows of, such as the scores
-    of a softmax, is not cut by columns.
+    same shape: such tensors are a group with one layout. What a map needs columns of together, such as the
+    scores of a head for a softmax, is not cut between them.
 
     Attributes:
         chain: What is computed.
@@ -93,20 +93,26 @@ class ChainSpace:
         for names in self.groups:
             seen: dict[object, str] = {}
             for layout in (shapes[names[0]].laid_out(x, ranks).layout for x in texts):
-                if not (set(names) & self._whole_rows and layout.grid_shape()[1] > 1):
+                if all(_at_multiples(layout, self._units.get(name, 1)) for name in names):
                     seen.setdefault(_lies(layout), str(layout))
             if not seen:
                 raise InputError(
-                    f"{names[0]} is needed by whole rows, so no layout is left for it; allow row, or row@p"
+                    f"{names[0]} is needed by whole rows or heads, so no layout is left for it; allow row, "
+                    "or row@p"
                 )
             found.append(tuple(seen.values()))
         return tuple(found)
 
     @cached_property
-    def _whole_rows(self) -> set[str]:
-        """Tensors of which some map needs whole rows."""
-        maps = [x for x in self.chain.statements if isinstance(x, Map) and function(x.fn).whole_rows]
-        return {name for statement in maps for name in (statement.out, *statement.reads)}
+    def _units(self) -> dict[str, int]:
+        """Columns that some map needs together, by tensor; 0 for whole rows."""
+        found: dict[str, int] = {}
+        for x in self.chain.statements:
+            if isinstance(x, Map):
+                unit = function(x.fn).unit(x.parameters)
+                for name in (x.out, *x.reads):
+                    found[name] = lcm(found.get(name, 1), unit)
+        return found
 
     @property
     def assignments(self) -> int:
@@ -152,6 +158,12 @@ def _all(ranks: int) -> Sequence[str]:
         if ranks % count == 0
         for partition in ("row", "col", "2d")
     ]
+
+
+def _at_multiples(layout: Layout, unit: int) -> bool:
+    """Whether columns are cut only at multiples of a unit, or not at all if that is 0."""
+    inner = layout.col_edges[1:-1]
+    return not len(inner) or (unit > 0 and not (inner % unit).any())
 
 
 def _lies(layout: Layout) -> object:

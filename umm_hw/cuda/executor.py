@@ -1,6 +1,7 @@
 """The CUDA executor: p virtual ranks of one process on its GPUs, a stream for every lane of the schedule."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -39,6 +40,7 @@ class CudaExecutor:
     """
 
     times: Times = "measured"
+    saves = True
     dtypes = DTYPES
 
     def __init__(
@@ -62,12 +64,15 @@ class CudaExecutor:
         """Return None if CuPy, its CUDA libraries and a GPU are here, else what is missing."""
         return None if self._devices is not None else gpu_problem("cuda")
 
-    def run(self, schedule: Schedule, operands: Operands | None = None) -> Trace:
+    def run(
+        self, schedule: Schedule, operands: Operands | None = None, save: str | Path | None = None
+    ) -> Trace:
         """Perform a schedule on real matrices.
 
         Args:
             schedule: What to perform.
             operands: A and B as whole arrays; uniform in [−1, 1) with a fixed seed if None.
+            save: Folder of the checkpoint that operands and results become afterwards, if any.
 
         Returns:
             Spans by the GPUs' own events on one clock, and C as one array: of the problem's ``c_dtype``, or
@@ -78,10 +83,15 @@ class CudaExecutor:
             InputError: if the operands do not fit, or cuBLAS lacks the pair of types.
             ScheduleError: if an action uses memory that is not there.
         """
-        return self.runs(schedule, operands)[0]
+        return self.runs(schedule, operands, save=save)[0]
 
     def runs(
-        self, schedule: Schedule, operands: Operands | None = None, repeat: int = 1, result: bool = True
+        self,
+        schedule: Schedule,
+        operands: Operands | None = None,
+        repeat: int = 1,
+        result: bool = True,
+        save: str | Path | None = None,
     ) -> list[Trace]:
         """Perform a schedule several times with the same operands.
 
@@ -90,6 +100,7 @@ class CudaExecutor:
             operands: See :meth:`run`.
             repeat: How often.
             result: Whether to gather C, which is that of the last run, to the host.
+            save: See :meth:`run`.
         """
         run, transport, performance = self._prepared(schedule, operands, spans=True)
         try:
@@ -106,6 +117,9 @@ class CudaExecutor:
                 ordered_spans(schedule, start, end)
                 found.append((start, end))
             results = performance.gather(self.replica) if result else {}
+            if save is not None:
+                performance.write_parts(save, self.replica or 0)
+                performance.commit(save, self.replica or 0)
         finally:
             transport.close()
         return [Trace(schedule, "cuda", start, end, results) for start, end in found]

@@ -89,7 +89,7 @@ class NvshmemExecutor(MpiExecutor):
                 processes than ranks, or matrices are to be saved.
         """
         if save is not None:
-            raise InputError("executor nvshmem saves no matrices; numpy and mpi do")
+            raise InputError("executor nvshmem saves no matrices; numpy, mpi and cuda do")
         check_types(schedule, self.tf32)
         check_replica(schedule, self.replica)
         arrays = operands_of(schedule, operands, gpu_dtype)

@@ -18,12 +18,12 @@ def map_tiles(build: Builder, statement: Map, written: bool) -> None:
     """
     known = function(statement.fn)
     if known.adds_over and statement.out not in statement.reads:
-        if known.whole_rows:
+        if known.unit(statement.parameters) == 0:
             _of_whole_rows(build, statement, known)
         else:
             _add_parts(build, statement, known, written)
         return
-    if statement.out in statement.reads and _splits_rows(build, statement, known):
+    if statement.out in statement.reads and _splits_units(build, statement, known):
         _through_temporaries(build, statement, known)
         return
     for rank, tile, replica in tiles_by_rank(build, statement.out):
@@ -31,21 +31,21 @@ def map_tiles(build: Builder, statement: Map, written: bool) -> None:
         _piece(build, statement, known, rank, target)
 
 
-def _cut(build: Builder, known: Function, tensor: str, cols: Interval) -> Interval:
-    """Return the smallest range of columns around some that the function can work on."""
-    width, unit = build.layout(tensor).shape[1], known.column_unit
-    if known.whole_rows:
+def _cut(build: Builder, statement: Map, known: Function, cols: Interval) -> Interval:
+    """Return the smallest range of columns around some that the map can work on."""
+    width, unit = build.layout(statement.out).shape[1], known.unit(statement.parameters)
+    if unit == 0:
         return Interval(0, width)
     return Interval(cols.start // unit * unit, min(-(-cols.stop // unit) * unit, width))
 
 
-def _splits_rows(build: Builder, statement: Map, known: Function) -> bool:
+def _splits_units(build: Builder, statement: Map, known: Function) -> bool:
     """Whether a tile of the output is cut where the function cannot cut."""
     layout = build.layout(statement.out)
     spans = [
         Interval(*x) for x in zip(layout.col_edges[:-1].tolist(), layout.col_edges[1:].tolist(), strict=True)
     ]
-    return any(span.size and _cut(build, known, statement.out, span) != span for span in spans)
+    return any(span.size and _cut(build, statement, known, span) != span for span in spans)
 
 
 def _reads(
@@ -60,7 +60,7 @@ def _reads(
 
 def _piece(build: Builder, statement: Map, known: Function, rank: int, target: Slice) -> None:
     """Write the map of one tile; whole rows beside it if the function cannot split them."""
-    rows, cols = target.rows, _cut(build, known, statement.out, target.cols)
+    rows, cols = target.rows, _cut(build, statement, known, target.cols)
     reads = _reads(build, statement, known, rank, rows, cols)
     if cols == target.cols:
         build.map(statement.fn, target, *reads, **statement.parameters)
@@ -75,7 +75,7 @@ def _through_temporaries(build: Builder, statement: Map, known: Function) -> Non
     done: list[tuple[Slice, Slice]] = []
     for rank, tile, replica in tiles_by_rank(build, statement.out):
         target = build.tile(statement.out, *tile, replica)
-        rows, cols = target.rows, _cut(build, known, statement.out, target.cols)
+        rows, cols = target.rows, _cut(build, statement, known, target.cols)
         reads = _reads(build, statement, known, rank, rows, cols)
         whole = build.temporary(rank, statement.out, rows, cols)
         build.map(statement.fn, whole, *reads, **statement.parameters)

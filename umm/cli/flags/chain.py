@@ -14,7 +14,7 @@ from umm.cli.flags.values import dimension, dimension_list
 from umm.errors import InputError
 from umm.machines import Machine
 
-SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads")
+SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads", "sequences")
 CHAIN = ("chain", "model", *SIZES, "backward", "dropout", "layouts")
 BEST = "best"
 """The layouts that a search finds, unless a chain has some of that name itself."""
@@ -36,6 +36,7 @@ def chain_options(layouts: bool = True, axes: bool = False) -> Callable[[Command
         "ffn": "Columns between the multiplies of an MLP.",
         "heads": "Attention heads.",
         "kv_heads": "Heads of keys and values; all heads if not given.",
+        "sequences": "Equal parts of the tokens that attend to themselves alone; 1 if not given.",
     }
     flags = [
         option("--chain", metavar="NAME|FILE.toml",

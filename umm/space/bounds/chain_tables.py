@@ -83,7 +83,7 @@ class ChainTables:
         return {
             x.out: table.work(place).stationary
             for x, table in pairs
-            if isinstance(x, Multiply) and x.batch == 1
+            if isinstance(x, Multiply) and not x.is_batch
         }
 
     def in_order(self, place: Sequence[int]) -> float:
@@ -172,7 +172,7 @@ def chain_tables(space: ChainSpace, machine: Machine, options: Mapping[str, Any]
 def _stays(space: ChainSpace, statement: Statement) -> str:
     """Return which matrix a statement keeps in place, or ``best``, where it alone writes its product."""
     writers = [x for x in space.chain.statements if x.out == statement.out and isinstance(x, Multiply)]
-    free = isinstance(statement, Multiply) and statement.batch == 1 and len(writers) == 1
+    free = isinstance(statement, Multiply) and not statement.is_batch and len(writers) == 1
     return "auto" if space.stationary == "best" and not free else space.stationary
 
 
@@ -211,7 +211,7 @@ def _seconds(space: ChainSpace, number: int, works: Sequence[Mapping[Place, Stat
 
 def _work_key(statement: Statement, tensors: Mapping[str, Tensor]) -> object:
     """Return what the work of a statement depends on, whatever its tensors are called."""
-    if isinstance(statement, Multiply) and statement.batch == 1:
+    if isinstance(statement, Multiply) and not statement.is_batch:
         return as_problem(statement, tensors)
     number = {name: i for i, name in enumerate(tensors)}
     said = statement_to_dict(statement)

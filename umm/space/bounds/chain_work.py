@@ -67,7 +67,7 @@ def statement_work(
         stationary: Of a multiply that is not a batch.
     """
     chosen = Options(**completing(options))
-    if not isinstance(statement, Multiply) or statement.batch > 1:
+    if not isinstance(statement, Multiply) or statement.is_batch:
         return _work(_written(statement, tensors, machine, options), machine, chosen, appended=False)
     problem = as_problem(statement, tensors)
     part = lowered(problem, machine, stationary, **completing(options))
@@ -84,7 +84,7 @@ def moved_bytes(
     stationary: str = "auto",
 ) -> dict[str, int]:
     """Return the bytes of each tensor of a statement that reach the rank that gets most of it."""
-    if isinstance(statement, Multiply) and statement.batch == 1:
+    if isinstance(statement, Multiply) and not statement.is_batch:
         problem = as_problem(statement, tensors)
         part = lowered(problem, machine, stationary, **completing(options))
         names = [statement.a, statement.b, statement.out]
