@@ -74,6 +74,19 @@ class Leader(Protocol):
         """End the ranks; those that something else has started end with this exit code."""
 
 
+@runtime_checkable
+class OnHost(Protocol):
+    """What an executor also has whose ranks multiply on the cores of this host.
+
+    Attributes:
+        on_host: Whether all of them do.
+    """
+
+    @property
+    def on_host(self) -> bool:
+        """Whether all ranks are on this host, as far as is known."""
+
+
 class Saver(Executor, Protocol):
     """What an executor also is that can save what a run leaves in the memory of its ranks.
 

@@ -1,5 +1,6 @@
-"""Run a schedule several times with an executor and keep the best run."""
+"""Run a schedule several times with an executor and keep the best run; tell before what that takes."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,15 @@ from umm.checks import (
     reference_product,
 )
 from umm.errors import InputError
-from umm.executor import Executor, Operands, saver
+from umm.executor import Executor, OnHost, Operands, saver
+from umm.host.memory import free_memory
+from umm.host.speed import copy_rate, multiply_rate
 from umm.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
+
+DRAWN_PER_S = 5e8
+"""Bytes of random matrices that NumPy draws in a second, about."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,67 @@ class Measured:
             "max_abs_error": self.check and self.check.max_abs_error,
             "ok": self.check and self.check.ok,
         }
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What runs of a schedule take of this host, to a factor of two or so.
+
+    Attributes:
+        runs: How many.
+        flop: Of one run.
+        seconds: All together.
+        nbytes: Memory at its fullest.
+        free: Memory that is free now.
+    """
+
+    runs: int
+    flop: int
+    seconds: float
+    nbytes: int
+    free: int
+
+    def scale_within(self, seconds: float = math.inf, nbytes: float = math.inf) -> int:
+        """Return the least power of two by which every dimension is to be divided to stay within limits.
+
+        Time goes with the cube of it, memory with the square.
+
+        >>> Needs(11, 10**13, 800.0, 16 * 2**30, 20 * 2**30).scale_within(seconds=10.0)
+        8
+        """
+        by = 1
+        while self.seconds / by**3 > seconds or self.nbytes / by**2 > nbytes:
+            by *= 2
+        return by
+
+
+def needs(schedule: Schedule, performer: Executor, *, iters: int, warmup: int, check: bool) -> Needs | None:
+    """Return what :func:`measure` would take of this host; None of ranks that are elsewhere, or on GPUs.
+
+    Operands are drawn whole, every rank holds its tiles, C is gathered; a check has all of them in float64.
+    """
+    if not (isinstance(performer, OnHost) and performer.on_host):
+        return None
+    elements = {x.name: x.shape[0] * x.shape[1] for x in schedule.tensors}
+    whole = {x.name: elements[x.name] * max(4, x.itemsize) for x in schedule.tensors}
+    given = [whole[x.name] for x in schedule.tensors if x.is_input]
+    out = [x.name for x in schedule.tensors if x.is_output]
+    results = sum(whole[name] for name in out)
+    held, lying = sum(given), int(schedule.memory_bytes.sum())
+    products = 4 * int((schedule.details.multiplied[:, :2].prod(axis=1) * (schedule.flop > 0)).max(initial=0))
+    drawn = held + max(given, default=0)
+    running = held + lying + 2 * results + products  # the best run's results, and those of the next
+    if check:
+        reference = 8 * sum(elements[x.name] for x in schedule.tensors if x.is_input or x.is_output)
+        drawn = max(drawn, held + reference)
+        running += 3 * 8 * sum(elements[name] for name in out)  # the reference, and what it is taken from
+    flop, runs = int(schedule.flop.sum()), warmup + iters
+    dtype = schedule.tensors[0].dtype
+    each = flop / multiply_rate(dtype) + (int(schedule.payload.sum()) + lying + results) / copy_rate()
+    seconds = runs * each + held / DRAWN_PER_S
+    if check:
+        seconds += flop / multiply_rate("float64") + 4 * runs * results / copy_rate()
+    return Needs(runs, flop, seconds, max(drawn, running), free_memory())
 
 
 def measure(

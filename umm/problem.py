@@ -10,6 +10,7 @@ from umm.chains import Chain, Multiply
 from umm.dtypes import accumulated_in, canonical, itemsize
 from umm.errors import ProblemError, expect
 from umm.layouts.layout import Layout
+from umm.layouts.text import scaled_form
 from umm.tensors import LARGEST, MOST_RANKS, Tensor
 
 MATRICES = ("A", "B", "C")
@@ -116,6 +117,25 @@ class Problem:
     def on(self, ranks: int) -> "Problem":
         """Return the problem on this many ranks if it does not say how many itself."""
         return self if self.ranks is not None else replace(self, ranks=ranks)
+
+    def at_scale(self, factor: float) -> "Problem":
+        """Return the problem with every dimension times a factor, rounded, and its layouts cut alike.
+
+        Tiles and edges that a layout names in elements are scaled with the matrix.
+
+        >>> Problem(m=8192, n=4096, k=100, a="cyclic:256x4:2x1", ranks=2).at_scale(1 / 16).a
+        'cyclic:16x1:2x1'
+        """
+        sizes = {x: max(1, round(getattr(self, x) * factor)) for x in "mnk"}
+        by = {x: sizes[x] / getattr(self, x) for x in "mnk"}
+        axes = {"a": "mk", "b": "kn", "c": "mn"}
+
+        def cut(x: str, layout: str | Layout) -> str:
+            return scaled_form(str(layout), by[axes[x][0]], by[axes[x][1]])
+
+        changed: dict[str, Any] = sizes | {x: cut(x, getattr(self, x)) for x in "abc"}
+        given = {x: cut(x, layout) for x, layout in read_given(self.given).items()}
+        return replace(self, **changed, given=given)
 
     def shape(self, matrix: str) -> tuple[int, int]:
         """Return the rows and columns of matrix A, B or C."""

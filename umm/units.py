@@ -98,6 +98,17 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
+def duration(seconds: float) -> str:
+    """Return a time that a person waits, in one or two figures.
+
+    >>> duration(1.4), duration(75), duration(1500), duration(9000)
+    ('1 s', '75 s', '25 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 def short_seconds(seconds: float) -> str:
     """Return a time in two or three figures.
 

@@ -8,7 +8,7 @@ A partition, then maybe ``@`` and where replicas and places lie among the ranks:
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -159,6 +159,28 @@ def read_form(text: str) -> Form:
         "colmajor" in flags,
         where,
     )
+
+
+def scaled_form(text: str, rows: float, cols: float) -> str:
+    """Return the text of a layout of a matrix with other sizes, cut alike: tiles and edges with the matrix.
+
+    Args:
+        text: The text form.
+        rows: Factor of the rows.
+        cols: Factor of the columns.
+
+    >>> scaled_form("cyclic:256x128:3x4@2", 1 / 16, 1 / 16), scaled_form("row@8", 0.5, 0.5)
+    ('cyclic:16x8:3x4@2', 'row@8')
+    """
+    form = read_form(text)
+    if form.tile_shape is not None:
+        height, width = form.tile_shape
+        return str(replace(form, tile_shape=(max(1, round(height * rows)), max(1, round(width * cols)))))
+    if form.edges is not None:
+        of_rows, of_cols = form.edges
+        scaled = tuple(round(x * rows) for x in of_rows), tuple(round(x * cols) for x in of_cols)
+        return str(replace(form, edges=scaled))
+    return text
 
 
 def _read_where(rest: str, text: str) -> Where:

@@ -95,6 +95,11 @@ class MpiExecutor:
         return None
 
     @property
+    def on_host(self) -> bool:
+        """Whether this process starts the ranks; those of an mpiexec may be on several hosts."""
+        return launched_rank() is None
+
+    @property
     def ranks(self) -> int | None:
         """Ranks that run already or were asked for; None if a schedule decides."""
         return self._job.size if self._job else launched_size() or self._asked

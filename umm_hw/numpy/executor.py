@@ -37,6 +37,7 @@ class NumpyExecutor:
 
     times: Times = "meaningless"
     saves = True
+    on_host = True
 
     def __init__(self, order: str = "rows", seed: int = 0, replica: int | None = 0) -> None:
         if order not in ORDERS:

@@ -1,5 +1,6 @@
 """``umm compare``: predicted against measured."""
 
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ def compare(
     options: dict[str, Any],
     iters: int,
     warmup: int,
+    scale: Fraction | None,
     html: Path | None,
     as_json: bool,
     quiet: bool,
@@ -65,12 +67,12 @@ def compare(
     from umm.cli.flags.asked import saved_or_asked
     from umm.cli.flags.performer import performing
     from umm.cli.printed.report import measured_record, predicted_record, problem_record
-    from umm.cli.printed.run_report import comparison_record, print_comparison
+    from umm.cli.printed.run_report import comparison_record, note_scale, print_comparison, say_needs
     from umm.cli.printed.save import check_targets
     from umm.comparison import compare as compare_traces
     from umm.executor import run as perform
     from umm.executor import times_of
-    from umm.measure import measure
+    from umm.measure import measure, needs
     from umm.traces.files import load_trace
 
     output = Output(as_json, quiet, no_color)
@@ -80,7 +82,7 @@ def compare(
         if len(traces) != 2:
             wrong = "1 trace is not enough" if len(traces) == 1 else f"{len(traces)} traces are too many"
             raise InputError(f"{wrong} to compare; give the predicted and the measured")
-        typed = given(ctx, (*PROBLEM, *CHAIN, *SCHEDULE, "executor", "options", "iters", "warmup"))
+        typed = given(ctx, (*PROBLEM, *CHAIN, *SCHEDULE, "executor", "options", "iters", "warmup", "scale"))
         if typed or saved:
             raise InputError(
                 f"the traces already decide {', '.join(typed or ['--schedule'])}; leave it out, or the traces"
@@ -92,7 +94,10 @@ def compare(
     else:
         with performing(ctx, executor, options, flags, output) as performer:
             check_tolerance(fail_above, times_of(performer) != "meaningless")
-            schedule, _ = saved_or_asked(ctx, saved, flags)
+            schedule, _ = saved_or_asked(ctx, saved, flags, scale)
+            note_scale(scale, schedule, output)
+            needed = needs(schedule, performer, iters=iters, warmup=warmup, check=False)
+            say_needs(needed, output, offers=saved is None)
             predicted = perform(schedule, "sim")
             with output.tracking(f"running with {executor}") as track:
                 runs = measure(schedule, performer, executor, iters=iters, warmup=warmup, track=track)

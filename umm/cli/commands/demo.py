@@ -76,7 +76,7 @@ def execute_all(found: Found) -> list[Check]:
 
 def at_a_sixteenth(problem: Problem) -> Problem:
     """Return the problem at one sixteenth of m, n and k."""
-    return replace(problem, m=problem.m // SCALE, n=problem.n // SCALE, k=problem.k // SCALE)
+    return problem.at_scale(1 / SCALE)
 
 
 def checked(found: Found, checks: list[Check]) -> str:

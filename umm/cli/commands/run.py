@@ -1,5 +1,6 @@
 """``umm run``: execute a schedule for real and check the product."""
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def run(
     options: dict[str, Any],
     iters: int,
     warmup: int,
+    scale: Fraction | None,
     check: bool,
     loaded: Path | None,
     saved_to: Path | None,
@@ -68,17 +70,20 @@ def run(
     from umm.cli.flags.asked import saved_or_asked
     from umm.cli.flags.performer import performing
     from umm.cli.printed.report import measured_record, print_schedule, problem_record
-    from umm.cli.printed.run_report import print_measured
+    from umm.cli.printed.run_report import note_scale, print_measured, say_needs
     from umm.cli.printed.save import check_targets, save_files
     from umm.errors import CheckError
-    from umm.measure import measure
+    from umm.measure import measure, needs
 
     output = Output(as_json, quiet, no_color)
     check_targets(save_schedule, save_trace)
     if saved_to is not None:
         made(saved_to)
     with performing(ctx, executor, options, flags, output) as performer:
-        schedule, _ = saved_or_asked(ctx, saved, flags)
+        schedule, _ = saved_or_asked(ctx, saved, flags, scale)
+        note_scale(scale, schedule, output)
+        needed = needs(schedule, performer, iters=iters, warmup=warmup, check=check)
+        say_needs(needed, output, offers=saved is None)
         with output.tracking(f"running with {executor}") as track:
             measured = measure(
                 schedule,

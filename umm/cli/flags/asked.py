@@ -1,6 +1,7 @@
 """From the values of flags to a problem, a machine and a schedule."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -80,17 +81,25 @@ def dimensions(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def saved_or_asked(
-    ctx: click.Context, path: Path | None, flags: dict[str, Any]
+    ctx: click.Context, path: Path | None, flags: dict[str, Any], scale: Fraction | None = None
 ) -> tuple[Schedule, Asked | None]:
     """Return the schedule of a file, or the one that the flags describe together with what they describe.
+
+    Args:
+        ctx: The command.
+        path: The file, if one is given.
+        flags: Those of the command.
+        scale: Factor of every dimension.
 
     Raises:
         InputError: if a file is given and flags that it already decides, or either cannot be.
     """
     if path is None:
-        request = asked(ctx, flags)
+        request = asked(ctx, flags if scale is None else flags | {"scale": scale})
+        if scale is not None and isinstance(request.problem, Problem):
+            request = replace(request, problem=request.problem.at_scale(float(scale)))
         return request.lower(request.problem), request
-    typed = given(ctx, (*PROBLEM, *CHAIN, *SCHEDULE))
+    typed = given(ctx, (*PROBLEM, *CHAIN, *SCHEDULE, "scale"))
     if typed:
         raise InputError(
             f"the schedule in {path} already decides {', '.join(typed)}; leave out one or the other"

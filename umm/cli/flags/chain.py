@@ -15,6 +15,8 @@ from umm.errors import InputError
 from umm.machines import Machine
 
 SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads", "sequences")
+SCALED = ("tokens", "hidden", "ffn")
+"""Those that ``--scale`` changes; heads stay as many, and become as much smaller."""
 CHAIN = ("chain", "model", *SIZES, "backward", "dropout", "layouts")
 BEST = "best"
 """The layouts that a search finds, unless a chain has some of that name itself."""
@@ -103,11 +105,19 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
     if not _is_file(name):
         sizes = {x: flags[x] for x in SIZES if flags[x] is not None}
         named = {x: flags[x] for x in ("model", "backward", "dtype", "dropout")}
+        if flags.get("scale"):
+            known = {x: MODELS.get(flags["model"], {}).get(x) for x in SCALED if name in PRESETS}
+            whole = {x: size for x, size in (known | sizes).items() if size and _is_of(name, x)}
+            sizes |= {x: max(1, round(whole[x] * flags["scale"])) for x in SCALED if x in whole}
         return chain(name, **named, **sizes)
-    typed = given(ctx, ("model", *SIZES, "backward", "dtype", "dropout"))
+    typed = given(ctx, ("model", *SIZES, "backward", "dtype", "dropout", "scale"))
     if typed:
         raise InputError(f"{name} already decides {', '.join(typed)}; leave it out")
     return load_chain(name)
+
+
+def _is_of(name: str, size: str) -> bool:
+    return size == "tokens" or size in PRESETS[name].sizes
 
 
 def _is_file(name: str) -> bool:

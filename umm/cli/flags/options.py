@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from umm.cli.flags.complete import among, executors, machines
 from umm.cli.flags.config import PRESETS, load_config, load_preset
-from umm.cli.flags.values import dimension, dimension_list, named_values
+from umm.cli.flags.values import dimension, dimension_list, named_values, scale
 from umm.dtypes import DTYPES
 from umm.files import visible, whole_file
 
@@ -126,6 +126,8 @@ def measure_options(executor: str) -> Callable[[Command], Command]:
             executor_options(),
             option("--iters", type=int, default=10, show_default=True, help="Runs that count."),
             option("--warmup", type=int, default=1, show_default=True, help="Runs before them."),
+            option("--scale", callback=scale, metavar="1/16",
+                   help="Every dimension times this: the same layouts, a size that this host can do."),
         ]
     )  # fmt: skip
 

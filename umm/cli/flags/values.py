@@ -1,6 +1,7 @@
 """What typed texts mean: dimensions, shares, NAME=VALUE."""
 
 import re
+from fractions import Fraction
 from typing import Any
 
 import click
@@ -60,6 +61,19 @@ def share(ctx: click.Context, param: click.Parameter, text: str | None) -> float
         value = -1.0
     if not value >= 0:
         raise click.BadParameter(f"{text!r} is not a share; write it like 25% or 0.25", ctx, param)
+    return value
+
+
+def scale(ctx: click.Context, param: click.Parameter, text: str | None) -> Fraction | None:
+    """Return the factor that a text means: 1/16 or 0.0625, more than 0 and at most 1."""
+    if text is None:
+        return None
+    try:
+        value = Fraction(text.replace(" ", ""))
+    except (ValueError, ZeroDivisionError):
+        value = Fraction(0)
+    if not 0 < value <= 1:
+        raise click.BadParameter(f"{text!r} is not a scale; write it like 1/16 or 0.25", ctx, param)
     return value
 
 

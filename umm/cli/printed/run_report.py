@@ -1,17 +1,62 @@
 """Measured runs and comparisons in words."""
 
 import math
+from fractions import Fraction
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from umm.cli.printed.output import Output
 from umm.cli.printed.report import facts, moved
 from umm.comparison import Comparison
+from umm.errors import InfeasibleError
 from umm.figures.style import time_unit
-from umm.measure import Measured
-from umm.units import format_bytes, format_seconds
+from umm.measure import Measured, Needs
+from umm.problem import Problem
+from umm.schedules.schedule import Schedule
+from umm.units import counted, duration, format_bytes, format_rate, format_seconds
+
+
+def note_scale(scale: Fraction | None, schedule: Schedule, output: Output) -> None:
+    """Say what a scale has changed."""
+    if scale is None:
+        return
+    program = schedule.program
+    if isinstance(program, Problem):
+        sizes = ", ".join(f"{x} = {getattr(program, x)}" for x in "mnk")
+        output.note(f"at {scale} of every dimension: {sizes}; the layouts cut it alike")
+    else:
+        output.note(f"at {scale} of tokens, hidden and ffn; as many heads, each smaller")
+
+
+def say_needs(needs: Needs | None, output: Output, offers: bool) -> None:
+    """Say what runs will take of this host, if more than a second.
+
+    Args:
+        needs: What they take; None if that is not known.
+        output: Where it is said.
+        offers: Whether the problem can be scaled down.
+
+    Raises:
+        InfeasibleError: if this host lacks the memory; says what would fit.
+    """
+    if needs is None:
+        return
+    takes = f"{format_bytes(needs.nbytes)} of this host's memory"
+    if needs.nbytes > needs.free:
+        by = needs.scale_within(nbytes=needs.free)
+        fits = f"--scale 1/{by} takes {format_bytes(needs.nbytes / by**2)}" if offers else "run a smaller one"
+        raise InfeasibleError(f"this would take {takes}, of which {format_bytes(needs.free)} is free; {fits}")
+    if needs.seconds < 1.0:
+        return
+    work = format_rate(needs.flop).removesuffix("/s")
+    said = f"about {duration(needs.seconds)} and {takes}: {counted(needs.runs, 'run')} of {work}"
+    by = needs.scale_within(seconds=10.0)
+    if offers and by > 1:
+        said += f"; --scale 1/{by} takes about {duration(needs.seconds / by**3)}"
+    output.note(said)
 
 
 def print_measured(console: Console, executor: str, measured: Measured) -> None:
