@@ -28,8 +28,8 @@ test: venv  ## every law, story and doctest
 test-mpi: venv  ## the part of the tests that starts several processes; wheels alone
 	$(BIN)/python -m pytest -q -m mpi tests
 
-kill: venv  ## 100 saves of processes and 20 of MPI ranks killed at random moments; nothing may be lost
-	UMM_KILLS=100 $(BIN)/python -m pytest -q tests/checkpoints/test_kills.py
+kill: venv  ## 500 kills of sweeps, runs, starts and saves at random moments; nothing may be lost or left; 20 minutes
+	PYTHONPATH=tests $(BIN)/python -m tests.kills
 
 test-simgrid: venv  ## makespans against SimGrid's; installs it where it is missing (apt-get, root or sudo)
 	sh tests/simgrid/install.sh || { echo "SimGrid is missing and cannot be installed here: it takes Debian's python3-simgrid, apt-get, and root or sudo"; exit 1; }

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import socket
 import time
+from contextlib import suppress
 
 import numpy as np
 
@@ -10,11 +12,12 @@ import umm_hw
 from umm import Layout
 from umm_hw.matrix import DistributedMatrix
 from umm_hw.mpi import memory, program
-from umm_hw.mpi.job import watchdog
 
 
 def freeze(transport, rank, silence):
     """One rank stops, the others wait for it at a barrier."""
+    from umm_hw.mpi.job import watchdog  # not above: it starts MPI in whoever names a program to the ranks
+
     watchdog.SILENCE = silence
     if transport.rank == rank:
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -86,3 +89,15 @@ def save_number(transport, folder, number, operands=None):
     """Two matrices of 24 KiB all of whose elements are a number; they must not come apart."""
     array = np.full((64, 48), number, dtype=np.float64)
     save_matrices(transport, folder, {"W1": "col", "W2": "row@2"}, array)
+
+
+def open_ports(transport):
+    """The addresses at which this process listens, but for those of loopback."""
+    found = set()
+    for file in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError), socket.socket(fileno=os.dup(file)) as port:
+            if port.family != socket.AF_UNIX and port.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                device = port.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0")
+                if device != b"lo" and not port.getsockname()[0].startswith("127."):
+                    found.add(port.getsockname())
+    return found

@@ -15,7 +15,7 @@ from command import good, umm
 
 from umm.errors import InputError, MachineError, UmmError
 from umm.space import Space, Store, search, sweep
-from umm.space.store import sweeps
+from umm.space.store.pool import find_pool
 from umm.space.store.rows import Task
 
 SPACE = Space(m=64, n=96, k=48, partitions=("row", "col"), replication=(1, 2))  # 192 points
@@ -220,7 +220,7 @@ def test_ctrl_c_ends_the_command_with_130_and_keeps_what_is_done(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "error", "line"),
     [
-        ({"pool": "threads"}, InputError, "choose from process, mpi, none"),
+        ({"pool": "telepathy"}, InputError, "choose from dask, mpi, none, process"),
         ({"jobs": 0}, InputError, "jobs = 0"),
         ({"memory": "lots"}, InputError, "write it like 2x or 16GiB"),
         ({"machines": "h100-9"}, MachineError, "h100-9"),
@@ -256,5 +256,5 @@ def test_points_that_kill_every_worker_end_the_sweep_in_one_line(tmp_path, monke
 
 
 def test_a_sweep_asks_for_a_few_processes_a_core_at_most():
-    with sweeps._pool("process", 100_000) as pool:
+    with find_pool("process")(100_000) as pool:
         assert pool._max_workers == 4 * os.cpu_count()

@@ -1,1 +1,1 @@
-"""What this host has: its BLAS kernel, pace and free memory, and whether an mpiexec started this process."""
+"""What this host has: its BLAS kernel, pace, free memory, processes, and what an mpiexec has to do with it."""

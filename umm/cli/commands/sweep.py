@@ -61,9 +61,14 @@ if TYPE_CHECKING:
 )
 @option("--executor", default="sim", show_default=True, metavar="NAME",
         help="Who performs the schedules; bound stores lower bounds.")  # fmt: skip
-@option("--pool", type=click.Choice(["process", "mpi", "none"]), default="process", show_default=True,
-        help="Processes of this host, the ranks of mpiexec, or this process alone.")  # fmt: skip
-@option("--jobs", type=int, metavar="N", help="Processes; one per core if not given.")
+@option(
+    "--pool",
+    default="process",
+    show_default=True,
+    metavar="NAME",
+    help="process: of this host; mpi: the ranks of mpiexec; dask: a cluster; none: this process alone.",
+)
+@option("--jobs", type=int, metavar="N", help="Processes; one per core, or what the pool has, if not given.")
 @option(
     "-o", "store", type=WRITE, required=True, metavar="STORE", help="SQLite file; one there is continued."
 )

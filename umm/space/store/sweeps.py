@@ -1,23 +1,11 @@
 """Sweeps: every point asked for into a store, by several processes, picked up again where they stopped."""
 
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    wait,
-)
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import dataclass, field
-from multiprocessing import parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from umm.errors import ExecutorUnavailableError, InputError, UmmError, expect
 from umm.executor import executor as find_executor
@@ -28,6 +16,7 @@ from umm.space.points import Space
 from umm.space.search.budget import bytes_of_budget
 from umm.space.store.chain_runs import ChainRuns, ChainTask, NamedLayouts
 from umm.space.store.database import Store
+from umm.space.store.pool import find_pool
 from umm.space.store.rows import PointRuns, Task
 
 if TYPE_CHECKING:
@@ -37,8 +26,6 @@ AnySpace = Space | ChainSpace | NamedLayouts
 Runs = PointRuns | ChainRuns
 MOST_LOST = 3
 """How often workers may be killed, one time after another, before anything more is stored."""
-PER_CORE = 4
-"""Most processes of a sweep for each core."""
 AT_ONCE = 16
 """Points of a task: what a worker loses at most when it is killed, and about a twentieth of a second."""
 
@@ -123,9 +110,9 @@ def sweep(
         executor: Who performs the schedules; ``bound`` stores the closed-form lower bound instead.
         memory: Budget per rank as in :func:`umm.space.search`; points above it, or above what a
             rank has of its device, are stored as too large.
-        pool: ``process`` for processes on this host, ``mpi`` for the ranks of an ``mpiexec``, ``none`` for
-            this process alone.
-        jobs: Processes; None for one per core.
+        pool: ``process`` for processes on this host, ``mpi`` for the ranks of an ``mpiexec``, ``dask`` for a
+            Dask cluster, ``none`` for this process alone, or another that a package brings.
+        jobs: Processes; None for one per core, or as many as the pool has.
         progress: Called after each part that is stored.
 
     Returns:
@@ -137,8 +124,9 @@ def sweep(
         UmmError: if workers are killed again and again, or the store cannot be written any more.
     """
     began = time.monotonic()
-    if pool not in ("process", "mpi", "none"):
-        raise InputError(f"pool {pool!r} is unknown; choose from process, mpi, none")
+    workers_of = find_pool(pool)
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs = {jobs} is not possible; it must be a whole number ≥ 1")
     reason = None if executor == "bound" else find_executor(executor).available()
     if reason is not None:
         raise ExecutorUnavailableError(reason)
@@ -156,10 +144,10 @@ def sweep(
     while lost < MOST_LOST:
         before = stored
         counts["found"] = -stored  # those are in the store by now
-        with _pool(pool, jobs) as workers:
-            if workers is None and pool == "mpi":
-                return None
-            try:
+        try:
+            with workers_of(jobs) as workers:
+                if workers is None:
+                    return None
                 with Store(store) as open_store:
                     asked = sum(map(len, runs))
                     for rows in _performed(workers, _tasks(runs, open_store, counts)):
@@ -170,9 +158,9 @@ def sweep(
                         if progress:
                             now = time.monotonic() - began
                             progress(Progress(asked, counts["found"], counts["performed"], now, rows))
-                return Swept(str(store), asked, **counts, seconds=time.monotonic() - began)
-            except BrokenExecutor:  # a worker was killed, and the others end with it
-                lost = lost + 1 if stored == before else 0
+            return Swept(str(store), asked, **counts, seconds=time.monotonic() - began)
+        except BrokenExecutor:  # a worker was killed, and the others end with it
+            lost = lost + 1 if stored == before else 0
     raise UmmError(
         f"processes of the sweep were killed {lost} times at the same points, perhaps for lack of memory; "
         "what is finished is stored: start it again to go on, with fewer --jobs if it was memory"
@@ -212,53 +200,21 @@ def _are_done(store: Store, ids: list[str]) -> list[bool]:
     return [x in done for x in ids]
 
 
-def _performed(workers: Executor | None, tasks: Iterable[Task | ChainTask]) -> Iterator[list[dict[str, Any]]]:
+def _performed(workers: Executor, tasks: Iterable[Task | ChainTask]) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows of each task as it is done, with a few tasks waiting for every worker."""
-    if workers is None:
-        yield from map(_perform, tasks)
-        return
     waiting: set[Future[list[dict[str, Any]]]] = set()
     room = 3 * getattr(workers, "_max_workers", 8)
     try:
         for task in tasks:
             waiting.add(workers.submit(_perform, task))
             if len(waiting) >= room:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
+                wait(waiting, return_when=FIRST_COMPLETED)
+            done = {future for future in waiting if future.done()}
+            waiting -= done
+            yield from (future.result() for future in done)
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
     finally:
         for future in waiting:
             future.cancel()
-
-
-def _pool(kind: str, jobs: int | None) -> AbstractContextManager[Executor | None]:
-    if kind == "none":
-        return nullcontext(None)
-    if kind == "mpi":
-        try:
-            from mpi4py.futures import MPICommExecutor
-        except ImportError:
-            raise ExecutorUnavailableError(
-                "pool mpi needs mpi4py, which is not installed; pip install 'umm-sim[mpi]'"
-            ) from None
-        ranks: Any = MPICommExecutor()  # on rank 0 an Executor, on the others None
-        return cast(AbstractContextManager[Executor | None], ranks)
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs = {jobs} is not possible; it must be a whole number ≥ 1")
-    cores = os.cpu_count() or 1
-    return ProcessPoolExecutor(min(jobs or cores, PER_CORE * cores), initializer=_end_with_parent)
-
-
-def _end_with_parent() -> None:
-    """Leave Ctrl-C to the parent, and end when it is killed: a worker would wait for work for ever."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        parent = parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -8,12 +8,13 @@ import socket
 import subprocess
 import sys
 import weakref
+from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryFile, gettempdir, mkdtemp
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from umm.errors import ExecutorUnavailableError, UmmError
 from umm_hw.mpi.job.outcomes import results
@@ -24,14 +25,17 @@ if TYPE_CHECKING:
 START_WITHIN = 60.0  # seconds for mpiexec to start the ranks
 END_WITHIN = 5.0  # seconds for the ranks to end
 LOOK_UP = 0.1  # seconds between two looks whether mpiexec still runs
+LONGEST_NAME = 107  # bytes of a socket's name
+OF_MPIEXEC = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "MPI_LOCAL", "HYDI_CONTROL_FD")
+"""How the variables begin by which a process learns what mpiexec has started."""
 _ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")
 
 
 class MpiJob:
     """Ranks that wait for work until the job is closed or forgotten.
 
-    They are started by ``mpiexec -n p python -m mpi4py …`` in a session of their own, so that Ctrl-C reaches
-    this process alone, which then ends them.
+    A keeper starts them by ``mpiexec -n p python -m mpi4py …`` in a session of their own, so that Ctrl-C
+    reaches this process alone; when this process ends, however it does, the keeper ends them.
 
     Args:
         ranks: Number of processes, p; work may be for fewer.
@@ -45,29 +49,42 @@ class MpiJob:
     def __init__(self, ranks: int, timeout: float | None = None) -> None:
         self.size = ranks
         self.timeout = timeout
-        folder = Path(mkdtemp(prefix="umm-mpi-"))  # readable by this user alone
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(folder / "socket"))
-        listener.listen(1)
-        command = [find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "mpi4py", "-m"]
-        environment = {"UCX_LOG_LEVEL": "error"} | os.environ | _ONE_THREAD
-        with (folder / "output").open("wb") as output:
-            self._process = subprocess.Popen(
-                [*command, "umm_hw.mpi.job.worker", str(folder / "socket")],
+        mpiexec = find_mpiexec()
+        try:
+            output, folder = TemporaryFile(), meeting_place()  # noqa: SIM115  both go with the job
+            self._connections: list[Connection] = []
+            self._keepers: list[subprocess.Popen[bytes]] = []
+            self._close = weakref.finalize(self, _end, self._keepers, folder, self._connections, output)
+            try:
+                self._start(mpiexec, folder, output)
+            except OSError:
+                self._close()
+                raise
+        except OSError as error:
+            raise UmmError(f"the MPI job of {ranks} ranks cannot start: {error.strerror or error}") from None
+        self.processes: list[tuple[str, int]] = self._receive(START_WITHIN)
+        """Host and process of each rank."""
+
+    def _start(self, mpiexec: str, folder: Path, output: IO[bytes]) -> None:
+        keeper = [sys.executable, "-m", "umm_hw.mpi.job.keeper", str(os.getpid()), str(folder)]
+        worker = [sys.executable, "-m", "mpi4py", "-m", "umm_hw.mpi.job.worker", str(folder / "socket")]
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(folder / "socket"))
+            listener.listen(1)
+            self._keeper = subprocess.Popen(
+                [*keeper, mpiexec, "-n", str(self.size), *worker],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env=job_environment(os.environ),
                 start_new_session=True,
             )
-        self._output = folder / "output"
-        self._close = weakref.finalize(self, _end, self._process, folder, connections := [])
-        with listener:
+            self._keepers.append(self._keeper)
             self._connection = self._accept(listener)
-        connections.append(self._connection)
-        self._connection.send(sys.path)
-        self.processes: list[tuple[str, int]] = self._receive(START_WITHIN)
-        """Host and process of each rank."""
+        self._connections.append(self._connection)
+        shutil.rmtree(folder, ignore_errors=True)  # which tells the keeper that the ranks watch each other
+        with suppress(ConnectionError):  # what comes next says why the job has ended
+            self._connection.send(sys.path)
 
     def call(self, size: int, program: Any, operands: "Arrays | None" = None) -> list[Any]:
         """Run a program on the first ranks and return what it returned on each.
@@ -94,23 +111,23 @@ class MpiJob:
     @property
     def running(self) -> bool:
         """Whether the ranks are there for work."""
-        return self._close.alive and self._process.poll() is None
+        return self._close.alive and self._keeper.poll() is None
 
     def _accept(self, listener: socket.socket) -> Connection:
         listener.settimeout(LOOK_UP)
         until = monotonic() + START_WITHIN
-        while self._process.poll() is None and monotonic() < until:
-            try:
+        while monotonic() < until:
+            with suppress(TimeoutError):
                 return Connection(listener.accept()[0].detach())
-            except TimeoutError:
-                continue
+            if self._keeper.poll() is not None:
+                raise self._ended("ended while it started")
         raise self._ended(f"did not start within {START_WITHIN:.0f} s")
 
     def _receive(self, timeout: float | None) -> Any:
         until = monotonic() + timeout if timeout is not None else float("inf")
         try:
             while not self._connection.poll(LOOK_UP):
-                if self._process.poll() is not None:
+                if self._keeper.poll() is not None:
                     raise EOFError
                 if monotonic() > until:
                     raise self._ended(f"took longer than {timeout:g} s")
@@ -124,11 +141,24 @@ class MpiJob:
     def _ended(self, how: str) -> UmmError:
         """End what is left of the job; return an error that says why it ended."""
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_WITHIN if how == "ended early" else 0)
-        said = self._output.read_text(encoding="utf-8", errors="replace")
-        self.close()
-        why = _reason(said)
-        return UmmError(f"the MPI job of {self.size} ranks {how}: {why}")
+            self._keeper.wait(END_WITHIN if how == "ended early" else 0)
+        return UmmError(f"the MPI job of {self.size} ranks {how}: {_reason(self._close() or '')}")
+
+
+def meeting_place() -> Path:
+    """Return a new folder, readable by this user alone, in which a socket can have a name.
+
+    The name of a socket has at most 107 bytes; where the usual folder's is too long, ``/tmp`` has to do.
+    """
+    usual = gettempdir()
+    short = len(os.fsencode(usual)) + len("/umm-mpi-12345678/socket") <= LONGEST_NAME
+    return Path(mkdtemp(prefix="umm-mpi-", dir=usual if short else "/tmp"))
+
+
+def job_environment(present: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of mpiexec: without what another one has told this process."""
+    kept = {name: x for name, x in present.items() if not name.startswith(OF_MPIEXEC)}
+    return {"UCX_LOG_LEVEL": "error"} | kept | _ONE_THREAD
 
 
 def find_mpiexec() -> str:
@@ -144,18 +174,27 @@ def find_mpiexec() -> str:
     return found
 
 
-def _end(process: "subprocess.Popen[bytes]", folder: Path, connections: list[Connection]) -> None:
-    """Close the socket, which tells the ranks to end; then end those that do not; remove the files."""
+def _end(
+    keepers: "list[subprocess.Popen[bytes]]", folder: Path, connections: list[Connection], output: IO[bytes]
+) -> str:
+    """Close the socket, which tells the ranks to end; have the keeper end all else; return what was said."""
     for connection in connections:
         connection.close()
-    for stop in (process.poll, process.terminate, process.kill):
-        stop()
-        try:
-            process.wait(END_WITHIN if connections else 0)
-            break
-        except subprocess.TimeoutExpired:
-            continue
+    patience = END_WITHIN if connections else 0
+    for keeper in keepers:
+        for stop in (keeper.terminate, keeper.kill):
+            try:
+                keeper.wait(patience)
+                break
+            except subprocess.TimeoutExpired:
+                stop()
+                patience = END_WITHIN
+        keeper.wait()
+    with output:
+        output.seek(0)
+        said = output.read().decode(errors="replace")
     shutil.rmtree(folder, ignore_errors=True)
+    return said
 
 
 def _reason(said: str) -> str:
@@ -163,6 +202,9 @@ def _reason(said: str) -> str:
     own = re.findall(r"^error: (.+)$", said, re.MULTILINE)
     if own:
         return str(own[0])
+    banner = re.search(r"PID (\d+) RUNNING AT (\S+)", said)
+    if banner:  # mpiexec's, followed by advice that is not about this
+        return f"process {banner[1]} on {banner[2]} was killed or ended early"
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
     return (errors or lines or ["it printed nothing"])[-1]

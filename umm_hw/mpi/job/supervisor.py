@@ -1,14 +1,17 @@
 """A process between mpiexec and a rank, so that a rank's death can be named before mpiexec ends the job."""
 
-import ctypes
 import os
 import signal
 import sys
 from functools import cache
 from time import sleep
 
+from umm.host.launcher import end_with_launcher, launched_rank, stay_on_loopback
+from umm.host.processes import die_with
+from umm.host.segments import watch_over
+
 AMID_DEATH = 2.0  # seconds the watchdogs of other ranks have to say who died
-_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
+OUTLIVED = 0.2  # seconds after which mpiexec's pipes close, so that it asks how this process has ended
 
 
 @cache
@@ -18,12 +21,15 @@ def supervise() -> None:
     mpiexec kills all ranks as soon as one of its own processes dies, and often names the wrong one. Its
     process is now this one, which outlives its rank by the time the other ranks need to tell.
     """
+    end_with_launcher()
+    stay_on_loopback()
     sys.stdout.flush()
     sys.stderr.flush()
     supervisor = os.getpid()
     child = os.fork()
     if child == 0:
-        _die_with(supervisor)
+        die_with(supervisor)
+        watch_over()
         return
     forwarded = []
 
@@ -36,13 +42,20 @@ def supervise() -> None:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status < 0 and -status not in forwarded:
         sleep(AMID_DEATH)
-        os.write(2, f"error: process {child} was ended by {signal.Signals(-status).name}\n".encode())
+        name = signal.Signals(-status).name
+        os.write(2, f"error: rank {launched_rank()} (process {child}) was ended by {name}\n".encode())
+        _die_by(-status)
     os._exit(status if status >= 0 else 128 - status)
 
 
-def _die_with(parent: int) -> None:
-    """Have the system kill this process when its parent dies."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+def _die_by(number: int) -> None:
+    """End this process by a signal, which has mpiexec end the job, as a mere exit code may not.
+
+    mpiexec looks how its processes are when one of their pipes closes, and once only: this process has to be
+    dead by then.
+    """
+    if os.fork() == 0:
+        sleep(OUTLIVED)
+        os._exit(0)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

@@ -5,7 +5,6 @@ import pickle
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
 from umm.errors import UmmError
+from umm.host import segments
 from umm.host.launcher import launched_size
 from umm_hw.mpi import wait
 from umm_hw.mpi.job.activity import ACTIVITY
@@ -53,7 +53,7 @@ class Team:
         self._endings: dict[int, MPI.Comm] = {}  # not the programs', so that no barrier of theirs is met
         self.processes: list[tuple[str, int]] = self.world.allgather((MPI.Get_processor_name(), os.getpid()))
         """Host and process of each rank."""
-        _forget_segment()
+        segments.forget()  # MPICH would at the end only
         self._watchdog = Watchdog(self.world.Dup(), on_one_host(self.world), self.processes)
         self._watchdog.start()
 
@@ -149,17 +149,3 @@ def _outlived() -> Iterator[None]:
     except MPI.Exception:
         Event().wait(GRACE)
         raise
-
-
-def _forget_segment() -> None:
-    """Remove the name of MPICH's own shared segment, mapped by all ranks of this host by now.
-
-    MPICH removes it at the end only, so that a job that is killed would leave it behind.
-    """
-    maps = Path("/proc/self/maps")
-    if not maps.exists():
-        return
-    for line in maps.read_text(encoding="utf-8", errors="replace").splitlines():
-        path = line.split(maxsplit=5)[-1]
-        if path.startswith("/dev/shm/mpich_shm_") and not path.endswith("(deleted)"):
-            Path(path).unlink(missing_ok=True)

@@ -1,9 +1,7 @@
 """One rank of a job that MpiJob started, as ``python -m mpi4py -m umm_hw.mpi.job.worker ADDRESS``."""
 
-import shutil
 import sys
 from multiprocessing.connection import Client
-from pathlib import Path
 
 from umm_hw.mpi.job.supervisor import supervise
 
@@ -27,7 +25,6 @@ def serve(address: str) -> int:
                 parent.send(team.lead(*parent.recv()))
         except (EOFError, ConnectionError):
             team.close()
-            shutil.rmtree(Path(address).parent, ignore_errors=True)  # the parent may have been killed
     return 0
 
 

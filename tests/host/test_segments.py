@@ -1,0 +1,80 @@
+"""Names of shared memory that MPI leaves behind go, those in use stay."""
+
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from umm.host import segments
+
+SCRIPT = """
+import mmap, os, sys
+from pathlib import Path
+from umm.host import segments
+segments.FOLDER = Path(sys.argv[1])
+segments.watch_over()
+with (segments.FOLDER / "mpich_shm_1_0").open("w+b") as file:
+    file.truncate(4096)
+    mapped = mmap.mmap(file.fileno(), 4096)
+print(os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "FOLDER", tmp_path)
+    return tmp_path
+
+
+def made(folder, name):
+    path = folder / name
+    path.write_bytes(bytes(4096))
+    return path
+
+
+def test_a_new_segment_that_nobody_has_mapped_is_swept(folder):
+    began = time.time() - 1
+    gone, others = made(folder, "mpich_shm_7_0"), made(folder, "of_another_library")
+    with made(folder, "mpich_shm_8_0").open("r+b") as file, mmap.mmap(file.fileno(), 4096):
+        segments.sweep(began)
+        assert {x.name for x in folder.iterdir()} == {"mpich_shm_8_0", others.name}
+    assert not gone.exists()
+
+
+def test_a_segment_of_another_job_is_swept_when_it_is_a_minute_old(folder, monkeypatch):
+    """It may belong to a container whose processes cannot be seen from here."""
+    path = made(folder, "mpich_shm_7_0")
+    time.sleep(0.01)
+    segments.sweep(time.time())
+    assert path.exists()
+    monkeypatch.setattr(segments, "OLD", 0.0)
+    segments.sweep(time.time())
+    assert not path.exists()
+
+
+def test_the_names_of_segments_that_all_have_mapped_are_forgotten(folder):
+    path = made(folder, "mpich_shm_7_0")
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 4096) as mapped:
+        segments.forget()
+        assert not path.exists()
+        mapped[0] = 1  # the memory stays
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no /proc")
+def test_a_process_that_is_killed_leaves_no_segment(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with process:
+        assert int(process.stdout.readline()) == process.pid
+        assert list(tmp_path.iterdir())
+        os.kill(process.pid, signal.SIGKILL)
+    end = time.monotonic() + 20
+    while list(tmp_path.iterdir()) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not list(tmp_path.iterdir())

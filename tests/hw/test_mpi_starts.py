@@ -1,0 +1,173 @@
+"""A job that does not come to start ends soon, says why, and leaves no process, folder or segment."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mpi_programs
+import pytest
+
+from umm.errors import UmmError
+from umm_hw.mpi.job import job
+from umm_hw.mpi.job.job import MpiJob, find_mpiexec, job_environment, meeting_place
+
+pytestmark = pytest.mark.mpi
+SCRIPT = """
+import sys
+from umm_hw.mpi.job import job
+job.find_mpiexec = lambda: sys.argv[1]
+job.MpiJob(2)
+"""
+FEW = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (5, 5))
+try:
+    job.MpiJob(2)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """A folder for temporary files that is this test's own."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    return tmp_path / "tmp"
+
+
+def launcher(folder, text):
+    """A script in place of mpiexec."""
+    path = folder / "mpiexec"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+def until(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+def running(number):
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_an_mpiexec_that_ends_at_once_is_told_from_one_that_takes_too_long(tmp_path, temporary, monkeypatch):
+    monkeypatch.setattr(job, "find_mpiexec", lambda: launcher(tmp_path, "echo no such host; exit 3"))
+    with pytest.raises(UmmError, match="the MPI job of 2 ranks ended while it started: no such host"):
+        MpiJob(2)
+    monkeypatch.setattr(job, "find_mpiexec", lambda: launcher(tmp_path, "exec sleep 60"))
+    monkeypatch.setattr(job, "START_WITHIN", 0.3)
+    with pytest.raises(UmmError, match="did not start within 0 s: it printed nothing"):
+        MpiJob(2)
+    assert not list(temporary.iterdir())
+
+
+def test_a_rank_that_is_killed_before_it_runs_ends_the_job(tmp_path, temporary, monkeypatch):
+    """mpiexec may not notice; the others would wait for it in MPI_Init."""
+    kill = 'if [ "$PMI_RANK" = 1 ]; then kill -9 $$; fi; exec "$@"'
+    text = f"shift 2; exec {find_mpiexec()} -n 3 sh -c '{kill}' sh \"$@\""
+    monkeypatch.setattr(job, "find_mpiexec", lambda: launcher(tmp_path, text))
+    began = time.monotonic()
+    with pytest.raises(UmmError, match=r"process \d+ (on \S+ )?was killed"):
+        MpiJob(3)
+    assert time.monotonic() - began < 20
+    assert not list(temporary.iterdir())
+
+
+def test_a_rank_that_is_killed_while_mpi_begins_is_named(tmp_path, temporary, monkeypatch):
+    """Its supervisor names it, and ends so that mpiexec notices."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "threadpoolctl.py").write_text(  # imported right after MPI_Init
+        'import os, signal\nif os.environ["PMI_RANK"] == "1":\n    os.kill(os.getpid(), signal.SIGKILL)\n'
+        "else:\n    import time\n    time.sleep(60)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), *sys.path]))
+    with pytest.raises(UmmError, match=r"rank 1 \(process \d+\) was ended by SIGKILL"):
+        MpiJob(3)
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_a_command_that_ends_while_ranks_start_takes_all_with_it(tmp_path, temporary, sent):
+    """The launcher here leaves a child that would outlive it, in a session of its own."""
+    note = tmp_path / "children"
+    mpiexec = launcher(tmp_path, f"setsid sleep 60 &\necho $! $$ > {note}.new; mv {note}.new {note}; wait")
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, mpiexec], stderr=subprocess.DEVNULL)
+    try:
+        assert until(note.exists, 30)
+        assert list(temporary.iterdir())
+        process.send_signal(sent)
+        process.wait(20)
+    finally:
+        process.kill()
+    assert until(lambda: not any(running(x) for x in note.read_text().split()))
+    assert until(lambda: not list(temporary.iterdir()))
+
+
+def test_too_few_open_files_are_one_line(temporary):
+    text = SCRIPT.replace("job.MpiJob(2)", FEW)
+    done = subprocess.run(
+        [sys.executable, "-c", text, find_mpiexec()], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "UmmError the MPI job of 2 ranks cannot start: Too many open files\n", done.stderr
+    assert not list(temporary.iterdir())
+
+
+def test_ranks_meet_in_a_folder_of_a_short_name(tmp_path, monkeypatch):
+    """A socket's name has at most 107 bytes."""
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    folder = meeting_place()
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(folder / "socket"))
+        (folder / "socket").unlink()
+    finally:
+        folder.rmdir()
+
+
+def test_ranks_learn_nothing_of_an_mpiexec_of_before():
+    before = {"PMI_RANK": "3", "PMI_FD": "9", "PMIX_RANK": "3", "MPI_LOCALRANKID": "1", "HYDRA_IFACE": "eth1"}
+    assert set(job_environment(before)) & set(before) == {"HYDRA_IFACE"}
+
+
+def test_mpiexec_s_advice_is_not_the_reason():
+    said = (
+        "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
+        "=   PID 47 RUNNING AT n3\n=   EXIT CODE: 9\n"
+        "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\nPlease see the FAQ page\n"
+    )
+    assert job._reason(said) == "process 47 on n3 was killed or ended early"
+
+
+def test_no_rank_of_one_host_can_be_reached_from_another():
+    found = MpiJob(2, timeout=60)
+    assert found.call(2, mpi_programs.open_ports) == [set(), set()]
+    found.close()
+
+
+def parent(number):
+    return int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_ranks_end_with_the_proxy_of_mpiexec():
+    """It is the parent of a rank's supervisor, and mpiexec does not notice."""
+    made = MpiJob(2, timeout=60)
+    os.kill(parent(parent(made.processes[0][1])), signal.SIGKILL)
+    assert until(lambda: not any(running(number) for _, number in made.processes))
+    with pytest.raises(UmmError, match="ended early"):
+        made.call(2, mpi_programs.ranks)

@@ -1,0 +1,50 @@
+"""Kill sweeps, runs, saves and starts at random moments; nothing may be lost or left: ``make kill``.
+
+``python -m tests.kills [KIND=COUNT …] [--seed S] [--only I]``. Each kill is drawn from its kind, the seed
+and its number: the signal, the process that gets it, and the moment. What fails is printed with the line that
+repeats it.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from time import perf_counter
+
+from tests.kills.kinds import KINDS
+from tests.kills.one import kill
+
+COUNTS = {"sweep": 100, "mpi-sweep": 60, "run": 120, "start": 150, "save": 50, "mpi-save": 20}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("counts", nargs="*", metavar="KIND=COUNT", help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", type=int, help="the number of one kill to repeat")
+    asked = parser.parse_args()
+    counts = {name: int(x) for name, _, x in (text.partition("=") for text in asked.counts)} or COUNTS
+    began, total, failed = perf_counter(), 0, 0
+    print(f"{'kind':<10} {'kills':>5} {'failed':>6} {'longest end':>12}  killed")
+    for name, count in counts.items():
+        roles, longest, wrong = Counter(), 0.0, 0
+        for number in range(count) if asked.only is None else [asked.only]:
+            with tempfile.TemporaryDirectory(prefix="umm-kill-") as folder:
+                found = kill(KINDS[name], Path(folder), random.Random(f"{name} {asked.seed} {number}"))
+            roles[found.role] += 1
+            longest = max(longest, found.seconds)
+            total += 1
+            if found.wrong:
+                wrong += 1
+                print(f"FAILED {name}=1 --seed {asked.seed} --only {number}: {found}", flush=True)
+        failed += wrong
+        whom = ", ".join(f"{number} {role}" for role, number in roles.most_common())
+        print(f"{name:<10} {sum(roles.values()):>5} {wrong:>6} {longest:>10.1f} s  {whom}", flush=True)
+    print(f"{total} kills in {perf_counter() - began:.0f} s, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""What is killed: sweeps, runs, starts and saves, each with what must be there afterwards."""
+
+import sqlite3
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import umm
+from tests.kills.one import Kind
+from tests.kills.one import umm as command
+from umm.space import Space, Store, sweep
+from umm_hw.mpi.job.job import find_mpiexec
+
+SPACE = Space(m=64, n=96, k=48, partitions=("row", "col"), replication=(1, 2))
+POINTS = 192
+LAYOUTS = "row,col,row@2,col@2"
+SWEEP = ["-m", 64, "-n", 96, "-k", 48, "--a", LAYOUTS, "--b", LAYOUTS, "--c", LAYOUTS, "--quiet"]
+RUN = ["run", "--executor", "mpi", "-m", 64, "-n", 64, "-k", 64, "--ranks", 4, "--iters", 10**6]
+STARTS, RUNS = 12, 9  # most processes while 4 ranks start, and the first ones of a run that goes on
+
+
+def swept(folder: Path, *words) -> list[str]:
+    return command("sweep", *SWEEP, "-o", folder / "s.db", *words)
+
+
+def rows(folder: Path) -> int:
+    path = folder / "s.db"
+    if not path.exists():
+        return 0
+    with sqlite3.connect(path) as store:
+        try:
+            return int(store.execute("SELECT count(*) FROM all_runs").fetchone()[0])
+        except sqlite3.Error:
+            return 0
+
+
+def amid_sweep(folder: Path, processes: dict[int, str], share: float) -> bool:
+    """From two processes on, up to most points."""
+    return len(processes) > 1 and rows(folder) >= int(1.3 * share * POINTS) - 60
+
+
+def unfinished(folder: Path) -> str | None:
+    """What is stored is whole, stays, and a second sweep does the rest."""
+    path = folder / "s.db"
+    kept = rows(folder)
+    with Store(path) as store:
+        before = store.frame("all_runs")
+    if len(before) < kept or before.config_id.nunique() != len(before):
+        return f"of {kept} rows {len(before)} are there, {before.config_id.nunique()} of them different"
+    frame = sweep(SPACE, "h100-8", path, pool="none").to_frame()
+    if (
+        len(frame) != POINTS
+        or set(frame.status) != {"ok"}
+        or not set(before.config_id) <= set(frame.config_id)
+    ):
+        return f"after going on {len(frame)} rows are there, of {POINTS}"
+    return None
+
+
+def starting(folder: Path, processes: dict[int, str], share: float) -> bool:
+    """From the first process beside the command on, until the ranks work."""
+    return len(processes) >= 2 + int((STARTS - 2) * share)
+
+
+def running(folder: Path, processes: dict[int, str], share: float) -> bool:
+    """When the folder in which the ranks have met is gone, and a little later."""
+    return len(processes) >= RUNS and not any((folder / "tmp").iterdir())
+
+
+def nothing(folder: Path) -> None:
+    """A run has nothing to lose."""
+
+
+def saved(folder: Path) -> list[int]:
+    """The saves that had returned, as the saver printed them."""
+    return [int(x) for x in (folder / "output").read_text().splitlines()[1:] if x.isdigit()]
+
+
+def saving(folder: Path, processes: dict[int, str], share: float) -> bool:
+    return len(saved(folder)) >= 1 + int(10 * share)
+
+
+def not_whole(folder: Path) -> str | None:
+    """The checkpoint is the last one whose save had returned, or the one that was killed."""
+    last = max(saved(folder))
+    found = {float(x) for array in umm.load(folder / "kept").values() for x in np.unique(array)}
+    return None if found in ({last}, {last + 1}) else f"{found} is loaded after save {last}"
+
+
+def saver(folder: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "tests.checkpoint_saver", str(folder / "kept"), *words]
+
+
+KINDS = {
+    "sweep": Kind(lambda folder: swept(folder, "--jobs", 2), amid_sweep, unfinished),
+    "mpi-sweep": Kind(
+        lambda folder: [find_mpiexec(), "-n", "3", *swept(folder, "--pool", "mpi")], amid_sweep, unfinished
+    ),
+    "run": Kind(lambda folder: command(*RUN), running, nothing),
+    "start": Kind(lambda folder: command(*RUN), starting, nothing),
+    "save": Kind(lambda folder: saver(folder), saving, not_whole),
+    "mpi-save": Kind(lambda folder: saver(folder, "processes"), saving, not_whole),
+}

@@ -1,0 +1,165 @@
+"""One kill: a command is started, one of its processes gets a signal, and all is looked at afterwards."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+
+SIGNALS = [signal.SIGKILL] * 4 + [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGSEGV]
+TICK = 0.05
+END_WITHIN = 15.0  # seconds a command has to end when one of its processes was killed
+GONE_WITHIN = 3.0  # seconds its processes, folders and segments then have to go
+IGNORED = 1.0  # seconds after which a signal that killed nobody counts as ignored
+_ROLES = {
+    "umm_hw.mpi.job.keeper": "keeper",
+    "umm_hw.mpi.job.worker": "rank",
+    "hydra_pmi_proxy": "proxy",
+    "mpiexec": "mpiexec",
+    "multiprocessing": "worker",
+    "spawn_main": "worker",
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is killed.
+
+    Attributes:
+        command: Its words, by the folder it may write to.
+        moment: By the folder, the processes there are now and a random number, whether it is time to kill.
+        lost: What is lost afterwards, in words, by the folder; None if nothing is.
+    """
+
+    command: Callable[[Path], list[str]]
+    moment: Callable[[Path, dict[int, str], float], bool]
+    lost: Callable[[Path], str | None]
+
+
+@dataclass(frozen=True)
+class Killed:
+    """What came of a kill.
+
+    Attributes:
+        role: The process that was killed, in a word.
+        signal: The signal.
+        seconds: Until the command had ended.
+        said: Its last line.
+        wrong: What should not be, in words.
+    """
+
+    role: str
+    signal: str
+    seconds: float
+    said: str
+    wrong: tuple[str, ...]
+
+
+def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
+    """Start a command in an empty folder, kill one of its processes, and look."""
+    mark = f"umm-kill-{os.getpid()}-{drawn.getrandbits(64):x}"
+    (folder / "tmp").mkdir()
+    environment = os.environ | {
+        "UMM_KILLED": mark,
+        "TMPDIR": str(folder / "tmp"),
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    before = set(segments())
+    with (folder / "output").open("w+b") as output:
+        process = subprocess.Popen(
+            kind.command(folder), env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+        share = drawn.random()
+        ended = until(lambda: process.poll() is not None or kind.moment(folder, marked(mark), share), 60)
+        there = marked(mark)
+        if not ended or process.poll() is not None or not there:
+            process.kill()
+            return Killed("nobody", "", 0.0, _last(output), ("it ended, or never came to the moment",))
+        victim = drawn.choice(sorted(there))
+        sent = drawn.choice(SIGNALS)
+        os.kill(victim, sent)
+        began = monotonic()
+        wrong = []
+        until(lambda: victim not in marked(mark), IGNORED)
+        if victim in marked(mark) and process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        if not until(lambda: process.poll() is not None, END_WITHIN):
+            wrong.append(f"goes on for {END_WITHIN:.0f} s: {sorted(marked(mark).values())}")
+            process.kill()
+        seconds = monotonic() - began
+        process.wait()
+
+        def left() -> list[str]:
+            found = [*marked(mark).values(), *(str(x) for x in (folder / "tmp").iterdir())]
+            return found + sorted(orphans(set(segments()) - before))
+
+        if not until(lambda: not left(), GONE_WITHIN):
+            wrong.append(f"leaves {left()}")
+        for number in marked(mark):
+            os.kill(number, signal.SIGKILL)
+        lost = kind.lost(folder)
+        if lost is not None:
+            wrong.append(lost)
+        return Killed(
+            _role(there[victim], victim == process.pid), sent.name, seconds, _last(output), tuple(wrong)
+        )
+
+
+def until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether it becomes true in time; time in which this process is paused does not count."""
+    for _ in range(int(seconds / TICK)):
+        if condition():
+            return True
+        sleep(TICK)
+    return condition()
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Return the command lines of the living processes that have a mark in their environment."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"UMM_KILLED={mark}".encode() in (process / "environ").read_bytes():
+                state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+                words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if state != "Z":
+                    found[int(process.name)] = words.strip()
+        except OSError:
+            continue
+    return found
+
+
+def segments() -> Iterator[str]:
+    """Yield the names in shared memory that are MPI's."""
+    yield from (str(x) for x in Path("/dev/shm").iterdir() if x.name.startswith(("mpich", "ucx")))
+
+
+def orphans(names: set[str]) -> set[str]:
+    """Return the segments that no process has mapped."""
+    for maps in Path("/proc").glob("[0-9]*/maps") if names else ():
+        try:
+            text = maps.read_text(errors="replace")
+        except OSError:
+            continue
+        names = {name for name in names if name not in text}
+    return names
+
+
+def umm(*words: object) -> list[str]:
+    """Return a command of umm."""
+    return [sys.executable, "-m", "umm.cli.main", *map(str, words)]
+
+
+def _role(words: str, first: bool) -> str:
+    if first:
+        return "command"
+    return next((role for part, role in _ROLES.items() if part in words), "other")
+
+
+def _last(output) -> str:
+    output.seek(0)
+    return (output.read().decode(errors="replace").strip().splitlines() or [""])[-1]

@@ -1,0 +1,92 @@
+"""Any pool of concurrent.futures performs a sweep: umm's own, and those that packages bring."""
+
+import sys
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from command import umm
+
+from umm.errors import ExecutorUnavailableError, InputError
+from umm.space import Space, sweep
+from umm.space.store.pool import find_pool, pool_names
+
+SPACE = Space(m=64, n=96, k=48, a="row", partitions=("row", "col"), replication=(1, 2))  # 48 points
+ENTRIES = """[umm.pools]
+threads = concurrent.futures:ThreadPoolExecutor
+absent = no_such_package:pool
+"""
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package with two pools on the import path; one needs what is not installed."""
+    info = tmp_path / "site" / "pools-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pools\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRIES)
+    monkeypatch.syspath_prepend(info.parent)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_pool_of_another_package_performs_a_sweep(tmp_path):
+    assert pool_names() == ["absent", "dask", "mpi", "none", "process", "threads"]
+    swept = sweep(SPACE, "h100-8", tmp_path / "s.db", pool="threads", jobs=2)
+    assert (swept.performed, swept.failed) == (48, 0)
+    with pytest.raises(ExecutorUnavailableError, match="pool absent needs no_such_package"):
+        find_pool("absent")
+
+
+def test_an_unknown_pool_is_one_line_with_those_there_are(tmp_path):
+    found = umm("sweep", "-m", 4, "-n", 4, "-k", 4, "--pool", "magic", "-o", tmp_path / "s.db")
+    assert found.exit_code == 2
+    assert found.stderr == "error: pool 'magic' is unknown; choose from dask, mpi, none, process\n"
+
+
+def test_a_pool_that_loses_workers_is_made_anew(tmp_path, monkeypatch):
+    """The first one breaks after a task; what it had done is kept."""
+    made = []
+
+    @contextmanager
+    def pool(jobs):
+        made.append(jobs)
+        with ThreadPoolExecutor(1) as threads:
+            yield threads
+            if len(made) == 1:
+                raise BrokenExecutor
+
+    monkeypatch.setattr("umm.space.store.sweeps.find_pool", lambda name: pool)
+    swept = sweep(SPACE, "h100-8", tmp_path / "s.db", jobs=3)
+    assert made == [3, 3]
+    assert (swept.found, swept.performed) == (0, 48)
+
+
+def test_this_process_alone_lets_an_interruption_through(tmp_path):
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(SPACE, "h100-8", tmp_path / "s.db", pool="none", progress=interrupt)
+    assert sweep(SPACE, "h100-8", tmp_path / "s.db", pool="none").found == 16
+
+
+def test_a_dask_cluster_performs_a_sweep(tmp_path):
+    pytest.importorskip("distributed", reason="NOT TESTED WITH DASK: pip install 'umm-sim[dask]'")
+    swept = sweep(SPACE, "h100-8", tmp_path / "s.db", pool="dask", jobs=1)
+    assert (swept.performed, swept.failed) == (48, 0)
+
+
+@pytest.mark.skipif("distributed" in sys.modules, reason="it is installed")
+def test_dask_that_is_missing_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.setitem(sys.modules, "dask", None)
+    with (
+        pytest.raises(ExecutorUnavailableError, match=r"pip install 'umm-sim\[dask\]'"),
+        find_pool("dask")(1),
+    ):
+        pass
+
+
+def test_jobs_are_at_least_one(tmp_path):
+    with pytest.raises(InputError, match="jobs = 0"):
+        sweep(SPACE, "h100-8", tmp_path / "s.db", pool="none", jobs=0)

@@ -1,0 +1,54 @@
+"""Processes of this host as Linux lists them, and what may be asked of the system for one's own."""
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+_PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36  # prctl's PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER
+_PROC = Path("/proc")
+
+
+def children(number: int) -> list[int]:
+    """Return the children of a process; none where the system does not list them."""
+    folder = _PROC / str(number)
+    try:
+        return [int(x) for tasks in folder.glob("task/*/children") for x in tasks.read_text().split()]
+    except OSError:  # it has ended meanwhile
+        return []
+
+
+def descendants(ancestor: int) -> list[int]:
+    """Return the children of a process, their children, and so on."""
+    found = children(ancestor)
+    for number in found:
+        found += children(number)
+    return found
+
+
+def is_dead(number: int) -> bool:
+    """Whether a process has ended; its parent may not have asked how."""
+    try:
+        return (_PROC / str(number) / "stat").read_text(errors="replace").rpartition(")")[2].split()[
+            0
+        ] in "ZX"
+    except OSError:
+        return True
+
+
+def die_with(parent: int) -> None:
+    """Have the system kill this process when its parent dies."""
+    _ask(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Have the system make this process the parent of its descendants whose parents have died."""
+    _ask(_CHILD_SUBREAPER, 1)
+
+
+def _ask(what: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(what, value, 0, 0, 0)
