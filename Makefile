@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 COMPILED := build/compiled
+DOCS := build/sphinx
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore test kill test-simgrid test-browser test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo explore docs notebooks test kill test-simgrid test-browser test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 
@@ -90,6 +91,21 @@ test-browser: venv  ## the page in headless Chromium: by mouse and keyboard; ins
 	sh tests/browser/install.sh || { echo "Chromium is missing and cannot be installed here: it takes apt-get, and root or sudo"; exit 1; }
 	$(BIN)/python -m pip install --quiet --group browser
 	$(BIN)/python -m pytest -q -s tests/browser
+
+docs: $(DOCS)/.stamp  ## the site in build/docs: its figures drawn, its samples run, its links checked; opens offline
+	UMM_DOCS=1 $(BIN)/python -m pytest -q tests/docs/test_samples.py
+	$(DOCS)/bin/python -m sphinx -q -E -W --keep-going -c docs . build/docs
+	UMM_DOCS=1 $(BIN)/python -m pytest -q tests/docs/test_site.py
+
+notebooks: $(DOCS)/.stamp  ## the notebooks, executed from beginning to end
+	$(DOCS)/bin/jupyter execute docs/notebooks/*.ipynb
+
+# Sphinx beside umm, in an environment of its own.
+$(DOCS)/.stamp: venv pyproject.toml
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(DOCS)/bin/python -m pip install --quiet --group docs --editable ".[mpi]"
+	touch $@
 
 test-frameworks: build/peers/.umm  ## layouts, emitted programs and DTensor's choices against the real torch and JAX, on CPUs
 	OMP_NUM_THREADS=1 build/peers/bin/python -m pytest -q -W default tests/frameworks

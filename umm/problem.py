@@ -201,7 +201,7 @@ class Problem:
 
     @property
     def unreplicated_share(self) -> float:
-        """Bytes of (|A| + |B| + |C|) / p: the unit of a memory budget such as ``2x``."""
+        """Bytes of ``(|A| + |B| + |C|) / p``: the unit of a memory budget such as ``2x``."""
         total = sum(rows * cols * self.itemsize(x) for x in MATRICES for rows, cols in [self.shape(x)])
         return total / self.p
 

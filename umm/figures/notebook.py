@@ -1,5 +1,6 @@
 """What a notebook shows of a result: its verdict, its main figure, and the figure's data as a table."""
 
+import json
 from collections.abc import Callable
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +13,7 @@ from umm.errors import InputError
 from umm.figures.beside import beside
 from umm.figures.decision_map import decision_figure
 from umm.figures.lanes import lane_table, timeline
-from umm.figures.page import SECTION_CSS, Section, section_html
+from umm.figures.page import CONFIG, SECTION_CSS, Section, section_html
 from umm.figures.pareto import pareto
 from umm.figures.predicted_measured import agreement
 from umm.figures.report import asked, found
@@ -89,7 +90,7 @@ def _plotly() -> str:
     if Session.has_plotly:
         return f"<script>window.Plotly || document.currentScript.after({_MISSING!r});</script>"
     Session.has_plotly = True
-    return f"<script>{get_plotlyjs()}</script>"
+    return f"<script>{get_plotlyjs()}\nPlotly.setPlotConfig({json.dumps(CONFIG)});</script>"
 
 
 @singledispatch
