@@ -1,4 +1,4 @@
-"""How Sphinx builds the site: ``make docs``, from the root, so that links to experiments and sources are links."""
+"""How Sphinx builds the site (``make docs``): from the root, so that links to experiments lead there."""
 
 import json
 import os
@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 project = "umm"
 author = "the authors of umm"
-copyright = "the authors of umm"
+project_copyright = "the authors of umm"
 
 extensions = [
     "myst_nb",

@@ -1,4 +1,4 @@
-"""Every sample of the README and the docs does what it shows; what cannot be run here says why on its page."""
+"""Every sample of the README and the docs does what it shows; what is not run says why on its page."""
 
 import doctest
 import os
@@ -45,7 +45,7 @@ def test_commands_print_what_is_shown(page, fresh):
         for command, shown in commands(text):
             done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=280)
             printed = (done.stdout + done.stderr).splitlines()
-            if sample.language == "sh" and done.returncode or not agrees(command, shown, printed):
+            if (sample.language == "sh" and done.returncode) or not agrees(command, shown, printed):
                 said = "\n".join(printed[-60:])
                 wrong.append(
                     f"{page}:{sample.line}: {command}\nexit code {done.returncode}, printed:\n{said}\n"
