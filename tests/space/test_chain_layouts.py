@@ -1,18 +1,23 @@
 """The search over a chain's layouts: bounds below every joined schedule, and the best of all of them."""
 
 import random
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import layout_texts
 
 import umm
 from umm.algorithms.chains.lower import lower
+from umm.chains import Chain
 from umm.errors import InfeasibleError, InputError
 from umm.executor import executor
+from umm.schedules.kinds import GEMM
 from umm.space import ChainSpace, search_chain
+from umm.space.bounds.batch_work import batch_work
 from umm.space.bounds.chain_dual import Factor, cheapest, dual
 from umm.space.bounds.chain_tables import chain_tables
 from umm.space.search.chain_layouts import ONE_BY_ONE
@@ -67,6 +72,31 @@ def test_no_layer_beats_its_bound(name, machine):
         place = tuple(rng.randrange(count) for count in tables.shape)
         schedule = lower(space.laid_out(place), machine, stationary=tables.stationary(place))
         assert simulate(schedule) >= tables.bound(place)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_a_batch_is_priced_as_its_schedule_is(data):
+    """Heads, shared or not, of one or two sequences, in any layouts: the same gemms, the same bytes."""
+    ranks = data.draw(st.sampled_from([2, 4, 6]))
+    chain = umm.chain(
+        "attention", tokens=24, hidden=96, heads=12, kv_heads=data.draw(st.sampled_from([3, 12])),
+        sequences=data.draw(st.sampled_from([1, 2])), backward=True, dtype="float16",
+    )  # fmt: skip
+    statement = data.draw(st.sampled_from([x for x in chain.statements if getattr(x, "is_batch", False)]))
+    names = {statement.out, *statement.reads}
+    laid = {x.name: x.laid_out(data.draw(layout_texts((x.rows, x.cols), ranks)), ranks)
+            for x in chain.tensors if x.name in names}  # fmt: skip
+    held = [replace(x, role="output" if name == statement.out else "input") for name, x in laid.items()]
+    schedule = lower(Chain("batch", tuple(held), (statement,), ranks), "h100-8")
+    found, moves = batch_work(statement, laid, umm.machine("h100-8")), schedule.src != schedule.dst
+    gemms = schedule.kind == GEMM
+    seconds = np.bincount(schedule.rank[gemms], schedule.seconds[gemms], ranks)
+    assert found.gemms == pytest.approx(seconds, rel=1e-12)
+    nbytes = np.zeros((ranks, ranks))
+    np.add.at(nbytes, (schedule.src[moves], schedule.dst[moves]), schedule.payload[moves])
+    assert (found.nbytes == nbytes).all()
+    assert found.actions >= len(schedule)
 
 
 @settings(max_examples=60, deadline=None)
@@ -132,6 +162,18 @@ def test_a_search_that_stops_early_states_its_gap():
     assert 0 < found.gap < 1
 
 
+def test_a_makespan_of_a_chain_has_a_range_and_what_ties_with_it():
+    """Every corner of the machine's numbers; the best of two that are nearly alike may be either."""
+    found = search_chain(ChainSpace(outline(backward=False), 4), "h100-8", memory=None, top=3)
+    assert found.ranged == found.top
+    best = found.record(found.top[0])
+    low, high = best["makespan_range_s"]
+    assert low <= best["makespan_s"] <= high
+    assert low < high
+    assert best["ties_with_first"]
+    assert found.top[0] in found.tied
+
+
 def test_a_space_of_a_chain_is_asked_for_by_name():
     space = umm.Space(chain=outline(), ranks=4)
     assert isinstance(space, ChainSpace)
@@ -139,11 +181,11 @@ def test_a_space_of_a_chain_is_asked_for_by_name():
 
 
 def test_a_long_chain_is_searched_near_a_bound_and_states_its_gap():
-    """Two million assignments of an attention; the best is no slower than what has a name."""
+    """Four million assignments of an attention; the best is no slower than what has a name."""
     layer = umm.chain("attention", tokens=512, hidden=512, heads=8, dtype="float16")
     space = ChainSpace(layer, 4)
     found = search_chain(space, "h100-8", memory=None, top=1, most=5_000)
-    assert found.priced == space.assignments == 2 * 4**10
+    assert found.priced == space.assignments == 4**11
     assert not found.proven
     assert 0 < found.gap < 0.9
     assert set(found.named) == {"megatron", "sequence", "data", ONE_BY_ONE}

@@ -12,8 +12,7 @@ from umm.chains.statements import Map, Statement
 PLACES = {
     "tokens": ("row@p", "row", "row"),
     "inner": ("col", "col", "row"),
-    "heads": ("col", "col", "col"),
-    "sequences": ("col", "col", "row"),
+    "scores": ("col", "col", "row"),
     "statistics": ("row@p", "row", "row"),
     "first weight": ("col", "col", "row@p"),
     "second weight": ("row", "row", "row@p"),
@@ -25,8 +24,7 @@ SCHEMES = ("megatron", "sequence", "data")
 LAYERED = {
     "tokens": "2d:dqxq",
     "inner": "2d:dqxq",
-    "heads": "2d:dqxq",
-    "sequences": "2d:dqxq",
+    "scores": "2d:dqxq",
     "statistics": "row@q:interleaved",
     "first weight": "2d:qxq@d",
     "second weight": "2d:qxq@d",
@@ -97,7 +95,7 @@ class Writing:
         """
         later = [] if self._first_backward is None else self.statements[self._first_backward :]
         read = {x for statement in later for x in statement.reads}
-        cut = ("tokens", "inner", "heads", "sequences", "statistics")
+        cut = ("tokens", "inner", "scores", "statistics")
         kept = tuple(x for x in self._forward if x in read and self.places[x] in cut)
         layouts = {
             scheme: {x: PLACES[place][number] for x, place in self.places.items()}
@@ -196,7 +194,7 @@ class Attention:
         if causal:
             for out in ("Q", "K"):
                 w.map(out, "rope", out, head=self.head, positions=self.length)
-        w.tensor("S", w.tokens, heads * self.length, "sequences" if sequences > 1 else "heads")
+        w.tensor("S", w.tokens, heads * self.length, "scores")
         w.multiply("S", "Q", "K", "b", alpha=self.head**-0.5, **self._members())
         if causal:
             w.map("S", "masked_softmax", "S", queries=self.length, keys=self.length)

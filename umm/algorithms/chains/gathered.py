@@ -3,14 +3,14 @@
 from collections.abc import Hashable, Iterator
 
 from umm.interval import Interval
+from umm.layouts.layout import Layout
 from umm.layouts.tile_grid import Tile
 from umm.schedules.builder import Builder
 from umm.schedules.slices import Slice
 
 
-def tiles_by_rank(build: Builder, tensor: str) -> Iterator[tuple[int, Tile, int]]:
+def tiles_by_rank(layout: Layout) -> Iterator[tuple[int, Tile, int]]:
     """Yield every tile of every replica that is not empty: its owner, its place in the grid, the replica."""
-    layout = build.layout(tensor)
     for replica in range(layout.replicas):
         for i in range(layout.grid_shape()[0]):
             for j in range(layout.grid_shape()[1]):

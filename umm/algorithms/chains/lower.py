@@ -1,6 +1,8 @@
 """From a chain to one schedule: every statement's actions, joined by the slices they share."""
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from umm.algorithms.chains.maps import map_tiles
@@ -44,6 +46,13 @@ def lower(
     _check_stationary(chain, stays)
     said = {"stationary": stationary if isinstance(stationary, str) else _in_words(stays)}
     build = Builder(chain.name, chain, machine, options=Options(**options).to_dict() | said)
+    with _no_collector():
+        _write(build, chain, stays, options)
+        return build.schedule()
+
+
+def _write(build: Builder, chain: Chain, stays: Mapping[str, str], options: Mapping[str, Any]) -> None:
+    """Write the actions of all statements."""
     written: set[str] = set()
     for statement in chain.statements:
         again = statement.out in written
@@ -57,7 +66,18 @@ def lower(
             case Sum():
                 sum_replicas(build, statement, again)
         written.add(statement.out)
-    return build.schedule()
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Keep the collector away, which would go through all actions again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _way(build: Builder, statement: Copy) -> str:

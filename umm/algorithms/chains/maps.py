@@ -26,7 +26,7 @@ def map_tiles(build: Builder, statement: Map, written: bool) -> None:
     if statement.out in statement.reads and _splits_units(build, statement, known):
         _through_temporaries(build, statement, known)
         return
-    for rank, tile, replica in tiles_by_rank(build, statement.out):
+    for rank, tile, replica in tiles_by_rank(build.layout(statement.out)):
         target = build.tile(statement.out, *tile, replica)
         _piece(build, statement, known, rank, target)
 
@@ -73,7 +73,7 @@ def _piece(build: Builder, statement: Map, known: Function, rank: int, target: S
 def _through_temporaries(build: Builder, statement: Map, known: Function) -> None:
     """Write a map in place whose tiles need each other's elements: all is read before any is written."""
     done: list[tuple[Slice, Slice]] = []
-    for rank, tile, replica in tiles_by_rank(build, statement.out):
+    for rank, tile, replica in tiles_by_rank(build.layout(statement.out)):
         target = build.tile(statement.out, *tile, replica)
         rows, cols = target.rows, _cut(build, statement, known, target.cols)
         reads = _reads(build, statement, known, rank, rows, cols)
@@ -87,7 +87,7 @@ def _through_temporaries(build: Builder, statement: Map, known: Function) -> Non
 def _of_whole_rows(build: Builder, statement: Map, known: Function) -> None:
     """Write a map whose result has no columns and whose parts do not add up: each tile from whole rows."""
     cols = Interval(0, build.layout(statement.reads[0]).shape[1])
-    for rank, tile, replica in tiles_by_rank(build, statement.out):
+    for rank, tile, replica in tiles_by_rank(build.layout(statement.out)):
         target = build.tile(statement.out, *tile, replica)
         reads = _reads(build, statement, known, rank, target.rows, cols)
         build.map(statement.fn, target, *reads, **statement.parameters)
@@ -101,11 +101,11 @@ def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -
     """
     read, out = statement.reads[0], build.layout(statement.out)
     served = _served(build, read, statement.out)
-    tiles = [x for x in tiles_by_rank(build, read) if served[x[2]]]
+    tiles = [x for x in tiles_by_rank(build.layout(read)) if served[x[2]]]
     pieces = [build.tile(read, *tile, replica) for _, tile, replica in tiles]
     spans = [_spans(build, known, piece, read) for piece in pieces]
     if written and not all(spans):
-        for _, tile, replica in tiles_by_rank(build, statement.out):
+        for _, tile, replica in tiles_by_rank(build.layout(statement.out)):
             build.map("zero", build.tile(statement.out, *tile, replica))
     for (rank, _, replica), piece, whole in zip(tiles, pieces, spans, strict=True):
         first = known.operands[1]

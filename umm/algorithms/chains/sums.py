@@ -18,7 +18,7 @@ def sum_replicas(build: Builder, statement: Sum, written: bool) -> None:
     if statement.out == statement.x:
         _in_place(build, statement.x)
         return
-    for _, tile, replica in tiles_by_rank(build, statement.out):
+    for _, tile, replica in tiles_by_rank(build.layout(statement.out)):
         target = build.tile(statement.out, *tile, replica)
         if written:
             build.map("zero", target)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from umm.algorithms.collectives.registry import ways
+from umm.arrays import Floats, Ints
 from umm.chains import Chain, Sum
 from umm.layouts.layout import Layout
 from umm.machines import Machine
@@ -28,12 +29,14 @@ class Summed(NamedTuple):
         schedule: Its actions alone.
         seconds: By way, what it takes at least; the least of them chose.
         ready: Seconds before which no element of the sum is complete anywhere.
+        whole: Seconds before which no tile of the sum is complete anywhere.
     """
 
     way: str
     schedule: Schedule
     seconds: dict[str, float]
     ready: float
+    whole: float
 
 
 def summed(what: str, layout: Layout, dtype: str, machine: Machine, lanes: int) -> Summed:
@@ -63,16 +66,24 @@ def _summed(what: str, layout: Layout, key: object, dtype: str, machine: Machine
             made[name] = _written(what, way.writers[what], layout, dtype, machine, lanes)
     seconds = {name: schedule_bound(schedule) for name, schedule in made.items()}
     best = min(seconds, key=seconds.__getitem__)
-    return Summed(best, made[best], seconds, _ready(made[best]))
+    details, buffer = made[best].details, made[best].details.buffer[:, 0]
+    tiles = (buffer >= 0) & (buffer < made[best].first_temporary)  # all else writes no element of the sum
+    columns = buffer, *details.rows[:, 0].T, *details.cols[:, 0].T
+    slices = np.stack(columns, axis=1).astype(np.int64)[tiles]
+    finishes = earliest_finishes(made[best])[tiles]
+    return Summed(best, made[best], seconds, _first(slices, finishes), _first(slices[:, :1], finishes))
 
 
-def _ready(schedule: Schedule) -> float:
-    """Return the least time, over the slices that are written, at which the last of its writers can end."""
-    details = schedule.details
-    written = np.concatenate((details.buffer[:, :1], details.rows[:, 0], details.cols[:, 0]), axis=1)
-    slices, number = np.unique(written, axis=0, return_inverse=True)
-    last = np.zeros(len(slices))
-    np.maximum.at(last, number.reshape(-1), earliest_finishes(schedule))
+def _first(written: Ints, finishes: Floats) -> float:
+    """Return the least time, over what is written, at which the last of its writers can end.
+
+    Args:
+        written: What each action writes, a row each.
+        finishes: When each can end at the earliest.
+    """
+    what, number = np.unique(written, axis=0, return_inverse=True)
+    last = np.zeros(len(what))
+    np.maximum.at(last, number.reshape(-1), finishes)
     return float(last.min(initial=np.inf))
 
 

@@ -36,10 +36,14 @@ def platform_for(problem: Problem, machine: Machine, options: Options) -> Platfo
 
 def how_summed(problem: Problem, machine: Machine, options: Options) -> Summed | None:
     """Return the collective that brings the replicas of C together; None if it is none, or has none."""
-    layout = problem.layout("C")
+    return how_summed_as(problem.layout("C"), problem.c_dtype, machine, options)
+
+
+def how_summed_as(layout: Layout, dtype: str, machine: Machine, options: Options) -> Summed | None:
+    """Return the same, given the layout and the type of C."""
     if layout.replicas == 1 or options.final not in COLLECTIVES:
         return None
-    return summed(options.final, layout, problem.c_dtype, machine, options.max_accumulates)
+    return summed(options.final, layout, dtype, machine, options.max_accumulates)
 
 
 def said_of(problem: Problem, shared: Platform, options: Options) -> dict[str, Any]:

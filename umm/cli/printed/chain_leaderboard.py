@@ -6,8 +6,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from umm.cli.printed.found_in_words import ties
 from umm.space import ChainChoice, ChainSpace, FoundChain
-from umm.units import format_bytes, format_seconds
+from umm.units import format_bytes, format_seconds, range_in_words
 
 
 def found_chain_record(space: ChainSpace, found: FoundChain) -> dict[str, Any]:
@@ -28,7 +29,8 @@ def found_chain_record(space: ChainSpace, found: FoundChain) -> dict[str, Any]:
         **counts,
         "named": found.named,
         "moved": [{"statement": statement, "nbytes": dict(nbytes)} for statement, nbytes in found.moved],
-        "top": [x.to_dict() for x in found.top],
+        "tolerance": found.tolerance,
+        "top": [found.record(x) for x in found.top],
     }
 
 
@@ -40,6 +42,8 @@ def print_chain_leaderboard(console: Console, space: ChainSpace, found: FoundCha
     best = found.top[0]
     console.print(_layouts(space, best))
     console.print(_ranking(space, found))
+    if len(found.ranged) > 1:
+        console.print(ties(found, found.ranged))
     for name, seconds in found.named.items():
         beside = "does not fit" if seconds is None else _beside(seconds, best.makespan_s)
         console.print(f"{name}: {beside}", highlight=False)
@@ -74,7 +78,8 @@ def _ranking(space: ChainSpace, found: FoundChain) -> Table:
     """Return the best assignments, each by what it changes of the best."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("#", no_wrap=True)
-    for header in ("makespan", "of peak", "memory"):
+    spread = any(low < high for low, high in map(found.sure.range, found.ranged))
+    for header in ("makespan", *(["range"] if spread else []), "of peak", "memory"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("layouts", overflow="fold")
     best = found.top[0]
@@ -84,15 +89,24 @@ def _ranking(space: ChainSpace, found: FoundChain) -> Table:
             for names in space.groups
             if choice.layouts[names[0]] != best.layouts[names[0]]
         ]
+        of_range = [_range(found, choice)] if spread else []
         table.add_row(
             str(place),
             format_seconds(choice.makespan_s),
+            *of_range,
             f"{100 * choice.fraction_of_peak:.1f} %",
             format_bytes(choice.memory_bytes),
             ", ".join(changed) or "as above",
             style="bold" if place == 1 else "",
         )
     return table
+
+
+def _range(found: FoundChain, choice: ChainChoice) -> str:
+    """Return the range of a makespan; nothing for one that was not simulated at its ends."""
+    if choice not in found.ranged:
+        return ""
+    return range_in_words(choice.makespan_s, found.sure.range(choice))
 
 
 def _beside(seconds: float, best: float) -> str:

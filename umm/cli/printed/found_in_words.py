@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from umm.algorithms.universal.options import known
 from umm.problem import MATRICES
-from umm.space import Choice, Found, Space
+from umm.space import ChainChoice, Choice, Found, FoundChain, Space
 from umm.units import format_bytes
 
 
@@ -72,7 +72,7 @@ def space_in_words(space: Space) -> str:
     return "; ".join(parts)
 
 
-def ties(found: Found, rows: Sequence[Choice]) -> str:
+def ties(found: Found | FoundChain, rows: Sequence[Choice | ChainChoice]) -> str:
     """Return which of some rows tie with the fastest, and what would decide, in words."""
     fastest = min(rows, key=lambda x: x.makespan_s)
     numbers = {number: x for number, x in enumerate(rows, 1) if found.sure.tie(fastest, x)}

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from umm.algorithms.chains.multiplies import as_problem
+from umm.algorithms.chains.multiplies import as_problem, completing
+from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.replicas import how_summed_as
 from umm.arrays import Floats
-from umm.chains import Multiply, Statement
+from umm.chains import Map, Multiply, Statement
 from umm.chains.statements import statement_to_dict
 from umm.machines import Machine
 from umm.problem import MATRICES
@@ -26,17 +28,28 @@ class StatementTable:
 
     Attributes:
         groups: Numbers of these groups, ascending.
-        seconds: By choice of each group, then by resource; see :class:`StatementWork`.
+        seconds: By choice of each group, then by resource: those of :class:`StatementWork`, and the ranks in
+            their order.
         works: By choice of each group.
+        waits: By choice of each group, for each tensor that it reads and that is summed over replicas, the
+            seconds from the last gemm before its sums to the first action of each rank that reads it.
     """
 
     groups: tuple[int, ...]
     seconds: Floats
     works: Mapping[Place, StatementWork]
+    waits: Mapping[Place, Mapping[str, Floats]]
 
     def work(self, place: Sequence[int]) -> StatementWork:
         """Return what it takes in an assignment."""
-        return self.works[tuple(place[group] for group in self.groups)]
+        return self.works[self._own(place)]
+
+    def waiting(self, place: Sequence[int]) -> Mapping[str, Floats]:
+        """Return what it waits for in an assignment; see ``waits``."""
+        return self.waits[self._own(place)]
+
+    def _own(self, place: Sequence[int]) -> Place:
+        return tuple(place[group] for group in self.groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,18 +103,20 @@ class ChainTables:
         """Return a lower bound of an assignment's makespan, by the order of its statements.
 
         The compute lane of a rank takes statements in their order. Where a result is replicated, its sums
-        begin when the last gemm of any rank has ended, and what reads it begins after the first of them.
+        begin when the last gemm of any rank has ended, and what reads it begins after some of them.
         """
-        ready: dict[str, float] = {}
+        ended: dict[str, float] = {}  # the last gemm before the sums of a tensor
         finish: Any = 0.0
         end = 0.0
         for statement, table in zip(self.space.chain.statements, self.statements, strict=True):
-            work = table.work(place)
-            start = max((ready.get(name, 0.0) for name in statement.reads), default=0.0)
+            work, start = table.work(place), np.zeros(self.space.ranks or 1)
+            for name, wait in table.waiting(place).items():
+                start = np.maximum(start, ended.get(name, 0.0) + wait)
             computes = work.span > 0
             finish = np.where(computes, np.maximum(finish, start) + work.span, finish)
-            last = float(finish[computes].max(initial=start))
-            ready[statement.out] = last + work.ready if work.summed else start
+            last = float(finish[computes].max(initial=start.min()))
+            if work.summed:
+                ended[statement.out] = last
             end = max(end, last + work.summed)
         return end
 
@@ -139,11 +154,13 @@ def chain_tables(space: ChainSpace, machine: Machine, options: Mapping[str, Any]
         for x in space.chain.tensors
     }
     known: dict[object, StatementWork] = {}
-    found: list[tuple[Place, dict[Place, StatementWork]]] = []
-    for statement in space.chain.statements:
+    tables = []
+    for number, statement in enumerate(space.chain.statements):
         names = dict.fromkeys((statement.out, *statement.reads))
         groups = tuple(sorted({group_of[x] for x in names}))
-        stays, works = _stays(space, statement), {}
+        stays = _stays(space, statement)
+        works: dict[Place, StatementWork] = {}
+        waits: dict[Place, Mapping[str, Floats]] = {}
         for place in product(*(range(len(space.choices[x])) for x in groups)):
             chosen = dict(zip(groups, place, strict=True))
             tensors = {x: laid[x][chosen[group_of[x]]] for x in names}
@@ -151,12 +168,10 @@ def chain_tables(space: ChainSpace, machine: Machine, options: Mapping[str, Any]
             if key not in known:
                 known[key] = _least(statement, tensors, machine, options, stays)
             works[place] = known[key]
-        found.append((groups, works))
-    tables = []
-    for number, (groups, works) in enumerate(found):
-        seconds = _seconds(space, number, [works for _, works in found])
+            waits[place] = _waits(space, number, tensors, machine, options)
+        seconds = np.array([_seconds(space, number, works[x], waits[x]) for x in works])
         shape = [len(space.choices[x]) for x in groups]
-        tables.append(StatementTable(groups, seconds.reshape(*shape, -1), works))
+        tables.append(StatementTable(groups, seconds.reshape(*shape, -1), works, waits))
     state = [
         np.sum([_elements(laid[x]) * space.state for x in names if x in space.chain.weights], axis=0)
         + np.zeros((len(choices), ranks))
@@ -194,19 +209,52 @@ def _elements(laid: Sequence[Tensor]) -> Floats:
     return np.array([x.layout.elements_of_rank for x in laid], dtype=np.float64)
 
 
-def _seconds(space: ChainSpace, number: int, works: Sequence[Mapping[Place, StatementWork]]) -> Floats:
-    """Return the seconds of a statement by choice and by resource; the last ones are ranks in their order.
+def _seconds(space: ChainSpace, number: int, work: StatementWork, waits: Mapping[str, Floats]) -> Floats:
+    """Return the seconds of a statement by resource; the last ones are ranks in their order.
 
-    A rank's spans of statements do not overlap. Where the next statement reads a replicated result, a rank
-    waits for the first of its sums between the two; and all is over when the last statement's are.
+    A rank's spans of statements do not overlap. Where one reads a replicated result of the one before,
+    a rank waits for its sums between the two; and all is over when the last statement's are.
     """
-    statements, own = space.chain.statements, works[number].values()
-    if number + 1 == len(statements):
-        return np.array([np.append(work.seconds, work.span + work.summed) for work in own])
-    waits = np.zeros(space.ranks or 1)
-    if statements[number].out in statements[number + 1].reads:
-        waits += np.all([work.span > 0 for work in works[number + 1].values()], axis=0)
-    return np.array([np.append(work.seconds, work.span + waits * work.ready) for work in own])
+    statements = space.chain.statements
+    before = waits.get(statements[number - 1].out, 0.0) if number else 0.0
+    order = work.span + np.where(work.span > 0, before, 0.0)
+    return np.append(work.seconds, order + (work.summed if number + 1 == len(statements) else 0.0))
+
+
+def _waits(
+    space: ChainSpace,
+    number: int,
+    tensors: Mapping[str, Tensor],
+    machine: Machine,
+    options: Mapping[str, Any],
+) -> Mapping[str, Floats]:
+    """Return for each tensor that a statement reads and that was summed over replicas what ranks wait.
+
+    What was written last counts. A map of tiles that lie as it does reads them whole; so is what is written
+    to a replica but the first that is to be added to.
+    """
+    statement, found = space.chain.statements[number], {}
+    for name in dict.fromkeys(statement.reads):
+        last = next((x for x in reversed(space.chain.statements[:number]) if x.out == name), None)
+        if not isinstance(last, Multiply) or last.is_batch:
+            continue
+        layout = tensors[name].layout
+        sums = how_summed_as(layout, tensors[name].dtype, machine, Options(**completing(options)))
+        if sums is None:
+            continue
+        out = tensors[statement.out].layout
+        if (
+            isinstance(statement, Map)
+            and (out.shape, out.cuts) == (layout.shape, layout.cuts)
+            and out == layout
+        ):
+            whole = np.ones(layout.ranks, dtype=bool)
+        elif isinstance(statement, Multiply) and statement.out == name:
+            whole = layout.replica_of_rank > 0
+        else:
+            whole = np.zeros(layout.ranks, dtype=bool)
+        found[name] = np.where(whole, sums.whole, sums.ready)
+    return found
 
 
 def _work_key(statement: Statement, tensors: Mapping[str, Tensor]) -> object:

@@ -22,10 +22,14 @@ from umm.machines import Machine
 from umm.schedules.bound import ROUNDING, seconds_alone
 from umm.schedules.kinds import BARRIER, GEMM, KINDS, MAP
 from umm.schedules.schedule import Schedule
+from umm.space.bounds.batch_work import batch_work
 from umm.space.bounds.link_times import link_times
+from umm.space.bounds.transfers import least_slowdown
 from umm.tensors import Tensor
 
 GROUPS = ("copy_in", "copy_out", "accumulate")
+MOST_FOLLOWED = 4_000
+"""Actions of a multiply up to which a rank's span is followed along what waits for what."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +43,19 @@ class StatementWork:
         span: For each rank the seconds from its first gemm or map to the end of its last; a rank takes
             statements in their order.
         ready: Seconds after the last gemm before any of a replicated result is summed; else 0.
+        whole: Seconds after the last gemm before any tile of it is whole; else 0.
         summed: Seconds after the last gemm before all of it is; else 0.
         stationary: The matrix that stays in place.
+        actions: How many actions it is, about.
     """
 
     seconds: Floats
     span: Floats
     ready: float = 0.0
+    whole: float = 0.0
     summed: float = 0.0
     stationary: str = "auto"
+    actions: int = 0
 
 
 def statement_work(
@@ -67,13 +75,17 @@ def statement_work(
         stationary: Of a multiply that is not a batch.
     """
     chosen = Options(**completing(options))
-    if not isinstance(statement, Multiply) or statement.is_batch:
+    if not isinstance(statement, Multiply):
         return _work(_written(statement, tensors, machine, options), machine, chosen, appended=False)
+    if statement.is_batch:
+        return _batch(statement, tensors, machine, chosen)
     problem = as_problem(statement, tensors)
     part = lowered(problem, machine, stationary, **completing(options))
     work = replace(_work(part, machine, chosen, appended=True), stationary=stationary)
     found = how_summed(problem, machine, chosen)
-    return replace(work, ready=found.ready, summed=found.seconds[found.way]) if found else work
+    if found is None:
+        return work
+    return replace(work, ready=found.ready, whole=found.whole, summed=found.seconds[found.way])
 
 
 def moved_bytes(
@@ -125,17 +137,42 @@ def _work(schedule: Schedule, machine: Machine, options: Options, appended: bool
     lost = _lost(schedule, moving, alone, _lossy_lanes(schedule, machine, options))
     # A rank that shares its engine may wait for others meanwhile; only its gemms are sure then.
     shared = np.bincount(links.device, minlength=machine.device_count)[links.device] > 1
-    between = np.zeros(p * p)
-    np.add.at(between, (schedule.src * p + schedule.dst)[moving], schedule.nbytes[moving])
-    carried = np.zeros(len(machine.fabric.names))
+    between = np.bincount((schedule.src * p + schedule.dst)[moving], schedule.nbytes[moving], p * p)
+    carried = _carried(between.astype(np.float64), machine, p)
+    lanes = _lanes(schedule, machine, options, alone, appended)
+    work = np.concatenate((engines, gemms + np.where(shared, 0.0, lost), carried, *lanes)).astype(np.float64)
+    follows = appended and len(schedule) <= MOST_FOLLOWED
+    span = np.maximum(compute, _spans(schedule, alone)) if follows else compute
+    return StatementWork(work * ROUNDING, span.astype(np.float64) * ROUNDING, actions=len(schedule))
+
+
+def _batch(
+    statement: Multiply, tensors: Mapping[str, Tensor], machine: Machine, options: Options
+) -> StatementWork:
+    """Return what a batch takes; of its lanes nothing is said."""
+    p = tensors[statement.out].layout.ranks
+    found, links = batch_work(statement, tensors, machine), link_times(machine, p)
+    engines = np.bincount(links.device, found.gemms, machine.device_count)
+    moved = found.nbytes * least_slowdown(machine, int(found.nbytes.max()))
+    lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
+    work = np.concatenate((engines, found.gemms, _carried(moved.reshape(-1), machine, p), lanes))
+    return StatementWork(work.astype(np.float64) * ROUNDING, found.gemms * ROUNDING, actions=found.actions)
+
+
+def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:
+    """Return the seconds of each link of the fabric.
+
+    Args:
+        between: Bytes from rank to rank, src · ranks + dst.
+        machine: Where.
+        ranks: How many.
+    """
+    links, carried = link_times(machine, ranks), np.zeros(len(machine.fabric.names))
     # A joined schedule may leave out the links of memory, which follow.
     loads = np.add.reduceat(between[links.pair], links.starts) if len(links.pair) else np.zeros(0)
     on_fabric = links.used < len(carried)
     carried[links.used[on_fabric]] = (loads * links.link_inverse)[on_fabric]
-    lanes = _lanes(schedule, machine, options, alone, appended)
-    work = np.concatenate((engines, gemms + np.where(shared, 0.0, lost), carried, *lanes)).astype(np.float64)
-    span = np.maximum(compute, _spans(schedule, alone)) if appended else compute
-    return StatementWork(work * ROUNDING, span.astype(np.float64) * ROUNDING)
+    return carried
 
 
 def _spans(schedule: Schedule, alone: Floats) -> Floats:
@@ -170,7 +207,7 @@ def _lanes(
 
     What does not keep its lanes is dealt out over those of its group, so only their mean is sure.
     """
-    counts = (machine.copy_engines, machine.copy_engines, max(2, options.max_accumulates))
+    counts = _lane_counts(machine, options)
     names = [f"{group}.{i}" for group, count in zip(GROUPS, counts, strict=True) for i in range(count)]
     place = {name: i for i, name in enumerate([*names, CARD])}
     group_of = {name: GROUPS.index(name.partition(".")[0]) for name in names}
@@ -187,6 +224,11 @@ def _lanes(
             np.add.at(sums, (rank[at >= 0], at[at >= 0]), alone[busy][at >= 0])
         found.append(sums)
     return found[0].reshape(-1), (found[1] / np.array(counts)).reshape(-1)
+
+
+def _lane_counts(machine: Machine, options: Options) -> tuple[int, int, int]:
+    """Return how many lanes of each of :data:`GROUPS` a rank has."""
+    return machine.copy_engines, machine.copy_engines, max(2, options.max_accumulates)
 
 
 def _lossy_lanes(schedule: Schedule, machine: Machine, options: Options) -> int:

@@ -1,7 +1,9 @@
 """The search over a chain's layouts: from the lowest bound up, or near the bound where there are too many."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from umm.errors import InfeasibleError, InputError
@@ -15,11 +17,14 @@ from umm.space.chain_space import ChainSpace
 from umm.space.search.budget import DEVICE, limit_of
 from umm.space.search.chain_tries import ChainChoice, Tries
 from umm.space.search.chain_walk import all_from_the_lowest, near_the_bound, one_by_one
+from umm.space.search.sure import TOLERANCE, Sure
 from umm.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_RANGED = 60_000
+"""Actions simulated for ranges; the best after which they would be more have none."""
 EVERY = 100_000
 """Assignments up to which all are gone through; of more, those near a bound below all."""
 ONE_BY_ONE = "multiply by multiply"
@@ -42,6 +47,7 @@ class FoundChain(Shown):
         gap: How far the best may be above the best there is, as a share of itself; 0 if proven.
         moved: What each statement of the best moves: of each tensor the bytes that reach the rank that gets
             most of it.
+        tries: What was simulated, from which ranges come.
     """
 
     machine: str
@@ -54,6 +60,33 @@ class FoundChain(Shown):
     proven: bool
     gap: float
     moved: list[tuple[str, Mapping[str, int]]]
+    tries: Tries = field(repr=False, compare=False)
+
+    tolerance = TOLERANCE
+
+    @cached_property
+    def sure(self) -> Sure:
+        """What the ranges of the machine's numbers make of makespans: their ranges, and what ties."""
+        return Sure(self.tries.machine, self.tries.simulate)
+
+    @cached_property
+    def ranged(self) -> list[ChainChoice]:
+        """The first of the top, as many as can be simulated with the machine's numbers at their ends too."""
+        actions = accumulate(x.actions * self.sure.corners for x in self.top)
+        return [x for x, count in zip(self.top, actions, strict=True) if count <= MOST_RANGED]
+
+    @cached_property
+    def tied(self) -> list[ChainChoice]:
+        """Those of them that cannot be told apart from the first, itself included; see :class:`Sure`."""
+        return [x for x in self.ranged if self.sure.tie(self.top[0], x)]
+
+    def record(self, choice: ChainChoice) -> dict[str, Any]:
+        """Return an assignment as plain values, with its range in seconds, None if it has none."""
+        ranged = choice in self.ranged
+        return choice.to_dict() | {
+            "makespan_range_s": list(self.sure.range(choice)) if ranged else None,
+            "ties_with_first": choice in self.tied,
+        }
 
     def to_frame(self) -> "pd.DataFrame":
         """Return the best assignments as a pandas DataFrame, one row each, a column for each tensor."""
@@ -129,7 +162,7 @@ def search_chain(
     gap = max(0.0, 1 - lowest / best.makespan_s)
     return FoundChain(
         machine.name, limit, tries.best, named, space.assignments, space.assignments - tries.simulated,
-        tries.simulated, tries.respected and gap == 0.0, gap, tries.moved(best),
+        tries.simulated, tries.respected and gap == 0.0, gap, tries.moved(best), tries,
     )  # fmt: skip
 
 

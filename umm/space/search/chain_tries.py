@@ -1,8 +1,7 @@
 """The assignments of a chain's layouts that a search has simulated, and the best of them."""
 
-import gc
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from math import nan
 from typing import Any
 
@@ -14,11 +13,14 @@ from umm.space.bounds.chain_tables import ChainTables, Place
 from umm.space.bounds.chain_work import moved_bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ChainChoice:
     """An assignment of layouts that was simulated.
 
     Attributes:
+        chain: The chain in these layouts.
+        options: Of the universal algorithm, for all its multiplies.
+        actions: How many actions it is.
         layouts: The layout of each tensor as text.
         stationary: The matrix that stays in place of each product.
         makespan_s: Seconds of the joined schedule.
@@ -27,6 +29,9 @@ class ChainChoice:
         memory_bytes: What the fullest rank holds: what it allocates, and the optimizer's state.
     """
 
+    chain: Chain = field(repr=False)
+    options: Mapping[str, Any] = field(repr=False)
+    actions: int = field(repr=False)
     layouts: dict[str, str]
     stationary: dict[str, str]
     makespan_s: float
@@ -36,7 +41,11 @@ class ChainChoice:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return dict(vars(self))
+        return {x.name: getattr(self, x.name) for x in fields(self) if x.repr}
+
+    def schedule(self, machine: Machine) -> Schedule:
+        """Return its schedule on a machine."""
+        return lower(self.chain, machine, stationary=self.stationary, **self.options)
 
 
 class Tries:
@@ -44,6 +53,8 @@ class Tries:
 
     Attributes:
         tables: What every statement takes.
+        machine: Where.
+        simulate: Returns the makespan of a schedule.
         limit: Bytes a rank may hold.
         best: The best assignments that fit, fastest first.
         simulated: How many were simulated.
@@ -60,8 +71,8 @@ class Tries:
         most: int,
         options: Mapping[str, Any],
     ) -> None:
-        self.tables, self.limit = tables, limit
-        self._machine, self._simulate, self._options = machine, simulate, options
+        self.tables, self.limit, self.machine, self.simulate = tables, limit, machine, simulate
+        self._options = options
         self._top, self._left = top, most
         self._known: dict[Place, ChainChoice | None] = {}
         self.best: list[ChainChoice] = []
@@ -88,8 +99,9 @@ class Tries:
         """Return the makespan of layouts that are not of the space, likewise."""
         space = self.tables.space
         stationary = "auto" if space.stationary == "best" else space.stationary
-        schedule = self._lowered(space.chain.laid_out(layouts, space.ranks or 1), stationary)
-        return self._simulate(schedule) if int(schedule.memory_bytes.max()) <= self.limit else None
+        chain = space.chain.laid_out(layouts, space.ranks or 1)
+        schedule = lower(chain, self.machine, stationary=stationary, **self._options)
+        return self.simulate(schedule) if int(schedule.memory_bytes.max()) <= self.limit else None
 
     def moved(self, choice: ChainChoice) -> list[tuple[str, Mapping[str, int]]]:
         """Return for each statement that moves something what it is, and the bytes of each tensor."""
@@ -99,7 +111,7 @@ class Tries:
         tensors = {x.name: x for x in chain.tensors}
         for statement in chain.statements:
             stays = choice.stationary.get(statement.out, "auto")
-            nbytes = moved_bytes(statement, tensors, self._machine, self._options, stays)
+            nbytes = moved_bytes(statement, tensors, self.machine, self._options, stays)
             if nbytes:
                 found.append((str(statement), nbytes))
         return found
@@ -107,26 +119,19 @@ class Tries:
     def _tried(self, place: Place) -> ChainChoice | None:
         tables, space = self.tables, self.tables.space
         chain, stationary = space.laid_out(place), tables.stationary(place)
-        schedule = self._lowered(chain, stationary)
+        schedule = lower(chain, self.machine, stationary=stationary, **self._options)
         nbytes = int((schedule.memory_bytes + tables.state_bytes(place)).max())
         if nbytes > self.limit:
             return None
-        seconds, bound = self._simulate(schedule), tables.bound(place)
+        seconds, bound = self.simulate(schedule), tables.bound(place)
         self.simulated += 1
         self._left -= len(schedule)
         self.respected = self.respected and seconds >= bound
         peak = chain.flop / (seconds * schedule.peak) if schedule.peak else nan
-        choice = ChainChoice(space.texts(place), stationary, seconds, bound, peak, nbytes)
+        choice = ChainChoice(
+            chain, self._options, len(schedule), space.texts(place), stationary, seconds, bound, peak, nbytes
+        )
         self.best.append(choice)
         self.best.sort(key=lambda x: (float(f"{x.makespan_s:.9e}"), x.memory_bytes, str(x.layouts)))
         del self.best[self._top :]
         return choice
-
-    def _lowered(self, chain: Chain, stationary: str | Mapping[str, str]) -> Schedule:
-        enabled = gc.isenabled()
-        gc.disable()  # the collector would go through all actions again and again
-        try:
-            return lower(chain, self._machine, stationary=stationary, **self._options)
-        finally:
-            if enabled:
-                gc.enable()

@@ -1,11 +1,11 @@
 """How sure predictions are: makespans at the corners of a machine's numbers, and what ties within them."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 from umm.machines import Machine
 from umm.machines.corners import corners
 from umm.schedules.schedule import Schedule
-from umm.space.choice import Choice
 
 TOLERANCE = 0.008
 """Share by which large schedules bound by communication move when numbers change in their twelfth digit.
@@ -31,25 +31,41 @@ def makespan_range(
     return min(found), max(found)
 
 
+class Timed(Protocol):
+    """A point of a space, or of a chain's, that was simulated."""
+
+    @property
+    def makespan_s(self) -> float:
+        """Its makespan in seconds."""
+
+    def schedule(self, machine: Machine) -> Schedule:
+        """Return its schedule on a machine."""
+
+
 class Sure:
     """Makespans of points at the corners of a machine's numbers, each simulated once."""
 
     def __init__(self, machine: Machine, makespan: Makespan) -> None:
         self._corners, self._makespan = corners(machine), makespan
-        self._found: dict[Choice, list[float]] = {}
+        self._found: dict[Timed, list[float]] = {}
 
-    def seconds(self, choice: Choice) -> list[float]:
+    @property
+    def corners(self) -> int:
+        """How many schedules a point costs."""
+        return len(self._corners)
+
+    def seconds(self, choice: Timed) -> list[float]:
         """Return the makespan of a point as the machine is and at each of its corners."""
         if choice not in self._found:
             there = [self._makespan(choice.schedule(corner)) for corner in self._corners]
             self._found[choice] = [choice.makespan_s, *there]
         return self._found[choice]
 
-    def range(self, choice: Choice) -> tuple[float, float]:
+    def range(self, choice: Timed) -> tuple[float, float]:
         """Return the least and the most makespan of a point, in seconds."""
         return min(self.seconds(choice)), max(self.seconds(choice))
 
-    def lead(self, first: Choice, other: Choice) -> float:
+    def lead(self, first: Timed, other: Timed) -> float:
         """Return how much longer the other takes than the first, as a share, where that is least.
 
         Both are compared at the same corner: a number they share moves both.
@@ -57,6 +73,6 @@ class Sure:
         pairs = zip(self.seconds(first), self.seconds(other), strict=True)
         return min(there / here for here, there in pairs) - 1
 
-    def tie(self, first: Choice, other: Choice) -> bool:
+    def tie(self, first: Timed, other: Timed) -> bool:
         """Return whether at some corner the other is as fast as the first, within the tolerance."""
         return self.lead(first, other) <= TOLERANCE
