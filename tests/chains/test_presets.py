@@ -122,7 +122,7 @@ def test_layouts_that_are_not_there_are_refused():
 
 @pytest.mark.parametrize("name", SIZES)
 def test_a_chain_comes_back_from_its_file(name, tmp_path):
-    outline = outlined(name)
+    outline = outlined(name).with_given({"X": "col"})
     save_chain(outline, tmp_path / "chain.toml")
     assert load_chain(tmp_path / "chain.toml") == outline
 
@@ -167,6 +167,37 @@ def test_sequences_attend_to_themselves_alone():
     assert np.allclose(found["dWk"], parts[0]["dWk"] + parts[1]["dWk"], rtol=1e-10)
     with pytest.raises(InputError, match="6 tokens cannot be 4 sequences of one length"):
         umm.chain("attention", tokens=6, sequences=4, **sizes)
+
+
+def test_inputs_given_elsewhere_are_brought_before_they_are_read():
+    """X and W2 lie by rows, W1 where `sequence` wants it; results are those of the reference."""
+    outline = outlined("mlp").with_given({"X": "row@p", "W1": "col", "W2": "col"})
+    chain = outline.laid_out("sequence", ranks=4)
+    assert [str(x) for x in chain.statements[:2]] == ["X.here = copy of X", "H = X.here·W1"]
+    layouts = {x.name: str(x.layout) for x in chain.tensors}
+    assert (layouts["X"], layouts["X.here"], layouts["W2"], layouts["W2.here"]) == (
+        "row@4",
+        "row",
+        "col",
+        "row",
+    )
+    assert "W1.here" not in layouts
+    given = operands_of(chain)
+    found = umm.run(lower(chain, "dgx-h100x4"), executor="numpy", operands=given).results
+    expected = chain.reference(given)
+    assert all(np.allclose(found[x], expected[x], rtol=1e-10) for x in chain.outputs)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"Y": "row"}, "Y of chain mlp cannot be given elsewhere; choose from its inputs X, W1, W2, dY"),
+        ({"Z": "row"}, "chain mlp has no tensor 'Z'"),
+    ],
+)
+def test_what_is_not_an_input_cannot_be_given(given, message):
+    with pytest.raises(InputError, match=message):
+        outlined("mlp").with_given(given)
 
 
 def test_a_summa25_layer_has_its_activations_on_layers_of_squares():

@@ -174,6 +174,24 @@ def test_a_makespan_of_a_chain_has_a_range_and_what_ties_with_it():
     assert found.top[0] in found.tied
 
 
+def test_bringing_inputs_is_bounded_and_changes_the_best():
+    """Weights that lie by rows: to bring them costs more than to multiply where they are."""
+    given_ = outline(backward=False, tokens=1024).with_given({"W1": "row", "W2": "row"})
+    space, machine = ChainSpace(given_, 4, ("row", "col")), umm.machine("h100-8")
+    tables, simulate = chain_tables(space, machine, {}), executor("sim").makespan
+    for place in product(*map(range, tables.shape)):
+        schedule = lower(space.laid_out(place), machine)
+        assert simulate(schedule) >= tables.bound(place)
+        assert schedule.memory_bytes.max() >= tables.memory(place)
+    found, free = (search_chain(x, machine, memory=None, top=1) for x in (space, bare_forward()))
+    assert found.proven
+    assert found.top[0].makespan_s >= free.top[0].makespan_s
+
+
+def bare_forward():
+    return ChainSpace(outline(backward=False, tokens=1024), 4, ("row", "col"))
+
+
 def test_a_space_of_a_chain_is_asked_for_by_name():
     space = umm.Space(chain=outline(), ranks=4)
     assert isinstance(space, ChainSpace)

@@ -42,6 +42,9 @@ def toml(outline: Outline) -> str:
     for name, texts in said["layouts"].items():
         lines += ["", f"[layouts.{_value(name)}]"]
         lines += [f"{_value(key)} = {_value(text)}" for key, text in texts.items()]
+    if "given" in said:
+        lines += ["", "[given]"]
+        lines += [f"{_value(key)} = {_value(text)}" for key, text in said["given"].items()]
     return "\n".join(lines) + "\n"
 
 

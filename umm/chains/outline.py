@@ -7,7 +7,14 @@ from math import isqrt
 from typing import Any
 
 from umm.chains.chain import Chain
-from umm.chains.statements import Statement, statement_from_dict, statement_to_dict
+from umm.chains.statements import (
+    Copy,
+    Statement,
+    Sum,
+    reading,
+    statement_from_dict,
+    statement_to_dict,
+)
 from umm.errors import ProblemError, did_you_mean
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.layout import Layout
@@ -62,6 +69,8 @@ class Outline:
         kept: Tensors of the forward part that the backward part reads; none of a forward part alone.
         layouts: By name, a layout for each tensor that has another than ``row``; the first is the default.
         weights: Tensors that are learnt, for which an optimizer may keep a state.
+        given: Where some inputs lie before: a layout as text. Each is copied to where it is wanted before it
+            is first read, unless it lies so.
 
     >>> product = Outline(
     ...     "product",
@@ -80,6 +89,7 @@ class Outline:
     kept: tuple[str, ...] = ()
     layouts: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     weights: tuple[str, ...] = ()
+    given: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Check it by laying it out on one rank, by each of its layouts."""
@@ -88,6 +98,7 @@ class Outline:
         self.laid_out({}, ranks=1)
         for texts in (*self.layouts.values(), dict.fromkeys((*self.kept, *self.weights), DEFAULT)):
             self._check_names(texts)
+        self._check_given()
 
     @property
     def default_layouts(self) -> Mapping[str, str]:
@@ -107,8 +118,39 @@ class Outline:
         """
         texts = self.layouts_of(layouts)
         self._check_names(texts)
-        tensors = tuple(x.laid_out(texts.get(x.name, DEFAULT), ranks) for x in self.tensors)
-        return Chain(self.name, tensors, self.statements, ranks)
+        tensors = {x.name: x.laid_out(texts.get(x.name, DEFAULT), ranks) for x in self.tensors}
+        elsewhere, here, statements = self.given_elsewhere(tensors), dict[str, str](), list[Statement]()
+        for statement in self.statements:
+            for name in dict.fromkeys(statement.reads):
+                if name in elsewhere and name not in here:
+                    here[name] = f"{name}.here"
+                    tensors[here[name]] = replace(tensors[name], name=here[name], role="work")
+                    tensors[name] = elsewhere[name]
+                    statements.append(Copy(here[name], name))
+            statements.append(reading(statement, here))
+        return Chain(self.name, tuple(tensors.values()), tuple(statements), ranks)
+
+    def given_elsewhere(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the inputs that do not lie where some laid-out tensors have them, as they lie before."""
+        found = {}
+        for x in self.tensors:
+            if x.name in self.given and x.name in tensors:
+                wanted = tensors[x.name].layout
+                there = x.laid_out(self.given[x.name], wanted.ranks)
+                if (there.layout, there.layout.cuts) != (wanted, wanted.cuts):
+                    found[x.name] = there
+        return found
+
+    def with_given(self, given: Mapping[str, str]) -> "Outline":
+        """Return it with inputs that lie elsewhere before.
+
+        Args:
+            given: A layout as text for each.
+
+        Raises:
+            ProblemError: if one is not an input, or its replicas hold different values.
+        """
+        return replace(self, given=dict(given))
 
     def with_layouts(self, name: str, layouts: Mapping[str, str]) -> "Outline":
         """Return it with some layouts before its own, so that they are the default."""
@@ -136,6 +178,19 @@ class Outline:
             if name not in known:
                 raise ProblemError(f"chain {self.name} has no tensor {name!r}; {did_you_mean(name, known)}")
 
+    def _check_given(self) -> None:
+        self._check_names(self.given)
+        roles = {x.name: x.role for x in self.tensors}
+        summed = {x.x for x in self.statements if isinstance(x, Sum)}
+        for name in self.given:
+            if roles[name] != "input" or name in summed:
+                able = ", ".join(x for x, role in roles.items() if role == "input" and x not in summed)
+                raise ProblemError(
+                    f"{name} of chain {self.name} cannot be given elsewhere; choose from its inputs {able}"
+                )
+            if not any(name in x.reads for x in self.statements):
+                raise ProblemError(f"{name} of chain {self.name} is never read, so it need not be brought")
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, as a file carries them."""
         return {
@@ -148,7 +203,7 @@ class Outline:
             ],
             "statements": [statement_to_dict(x) for x in self.statements],
             "layouts": {name: dict(texts) for name, texts in self.layouts.items()},
-        }
+        } | ({"given": dict(self.given)} if self.given else {})
 
     @classmethod
     def from_dict(cls, data: Any) -> "Outline":
@@ -157,7 +212,8 @@ class Outline:
         Raises:
             InputError: in one line, if they are not one.
         """
-        given = fields_of(data, "a chain", ("name", "tensors", "statements"), ("kept", "weights", "layouts"))
+        optional = ("kept", "weights", "layouts", "given")
+        given = fields_of(data, "a chain", ("name", "tensors", "statements"), optional)
         for key in ("tensors", "statements", "kept", "weights"):
             if not isinstance(given.get(key, []), list):
                 raise ProblemError(f"{key} of a chain must be a list, not {shown(given[key])}")
@@ -167,10 +223,12 @@ class Outline:
         layouts = given.get("layouts", {})
         if not isinstance(layouts, dict) or not all(_are_texts(x) for x in layouts.values()):
             raise ProblemError("layouts of a chain must be tables of a text for each tensor")
+        if not _are_texts(given.get("given", {})):
+            raise ProblemError("given of a chain must be a table of a text for each input")
         tensors = tuple(_shape(x) for x in given["tensors"])
         statements = tuple(statement_from_dict(x) for x in given["statements"])
         kept, weights = (tuple(given.get(key, [])) for key in ("kept", "weights"))
-        return cls(given["name"], tensors, statements, kept, layouts, weights)
+        return cls(given["name"], tensors, statements, kept, layouts, weights, given.get("given", {}))
 
     def __str__(self) -> str:
         return f"{self.name}: {'; '.join(map(str, self.statements))}"

@@ -1,7 +1,7 @@
 """The statements of a chain: multiply, map, copy, and sum over replicas; and their form in files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -124,6 +124,24 @@ class Sum:
 
 
 Statement = Multiply | Map | Copy | Sum
+
+
+def reading(statement: Statement, names: Mapping[str, str]) -> Statement:
+    """Return a statement that reads other tensors, those that have another name.
+
+    >>> print(reading(Map("Y", "add", ("X", "R")), {"X": "Z"}))
+    Y = add(Z, R)
+    """
+    match statement:
+        case Multiply():
+            a, b = (names.get(x, x) for x in (statement.a, statement.b))
+            return replace(statement, a=a, b=b)
+        case Map():
+            return replace(statement, reads=tuple(names.get(x, x) for x in statement.reads))
+        case _:
+            return replace(statement, x=names.get(statement.x, statement.x))
+
+
 KINDS: dict[str, type[Statement]] = {x.kind: x for x in (Multiply, Map, Copy, Sum)}
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from umm.chains.multiply import Multiply
 from umm.chains.outline import DEFAULT, Outline
-from umm.chains.statements import Copy, Statement
+from umm.chains.statements import Copy, Statement, reading
 from umm.errors import ProblemError
 
 MEGATRON, DATA = "megatron", "data"
@@ -38,8 +38,7 @@ def fully_sharded(outline: Outline) -> Outline:
         if isinstance(statement, Multiply):
             read = dict.fromkeys(x for x in statement.reads if x in whole)
             statements += [Copy(whole[weight], weight) for weight in read]
-            a, b = (whole.get(x, x) for x in (statement.a, statement.b))
-            statement = replace(statement, a=a, b=b)
+            statement = reading(statement, whole)
         statements.append(statement)
     for weight, name in whole.items():
         layouts[name] = layouts[weight]

@@ -1,11 +1,11 @@
 """``umm peers``: the universal algorithm beside what people use today, and whether to leave what one has."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from umm.cli.flags.chain import SIZES, chain_options
+from umm.cli.flags.chain import chain_options
 from umm.cli.flags.options import WRITE, option, output_options, problem_options
 from umm.cli.printed.output import Output
 
@@ -51,7 +51,8 @@ def peers(
     which m that changes.
 
     With --chain the best layouts for all its tensors beside those of Megatron, sequence parallel, FSDP, data
-    and data × tensor parallel; every row assumes that inputs lie as it says.
+    and data × tensor parallel; every row assumes that inputs lie as it says, but for those that
+    --given X=row,W1=col says lie elsewhere: it brings them.
     """
     from umm.cli.flags.asked import asked_problem
     from umm.cli.flags.chain import asked_outline
@@ -65,7 +66,7 @@ def peers(
     limit = None if memory == "none" else memory
     outline = asked_outline(ctx, flags)
     if outline is not None:
-        chain = _of_chain(outline, limit, output, not no_crossover, flags)
+        chain = _of_chain(ctx, outline, limit, output, not no_crossover, flags)
         if as_json:
             output.json("peers", chain_record(chain))
         else:
@@ -97,15 +98,22 @@ def peers(
 
 
 def _of_chain(
-    outline: "Outline", memory: str | None, output: Output, crossover: bool, flags: dict[str, Any]
+    ctx: click.Context,
+    outline: "Outline",
+    memory: str | None,
+    output: Output,
+    crossover: bool,
+    flags: dict[str, Any],
 ) -> "ChainPeers":
     """Compare a chain; a preset also with other numbers of tokens."""
-    from umm.chains.presets import PRESETS, chain
+    from umm.chains.presets import PRESETS
+    from umm.cli.flags.chain import asked_outline
     from umm.cli.flags.machine import asked_machine
     from umm.space.peers.chains import chain_peers
 
-    sizes = {x: flags[x] for x in SIZES if flags[x] is not None}
-    named = {"model": flags["model"], "backward": flags["backward"], "dtype": flags["dtype"]}
+    def at(tokens: int) -> "Outline":
+        return cast("Outline", asked_outline(ctx, flags | {"tokens": tokens}))
+
     again = crossover and flags["chain"] in PRESETS
     with output.progress() as bar:
         task = bar.add_task("comparing", total=None)
@@ -114,9 +122,7 @@ def _of_chain(
             asked_machine(flags),
             ranks=flags["ranks"],
             memory=memory,
-            at=(lambda tokens: chain(flags["chain"], **named, **sizes | {"tokens": tokens}))
-            if again
-            else None,
+            at=at if again else None,
             tokens=flags["tokens"] or 0,
             told=lambda what: bar.update(task, description=what),
         )

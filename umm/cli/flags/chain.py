@@ -20,7 +20,7 @@ SCALED = ("tokens", "hidden", "ffn")
 CHAIN = ("chain", "model", *SIZES, "backward", "dropout", "layouts")
 BEST = "best"
 """The layouts that a search finds, unless a chain has some of that name itself."""
-_OF_A_PROBLEM = ("m", "n", "k", "a", "b", "c", "c_dtype", "given", "preset")
+_OF_A_PROBLEM = ("m", "n", "k", "a", "b", "c", "c_dtype", "preset")
 
 
 def chain_options(layouts: bool = True, axes: bool = False) -> Callable[[Command], Command]:
@@ -102,6 +102,7 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
     typed = given(ctx, _OF_A_PROBLEM)
     if typed:
         raise InputError(f"--chain {name} takes the place of {', '.join(typed)}; leave out one or the other")
+    where = _given(flags.get("given", ""))
     if not _is_file(name):
         sizes = {x: flags[x] for x in SIZES if flags[x] is not None}
         named = {x: flags[x] for x in ("model", "backward", "dtype", "dropout")}
@@ -109,11 +110,23 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
             known = {x: MODELS.get(flags["model"], {}).get(x) for x in SCALED if name in PRESETS}
             whole = {x: size for x, size in (known | sizes).items() if size and _is_of(name, x)}
             sizes |= {x: max(1, round(whole[x] * flags["scale"])) for x in SCALED if x in whole}
-        return chain(name, **named, **sizes)
+        return chain(name, **named, **sizes).with_given(where)
     typed = given(ctx, ("model", *SIZES, "backward", "dtype", "dropout", "scale"))
     if typed:
         raise InputError(f"{name} already decides {', '.join(typed)}; leave it out")
-    return load_chain(name)
+    loaded = load_chain(name)
+    return loaded.with_given(where) if where else loaded
+
+
+def _given(text: str) -> dict[str, str]:
+    """Return where inputs of a chain lie before, by name: X=row,W1=2d."""
+    found = {}
+    for part in filter(None, (x.strip() for x in text.split(","))):
+        name, equals, layout = part.partition("=")
+        if not (name and equals and layout):
+            raise InputError(f"{part!r} of --given is not TENSOR=LAYOUT; write it like X=row")
+        found[name.strip()] = layout.strip()
+    return found
 
 
 def _is_of(name: str, size: str) -> bool:

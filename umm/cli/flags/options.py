@@ -104,7 +104,8 @@ def given_option() -> Callable[[Any], Any]:
     """Return the flag that says where operands are."""
     return option(
         "--given", default="", metavar="a=row,…",
-        help="Where A and B lie before and C shall lie after; bringing them is part of the schedule.",
+        help="Where A and B lie before and C shall lie after, or a chain's inputs (X=row,…) before; bringing "
+        "them is part of the schedule.",
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from umm.chains import Outline
 from umm.cli.printed.found_in_words import ties
 from umm.space import ChainChoice, ChainSpace, FoundChain
 from umm.units import format_bytes, format_seconds, range_in_words
@@ -20,6 +21,7 @@ def found_chain_record(space: ChainSpace, found: FoundChain) -> dict[str, Any]:
             "chain": outline.name,
             "tensors": {x.name: [x.rows, x.cols] for x in outline.tensors},
             "ranks": space.ranks,
+            "given": dict(outline.given),
             "alike": [list(x) for x in space.groups],
             "stationary": space.stationary,
             "optimizer_bytes": space.state,
@@ -39,6 +41,8 @@ def print_chain_leaderboard(console: Console, space: ChainSpace, found: FoundCha
     state = f", of it {space.state:g} B of optimizer for each element of a weight" if space.state else ""
     console.print(f"{space.chain}; {space.ranks} ranks on {found.machine}", highlight=False)
     console.print(f"At most {format_bytes(found.limit)} a rank{state}; stationary {space.stationary}.")
+    if space.chain.given:
+        console.print(given_in_words(space.chain))
     best = found.top[0]
     console.print(_layouts(space, best))
     console.print(_ranking(space, found))
@@ -59,6 +63,12 @@ def print_chain_leaderboard(console: Console, space: ChainSpace, found: FoundCha
             f"{sure}: {counts} priced, {found.pruned:.6g} pruned, {found.simulated} simulated.", style="bold"
         )
     )
+
+
+def given_in_words(outline: Outline) -> str:
+    """Return where inputs of a chain lie before, as a sentence."""
+    lies = ", ".join(f"{name} in {text}" for name, text in outline.given.items())
+    return f"At the start {lies}; each is brought to where it is wanted."
 
 
 def _layouts(space: ChainSpace, best: ChainChoice) -> Table:

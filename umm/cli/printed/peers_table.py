@@ -5,6 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from umm.cli.printed.chain_leaderboard import given_in_words
 from umm.cli.printed.report import program_record
 from umm.problem import MATRICES
 from umm.space.peers.chains import BEST, ChainPeers
@@ -70,7 +71,11 @@ def chain_record(found: ChainPeers) -> dict[str, Any]:
     """Return the rows of a chain, the verdict and where it changes as plain values."""
     crossover = found.crossover
     return {
-        "problem": {"chain": found.outline.name, "ranks": found.ranks},
+        "problem": {
+            "chain": found.outline.name,
+            "ranks": found.ranks,
+            "given": dict(found.outline.given),
+        },
         "machine": found.machine.name,
         "memory_limit_bytes": found.limit,
         "rows": [row.to_dict() for row in found.rows],
@@ -84,6 +89,8 @@ def chain_record(found: ChainPeers) -> dict[str, Any]:
 def print_chain(console: Console, found: ChainPeers) -> None:
     """Print two lines for every row of a chain, the second with its layouts, and which is fastest."""
     console.print(f"{found.outline}; {found.ranks} ranks on {found.machine.name}")
+    if found.outline.given:
+        console.print(given_in_words(found.outline))
     sure = "proven best of its space" if found.proven else "not proven best"
     console.print(f"At most {format_bytes(found.limit)} a rank; {BEST} is {sure}.")
     console.print(Text(CHAIN_LINE.format("", "time", "exposed", "moved", "memory"), style="dim"))

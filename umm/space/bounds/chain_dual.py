@@ -37,11 +37,11 @@ def dual(tables: ChainTables, limit: int) -> Iterator[tuple[float, Place]]:
     weights, price = np.full(resources, 1.0 / resources), 0.0
     unit = 0.0
     for step in range(ROUNDS):
-        factors = [Factor(table.groups, table.seconds @ weights) for table in tables.statements]
+        factors = [Factor(table.groups, table.seconds @ weights) for table in tables.all]
         factors += [Factor((number,), price * of) for number, of in enumerate(held)]
         least, place = cheapest(factors, tables.shape)
         yield least - price, place
-        busy = np.sum([x.seconds[tuple(place[g] for g in x.groups)] for x in tables.statements], axis=0)
+        busy = np.sum([x.seconds[tuple(place[g] for g in x.groups)] for x in tables.all], axis=0)
         unit = unit or float(busy.max())
         rate = 4.0 / (1.0 + step) ** 0.5
         weights = weights * np.exp(rate * (busy / busy.max() - 1.0))

@@ -1,7 +1,7 @@
 """The work of every statement of a chain for all layouts of its tensors, and bounds that follow from it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -11,7 +11,7 @@ from umm.algorithms.chains.multiplies import as_problem, completing
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import how_summed_as
 from umm.arrays import Floats
-from umm.chains import Map, Multiply, Statement
+from umm.chains import Copy, Map, Multiply, Statement
 from umm.chains.statements import statement_to_dict
 from umm.machines import Machine
 from umm.problem import MATRICES
@@ -59,14 +59,21 @@ class ChainTables:
     Attributes:
         space: Of which chain and layouts.
         statements: A table for each statement, in order.
+        brings: A table for each tensor that is given elsewhere, of what brings it.
         held: By group and choice the bytes of its tensors on each rank.
         state: Likewise those of the optimizer's state of its weights, held too.
     """
 
     space: ChainSpace
     statements: tuple[StatementTable, ...]
+    brings: tuple[StatementTable, ...]
     held: tuple[Floats, ...]
     state: tuple[Floats, ...]
+
+    @property
+    def all(self) -> tuple[StatementTable, ...]:
+        """All tables."""
+        return (*self.statements, *self.brings)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,7 +82,7 @@ class ChainTables:
 
     def busiest(self, place: Sequence[int]) -> float:
         """Return the seconds of the busiest resource of an assignment, a lower bound of its makespan."""
-        rows = [table.seconds[tuple(place[x] for x in table.groups)] for table in self.statements]
+        rows = [table.seconds[tuple(place[x] for x in table.groups)] for table in self.all]
         return float(np.sum(rows, axis=0).max())
 
     def bound(self, place: Sequence[int]) -> float:
@@ -125,7 +132,7 @@ class ChainTables:
         found = []
         for first in range(self.shape[0]):  # not all at once, to need less memory
             total = np.zeros((*self.shape[1:], self.statements[0].seconds.shape[-1]))
-            for table in self.statements:
+            for table in self.all:
                 seconds = table.seconds[first] if 0 in table.groups else table.seconds
                 total += seconds.reshape(*self._spread(table.groups)[1:], -1)
             found.append(total.max(axis=-1).reshape(-1))
@@ -181,7 +188,34 @@ def chain_tables(space: ChainSpace, machine: Machine, options: Mapping[str, Any]
         np.sum([[x.nbytes_of_rank for x in laid[name]] for name in names], axis=0) + of
         for names, of in zip(space.groups, state, strict=True)
     ]
-    return ChainTables(space, tuple(tables), tuple(held), tuple(state))
+    brings = []
+    for name in space.chain.given:
+        group = group_of[name]
+        table, more = _bring(space, group, laid[name], machine, options)
+        brings.append(table)
+        held[group] = held[group] + more
+    return ChainTables(space, tuple(tables), tuple(brings), tuple(held), tuple(state))
+
+
+def _bring(
+    space: ChainSpace, group: int, laid: Sequence[Tensor], machine: Machine, options: Mapping[str, Any]
+) -> tuple[StatementTable, Floats]:
+    """Return what it takes to bring a tensor from where it is given, and the bytes that it has there."""
+    ranks, name = space.ranks or 1, laid[0].name
+    works: dict[Place, StatementWork] = {}
+    held = np.zeros((len(laid), ranks))
+    for choice, wanted in enumerate(laid):
+        there = space.chain.given_elsewhere({name: wanted}).get(name)
+        here = replace(wanted, name=f"{name}.here")
+        tensors = {name: wanted if there is None else there, here.name: here}
+        work = statement_work(Copy(here.name, name), tensors, machine, options)
+        if there is None:
+            work = replace(work, seconds=np.zeros_like(work.seconds), actions=0)
+        else:
+            held[choice] = there.nbytes_of_rank
+        works[choice,] = replace(work, span=np.zeros(ranks))
+    seconds = np.array([np.append(x.seconds, x.span) for x in works.values()])
+    return StatementTable((group,), seconds, works, {x: {} for x in works}), held
 
 
 def _stays(space: ChainSpace, statement: Statement) -> str:

@@ -78,7 +78,8 @@ class ChainRow:
 class ChainPeers(Shown):
     """Layouts of a chain beside each other, on one machine, within one budget.
 
-    Every row assumes that its inputs lie as it says, and leaves outputs so.
+    Every row assumes that its inputs lie as it says, unless the chain says where they are given and each
+    brings them; and leaves outputs so.
 
     Attributes:
         outline: The chain.

@@ -138,7 +138,7 @@ def sweep(
     pairs = [(space.on(x.default_ranks), x) for x in found_machines for space in spaces]
     for space, machine in pairs:
         machine.check_ranks(space.bare.p if isinstance(space, Space) else space.ranks or 1)
-    bytes_of_budget(memory, 2.0**60)  # says what is wrong with it before anything starts
+    bytes_of_budget(memory, 2.0**40)  # says what is wrong with it before anything starts
     runs = [_runs(space, machine, executor, memory) for space, machine in pairs]
     counts, stored, lost = {"found": 0, "performed": 0, "failed": 0}, 0, 0
     while lost < MOST_LOST:
