@@ -112,15 +112,19 @@ def test_pools_have_the_promised_slots_each_as_large_as_the_largest_it_must_hold
 @laws
 @given(problems(), stationaries, direct_options)
 def test_lanes_and_rows_take_turns(problem, stationary, options):
-    """A rank's f-th get is on copy_in lane f mod L; rows go op by op, ranks ascending."""
+    """A rank's f-th get is on copy_in lane f mod L, or slices of A and B apart; rows go op by op."""
     schedule = scheduled(problem, stationary, options)
     names = np.array([schedule.lanes.names[lane] if lane >= 0 else "" for lane in schedule.lane])
     engines = len({name for name in schedule.lanes.names if name.startswith("copy_in")})
     adding = np.isin(schedule.kind, (ACCUMULATE, REDUCE))
     for rank in range(schedule.ranks):
         own = schedule.rank == rank
-        gets = names[own & (schedule.kind == GET)].tolist()
-        assert gets == [f"copy_in.{f % engines}" for f in range(len(gets))]
+        got = own & (schedule.kind == GET)
+        gets, of_b = names[got].tolist(), schedule.operand_tensors(0)[got]
+        common = [f"copy_in.{f % engines}" for f in range(len(gets))]
+        number = np.where(of_b, of_b.cumsum(), (1 - of_b).cumsum() - 1)
+        apart = [f"copy_in.{f % engines}" for f in number]
+        assert gets == common if options["granularity"] == "tile" else gets in (common, apart)
         adds = names[own & adding].tolist()
         assert adds == [f"accumulate.{f % options['max_accumulates']}" for f in range(len(adds))]
     direct = np.isin(schedule.kind, (GET, GEMM, ACCUMULATE))

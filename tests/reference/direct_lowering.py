@@ -38,7 +38,7 @@ class State:
     """What a rank has done so far."""
 
     gemms: list[int] = field(default_factory=list)  # action id of gemm j
-    gets: int = 0
+    gets: Counter[str] = field(default_factory=Counter)  # by matrix
     sends: int = 0  # actions in the accumulate lanes
     fetched: dict[str, Fetched] = field(default_factory=dict)  # what the last op to need a get of A or B has
     turn: Counter[str] = field(default_factory=Counter)  # slots handed out, by matrix
@@ -73,8 +73,12 @@ class Lowering:
         self.c_slots = max_gemms + max_accumulates
         self.copy_lanes, self.send_lanes = machine.copy_engines, max_accumulates
         self.memory_bandwidth = machine.memory_bandwidth * (1 - machine.copy_share)
-        self.whole_tiles, self.reuse = granularity == "tile", reuse
+        self.reuse = reuse
         self.ops = [ops_of(problem, stationary, offset, rank) for rank in range(problem.p)]
+        self.whole = [
+            {x: granularity == "tile" or self.fetched(r, x, False) > self.fetched(r, x, True) for x in "AB"}
+            for r in range(problem.p)
+        ]
         self.shared = self.tiles_with_remote_updates()
         self.slots = [self.slot_counts(rank) for rank in range(problem.p)]
         self.state = [State() for _ in range(problem.p)]
@@ -92,6 +96,20 @@ class Lowering:
                 self.lower_broadcast()
 
     # Helpers
+
+    def span(self, op: Op, matrix: str, whole: bool) -> tuple[Range, Range]:
+        """The tile or the slice of A or B that an op would fetch."""
+        return self.layouts[matrix].bounds(op.tiles[matrix]) if whole else op.slice(matrix)
+
+    def fetched(self, rank: int, matrix: str, whole: bool) -> int:
+        """Elements that a rank would fetch of A or B by whole tiles, or by slices."""
+        found, before = 0, None
+        for op in self.ops[rank]:
+            span = op.tiles[matrix], self.span(op, matrix, whole)
+            if self.home(matrix, op.tiles[matrix], rank) != rank and not (self.reuse and span == before):
+                found += length(span[1][0]) * length(span[1][1])
+            before = span
+        return found
 
     def emit(self, kind: str, rank: int, lane: int, after: set[int], **details: Any) -> int:
         action = {"id": len(self.actions), "rank": rank, "kind": kind, "lane": lane, "after": sorted(after)}
@@ -187,9 +205,9 @@ class Lowering:
 
     def lower_get(self, rank: int, j: int, matrix: str) -> Fetched:
         """Fetch a tile or slice unless the op before has it."""
-        op, state, layout = self.ops[rank][j], self.state[rank], self.layouts[matrix]
+        op, state = self.ops[rank][j], self.state[rank]
         tile = op.tiles[matrix]
-        rows, cols = layout.bounds(tile) if self.whole_tiles else op.slice(matrix)
+        rows, cols = self.span(op, matrix, self.whole[rank][matrix])
         held = state.fetched.get(matrix)
         if self.reuse and held is not None and held[:4] == (j - 1, tile, rows, cols):
             slot, get = held.slot, held.get
@@ -247,8 +265,10 @@ class Lowering:
         """A get in the reader's copy lanes, anything else in the accumulate lanes of the sender."""
         state, payload = self.state[rank], self.payload(matrix, *span)
         if kind == "get":
-            lane = self.lane(rank, "copy_in", state.gets)
-            state.gets += 1
+            common = all(self.whole[rank].values())
+            number = sum(state.gets.values()) if common else state.gets[matrix] + (matrix == "B")
+            lane = self.lane(rank, "copy_in", number)
+            state.gets[matrix] += 1
         else:
             lane = self.lane(rank, "accumulate", state.sends)
             state.sends += 1

@@ -8,8 +8,8 @@ scatters over the op list.
 import numpy as np
 
 from umm import cost
-from umm.algorithms.universal.gets import Fetches, fetches, refill_waits
-from umm.algorithms.universal.operands import Writer, elements, in_place_chain, updates
+from umm.algorithms.universal.gets import Fetches, fetches, refill_waits, turns
+from umm.algorithms.universal.operands import Writer, in_place_chain, updates
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
@@ -39,8 +39,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     starts = rank.searchsorted(np.arange(problem.p))
     number = np.arange(count) - starts[rank]
     m, n, k = ops.sizes
-    slices = options.granularity == "slice"
-    x = fetches(ops, starts, slices, options.reuse)
+    x = fetches(ops, starts, options.granularity == "slice", options.reuse)
     c_owner, slotted = updates(problem.layouts[2], rank, ops.tiles[2])
     slot_ops = slotted.nonzero()[0]
     c_number = np.arange(len(slot_ops)) - slot_ops.searchsorted(starts)[rank[slot_ops]]
@@ -71,14 +70,11 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
 
     if len(get_row):
         get_op = x.reads % count
-        before = gets.cumsum() - gets
-        before -= before[np.minimum(starts, count - 1)][rank]
         kind[get_row] = GET
         row_rank[get_row] = dst[get_row] = rank[get_op]
         src[get_row] = x.src
-        lane[get_row] = 1 + np.concatenate((before, before + a_fetch))[x.reads] % machine.copy_engines
-        payload = np.concatenate([elements(ops, matrix, slices) for matrix in "AB"])[x.reads]
-        nbytes[get_row] = cost.transfer_bytes(machine, payload * problem.itemsize("A"))
+        lane[get_row] = 1 + turns(x, rank, starts) % machine.copy_engines
+        nbytes[get_row] = cost.transfer_bytes(machine, x.elements * problem.itemsize("A"))
         waits[gemm_row[x.remote % count], (x.remote >= count).astype(np.int64)] = get_row[x.served_by]
         late = (number[get_op] >= depth).nonzero()[0]
         if len(late):
@@ -102,7 +98,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
 
     def fill(details: Details, first: int) -> Buffers:
         base = _pools(ops, options, x, slot_ops)[0]
-        writer = Writer(details, ops, number, slices, first)
+        writer = Writer(details, ops, number, first)
         writer.gemms(gemm_row)
         for operand in range(2):
             gets = x.of(operand)
@@ -110,7 +106,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
             slot = base[operand][rank[op]] + x.number[gets] % depth
             served = (x.remote >= count) == bool(operand)
             readers = gemm_row[x.remote[served] % count], x.served_by[served] - (gets.start or 0)
-            writer.gets(operand, get_row[gets], op, slot, readers)
+            writer.gets(operand, get_row[gets], op, x.whole[gets], slot, readers)
         slot = base[2][rank[slot_ops]] + c_number % (options.max_gemms + options.max_accumulates)
         writer.updates(c_row, gemm_row[slot_ops], slot_ops, slot)
         return joined(writer.temporaries)
@@ -147,9 +143,9 @@ def _pools(ops: OpList, options: Options, x: Fetches, slot_ops: Ints) -> tuple[I
     m, n, _ = ops.sizes
     largest = np.zeros((3, problem.p), dtype=np.int64)
     for operand, matrix in enumerate("AB"):
-        fetching = x.reads[x.of(operand)] % x.count
-        payload = elements(ops, matrix, options.granularity == "slice") * problem.itemsize(matrix)
-        np.maximum.at(largest[operand], rank[fetching], payload[fetching])
+        gets = x.of(operand)
+        payload = x.elements[gets] * problem.itemsize(matrix)
+        np.maximum.at(largest[operand], rank[x.reads[gets] % x.count], payload)
     np.maximum.at(largest[2], rank[slot_ops], (m * n)[slot_ops] * problem.itemsize("C"))
     depth = options.prefetch + options.max_gemms
     slots = np.array([depth, depth, options.max_gemms + options.max_accumulates])[:, None] * (largest > 0)

@@ -7,11 +7,10 @@ through the same few NumPy calls together.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from umm.algorithms.universal.operands import spans
+from umm.algorithms.universal.operands import elements, spans
 from umm.algorithms.universal.oplist import OpList
-from umm.arrays import Ints
+from umm.arrays import Bools, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +22,8 @@ class Fetches:
         fetch: For each of the 2N reads whether it fetches.
         reads: The fetching reads, ascending: one for each get.
         src: Owner of the tile each get moves, in the reader's own replica.
+        elements: How many each get moves.
+        whole: Whether it is the whole tile.
         number: Number of each get among the rank's gets of this operand.
         last_reader: Last read that each get serves.
         remote: The reads of tiles that are not the rank's own, ascending.
@@ -30,9 +31,11 @@ class Fetches:
     """
 
     count: int
-    fetch: NDArray[np.bool_]
+    fetch: Bools
     reads: Ints
     src: Ints
+    elements: Ints
+    whole: Bools
     number: Ints
     last_reader: Ints
     remote: Ints
@@ -50,7 +53,8 @@ def fetches(ops: OpList, starts: Ints, slices: bool, reuse: bool) -> Fetches:
     Args:
         ops: The op list.
         starts: First op of each rank.
-        slices: A get moves the slice its op needs instead of the whole tile.
+        slices: A get moves the slice its op needs instead of the whole tile, but for an operand of which a
+            rank would so get more than by whole tiles.
         reuse: An op that needs the range of the op before it does not fetch again.
     """
     rank, count = ops.rank, len(ops)
@@ -60,14 +64,17 @@ def fetches(ops: OpList, starts: Ints, slices: bool, reuse: bool) -> Fetches:
     ]
     src = np.concatenate(owners)
     remote = src != np.concatenate((rank, rank))
-    fetch = remote
-    if reuse:
-        a, b = spans(ops, slices)
-        same_rank = rank[1:] == rank[:-1]
-        again = np.zeros(2 * count, dtype=bool)
-        again[1:count] = (a[1:] == a[:-1]) & same_rank
-        again[count + 1 :] = (b[1:] == b[:-1]) & same_rank
-        fetch = remote & ~again
+    fetch, sizes = _ranges(ops, remote, False, reuse)
+    whole = np.ones(2 * count, dtype=bool)
+    if slices:
+        fetch_slices, slice_sizes = _ranges(ops, remote, True, reuse)
+        of = np.concatenate((rank, rank + len(starts)))  # a rank's A, or its B
+        by_tiles, by_slices = (
+            np.bincount(of, size * got, 2 * len(starts))
+            for size, got in ((sizes, fetch), (slice_sizes, fetch_slices))
+        )
+        whole = (by_slices > by_tiles)[of]
+        fetch, sizes = np.where(whole, fetch, fetch_slices), np.where(whole, sizes, slice_sizes)
     reads, remote_reads = fetch.nonzero()[0], remote.nonzero()[0]
     served_by = fetch.cumsum()[remote_reads] - 1
     last_reader = np.empty(len(reads), dtype=np.int64)
@@ -75,7 +82,50 @@ def fetches(ops: OpList, starts: Ints, slices: bool, reuse: bool) -> Fetches:
     firsts = reads.searchsorted(np.concatenate((starts, starts + count)))
     rank_and_operand = rank[reads % count] + (reads >= count) * len(starts)
     number = np.arange(len(reads)) - firsts[rank_and_operand]
-    return Fetches(count, fetch, reads, src[reads], number, last_reader, remote_reads, served_by)
+    return Fetches(
+        count,
+        fetch,
+        reads,
+        src[reads],
+        sizes[reads],
+        whole[reads],
+        number,
+        last_reader,
+        remote_reads,
+        served_by,
+    )
+
+
+def _ranges(ops: OpList, remote: Bools, slices: bool, reuse: bool) -> tuple[Bools, Ints]:
+    """Return which reads would fetch by tiles or by slices, and the elements of what each reads."""
+    fetch, rank, count = remote, ops.rank, len(ops)
+    if reuse:
+        a, b = spans(ops, slices)
+        same_rank = rank[1:] == rank[:-1]
+        again = np.zeros(2 * count, dtype=bool)
+        again[1:count] = (a[1:] == a[:-1]) & same_rank
+        again[count + 1 :] = (b[1:] == b[:-1]) & same_rank
+        fetch = remote & ~again
+    return fetch, np.concatenate([elements(ops, matrix, slices) for matrix in "AB"])
+
+
+def turns(x: Fetches, rank: Ints, starts: Ints) -> Ints:
+    """Return each get's turn on the copy lanes of its rank.
+
+    All gets of a rank take turns; where some are slices, those of A and of B by themselves, B's a lane
+    further: one operand's may all be large, and in a common turn they would all come to the same lane.
+
+    Args:
+        x: The gets.
+        rank: Rank of each op.
+        starts: First op of each rank.
+    """
+    of_b, op = x.reads >= x.count, x.reads % x.count
+    gets = x.fetch[: x.count].astype(np.int64) + x.fetch[x.count :]
+    before = gets.cumsum() - gets
+    before -= before[np.minimum(starts, x.count - 1)][rank]
+    apart = np.bincount(rank[op], ~x.whole, len(starts)) > 0
+    return np.where(apart[rank[op]], x.number + of_b, before[op] + (of_b & x.fetch[op]))
 
 
 def refill_waits(x: Fetches, depth: int) -> tuple[Ints, Ints]:

@@ -53,12 +53,11 @@ class Writer:
         details: The columns to write.
         ops: The op list.
         number: Each op's number within its rank.
-        slices: Whether a get moves the slice its op needs instead of the whole tile.
         first: Number of the first temporary to be made.
     """
 
-    def __init__(self, details: Details, ops: OpList, number: Ints, slices: bool, first: int) -> None:
-        self.details, self.ops, self.number, self.slices = details, ops, number, slices
+    def __init__(self, details: Details, ops: OpList, number: Ints, first: int) -> None:
+        self.details, self.ops, self.number = details, ops, number
         self.first = first
         self.temporaries: list[Buffers] = []
         self.layouts = ops.problem.layouts
@@ -84,23 +83,27 @@ class Writer:
         for operand, matrix in enumerate((2, 0, 1)):
             self.details.put(row, operand, self.own[matrix], *self.spans[matrix])
 
-    def gets(self, matrix: int, row: Ints, ops: Ints, slot: Ints, readers: tuple[Ints, Ints]) -> None:
+    def gets(
+        self, matrix: int, row: Ints, ops: Ints, whole: Bools, slot: Ints, readers: tuple[Ints, Ints]
+    ) -> None:
         """Write gets of A (0) or B (1) for some ops.
 
         Args:
             matrix: 0 or 1.
             row: Row of each get.
             ops: Op that each is for.
+            whole: Whether each moves the whole tile, or the slice that its op needs.
             slot: Pool slot that each fills.
             readers: Pairs of a gemm's row and the get, of these, whose temporary it reads.
         """
         details, layout = self.details, self.layouts[matrix]
-        if self.slices:
-            rows, cols = (span[ops] for span in self.spans[matrix])
-        else:
-            i, j = np.divmod(self.ops.tiles[matrix][ops], layout.grid_shape()[1])
-            rows = np.stack([layout.row_edges[i], layout.row_edges[i + 1]], axis=1)
-            cols = np.stack([layout.col_edges[j], layout.col_edges[j + 1]], axis=1)
+        i, j = np.divmod(self.ops.tiles[matrix][ops], layout.grid_shape()[1])
+        tile_rows = np.stack([layout.row_edges[i], layout.row_edges[i + 1]], axis=1)
+        tile_cols = np.stack([layout.col_edges[j], layout.col_edges[j + 1]], axis=1)
+        rows, cols = (
+            np.where(whole[:, None], tile, span[ops])
+            for tile, span in zip((tile_rows, tile_cols), self.spans[matrix], strict=True)
+        )
         made = self._made(temporaries(self.ops.rank[ops], slot, matrix, rows, cols))
         details.op[row] = self.number[ops]
         details.put(row, 0, made, rows, cols)

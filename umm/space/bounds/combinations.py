@@ -198,15 +198,13 @@ class Combinations:
         if not options.reuse:
             size, number = self._area(of, OVERLAP if slices else GOT_AGAIN), self._area(of, SEGMENTS)
             return self._transfers(of, size, number, smallest, times=self.count[third])
-        size = self._area(of, OVERLAP if slices else WHOLE)
-        number = self._area(of, SEGMENTS if slices else WHOLES)
+        # A rank gets whole tiles in place of slices where these would be more.
+        size, number = self._area(of, OVERLAP if slices else WHOLE), self._area(of, WHOLES)
         if self.stationary == "C" and of.matrix == "B" and self._one_tile():
             # Loops run m, k, n: rows of A come back to the same B, unless there is a single tile of it.
             wide = self.count["n"] > 1
-            if slices:
-                again = wide | (self.count["k"] > 1)
-            else:
-                again = wide | (self._along("k", WHOLES, of) > 1)
+            again = wide | (self._along("k", WHOLES, of) > 1)
+            if not slices:
                 n_size, n_number = self._of(of, "n", WHOLE), self._of(of, "n", WHOLES)
                 widely = self._first_of_kinds(of, wide)[:, :, None]
                 size = np.where(widely, self._of(of, "k", GOT_AGAIN) * n_size, size)

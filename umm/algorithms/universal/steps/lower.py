@@ -213,7 +213,8 @@ class _Table:
         ops = self.ir.ops
         starts = np.array([graph.first for graph in self.ir.graphs], dtype=np.int64)
         number = np.arange(len(ops)) - starts[ops.rank]
-        writer = Writer(details, ops, number, self.options.granularity == "slice", first)
+        writer = Writer(details, ops, number, first)
+        whole = self.options.granularity == "tile"
         writer.gemms(self.gemm_row)
         for matrix in range(2):
             got = [(row, graph, x) for row, graph, x in self.got if graph.data[x].matrix == matrix]
@@ -223,7 +224,7 @@ class _Table:
             ]
             row, op, slot = np.array(gets, dtype=np.int64).reshape(-1, 3).T
             reader, get = np.array(readers, dtype=np.int64).reshape(-1, 2).T
-            writer.gets(matrix, row, op, slot, (self.gemm_row[reader], get))
+            writer.gets(matrix, row, op, np.full(len(row), whole), slot, (self.gemm_row[reader], get))
         row, op, slot = np.array(self.sent, dtype=np.int64).reshape(-1, 3).T
         writer.updates(row, self.gemm_row[op], op, slot)
         return joined(writer.temporaries)
