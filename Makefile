@@ -6,7 +6,7 @@ COMPILED := build/compiled
 DOCS := build/sphinx
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore docs notebooks test kill test-simgrid test-browser test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo explore docs notebooks test kill test-simgrid test-browser screenshots test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 
@@ -91,6 +91,11 @@ test-browser: venv  ## the page in headless Chromium: by mouse and keyboard; ins
 	sh tests/browser/install.sh || { echo "Chromium is missing and cannot be installed here: it takes apt-get, and root or sudo"; exit 1; }
 	$(BIN)/python -m pip install --quiet --group browser
 	$(BIN)/python -m pytest -q -s tests/browser
+
+screenshots: venv  ## the page's pictures in docs/images/explorer, anew
+	sh tests/browser/install.sh
+	$(BIN)/python -m pip install --quiet --group browser
+	UMM_SCREENSHOTS=write $(BIN)/python -m pytest -q tests/browser/test_screens.py
 
 docs: $(DOCS)/.stamp  ## the site in build/docs: its figures drawn, its samples run, its links checked; opens offline
 	UMM_DOCS=1 $(BIN)/python -m pytest -q tests/docs/test_samples.py

@@ -42,8 +42,14 @@ def page(browser, address, caplog):
     """A page of its own that fails on what asks another host, on the console's errors and on the server's."""
     caplog.set_level(logging.ERROR)
     context = browser.new_context(viewport={"width": 1360, "height": 1000}, accept_downloads=True)
-    opened = context.new_page()
-    wrong = []
+    yield watched(context.new_page(), address, wrong := [])
+    context.close()
+    assert wrong == []
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+def watched(opened, address, wrong):
+    """Return a page that writes down what it asks of others, and every error of its console."""
     opened.on(
         "console", lambda m: wrong.append(m.text) if m.type == "error" and not QUIET.search(m.text) else None
     )
@@ -52,8 +58,5 @@ def page(browser, address, caplog):
         "request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else wrong.append(r.url)
     )
     opened.on("response", lambda r: wrong.append(f"{r.status} {r.url}") if r.status >= 400 else None)
-    opened.set_default_timeout(60_000)
-    yield opened
-    context.close()
-    assert wrong == []
-    assert [record.getMessage() for record in caplog.records] == []
+    opened.set_default_timeout(90_000)  # others may use the host too
+    return opened

@@ -8,5 +8,5 @@ if [ "$(id -u)" != 0 ]; then
     as_root="sudo -n"
 fi
 $as_root apt-get update -qq
-DEBIAN_FRONTEND=noninteractive $as_root apt-get install -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null || exit 1
+DEBIAN_FRONTEND=noninteractive $as_root apt-get install -qq --no-install-recommends chromium fonts-inter fonts-dejavu-core >/dev/null || exit 1
 command -v chromium >/dev/null

@@ -50,7 +50,7 @@ def test_simulate_tells_the_layouts_and_the_makespan():
         (["--chain", "none.toml", "--ffn", "4"], "none.toml already decides --ffn"),
         ([*MLP, "--layouts", "megatrom"], "did you mean 'megatron'?"),
         ([*MLP, "--layouts", "W9=row"], "has no tensor 'W9'"),
-        ([*MLP, "--layouts", "megatron,W1"], "'W1' of --layouts is not TENSOR=LAYOUT"),
+        ([*MLP, "--layouts", "megatron,W1"], "'W1' of the layouts is not TENSOR=LAYOUT"),
     ],
 )
 def test_what_is_not_a_chain_is_refused(flags, message):

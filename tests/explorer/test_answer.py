@@ -4,64 +4,115 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from umm.executor import executor
 from umm.explorer import answer
+from umm.explorer.behind import Behind
 from umm.explorer.dropped import trace_or_store
-from umm.explorer.point import point_of, space_of, tried
-from umm.explorer.priced import Pricing, simulated
+from umm.explorer.point import point_of, range_of, space_of, tried
+from umm.explorer.priced import look
 from umm.explorer.state import State, read
 from umm.explorer.tabs import TABS
 from umm.explorer.view import View
 from umm.machines.files import named_file
+from umm.space import search
 from umm.traces.files import save_trace
-from umm.units import format_bytes
+from umm.units import format_bytes, range_in_words
 
 SMALL = State(machine="h100-8", ranks=2, m=512, n=768, k=256, a="row@2", b="row", c="col")
 
 
 def view_of(state, files=None, **more):
     point, _ = tried(lambda: point_of(state, files or {}))
-    return View(state, point, Pricing(), **more)
+    return View(state, point, Behind(), **more)
 
 
-def all_exact(view):
-    """Simulate all points here, as the process behind the page does."""
-    priced = view.priced
-    seconds, memory = simulated(priced.space, priced.machine, priced.order.tolist())
-    priced.take(priced.order, np.array(seconds), np.array(memory, dtype=float))
-    return view
+def looked_through(view):
+    """Do here what the process behind the page does; return the stages that it went through."""
+    priced, stages = view.priced, []
+
+    def send(message):
+        priced.take(message)
+        stages.append(priced.refusal or priced.stage)
+
+    look(send, *priced.asked()[1:])
+    priced.done = True
+    return list(dict.fromkeys(stages))
 
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("tab", TABS)
 def test_a_tab_shows_all_its_parts_in_sound_figures(tab, dark):
     view = view_of(State(**{**vars(SMALL), "tab": tab, "data": True, "op": 3}), dark=dark)
-    shown = answer.tab_shown(view)
-    assert set(shown) == set(TABS[tab].outputs)
-    for name, value in shown.items():
-        if name.endswith(".figure"):
-            go.Figure(value)  # plotly's own check of every property
+    for found in (False, True):
+        if found:
+            looked_through(view)
+        shown = answer.tab_shown(view)
+        assert set(shown) == set(TABS[tab].outputs)
+        for name, value in shown.items():
+            if name.endswith(".figure"):
+                go.Figure(value)  # plotly's own check of every property
 
 
-def test_bounds_come_first_and_the_sentence_then_says_what_would_be_better():
+def test_bounds_come_first_then_what_is_proven_then_all_points_exactly():
+    view = view_of(State(**{**vars(SMALL), "space": "paper"}))
+    assert "search finds" not in answer.verdict(view)
+    assert looked_through(view) == ["priced", "top", "front", "factors", "all"]
+    priced = view.priced
+    assert priced.words == f"{len(priced.points):,} of {len(priced.points):,} points exact."
+    assert priced.seconds[priced.best[0]] == priced.top[0].makespan_s
+    fits = priced.seconds[priced.memory <= priced.limit]
+    assert fits.min() == priced.top[0].makespan_s
+
+
+def test_what_the_page_ranks_is_what_a_search_finds():
     view = view_of(SMALL)
-    assert answer.advice(view) == ""
-    before = view.priced.seconds.copy()
-    all_exact(view)
-    assert (view.priced.seconds >= before).all()
-    best = int(view_of(SMALL).best[0])
-    assert view.priced.words == f"{len(view.priced.points):,} of {len(view.priced.points):,} points exact."
-    assert best >= 0
+    looked_through(view)
+    found = search(space_of(view.point), view.point.machine, top=40)
+    assert view.priced.top == found.top
+    assert view.priced.front == found.frontier
+    assert view.priced.ranges == [found.sure.range(x) for x in found.top[:10]]
+    assert [
+        view.priced.points.problem(view.priced.points.allowed[view.priced.number_of(x)]) for x in found.top
+    ] == [x.problem for x in found.top]
+
+
+def test_of_every_factor_the_best_is_exact_before_all_points_are():
+    view = view_of(SMALL)
+    assert looked_through(view)[:4] == ["priced", "top", "front", "factors"]
+    priced = view.priced
+    for of in {tuple(x) for x in priced.factors.T.tolist()}:
+        mine = (of == priced.factors.T).all(axis=1)
+        least = min(priced.seconds[mine & priced.exact])
+        for number in np.flatnonzero(mine)[::7]:
+            schedule = priced.points.schedule(int(priced.points.allowed[number]), priced.machine)
+            assert executor("sim").makespan(schedule) >= least * (1 - 1e-12)
 
 
 def test_following_the_advice_gives_what_it_says_and_ends_it():
-    view = all_exact(view_of(SMALL))
-    layouts, stationary = view.priced.texts(int(view.best[0]))
-    followed = SMALL.at(layouts, stationary)
-    after = View(followed, point_of(followed, {}), view.pricing)
-    assert f"{' '.join(layouts)}, stationary {stationary}, would save" in answer.verdict(view)
+    view = view_of(SMALL)
+    looked_through(view)
+    said = answer.verdict(view)
+    (advice,) = [x for x in view.priced.front if f"{x.layouts}, {x.way}" in said]
+    layouts = tuple(str(x) for x in advice.problem.layouts)
+    followed = SMALL.at(layouts, advice.stationary, advice.options)
+    after = View(followed, point_of(followed, {}), view.behind)
+    assert after.point.trace.makespan_s == advice.makespan_s
     saving = 1 - after.point.trace.makespan_s / view.point.trace.makespan_s
-    assert f"would save {100 * saving:.0f} %" in answer.verdict(view)
+    assert f"search finds {100 * saving:.0f} % less time" in said
     assert "Nothing that fits is 1 % faster." in answer.verdict(after)
+
+
+def test_a_makespan_gets_the_range_of_the_machine_s_numbers():
+    view = view_of(State())
+    low, high = range_of(view.point)
+    assert low < view.point.trace.makespan_s < high
+    assert range_in_words(view.point.trace.makespan_s, (low, high)) in str(answer.sure(view.point))
+
+
+def test_a_budget_that_nothing_fits_says_the_least_that_would_do():
+    view = view_of(State(**{**vars(SMALL), "memory": "0.1x"}))
+    assert looked_through(view)[-1].startswith("nothing fits")
+    assert "the smallest memory that works is" in answer.progress(view, sure=True)["status.children"]
 
 
 def test_a_point_over_its_budget_says_by_how_much():
@@ -112,6 +163,6 @@ def test_a_dropped_trace_is_held_against_its_prediction(tmp_path):
     assert "+0.0 %" in shown["measured-words.children"]
 
 
-def test_space_is_the_paper_s_with_the_state_s_choices():
-    space = space_of(State(), point_of(State(), {}).machine)
+def test_the_paper_s_space_can_be_asked_for():
+    space = space_of(point_of(State(space="paper"), {}))
     assert (space.points().written, len(space.points())) == (17496, 8232)

@@ -12,9 +12,9 @@ import pytest
 from umm.errors import InputError
 from umm.explorer import answer
 from umm.explorer.app import make_app, serving
+from umm.explorer.behind import Behind
 from umm.explorer.dropped import content_of, topology, trace_or_store
 from umm.explorer.point import point_of, tried
-from umm.explorer.priced import Pricing
 from umm.explorer.state import read
 from umm.explorer.tabs import TABS
 from umm.explorer.view import View
@@ -148,12 +148,12 @@ def test_random_addresses_are_answered():
         "",
         "tiles",
     ]
-    pricing, lines = Pricing(), 0
+    behind, lines = Behind(), 0
     for _ in range(300):
         parts = [f"{chance.choice(words)}={quote(chance.choice(values))}" for _ in range(chance.randrange(6))]
         state, mistakes = read("?ranks=2&m=64&n=64&k=64&" + "&".join(parts))
         point, problem = tried(lambda state=state: point_of(state, {}))
-        view = View(state, point, pricing)
+        view = View(state, point, behind)
         answer.words(state, view, mistakes, {}, {})
         shown = answer.tab_shown(view)
         assert point is None or set(shown) == set(TABS[state.tab].outputs)

@@ -12,6 +12,8 @@ from umm.errors import ScheduleError
 
 # More in flight than this helps nobody, and each takes a slot or a lane of every rank.
 MOST = 4096
+SWITCH = {"on": True, "none": False}
+"""How a switch is typed."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,44 @@ class Option:
     def values(self) -> tuple[str, ...]:
         """The texts it may be; none for a number or a switch."""
         return tuple(_found(self.choices)) if isinstance(self.choices, str) else self.choices
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts it may be typed as; none for a number."""
+        return tuple(SWITCH) if isinstance(self.default, bool) else self.values
+
+    def typed(self, value: Any) -> str:
+        """Return a value as it is typed: of a switch ``on`` or ``none``."""
+        return ("on" if value else "none") if isinstance(value, bool) else str(value)
+
+    def read(self, text: str, flag: str = "") -> Any:
+        """Return the value that a text means; whether it is one of its choices is for :meth:`check`.
+
+        Args:
+            text: As it is typed.
+            flag: What the option is called in a message; its name if empty.
+
+        Raises:
+            ScheduleError: if it is neither a number nor on or none, where it has to be.
+
+        >>> Option("reuse", True, "Whether …").read("none"), Option("panel", 64, "Columns of …").read("128")
+        (False, 128)
+        """
+        flag = flag or self.name
+        if isinstance(self.default, bool):
+            if text not in SWITCH:
+                raise ScheduleError(f"{flag} {text[:40]!r} is unknown; choose from {', '.join(SWITCH)}")
+            return SWITCH[text]
+        if isinstance(self.default, int):
+            if len(text) > 12 or not (text.isascii() and text.isdecimal()):
+                raise ScheduleError(f"{flag}: {text[:40]!r} is not a whole number; write it like 2 or 1,2,4")
+            return int(text)
+        if isinstance(self.default, float):
+            try:
+                return float(text)
+            except ValueError:
+                raise ScheduleError(f"{flag}={text[:40]}: {text[:40]!r} is not a number") from None
+        return text
 
     def check(self, value: Any) -> None:
         """Refuse a value that means nothing.

@@ -160,17 +160,31 @@ class Outline:
     def layouts_of(self, layouts: str | Mapping[str, str] | None) -> Mapping[str, str]:
         """Return the texts that :meth:`laid_out` takes for these layouts.
 
+        Args:
+            layouts: As :meth:`laid_out` takes them; or a text of a name, then others for some tensors, or of
+                these alone: ``sequence,W1=2d@2``.
+
         Raises:
-            ProblemError: if there are none of that name.
+            ProblemError: if there are none of that name, or a part of the text is neither.
         """
         if layouts is None:
             return self.default_layouts
         if not isinstance(layouts, str):
             return layouts
-        if layouts not in self.layouts:
-            works = did_you_mean(layouts, self.layouts) if self.layouts else "give a text for each tensor"
-            raise ProblemError(f"chain {self.name} has no layouts {layouts!r}; {works}")
-        return self.layouts[layouts]
+        first, *others = (part.strip() for part in layouts.split(","))
+        if "=" in first:
+            texts, others = dict(self.default_layouts), [first, *others]
+        elif first not in self.layouts:
+            works = did_you_mean(first, self.layouts) if self.layouts else "give a text for each tensor"
+            raise ProblemError(f"chain {self.name} has no layouts {first!r}; {works}")
+        else:
+            texts = dict(self.layouts[first])
+        for part in others:
+            tensor, equals, layout = (x.strip() for x in part.partition("="))
+            if not (tensor and equals and layout):
+                raise ProblemError(f"{part!r} of the layouts is not TENSOR=LAYOUT; write it like W1=col@2")
+            texts[tensor] = layout
+        return texts
 
     def _check_names(self, names: Mapping[str, str]) -> None:
         known = [x.name for x in self.tensors]

@@ -7,19 +7,21 @@ from dash import html
 
 from umm.algorithms.universal.options import known
 from umm.explorer.layout import PARTS
-from umm.explorer.point import Files, Point, point_of, tried
+from umm.explorer.point import Files, Point, point_of, range_of, tried
 from umm.explorer.state import OPERANDS, State, as_command, as_python, as_toml, read
 from umm.explorer.tabs import TABS
 from umm.explorer.view import Shown, View
 from umm.layouts.places import replication_factors
 from umm.machines import machine_names
+from umm.space.what_if.advice import advice_among
+from umm.space.what_if.beside import Beside
 from umm.traces.traffic import bytes_by_kind
 from umm.traces.verdict import percent
 from umm.units import format_bytes, format_seconds
 
 PLAIN = (
     "machine", "m", "n", "k", "dtype", "ranks", "a", "b", "c", "given", "stationary", "algorithm", "memory",
-    "tab",
+    "space", "tab",
 )  # fmt: skip
 LOOKS = ("across", "rank", "op")
 CONTROLS = [
@@ -33,8 +35,7 @@ WORDS = [
     "as-command.children", "as-python.children", "as-toml.children",
     *(f"show-{name}.hidden" for name in TABS),
 ]  # fmt: skip
-PROGRESS = ["status.children", "cancel.hidden", "tick.disabled"]
-LEAST_SAVING = 0.01
+PROGRESS = ["status.children", "status.title", "cancel.hidden", "tick.disabled"]
 
 
 def control_values(state: State, divisors: list[int]) -> Shown:
@@ -43,7 +44,7 @@ def control_values(state: State, divisors: list[int]) -> Shown:
     shown |= {f"{name}.value": str(getattr(state, name)) for name in "mnk"}
     for option in known():
         value = getattr(state.options, option.name)
-        shown[f"{option.name}.value"] = ("on" if value else "none") if isinstance(value, bool) else value
+        shown[f"{option.name}.value"] = option.typed(value) if isinstance(value, bool) else value
     shown["data.value"] = ["1"] if state.data else []
     factors = [0, *divisors]
     shown["fixed-index.value"] = factors.index(state.fixed) if state.fixed in factors else 0
@@ -70,7 +71,7 @@ def words(state: State, view: View, mistakes: list[str], files: Files, usual: Ma
         "verdict.children": verdict(view)
         if point
         else "No answer yet: see below what does not fit together.",
-        "facts-strip.children": facts(point) if point else None,
+        "facts-strip.children": facts(point, "") if point else None,
         "compare.children": compared(state, view, files) if point and state.pin else None,
         "pin.children": "Unpin" if state.pin else "Pin",
         "as-command.children": as_command(state),
@@ -87,31 +88,15 @@ def verdict(view: View) -> str:
     """Return the sentence: whether it fits, what bounds it, and what the search has found to be better."""
     point = view.point
     assert point
-    said = point.trace.verdict
-    short = point.trace.memory_bytes - point.limit
+    trace, priced = point.trace, view.priced
+    advice = advice_among(priced.front, trace.makespan_s, trace.memory_bytes)
+    said = Beside(advice=advice).verdict(trace)
+    if priced.front and not advice:
+        said += " Nothing that fits is 1 % faster."
+    short = trace.memory_bytes - point.limit
     if short > 0:
         said = f"Does not fit: it needs {format_bytes(short)} more than a rank may have. {said}"
-    return f"{said} {advice(view)}".strip()
-
-
-def advice(view: View) -> str:
-    """Return the fastest point that fits, if it is known by now and clearly better."""
-    point = view.point
-    assert point
-    if not len(view.best):
-        return "Nothing fits the budget."
-    best = int(view.best[0])
-    if not view.priced.exact[best]:
-        return ""
-    saving = 1 - float(view.priced.seconds[best]) / point.trace.makespan_s
-    if saving < LEAST_SAVING:
-        return "Nothing that fits is 1 % faster."
-    layouts, stationary = view.priced.texts(best)
-    extra = float(view.priced.memory[best]) - point.trace.memory_bytes
-    return (
-        f"{' '.join(layouts)}, stationary {stationary}, would save {percent(saving)} for "
-        f"{format_bytes(abs(extra))} {'more' if extra >= 0 else 'less'}."
-    )
+    return said
 
 
 def figures_of(point: Point) -> dict[str, tuple[str, float]]:
@@ -130,12 +115,27 @@ def figures_of(point: Point) -> dict[str, tuple[str, float]]:
     }
 
 
-def facts(point: Point) -> list[Any]:
-    """Return the figures of a point as a strip."""
+def facts(point: Point, within: str) -> list[Any]:
+    """Return the figures of a point as a strip, the makespan with its range once that is known."""
+    notes = {"makespan": within}
     return [
-        html.Div([html.Span(name, className="name"), html.Span(text, className="value")], className="fact")
+        html.Div(
+            [
+                html.Span(name, className="name"),
+                html.Span(text, className="value"),
+                html.Span(
+                    notes.get(name, ""), className="note", title="within the ranges of the machine's numbers"
+                ),
+            ],
+            className="fact",
+        )
         for name, (text, _) in figures_of(point).items()
     ]
+
+
+def sure(point: Point) -> list[Any]:
+    """Return the same strip with the range, which takes a few simulations."""
+    return facts(point, Beside(range_of(point)).within(point.trace))
 
 
 def compared(state: State, view: View, files: Files) -> Any:
@@ -164,15 +164,22 @@ def pinned(state: State) -> State:
     return read(state.pin)[0]
 
 
-def progress(view: View) -> Shown:
-    """Return the status line, whether it can be cancelled, and whether the page need not ask again."""
+def progress(view: View, sure: bool) -> Shown:
+    """Return the status line, whether it can be cancelled, and whether the page need not ask again.
+
+    Args:
+        view: What is shown.
+        sure: Whether the range of the point is shown.
+    """
     if view.point is None:
-        return {"status.children": "", "cancel.hidden": True, "tick.disabled": True}
+        return {"status.children": "", "status.title": "", "cancel.hidden": True, "tick.disabled": True}
     priced = view.priced
+    ended = priced.done or bool(priced.failed)
     return {
         "status.children": priced.words,
-        "cancel.hidden": priced.complete,
-        "tick.disabled": priced.complete,
+        "status.title": priced.stage or priced.refusal,
+        "cancel.hidden": ended,
+        "tick.disabled": ended and sure,
     }
 
 

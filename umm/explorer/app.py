@@ -71,6 +71,7 @@ def make_app(
         raise InputError(MISSING) from None
     from flask import Response, abort, request
 
+    from umm.explorer.behind import Behind
     from umm.explorer.callbacks import register
     from umm.explorer.dropped import Dropped, trace_or_store
     from umm.explorer.layout import page
@@ -82,8 +83,9 @@ def make_app(
     app = Dash("umm.explorer", title="umm explore", update_title="", serve_locally=True)
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
     app.layout = partial(page, first, presets)
-    pricing = register(app, dropped)
-    atexit.register(pricing.close)
+    behind = Behind()
+    register(app, dropped, behind)
+    atexit.register(behind.close)
     server = app.server
     server.config["MAX_CONTENT_LENGTH"] = MOST_REQUEST
 

@@ -10,29 +10,33 @@ from dash.exceptions import PreventUpdate
 
 from umm.errors import UmmError
 from umm.explorer import answer
+from umm.explorer.behind import Behind
 from umm.explorer.dropped import Dropped, content_of, topology, trace_or_store
+from umm.explorer.layout import REST
 from umm.explorer.point import point_of, tried
-from umm.explorer.priced import Pricing
 from umm.explorer.state import read, usual_values
 from umm.explorer.tabs import TABS
-from umm.explorer.tabs.leaderboard import points_frame
+from umm.explorer.tabs.leaderboard import top_frame
 from umm.explorer.view import Shown, View
 from umm.figures.report import write_html
 from umm.traces.trace import Trace
 
 TAB_OUTPUTS = [output for tab in TABS.values() for output in tab.outputs]
-SHOWN = [*answer.CONTROLS, *answer.WORDS, *answer.PROGRESS, *TAB_OUTPUTS]
+SHOWN = [*answer.CONTROLS, *answer.WORDS, *answer.PROGRESS, *TAB_OUTPUTS, "tick.interval"]
 FILLED = [
     "verdict.children",
+    "facts-strip.children",
     *answer.PROGRESS,
     *(x for tab in TABS.values() if tab.prices for x in tab.outputs),
 ]
 CHANGED = [*answer.CONTROLS, "what.value"]
 
 
-def register(app: Dash, dropped: Dropped) -> Pricing:
-    """Give an app its callbacks; returns what prices points for it, to be closed with it."""
-    pricing = Pricing()
+SOON = 0.25  # seconds that a tab of priced points waits for their bounds
+
+
+def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
+    """Give an app its callbacks."""
 
     def viewed(query: str | None, theme: str, files: dict[str, str], name: str) -> tuple[View, list[str]]:
         state, mistakes = read(query or "")
@@ -40,7 +44,7 @@ def register(app: Dash, dropped: Dropped) -> Pricing:
         held = dropped.get(name)
         measured = held if isinstance(held, Trace) else None
         rows = None if held is None or measured else held
-        return View(state, point, pricing, theme == "dark", measured, rows), [
+        return View(state, point, behind, theme == "dark", measured, rows), [
             *mistakes,
             *filter(None, [problem]),
         ]
@@ -75,19 +79,23 @@ def register(app: Dash, dropped: Dropped) -> Pricing:
         Input("files", "data"),
         Input("dropped", "data"),
         State("viewer", "data"),
+        State("tick", "interval"),
         *(State(*name.split(".")) for name in answer.CONTROLS),
     )
     def show(
-        query: str, theme: str, files: dict[str, str], name: str, viewer: str, *controls: Any
+        query: str, theme: str, files: dict[str, str], name: str, viewer: str, interval: int, *controls: Any
     ) -> list[Any]:
         view, mistakes = viewed(query, theme, files or {}, name)
         shown = answer.words(view.state, view, mistakes, files or {}, usual_values())
         values = answer.control_values(view.state, shown["facts.data"]["divisors"])
         before = dict(zip(answer.CONTROLS, controls, strict=True))
         shown |= {x: value for x, value in values.items() if x not in before or before[x] != value}
-        shown |= answer.tab_shown(view) | answer.progress(view)
         if view.point is not None:
-            pricing.want(viewer, view.priced)
+            behind.want(viewer, view.priced)
+            if TABS[view.state.tab].prices:
+                view.priced.heard.wait(SOON)
+        shown |= answer.tab_shown(view) | answer.progress(view, sure=False)
+        shown["tick.interval"] = 2 * REST - interval + 1  # another one starts anew
         return [shown.get(output, no_update) for output in SHOWN]
 
     @app.callback(
@@ -97,14 +105,20 @@ def register(app: Dash, dropped: Dropped) -> Pricing:
         State("theme", "data"),
         State("files", "data"),
         State("dropped", "data"),
+        State("status", "title"),
+        State("viewer", "data"),
         prevent_initial_call=True,
     )
-    def fill(_: int, query: str, theme: str, files: dict[str, str], name: str) -> list[Any]:
+    def fill(
+        _: int, query: str, theme: str, files: dict[str, str], name: str, before: str, viewer: str
+    ) -> list[Any]:
         view, _mistakes = viewed(query, theme, files or {}, name)
-        shown: Shown = answer.progress(view)
+        shown: Shown = answer.progress(view, sure=True)
         if view.point is not None:
+            behind.want(viewer, view.priced)
             shown["verdict.children"] = answer.verdict(view)
-            if TABS[view.state.tab].prices:
+            shown["facts-strip.children"] = answer.sure(view.point)
+            if TABS[view.state.tab].prices and shown["status.title"] != before:
                 shown |= TABS[view.state.tab].shown(view)
         return [shown.get(output, no_update) for output in FILLED]
 
@@ -118,8 +132,8 @@ def register(app: Dash, dropped: Dropped) -> Pricing:
         prevent_initial_call=True,
     )
     def cancel(_: int, viewer: str, status: str) -> tuple[str, bool, bool]:
-        pricing.cancel(viewer)
-        return f"{str(status).partition(', the rest')[0]}, the rest lower bounds; cancelled.", True, True
+        behind.cancel(viewer)
+        return f"{str(status).rstrip('.')}; cancelled.", True, True
 
     clicked = [graph for tab in TABS.values() for graph in tab.clicks]
 
@@ -140,9 +154,9 @@ def register(app: Dash, dropped: Dropped) -> Pricing:
             raise PreventUpdate
         if ctx.triggered_id == "lanes":
             return replace(view.state, op=number).query
-        if not 0 <= number < len(view.priced.points):
+        if not 0 <= number < len(view.priced.seconds):
             raise PreventUpdate
-        return view.state.at(*view.priced.texts(number)).query
+        return view.state.at(*view.priced.parts(number)).query
 
     @app.callback(
         Output("files", "data"),
@@ -195,14 +209,12 @@ def register(app: Dash, dropped: Dropped) -> Pricing:
         except UmmError as error:
             return no_update, str(error)
 
-    return pricing
-
 
 def _exported(what: str, view: View) -> Any:
     """Return a file to download."""
     assert view.point
     if what == "to-csv":
-        text = points_frame(view, len(view.best)).to_csv(index=False)
+        text = top_frame(view).to_csv(index=False)
         return {"content": text, "filename": "points.csv", "type": "text/csv"}
     with tempfile.TemporaryDirectory(prefix="umm-export-") as folder:
         name = "point.html" if what == "to-html" else "point.pftrace"

@@ -11,6 +11,7 @@ from umm.dtypes import DTYPES
 from umm.explorer.state import OPERANDS, STATIONARY, Sizes, State, usual_values
 from umm.explorer.tabs import TABS
 
+REST = 400  # milliseconds after the last change until what is found behind the page is shown
 PARTS = ("row", "col", "2d")
 SHAPES = {"a": "m × k", "b": "k × n", "c": "m × n"}
 FIELDS = (
@@ -39,7 +40,7 @@ def page(dropped: str = "", presets: Sizes | None = None) -> Any:
             dcc.Store(id="files", data={}, storage_type="session"),
             dcc.Store(id="dropped", data=dropped),
             dcc.Store(id="theme", data="light"),
-            dcc.Interval(id="tick", interval=700, disabled=True),
+            dcc.Interval(id="tick", interval=REST, disabled=True),
             dcc.Download(id="download"),
             html.A("Skip to the answer", href="#answer", className="skip"),
             _header(),
@@ -164,6 +165,20 @@ def _operand(x: str) -> Any:
 
 
 def _advanced() -> Any:
+    space = html.Div(
+        [
+            html.Span("compare with", id="space-label"),
+            dcc.RadioItems(
+                [{"label": "all of a search", "value": "search"}, {"label": "the paper's", "value": "paper"}],
+                id="space",
+                inline=True,
+                className="pills",
+                labelClassName="pill",
+            ),
+        ],
+        title="A search has every process grid, whole tiles and slices, every way to end a replicated C; the "
+        "paper has the most square grids and the choices below.",
+    )
     rows = [
         html.Div(
             [
@@ -176,7 +191,7 @@ def _advanced() -> Any:
     ]
     for option in known():
         if isinstance(option.default, bool):
-            control: Any = dcc.Dropdown(["on", "none"], id=option.name, clearable=False, searchable=False)
+            control: Any = dcc.Dropdown(list(option.texts), id=option.name, clearable=False, searchable=False)
         elif isinstance(option.default, int):
             control = dcc.Input(id=option.name, type="number", min=option.least, max=64, step=1, debounce=0.3)
         else:
@@ -187,7 +202,11 @@ def _advanced() -> Any:
         [
             html.Label("memory", htmlFor="memory"),
             dcc.Input(
-                id="memory", type="text", debounce=True, placeholder="all of the device", spellCheck=False
+                id="memory",
+                type="text",
+                debounce=True,
+                placeholder="the device less a tenth",
+                spellCheck=False,
             ),
         ],
         className="field",
@@ -202,7 +221,7 @@ def _advanced() -> Any:
         title="Where operands are now and where C shall end, a=row,c=row: bringing them takes time.",
     )
     advanced = html.Details([html.Summary("Advanced"), *rows], open=False)
-    return html.Fieldset([html.Legend("Budget and start"), memory, given, advanced])
+    return html.Fieldset([html.Legend("Budget and start"), memory, given, space, advanced])
 
 
 def _main() -> Any:

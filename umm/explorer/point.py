@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from umm.explorer.state import State
 from umm.machines import Machine, machine_names
 from umm.machines import machine as named_machine
 from umm.problem import Problem
-from umm.space import Space
-from umm.space.search.budget import device_share, memory_limit
+from umm.space import Space, makespan_range
+from umm.space.search.budget import DEVICE, rank_limit
+from umm.space.what_if.advice import space_around
 from umm.traces.trace import Trace
 
 Files = Mapping[str, str]
@@ -27,6 +28,7 @@ MOST_FILE = 256 * 1024
 # More local multiplies than this take longer than a page should to lower, simulate and draw.
 MOST_OPS = 100_000
 MOST_ORDERED = 400  # by a policy that searches
+MOST_SURE = 20_000  # actions of a schedule that is simulated at the ends of the machine's ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +40,7 @@ class Point:
         machine: Where it runs.
         problem: What is multiplied, with its ranks.
         trace: What the simulator predicts.
-        limit: Bytes a rank may have: the budget or its share of its device, whichever is less.
+        limit: Bytes a rank may have: the budget, or without one its share of its device less a reserve.
     """
 
     state: State
@@ -86,13 +88,25 @@ def machine_from(text: str, name: str) -> Machine:
     return build(content, Path(f"{name}.toml"), name)
 
 
-def space_of(state: State, machine: Machine) -> Space:
-    """Return the space whose points stand beside a state's: the same problem and choices, any layouts."""
-    choices: dict[str, Any] = state.options.to_dict()
-    sizes = {x: getattr(state, x) for x in "mnk"}
-    return Space(
-        **sizes, dtype=state.dtype, ranks=state.ranks or machine.default_ranks, given=state.given, **choices
-    )
+def space_of(point: Point) -> Space:
+    """Return the space whose points stand beside a point: the same problem, any layouts.
+
+    That of a search has all process grids and all values of what a search tries; the paper's has square
+    grids and the point's own choices.
+    """
+    state, problem = point.state, point.problem
+    options = state.options.to_dict()
+    if state.space == "search":
+        return space_around(problem, options).searched
+    sizes = {x: getattr(problem, x) for x in ("m", "n", "k", "dtype", "c_dtype", "given")}
+    return Space(**sizes, ranks=problem.p, **options)
+
+
+def how_of(state: State) -> dict[str, Any]:
+    """Return the keyword arguments of ``umm.schedule`` beside the problem and the machine."""
+    if state.algorithm != UNIVERSAL:
+        return {"algorithm": state.algorithm}
+    return {"stationary": state.stationary, **state.options.to_dict()}
 
 
 @lru_cache(maxsize=64)
@@ -102,11 +116,25 @@ def _predicted(state: State, machine: Machine) -> tuple[Problem, Trace]:
     sizes = {x: getattr(state, x) for x in "mnk"}
     problem = Problem(**sizes, dtype=state.dtype, ranks=ranks, given=state.given, **layouts)
     machine.check_ranks(ranks)
-    how: dict[str, Any] = {"algorithm": state.algorithm}
-    if state.algorithm == UNIVERSAL:
-        how = {"stationary": state.stationary, **state.options.to_dict()}
     _refuse_many(problem, state)
-    return problem, executor("sim").run(schedule(problem, machine, **how))
+    return problem, executor("sim").run(schedule(problem, machine, **how_of(state)))
+
+
+@lru_cache(maxsize=64)
+def _range(state: State, machine: Machine) -> tuple[float, float] | None:
+    problem, trace = _predicted(state, machine)
+    if len(trace.schedule) > MOST_SURE or POLICIES[state.options.policy].searches:
+        return None
+    lower = partial(schedule, problem, **how_of(state))
+    return makespan_range(machine, lower, executor("sim").makespan, trace.makespan_s)
+
+
+def range_of(point: Point) -> tuple[float, float] | None:
+    """Return the least and the most makespan within the ranges of the machine's numbers; None of large ones.
+
+    It takes a few simulations, so it comes behind the point itself.
+    """
+    return _range(point.state.point, point.machine)
 
 
 def _refuse_many(problem: Problem, state: State) -> None:
@@ -130,9 +158,7 @@ def point_of(state: State, files: Files) -> Point:
     """
     machine = machine_of(state, files)
     problem, trace = _predicted(state.point, machine)
-    share = device_share(machine, problem.p)
-    budget = memory_limit(state.memory or None, problem)
-    return Point(state, machine, problem, trace, share if budget is None else min(share, budget))
+    return Point(state, machine, problem, trace, rank_limit(state.memory or DEVICE, problem, machine))
 
 
 def tried(ask: Callable[[], Any]) -> tuple[Any, str]:

@@ -1,210 +1,226 @@
-"""All points of a space with their times: bounds at once, simulated ones as they are found."""
+"""All points of a space with their times: bounds first, then what a search proves, then each exactly."""
 
-import threading
-from collections import OrderedDict
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from functools import cached_property, lru_cache
-from multiprocessing import get_context
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import islice, product
 from time import monotonic
+from typing import Any
 
 import numpy as np
 
+from umm.algorithms.universal.options import Options
 from umm.arrays import Bools, Floats, Ints
+from umm.errors import InputError, UmmError
 from umm.executor import executor
+from umm.explorer.behind import Question, Send
+from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.space import Space
-from umm.space.bounds.closed_form import closed_form
+from umm.schedules.schedule import Schedule
+from umm.space import Choice, Space
 from umm.space.points import Points
+from umm.space.search.best_first import BestFirst
+from umm.space.search.front import front
+from umm.space.search.looked_at import LookedAt
+from umm.space.search.proven import best_of
 
-CHUNK = 48
-KEPT = 12
-Key = tuple[Space, Machine]
+TOP = 40
+"""How many of the best are proven and ranked."""
+RANGES = 10
+"""How many of them get the range of their makespan."""
+NEAR = 1.01
+"""The part of the front that advice is taken from comes first: what takes this many times the best."""
+MOST_EXACT = 10_000
+"""Of a space with more points only those are simulated that a proof needs."""
+MOST_PAIRS = 4e8
+"""A space with more points times pairs of ranks is not priced: it would take minutes."""
+EVERY = 0.25
+"""Seconds between two messages."""
 
 
-class Priced:
+class Priced(Question):
     """The points of a space, each with a lower bound of its time or the simulated one.
 
     Attributes:
         space: What may be chosen.
         machine: Where.
-        points: The points.
+        limit: Bytes that a rank may have.
+        points: The points; None until they are priced.
         seconds: Makespan of each, or its bound.
         memory: Bytes of its fullest rank; of a bound the least it can be.
         exact: Which are simulated.
-        labels: Layouts and stationary matrix of a point, without replication factors, by number.
-        factors: Replication factors of A, B and C, shape (3, points).
+        top: The best by the search, proven; none until they are.
+        front: The points of the front that are proven so far, by ascending memory.
+        ranges: The ranges of the first of the top, in seconds.
+        stage: What is known by now: ``priced``, ``top``, ``front``, ``factors``, ``all``; empty before.
+        refusal: Why nothing is found, if that is so.
     """
 
-    def __init__(self, space: Space, machine: Machine) -> None:
-        self.space, self.machine = space, machine
-        self.points: Points = points_of(space)
-        bounds = closed_form(self.points, machine)
-        self.seconds: Floats = bounds.seconds.copy()
-        self.memory: Floats = bounds.memory.copy()
-        self.exact: Bools = np.zeros(len(self.points), dtype=bool)
-        self.order: Ints = np.argsort(bounds.seconds, kind="stable")
-        self.done = 0
-        self.started = self.ended = 0.0
+    def __init__(self, space: Space, machine: Machine, limit: int) -> None:
+        super().__init__()
+        self.space, self.machine, self.limit = space, machine, limit
+        self.points: Points | None = None
+        self.seconds: Floats = np.zeros(0)
+        self.memory: Floats = np.zeros(0)
+        self.exact: Bools = np.zeros(0, dtype=bool)
+        self.top: list[Choice] = []
+        self.front: list[Choice] = []
+        self.ranges: list[tuple[float, float]] = []
+        self.stage = self.refusal = ""
+        self._began = self._left = 0.0
+
+    def asked(self) -> tuple[Any, ...]:
+        """Return what the process does."""
+        self._began = monotonic()
+        return look, self.space, self.machine, self.limit
+
+    def take(self, message: dict[str, Any]) -> None:
+        """Take in bounds, simulated points, or what a search has found."""
+        if "points" in message:
+            self.exact = np.zeros(len(message["points"]), dtype=bool)
+        if "numbers" in message:
+            numbers = message.pop("numbers")
+            self.seconds[numbers], self.memory[numbers] = message.pop("times"), message.pop("held")
+            self.exact[numbers] = True
+            count = int(self.exact.sum())
+            self._left = (monotonic() - self._began) / count * (len(self.exact) - count)
+        vars(self).update(message)
+
+    @property
+    def words(self) -> str:
+        """What is exact and what is a bound."""
+        if self.refusal or self.failed:
+            return self.refusal or self.failed
+        count, exact = len(self.seconds), int(self.exact.sum())
+        if not count:
+            return "Pricing all points of the space."
+        if exact == count:
+            return f"{count:,} of {count:,} points exact."
+        proven = {
+            "priced": "The best are being proven",
+            "top": f"The best {len(self.top)} are proven",
+            "front": f"The best {len(self.top)} and the front are proven",
+        }.get(self.stage, f"The best {len(self.top)}, the front and the best of all factors are proven")
+        left = ""
+        if self.stage == "factors" and not self.done and count <= MOST_EXACT:
+            left = f", {max(1, round(self._left))} s left"
+        return f"{proven}; {exact:,} of {count:,} points exact, the rest lower bounds{left}."
 
     @cached_property
     def places(self) -> tuple[Ints, ...]:
         """Numbers of the options, stationary matrix and layouts of each point."""
+        assert self.points
         return tuple(np.asarray(x) for x in np.unravel_index(self.points.allowed, self.points.shape))
 
     @cached_property
     def factors(self) -> Ints:
         """Replication factors of A, B and C, shape (3, points)."""
-        of = [np.array([layout.replicas for layout in layouts]) for layouts in self.points.layouts]
-        return np.stack([counts[at] for counts, at in zip(of, self.places[2:], strict=True)])
+        assert self.points
+        return factors_of(self.points, self.places)
 
-    def texts(self, number: int) -> tuple[tuple[str, str, str], str]:
-        """Return the layouts of A, B and C of a point, and its stationary matrix."""
-        _, stationary, a, b, c = self.points.parts(int(self.points.allowed[number]))
-        return (str(a), str(b), str(c)), stationary
+    def parts(self, number: int) -> tuple[tuple[str, str, str], str, Options]:
+        """Return the layouts of A, B and C of a point, its stationary matrix and its options."""
+        assert self.points
+        options, stationary, a, b, c = self.points.parts(int(self.points.allowed[number]))
+        return (str(a), str(b), str(c)), stationary, options
 
-    def number(self, layouts: tuple[str, str, str], stationary: str) -> int | None:
+    def number(self, layouts: Sequence[Layout], stationary: str, options: Options) -> int | None:
         """Return the point with these layouts, however they are written; None if the space has none."""
-        if stationary not in self.space.stationary:
+        points = self.points
+        if points is None or stationary not in self.space.stationary or options not in points.options:
             return None
-        at = []
-        for texts, layout in zip(self._texts, layouts, strict=True):
-            if layout not in texts:
-                return None
-            at.append(texts[layout])
-        flat = np.ravel_multi_index((0, self.space.stationary.index(stationary), *at), self.points.shape)
-        place = int(np.searchsorted(self.points.allowed, flat))
-        return place if place < len(self.points) and self.points.allowed[place] == flat else None
+        at = [of.get(layout) for of, layout in zip(self._numbers, layouts, strict=True)]
+        if None in at:
+            return None
+        place = (points.options.index(options), self.space.stationary.index(stationary), *at)
+        flat = np.ravel_multi_index(place, points.shape)  # type: ignore[arg-type]
+        number = int(np.searchsorted(points.allowed, flat))
+        return number if number < len(points) and points.allowed[number] == flat else None
+
+    def number_of(self, choice: Choice) -> int:
+        """Return the number of a point that a search has found."""
+        number = self.number(choice.problem.layouts, choice.stationary, choice.options)
+        assert number is not None
+        return number
 
     @cached_property
-    def _texts(self) -> list[dict[str, int]]:
-        return [{str(layout): i for i, layout in enumerate(layouts)} for layouts in self.points.layouts]
+    def _numbers(self) -> list[dict[Layout, int]]:
+        assert self.points
+        return [{layout: i for i, layout in enumerate(layouts)} for layouts in self.points.layouts]
 
-    def best(self, limit: float) -> Ints:
-        """Return the points that fit a budget, fastest first; of equals the one that needs less memory."""
-        fits = np.flatnonzero(self.memory <= limit)
+    @property
+    def best(self) -> Ints:
+        """The points that fit, fastest first; of equals the one that needs less memory."""
+        fits = np.flatnonzero(self.memory <= self.limit)
         return np.asarray(fits[np.lexsort((self.memory[fits], np.round(self.seconds[fits], 12)))])
 
-    @property
-    def complete(self) -> bool:
-        """Whether every point is simulated."""
-        return self.done >= len(self.order)
 
-    def take(self, numbers: Ints, seconds: Floats, memory: Floats) -> None:
-        """Put simulated times in the place of bounds."""
-        self.seconds[numbers], self.memory[numbers], self.exact[numbers] = seconds, memory, True
-        self.done += len(numbers)
-        self.ended = monotonic()
-
-    @property
-    def words(self) -> str:
-        """What is exact and what is a bound."""
-        count, exact = len(self.points), int(self.exact.sum())
-        if exact == count:
-            return f"{count:,} of {count:,} points exact."
-        left = ""
-        if exact > CHUNK:
-            seconds = (self.ended - self.started) / exact * (count - exact)
-            left = f", {max(1, round(seconds))} s left"
-        return f"{exact:,} of {count:,} points exact, the rest lower bounds{left}."
+def factors_of(points: Points, places: Sequence[Ints]) -> Ints:
+    """Return the replication factors of A, B and C, shape (3, points)."""
+    of = [np.array([layout.replicas for layout in layouts]) for layouts in points.layouts]
+    return np.stack([counts[at] for counts, at in zip(of, places[2:], strict=True)])
 
 
-@lru_cache(maxsize=16)
-def points_of(space: Space) -> Points:
-    """Return the points of a space, kept for the next chunk."""
-    return space.points()
+def look(send: Send, space: Space, machine: Machine, limit: int) -> None:
+    """Price a space and search it; it runs in a process of its own."""
+    try:
+        points = space.points()
+        if len(points) * points.bare.p**2 > MOST_PAIRS:
+            raise InputError(
+                f"{len(points):,} points on {points.bare.p} ranks are more than this page looks at; fix "
+                "layouts and use umm search"
+            )
+        makespan = executor("sim").makespan
+        looked = LookedAt(points, machine, makespan)
+        send({"points": points, "seconds": looked.bounds.seconds, "memory": looked.bounds.memory}
+             | {"stage": "priced"})  # fmt: skip
+        _search(_Telling(send, looked), looked, limit)
+    except UmmError as error:
+        send({"refusal": str(error)})
 
 
-def simulated(space: Space, machine: Machine, numbers: list[int]) -> tuple[list[float], list[int]]:
-    """Return makespans and memories of some points of a space; it runs in a process of its own."""
-    points, makespan = points_of(space), executor("sim").makespan
-    made = (points.schedule(int(points.allowed[number]), machine) for number in numbers)
-    found = [(makespan(schedule), int(schedule.memory_bytes.max())) for schedule in made]
-    return [seconds for seconds, _ in found], [nbytes for _, nbytes in found]
+def _search(tell: "_Telling", looked: LookedAt, limit: int) -> None:
+    """Tell what is best, then the front, then the best of all factors, then of few points all."""
+    looked.makespan = tell.timed(looked.makespan)
+    found = best_of(looked, limit, TOP)
+    tell(stage="top", top=found.top, front=front(looked, limit, reach=NEAR))
+    tell(ranges=[found.sure.range(choice) for choice in found.top[:RANGES]])
+    tell(stage="front", front=found.frontier)
+    points = looked.points
+    places = tuple(np.asarray(x) for x in np.unravel_index(points.allowed, points.shape))
+    factors = factors_of(points, places)
+    for of in product(*(np.unique(x).tolist() for x in factors)):
+        BestFirst(looked, limit, 1, among=(of == factors.T).all(axis=1)).run()
+    tell(stage="factors")
+    if len(points) <= MOST_EXACT:
+        for point in points.allowed[np.argsort(looked.bounds.seconds, kind="stable")].tolist():
+            looked.simulated(point, 0.0)
+        tell(stage="all")
 
 
-class Pricing:
-    """Priced spaces, and the one process that simulates their points, each viewer's newest space only."""
+class _Telling:
+    """Sends what is found, and every now and then the points that have been simulated meanwhile."""
 
-    def __init__(self) -> None:
-        self._kept: OrderedDict[Key, Priced] = OrderedDict()
-        self._wanted: OrderedDict[str, Key] = OrderedDict()  # by viewer
-        self._lock = threading.Lock()
-        self._pool: ProcessPoolExecutor | None = None
-        self._busy = False
+    def __init__(self, send: Send, looked: LookedAt) -> None:
+        self._send, self._looked = send, looked
+        self._told, self._last = 0, monotonic()
 
-    def of(self, space: Space, machine: Machine) -> Priced:
-        """Return the points of a space on a machine, at least as bounds."""
-        key = (space, machine)
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        made = Priced(space, machine)
-        with self._lock:
-            made = self._kept.setdefault(key, made)
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        return made
+    def __call__(self, **found: Any) -> None:
+        """Send what is found with all that has been simulated."""
+        new = list(islice(self._looked.choices.items(), self._told, None))
+        self._told, self._last = self._told + len(new), monotonic()
+        if new:
+            points, choices = zip(*new, strict=True)
+            found["numbers"] = np.searchsorted(self._looked.points.allowed, points)
+            found["times"] = np.array([x.makespan_s for x in choices])
+            found["held"] = np.array([x.memory_bytes for x in choices], dtype=np.float64)
+        self._send(found)
 
-    def want(self, viewer: str, priced: Priced) -> None:
-        """Simulate the points of a space for a viewer, in place of what the viewer wanted before."""
-        with self._lock:
-            self._wanted[viewer] = (priced.space, priced.machine)
-            self._wanted.move_to_end(viewer)
-            while len(self._wanted) > KEPT:
-                self._wanted.popitem(last=False)
-        self._next()
+    def timed(self, makespan: Callable[[Schedule], float]) -> Callable[[Schedule], float]:
+        """Return what simulates a schedule and tells now and then."""
 
-    def cancel(self, viewer: str) -> None:
-        """Leave a viewer's space as it is."""
-        with self._lock:
-            self._wanted.pop(viewer, None)
+        def simulated(schedule: Schedule) -> float:
+            if monotonic() - self._last > EVERY:
+                self()
+            return makespan(schedule)
 
-    def close(self) -> None:
-        """End the process."""
-        with self._lock:
-            self._wanted.clear()
-            pool, self._pool = self._pool, None
-        if pool:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-    def _next(self) -> None:
-        """Hand the process the next few points of whoever waits, unless it has some."""
-        with self._lock:
-            if self._busy:
-                return
-            while self._wanted:
-                viewer, key = next(iter(self._wanted.items()))
-                priced = self._kept.get(key)
-                if priced is None or priced.complete:
-                    del self._wanted[viewer]
-                    continue
-                self._wanted.move_to_end(viewer)
-                break
-            else:
-                return
-            self._busy = True
-            priced.started = priced.started or monotonic()
-            numbers = priced.order[priced.done : priced.done + CHUNK]
-            try:
-                if self._pool is None:
-                    self._pool = ProcessPoolExecutor(1, mp_context=get_context("forkserver"))
-                future = self._pool.submit(simulated, priced.space, priced.machine, numbers.tolist())
-            except (BrokenProcessPool, RuntimeError):
-                self._busy, self._pool = False, None
-                return
-        future.add_done_callback(lambda future: self._take(priced, numbers, future))
-
-    def _take(self, priced: Priced, numbers: Ints, future: "Future[tuple[list[float], list[int]]]") -> None:
-        failed = future.cancelled() or future.exception() is not None
-        with self._lock:
-            self._busy = False
-            if failed:
-                self._pool = None
-                self._wanted.clear()
-            else:
-                seconds, memory = future.result()
-                priced.take(numbers, np.array(seconds), np.array(memory, dtype=np.float64))
-        if not failed:
-            self._next()
+        return simulated

@@ -1,14 +1,14 @@
 """What a tab is given to show: the state, its point if it has one, and the priced points beside it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from umm.algorithms.registry import UNIVERSAL
-from umm.arrays import Ints
+from umm.explorer.behind import Behind
 from umm.explorer.point import Point, space_of
-from umm.explorer.priced import Priced, Pricing
+from umm.explorer.priced import Priced
 from umm.explorer.state import State
 from umm.figures.style import themed
 from umm.traces.trace import Trace
@@ -28,7 +28,7 @@ class View:
     Attributes:
         state: What is chosen.
         point: Its answer; None where it has none.
-        pricing: The priced spaces.
+        behind: What is found out behind the page.
         dark: Whether the page is dark.
         measured: A trace that was dropped in.
         rows: The points of a store that was dropped in.
@@ -36,23 +36,17 @@ class View:
 
     state: State
     point: Point | None
-    pricing: Pricing
+    behind: Behind
     dark: bool = False
     measured: Trace | None = None
     rows: "pd.DataFrame | None" = None
-    _made: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def priced(self) -> Priced:
         """All points of the space, with what is known of them by now."""
         assert self.point is not None
-        return self.pricing.of(space_of(self.state, self.point.machine), self.point.machine)
-
-    @cached_property
-    def best(self) -> Ints:
-        """The points that fit the budget, fastest first."""
-        assert self.point is not None
-        return self.priced.best(self.point.limit)
+        space, machine, limit = space_of(self.point), self.point.machine, self.point.limit
+        return self.behind.of((space, machine, limit), lambda: Priced(space, machine, limit))
 
     @cached_property
     def selected(self) -> int | None:
@@ -60,8 +54,8 @@ class View:
         assert self.point is not None
         if self.state.algorithm != UNIVERSAL:
             return None
-        layouts = tuple(str(layout) for layout in self.point.problem.layouts)
-        return self.priced.number(layouts, self.point.trace.schedule.stationary)  # type: ignore[arg-type]
+        stationary = self.point.trace.schedule.stationary
+        return self.priced.number(self.point.problem.layouts, stationary, self.state.options)
 
     def drawn(self, figure: "go.Figure") -> Mapping[str, Any]:
         """Return a figure as the browser takes it, in the page's colours."""
@@ -88,16 +82,3 @@ class View:
             html.Div(whole, className="scroll", tabIndex=0, role="region", **{"aria-label": "data"}),
             more,
         ]
-
-
-def firsts(numbers: Ints, seconds: Any, memory: Any) -> list[tuple[int, list[int]]]:
-    """Return points as one where time and memory are the same: the first, and all of them.
-
-    >>> import numpy as np
-    >>> firsts(np.array([4, 2, 3]), np.array([0, 0, 1.0, 1.0, 1.0]), np.array([0, 0, 5.0, 6.0, 5.0]))
-    [(4, [4, 2]), (3, [3])]
-    """
-    groups: dict[tuple[float, float], list[int]] = {}
-    for number in numbers.tolist():
-        groups.setdefault((float(f"{seconds[number]:.9e}"), float(memory[number])), []).append(number)
-    return [(group[0], group) for group in groups.values()]

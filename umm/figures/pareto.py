@@ -12,32 +12,27 @@ from umm.units import format_bytes
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-SLOWEST = 6.0  # points that take more times the best are left out: nobody chooses among them
+SLOWEST = 4.0  # points that take more times the best are left out: nobody chooses among them
 COLUMNS, ROWS = 300, 200  # of points that would share a spot of so many across and down one is drawn
 GIB = 2.0**30
 
 
-def front(seconds: Floats, memory: Floats) -> Ints:
-    """Return the points that no other beats in both, by ascending memory.
-
-    >>> front(np.array([3.0, 2.0, 2.5, 1.0]), np.array([1.0, 2.0, 3.0, 4.0])).tolist()
-    [0, 1, 3]
-    """
-    order = np.lexsort((seconds, memory))
-    best = np.minimum.accumulate(seconds[order])
-    first = np.flatnonzero(np.append(True, best[1:] < best[:-1])[: len(order)])
-    return np.asarray(order[first])
-
-
 def pareto(
-    seconds: Floats, memory: Floats, *, exact: Bools, limit: float | None = None, selected: int | None = None
+    seconds: Floats,
+    memory: Floats,
+    *,
+    exact: Bools,
+    front: Ints,
+    limit: float | None = None,
+    selected: int | None = None,
 ) -> "go.Figure":
-    """Return the points as marks, circles where simulated and open squares where bounds; with their front.
+    """Return the points as marks, circles where simulated and small squares where bounds; with the front.
 
     Args:
         seconds: Makespan of each point, or its lower bound.
         memory: Bytes of its fullest rank.
         exact: Whether its makespan was simulated.
+        front: The points that no other beats in both, by ascending memory; none while they are not known.
         limit: The budget in bytes; what is over it is greyed, and says by how much.
         selected: The point that is looked at.
     """
@@ -46,29 +41,30 @@ def pareto(
     fits = np.full(len(seconds), True) if limit is None else memory <= limit
     data = [
         _marks(seconds, memory, shown[exact[shown] & fits[shown]], "simulated", BLUE, "circle"),
-        _marks(seconds, memory, shown[~exact[shown] & fits[shown]], "lower bound", DARK_GREY, "square-open"),
+        _marks(seconds, memory, shown[~exact[shown] & fits[shown]], "lower bound", DARK_GREY, "square"),
     ]
+    data[0]["marker"]["size"] = 7
+    data[1]["opacity"] = 0.35
     if limit is not None and not fits[shown].all():
         over = _marks(seconds, memory, shown[~fits[shown]], "over the budget", GREY, "x")
         short = [
             f"{format_bytes(nbytes - limit)} too much" for nbytes in memory[shown[~fits[shown]]].tolist()
         ]
         data.append(over | {"text": short, "hovertemplate": over["hovertemplate"] + "<br>%{text}"})
-    inside = np.flatnonzero(fits)
-    best = inside[front(seconds[inside], memory[inside])]
-    data.append(
-        {
-            "type": "scatter",
-            "x": memory[best] / GIB,
-            "y": seconds[best],
-            "customdata": best,
-            "mode": "lines+markers",
-            "line": {"shape": "hv", "color": GREEN, "width": 2},
-            "marker": {"symbol": "diamond", "size": 8},
-            "name": "front",
-            "hovertemplate": _HOVER,
-        }
-    )
+    if len(front):
+        data.append(
+            {
+                "type": "scatter",
+                "x": memory[front] / GIB,
+                "y": seconds[front],
+                "customdata": front,
+                "mode": "lines+markers",
+                "line": {"shape": "hv", "color": GREEN, "width": 2},
+                "marker": {"symbol": "diamond", "size": 8},
+                "name": "front",
+                "hovertemplate": _HOVER,
+            }
+        )
     if selected is not None:
         marker = {"symbol": "circle-open", "size": 18, "color": VERMILLION, "line": {"width": 3}}
         data.append(_marks(seconds, memory, np.array([selected]), "this point", VERMILLION, "circle-open"))
@@ -109,7 +105,7 @@ def _marks(
         "y": seconds[mine],
         "customdata": mine,
         "mode": "markers",
-        "marker": {"color": colour, "symbol": symbol, "size": 6},
+        "marker": {"color": colour, "symbol": symbol, "size": 3},
         "name": name,
         "hovertemplate": _HOVER,
     }

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from umm.arrays import Floats, Ints
+from umm.arrays import Bools, Floats, Ints
 from umm.figures.style import BLACK, BLUE, SKY, drawn
 from umm.units import format_seconds
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 PALE = "#F4F8FB"
+SPREAD = (0.14, 2.0)
+"""The least and the most doublings over the best that the colours span: from a tenth longer to four times."""
 
 
 def replication_map(
@@ -22,6 +24,8 @@ def replication_map(
     across: Ints,
     labels: Sequence[str],
     *,
+    exact: Bools,
+    numbers: Ints,
     names: tuple[str, str],
     selected: tuple[int, int] | None = None,
     where: str = "",
@@ -29,10 +33,12 @@ def replication_map(
     """Return the heat map of the best time by two replication factors.
 
     Args:
-        seconds: Makespan of each point.
+        seconds: Makespan of each point, or its lower bound.
         down: Replication factor of one operand in each point.
         across: That of another.
         labels: What each point is called, without its replication factors.
+        exact: Whether its makespan was simulated; of a bound the cell says ≥.
+        numbers: The number of each, told where its cell is clicked.
         names: The operands that lie down and across.
         selected: The factors of the point that is looked at.
         where: What is said of the third operand, in the title.
@@ -46,23 +52,27 @@ def replication_map(
             mine = np.flatnonzero((down == row) & (across == col))
             if len(mine):
                 best = int(mine[np.argmin(seconds[mine])])
-                z[i, j], points[i, j] = seconds[best], best
-                text[i, j] = f"<b>{format_seconds(seconds[best])}</b><br>{labels[best]}"
+                z[i, j], points[i, j] = seconds[best], numbers[best]
+                least = "" if exact[best] else "≥ "
+                text[i, j] = f"<b>{least}{format_seconds(seconds[best])}</b><br>{labels[best]}"
+    times = np.log2(z / np.nanmin(z)) if np.isfinite(z).any() else z
+    worst = float(np.clip(np.nanmax(times, initial=0.0), *SPREAD))
+    ticks = worst * np.arange(4) / 3
     cells = {
         "type": "heatmap",
         "x": [f"{names[1]}@{c}" for c in cols.tolist()],
         "y": [f"{names[0]}@{c}" for c in rows.tolist()],
-        "z": np.log2(z / np.nanmin(z)) if np.isfinite(z).any() else z,
+        "z": times,
         "text": text,
         "texttemplate": "%{text}",
         "customdata": points,
         "colorscale": [[0, SKY], [1, PALE]],
         "zmin": 0,
-        "zmax": 2,
+        "zmax": worst,
         "colorbar": {
             "title": {"text": "times the best"},
-            "tickvals": [0, 1, 2],
-            "ticktext": ["1", "2", "4 and more"],
+            "tickvals": ticks,
+            "ticktext": [f"{2**tick:.3g}" for tick in ticks],
         },
         "textfont": {"color": BLACK},
         "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",

@@ -64,7 +64,7 @@ _AXIS = {
 TEMPLATE = {
     "layout": {
         "colorway": [BLUE, ORANGE, GREEN, VERMILLION, SKY, PURPLE, YELLOW],
-        "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
+        "font": {"family": "Inter, system-ui, sans-serif", "size": 13, "color": INK},
         "paper_bgcolor": PAPER,
         "plot_bgcolor": PAPER,
         "hoverlabel": {"align": "left"},

@@ -1,6 +1,7 @@
 """A point of a space that was simulated: what was chosen, and what came out."""
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from umm.algorithms.universal.options import Options, known
@@ -57,6 +58,19 @@ class Choice:
         own = self.options.to_dict()
         unlike = {name: value for name, value in options.to_dict().items() if value != own[name]}
         return {"stationary": stationary, **unlike}
+
+    @property
+    def how(self) -> dict[str, str]:
+        """Its stationary matrix and its options as texts, each with those of the same schedule: ``A,B,C``.
+
+        Ties that are not every combination of what they have are not told.
+        """
+        ways = ((self.stationary, self.options), *self.ties)
+        same = [{"stationary": x, **options.to_dict()} for x, options in ways]
+        values = {name: {x[name] for x in same} for name in same[0]}
+        if prod(len(x) for x in values.values()) != len(same):
+            values = {name: {value} for name, value in same[0].items()}
+        return {name: ",".join(sorted(map(str, x))) for name, x in values.items()}
 
     def schedule(self, machine: Machine | str) -> Schedule:
         """Return its schedule, on the machine it was found for or on another."""

@@ -13,7 +13,7 @@ from umm.cli.printed.output import Output
 
 if TYPE_CHECKING:
     from umm.cli.flags.asked import Asked
-    from umm.cli.printed.report import Beside
+    from umm.space.what_if.beside import Beside
     from umm.traces.trace import Trace
 
 
@@ -50,7 +50,6 @@ def simulate(
     """
     from umm.cli.flags.asked import saved_or_asked
     from umm.cli.printed.report import (
-        Beside,
         device_room,
         predicted_record,
         print_prediction,
@@ -61,6 +60,7 @@ def simulate(
     from umm.executor import executor
     from umm.problem import Problem
     from umm.space.given import bring_seconds
+    from umm.space.what_if.beside import Beside
     from umm.traces.explain import explain as explained
 
     output = Output(as_json, quiet, no_color)
@@ -93,12 +93,13 @@ def looked_beside(trace: "Trace", request: "Asked") -> "Beside":
     A policy that searches is not asked again and again: that would take minutes.
     """
     from umm.algorithms.universal.policies import POLICIES
-    from umm.cli.printed.report import Beside, device_room
+    from umm.cli.printed.report import device_room
     from umm.executor import executor
     from umm.problem import MATRICES, Problem
     from umm.space.search.sure import makespan_range
     from umm.space.what_if.advice import MOST_ACTIONS, advise
     from umm.space.what_if.assumed import Lower, decides
+    from umm.space.what_if.beside import Beside
 
     schedule, makespan, machine = trace.schedule, executor("sim").makespan, request.machine
     room = device_room(schedule)

@@ -1,6 +1,6 @@
 """The flags of a chain, which takes the place of one multiply: a preset or a file, its sizes, its layouts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -137,22 +137,11 @@ def _is_file(name: str) -> bool:
     return Path(name).suffix == ".toml"
 
 
-def _layouts(outline: Outline, text: str | None, machine: Machine, ranks: int) -> dict[str, str]:
-    """Return the layouts a text means: those of a name, changed by TENSOR=LAYOUT parts."""
-    first, *others = (part.strip() for part in (text or "").split(","))
-    if "=" in first or not first:
-        texts = dict(outline.default_layouts)
-        others = [first, *others] if first else others
-    elif first == BEST and BEST not in outline.layouts:
-        texts = best_layouts(outline, machine, ranks)
-    else:
-        texts = dict(outline.layouts_of(first))
-    for part in others:
-        tensor, equals, layout = part.partition("=")
-        if not (tensor and equals and layout):
-            raise InputError(f"{part!r} of --layouts is not TENSOR=LAYOUT; write it like W1=col@2")
-        texts[tensor.strip()] = layout.strip()
-    return texts
+def _layouts(outline: Outline, text: str | None, machine: Machine, ranks: int) -> Mapping[str, str]:
+    """Return the layouts a text means: those of a name, or the best, changed by TENSOR=LAYOUT parts."""
+    if text and text.partition(",")[0].strip() == BEST and BEST not in outline.layouts:
+        outline = outline.with_layouts(BEST, best_layouts(outline, machine, ranks))
+    return outline.layouts_of(text or None)
 
 
 def best_layouts(outline: Outline, machine: Machine, ranks: int) -> dict[str, str]:

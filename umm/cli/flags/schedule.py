@@ -16,7 +16,6 @@ from umm.errors import InputError
 
 UNIVERSAL_ONLY = ("stationary", *(x.name for x in known()))
 SCHEDULE = ("algorithm", "settings", *UNIVERSAL_ONLY)
-ON = {"on": True, "none": False}
 
 
 def schedule_options() -> Callable[[Command], Command]:
@@ -50,8 +49,8 @@ def axis_options(searched: bool = False) -> Callable[[Command], Command]:
         "stationary": ("A,B,C", "Matrices that may stay in place."),
     }
     for x in known():
-        values = f" One of {', '.join(_values(x))}." if _values(x) else ""
-        default = ",".join(_values(x)) if searched and x.searched else _typed(x.default)
+        values = f" One of {', '.join(x.texts)}." if x.texts else ""
+        default = ",".join(x.texts) if searched and x.searched else x.typed(x.default)
         axes[x.name.replace("_", "-")] = (default, x.help + values)
     return all_of(
         [
@@ -78,7 +77,7 @@ def asked_choices(ctx: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
     if name == UNIVERSAL:
         if flags["settings"]:
             raise InputError(f"--with is for other algorithms; those of {UNIVERSAL} have flags of their own")
-        switched = {x.name: ON[flags[x.name]] for x in known() if isinstance(x.default, bool)}
+        switched = {x.name: x.read(flags[x.name]) for x in known() if isinstance(x.default, bool)}
         return {x: flags[x] for x in UNIVERSAL_ONLY} | switched
     typed = given(ctx, UNIVERSAL_ONLY)
     if typed:
@@ -97,18 +96,8 @@ def _settings(algorithm: Algorithm, texts: tuple[str, ...]) -> dict[str, Any]:
         if not equals:
             raise InputError(f"--with {text!r} is not NAME=VALUE")
         check_names(algorithm.options, [name], algorithm.name)
-        found[name] = _meant(options[name], value)
+        found[name] = options[name].read(value, f"--with {name}")
     return found
-
-
-def _meant(x: Option, text: str) -> Any:
-    """Return what a text means as a value of an algorithm's option."""
-    if isinstance(x.default, float):
-        try:
-            return float(text)
-        except ValueError:
-            raise InputError(f"--with {x.name}={text}: {text!r} is not a number") from None
-    return _value(x, text, f"--with {x.name}")
 
 
 def asked_axes(flags: dict[str, Any]) -> dict[str, Any]:
@@ -120,45 +109,22 @@ def asked_axes(flags: dict[str, Any]) -> dict[str, Any]:
     texts: dict[str, Any] = {name: flags[name] for name in ("a", "b", "c", "stationary")}
     for x in known():
         flag = "--" + x.name.replace("_", "-")
-        texts[x.name] = [_value(x, text.strip(), flag) for text in flags[x.name].split(",")]
+        texts[x.name] = [x.read(text.strip(), flag) for text in flags[x.name].split(",")]
     return texts
 
 
 def _flag(x: Option) -> Callable[[Any], Any]:
     return option(
         "--" + x.name.replace("_", "-"),
-        type=click.Choice(list(ON)) if isinstance(x.default, bool) else type(x.default),
-        default=_typed(x.default),
+        type=click.Choice(list(x.texts)) if isinstance(x.default, bool) else type(x.default),
+        default=x.typed(x.default),
         show_default=True,
-        shell_complete=None if isinstance(x.default, bool) else among(lambda: _values(x)),
-        metavar="|".join(_values(x)) or ("N" if isinstance(x.default, int) else "NAME"),
+        shell_complete=None if isinstance(x.default, bool) else among(lambda: x.texts),
+        metavar="|".join(x.texts) or ("N" if isinstance(x.default, int) else "NAME"),
         help=x.help,
     )
 
 
-def _values(x: Option) -> tuple[str, ...]:
-    """Return the texts an option may be, if they are few."""
-    return tuple(ON) if isinstance(x.default, bool) else x.values
-
-
 def _texts(name: str) -> tuple[str, ...]:
     """Return the texts that an axis may have, if they are few."""
-    return next((_values(x) for x in known() if x.name.replace("_", "-") == name), ())
-
-
-def _typed(value: Any) -> str:
-    """Return a value as it is typed."""
-    return next(text for text, on in ON.items() if on == value) if isinstance(value, bool) else str(value)
-
-
-def _value(x: Option, text: str, flag: str) -> Any:
-    """Return what a text means as a value of an option."""
-    if isinstance(x.default, bool):
-        if text not in ON:
-            raise InputError(f"{flag} {text!r} is unknown; choose from {', '.join(ON)}")
-        return ON[text]
-    if not isinstance(x.default, int):
-        return text
-    if not text.isdecimal():
-        raise InputError(f"{flag}: {text!r} is not a whole number; write it like 2 or 1,2,4")
-    return int(text)
+    return next((x.texts for x in known() if x.name.replace("_", "-") == name), ())

@@ -1,6 +1,5 @@
 """What a search found: the front of time against memory or the fastest points, and how sure that is."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from umm.algorithms.universal.options import Options, known
+from umm.algorithms.universal.options import known
 from umm.cli.printed.found_in_words import bring_in_words, budget, proof, ties
 from umm.cli.printed.tables import width_of
 from umm.space import Choice, Found
@@ -147,7 +146,7 @@ def cells_of(found: Found, rows: Sequence[Choice]) -> list[list[str]]:
         if brings:
             row.append(short_seconds(sum((found.bringing(choice) or {}).values())))
         row += [f"{100 * choice.fraction_of_peak:.1f} %", *layouts]
-        said = how(choice)
+        said = choice.how
         words = [said[x.name] for x in shown if x not in numbers and "," not in said[x.name]]
         row.append(" ".join(["any" if "," in said["stationary"] else said["stationary"], *words]))
         row += [said[x.name] for x in numbers]
@@ -155,19 +154,3 @@ def cells_of(found: Found, rows: Sequence[Choice]) -> list[list[str]]:
             row.append("" if choice.steps_gap is None else f"{100 * choice.steps_gap:.2g} %")
         cells.append(row)
     return cells
-
-
-def how(choice: Choice) -> dict[str, str]:
-    """Return the stationary matrix of a row and its options, each with all that are the same schedule.
-
-    Ties that are not every combination of what they have are not told.
-    """
-    same = [{"stationary": x, **options.to_dict()} for x, options in (_own(choice), *choice.ties)]
-    values = {name: {x[name] for x in same} for name in same[0]}
-    if math.prod(len(x) for x in values.values()) != len(same):
-        values = {name: {value} for name, value in same[0].items()}
-    return {name: ",".join(sorted(map(str, x))) for name, x in values.items()}
-
-
-def _own(choice: Choice) -> tuple[str, Options]:
-    return choice.stationary, choice.options

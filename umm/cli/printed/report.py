@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -17,11 +16,10 @@ from umm.problem import MATRICES, Problem
 from umm.schedules.kinds import KINDS
 from umm.schedules.schedule import Schedule
 from umm.space.search.budget import device_share
-from umm.space.what_if.advice import Advice
-from umm.space.what_if.assumed import Decides
+from umm.space.what_if.beside import Beside
 from umm.tensors import Program
 from umm.traces.trace import Trace
-from umm.units import counted, format_bytes, format_rate, format_seconds, range_in_words
+from umm.units import counted, format_bytes, format_rate, format_seconds
 
 BAR = 36  # columns of the bar that stands for the whole makespan
 
@@ -58,49 +56,6 @@ def _stationary(schedule: Schedule) -> str:
     if isinstance(schedule.program, Problem):
         return schedule.stationary
     return str(schedule.options.get("stationary", schedule.stationary))
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What is known of a prediction beside its trace.
-
-    Attributes:
-        ends: The least and the most makespan within the ranges of the machine's numbers, if that is known.
-        advice: What would be better, if anything is.
-        assumed: The assumed number that decides, if one does.
-        room: Bytes a rank has of its device's memory, if that is known.
-    """
-
-    ends: tuple[float, float] | None = None
-    advice: Advice | None = None
-    assumed: Decides | None = None
-    room: int | None = None
-
-    def verdict(self, trace: Trace) -> str:
-        """Return the sentence of a trace, with what would be better if anything is."""
-        own = trace.verdict
-        return f"{own.removesuffix('.')}; {self.advice}." if self.advice else own
-
-    def page(self, trace: Trace) -> str:
-        """Return a page's verdict: with the range of the makespan and the assumed number that decides."""
-        within = _within(trace.makespan_s, self.ends)
-        unit = format_seconds(trace.makespan_s).partition(" ")[2]
-        parts = [
-            self.verdict(trace),
-            f"{within} {unit} within the ranges of the machine's numbers." if within else "",
-            str(self.assumed or ""),
-        ]
-        return " ".join(part for part in parts if part)
-
-    def to_dict(self, trace: Trace) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {
-            "makespan_range_s": None if self.ends is None else list(self.ends),
-            "verdict": self.verdict(trace),
-            "advice": None if self.advice is None else self.advice.to_dict(),
-            "assumed": None if self.assumed is None else str(self.assumed),
-            "fits_memory": None if self.room is None else trace.memory_bytes <= self.room,
-        }
 
 
 def predicted_record(trace: Trace) -> dict[str, Any]:
@@ -217,7 +172,7 @@ def print_prediction(console: Console, trace: Trace, beside: Beside) -> None:
     reached = trace.schedule.program.flop / trace.makespan_s if trace.makespan_s else 0.0
     peak = trace.fraction_of_peak
     of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak ({format_rate(reached)})"
-    ends = _within(trace.makespan_s, beside.ends)
+    ends = beside.within(trace)
     within = f" ({ends})" if ends else ""
     table.add_row("makespan", Text(format_seconds(trace.makespan_s) + within + of_peak, style="bold"))
     for part, seconds in trace.breakdown().mean.items():
@@ -237,13 +192,6 @@ def print_prediction(console: Console, trace: Trace, beside: Beside) -> None:
     if beside.assumed:
         table.add_row("assumed", str(beside.assumed))
     console.print(table)
-
-
-def _within(makespan: float, ends: tuple[float, float] | None) -> str:
-    """Return the range of a makespan in words; empty if there is none, or none that is seen."""
-    within = range_in_words(makespan, ends) if ends else ""
-    low, _, high = within.partition(" to ")
-    return within if low != high else ""
 
 
 def moved(trace: Trace) -> str:

@@ -54,12 +54,7 @@ window.dash_clientside = window.dash_clientside || {};
         } else if (id.startsWith("{")) {
           const named = JSON.parse(id);
           if (named.preset) for (const [x, size] of Object.entries(presets[named.preset])) put(params, facts, x, size);
-          if (named.pick) {
-            const names = ["a", "b", "c", "stationary"];
-            named.pick.split("|").forEach((text, i) => put(params, facts, names[i], text));
-            params.delete("algorithm");
-            params.delete("op");
-          }
+          if (named.pick) return named.pick === "?" ? "" : named.pick;
         } else apply(params, facts, id, value);
       }
       if (params.toString() === before) return skip();

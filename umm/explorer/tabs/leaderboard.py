@@ -2,87 +2,100 @@
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from umm.algorithms.universal.options import known
 from umm.explorer.tabs.tab import Tab
-from umm.explorer.view import Shown, View, firsts
+from umm.explorer.view import Shown, View
 from umm.figures.pareto import pareto
+from umm.space import Choice
 from umm.traces.verdict import percent
-from umm.units import format_bytes, format_seconds
+from umm.units import format_bytes, format_seconds, range_in_words
 
-ROWS = 8
-LOOKED_AT = 400
+ROWS = 10
+HEADINGS = ("", "A", "B", "C", "stays", "makespan", "range", "of peak", "memory")
 
 
 def show(view: View) -> Shown:
     """Return the best points as rows and all as marks."""
-    assert view.point
     priced = view.priced
-    figure = pareto(
-        priced.seconds, priced.memory, exact=priced.exact, limit=view.point.limit, selected=view.selected
-    )
+    front = [priced.number_of(choice) for choice in priced.front] if priced.stage != "top" else []
+    figure: Any = {}
+    if priced.points:
+        figure = view.drawn(
+            pareto(
+                priced.seconds,
+                priced.memory,
+                exact=priced.exact,
+                front=np.array(front, dtype=np.int64),
+                limit=priced.limit,
+                selected=view.selected,
+            )
+        )
     return {
-        "pareto.figure": view.drawn(figure),
+        "pareto.figure": figure,
         "leaders.children": _table(view),
-        "leaderboard-data.children": view.table(points_frame(view, LOOKED_AT)),
+        "leaderboard-data.children": view.table(top_frame(view)),
     }
 
 
-def points_frame(view: View, most: int) -> pd.DataFrame:
-    """Return the best points as a frame: a, b, c, stationary, makespan_s, memory_bytes, exact."""
-    priced = view.priced
+def top_frame(view: View) -> pd.DataFrame:
+    """Return the best points as a frame, proven: a, b, c, how, makespan_s, memory_bytes, fraction_of_peak."""
     rows = []
-    for number in view.best[:most].tolist():
-        (a, b, c), stationary = priced.texts(number)
-        row = {"a": a, "b": b, "c": c, "stationary": stationary, "makespan_s": float(priced.seconds[number])}
-        rows.append(row | {"memory_bytes": float(priced.memory[number]), "exact": bool(priced.exact[number])})
+    for choice in view.priced.top:
+        layouts = {x: str(getattr(choice.problem, x)) for x in "abc"}
+        figures = {x: getattr(choice, x) for x in ("makespan_s", "memory_bytes", "fraction_of_peak")}
+        rows.append(layouts | {"how": how(choice)} | figures)
     return pd.DataFrame(rows)
+
+
+def how(choice: Choice) -> str:
+    """Return what stays in place and what is not the default, in few words: ``B slice``, ``any``."""
+    said = choice.how
+    stays = "any" if "," in said["stationary"] else said["stationary"]
+    unlike = (x.name for x in known() if getattr(choice.options, x.name) != x.default)
+    return " ".join([stays, *(said[name] for name in unlike if "," not in said[name])])
 
 
 def _table(view: View) -> Any:
     from dash import html
 
-    assert view.point
     priced = view.priced
-    if not len(view.best):
-        return html.P(
-            f"No layout fits {format_bytes(view.point.limit)} per rank; the smallest needs "
-            f"{format_bytes(float(priced.memory.min()))}. Give it a larger budget.",
-            className="empty",
-        )
-    head = html.Tr(
-        [html.Th(x, scope="col") for x in ("", "A", "B", "C", "stationary", "makespan", "of peak", "memory")]
-    )
-    rows = []
-    for place, (number, group) in enumerate(
-        firsts(view.best[:LOOKED_AT], priced.seconds, priced.memory)[:ROWS], 1
-    ):
-        (a, b, c), stationary = priced.texts(number)
-        same = sorted({priced.texts(other)[1] for other in group if priced.texts(other)[0] == (a, b, c)})
-        others = len({priced.texts(other)[0] for other in group}) - 1
-        seconds, sure = float(priced.seconds[number]), bool(priced.exact[number])
-        peak = view.point.problem.flop / (seconds * view.point.trace.schedule.peak)
-        label = f"Take number {place}: A {a}, B {b}, C {c}, stationary {stationary}"
-        choose = html.Button(
-            str(place), id={"pick": f"{a}|{b}|{c}|{stationary}"}, className="pick", **{"aria-label": label}
-        )
-        rows.append(
-            html.Tr(
-                [
-                    html.Td(choose),
-                    *(html.Td(x, className="layout") for x in (a, b, c)),
-                    html.Td(", ".join(same), title="All of these are one schedule" if same[1:] else ""),
-                    html.Td(format_seconds(seconds) if sure else f"≥ {format_seconds(seconds)}"),
-                    html.Td(percent(peak)),
-                    html.Td(format_bytes(float(priced.memory[number]))),
-                ],
-                className="chosen" if view.selected in group else "",
-            )
-        )
-        if others:
-            words = f"and {others} more layouts with the same time and memory"
-            rows.append(html.Tr(html.Td(words, colSpan=8, className="same")))
+    if not priced.top:
+        words = priced.words if priced.refusal or priced.failed else "The best layouts are being proven."
+        return html.P(words, className="empty")
+    head = html.Tr([html.Th(x, scope="col") for x in HEADINGS])
+    rows = [_row(view, place, choice) for place, choice in enumerate(priced.top[:ROWS], 1)]
     return html.Table([html.Thead(head), html.Tbody(rows)], className="leaders")
+
+
+def _row(view: View, place: int, choice: Choice) -> Any:
+    from dash import html
+
+    priced, seconds = view.priced, choice.makespan_s
+    layouts = tuple(str(getattr(choice.problem, x)) for x in "abc")
+    there = view.state.at(layouts, choice.stationary, choice.options).query or "?"  # type: ignore[arg-type]
+    label = f"Take number {place}: A {layouts[0]}, B {layouts[1]}, C {layouts[2]}, stationary {how(choice)}"
+    button = html.Button(str(place), id={"pick": there}, className="pick", **{"aria-label": label})
+    ends = priced.ranges[place - 1] if place <= len(priced.ranges) else None
+    ties = f"{len(choice.ties) + 1} points of the space are this schedule" if choice.ties else ""
+    cells = [
+        html.Td(button),
+        *(html.Td(x, className="layout") for x in layouts),
+        html.Td(how(choice), className="layout", title=ties),
+        html.Td(format_seconds(seconds)),
+        html.Td(range_in_words(seconds, ends) if ends else "", className="soft"),
+        html.Td(percent(choice.fraction_of_peak)),
+        html.Td(format_bytes(choice.memory_bytes)),
+    ]
+    return html.Tr(cells, className="chosen" if view.selected in _numbers(view, choice) else "")
+
+
+def _numbers(view: View, choice: Choice) -> set[int | None]:
+    """Return the points that are the schedule of a row."""
+    ways = ((choice.stationary, choice.options), *choice.ties)
+    return {view.priced.number(choice.problem.layouts, x, options) for x, options in ways} - {None}
 
 
 def controls() -> list[Any]:
@@ -95,8 +108,8 @@ def controls() -> list[Any]:
 TAB = Tab(
     "leaderboard",
     "Leaderboard",
-    "The best layouts of this problem with these choices, and every other as a mark. Take one by its number "
-    "or its mark; the page then shows it.",
+    "The best layouts of this problem, proven, and every other as a mark. Take one by its number or its "
+    "mark; the page then shows it.",
     ("pareto",),
     show,
     controls,

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from umm.arrays import Ints
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
 from umm.figures.replication import replication_map
@@ -15,29 +15,31 @@ def show(view: View) -> Shown:
     """Return the heat map of the two operands that the slider does not fix."""
     assert view.point
     priced, state = view.priced, view.state
+    if priced.points is None:
+        return {"replicas.figure": {}, "replication-data.children": None}
     third = MATRICES.index(state.across)
     down, across = (i for i in range(3) if i != third)
-    mine = view.best
+    mine = priced.best
+    if priced.stage in ("factors", "all"):  # of every factor the best is exact; what is not is no better
+        mine = mine[priced.exact[mine]]
     if state.fixed:
         mine = mine[priced.factors[third][mine] == state.fixed]
     where = f", {state.across}@{state.fixed}" if state.fixed else f", any factor of {state.across}"
-    labels = _Labels(view, mine)
     selected = None
     if not state.fixed or view.point.problem.layouts[third].replicas == state.fixed:
-        selected = tuple(view.point.problem.layouts[i].replicas for i in (down, across))
+        selected = (view.point.problem.layouts[down].replicas, view.point.problem.layouts[across].replicas)
     factors = priced.factors[:, mine]
     figure = replication_map(
         priced.seconds[mine],
         factors[down],
         factors[across],
-        labels,  # type: ignore[arg-type]
+        _Labels(view, mine),  # type: ignore[arg-type]
+        exact=priced.exact[mine],
+        numbers=mine,
         names=(MATRICES[down], MATRICES[across]),
-        selected=selected,  # type: ignore[arg-type]
+        selected=selected,
         where=where,
     )
-    if len(figure.data):  # a cell tells the number of its point in the space
-        cells = np.asarray(figure.data[0]["customdata"])
-        figure.data[0]["customdata"] = np.where(cells >= 0, mine[cells], -1) if len(mine) else cells
     frame = pd.DataFrame(
         {
             f"c_{MATRICES[down]}": factors[down],
@@ -45,6 +47,7 @@ def show(view: View) -> Shown:
             f"c_{state.across}": factors[third],
             "makespan_s": priced.seconds[mine],
             "memory_bytes": priced.memory[mine],
+            "exact": priced.exact[mine],
         }
     )
     grouped = frame.groupby(list(frame.columns[:2]), as_index=False).first()  # fastest first
@@ -54,11 +57,11 @@ def show(view: View) -> Shown:
 class _Labels:
     """The partitions of points, by their place among those shown; few are ever asked for."""
 
-    def __init__(self, view: View, mine: Any) -> None:
+    def __init__(self, view: View, mine: Ints) -> None:
         self.view, self.mine = view, mine
 
     def __getitem__(self, place: int) -> str:
-        layouts, stationary = self.view.priced.texts(int(self.mine[place]))
+        layouts, stationary, _ = self.view.priced.parts(int(self.mine[place]))
         return " ".join(text.split("@")[0] for text in layouts) + f" {stationary}"
 
 

@@ -9,9 +9,10 @@ import pandas as pd
 from umm.algorithms.registry import schedule
 from umm.arrays import Floats
 from umm.executor import executor
+from umm.explorer.point import how_of
+from umm.explorer.tabs.leaderboard import how
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
-from umm.figures.pareto import front
 from umm.figures.turned import turned
 from umm.machines import Machine
 from umm.problem import Problem
@@ -28,23 +29,11 @@ def show(view: View) -> Shown:
     known = {f"{knob.name} {knob.at(1.0)}": knob for knob in knobs_of(view)}
     what = view.state.what if view.state.what in known else next(iter(known))
     knob = known[what]
-    trace = point.trace.schedule
-    here = (point.problem, trace.stationary, tuple(sorted(view.state.options.to_dict().items())))
-    times = {
-        "this point": times_of(point.machine, knob, *here)
-        if view.selected is not None
-        else _alone(view, knob)
-    }
-    rivals = {}
-    best = view.best
-    ahead = best[front(view.priced.seconds[best], view.priced.memory[best])][::-1]
-    for number in ahead[:RIVALS].tolist():
-        layouts, stationary = view.priced.texts(number)
-        problem = view.priced.points.problem(int(view.priced.points.allowed[number]))
-        rivals[f"{' '.join(layouts)}, {stationary}"] = times_of(
-            point.machine, knob, problem, stationary, here[2]
-        )
-    times |= rivals
+    times = {"this point": times_of(point.machine, knob, point.problem, tuple(how_of(view.state).items()))}
+    for choice in view.priced.front[: -RIVALS - 1 : -1]:
+        layouts = " ".join(str(layout) for layout in choice.problem.layouts)
+        way = ("stationary", choice.stationary), *choice.options.to_dict().items()
+        times[f"{layouts}, {how(choice)}"] = times_of(point.machine, knob, choice.problem, way)
     factors = factors_of(knob)
     words = [knob.at(factor) for factor in factors]
     frame = pd.DataFrame(
@@ -66,23 +55,11 @@ def knobs_of(view: View) -> list[Knob]:
 
 
 @lru_cache(maxsize=512)
-def times_of(
-    machine: Machine, knob: Knob, problem: Problem, stationary: str, options: tuple[tuple[str, Any], ...]
-) -> Floats:
-    """Return the makespan of a point at each factor of a number."""
+def times_of(machine: Machine, knob: Knob, problem: Problem, how: tuple[tuple[str, Any], ...]) -> Floats:
+    """Return the makespan of a problem, scheduled in some way, at each factor of a number."""
     makespan = executor("sim").makespan
-    machines = [changed(machine, knob, factor) for factor in factors_of(knob)]
-    made = [schedule(problem, there, stationary=stationary, **dict(options)) for there in machines]
-    return np.array([makespan(one) for one in made])
-
-
-def _alone(view: View, knob: Knob) -> Floats:
-    """Return those of a point of another algorithm."""
-    assert view.point
-    point, makespan = view.point, executor("sim").makespan
-    machines = [changed(point.machine, knob, factor) for factor in factors_of(knob)]
-    made = (schedule(point.problem, there, algorithm=view.state.algorithm) for there in machines)
-    return np.array([makespan(one) for one in made])
+    machines = (changed(machine, knob, factor) for factor in factors_of(knob))
+    return np.array([makespan(schedule(problem, there, **dict(how))) for there in machines])
 
 
 def factors_of(knob: Knob) -> list[float]:

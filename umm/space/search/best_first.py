@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from umm.arrays import Bools
 from umm.schedules.bound import ROUNDING
 from umm.space.choice import Choice
 from umm.space.search.looked_at import LookedAt, OneSchedule
@@ -16,12 +17,20 @@ Progress = Callable[[int, int], None]
 
 
 class BestFirst:
-    """The state of one search: what waits to be simulated, and the best so far."""
+    """The state of one search: what waits to be simulated, and the best so far.
 
-    def __init__(self, looked: LookedAt, limit: int, top: int) -> None:
+    Args:
+        looked: The points.
+        limit: Most bytes a rank may hold.
+        top: How many of the best to find.
+        among: Which of the points to look at; all of them if None.
+    """
+
+    def __init__(self, looked: LookedAt, limit: int, top: int, among: Bools | None = None) -> None:
         self.looked, self.limit, self.top = looked, limit, top
         bounds, points = looked.bounds, looked.points
-        fits = np.nonzero(bounds.memory <= limit)[0]
+        able = bounds.memory <= limit
+        fits = np.nonzero(able if among is None else able & among)[0]
         by_bound = fits[np.argsort(bounds.seconds[fits], kind="stable")]
         self.order = points.allowed[by_bound].tolist()
         self.seconds = bounds.seconds[by_bound].tolist()

@@ -12,7 +12,7 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.notebook.shown import Shown
 from umm.schedules.schedule import Schedule
-from umm.space.bounds.chain_tables import ChainTables, chain_tables
+from umm.space.bounds.chain_tables import chain_tables
 from umm.space.chain_space import ChainSpace
 from umm.space.search.budget import DEVICE, limit_of
 from umm.space.search.chain_tries import ChainChoice, Tries
@@ -146,7 +146,7 @@ def search_chain(
     space = space.on(machine.default_ranks)
     machine.check_ranks(space.ranks or 1)
     tables = chain_tables(space, machine, options)
-    limit = _limit(tables, machine, memory)
+    limit = chain_limit(space, machine, memory)
     tries = Tries(tables, machine, makespan or executor("sim").makespan, limit, top, most, options)
     walk = all_from_the_lowest if space.assignments <= EVERY else near_the_bound
     lowest = walk(tries, progress)
@@ -175,8 +175,8 @@ def _named(tries: Tries, texts: Mapping[str, str]) -> float | None:
         return None
 
 
-def _limit(tables: ChainTables, machine: Machine, memory: str | int | None) -> int:
-    space = tables.space
+def chain_limit(space: ChainSpace, machine: Machine, memory: str | int | None) -> int:
+    """Return the bytes a rank may hold of a chain on a machine; ``1x`` is its share of all tensors."""
     ranks = space.ranks or 1
     tensors = space.chain.laid_out({}, ranks).tensors
     share = sum(x.shape[0] * x.shape[1] * x.itemsize for x in tensors) / ranks

@@ -65,11 +65,30 @@ def search(
     machine.check_ranks(points.bare.p)
     limit = rank_limit(memory, points.bare, machine)
     looked = LookedAt(points, machine, makespan or executor("sim").makespan)
-    ordered = BestFirst(looked, limit, top)
+    return best_of(looked, limit, top, reserves=memory == DEVICE, progress=progress)
+
+
+def best_of(
+    looked: LookedAt, limit: int, top: int, *, reserves: bool = False, progress: Progress | None = None
+) -> Found:
+    """Return the best of some points, with proof.
+
+    Args:
+        looked: The points with what is known of them.
+        limit: Bytes a rank may hold.
+        top: How many of the best to find.
+        reserves: Whether the limit is the device less a reserve, because no budget was given.
+        progress: As :func:`search` takes it.
+
+    Raises:
+        InfeasibleError: if none fits.
+        SearchInterruptedError: on Ctrl-C, with the best found by then.
+    """
+    ordered, points, machine = BestFirst(looked, limit, top), looked.points, looked.machine
     try:
         ordered.run(progress)
     except KeyboardInterrupt:
-        raise SearchInterruptedError(_found(ordered, memory == DEVICE)) from None
+        raise SearchInterruptedError(_found(ordered, reserves)) from None
     if not ordered.best:
         whole = limit == device_share(machine, points.bare.p)
         where = f", what a rank has of a device of {machine.name}" if whole else ""
@@ -77,7 +96,7 @@ def search(
             f"nothing fits {format_bytes(limit)} per rank{where}; the smallest memory that works is "
             f"{_at_least(least_memory(points, machine, looked.bounds), points)}"
         )
-    return _found(ordered, memory == DEVICE)
+    return _found(ordered, reserves)
 
 
 def _found(ordered: BestFirst, reserves: bool) -> Found:

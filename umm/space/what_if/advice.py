@@ -1,12 +1,13 @@
 """What a search finds that is faster than a schedule, or holds less in the same time."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from umm.algorithms.universal.options import Options, known
+from umm.algorithms.universal.options import known
 from umm.errors import InfeasibleError
 from umm.machines import Machine
+from umm.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.space.choice import Choice
 from umm.space.points import Space
@@ -77,7 +78,7 @@ def advise(schedule: Schedule, machine: Machine, makespan: Callable[[Schedule], 
     """
     if len(schedule) > MOST_ACTIONS:
         return None
-    space = _space(schedule)
+    space = space_around(schedule.problem, schedule.options)
     ranks = schedule.ranks
     if len(space.searched.points()) * ranks**2 > MOST_PAIRS:
         return None
@@ -86,7 +87,20 @@ def advise(schedule: Schedule, machine: Machine, makespan: Callable[[Schedule], 
         found = search(space, machine, memory=DEVICE, makespan=makespan, top=1)
     except InfeasibleError:
         return None
-    near = front(found.looked, found.limit, reach=1 + LEAST)
+    return advice_among(front(found.looked, found.limit, reach=1 + LEAST), now, held)
+
+
+def advice_among(choices: Sequence[Choice], now: float, held: int) -> Advice | None:
+    """Return what the points of a front have for a schedule.
+
+    Args:
+        choices: By ascending memory; those that take a hundredth longer than the fastest are not looked at.
+        now: Makespan of the schedule.
+        held: Bytes of its fullest rank.
+    """
+    if not choices:
+        return None
+    near = [x for x in choices if x.makespan_s <= (1 + LEAST) * choices[-1].makespan_s]
     best = near[0]
     if best.makespan_s > now * (1 - LEAST):  # as fast as any: what holds less in its time
         as_fast = [x for x in near if x.makespan_s <= now]
@@ -96,10 +110,9 @@ def advise(schedule: Schedule, machine: Machine, makespan: Callable[[Schedule], 
     return Advice(best, 1 - best.makespan_s / now, best.memory_bytes - held)
 
 
-def _space(schedule: Schedule) -> Space:
-    """Return the space of a schedule's problem, with its options where a search does not try them all."""
-    problem = schedule.problem
+def space_around(problem: Problem, options: Mapping[str, Any]) -> Space:
+    """Return the space of a problem, with these options where a search does not try them all."""
     of_search = {x.name for x in known() if x.searched}
-    kept = {x.name: schedule.options[x.name] for x in fields(Options) if x.name not in of_search}
+    kept = {x.name: options[x.name] for x in known() if x.name not in of_search}
     sizes = {name: getattr(problem, name) for name in ("m", "n", "k", "dtype", "c_dtype", "given")}
-    return Space(**sizes, ranks=schedule.ranks, **kept)
+    return Space(**sizes, ranks=problem.p, **kept)

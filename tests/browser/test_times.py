@@ -1,0 +1,134 @@
+"""How long people wait, the browser's paint included; printed, for hosts differ."""
+
+import statistics
+import subprocess
+import sys
+import time
+
+from page_looks import drawn, opened, painted, proven, settled
+
+from umm.machines.files import named_file
+
+CHANGES = 200
+SCHEDULE = "/?tab=schedule&machine=dgx-h100x4&a=2d&b=row&c=2d"
+
+# In the page itself, from a key on the slider of an operand until its new factor, every answer of the server
+# and the figure are there and two more frames have passed.
+ARM = """
+operand => {
+  const slider = document.getElementById(operand + "-index");
+  const words = document.getElementById(operand + "-words");
+  const plot = document.querySelector("#lanes .js-plotly-plot"), before = words.innerText;
+  const frame = () => new Promise(requestAnimationFrame);
+  let drawn = false, start = 0;
+  plot.once("plotly_afterplot", () => { drawn = true; });
+  slider.addEventListener("keydown", () => { start = performance.now(); }, { once: true });
+  slider.focus();
+  window.changed = (async () => {
+    while (!(start && drawn && words.innerText !== before)
+           || document.querySelector("[data-dash-is-loading=true]")) await frame();
+    await frame();
+    return performance.now() - start;
+  })();
+}
+"""
+
+
+def changes(page, count):
+    """Return milliseconds of changes of one replication factor each; no point is looked at twice."""
+    most = int(page.get_attribute("#a-index", "max"))
+    at, way, times = dict.fromkeys("abc", 0), dict.fromkeys("abc", 1), []
+    while len(times) < count:
+        # A goes up, B by one, A down, B by one, …; C by one where B is at its end.
+        operand = next(x for x in "abc" if 0 <= at[x] + way[x] <= most)
+        for ended in "abc"[: "abc".index(operand)]:
+            way[ended] = -way[ended]
+        page.evaluate(ARM, operand)
+        page.keyboard.press("ArrowRight" if way[operand] > 0 else "ArrowLeft")
+        times.append(page.evaluate("window.changed"))
+        at[operand] += way[operand]
+    return times
+
+
+def said(what, times):
+    middle, most = statistics.median(times), sorted(times)[int(0.95 * len(times))]
+    print(f"\n{what}: p50 {middle:.0f} ms, p95 {most:.0f} ms of {len(times)} changes")
+    return middle, most
+
+
+def test_the_first_page_of_a_cold_process(browser):
+    command = [sys.executable, "-m", "umm.cli.main", "explore", "--no-open", "--port", "0", "--quiet"]
+    page, start = browser.new_page(), time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
+        try:
+            address = served.stdout.readline().strip()
+            listening = time.perf_counter() - start
+            page.goto(address)
+            page.wait_for_selector(".fact")
+            drawn(page, "leaderboard")
+            seconds = time.perf_counter() - start
+            print(
+                f"\nfirst page of a cold process: {seconds:.2f} s, {listening:.2f} s of it until it listens"
+            )
+        finally:
+            served.terminate()
+            page.close()
+
+
+def test_a_change_to_its_paint(page, address):
+    """200 replication factors changed, each to a point not seen before, on the tab of the schedule."""
+    opened(page, address, SCHEDULE)
+    drawn(page, "schedule")
+    settled(page)
+    said(f"from a change to its paint, {actions(page)} actions at first", changes(page, CHANGES))
+
+
+def test_a_change_with_256_ranks(page, address, tmp_path):
+    file = tmp_path / "many.toml"
+    file.write_text(
+        named_file("h100-8").read_text().replace("count = { value = 8,", "count = { value = 256,")
+    )
+    opened(page, address, "/?tab=schedule&m=16384&n=16384&k=16384&machine=h100-8")
+    page.set_input_files("#drop-machine input[type=file]", str(file))
+    page.wait_for_function("location.search.includes('machine=many')")
+    page.wait_for_function("document.getElementById('a-words').innerText.endsWith('256')")
+    drawn(page, "schedule")
+    painted(page)
+    said(f"from a change to its paint, 256 ranks, {actions(page)} actions at first", changes(page, 20))
+
+
+def actions(page):
+    return page.inner_text(".fact .value >> nth=5")
+
+
+def test_the_paper_s_space_is_there_from_bounds_and_then_exactly(page, address):
+    """m is changed: the leaderboard and the heat map from bounds, then all points simulated behind them."""
+    opened(page, address, "/?space=paper&tab=replication&m=4096")
+    settled(page)
+    for tab, size in (("leaderboard", 4352), ("replication", 4608)):
+        page.evaluate("tab => document.querySelector(`#tab input[value=${tab}]`)?.click()", tab)
+        painted(page)
+        graph = {"leaderboard": "pareto", "replication": "replicas"}[tab]
+        page.wait_for_selector(f"#show-{tab}:not([hidden])")
+        before = page.inner_text(".fact .value")
+        start = time.perf_counter()
+        page.fill("#m", str(size))
+        page.keyboard.press("Enter")
+        page.wait_for_function(
+            "text => document.querySelector('.fact .value').innerText !== text", arg=before
+        )
+        page.wait_for_function(f"document.querySelector('#{graph} .js-plotly-plot')?.data?.length > 0")
+        painted(page)
+        print(
+            f"\n{tab} of the paper's 17,496 points from bounds: {1e3 * (time.perf_counter() - start):.0f} ms"
+        )
+    settled(page)
+    assert page.inner_text("#status").endswith("points exact.")
+    print(f"\nall of them exact: {time.perf_counter() - start:.1f} s")
+
+
+def test_the_space_of_a_search_has_its_front_proven(page, address):
+    opened(page, address, "/?m=3072")
+    start = time.perf_counter()
+    proven(page)
+    print(f"\nfront of a search's 104,976 points, after the page: {time.perf_counter() - start:.1f} s")

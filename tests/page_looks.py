@@ -1,0 +1,66 @@
+"""What tests wait for on the page."""
+
+import re
+
+TITLES = {
+    "leaderboard": "Leaderboard",
+    "replication": "Replication",
+    "coordinates": "Coordinates",
+    "schedule": "Schedule",
+    "links": "Links",
+    "tiles": "Tiles",
+    "roofline": "Roofline",
+    "whatif": "What if",
+    "measured": "Predicted vs measured",
+}
+START = "/?ranks=4&m=2048&n=3072&k=1024"
+BUSY = "[data-dash-is-loading=true]"
+
+
+def opened(page, address, query=START):
+    page.goto(address + query)
+    page.wait_for_selector(".fact")
+    return page
+
+
+def drawn(page, tab):
+    """Wait until a tab shows what it has to show: a figure, or what could be dropped in."""
+    if tab == "measured":
+        page.wait_for_selector("#measured-words")
+        return
+    page.wait_for_function(
+        "tab => [...document.querySelectorAll(`#show-${tab} .main-svg`)]"
+        ".some(x => x.getBoundingClientRect().height > 90)",
+        arg=tab,
+    )
+
+
+def proven(page):
+    """Wait until the front is proven, and the page has said so."""
+    page.wait_for_function(
+        "/the front|^([\\d,]+) of \\1 points exact/.test(document.getElementById('status').innerText)"
+    )
+
+
+def painted(page):
+    """Wait until nothing is under way and the browser has painted."""
+    page.wait_for_function(
+        "busy => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => "
+        "done(!document.querySelector(busy)))))",
+        arg=BUSY,
+    )
+
+
+def makespan(page):
+    return page.inner_text(".fact .value >> nth=0")
+
+
+def settled(page):
+    """Wait until all that is found out behind the page is shown."""
+    page.wait_for_selector("#cancel", state="hidden")
+
+
+def show(page, tab):
+    """Go to a tab."""
+    page.locator("#tab label").filter(has_text=re.compile(f"^{TITLES[tab]}$")).click()
+    page.wait_for_selector(f"#show-{tab}:not([hidden])")

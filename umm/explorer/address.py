@@ -1,0 +1,121 @@
+"""The address of a page: what the texts in it may be, and how a state is read from them and told by them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode
+
+from umm.errors import InputError, did_you_mean
+from umm.units import parse_dimension
+
+LONGEST = 4096  # characters of an address that are read
+Reader = Callable[[str], Any]
+S = TypeVar("S")
+
+
+def read(query: str, start: S, changed: Callable[[S, str, str], S]) -> tuple[S, list[str]]:
+    """Return the state that a query describes, and a line for each part of it that means nothing.
+
+    Args:
+        query: What follows the path, with its question mark or without.
+        start: The state of an empty query.
+        changed: Returns a state with one part as its text says.
+    """
+    if len(query) > LONGEST:
+        return start, [f"an address of {len(query)} characters is not read; at most {LONGEST} are"]
+    try:
+        pairs = parse_qsl(
+            query.removeprefix("?"), keep_blank_values=True, errors="strict", max_num_fields=100
+        )
+    except ValueError:
+        return start, ["this address cannot be read; the page starts anew"]
+    state, mistakes = start, []
+    for name, text in pairs:
+        try:
+            state = changed(state, name, text)
+        except InputError as error:
+            mistakes.append(str(error))
+    return state, mistakes
+
+
+def query_of(values: Mapping[str, str], usual: Mapping[str, str]) -> str:
+    """Return the query that tells the values that are not as usual: ``?m=1024&b=col%402``."""
+    mine = {name: value for name, value in values.items() if value != usual[name]}
+    return "?" + urlencode(mine) if mine else ""
+
+
+def unknown(name: str, parts: Iterable[str]) -> InputError:
+    """Return the error of a part that there is none of."""
+    parts = list(parts)
+    hint = did_you_mean(name, parts)
+    short = f"choose from {', '.join(parts[:9])}, ..." if hint.startswith("choose") else hint
+    return InputError(f"{name[:40]!r} is no part of this page's address; {short}")
+
+
+def one_of(name: str, values: Iterable[str]) -> Reader:
+    """Return what reads one of some texts."""
+    known = tuple(values)
+
+    def check(text: str) -> str:
+        if text not in known:
+            raise InputError(f"{name} {text[:40]!r} is unknown; choose from {', '.join(known)}")
+        return text
+
+    return check
+
+
+def switch(name: str) -> Reader:
+    """Return what reads 0 or 1 as no or yes."""
+    return lambda text: one_of(name, ("0", "1"))(text) == "1"
+
+
+def whole(name: str, least: int = 0, most: int = 2**31) -> Reader:
+    """Return what reads a whole number."""
+
+    def check(text: str) -> int:
+        sign = text.removeprefix("-")
+        if len(text) > 12 or not (sign.isascii() and sign.isdecimal()) or not least <= int(text) <= most:
+            raise InputError(f"{name} {text[:40]!r} is not a whole number from {least} to {most}")
+        return int(text)
+
+    return check
+
+
+def size(name: str) -> Reader:
+    """Return what reads a dimension: 8192, 8K."""
+
+    def check(text: str) -> int:
+        try:
+            found = parse_dimension(text[:24])
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
+        if found < 1:
+            raise InputError(f"{name}: {found} is not a dimension; it must be a whole number ≥ 1")
+        return found
+
+    return check
+
+
+def plain(name: str, most: int = 120) -> Reader:
+    """Return what reads any text that can be printed and is not too long."""
+
+    def check(text: str) -> str:
+        if len(text) > most or not text.isprintable():
+            raise InputError(
+                f"{name} of {len(text)} characters is not read; it has at most {most}, printable"
+            )
+        return text.strip()
+
+    return check
+
+
+def toml(values: Mapping[str, Any]) -> str:
+    """Return flags and their values as the file that ``--config`` takes."""
+    return "".join(f"{name.replace('_', '-')} = {_toml(value)}\n" for name, value in values.items())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()):
+        return str(value)
+    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
