@@ -65,7 +65,7 @@ class Behind:
             return found  # type: ignore[return-value]
 
     def want(self, viewer: str, question: Question) -> None:
-        """Ask a question for a viewer, in place of what the viewer wanted before, or say that it is waited for.
+        """Ask a question for a viewer, in place of the one before, or say that the viewer still waits for it.
 
         Who is not heard of for some seconds makes room for others.
         """

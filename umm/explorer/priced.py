@@ -189,7 +189,7 @@ def _search(tell: "_Telling", looked: LookedAt, limit: int) -> None:
     places = tuple(np.asarray(x) for x in np.unravel_index(points.allowed, points.shape))
     factors = factors_of(points, places)
     for of in product(*(np.unique(x).tolist() for x in factors)):
-        BestFirst(looked, limit, 1, among=(of == factors.T).all(axis=1)).run()
+        BestFirst(looked, limit, 1, among=np.all(factors == np.array(of)[:, np.newaxis], axis=0)).run()
     tell(stage="factors")
     if len(points) <= MOST_EXACT:
         for point in points.allowed[np.argsort(looked.bounds.seconds, kind="stable")].tolist():

@@ -144,10 +144,11 @@ def _search(result: Found) -> Card:
 
 def _simulated(result: Found) -> "go.Figure":
     """Return time against memory of the points that were simulated, the front among them."""
-    choices = {*result.top, *result.frontier, *result.looked.choices.values()}
+    choices = list({*result.frontier, *result.top, *result.looked.choices.values()})
+    front = np.array([choices.index(choice) for choice in result.frontier], dtype=np.int64)
     seconds = np.array([choice.makespan_s for choice in choices])
     memory = np.array([float(choice.memory_bytes) for choice in choices])
-    return pareto(seconds, memory, exact=np.full(len(choices), True), limit=result.limit)
+    return pareto(seconds, memory, exact=np.full(len(choices), True), front=front, limit=result.limit)
 
 
 @card.register
