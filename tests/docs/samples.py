@@ -1,6 +1,9 @@
 """The samples of the pages: fenced blocks, and what a command must print to agree with what is shown."""
 
+import os
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 LEFT_OUT = re.compile(r"<!-- not run: (.+?) -->\n *$")
 NUMBER = re.compile(r"\d+(\.\d+)?(e[-+]\d+)?( ?(ns|µs|ms|s|B|KiB|MiB|GiB)\b)?")
+# What is told on stderr where a host is busy and so things take long.
+SLOW = re.compile(r"^[\w ]+: (working|[\d,]+ of [\d,]+)|^about .* of this host's memory")
 MEASURED = re.compile(r"\b(umm (run|compare|sweep|doctor)|--executor)\b")
 
 
@@ -54,6 +59,79 @@ def commands(text):
         elif found:
             found[-1][1].append(line)
     return found
+
+
+def as_commands(text):
+    """A shell block as the console would show it: without comments, continued lines joined."""
+    joined = text.replace("\\\n", " ")
+    lines = [line.split("  #")[0].strip() for line in joined.splitlines()]
+    return "\n".join(f"$ {line}" for line in lines if line and not line.startswith("#"))
+
+
+@dataclass(frozen=True)
+class Performed:
+    """A command of a page, as shown and as it went.
+
+    Attributes:
+        sample: The block it is in.
+        command: What is typed.
+        shown: The lines it is shown to print.
+        printed: The lines it printed.
+        code: Its exit code.
+    """
+
+    sample: Sample
+    command: str
+    shown: list[str]
+    printed: list[str]
+    code: int
+
+    @property
+    def right(self):
+        """Whether it did what is shown; commands of a shell block show nothing, but must end well."""
+        if self.sample.language == "sh":
+            return self.code == 0
+        return agrees(self.command, self.shown, self.printed)
+
+    def __str__(self):
+        said = "\n".join(self.printed[-60:])
+        where = f"{self.sample.page}:{self.sample.line}"
+        return f"{where}: {self.command}\nexit code {self.code}, printed:\n{said}\n"
+
+
+def settings(folder):
+    """The environment of a new user in a folder: the command umm on the path, machines of nobody."""
+    commands_folder = folder / "bin"
+    commands_folder.mkdir()
+    for name, module in {"umm": "-m umm.cli.main", "python": ""}.items():
+        script = commands_folder / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+    path = os.pathsep.join([str(commands_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+    said = {"PATH": path, "COLUMNS": "80", "NO_COLOR": "1", "XDG_CONFIG_HOME": str(folder / "config")}
+    return {**os.environ, **said, "OPENBLAS_NUM_THREADS": "1"}
+
+
+def performed(page, folder):
+    """The commands of a page, performed one after another in an empty folder."""
+    environment, work = settings(folder), folder / "work"
+    work.mkdir()
+    for sample in samples(page):
+        if sample.left_out or sample.language not in ("console", "sh"):
+            continue
+        text = sample.text if sample.language == "console" else as_commands(sample.text)
+        for command, shown in commands(text):
+            done = subprocess.run(
+                ["bash", "-c", command],
+                cwd=work,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=280,
+            )
+            said = (done.stdout + done.stderr).replace(f"{ROOT}/", "").splitlines()
+            printed = [line for line in said if not SLOW.match(line)]
+            yield Performed(sample, command, shown, printed, done.returncode)
 
 
 def agrees(command, shown, printed):
