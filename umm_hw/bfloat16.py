@@ -1,12 +1,29 @@
-"""bfloat16 without NumPy's help: the upper half of a float32, kept in a type that has no arithmetic."""
+"""bfloat16, which NumPy lacks: that of ml_dtypes, or the upper half of a float32 without arithmetic."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.errors import ExecutorUnavailableError
+
 # One named field, so that it is 2 bytes wide, is not taken for whole numbers, and refuses + and @.
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])
+
+
+def numpy_bfloat16() -> np.dtype[Any]:
+    """Return the type of ml_dtypes, with which NumPy calculates.
+
+    Raises:
+        ExecutorUnavailableError: if that is not installed.
+    """
+    try:
+        from ml_dtypes import bfloat16
+    except ModuleNotFoundError:
+        raise ExecutorUnavailableError(
+            "NumPy has bfloat16 from ml_dtypes, which is not installed; pip install 'umm-sim[bfloat16]'"
+        ) from None
+    return np.dtype(bfloat16)
 
 
 def to_bfloat16(array: NDArray[Any]) -> NDArray[np.void]:

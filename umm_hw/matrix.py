@@ -10,25 +10,30 @@ from numpy.typing import NDArray
 
 from umm import dtypes
 from umm.errors import InputError, LayoutError
+from umm.files import shown
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.layouts.tile_grid import Tile
-from umm_hw.bfloat16 import BFLOAT16, dtype_name, to_float32
+from umm_hw.bfloat16 import BFLOAT16, dtype_name, numpy_bfloat16, to_float32
 from umm_hw.transport import Block, Transport
 
 SHOWN = 4
 """Tiles of a rank that are printed."""
-DTYPES = (*(name for name in dtypes.DTYPES if name != "bfloat16"), "int64", "int32")  # of NumPy
+DTYPES = (*(name for name in dtypes.DTYPES if name != "bfloat16"), "int64", "int32")  # of NumPy itself
 
 
 def array_dtype(name: str) -> np.dtype[Any]:
     """Return NumPy's type of this name.
 
     Raises:
-        InputError: for a type NumPy does not have, such as bfloat16.
+        InputError: for another type.
+        ExecutorUnavailableError: for bfloat16 without ml_dtypes.
     """
+    if name == "bfloat16":
+        return numpy_bfloat16()
     if name not in DTYPES:
-        raise InputError(f"NumPy matrices cannot hold {name}; choose from {', '.join(DTYPES)}")
+        known = ", ".join((*dtypes.DTYPES, "int64", "int32"))
+        raise InputError(f"a distributed matrix cannot hold {shown(name)}; choose from {known}")
     return np.dtype(name)
 
 
@@ -41,8 +46,8 @@ class DistributedMatrix:
     Args:
         transport: How this rank reaches the others.
         layout: Who owns which tile; as many ranks as the transport.
-        dtype: float64, float32, float16, int64 or int32; a NumPy type is taken as it is, so that a transport
-            can bring one of its own.
+        dtype: float64, float32, float16, bfloat16, int64 or int32; a NumPy type is taken as it is, so that a
+            transport can bring one of its own.
 
     Raises:
         LayoutError: if the layout is for another number of ranks.

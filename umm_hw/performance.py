@@ -16,7 +16,7 @@ from umm.checks import random_arrays
 from umm.errors import InputError, LayoutError
 from umm.executor import Operands
 from umm.schedules.schedule import Schedule
-from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
+from umm_hw.bfloat16 import BFLOAT16, dtype_name, to_bfloat16, to_float32
 from umm_hw.blocks import place
 from umm_hw.matrix import DistributedMatrix, array_dtype
 from umm_hw.saved import saved_as, write_parts
@@ -173,4 +173,6 @@ def _rounded(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _calculable(array: NDArray[Any]) -> NDArray[Any]:
-    return to_float32(array) if array.dtype == BFLOAT16 else array
+    if array.dtype == BFLOAT16:
+        return to_float32(array)
+    return array.astype(np.float32) if dtype_name(array.dtype) == "bfloat16" else array

@@ -127,7 +127,12 @@ def _whole(array: Array, matrix: Saved) -> Array:
     if array.shape != matrix.layout.shape:
         raise InputError(f"{matrix.name} has shape {array.shape}, but its layout is of {matrix.layout.shape}")
     if matrix.dtype == "bfloat16":
-        raise InputError(f"NumPy has no bfloat16, the type of {matrix.name}; save it as float32")
+        if array.dtype.name != "bfloat16":
+            raise InputError(
+                f"{matrix.name} is bfloat16, but its array {array.dtype}; give one of ml_dtypes.bfloat16, or "
+                "save it as float32"
+            )
+        return array.view(STORED[matrix.dtype])
     return array.astype(STORED[matrix.dtype], copy=False)
 
 

@@ -130,8 +130,8 @@ class RemoteWindow:
         self.own = bytes_of(self._window.tomemory())
 
     def adds(self, dtype: np.dtype[Any]) -> bool:
-        """Whether MPI has the type; it has no float16."""
-        return dtype != np.float16
+        """Whether MPI has the type; it has neither float16 nor bfloat16."""
+        return dtype.kind in "fiu" and dtype != np.float16
 
     def get(self, source: Block, into: NDArray[Any]) -> None:
         """Copy a block into a local array."""
