@@ -6,14 +6,14 @@ COMPILED := build/compiled
 DOCS := build/sphinx
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore docs notebooks test kill test-simgrid test-browser screenshots test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo explore docs notebooks test fuzz kill test-simgrid test-browser screenshots test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --group dev --editable ".[mpi,perfetto,parquet,explore]"
+	$(BIN)/python -m pip install --quiet --group dev --editable ".[mpi,perfetto,parquet,explore,bfloat16]"
 	rm -f $(VENV)/.stamp-*
 	touch $@
 
@@ -28,6 +28,9 @@ test: venv  ## every law, story and doctest
 
 test-mpi: venv  ## the part of the tests that starts several processes; wheels alone
 	$(BIN)/python -m pytest -q -m mpi tests
+
+fuzz: venv  ## 100,000 cases of random input: each is refused in a line, or taken just as it says; half an hour
+	PYTHONPATH=tests nice $(BIN)/python -m fuzz --cases 100000
 
 kill: venv  ## 500 kills of sweeps, runs, starts and saves at random moments; nothing may be lost or left; 20 minutes
 	PYTHONPATH=tests $(BIN)/python -m tests.kills

@@ -1,0 +1,364 @@
+"""Files of every form that umm reads: whole ones with something changed, held against what they say."""
+
+import json
+import re
+import tomllib
+from fractions import Fraction
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import node_texts
+import numpy as np
+from made_traces import gelu_of_a_product, two_ranks
+from mutated import DEEP, changed, other_array, paths, said
+from programs import program
+from readable import made
+
+import umm
+from fuzz.judged import REFUSED, TAKEN, tried
+from fuzz.strings import changed_text, odd_text
+from fuzz.texts import NUMBER, SCALES, TIMES
+from umm.chains.files import load_chain, save_chain, toml
+from umm.chains.presets import chain
+from umm.checkpoints import load as load_checkpoint
+from umm.checkpoints import save as save_checkpoint
+from umm.executor import executor
+from umm.machines import Machine, machine
+from umm.machines.build import build
+from umm.machines.drafts.imported import imported, read
+from umm.machines.files import _read, named_file
+from umm.schedules.codec import to_json
+from umm.schedules.files import from_arrays, load, save, to_arrays
+from umm.schedules.schedule import Schedule
+from umm.traces.files import load_trace, save_trace
+
+MACHINES = (
+    "h100-8",
+    "pvc-12",
+    "pvc-12-planes",
+    "dgx-h100x4",
+    "tpu-v5e-16",
+    "frontera-rtx",
+    "localhost",
+    "h200-1",
+)
+
+
+def toml_of(value: Any) -> str:
+    """Return nested values as inline TOML; what TOML lacks as text."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(str(key))} = {toml_of(x)}" for key, x in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml_of, value)) + "]"
+    if isinstance(value, float):
+        return repr(value)
+    return "9" * 500 if isinstance(value, int) and abs(value) > 10**300 else json.dumps(value)
+
+
+def toml_file(content: dict[str, Any]) -> str:
+    """Return a TOML file of some keys."""
+    return "".join(f"{json.dumps(str(key))} = {toml_of(value)}\n" for key, value in content.items()).replace(
+        "null", '""'
+    )
+
+
+@cache
+def _document(name: str) -> str:
+    return json.dumps(dict(machine(name).document))
+
+
+@cache
+def _places(text: str) -> list[Any]:
+    return list(paths(json.loads(text)))
+
+
+def mutant(random: Random, text: str) -> Any:
+    """Return what a JSON text holds with something changed; a few are as they were."""
+    return json.loads(text) if random.random() < 0.03 else changed(text, _places(text), random)
+
+
+def bytes_changed(random: Random, content: bytes) -> bytes:
+    """Return bytes with some changed, cut or doubled."""
+    found = bytearray(content)
+    for _ in range(random.randrange(1, 5)):
+        at = random.randrange(len(found) + 1)
+        found[at : at + random.randrange(9)] = random.randbytes(random.randrange(9))
+    return bytes(found[: random.randrange(len(found) + 1)] if random.random() < 0.2 else found)
+
+
+def topology(random: Random, folder: Path) -> str:
+    """A machine has the numbers that its file says, and a multiply on it takes some finite time."""
+    path = folder / "machine.toml"
+    whole = _document(random.choice(MACHINES))
+    if random.random() < 0.7:
+        text = toml_file(mutant(random, whole)).replace('"deep"', DEEP)
+    else:
+        text = changed_text(random, named_file(random.choice(MACHINES)).read_text("utf-8"), most=6)
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")
+    _read.clear()
+    found, refusal = tried(lambda: machine(path))
+    if refusal is not None:
+        return REFUSED
+    content = tomllib.loads(text)
+    assert found.document == content
+    _as_it_says(found, content["devices"])
+    _usable(found)
+    return TAKEN
+
+
+def _as_it_says(found: Machine, devices: dict[str, Any]) -> None:
+    assert found.device_count == devices["count"]["value"]
+    assert abs(found.memory - _exact(devices["memory"]["value"])) <= 1 + found.memory // 10**9
+    assert _near(found.memory_bandwidth, devices["memory_bandwidth"]["value"])
+    assert _near(found.launch_s, devices["launch"]["value"])
+    for dtype, rate in devices["peak"].items():
+        if dtype != "tf32":
+            assert _near(found.peaks[dtype], rate["value"]), dtype
+    assert found.copy_engines == devices["copy_engines"]["value"]
+
+
+def _exact(text: str) -> Fraction:
+    match = re.fullmatch(NUMBER + r"\s*(\S*)", text.strip())
+    assert match, text
+    for suffix in ("flop/s", "B/s", "B"):
+        if match[2].endswith(suffix):
+            return Fraction(match[1]) * SCALES[match[2].removesuffix(suffix)]
+    return Fraction(match[1]) * TIMES[match[2]]
+
+
+def _near(value: float, text: str) -> bool:
+    return abs(Fraction(value) - _exact(text)) <= Fraction(value) / 10**9
+
+
+def _usable(found: Machine) -> None:
+    """A multiply takes a finite time, if all of its ranks are joined; many devices take long."""
+    ranks = min(found.default_ranks, 4)
+    if found.device_count > 64 or not ranks:
+        return
+    problem = umm.Problem(
+        m=16, n=12, k=8, dtype=next(iter(found.peaks)), a="col", b="row", c="row", ranks=ranks
+    )
+    schedule, refusal = tried(lambda: umm.schedule(problem, found))
+    if refusal is None:
+        seconds, _ = tried(lambda: executor("sim").makespan(schedule))
+        assert seconds is None or 0 < seconds < float("inf"), seconds
+
+
+@cache
+def _schedules() -> list[Schedule]:
+    return [made("gets-2"), made("remote-c-2"), program(8, 6), program(1, 6, signals=True), program(3, 12)]
+
+
+def schedule(random: Random, folder: Path) -> str:
+    """A schedule file is refused, or what it becomes says the same; as JSON and as arrays."""
+    whole = random.choice(_schedules())
+    if random.random() < 0.6:
+        path = folder / "s.json"
+        text = _json(whole)
+        text = (
+            json.dumps(mutant(random, text)).replace('"deep"', DEEP)
+            if random.random() < 0.8
+            else changed_text(random, text)
+        )
+        path.write_text(text, encoding="utf-8", errors="surrogatepass")
+        found, refusal = tried(lambda: load(path))
+        if refusal is not None:
+            return REFUSED
+        assert said(json.loads(to_json(found))) == said(json.loads(text))
+        seconds, _ = tried(lambda: executor("sim").makespan(found))
+        assert seconds is None or 0 <= seconds < float("inf")
+        return TAKEN
+    arrays = dict(to_arrays(whole))
+    for key in random.sample(list(arrays), random.choice((1, 1, 2))):
+        arrays[key] = other_array(arrays[key], random)
+    return _archive(random, folder, arrays, lambda path: load(path), "header")
+
+
+@cache
+def _json(whole: Schedule) -> str:
+    return to_json(whole)
+
+
+def _archive(random: Random, folder: Path, arrays: dict[str, Any], read_path: Any, *beside: str) -> str:
+    """Write arrays, sometimes with bytes changed; what is read of them is what they are."""
+    stream = BytesIO()
+    (np.savez if random.random() < 0.5 else np.savez_compressed)(stream, **arrays)
+    content = stream.getvalue()
+    harmed = random.random() < 0.3
+    path = folder / "x.npz"
+    path.write_bytes(bytes_changed(random, content) if harmed else content)
+    found, refusal = tried(lambda: read_path(path))
+    if refusal is not None:
+        return REFUSED
+    again = to_arrays(found if isinstance(found, Schedule) else found.schedule)
+    for key in again:
+        if key not in beside and not harmed:
+            assert np.array_equal(again[key], arrays[key]), key
+    return TAKEN
+
+
+@cache
+def _traces() -> list[Any]:
+    return [two_ranks(), gelu_of_a_product()]
+
+
+def trace(random: Random, folder: Path) -> str:
+    """A trace file is refused, or has the times and the schedule that it says."""
+    whole = random.choice(_traces())
+    if random.random() < 0.6:
+        path = folder / "t.json"
+        save_trace(whole, path)
+        text = path.read_text()
+        text = (
+            json.dumps(mutant(random, text)).replace('"deep"', DEEP)
+            if random.random() < 0.8
+            else changed_text(random, text)
+        )
+        path.write_text(text, encoding="utf-8", errors="surrogatepass")
+        found, refusal = tried(lambda: load_trace(path))
+        if refusal is not None:
+            return REFUSED
+        data = json.loads(text)
+        assert said(json.loads(to_json(found.schedule))) == said(data["schedule"])
+        assert (found.start.tolist(), found.end.tolist()) == (data["start"], data["end"])
+        assert found.source == data["source"]
+        assert found.times == data.get("times", "measured")
+        found.breakdown(), found.verdict, umm.compare(found, found)
+        return TAKEN
+    arrays = dict(to_arrays(whole.schedule)) | {"start": whole.start, "end": whole.end}
+    arrays |= {"trace_schema": np.array(1), "source": np.array("sim"), "times": np.array("predicted")}
+    for key in random.sample(list(arrays), random.choice((1, 1, 2))):
+        arrays[key] = other_array(arrays[key], random)
+    return _archive(random, folder, arrays, load_trace, "header")
+
+
+@cache
+def _chains(folder: Path) -> list[str]:
+    outlines = [
+        chain("mlp", hidden=8, ffn=12, tokens=4, backward=True),
+        chain("attention", hidden=8, tokens=4, heads=2),
+    ]
+    found = []
+    for outline in outlines:
+        save_chain(outline, folder / "whole.toml")
+        found.append((folder / "whole.toml").read_text())
+    return found
+
+
+def chain_file(random: Random, folder: Path) -> str:
+    """A chain that is taken is written as a file that says the same."""
+    path, text = folder / "c.toml", random.choice(_chains(folder))
+    if random.random() < 0.7:
+        text = toml_file(mutant(random, json.dumps(tomllib.loads(text)))).replace('"deep"', DEEP)
+    else:
+        text = changed_text(random, text, most=5)
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")
+    found, refusal = tried(lambda: load_chain(path))
+    if refusal is not None:
+        return REFUSED
+    again = folder / "again.toml"
+    save_chain(found, again)
+    assert load_chain(again) == found, toml(found)
+    ranks = random.choice((1, 2, 4))
+    tried(lambda: found.laid_out(None, ranks))
+    return TAKEN
+
+
+@cache
+def _checkpoint(folder: Path) -> tuple[dict[str, Any], str]:
+    tensors = chain("mlp", hidden=4, ffn=6, tokens=2).laid_out("sequence", ranks=2).tensors
+    arrays = {
+        x.name: np.arange(x.shape[0] * x.shape[1], dtype=np.float32).reshape(x.shape) for x in tensors[:3]
+    }
+    save_checkpoint(folder, arrays, tensors)
+    return arrays, (folder / "checkpoint.json").read_text()
+
+
+def checkpoint(random: Random, folder: Path) -> str:
+    """A checkpoint whose manifest or part was changed is refused, or has the matrices that were saved."""
+    arrays, whole = _checkpoint(folder / "saved")
+    place = folder / "saved" / "checkpoint.json"
+    if random.random() < 0.8:
+        place.write_text(json.dumps(mutant(random, whole)).replace('"deep"', DEEP))
+    else:
+        place.write_bytes(bytes_changed(random, whole.encode()))
+    part = next((folder / "saved").glob("*.part"))
+    content = part.read_bytes()
+    if random.random() < 0.2:
+        part.write_bytes(bytes_changed(random, content))
+    try:
+        found, refusal = tried(
+            lambda: {name: np.array(x) for name, x in load_checkpoint(folder / "saved").items()}
+        )
+    finally:
+        part.write_bytes(content)
+    if refusal is not None:
+        return REFUSED
+    for name, array in found.items():
+        same = [x for x in arrays.values() if x.shape == array.shape or x.size == array.size]
+        assert (
+            any(sorted(array.reshape(-1)) == sorted(x.reshape(-1)) for x in same) or array.dtype != np.float32
+        ), name
+    return TAKEN
+
+
+def described(random: Random, _folder: Path) -> str:
+    """What tools say of a node is refused, or makes a machine that can be used."""
+    texts = [x for name, x in vars(node_texts).items() if isinstance(x, str) and name.isupper()]
+    text = changed_text(random, random.choice(texts), most=6)
+    node, refusal = tried(lambda: read(text, 25e9))
+    if refusal is not None:
+        return REFUSED
+    other, card = machine("h100-8"), dict(machine("dgx-h100x4").document["fabric"]["nic"])
+    content, refusal = tried(lambda: imported(node, other, card, nodes=random.choice((1, 2))))
+    if refusal is not None:
+        return REFUSED
+    found, refusal = tried(lambda: build(content, Path("x.toml"), "x"))
+    if refusal is not None:
+        return REFUSED
+    assert found.device_count % len(node.names) == 0
+    _usable(found)
+    return TAKEN
+
+
+def odd_file(random: Random, folder: Path) -> str:
+    """Bytes of no form at all are refused by every reader."""
+    content = random.choice(
+        (
+            b"",
+            b"PK\x03\x04",
+            b"SQLite format 3\0",
+            b"{",
+            b"[" * 50_000,
+            b'{"a":' * 50_000,
+            random.randbytes(60),
+        )
+    )
+    content += odd_text(random).encode("utf-8", "surrogatepass")
+    for name, read_path in (
+        ("s.json", load), ("s.npz", load), ("t.json", load_trace), ("t.npz", load_trace), ("m.toml",
+        machine), ("c.toml", load_chain),
+    ):  # fmt: skip
+        (folder / name).write_bytes(content)
+        assert tried(lambda read_path=read_path, name=name: read_path(folder / name))[1], name
+    assert tried(lambda: from_arrays({}))[1]
+    return REFUSED
+
+
+def saved_again(random: Random, folder: Path) -> str:
+    """A schedule that is written over another is there whole, or not at all."""
+    whole = random.choice(_schedules())
+    path = folder / random.choice(
+        ("a.json", "a.npz", "none/a.json", "..", "a" * 300, "link.json", "a\udc80.json")
+    )
+    link = folder / "link.json"
+    if not link.is_symlink():
+        link.symlink_to(link.name)
+    before = {x.name for x in folder.iterdir()}
+    _, refusal = tried(lambda: save(whole, path))
+    after = {x.name for x in folder.iterdir()}
+    assert after - before <= ({path.name} if refusal is None else set()), after - before
+    return REFUSED if refusal else TAKEN

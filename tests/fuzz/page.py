@@ -1,0 +1,85 @@
+"""The page: addresses, what is dropped on it, and what is told to copy."""
+
+import base64
+import string
+import tomllib
+from functools import cache
+from pathlib import Path
+from random import Random
+from urllib.parse import quote
+
+from fuzz.files import MACHINES, bytes_changed
+from fuzz.judged import REFUSED, TAKEN, shown, tried
+from fuzz.strings import odd_text
+from fuzz.texts import FOREIGN, LAYOUTS
+from umm.explorer.dropped import content_of, topology, trace_or_store
+from umm.explorer.state import READERS, as_command, as_python, as_toml, read
+from umm.machines.files import named_file
+from umm.space import Store
+
+NAMES = (*READERS, "policy", "prefetch", "reuse", "max_gemms", "offset", "granularity", "final", "colour", "")
+
+
+def address(random: Random, _folder: Path) -> str:
+    """Any address is a state whose own address means the same, and lines of what it does not mean."""
+    values = (
+        *LAYOUTS,
+        *FOREIGN,
+        *MACHINES,
+        "8",
+        "1K",
+        "A",
+        "auto",
+        "float32",
+        "2x",
+        "16GiB",
+        "on",
+        "none",
+        "direct",
+        "tiles",
+    )
+    parts = []
+    for _ in range(random.randrange(8)):
+        value = random.choice(values) if random.random() < 0.7 else odd_text(random)
+        value = quote(value, errors="replace") if random.random() < 0.9 else value
+        parts.append(f"{random.choice(NAMES)}={value}" if random.random() < 0.95 else value)
+    query = "?" + random.choice("&&&;").join(parts)
+    state, mistakes = read(query)
+    for line in mistakes:
+        assert len(line) < 400, line
+        assert "\n" not in line, line
+    again, none = read(state.query)
+    assert (again, none) == (state, []) or len(state.query) > 4000, query
+    tomllib.loads(as_toml(state))
+    compile(as_python(state), "copied", "exec")
+    assert "\n" not in as_command(state)
+    return REFUSED if mistakes else TAKEN
+
+
+@cache
+def _seeds() -> list[bytes]:
+    with Store(":memory:") as store:
+        content = store._connection.serialize()
+    return [
+        named_file("h100-8").read_bytes(),
+        content,
+        b'{"trace_schema": 1, "start": []}',
+        b"PK\x03\x04",
+        b"",
+    ]
+
+
+def upload(random: Random, _folder: Path) -> str:
+    """Whatever is dropped is read, or refused in one line."""
+    content = bytes_changed(random, random.choice(_seeds()))
+    name = "".join(random.choices(string.printable, k=8))
+    sent = "data:application/octet-stream;base64," + base64.b64encode(content).decode()
+    if random.random() < 0.05:
+        sent = odd_text(random) + sent[random.randrange(len(sent)) :]
+    taken = False
+    for reader in (topology, trace_or_store):
+        _, line = tried(lambda reader=reader: reader(name, content_of(sent)))
+        taken |= line is None
+        if line is not None:
+            shown(" ".join(line.split()).replace(name, ""))
+    return TAKEN if taken else REFUSED
