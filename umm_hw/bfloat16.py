@@ -23,7 +23,8 @@ def numpy_bfloat16() -> np.dtype[Any]:
         raise ExecutorUnavailableError(
             "NumPy has bfloat16 from ml_dtypes, which is not installed; pip install 'umm-sim[bfloat16]'"
         ) from None
-    return np.dtype(bfloat16)
+    found: np.dtype[Any] = np.dtype(bfloat16)
+    return found
 
 
 def to_bfloat16(array: NDArray[Any]) -> NDArray[np.void]:

@@ -82,6 +82,7 @@ def test_a_collective_is_executed_by_processes():
         (["gather"], "there is no collective 'gather'; choose from all-gather"),
         (["all-gather", "-b", "x"], "'x' is not a size in bytes"),
         (["all-gather", "-b", "2M", "-e", "1M"], "give an --end of at least --begin"),
+        (["all-gather", "-b", "0"], "a buffer of 0 bytes has nothing to move; give a --begin of at least 1"),
         (["all-gather", "--check"], "executor sim moves no data; leave out --check"),
         (["all-to-all", "--algorithm", "tree"], "tree cannot do all-to-all among 8 ranks of h100-8"),
         (["all-gather", "--algorithm", "bruck"], "algorithm 'bruck' is unknown"),

@@ -314,6 +314,25 @@ def test_a_store_that_cannot_be_read_any_more_is_one_line(tmp_path):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE all_runs SET time_s = 'soon'", "column 'time_s' of the store holds what is not a number"),
+        ("UPDATE all_runs SET reuse = 'no'", "column 'reuse' of the store holds what is not a number"),
+        ("ALTER TABLE all_runs RENAME COLUMN config_id TO odd", "lacks column 'config_id'"),
+        ("DROP TABLE all_runs", "lacks column 'config_id'"),
+    ],
+)
+def test_a_store_that_something_else_wrote_to_is_one_line(tmp_path, statement, said):
+    """It is opened again afterwards: nothing of the one that was refused holds it."""
+    with Store(tmp_path / "s.db") as store:
+        store.write([RUN])
+        store._connection.execute(statement)
+    for _ in range(2):
+        with pytest.raises(InputError, match=said), Store(tmp_path / "s.db") as store:
+            store.frame("all_runs")
+
+
 def test_an_export_is_written_whole_and_its_folder_is_looked_for_first(tmp_path, monkeypatch):
     with Store(tmp_path / "s.db") as store:
         store.write([RUN])

@@ -62,11 +62,15 @@ def test_a_bad_trace_file_is_answered_with_one_line(tmp_path):
         "not a trace of schema 1: trace_schema is 7": lambda data: data.update(trace_schema=7),
         "7 starts and 8 ends do not belong to a schedule of 8 actions": lambda data: data["start"].pop(),
         "action 0 cannot run from 5.0 s to 3.0 s": lambda data: data["start"].__setitem__(0, 5.0),
-        "action 0 cannot run from nan s": lambda data: data["start"].__setitem__(0, float("nan")),
+        "start of action 0 = nan is not possible": lambda data: data["start"].__setitem__(0, float("nan")),
         "times cannot be 'guessed'; choose from predicted, measured, meaningless": lambda data: data.update(
             times="guessed"
         ),
         "must be lists of seconds": lambda data: data.update(start="soon"),
+        "start of action 0 = '0.0' is not possible": lambda data: data["start"].__setitem__(0, "0.0"),
+        "source of the trace is not a text but None": lambda data: data.update(source=None),
+        "times of the trace is not a text but 1": lambda data: data.update(times=1),
+        "trace_schema is True": lambda data: data.update(trace_schema=True),
         "not a schedule of schema 2": lambda data: data["schedule"].pop("schema"),
     }
     for part, change in cases.items():

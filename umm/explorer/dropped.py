@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from umm.errors import InputError
 from umm.explorer.point import machine_from
-from umm.files import shown
+from umm.files import shown, visible
 from umm.traces.files import load_trace
 
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ def _runs(path: Path) -> "pd.DataFrame":
             f"SELECT {names} FROM all_runs WHERE time_s > 0 LIMIT {MOST_ROWS}"
         ).fetchall()
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise InputError(f"no store that can be read: {str(error).splitlines()[0][:120]}") from None
+        said = visible(str(error).splitlines()[0][:120])
+        raise InputError(f"no store that can be read: {said}") from None
     finally:
         connection.close()
     frame = pd.DataFrame(rows, columns=list(STORE_COLUMNS))

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from umm.dtypes import DTYPES
 from umm.errors import MachineError, did_you_mean
+from umm.files import shown
 from umm.machines.content import MachineFile, kinds
 from umm.machines.fabric import Ends
 from umm.machines.kind import Kind
@@ -93,7 +94,7 @@ def _line(mistake: Any) -> str:
             return f"{key}: {mistake['ctx']['error']}"
         case _:
             said = mistake["msg"]
-            return f"{key}: {said[0].lower()}{said[1:]}, not {mistake['input']!r}"
+            return f"{key}: {said[0].lower()}{said[1:]}, not {shown(mistake['input'])}"
 
 
 def _key(mistake: Any) -> str:

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from umm.archives import Archive
+from umm.arrays import Floats
 from umm.errors import InputError
 from umm.files import parse_json, shown, whole_file
 from umm.schedules.codec import from_dict, to_json
+from umm.schedules.columns import real_column
 from umm.schedules.files import from_arrays, to_arrays
 from umm.schedules.schedule import Schedule
 from umm.traces.spans import TIMES
@@ -66,8 +68,8 @@ def load_trace(path: str | Path) -> Trace:
 def _json(path: Path) -> dict[str, Any]:
     data = parse_json(path.read_text(encoding="utf-8"), "trace")
     found = data.get("trace_schema") if isinstance(data, dict) else None
-    if found != SCHEMA:
-        raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {found!r}")
+    if found != SCHEMA or type(found) is not int:
+        raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {shown(found)}")
     assert isinstance(data, dict)
     return data
 
@@ -81,10 +83,7 @@ def _arrays(path: Path) -> Archive:
 
 
 def _trace(schedule: Schedule, data: Mapping[str, Any]) -> Trace:
-    try:
-        start, end = (np.array(data[name], dtype=np.float64) for name in ("start", "end"))
-    except (TypeError, ValueError, OverflowError):
-        raise InputError("start and end must be lists of seconds") from None
+    start, end = (_seconds(data[name], name) for name in ("start", "end"))
     if start.shape != (len(schedule),) or end.shape != start.shape:
         raise InputError(
             f"{start.size} starts and {end.size} ends do not belong to a schedule of {len(schedule)} actions"
@@ -93,10 +92,27 @@ def _trace(schedule: Schedule, data: Mapping[str, Any]) -> Trace:
     if bad.any():
         i = int(np.argmax(bad))
         raise InputError(f"action {i} cannot run from {start[i]} s to {end[i]} s")
-    source = str(data["source"])
+    source, times = _text(data["source"], "source"), _text(data.get("times", "measured"), "times")
     if not source.isalnum():
-        raise InputError(f"source {source!r} is not the name of an executor")
-    times = str(data.get("times", "measured"))
+        raise InputError(f"source {shown(source)} is not the name of an executor")
     if times not in TIMES:
-        raise InputError(f"times cannot be {times!r}; choose from {', '.join(TIMES)}")
+        raise InputError(f"times cannot be {shown(times)}; choose from {', '.join(TIMES)}")
     return Trace(schedule, source, start, end, times=times)
+
+
+def _seconds(values: Any, name: str) -> Floats:
+    """Return seconds as a file has them: floats of an .npz file, a list of numbers of JSON."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        return values.astype(np.float64, copy=False)
+    if not isinstance(values, list):
+        raise InputError("start and end must be lists of seconds")
+    return real_column(values, lambda action: f"{name} of action {action}")
+
+
+def _text(value: Any, name: str) -> str:
+    """Return a text of JSON, or of an .npz file, where it is an array without axes."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U" and not value.shape:
+        value = value.item()
+    if not isinstance(value, str):
+        raise InputError(f"{name} of the trace is not a text but {shown(value)}")
+    return value

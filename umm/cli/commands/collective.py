@@ -91,6 +91,8 @@ def collective(
     from umm.measure import measure
     from umm.space.collectives import fastest
 
+    if begin < 1:
+        raise InputError(f"a buffer of {begin} bytes has nothing to move; give a --begin of at least 1")
     if end < begin and given(ctx, ["end"]):
         raise InputError(f"sizes from {begin} to {end} bytes are none; give an --end of at least --begin")
     sizes = [begin]

@@ -65,10 +65,12 @@ def simulate(
 
     output = Output(as_json, quiet, no_color)
     check_targets(save_schedule, save_trace, html, perfetto=perfetto)
-    schedule, request = saved_or_asked(ctx, saved, flags)
-    trace = executor("sim").run(schedule)
     with output.progress() as bar:
-        bar.add_task("what would be better", total=None)
+        task = bar.add_task("making the schedule", total=None)
+        schedule, request = saved_or_asked(ctx, saved, flags)
+        bar.update(task, description=f"simulating {len(schedule)} actions")
+        trace = executor("sim").run(schedule)
+        bar.update(task, description="what would be better")
         beside = Beside(room=device_room(schedule)) if request is None else looked_beside(trace, request)
     reasons = explained(schedule, trace) if explain else ""
     save_files(trace, output, save_schedule, save_trace, perfetto, html, beside.page(trace))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLES = ("runs", "all_runs")
+DAMAGED = (sqlite3.Error, UnicodeDecodeError)
+"""What a file that is full, locked or damaged is told by; what is wrong may not be UTF-8."""
 
 
 class Store:
@@ -46,7 +48,11 @@ class Store:
             # A commit survives the process; only power loss may undo it.
             self._connection.execute("PRAGMA synchronous = NORMAL")
             migrate(self._connection, self.path)
-        except sqlite3.Error as error:
+        except BaseException as error:
+            if hasattr(self, "_connection"):
+                self._connection.close()
+            if not isinstance(error, DAMAGED):
+                raise
             raise InputError(f"{self.path} cannot be used as a store: {error}") from None
 
     def _enter_wal(self) -> None:
@@ -126,9 +132,27 @@ class Store:
                 raise sqlite3.DatabaseError(str(error.__cause__)) from None
         for option in known():
             if isinstance(option.default, bool):
-                always = frame[option.name].notna().all()
-                frame[option.name] = frame[option.name].astype(bool if always else "boolean")
-        return frame.astype({name: float for name, kind in added().items() if kind == "REAL"})
+                there = frame[option.name].dropna()
+                self._cast(frame, option.name, "boolean" if there.isin((0, 1)).all() else float)
+                if len(there) == len(frame):
+                    self._cast(frame, option.name, bool)
+        for name, kind in added().items():
+            if kind == "REAL":
+                self._cast(frame, name, float)
+        return frame
+
+    def _cast(self, frame: "pd.DataFrame", name: str, dtype: Any) -> None:
+        """Give a column its type.
+
+        Raises:
+            InputError: if it holds something else.
+        """
+        try:
+            frame[name] = frame[name].astype(dtype)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"{self.path}: column {name!r} of the store holds what is not a number"
+            ) from None
 
     def add(self, frame: "pd.DataFrame") -> None:
         """Add the runs of a frame that has the store's columns, such as one read back from a file."""
@@ -161,7 +185,7 @@ class Store:
         """Say in one line what SQLite finds wrong with a file that was opened: full, locked, damaged."""
         try:
             yield
-        except sqlite3.Error as error:
+        except DAMAGED as error:
             raise UmmError(f"{self.path} cannot be used as a store any more: {error}") from None
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ import sqlite3
 from umm.algorithms.universal.options import known
 from umm.errors import InputError
 from umm.problem import MATRICES
-from umm.space.store.columns import ASKED, KEY, LATER, added, all_columns, columns, config_id, options
+from umm.space.store.columns import ASKED, ENDED, KEY, LATER, added, all_columns, columns, config_id, options
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -117,6 +117,9 @@ def _missing(connection: sqlite3.Connection, path: str) -> list[str]:
         InputError: if it has others, of a newer umm.
     """
     there = [row[1] for row in connection.execute("PRAGMA table_info(all_runs)")]
+    for name in (*KEY, *ASKED, *ENDED):
+        if name not in there:
+            raise InputError(f"{path} lacks column {name!r}, so it is not a store; write into another file")
     for name in there:
         if name not in all_columns():
             raise InputError(
