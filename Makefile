@@ -6,7 +6,7 @@ COMPILED := build/compiled
 DOCS := build/sphinx
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore docs notebooks test fuzz kill test-simgrid test-browser screenshots test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo explore docs notebooks test fuzz kill test-two-hosts test-simgrid test-browser screenshots test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 
@@ -31,6 +31,9 @@ test-mpi: venv  ## the part of the tests that starts several processes; wheels a
 
 fuzz: venv  ## 100,000 cases of random input: each is refused in a line, or taken just as it says; half an hour
 	PYTHONPATH=tests nice $(BIN)/python -m fuzz --cases 100000
+
+test-two-hosts: venv  ## run, compare and sweep across two hosts, one killed or frozen; network namespaces: Linux and root
+	$(BIN)/python -m pytest -q -m two_hosts tests/hw/test_two_hosts.py
 
 kill: venv  ## 500 kills of sweeps, runs, starts and saves at random moments; nothing may be lost or left; 20 minutes
 	PYTHONPATH=tests $(BIN)/python -m tests.kills

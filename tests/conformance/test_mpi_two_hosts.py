@@ -21,7 +21,7 @@ def job(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         try:
             hosts = two_hosts(tmp_path_factory.mktemp("hosts"))
-            mpiexec = hosts.__enter__()
+            mpiexec = hosts.__enter__().mpiexec
         except NamespaceError as error:
             pytest.skip(f"NOT TESTED ON TWO HOSTS: {error}")
         patch.setattr("umm_hw.mpi.job.job.find_mpiexec", lambda: mpiexec)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from umm_hw.mpi.job.job import find_mpiexec
 
@@ -25,9 +26,28 @@ def call(*words):
         raise NamespaceError(f"{' '.join(words)}: {done.stderr.strip()}")
 
 
+class Hosts(NamedTuple):
+    """The hosts.
+
+    Attributes:
+        mpiexec: A command that puts even ranks on the first and odd ranks on the second.
+        names: Their names, which are those of their namespaces.
+    """
+
+    mpiexec: str
+    names: tuple[str, str]
+
+    def processes(self, host: int) -> list[int]:
+        """Return the processes of a host, by its number."""
+        done = subprocess.run(
+            ["ip", "netns", "pids", self.names[host]], capture_output=True, text=True, check=True
+        )
+        return [int(x) for x in done.stdout.split()]
+
+
 @contextmanager
 def two_hosts(folder: Path):
-    """Make the hosts; yield an mpiexec that puts even ranks on the first and odd ranks on the second.
+    """Make the hosts and yield them.
 
     Raises:
         NamespaceError: saying why they cannot be made.
@@ -50,7 +70,7 @@ def two_hosts(folder: Path):
                 call("ip", "-n", name, "link", "set", link, "up")
         mpiexec = _mpiexec(folder, names)
         call(mpiexec, "-n", "2", "true")
-        yield mpiexec
+        yield Hosts(mpiexec, (one, other))
     finally:
         for name in made:
             call("ip", "netns", "del", name)

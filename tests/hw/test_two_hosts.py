@@ -1,0 +1,122 @@
+"""Commands across two hosts: what they answer, and what they say when one of the hosts dies or freezes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conformance.two_hosts import NamespaceError, two_hosts
+
+from umm.space import Store
+
+pytestmark = [pytest.mark.mpi, pytest.mark.two_hosts]
+UMM = [sys.executable, "-m", "umm.cli.main"]
+SIZES = ["-m", "64", "-n", "48", "-k", "32"]
+FOREVER = ["run", "--executor", "mpi", *SIZES, "--b", "row", "--c", "row", "--iters", "1000000"]
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory):
+    try:
+        made = two_hosts(tmp_path_factory.mktemp("hosts"))
+        found = made.__enter__()
+    except NamespaceError as error:
+        pytest.skip(f"NOT TESTED ON TWO HOSTS: {error}")
+    try:
+        yield found
+    finally:
+        made.__exit__(None, None, None)
+
+
+@pytest.fixture
+def launched(hosts):
+    """Start a command on four ranks; afterwards no process of the hosts is left."""
+
+    def launch(*words):
+        return subprocess.Popen(
+            [hosts.mpiexec, "-n", "4", *UMM, *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        )
+
+    yield launch
+    end = time.monotonic() + 10
+    while (left := hosts.processes(0) + hosts.processes(1)) and time.monotonic() < end:
+        time.sleep(0.1)
+    for process in left:
+        os.kill(process, signal.SIGKILL)
+    assert not left
+
+
+def answered(process):
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    return stdout
+
+
+def test_a_run_is_right_across_hosts(launched):
+    words = [
+        "run",
+        "--executor",
+        "mpi",
+        *SIZES,
+        "--b",
+        "col",
+        "--c",
+        "2d",
+        "--iters",
+        "2",
+        "--check",
+        "--json",
+    ]
+    found = json.loads(answered(launched(*words)))
+    assert found["problem"]["ranks"] == 4
+    assert found["measured"]["ok"]
+
+
+def test_a_prediction_is_compared_with_a_run_across_hosts(launched):
+    found = json.loads(answered(launched("compare", "--executor", "mpi", *SIZES, "--iters", "2", "--json")))
+    assert found["measured"]["best_s"] > 0
+
+
+def test_a_sweep_is_shared_by_the_ranks_of_two_hosts(launched, tmp_path):
+    words = ["sweep", *SIZES, "--a", "row,col", "--b", "row,col", "--c", "row,col"]
+    answered(launched(*words, "--pool", "mpi", "-o", tmp_path / "s.db"))
+    with Store(tmp_path / "s.db") as store:
+        assert len(store) == 24
+
+
+@pytest.mark.parametrize(
+    ("sent", "seconds", "named"),
+    [
+        (signal.SIGKILL, 10, r"rank [13] |control_cb .* assert \(!closed\) failed"),  # mpiexec's own words
+        (
+            signal.SIGSTOP,
+            20,
+            r"rank 1 and rank 3 gave no sign of life for 10 s \(frozen, or its host is gone\)",
+        ),
+    ],
+    ids=["killed", "frozen"],
+)
+def test_a_host_that_is_killed_or_frozen_ends_the_command(hosts, launched, sent, seconds, named):
+    process = launched(*FOREVER)
+    assert re.search(r"0 is \d+ on", process.stderr.readline())  # the note that names the ranks
+    time.sleep(1.0)
+    there = hosts.processes(1)
+    for number in there:
+        os.kill(number, sent)
+    began = time.monotonic()
+    try:
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        for number in there if sent == signal.SIGSTOP else ():
+            os.kill(number, signal.SIGKILL)
+    assert process.returncode != 0
+    assert time.monotonic() - began < seconds
+    assert re.search(named, stderr), stderr
