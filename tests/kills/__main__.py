@@ -7,6 +7,7 @@ repeats it.
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -26,8 +27,10 @@ def main() -> int:
     parser.add_argument("--only", type=int, help="the number of one kill to repeat")
     asked = parser.parse_args()
     counts = {name: int(x) for name, _, x in (text.partition("=") for text in asked.counts)} or COUNTS
+    for number in (signal.SIGINT, signal.SIGHUP):  # which a shell has background jobs ignore
+        signal.signal(number, signal.SIG_DFL)
     began, total, failed = perf_counter(), 0, 0
-    print(f"{'kind':<10} {'kills':>5} {'failed':>6} {'longest end':>12}  killed")
+    print(f"{'kind':<10} {'kills':>5} {'failed':>6} {'longest end':>12}  killed", flush=True)
     for name, count in counts.items():
         roles, longest, wrong = Counter(), 0.0, 0
         for number in range(count) if asked.only is None else [asked.only]:
