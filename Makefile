@@ -23,11 +23,11 @@ demo: venv  ## search MLP-1 on two machines, execute the winner, write build/dem
 explore: venv  ## open the page on which layouts are explored
 	$(BIN)/umm explore
 
-test: venv  ## every law, story and doctest
-	$(BIN)/python -m pytest -q
+test: venv  ## every law, story and doctest; on two cores
+	$(BIN)/python -m tests
 
 test-mpi: venv  ## the part of the tests that starts several processes; wheels alone
-	$(BIN)/python -m pytest -q -m mpi tests
+	$(BIN)/python -m pytest -q -m "mpi and not two_hosts" tests
 
 fuzz: venv  ## 100,000 cases of random input: each is refused in a line, or taken just as it says; half an hour
 	PYTHONPATH=tests nice $(BIN)/python -m fuzz --cases 100000

@@ -76,7 +76,6 @@ def test_a_dask_cluster_performs_a_sweep(tmp_path):
     assert (swept.performed, swept.failed) == (48, 0)
 
 
-@pytest.mark.skipif("distributed" in sys.modules, reason="it is installed")
 def test_dask_that_is_missing_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     monkeypatch.setitem(sys.modules, "dask", None)
