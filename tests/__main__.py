@@ -1,7 +1,7 @@
 """All tests on two cores, those that start ranks beside the others: ``python -m tests [OPTION OF PYTEST …]``.
 
-One process has all that start ranks: two jobs of eight ranks on two cores would time each other out. Its output
-is shown when the others are done.
+One process has all that start ranks: two jobs of eight ranks on two cores would time each other out. What it
+prints is shown when the others are done.
 """
 
 import subprocess
