@@ -253,6 +253,7 @@ def test_the_process_forks_before_cuda_begins(monkeypatch):
     monkeypatch.setattr("umm_hw.nvshmem.executor.supervise", lambda: happened.append("fork"))
     monkeypatch.setattr("umm_hw.nvshmem.executor.gpu_problem", lambda extra: happened.append("cuda"))
     monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_PORT", "host:4711")
     monkeypatch.setenv("PMI_SIZE", "1")
     assert NvshmemExecutor().available() is None
     assert happened == ["fork", "cuda"]
