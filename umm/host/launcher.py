@@ -5,9 +5,8 @@ import socket
 import stat
 import sys
 from contextlib import suppress
-from pathlib import Path
 
-from umm.host.processes import die_with
+from umm.host.processes import die_with, is_proxy
 
 _RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 _SIZE = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
@@ -50,9 +49,8 @@ def end_with_launcher() -> None:
     The parents that other launchers give may be threads, which end while their processes go on.
     """
     proxy = os.getppid()
-    with suppress(OSError):
-        if Path(f"/proc/{proxy}/comm").read_text(encoding="ascii").startswith("hydra"):
-            die_with(proxy)
+    if is_proxy(proxy):
+        die_with(proxy)
 
 
 def _first(names: tuple[str, ...]) -> int | None:

@@ -37,6 +37,14 @@ def is_dead(number: int) -> bool:
         return True
 
 
+def is_proxy(number: int) -> bool:
+    """Whether a process is the one of Hydra, MPICH's mpiexec, whose children are the ranks of a host."""
+    try:
+        return (_PROC / str(number) / "comm").read_text(errors="replace").startswith("hydra")
+    except OSError:
+        return False
+
+
 def die_with(parent: int) -> None:
     """Have the system kill this process when its parent dies."""
     _ask(_PARENT_DEATH_SIGNAL, signal.SIGKILL)

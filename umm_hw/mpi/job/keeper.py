@@ -1,8 +1,9 @@
 """The process that owns an MPI job: it starts mpiexec, and leaves nothing of the job, whoever dies when.
 
 ``python -m umm_hw.mpi.job.keeper PARENT FOLDER COMMAND…``. It takes in the orphans of the job, so that it can
-end them too. The job ends when mpiexec does, when the parent has gone or asks for it by SIGTERM, or when a
-rank has died before the ranks watch each other: mpiexec may not notice, and the others wait for it.
+end them too. The job ends when mpiexec does, when the parent has gone or asks for it by SIGTERM, or when
+something is wrong that mpiexec has not noticed: a rank has died while the others start and wait for it, or
+all have ended and mpiexec has not.
 """
 
 import os
@@ -10,15 +11,16 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, time
 
 from umm.host import segments
-from umm.host.processes import adopt_orphans, descendants, die_with, is_dead
+from umm.host.processes import adopt_orphans, children, descendants, die_with, is_dead, is_proxy
 
 LOOK_UP = 0.1  # seconds between two looks at who is there
-UNNOTICED = 1.0  # seconds mpiexec has to ask how a process ended
+UNNOTICED = 1.0  # seconds mpiexec has to notice how a process ended
 END_WITHIN = 1.0  # seconds mpiexec has to end its ranks itself, on other hosts too
 _ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
@@ -44,24 +46,52 @@ def keep(parent: int, folder: Path, command: list[str]) -> int:
     try:
         segments.sweep(since=began)
         mpiexec = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=unblocked)
-        unnoticed: dict[int, float] = {}
+        watch = Watch(mpiexec.pid, folder)
         while mpiexec.poll() is None and os.getppid() == parent:
             got = signal.sigtimedwait(waits_for, LOOK_UP)
             if got is not None and got.si_signo in _ASKED_TO_END:
                 break
-            if folder.exists():
-                dead = [x for x in descendants(keeper) if x != mpiexec.pid and is_dead(x)]
-                unnoticed = {x: unnoticed.get(x, monotonic()) for x in dead}
-                if any(monotonic() - since > UNNOTICED for since in unnoticed.values()):
-                    os.write(
-                        2, f"error: process {min(unnoticed)} was killed while the ranks started\n".encode()
-                    )
-                    break
+            trouble = watch.trouble()
+            if trouble:
+                os.write(2, f"error: {trouble}\n".encode())
+                break
         _end(mpiexec)
     finally:
         segments.sweep(since=began)
         shutil.rmtree(folder, ignore_errors=True)
     return mpiexec.returncode or 0
+
+
+class Watch:
+    """What mpiexec may not notice of the processes it has started.
+
+    Args:
+        mpiexec: Its process.
+        folder: There until the ranks watch each other.
+    """
+
+    def __init__(self, mpiexec: int, folder: Path) -> None:
+        self._mpiexec, self._folder = mpiexec, folder
+        self._worked = False
+        self._ranks: set[int] = set()
+        self._since: dict[str, float] = {}
+
+    def trouble(self) -> str | None:
+        """Return in words what has been wrong for longer than it takes mpiexec to notice."""
+        now = monotonic()
+        self._since = {words: self._since.get(words, now) for words in self._wrong()}
+        return next((words for words, since in self._since.items() if now - since > UNNOTICED), None)
+
+    def _wrong(self) -> Iterator[str]:
+        if not all(map(is_dead, children(self._mpiexec))):
+            self._worked = True
+        elif self._worked:
+            yield "all that mpiexec had started was killed or ended early"
+        if self._folder.exists():
+            started = descendants(self._mpiexec)
+            self._ranks.update(x for proxy in filter(is_proxy, started) for x in children(proxy))
+            for process in filter(is_dead, {*started, *self._ranks}):
+                yield f"process {process} was killed while the ranks started"
 
 
 def _end(mpiexec: "subprocess.Popen[bytes]") -> None:
