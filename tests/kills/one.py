@@ -11,17 +11,20 @@ from pathlib import Path
 from time import monotonic, sleep
 
 SIGNALS = [signal.SIGKILL] * 4 + [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGSEGV]
+SWEEPER = "umm-sweeper"
 TICK = 0.05
 END_WITHIN = 15.0  # seconds a command has to end when one of its processes was killed
 GONE_WITHIN = 3.0  # seconds its processes, folders and segments then have to go
 IGNORED = 1.0  # seconds after which a signal that killed nobody counts as ignored
 _ROLES = {
+    SWEEPER: "sweeper",
     "umm_hw.mpi.job.keeper": "keeper",
     "umm_hw.mpi.job.worker": "rank",
     "hydra_pmi_proxy": "proxy",
     "mpiexec": "mpiexec",
     "multiprocessing": "worker",
     "spawn_main": "worker",
+    "umm.cli.main": "worker",
 }
 
 
@@ -85,7 +88,8 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         began = monotonic()
         wrong = []
         until(lambda: victim not in marked(mark), IGNORED)
-        if victim in marked(mark) and process.poll() is None:
+        needless = there[victim] == SWEEPER  # the job goes on without it
+        if (victim in marked(mark) or needless) and process.poll() is None:
             process.send_signal(signal.SIGINT)
         if not until(lambda: process.poll() is not None, END_WITHIN):
             wrong.append(f"goes on for {END_WITHIN:.0f} s: {sorted(marked(mark).values())}")
@@ -119,7 +123,7 @@ def until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def marked(mark: str) -> dict[int, str]:
-    """Return the command lines of the living processes that have a mark in their environment."""
+    """Return the living processes that have a mark in their environment, with their command lines."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -127,7 +131,8 @@ def marked(mark: str) -> dict[int, str]:
                 state = (process / "stat").read_text().rpartition(")")[2].split()[0]
                 words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if state != "Z":
-                    found[int(process.name)] = words.strip()
+                    shown = (process / "comm").read_text().strip()
+                    found[int(process.name)] = shown if shown == SWEEPER else words.strip()
         except OSError:
             continue
     return found

@@ -6,7 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
-_PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36  # prctl's PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER
+# What prctl calls PR_SET_PDEATHSIG, PR_SET_NAME and PR_SET_CHILD_SUBREAPER.
+_PARENT_DEATH_SIGNAL, _NAME, _CHILD_SUBREAPER = 1, 15, 36
 _PROC = Path("/proc")
 
 
@@ -57,6 +58,11 @@ def adopt_orphans() -> None:
     _ask(_CHILD_SUBREAPER, 1)
 
 
-def _ask(what: int, value: int) -> None:
+def show_as(name: str) -> None:
+    """Have the system list this process by another name, of at most 15 letters."""
+    _ask(_NAME, name.encode())
+
+
+def _ask(what: int, value: int | bytes) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(what, value, 0, 0, 0)

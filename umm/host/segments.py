@@ -12,10 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 from time import sleep, time
 
+from umm.host.processes import show_as
+
 FOLDER = Path("/dev/shm")
 OLD = 60.0  # seconds after which a name is of no more use: ranks have found each other, or have given up
 TWICE = 0.05  # seconds between two looks: who makes a segment maps it at once
 LAST_RANKS = 10.0  # seconds the other ranks of a host have to end after the first one
+NAME = "umm-sweeper"  # of the process that sweeps
 _FIRST_OF_HOST = os.environ.get("MPI_LOCALRANKID", "0") == "0"
 
 
@@ -52,6 +55,7 @@ def watch_over() -> None:
         os.close(end)
         return
     os.setsid()
+    show_as(NAME)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.dup2(end, 0)
