@@ -21,7 +21,7 @@ from umm.errors import InputError
 CODES = {0, 1, 2, 3, 4, 5, 130}
 """Those that ``umm --help`` documents."""
 VALUES: dict[str, tuple[str, ...]] = {
-    "m": ("8", "16", "12", "1", "1K", "0", "-1", "5", "64M", "8,16"),
+    "m": ("8", "16", "12", "1", "1K", "0", "-1", "5", "64M", "512M", "8,16"),
     "n": ("8", "16", "12", "1", "7"),
     "k": ("8", "16", "12", "1", "9"),
     "machine": (*MACHINES[:7], "h100-8:tf32", "machine.toml"),

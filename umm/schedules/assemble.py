@@ -13,7 +13,7 @@ from umm.schedules.buffers import Buffers, first_tiles, joined
 from umm.schedules.details import Details
 from umm.schedules.platform import Platform
 from umm.schedules.schedule import Schedule
-from umm.schedules.table import Data
+from umm.schedules.table import Data, check_moved
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +72,7 @@ def assemble(
     columns: dict[str, Any] = {
         name: column(name) for name in ("kind", "rank", "lane", "after", "src", "dst", "nbytes", "seconds")
     }
+    check_moved(columns["nbytes"])
     return Schedule(
         program=problem,
         stationary=stationary,

@@ -17,7 +17,7 @@ from umm.schedules.platform import platform
 from umm.schedules.resources import machine_lanes
 from umm.schedules.schedule import Schedule
 from umm.schedules.slices import Slice
-from umm.schedules.table import Data, Function, Means
+from umm.schedules.table import Data, Function, Means, check_moved
 from umm.tensors import Program, Tensor
 
 PLAIN = Multiplied()
@@ -82,6 +82,7 @@ def priced(written: Written) -> Schedule:
     names = list(dict.fromkeys(action.means for action in actions if action.means))
     number = {name: i for i, name in enumerate(names)}
     tensors = (*written.program.tensors, *written.work)
+    check_moved(columns.nbytes)
     return Schedule(
         program=written.program,
         stationary=written.name,

@@ -201,13 +201,26 @@ class Table:
 
     @cached_property
     def pool_bytes(self) -> Ints:
-        """Bytes of each rank's pool."""
+        """Bytes of each rank's pool.
+
+        Raises:
+            ScheduleError: if these are more than 64 bits count.
+        """
+        most = max((float(slots.sum(dtype=np.float64)) for slots in self.pools), default=0.0)
+        _check_counted(most, "the pool of a rank would take {} bytes")
         return np.array([slots.sum() for slots in self.pools], dtype=np.int64)
 
     @cached_property
     def memory_bytes(self) -> Ints:
-        """Bytes each rank allocates: its tiles of all tensors, and its pool."""
-        return self.pool_bytes + sum(tensor.nbytes_of_rank for tensor in self.tensors)
+        """Bytes each rank allocates: its tiles of all tensors, and its pool.
+
+        Raises:
+            ScheduleError: if these are more than 64 bits count.
+        """
+        held = [tensor.nbytes_of_rank for tensor in self.tensors]
+        total = sum((x.astype(np.float64) for x in held), self.pool_bytes.astype(np.float64))
+        _check_counted(float(total.max(initial=0.0)), "a rank would hold {} bytes")
+        return self.pool_bytes + sum(held)
 
     def after_of(self, action: int) -> Ints:
         """Return the actions an action waits for."""
@@ -223,3 +236,18 @@ class Table:
         moving = self.src != self.dst
         pairs = np.unique(self.src[moving] * self.ranks + self.dst[moving])
         return [(int(x) // self.ranks, int(x) % self.ranks) for x in pairs]
+
+
+def check_moved(nbytes: Ints) -> None:
+    """Refuse transfers of more bytes, in all, than 64 bits count.
+
+    Raises:
+        ScheduleError: if so.
+    """
+    _check_counted(float(nbytes.sum(dtype=np.float64)), "its transfers would move {} bytes in all")
+
+
+def _check_counted(nbytes: float, what: str) -> None:
+    if nbytes >= 2.0**63:
+        said = what.format(f"{nbytes:.3g}")
+        raise ScheduleError(f"{said}; 64 bits count to 2^63 - 1: make the matrices smaller")
