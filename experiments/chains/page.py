@@ -39,8 +39,17 @@ def _row(case: Case, found: FoundChain | None, seconds: float) -> list[object]:
     if found is None:
         return [*asked, "", "", 0, f"{seconds:.1f}", *("" for _ in NAMED)]
     best = [f"{found.top[0].makespan_s:.6g}", f"{found.gap:.3g}", found.simulated, f"{seconds:.1f}"]
-    named = (found.named[name] for name in NAMED)
+    named = (found.named.get(name) for name in NAMED)
     return [*asked, *best, *("" if x is None else f"{x:.6g}" for x in named)]
+
+
+def _beside(result: FoundChain, name: str) -> str:
+    """Return how much longer than the best some layouts take; at least, if there was no time for them."""
+    best = result.top[0].makespan_s
+    if name in result.left_out:
+        return f"≥ {result.left_out[name] / best:.2f}x"
+    seconds = result.named[name]
+    return "does not fit" if seconds is None else f"{seconds / best:.2f}x"
 
 
 def _table(found: Sequence[Searched]) -> str:
@@ -53,8 +62,7 @@ def _table(found: Sequence[Searched]) -> str:
             continue
         best = result.top[0]
         sure = "proven" if result.proven else f"within {100 * result.gap:.0f} %"
-        named = [result.named[x] for x in NAMED]
-        beside = ["does not fit" if x is None else f"{x / best.makespan_s:.2f}x" for x in named]
+        beside = [_beside(result, x) for x in NAMED]
         lies = {
             x: best.layouts[x] for x in ("X", "Y", "H", "H1", "W1", "W2", "Wq", "Wo") if x in best.layouts
         }

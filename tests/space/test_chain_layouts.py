@@ -192,6 +192,14 @@ def bare_forward():
     return ChainSpace(outline(backward=False, tokens=1024), 4, ("row", "col"))
 
 
+def test_a_search_without_time_has_one_assignment_and_bounds_of_others():
+    found = search_chain(ChainSpace(outline(), 4), "h100-8", memory=None, seconds=0.0)
+    assert found.simulated == len(found.top) == 1
+    assert 0 < found.gap < 1
+    assert len(found.left_out) + len(found.named) == 4
+    assert all(seconds > 0 for seconds in found.left_out.values())
+
+
 def test_a_space_of_a_chain_is_asked_for_by_name():
     space = umm.Space(chain=outline(), ranks=4)
     assert isinstance(space, ChainSpace)

@@ -30,6 +30,7 @@ def found_chain_record(space: ChainSpace, found: FoundChain) -> dict[str, Any]:
         "memory_limit_bytes": found.limit,
         **counts,
         "named": found.named,
+        "left_out": found.left_out,
         "moved": [{"statement": statement, "nbytes": dict(nbytes)} for statement, nbytes in found.moved],
         "tolerance": found.tolerance,
         "top": [found.record(x) for x in found.top],
@@ -51,6 +52,8 @@ def print_chain_leaderboard(console: Console, space: ChainSpace, found: FoundCha
     for name, seconds in found.named.items():
         beside = "does not fit" if seconds is None else _beside(seconds, best.makespan_s)
         console.print(f"{name}: {beside}", highlight=False)
+    for name, seconds in found.left_out.items():
+        console.print(f"{name}: not simulated in time, at least {_beside(seconds, best.makespan_s)}")
     for statement, nbytes in found.moved:
         moved = ", ".join(f"{format_bytes(count)} of {name}" for name, count in nbytes.items())
         console.print(f"{statement} brings a rank {moved}", highlight=False)

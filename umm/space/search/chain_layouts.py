@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
+from time import process_time
 from typing import TYPE_CHECKING, Any
 
 from umm.errors import InfeasibleError, InputError
@@ -12,7 +13,7 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.notebook.shown import Shown
 from umm.schedules.schedule import Schedule
-from umm.space.bounds.chain_tables import chain_tables
+from umm.space.bounds.chain_tables import Place, chain_tables
 from umm.space.chain_space import ChainSpace
 from umm.space.search.budget import DEVICE, limit_of
 from umm.space.search.chain_tries import ChainChoice, Tries
@@ -40,6 +41,7 @@ class FoundChain(Shown):
         top: The best assignments, fastest first.
         named: Makespan of each of the chain's own layouts by name, in seconds, and of the assignment that is
             chosen multiply by multiply; None where it does not fit.
+        left_out: Of those for which there was no time a lower bound of the makespan, in seconds.
         priced: Assignments of the space.
         pruned: Those that a bound or their memory ruled out, or that were not looked at.
         simulated: Those simulated.
@@ -54,6 +56,7 @@ class FoundChain(Shown):
     limit: int
     top: list[ChainChoice]
     named: dict[str, float | None]
+    left_out: dict[str, float]
     priced: int
     pruned: int
     simulated: int
@@ -117,6 +120,7 @@ def search_chain(
     top: int = 10,
     progress: Callable[[int, int], None] | None = None,
     most: int = 150_000,
+    seconds: float = 60.0,
     **options: Any,
 ) -> FoundChain:
     """Return the best layouts for a chain in its space, proven by bounds or with a gap.
@@ -134,6 +138,7 @@ def search_chain(
         top: How many of the best to find.
         progress: Called now and then with the number of assignments settled and of all.
         most: Actions simulated after which it stops with a gap.
+        seconds: Of processor time after which it does too.
         options: The universal algorithm's, for all multiplies.
 
     Raises:
@@ -142,12 +147,13 @@ def search_chain(
     """
     if top < 1:
         raise InputError(f"top = {top} is not possible; it must be a whole number ≥ 1")
+    until = process_time() + seconds
     machine = machine if isinstance(machine, Machine) else find_machine(machine)
     space = space.on(machine.default_ranks)
     machine.check_ranks(space.ranks or 1)
     tables = chain_tables(space, machine, options)
     limit = chain_limit(space, machine, memory)
-    tries = Tries(tables, machine, makespan or executor("sim").makespan, limit, top, most, options)
+    tries = Tries(tables, machine, makespan or executor("sim").makespan, limit, top, most, until, options)
     walk = all_from_the_lowest if space.assignments <= EVERY else near_the_bound
     lowest = walk(tries, progress)
     if not tries.best:
@@ -156,21 +162,35 @@ def search_chain(
             f"no layouts of chain {space.chain.name} fit {format_bytes(limit)} a rank; "
             f"its tensors alone take about {format_bytes(int(least))} or more"
         )
-    named = {name: _named(tries, texts) for name, texts in space.chain.layouts.items()}
-    named[ONE_BY_ONE] = tries.makespan(one_by_one(tables, limit))
+    own: dict[str, Place | None] = {name: space.place(x) for name, x in space.chain.layouts.items()}
+    own[ONE_BY_ONE] = one_by_one(tables, limit)
+    named, left_out = dict[str, float | None](), dict[str, float]()
+    for name, place in own.items():
+        if place is None or tries.affords(place):
+            named[name] = _named(tries, name, place)
+        else:
+            left_out[name] = tables.bound(place)
     best = tries.best[0]
     gap = max(0.0, 1 - lowest / best.makespan_s)
     return FoundChain(
-        machine.name, limit, tries.best, named, space.assignments, space.assignments - tries.simulated,
-        tries.simulated, tries.respected and gap == 0.0, gap, tries.moved(best), tries,
+        machine.name, limit, tries.best, named, left_out, space.assignments,
+        space.assignments - tries.simulated, tries.simulated, tries.respected and gap == 0.0, gap,
+        tries.moved(best), tries,
     )  # fmt: skip
 
 
-def _named(tries: Tries, texts: Mapping[str, str]) -> float | None:
-    """Return the makespan of some layouts; None if they do not fit, or cannot be on so many ranks."""
-    place = tries.tables.space.place(texts)
+def _named(tries: Tries, name: str, place: Place | None) -> float | None:
+    """Return the makespan of the chain's own layouts; None if they do not fit, or cannot be on so many ranks.
+
+    Args:
+        tries: Where they may have been simulated.
+        name: Theirs.
+        place: Which assignment they are; None if they are not of the space.
+    """
+    if place is not None:
+        return tries.makespan(place)
     try:
-        return tries.laid_out(texts) if place is None else tries.makespan(place)
+        return tries.laid_out(tries.tables.space.chain.layouts[name])
     except InputError:
         return None
 

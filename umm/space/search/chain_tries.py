@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from math import nan
+from time import process_time
 from typing import Any
 
 from umm.algorithms.chains.lower import lower
@@ -11,6 +12,9 @@ from umm.machines import Machine
 from umm.schedules.schedule import Schedule
 from umm.space.bounds.chain_tables import ChainTables, Place
 from umm.space.bounds.chain_work import moved_bytes
+
+PER_ACTION = 5e-5
+"""Seconds that building and simulating an action takes at least, until it is known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +73,13 @@ class Tries:
         limit: int,
         top: int,
         most: int,
+        until: float,
         options: Mapping[str, Any],
     ) -> None:
         self.tables, self.limit, self.machine, self.simulate = tables, limit, machine, simulate
         self._options = options
         self._top, self._left = top, most
+        self._until, self._per_action = until, PER_ACTION
         self._known: dict[Place, ChainChoice | None] = {}
         self.best: list[ChainChoice] = []
         self.simulated, self.respected = 0, True
@@ -85,8 +91,14 @@ class Tries:
 
     @property
     def exhausted(self) -> bool:
-        """Whether as many actions have been simulated as may be."""
-        return self._left <= 0
+        """Whether as many actions have been simulated as may be, or the time is over."""
+        return self._left <= 0 or process_time() > self._until
+
+    def affords(self, place: Place) -> bool:
+        """Whether an assignment has been simulated, or can be in the time that is left."""
+        tables = self.tables
+        actions = sum(table.work(place).actions for table in tables.statements)
+        return place in self._known or process_time() + actions * self._per_action <= self._until
 
     def makespan(self, place: Place) -> float | None:
         """Return the makespan of an assignment, simulated if it has not been; None if it does not fit."""
@@ -117,13 +129,14 @@ class Tries:
         return found
 
     def _tried(self, place: Place) -> ChainChoice | None:
-        tables, space = self.tables, self.tables.space
+        begin, tables, space = process_time(), self.tables, self.tables.space
         chain, stationary = space.laid_out(place), tables.stationary(place)
         schedule = lower(chain, self.machine, stationary=stationary, **self._options)
         nbytes = int((schedule.memory_bytes + tables.state_bytes(place)).max())
         if nbytes > self.limit:
             return None
         seconds, bound = self.simulate(schedule), tables.bound(place)
+        self._per_action = max(self._per_action, (process_time() - begin) / len(schedule))
         self.simulated += 1
         self._left -= len(schedule)
         self.respected = self.respected and seconds >= bound

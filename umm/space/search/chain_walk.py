@@ -30,7 +30,7 @@ def all_from_the_lowest(tries: Tries, progress: Progress) -> float:
         lowest = min(first, waiting[0][0] if waiting else math.inf)
         if lowest >= tries.last:
             break
-        if tries.exhausted:
+        if tries.best and tries.exhausted:
             return lowest
         if waiting and waiting[0][0] <= first:
             tries.makespan(_place(heapq.heappop(waiting)[1], tables))
@@ -62,10 +62,12 @@ def near_the_bound(tries: Tries, progress: Progress) -> float:
     fitting += [_descended(tables, place, tries.limit) for place in fitting]
     waiting = sorted((tables.bound(place), place) for place in dict.fromkeys(fitting))
     seen = {place for _, place in waiting}
-    while waiting and not tries.exhausted:
+    while waiting and not (tries.best and tries.exhausted):
         least, place = heapq.heappop(waiting)
         if least >= tries.last:
             break
+        if tries.best and not tries.affords(place):
+            continue
         found = tries.makespan(place)
         if progress is not None:
             progress(tries.simulated, space.assignments)
