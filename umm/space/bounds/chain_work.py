@@ -153,7 +153,7 @@ def _batch(
     p = tensors[statement.out].layout.ranks
     found, links = batch_work(statement, tensors, machine), link_times(machine, p)
     engines = np.bincount(links.device, found.gemms, machine.device_count)
-    moved = found.nbytes * least_slowdown(machine, int(found.nbytes.max()))
+    moved = found.nbytes * least_slowdown(machine.message_sizes, int(found.nbytes.max()))
     lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
     work = np.concatenate((engines, found.gemms, _carried(moved.reshape(-1), machine, p), lanes))
     return StatementWork(work.astype(np.float64) * ROUNDING, found.gemms * ROUNDING, actions=found.actions)

@@ -248,7 +248,9 @@ class Combinations:
             efficiency: Bandwidth of these transfers over that of a get.
             times: How often a rank makes them all, over layouts; once if None.
         """
-        slowdown = np.array([least_slowdown(self.machine, largest) for largest in of.largest_tile])
+        slowdown = np.array(
+            [least_slowdown(self.machine.message_sizes, largest) for largest in of.largest_tile]
+        )
         charge = of.itemsize / efficiency * slowdown
         charge = charge[:, None, None, None] if of is self.x else charge[None, :, None, None]
         inverse, latency = self.links.inverse, self.links.latency

@@ -9,6 +9,7 @@ from umm.algorithms.universal.options import Options
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import Problem
+from umm.schedules.builder import COLLECTIVE
 from umm.space.bounds.link_times import link_times
 from umm.space.bounds.transfers import least_slowdown
 
@@ -19,22 +20,25 @@ def summed_seconds(layout: Layout, problem: Problem, machine: Machine, options: 
     To be summed among N ranks, or N nodes, each element has to be added to another's at least N − 1 times
     (each but one gives what it has), and to be everywhere it has to come back N − 1 times: gossip in one-way
     messages takes 2N − 2. They share the first links of all routes between the N; and a rank adds on as many
-    lanes as it has, and one more between nodes.
+    lanes as it has, and one more between nodes. Before that a rank starts the collective.
     """
     p, itemsize = problem.p, problem.itemsize("C")
     filled = (layout.tile_elements > 0).reshape(layout.grid_shape())
     owners, group_of = np.unique(layout.owners[:, filled].T, axis=0, return_inverse=True)
     payload = layout.tile_elements[layout.tile_elements > 0] * itemsize
-    own_means = "collective" in machine.means  # with efficiency, sizes and overhead of its own
-    slowdown = 1.0 if own_means else least_slowdown(machine, int(payload.max()))
-    moved = np.bincount(group_of.reshape(-1), payload) * slowdown
-    adds = moved / (1.0 if own_means else machine.accumulate_efficiency)
+    means = machine.means.get(COLLECTIVE)
+    sizes = (means or machine).message_sizes
+    moved = np.bincount(group_of.reshape(-1), payload) * least_slowdown(sizes, int(payload.max()))
+    if means:
+        moved /= means.efficiency
+    adds = moved if means else moved / machine.accumulate_efficiency
+    overhead = means.overhead_s if means else 0.0
     comes_back = options.final == "all-reduce"
     lanes = options.max_accumulates + (machine.fabric.near > 1)
     links, found = link_times(machine, p), 0.0
     for ranks, once, added in zip(owners.tolist(), moved.tolist(), adds.tolist(), strict=True):
         pairs = np.array([(src, dst) for src in ranks for dst in ranks if src != dst]).T
-        latency = 0.0 if own_means else float(links.latency[tuple(pairs)].min())
+        latency = float(links.latency[tuple(pairs)].min()) + overhead
         inverse = float(links.inverse[tuple(pairs)].min())
         busiest = added * (1 - 1 / len(ranks)) * inverse / lanes
         for blocks in ([[rank] for rank in ranks], nodes_of(machine, ranks, p)):
@@ -42,7 +46,7 @@ def summed_seconds(layout: Layout, problem: Problem, machine: Machine, options: 
             if width:
                 busiest = max(busiest, (len(blocks) - 1) * (added + once * comes_back) / width)
         found = max(found, latency * (1 + comes_back), latency + busiest)
-    return found
+    return found + machine.collective_start_s
 
 
 def _width(machine: Machine, blocks: Sequence[Sequence[int]], total: int) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from umm.arrays import Floats
-from umm.machines import Machine
+from umm.machines.curves import MessageSizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +36,8 @@ def busiest_lane(transfers: list[Transfers], lanes: int) -> Floats:
     return np.asarray(np.maximum(seconds / lanes, np.ceil(number / lanes) * shortest))
 
 
-def least_slowdown(machine: Machine, largest: int) -> float:
-    """Return the least factor by which messages of up to some bytes are charged more than their payload."""
-    sizes = machine.message_sizes
+def least_slowdown(sizes: MessageSizes | None, largest: int) -> float:
+    """Return the least factor by which messages of up to some bytes are charged more for their size."""
     if sizes is None or largest < 1:
         return 1.0
     measured = 2.0**sizes.log_sizes

@@ -9,6 +9,7 @@ from umm.algorithms.algorithm import Algorithm
 from umm.algorithms.option import Option
 from umm.errors import ScheduleError
 from umm.executor import executor
+from umm.layouts.places import replication_factors
 from umm.machines import Machine
 from umm.problem import Problem
 from umm.space.peers.contender import Contender
@@ -61,7 +62,7 @@ def _values(option: Option, start: Problem, limit: int) -> Iterator[Any]:
     """Yield what is tried of an option."""
     if option.name == "grid":
         for axes in (2, 3):
-            for mesh in product(_divisors(start.p), repeat=axes):
+            for mesh in product(replication_factors(start.p), repeat=axes):
                 if prod(mesh) == start.p:
                     yield "x".join(map(str, mesh))
     elif option.name == "memory":
@@ -70,10 +71,6 @@ def _values(option: Option, start: Problem, limit: int) -> Iterator[Any]:
         yield not option.default
     elif isinstance(option.default, str):
         yield from (value for value in option.values if value != option.default)
-
-
-def _divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
 
 
 def _serves(algorithm: Algorithm, start: Problem, machine: Machine, options: dict[str, Any]) -> bool:
