@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from time import sleep
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,13 @@ from umm.arrays import Ints
 from umm.errors import InputError
 from umm_hw.mpi import wait
 from umm_hw.mpi.clock import offset_to_first
+from umm_hw.mpi.locks import locks
 from umm_hw.mpi.meeting import Meeting, SharedMeeting
-from umm_hw.mpi.windows import RemoteWindow, SharedWindow, Window, block_view, bytes_of
+from umm_hw.mpi.windows import RemoteWindow, SharedWindow, Window, block_view
 from umm_hw.transport import Block
 
 ALIGNMENT = 64  # bytes; heaps start at cache lines
 WINDOW_VARIABLE = "UMM_MPI_WINDOW"  # "remote" uses the way across hosts also on one host
-_LOCK_PAUSE = 20e-6  # seconds between two tries to take a lock
-_FREE, _TAKEN = np.array([0], dtype=np.int64), np.array([1], dtype=np.int64)
 
 
 class MpiTransport:
@@ -47,13 +45,13 @@ class MpiTransport:
         self._used = np.zeros(comm.size, dtype=np.int64)  # of the last window
         self._heaps: list[tuple[Window, Ints]] = []  # with the offset in each rank
         self._own: list[NDArray[np.uint8]] = []  # this rank's part of each heap
-        self._lock_words = MPI.Win.Allocate(8, 8, comm=comm)
-        self._lock_words.Lock_all(MPI.MODE_NOCHECK)
-        bytes_of(self._lock_words.tomemory())[:] = 0
+        self._locks = locks(comm, shared)
         self._copier: ThreadPoolExecutor | None = None
         host = comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.first_of_host: int = host.bcast(comm.rank)
         """The lowest rank on this rank's host."""
+        self.place_on_host: tuple[int, int] = (host.rank, host.size)
+        """This rank's number among those of its host, and how many these are."""
         host.Free()
         wait.barrier(comm)
         self._meeting = SharedMeeting(comm) if shared else Meeting(comm)
@@ -147,12 +145,11 @@ class MpiTransport:
 
     def take_lock(self, rank: int) -> None:
         """Wait until nobody holds a rank's lock, and hold it."""
-        while not self._exchange_lock(rank, _FREE, _TAKEN):
-            sleep(_LOCK_PAUSE)
+        self._locks.take(rank)
 
     def release_lock(self, rank: int) -> None:
         """Let others hold a rank's lock."""
-        self._exchange_lock(rank, _TAKEN, _FREE)
+        self._locks.release(rank)
 
     def quiet(self) -> None:
         """Wait until every put and accumulate of this rank is visible to all ranks."""
@@ -181,8 +178,7 @@ class MpiTransport:
         self._heaps.clear()
         self._own.clear()
         self._give_back()
-        self._lock_words.Unlock_all()
-        self._lock_words.Free()
+        self._locks.free()
         self._meeting.free()
 
     def _place(self, block: Block) -> tuple[Window, Block]:
@@ -202,13 +198,6 @@ class MpiTransport:
                 entry[0].free()
         self._windows = [] if keep is None else [keep]
         self._used = np.zeros(self.size, dtype=np.int64)
-
-    def _exchange_lock(self, rank: int, old: Ints, new: Ints) -> bool:
-        """Set a rank's lock word if it is the old one; return whether it was."""
-        found = np.empty(1, dtype=np.int64)
-        self._lock_words.Compare_and_swap(new, old, found, rank, 0)
-        self._lock_words.Flush(rank)
-        return bool(found[0] == old[0])
 
 
 def on_one_host(comm: MPI.Intracomm) -> bool:

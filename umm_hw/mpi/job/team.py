@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from umm.errors import UmmError
 from umm.host import segments
 from umm.host.launcher import launched_size
+from umm_hw.cores.threads import own_core
 from umm_hw.mpi import wait
 from umm_hw.mpi.job.activity import ACTIVITY
 from umm_hw.mpi.job.outcomes import Outcome, results
@@ -117,7 +118,8 @@ class Team:
             return []
         try:
             run: Program = pickle.loads(program)
-            outcome = True, run(transport) if operands is None else run(transport, operands=operands)
+            with own_core(*transport.place_on_host):
+                outcome = True, run(transport) if operands is None else run(transport, operands=operands)
         except Exception as error:
             outcome = False, error
         with ACTIVITY.during("all ranks to come to the end"):

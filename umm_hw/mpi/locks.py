@@ -1,0 +1,100 @@
+"""A lock for each rank's memory: by words in MPI windows, or by the system where ranks share a host."""
+
+import fcntl
+import os
+from threading import Lock
+from time import sleep
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from umm_hw.mpi import wait
+from umm_hw.mpi.windows import bytes_of
+
+_FREE, _TAKEN = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+_PAUSE = 20e-6  # seconds between two tries to take a lock
+
+
+class Locks:
+    """Locks by MPI's compare and swap; collective to make."""
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self._words = MPI.Win.Allocate(8, 8, comm=comm)
+        self._words.Lock_all(MPI.MODE_NOCHECK)
+        bytes_of(self._words.tomemory())[:] = 0
+        wait.barrier(comm)
+
+    def take(self, rank: int) -> None:
+        """Wait until nobody holds a rank's lock, and hold it."""
+        while not self._exchange(rank, _FREE, _TAKEN):
+            sleep(_PAUSE)
+
+    def release(self, rank: int) -> None:
+        """Let others hold a rank's lock."""
+        self._exchange(rank, _TAKEN, _FREE)
+
+    def free(self) -> None:
+        """Give the words back; collective."""
+        self._words.Unlock_all()
+        self._words.Free()
+
+    def _exchange(self, rank: int, old: NDArray[np.int64], new: NDArray[np.int64]) -> bool:
+        """Set a rank's lock word if it is the old one; return whether it was."""
+        found = np.empty(1, dtype=np.int64)
+        self._words.Compare_and_swap(new, old, found, rank, 0)
+        self._words.Flush(rank)
+        return bool(found[0] == old[0])
+
+
+class SharedLocks:
+    """Locks of the bytes of a file, for ranks of one host.
+
+    MPI yields the core inside a flush; a gemm on that core then takes its whole turn of 3 ms while the lock
+    is held. Who waits for a byte sleeps, and is woken by its release.
+
+    Args:
+        file: Open in all ranks.
+        ranks: How many there are.
+    """
+
+    def __init__(self, file: int, ranks: int) -> None:
+        self._file = file
+        self._threads = [Lock() for _ in range(ranks)]  # a byte is locked by a process, whichever its thread
+
+    def take(self, rank: int) -> None:
+        """Wait until nobody holds a rank's lock, and hold it."""
+        self._threads[rank].acquire()
+        fcntl.lockf(self._file, fcntl.LOCK_EX, 1, rank)
+
+    def release(self, rank: int) -> None:
+        """Let others hold a rank's lock."""
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, rank)
+        self._threads[rank].release()
+
+    def free(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+def locks(comm: MPI.Intracomm, shared: bool) -> Locks | SharedLocks:
+    """Return a lock for each rank's memory; collective.
+
+    Args:
+        comm: The ranks.
+        shared: Whether they are on one host.
+    """
+    file = _common_file(comm) if shared else None
+    return Locks(comm) if file is None else SharedLocks(file, comm.size)
+
+
+def _common_file(comm: MPI.Intracomm) -> int | None:
+    """Return a file without a name that all ranks of a host have open, None where one cannot; collective."""
+    own = os.memfd_create("umm-locks") if comm.rank == 0 and hasattr(os, "memfd_create") else -1
+    process, number = wait.broadcast(comm, (os.getpid(), own))
+    try:
+        path = f"/proc/{process}/fd/{number}"
+        file = own if comm.rank == 0 else os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # in another container, or forbidden here
+        file = -1
+    return file if min(comm.allgather(file)) >= 0 else None
