@@ -10,13 +10,11 @@ import numpy as np
 
 import umm
 from umm.arrays import Floats
-from umm.cost import gemm_seconds
-from umm.dtypes import itemsize
 from umm.executor import Operands
 from umm.machines import Machine
 from umm.machines.corners import corners
 from umm.schedules.schedule import Schedule
-from umm_hw.cores.pace import SIDE, Paced, at_pace
+from umm_hw.cores.pace import Paced, fastest, seconds
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.performance import operands_of
 
@@ -42,8 +40,8 @@ class Point:
     Attributes:
         shape: Name of the shape.
         schedule: What is simulated and executed.
-        pace: Seconds that the machine's file gives the multiply by which the pace is read.
-        runs: Each run with the pace of the cores.
+        runs: Each run, with the pace of the cores and the share that it had.
+        best: The reading of the cores at their best, in seconds, from the runs of all points.
         predicted: Seconds the simulator says.
         range: The least and the most it says, where the numbers of the machine are as good or as bad as they
             may be.
@@ -51,15 +49,15 @@ class Point:
 
     shape: str
     schedule: Schedule
-    pace: float
     runs: list[Paced] = field(default_factory=list)
+    best: float = nan
     predicted: float = nan
     range: tuple[float, float] = (nan, nan)
 
     @property
     def times(self) -> Floats:
-        """What each undisturbed run would have taken at the pace of the machine's file, in seconds."""
-        return at_pace(self.runs, self.pace)
+        """What each run took that had the cores to itself, at their best pace, in seconds."""
+        return seconds(self.runs, self.best)
 
     @property
     def time(self) -> float:
@@ -68,9 +66,8 @@ class Point:
 
     @property
     def spread(self) -> float:
-        """The standard error of that median, in seconds, from the median distance of all runs to it."""
-        every = np.array([run.seconds * self.pace / run.reading for run in self.runs])
-        off = float(np.median(np.abs(every - self.time)))
+        """The standard error of that median, in seconds, from the median distance to it."""
+        off = float(np.median(np.abs(self.times - self.time)))
         return 1.86 * off / len(self.times) ** 0.5
 
     @property
@@ -98,13 +95,12 @@ def points(
         every: 1 for all 64 layouts of a shape, else one in so many.
     """
     texts = [text.format(ranks=ranks) for text in PARTITIONS]
-    pace = float(gemm_seconds(machine, dtype, SIDE, SIDE, SIDE, itemsize(dtype)))
     for name in shapes:
         m, n, k = SHAPES[name]
         for number, (a, b, c) in enumerate(product(texts, texts, texts)):
             if number % every == 0:
                 problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=ranks, dtype=dtype)
-                yield Point(name, umm.schedule(problem, machine, stationary=STATIONARY[number % 3]), pace)
+                yield Point(name, umm.schedule(problem, machine, stationary=STATIONARY[number % 3]))
 
 
 def predict(found: Sequence[Point], machine: Machine) -> None:
@@ -119,13 +115,20 @@ def predict(found: Sequence[Point], machine: Machine) -> None:
         point.predicted, point.range = times[0], (min(times), max(times))
 
 
-def measure(found: Sequence[Point], ranks: int, seconds: float, repeat: int) -> None:
+def judge(found: Sequence[Point]) -> None:
+    """Tell every point the best reading of all runs, by which it knows its undisturbed ones."""
+    best = fastest([run for point in found for run in point.runs])
+    for point in found:
+        point.best = best
+
+
+def measure(found: Sequence[Point], ranks: int, duration: float, repeat: int) -> None:
     """Execute points, those with the fewest runs first, a few times each, until the time is up.
 
     So all take turns, and what disturbs the host for a while meets many of them a little.
     """
     executor = MpiExecutor(ranks)
-    until = perf_counter() + seconds
+    until = perf_counter() + duration
     operands: dict[str, Operands] = {}
     while perf_counter() < until:
         point = min(found, key=lambda point: len(point.runs))

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 import umm
 from experiments.cpu.agreement import Agreement, agreement
 from experiments.cpu.figure import write_page
-from experiments.cpu.points import SHAPES, Point, measure, points, predict
+from experiments.cpu.points import SHAPES, Point, judge, measure, points, predict
 from umm.host.blas import blas_libraries
 from umm.machines import Machine
-from umm_hw.cores.pace import OWN_CORE, Paced
+from umm_hw.cores.pace import OWN_CORE, SLACK, Paced
 from umm_hw.mpi.executor import MpiExecutor
 
 MOSTLY = 0.5  # share of the runs that must have had their cores for the figures to be of the model
@@ -66,6 +65,7 @@ def main(
         add(found, json.loads(path.read_text()))
     measure(found, ranks or machine.default_ranks, seconds, repeat)
     found = [point for point in found if point.runs]
+    judge(found)
     save(found, output)
     predict(found, machine)
     save(found, output)
@@ -77,12 +77,10 @@ def main(
 def report(found: Sequence[Point], machine: Machine) -> None:
     """Print the agreement for each shape and over all."""
     runs = [run for point in found for run in point.runs]
-    own = sum(run.share >= OWN_CORE for run in runs) / len(runs)
-    pace = found[0].pace / float(np.median([run.reading for run in runs]))
+    own = sum(run.share >= OWN_CORE and run.reading <= SLACK * found[0].best for run in runs) / len(runs)
     click.echo(
         f"{machine.description}; {blas_libraries()[0]['kernel']} kernels\n"
-        f"{len(runs)} runs at {100 * pace:.0f} % of the file's pace in the median; "
-        f"in {100 * own:.0f} % of them nothing else ran on the cores"
+        f"{len(runs)} runs; in {100 * own:.0f} % of them the cores were theirs, at their best pace"
     )
     if own < MOSTLY:
         click.echo(
@@ -123,7 +121,6 @@ def save(found: Sequence[Point], output: Path) -> None:
             "layouts": point.name,
             "predicted_s": None if isnan(point.predicted) else point.predicted,
             "range_s": None if isnan(point.predicted) else point.range,
-            "pace_s": point.pace,
             "measured_s": [[float(f"{x:.5g}") for x in run] for run in point.runs],
         }
         for point in found

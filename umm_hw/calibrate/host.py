@@ -22,7 +22,7 @@ from umm_hw.calibrate.small_schedules import (
     signals,
     tiny_gemms,
 )
-from umm_hw.cores.pace import Paced, at_pace, fastest, undisturbed
+from umm_hw.cores.pace import Paced, fastest, seconds
 
 Call = Callable[..., list[Any]]
 Runs = Callable[[Schedule, int], list[Paced]]
@@ -34,7 +34,7 @@ GEMM_SIZES = {  # each of m, n and k takes all of these; float16 goes without BL
 SIZES = tuple(2**power for power in range(14, 25, 2))  # 16 KiB to 16 MiB
 LARGE = (2**18, 2**20)  # what bandwidths of all ranks together are taken from
 KINDS = ("get", "accumulate", "local")
-BESIDE = tuple(product(KINDS, (2**16, 2**18, 2**20)))  # kinds and bytes of transfers beside gemms
+BESIDE = tuple(product(KINDS, (2**16, 2**18, 2**20, 2**22)))  # kinds and bytes of transfers beside gemms
 PASSES = 4
 REPEATS = 6  # in each pass
 
@@ -67,6 +67,7 @@ class Calibration:
         gemm: Rates by dtype.
         launch: Seconds every gemm takes beside its arithmetic.
         overhead: Seconds of its rank's core that a transfer takes beside what it takes alone.
+        local_overhead: The same of an accumulate into an own tile.
         backplane: Bytes/s of all ranks' gets together.
         by_size: Bytes/s of one rank's gets alone, for each size.
         accumulate_efficiency: Bandwidth of an accumulate over that of a get.
@@ -81,6 +82,7 @@ class Calibration:
     gemm: Mapping[str, GemmRates]
     launch: Figure
     overhead: Figure
+    local_overhead: Figure
     backplane: Figure
     by_size: Sequence[tuple[int, Figure]]
     accumulate_efficiency: Figure
@@ -148,35 +150,36 @@ def fitted(
         smalls: Runs of tiny gemms, and of signals.
     """
     first = next(iter(multiplied))
-    own = undisturbed([one for shape in multiplied[first] for one in shape])
-    best = fastest(own)
+    readings = [one for shape in multiplied[first] for one in shape]
+    best = fastest(readings)
     rates = {dtype: gemm_rates(dtype, times, best) for dtype, times in multiplied.items()}
     bandwidth = {
-        move: figure(move[1] / at_pace(repeats, best))
+        move: figure(move[1] / seconds(repeats, best))
         for move, repeats in zip(_moves(ranks), moved, strict=True)
     }
     together = {kind: mean([bandwidth[kind, size, ranks] for size in LARGE]) for kind in KINDS}
     share = min(1.0, together["accumulate"].value / together["get"].value)
-    overhead = switch_seconds(beside, best)
+    beside_of = {kind: [x for (of, _), x in zip(BESIDE, beside, strict=True) if of == kind] for kind in KINDS}
+    overhead = switch_seconds([*beside_of["get"], *beside_of["accumulate"]], best)
+    local_overhead = switch_seconds(beside_of["local"], best)
     arithmetic = 2.0 * TINY**3 / (rates[first].peak.value * rates[first].efficiency[0][0][0])
-    tiny, steps = (at_pace(found, best) for found in smalls)
+    tiny, steps = (seconds(found, best) for found in smalls)
     return Calibration(
         devices=ranks,
         share=of_core,
-        pace=best / float(np.median([one.reading for one in own])),
+        pace=best / float(np.median([one.reading for one in readings])),
         gemm=rates,
         launch=figure(np.maximum(tiny / TINY_GEMMS - arithmetic, 0.0)),
         overhead=overhead,
+        local_overhead=local_overhead,
         backplane=together["get"].times(ranks),
         by_size=[(size, bandwidth["get", size, 1]) for size in SIZES],
         accumulate_efficiency=Figure(share, together["accumulate"].uncertainty),
         memory_bandwidth=together["local"].times(3),  # reads both sides and writes one
         signal=figure(np.maximum(steps / SIGNALS - overhead.value, 0.0)),
         interference={
-            kind: lost_share(
-                [x for (of, _), x in zip(BESIDE, beside, strict=True) if of == kind], overhead.value, best
-            )
-            for kind in KINDS
+            kind: lost_share(repeats, (local_overhead if kind == "local" else overhead).value, best)
+            for kind, repeats in beside_of.items()
         },
     )
 
@@ -190,11 +193,11 @@ def gemm_rates(dtype: str, found: Sequence[Sequence[Paced]], best: float) -> Gem
         best: The reading of an undisturbed core.
     """
     wanted, sizes = shapes(dtype), GEMM_SIZES[dtype]
-    times = [figure(at_pace(repeats, best)) for repeats in found]
+    times = [figure(seconds(repeats, best)) for repeats in found]
     # The standard error of a median, from the median distance to it.
     noise = np.array([1.86 * time.uncertainty / len(x) ** 0.5 for time, x in zip(times, found, strict=True)])
-    seconds, own = drawn_to_law(wanted, np.array([time.value for time in times]), noise)
-    rate = np.array([2.0 * m * n * k for m, n, k in wanted]) / seconds
+    drawn, own = drawn_to_law(wanted, np.array([time.value for time in times]), noise)
+    rate = np.array([2.0 * m * n * k for m, n, k in wanted]) / drawn
     fastest_shape = int(rate.argmax())
     grid = (rate / rate[fastest_shape]).round(4).reshape([len(sizes)] * 3)
     spread = float(np.median([time.uncertainty for time in times]))

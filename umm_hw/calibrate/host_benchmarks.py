@@ -7,7 +7,7 @@ time, with all others in between, so that a disturbance of the host meets few of
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import cycle
+from itertools import cycle, islice, product
 from threading import Thread
 from time import perf_counter, sleep, thread_time
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.dtypes import itemsize
 from umm_hw.cores.pace import Pace, Paced, beside
 from umm_hw.cores.threads import answer_quickly
 from umm_hw.gemm import multiply
@@ -22,9 +23,10 @@ from umm_hw.transport import Block, Transport
 
 SHORTEST = 2e-3  # seconds a repeat takes at least, by calling several times
 SHARE_SECONDS = 0.5  # seconds of computing that show whether others use the cores
-REGION = 2**26  # bytes that transfers go through, more than most caches hold
+REGION = 2**24  # bytes that are gone through: more than a core's own caches hold
 WIDTH, STRIDE = 256, 768  # columns of the blocks that are accumulated into, and of the tiles they lie in
 SERIES = 0.02  # seconds of gemms that transfers run beside
+PLACES = 1000  # where the blocks lie that are multiplied in turn, at most
 MOVING = 0.3  # share of that time the transfers take
 
 
@@ -68,12 +70,10 @@ def gemms(
     transport: Transport, dtype: str, c_dtype: str, shapes: Sequence[tuple[int, int, int]], repeats: int
 ) -> list[list[Paced]]:
     """Return the repeats of a local multiply that adds to C, for each shape (m, n, k), all ranks at once."""
-    most = [max(sizes) for sizes in zip(*shapes, strict=True)]
-    a, b = _ones((most[0], most[2]), dtype), _ones((most[2], most[1]), dtype)
-    c = _ones((most[0], most[1]), c_dtype)
-    # Blocks of larger matrices, as slices of tiles are.
-    actions = [partial(multiply, a[:m, :k], b[:k, :n], c[:m, :n], beta=1.0) for m, n, k in shapes]
-    return _in_turn(transport, actions, repeats)
+    m, n, k = (max(sizes) for sizes in zip(*shapes, strict=True))
+    a = _tiles(transport, m, k, dtype)
+    b, c = (_tiles(transport, *sides, count=1) for sides in ((k, n, dtype), (m, n, c_dtype)))
+    return _in_turn(transport, [_multiply(a, b, c, *shape) for shape in shapes], repeats)
 
 
 def transfers(
@@ -115,6 +115,11 @@ class Beside(NamedTuple):
     def share(self) -> float:
         """The least share of a core in the readings about them."""
         return min(self.alone.share, self.both.share, self.one.share)
+
+    @property
+    def reading(self) -> float:
+        """The slowest of these readings, in seconds."""
+        return max(self.alone.reading, self.both.reading, self.one.reading)
 
 
 def gemms_beside(
@@ -200,31 +205,61 @@ def _in_turn(
 
 
 def _transfer(transport: Transport, heap: int, kind: str, nbytes: int) -> Callable[[], object]:
-    """Return what transfers once, each time other bytes of the heap, so that they come from memory."""
+    """Return what transfers once, each time another tile into or out of one buffer, as a lane does."""
     peer = transport.rank if kind == "local" else (transport.rank + 1) % transport.size
     elements = nbytes // 4
     cols = elements if kind == "get" else min(WIDTH, elements)
     rows = elements // cols
-
-    def block(rank: int, place: int, half: int) -> Block:
-        packed = half == 0 or kind == "get"
-        offset = half * REGION + place * (nbytes if packed else rows * STRIDE * 4)
-        return Block(rank, heap, offset, rows, cols, cols if packed else STRIDE, np.dtype(np.float32))
-
-    places = range(max(1, REGION // (nbytes if kind == "get" else rows * STRIDE * 4)))
-    here = [transport.view(block(transport.rank, place, 0)) for place in places]
-    there = [block(peer, place, 1) for place in places]
-    turn = cycle(zip(here, there, strict=True))
+    stride = cols if kind == "get" else STRIDE
+    buffer = transport.view(Block(transport.rank, heap, 0, rows, cols, cols, np.dtype(np.float32)))
+    apart = rows * stride * 4
+    turn = cycle(
+        Block(peer, heap, REGION + place * apart, rows, cols, stride, np.dtype(np.float32))
+        for place in range(max(1, REGION // apart))
+    )
 
     def move() -> None:
-        array, other = next(turn)
         if kind == "get":
-            transport.get(other, array)
+            transport.get(next(turn), buffer)
         else:
-            transport.accumulate(array, other)
+            transport.accumulate(buffer, next(turn))
 
     return move
 
 
-def _ones(shape: tuple[int, int], dtype: str) -> NDArray[Any]:
+def _tiles(transport: Transport, rows: int, cols: int, dtype: str, count: int | None = None) -> NDArray[Any]:
+    """Return tiles in memory that all ranks reach, as those of a run are; as many as REGION holds."""
+    count = count or max(1, REGION // (rows * cols * itemsize(dtype)))
+    elements = count * rows * cols
+    heap = transport.allocate([elements * itemsize(dtype)] * transport.size)
+    flat = transport.view(Block(transport.rank, heap, 0, 1, elements, elements, np.dtype(dtype)))
+    flat[...] = 1e-3
+    tiles: NDArray[Any] = flat.reshape(count, rows, cols)
+    return tiles
+
+
+def _multiply(
+    a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], m: int, n: int, k: int
+) -> Callable[[], object]:
+    """Return what multiplies blocks of tiles once, each time another one of A.
+
+    So do the gemms of a rank, most of which find a block that they read or add to still in their caches.
+    """
+    turn = cycle(_blocks(a, m, k))
+    right, into = b[0, :k, :n], c[0, :m, :n]
+
+    def multiply_next() -> None:
+        multiply(next(turn), right, into, beta=1.0)
+
+    return multiply_next
+
+
+def _blocks(tiles: NDArray[Any], rows: int, cols: int) -> list[NDArray[Any]]:
+    """Return blocks of tiles that do not overlap, at most PLACES."""
+    height, width = tiles.shape[1:]
+    corners = product(range(0, height - rows + 1, rows), range(0, width - cols + 1, cols), range(len(tiles)))
+    return [tiles[tile, i : i + rows, j : j + cols] for i, j, tile in islice(corners, PLACES)]
+
+
+def _ones(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     return np.full(shape, 1e-3, dtype)

@@ -85,7 +85,7 @@ def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[s
             found.launch, "us", 1e-6, f"{TINY_GEMMS} tiny gemms in a lane, less their arithmetic"
         ),
         "transfer_overhead": measured(found.overhead, "us", 1e-6, beside),
-        "local_overhead": measured(found.overhead, "us", 1e-6, beside),
+        "local_overhead": measured(found.local_overhead, "us", 1e-6, beside),
         "local_work": number(
             "engine" if shared else "beside", f"{own['value']} of the rate lost; {own['source']}"
         ),

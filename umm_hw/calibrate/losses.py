@@ -22,19 +22,17 @@ def switch_seconds(lost: Sequence[Sequence[Beside]], best: float) -> Figure:
 
 
 def lost_share(lost: Sequence[Sequence[Beside]], overhead: float, best: float) -> Figure:
-    """Return the share of its GEMM rate a rank loses while a transfer runs that takes its overhead too."""
-    found = [
-        float(np.median([seconds / (overhead + alone) for seconds, alone in _lost(repeats, best)]))
-        for repeats in lost
-    ]
-    share = figure(found)
-    return Figure(round(min(MOST_LOST, max(0.0, share.value)), 3), share.uncertainty)
+    """Return the share of its GEMM rate a rank loses while transfers of all sizes run with their overhead."""
+    by_size = [np.median(_lost(repeats, best), axis=0) for repeats in lost]
+    whole = sum(seconds for seconds, _ in by_size) / sum(overhead + alone for _, alone in by_size)
+    spread = figure([seconds / (overhead + alone) for seconds, alone in by_size]).uncertainty
+    return Figure(round(min(MOST_LOST, max(0.0, float(whole))), 3), spread)
 
 
 def _lost(repeats: Sequence[Beside], best: float) -> list[tuple[float, float]]:
     """Return the seconds of gemms that each transfer beside them costs, and what one takes alone."""
     found = []
-    for repeat in undisturbed(repeats):
-        alone, both, one = (x.seconds * best / x.reading for x in (repeat.alone, repeat.both, repeat.one))
-        found.append(((both - alone) / repeat.times, one))
+    for repeat in undisturbed(repeats, best):
+        cost = repeat.both.seconds - repeat.alone.seconds
+        found.append((cost / repeat.times, repeat.one.seconds))
     return found

@@ -1,8 +1,7 @@
 """How fast a core is just now: a small multiply beside each measurement, held against the fastest of all.
 
-The cores of a host change their speed many times a second: another guest computes on the other half of a
-physical core, a clock rises or falls. What is measured between two readings of the pace can be told as the
-undisturbed core would take it.
+The cores of a host change their speed: another guest computes on the other half of a physical core, a clock
+falls. What is measured between two readings of the pace counts if they are near the best there were.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,7 @@ from umm_hw.gemm import multiply
 SIDE = 320  # rows, columns and length of the multiply that is timed, 65 Mflop
 TIMES = 3  # how often for one reading
 OWN_CORE = 0.95  # share of its core below which others computed there meanwhile
+SLACK = 1.1  # reading over the best one, above which a core was slowed down
 FEWEST = 4  # one in so many repeats counts at least: those that had most of their core
 
 
@@ -79,40 +79,43 @@ def together(seconds: float, readings: Sequence[tuple[Reading, Reading]]) -> Pac
 
 
 class Shared(Protocol):
-    """A measurement that knows which share of a core it had."""
+    """A measurement that knows which share of a core it had, and how fast that was."""
 
     @property
     def share(self) -> float:
         """The least share."""
 
+    @property
+    def reading(self) -> float:
+        """The slowest pace, in seconds."""
+
 
 Repeat = TypeVar("Repeat", bound=Shared)
 
 
-def undisturbed(found: Sequence[Repeat]) -> list[Repeat]:
-    """Return the repeats in which no other program took part of a core, or those in which least was taken.
-
-    >>> undisturbed([Paced(2.0, 1.0, 0.5), Paced(1.0, 1.0, 0.99), Paced(1.5, 1.0, 0.97)])
-    [Paced(seconds=1.0, reading=1.0, share=0.99), Paced(seconds=1.5, reading=1.0, share=0.97)]
-    """
-    by_share = sorted(found, key=lambda one: -one.share)
-    count = sum(one.share >= OWN_CORE for one in found)
-    return by_share[: max(count, -(-len(found) // FEWEST))]
-
-
-def fastest(found: Iterable[Paced]) -> float:
-    """Return the reading of a core at its best, in seconds: the fastest but for one in twenty."""
-    return float(np.quantile([one.reading for one in found], 0.05))
-
-
-def at_pace(found: Sequence[Paced], best: float) -> Floats:
-    """Return what the undisturbed repeats of a measurement would have taken at the best pace.
+def undisturbed(found: Sequence[Repeat], best: float) -> list[Repeat]:
+    """Return the repeats that had their cores, at their best pace; of too few such the least disturbed.
 
     Args:
         found: The repeats.
         best: The reading of a core at its best, in seconds.
 
-    >>> at_pace([Paced(0.2, 2e-3), Paced(0.1, 1e-3)], best=1e-3).tolist()
-    [0.1, 0.1]
+    >>> found = [Paced(2.0, 1.0, share=0.5), Paced(1.0, 1.0), Paced(1.6, 1.6)]
+    >>> undisturbed(found, best=1.0)
+    [Paced(seconds=1.0, reading=1.0, share=1.0)]
     """
-    return np.array([one.seconds * best / one.reading for one in undisturbed(found)])
+    quiet = [one for one in found if one.share >= OWN_CORE and one.reading <= SLACK * best]
+    least = -(-len(found) // FEWEST)
+    if len(quiet) >= least:
+        return quiet
+    return sorted(found, key=lambda one: one.reading / one.share)[:least]
+
+
+def fastest(found: Iterable[Shared]) -> float:
+    """Return the reading of a core at its best, in seconds: the fastest but for one in twenty."""
+    return float(np.quantile([one.reading for one in found], 0.05))
+
+
+def seconds(found: Sequence[Paced], best: float) -> Floats:
+    """Return the seconds of the repeats that count."""
+    return np.array([one.seconds for one in undisturbed(found, best)])
