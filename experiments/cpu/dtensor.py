@@ -1,7 +1,7 @@
 """``python -m experiments.cpu.dtensor PYTHON``: DTensor over gloo, predicted and measured in one run.
 
-The Python that is given has torch. Local multiplies, redistributions and DTensor's matmul take turns. The first
-two make a machine, on which the algorithm ``dtensor`` is simulated; that is held against the third.
+Local multiplies, redistributions and DTensor's matmul take turns, in a Python that has torch. The first two
+make a machine, on which the algorithm ``dtensor`` is simulated; that is held against the third.
 """
 
 import json
