@@ -6,24 +6,30 @@ from hypothesis import given, settings
 from strategies import problems, schedule_options, stationaries
 
 
-def fewer(law, dtype="float64"):
-    """A law of the suite with fewer ranks and examples."""
-    again = given(
-        problem=problems(max_ranks=8, dtype=dtype), stationary=stationaries, options=schedule_options
-    )
-    return settings(laws, max_examples=12)(again(law.hypothesis.inner_test))
+def fewer(ranks, examples):
+    """The executors' suite with fewer ranks and examples."""
+
+    def again(law, dtype="float64"):
+        given_less = given(
+            problem=problems(max_ranks=ranks, dtype=dtype), stationary=stationaries, options=schedule_options
+        )
+        return settings(laws, max_examples=examples)(given_less(law.hypothesis.inner_test))
+
+    class Fewer(ExecutorConformance):
+        test_a_product_of_whole_numbers_is_exact = again(
+            ExecutorConformance.test_a_product_of_whole_numbers_is_exact
+        )
+        test_a_float32_product_is_right_to_1e_5 = again(
+            ExecutorConformance.test_a_float32_product_is_right_to_1e_5, "float32"
+        )
+        test_no_action_starts_before_what_it_waits_for_has_finished = again(
+            ExecutorConformance.test_no_action_starts_before_what_it_waits_for_has_finished
+        )
+
+    return Fewer
 
 
-class FewerExamples(ExecutorConformance):
-    test_a_product_of_whole_numbers_is_exact = fewer(
-        ExecutorConformance.test_a_product_of_whole_numbers_is_exact
-    )
-    test_a_float32_product_is_right_to_1e_5 = fewer(
-        ExecutorConformance.test_a_float32_product_is_right_to_1e_5, "float32"
-    )
-    test_no_action_starts_before_what_it_waits_for_has_finished = fewer(
-        ExecutorConformance.test_no_action_starts_before_what_it_waits_for_has_finished
-    )
+FewerExamples = fewer(ranks=8, examples=12)
 
 
 class FewerPrograms(ProgramConformance):

@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from conformance.executor_suite import ExecutorConformance, integer_operands, laws, scheduled
-from conformance.fewer_examples import FewerPrograms
+from conformance.executor_suite import integer_operands, laws, scheduled
+from conformance.fewer_examples import FewerPrograms, fewer
 from conformance.program_suite import ProgramConformance
 from hypothesis import given, settings
 from strategies import problems, schedule_options, stationaries
@@ -17,7 +17,7 @@ from umm_hw.mpi.job.job import MpiJob
 pytestmark = pytest.mark.mpi
 
 
-class TestSharedMemory(ExecutorConformance, ProgramConformance):
+class TestSharedMemory(fewer(ranks=12, examples=30), ProgramConformance):
     ranks = (2, 3, 4, 6)
 
     @pytest.fixture(scope="class")
