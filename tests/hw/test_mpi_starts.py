@@ -140,6 +140,16 @@ def test_ranks_meet_in_a_folder_of_a_short_name(tmp_path, monkeypatch):
         folder.rmdir()
 
 
+def test_a_folder_that_nobody_has_removed_goes_at_the_next_start(temporary):
+    old, young = (temporary / f"umm-mpi-{x}" for x in ("old", "young"))
+    for folder in (old, young):
+        folder.mkdir()
+    os.utime(old, (time.time() - 121,) * 2)
+    assert set(temporary.iterdir()) == {old, young}
+    made = meeting_place()
+    assert set(temporary.iterdir()) == {young, made}
+
+
 def test_ranks_learn_nothing_of_an_mpiexec_of_before():
     before = {"PMI_RANK": "3", "PMI_FD": "9", "PMIX_RANK": "3", "MPI_LOCALRANKID": "1", "HYDRA_IFACE": "eth1"}
     assert set(job_environment(before)) & set(before) == {"HYDRA_IFACE"}

@@ -13,7 +13,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir, mkdtemp
-from time import monotonic
+from time import monotonic, time
 from typing import IO, TYPE_CHECKING, Any
 
 from umm.errors import ExecutorUnavailableError, UmmError
@@ -148,9 +148,14 @@ class MpiJob:
 def meeting_place() -> Path:
     """Return a new folder, readable by this user alone, in which a socket can have a name.
 
-    The name of a socket has at most 107 bytes; where the usual folder's is too long, ``/tmp`` has to do.
+    The name of a socket has at most 107 bytes; where the usual folder's is too long, ``/tmp`` has to do. Folders
+    of jobs whose command and keeper were killed at once are removed here.
     """
     usual = gettempdir()
+    for folder in Path(usual).glob("umm-mpi-*"):
+        with suppress(OSError):
+            if time() - folder.stat().st_mtime > 2 * START_WITHIN:
+                shutil.rmtree(folder)
     short = len(os.fsencode(usual)) + len("/umm-mpi-12345678/socket") <= LONGEST_NAME
     return Path(mkdtemp(prefix="umm-mpi-", dir=usual if short else "/tmp"))
 

@@ -26,7 +26,7 @@ _ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 def keep(parent: int, folder: Path, command: list[str]) -> int:
-    """Run a job until it ends or nobody wants it any more; return mpiexec's exit code, 1 if there is none.
+    """Run a job until it ends or nobody wants it any more; return mpiexec's exit code.
 
     Args:
         parent: The process that wants it.
