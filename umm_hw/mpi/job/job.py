@@ -148,8 +148,8 @@ class MpiJob:
 def meeting_place() -> Path:
     """Return a new folder, readable by this user alone, in which a socket can have a name.
 
-    The name of a socket has at most 107 bytes; where the usual folder's is too long, ``/tmp`` has to do. Folders
-    of jobs whose command and keeper were killed at once are removed here.
+    The name of a socket has at most 107 bytes; where the usual folder's is too long, ``/tmp`` has to do.
+    Folders of jobs whose command and keeper were killed at once are removed here.
     """
     usual = gettempdir()
     for folder in Path(usual).glob("umm-mpi-*"):
