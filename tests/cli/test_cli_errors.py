@@ -37,6 +37,8 @@ def refused(*args, env=None):
         (["--machine", "h100"], "unknown machine 'h100'; did you mean 'h100-8'?"),
         (["--machine", "no/such.toml"], "there is no topology file no/such.toml; known machines: "),
         (["--a", "rows"], "'rows' is not a layout; write row, col, 2d, "),
+        (["-m", "256M", "--a", "cyclic:1x1:8x1"], "tiles of 1 cut 268435456 into more parts than 16,777,216"),
+        (["-m", "8K", "-k", "8K", "--a", "cyclic:1x1:8x1"], "tiles in 1 replicas are more than 16,777,216"),
         (["--b", "2d:3x4"], "2d:3x4: process grid 3x4 has 12 places, but a replica has 8 ranks"),
         (["--dtype", "float23"], "dtype 'float23' is unknown; choose from float64, "),
         (

@@ -11,90 +11,16 @@ from typing import Any
 import click
 from click.testing import CliRunner
 
-from fuzz.files import MACHINES, toml_file
+from fuzz.files import toml_file
 from fuzz.judged import REFUSED, TAKEN, shown, tried
 from fuzz.strings import changed_text, odd_text
 from fuzz.texts import FOREIGN, LAYOUTS
+from fuzz.typed import ALWAYS, ARGUMENTS, VALUES, WEIGHTS
 from umm.cli.main import main
 from umm.errors import InputError
 
 CODES = {0, 1, 2, 3, 4, 5, 130}
 """Those that ``umm --help`` documents."""
-VALUES: dict[str, tuple[str, ...]] = {
-    "m": ("8", "16", "12", "1", "1K", "0", "-1", "5", "64M", "512M", "8,16"),
-    "n": ("8", "16", "12", "1", "7"),
-    "k": ("8", "16", "12", "1", "9"),
-    "machine": (*MACHINES[:7], "h100-8:tf32", "machine.toml"),
-    "ranks": ("1", "2", "4", "8", "3", "0", "-1", "9999999999999999999"),
-    "dtype": ("float32", "bf16", "float64", "float16", "int32", ""),
-    "c-dtype": ("float32", "bf16", "float64"),
-    "stationary": ("A", "B", "C", "auto"),
-    "policy": ("direct", "greedy", "cost-greedy"),
-    "prefetch": ("0", "1", "2", "4096", "4097", "-1"),
-    "max-gemms": ("1", "2", "0"),
-    "max-accumulates": ("1", "2", "0"),
-    "offset": ("none", "index", "rotate"),
-    "granularity": ("tile", "slice"),
-    "final": ("reduce", "broadcast", "all-reduce", "reduce-scatter"),
-    "reuse": ("on", "none"),
-    "given": ("a=row", "a=row,c=col@2", "c=col", ""),
-    "memory": ("device", "none", "2x", "16GiB", "1", "0", "1e30 B"),
-    "set": ("fabric.bandwidth=x0.5", "memory=40 GB", "devices.count=4", "fabric*=x2"),
-    "algorithm": ("universal", "cannon", "summa", "dtensor", "ring", "direct", "all"),
-    "with": ("panel=4", "mesh=2x2", "order=3"),
-    "preset": ("mlp1", "mlp2", "mlp3"),
-    "chain": ("mlp", "gated-mlp", "attention", "transformer-layer", "none.toml"),
-    "hidden": ("8", "16"), "ffn": ("8", "12"), "heads": ("2", "3"), "kv-heads": ("1", "2"), "tokens": ("4",
-    "8"),
-    "layouts": ("megatron", "sequence", "data", "W1=col", "X=row,W1=col@2"),
-    "model": ("llama-3-8b", "gpt-2"),
-    "dropout": ("0.5", "0", "1", "nan"),
-    "executor": ("numpy", "sim", "cuda", "nvshmem", "gpu"),
-    "option": ("order=random", "seed=3", "replica=0", "x=1"),
-    "iters": ("1", "2", "0"), "warmup": ("0", "1"),
-    "begin": ("1KiB", "1M", "0", "8"), "end": ("4KiB", "1KiB"), "factor": ("2", "3", "1"),
-    "root": ("0", "1", "9"), "directions": ("1", "2", "3"), "chunks": ("1", "2", "0"),
-    "means": ("copy_engine", "kernel"),
-    "fail-above": ("25%", "0.25", "nan", "-1"),
-    "as": ("dtensor", "jax", "scalapack", "hpf"),
-    "emit": ("torch", "jax", "umm"),
-    "top": ("1", "3", "0"), "grids": ("all", "square"), "choices": ("row,col", "all"), "optimizer": ("12",
-    "0"),
-    "pool": ("none",), "jobs": ("1",),
-    "map": ("memory", "fabric*bandwidth", "x"), "reach": ("2", "1"), "margin": ("0.01", "0.5"),
-    "save-schedule": ("out.json", "out.npz", "none/out.json"), "save-trace": ("trace.json", "trace.npz"),
-    "html": ("page.html",), "perfetto": ("x.pftrace",), "output": ("out.txt", "none/out.txt"),
-    "export": ("runs.csv", "runs.txt"),
-    "schedule": ("out.json", "none.json"), "load": ("folder",), "save": ("folder",),
-    "save-chain": ("chain.toml",),
-    "config": ("config.toml",), "nodes": ("1", "2"), "devices": ("2", "4"), "from": ("h100-8",),
-    "nvlink": ("25GB/s",),
-    "source": ("a data sheet",),
-}  # fmt: skip
-ARGUMENTS = {
-    "collective": ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce",
-    "gather"),
-    "machine show": (*MACHINES, "machine.toml"), "machine check": (*MACHINES, "machine.toml"),
-    "compare": ("trace.json",),
-    "machine new": ("mine", "mine.toml"), "machine import": ("topo.txt",),
-}  # fmt: skip
-ALWAYS = {
-    "simulate": "-m 16 -n 12 -k 8",
-    "search": "-m 16 -n 12 -k 8 --ranks 2 --a row,col --b row --c row --top 1",
-    "sweep": "-m 8 -n 8 -k 8 --ranks 2 --a row --b row --c row,col -o s.db --pool none --quiet",
-    "run": "-m 16 -n 12 -k 8 --ranks 2 --machine h100-8 --iters 1 --warmup 0",
-    "compare": "-m 16 -n 12 -k 8 --ranks 2 --machine h100-8",
-    "peers": "-m 16 -n 12 -k 8 --ranks 2 --no-crossover", "collective": "-b 1KiB -e 4KiB --ranks 2",
-    "what-if": "-m 8 -n 8 -k 8 --ranks 2 --a row --b row --c row --reach 2 --final reduce --granularity tile",
-    "tiles": "-m 16 -n 12 -k 8 --ranks 4", "machine list": "", "machine show": "h100-8",
-    "machine check": "h100-8",
-    "machine new": "mine --from h100-8 --force", "machine import": "topo.txt mine --from h100-8 --force",
-}  # fmt: skip
-WEIGHTS = {"simulate": 8, "tiles": 8, "collective": 6, "machine show": 3, "machine check": 4, "run": 4,
-"search": 1, "sweep": 2,
-           "compare": 2, "machine list": 1, "peers": 1, "what-if": 1, "machine new": 2,
-           "machine import": 2}  # fmt: skip
-SLOW = {"config", "preset", "model", "chain"}
 
 
 @cache

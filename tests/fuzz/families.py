@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from fuzz import commands, files, page, stores, texts
+from fuzz import commands, files, page, schedules, stores, texts
 
 
 class Family(NamedTuple):
@@ -26,13 +26,13 @@ FAMILIES = {
     "setting": Family(texts.setting, 4),
     "given": Family(texts.given, 4),
     "topology": Family(files.topology, 10),
-    "schedule": Family(files.schedule, 10),
-    "trace": Family(files.trace, 8),
+    "schedule": Family(schedules.schedule, 10),
+    "trace": Family(schedules.trace, 8),
     "chain": Family(files.chain_file, 5),
     "checkpoint": Family(files.checkpoint, 4),
     "described": Family(files.described, 3),
     "odd file": Family(files.odd_file, 1),
-    "saved again": Family(files.saved_again, 2),
+    "saved again": Family(schedules.saved_again, 2),
     "store": Family(stores.store, 3),
     "resumed": Family(stores.resumed, 1),
     "config": Family(commands.config, 6),
