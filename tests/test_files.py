@@ -3,10 +3,17 @@
 import os
 import threading
 
+import numpy as np
 import pytest
 
+import umm
+from umm import Problem, machine, schedule
+from umm.chains import load_chain
 from umm.errors import InputError
-from umm.files import whole_file
+from umm.files import read_text, read_toml, whole_file
+from umm.schedules.files import load, save
+from umm.space import Store
+from umm.traces.files import load_trace
 
 
 def write(path, text, **how):
@@ -117,3 +124,33 @@ def test_what_cannot_be_written_is_one_line(tmp_path, name, message):
 
 def test_a_device_is_written_to_as_it_is():
     write("/dev/null", "away")
+
+
+@pytest.mark.parametrize("name", ["a\0b", "", "."])
+@pytest.mark.parametrize("suffix", ["", ".npz", ".toml"])
+def test_no_reader_and_no_writer_takes_a_path_that_is_none(tmp_path, monkeypatch, name, suffix):
+    """A NUL, nothing, a folder: each way in and out says so in a line."""
+    monkeypatch.chdir(tmp_path)
+    path = f"{name}{suffix}" if name == "a\0b" else name
+    made = schedule(Problem(m=4, n=4, k=4, ranks=2), "h100-8")
+    ways = (
+        load,
+        load_trace,
+        machine,
+        load_chain,
+        umm.load,
+        Store,
+        lambda x: save(made, x),
+        read_toml,
+        read_text,
+    )
+    for way in ways:
+        if way is Store and name == "":
+            continue  # SQLite keeps it in memory
+        with pytest.raises(InputError) as error:
+            way(path)
+        assert str(error.value)
+    if "\0" in path:
+        with pytest.raises(InputError, match="cannot name a folder"):
+            umm.save(path, {"A": np.ones((4, 4))}, made.tensors)
+    assert list(tmp_path.iterdir()) == []

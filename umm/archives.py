@@ -32,8 +32,8 @@ class Archive(Mapping[str, NDArray[Any]]):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._room = max(SMALL, PACKED * path.stat().st_size)
         try:
+            self._room = max(SMALL, PACKED * path.stat().st_size)
             with ZipFile(path) as file:
                 self._entries = {x.filename.removesuffix(".npy"): x for x in file.infolist()}
         except (BadZipFile, ValueError, NotImplementedError) as error:

@@ -53,9 +53,9 @@ VALUES: dict[str, tuple[str, ...]] = {
     "nvlink": ("25GB/s",),
     "source": ("a data sheet",),
 }  # fmt: skip
+WHATS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce", "gather")
 ARGUMENTS = {
- 
-    "collective": ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce", "gather"),
+    "collective": WHATS,
     "machine show": (*MACHINES, "machine.toml"), "machine check": (*MACHINES, "machine.toml"),
     "compare": ("trace.json",),
     "machine new": ("mine", "mine.toml"), "machine import": ("topo.txt",),

@@ -137,7 +137,7 @@ def read_manifest(folder: Path) -> tuple[int, tuple[Saved, ...]]:
         raise InputError(f"{folder} has no {MANIFEST}, so it is not a checkpoint") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except (UnicodeDecodeError, InputError) as error:
+    except ValueError as error:  # an InputError among them; bytes that are no text, a NUL in the path
         raise InputError(f"{path}: {error}") from None
     try:
         said = fields_of(parse_json(text, "checkpoint"), "a checkpoint", ("schema", "ranks", "matrices"))

@@ -151,6 +151,8 @@ def made(folder: str | Path) -> Path:
         InputError: if it cannot be made.
     """
     folder = Path(folder)
+    if "\0" in str(folder):
+        raise InputError(f"{str(folder)!r} cannot name a folder; write a path")
     try:
         if not folder.is_dir():
             os.makedirs(folder, exist_ok=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from umm.archives import Archive
 from umm.arrays import Ints
 from umm.errors import InputError, ScheduleError
-from umm.files import parse_json, whole_file
+from umm.files import parse_json, read_text, whole_file
 from umm.schedules.buffers import Buffers, joined
 from umm.schedules.codec import as_schedule_error, to_json
 from umm.schedules.details import Details
@@ -138,13 +138,12 @@ def load(path: str | Path) -> Schedule:
         ScheduleError: if the file cannot be read or does not hold a schedule.
     """
     path = Path(path)
+    packed = path.suffix == ".npz"
+    with as_schedule_error():
+        text = "" if packed else read_text(path)
     try:
-        if path.suffix != ".npz":
-            return Schedule.from_json(path.read_text(encoding="utf-8"))
-        return from_arrays(Archive(path))
+        return from_arrays(Archive(path)) if packed else Schedule.from_json(text)
     except OSError as error:
         raise ScheduleError(f"cannot read {path}: {error.strerror or 'not a file of this form'}") from None
-    except UnicodeDecodeError:
-        raise ScheduleError(f"{path} is not a text file; a schedule is .json or .npz") from None
     except InputError as error:
         raise ScheduleError(f"{path}: {error}") from None

@@ -10,7 +10,7 @@ import numpy as np
 from umm.archives import Archive
 from umm.arrays import Floats
 from umm.errors import InputError
-from umm.files import parse_json, shown, whole_file
+from umm.files import parse_json, read_text, shown, whole_file
 from umm.schedules.codec import from_dict, to_json
 from umm.schedules.columns import real_column
 from umm.schedules.files import from_arrays, to_arrays
@@ -51,22 +51,21 @@ def load_trace(path: str | Path) -> Trace:
         InputError: if the file cannot be read or holds no trace.
     """
     path = Path(path)
+    text = "" if path.suffix == ".npz" else read_text(path)
     try:
-        data = _arrays(path) if path.suffix == ".npz" else _json(path)
+        data = _arrays(path) if path.suffix == ".npz" else _json(text)
         schedule = from_arrays(data) if path.suffix == ".npz" else from_dict(data["schedule"], Schedule)
         return _trace(schedule, data)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or 'not a file of this form'}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text file; a trace is .json or .npz") from None
     except KeyError as error:
         raise InputError(f"{path}: the trace lacks {error.args[0]!r}") from None
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
-def _json(path: Path) -> dict[str, Any]:
-    data = parse_json(path.read_text(encoding="utf-8"), "trace")
+def _json(text: str) -> dict[str, Any]:
+    data = parse_json(text, "trace")
     found = data.get("trace_schema") if isinstance(data, dict) else None
     if found != SCHEMA or type(found) is not int:
         raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {shown(found)}")

@@ -51,8 +51,8 @@ class Store:
         except BaseException as error:
             if hasattr(self, "_connection"):
                 self._connection.close()
-            if not isinstance(error, DAMAGED):
-                raise
+            if isinstance(error, InputError) or not isinstance(error, (*DAMAGED, ValueError)):
+                raise  # the last is what a path with a NUL gives
             raise InputError(f"{self.path} cannot be used as a store: {error}") from None
 
     def _enter_wal(self) -> None:
