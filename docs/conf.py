@@ -68,9 +68,12 @@ copybutton_prompt_is_regexp = True
 
 def with_plotly(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
     """Give pages with figures what draws them."""
-    if "plotly-graph-div" in context.get("body", ""):
-        app.add_js_file("plotly.min.js")
-        app.add_js_file(None, body=f"Plotly.setPlotConfig({json.dumps(CONFIG)});")
+    body = context.get("body", "")
+    if "plotly-graph-div" in body:
+        source = context["pathto"]("_static/plotly.min.js", resource=True)
+        config = f"Plotly.setPlotConfig({json.dumps(CONFIG)});"
+        # Above the figures, whose scripts run where they stand; the theme puts script files below.
+        context["body"] = f'<script src="{source}"></script><script>{config}</script>{body}'
 
 
 def copied(app: Sphinx) -> None:
