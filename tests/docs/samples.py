@@ -12,7 +12,7 @@ FENCE = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL
 LEFT_OUT = re.compile(r"<!-- not run: (.+?) -->\n *$")
 NUMBER = re.compile(r"\d+(\.\d+)?(e[-+]\d+)?( ?(ns|µs|ms|s|B|KiB|MiB|GiB)\b)?")
 # What is told on stderr where a host is busy and so things take long.
-SLOW = re.compile(r"^[\w ]+: (working|[\d,]+ of [\d,]+)|^about .* of this host's memory")
+SLOW = re.compile(r"^[^:]+: (working|[\d,]+ of [\d,]+)|^about .* of this host's memory")
 MEASURED = re.compile(r"\b(umm (run|compare|sweep|doctor)|--executor)\b")
 
 
