@@ -1,0 +1,96 @@
+"""Bars in groups beside what was published, one panel or several side by side."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from umm.figures.style import BLACK, drawn
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Values = Sequence[float]
+DIAMOND = {"symbol": "diamond", "color": BLACK, "size": 9, "line": {"color": "white", "width": 1}}
+
+
+class Bars(NamedTuple):
+    """One bar in each group.
+
+    Attributes:
+        name: What they are.
+        colour: Of all of them.
+        values: One a group.
+        published: What was published instead, as diamonds; nothing if empty.
+        ink: Colour of the number in a bar.
+    """
+
+    name: str
+    colour: str
+    values: Values
+    published: Values = ()
+    ink: str = "white"
+
+
+class Panel(NamedTuple):
+    """Groups of bars.
+
+    Attributes:
+        title: Of its vertical axis.
+        groups: What stands below each group.
+        bars: One series each.
+        log: Whether the axis is logarithmic.
+        digits: How many digits after the point its numbers have.
+    """
+
+    title: str
+    groups: Sequence[str]
+    bars: Sequence[Bars]
+    log: bool = False
+    digits: int = 0
+
+
+def figure(
+    title: str, panels: Sequence[Panel], height: int = 420, published: str = "published"
+) -> "go.Figure":
+    """Return panels side by side; the legend names the bars of the first."""
+    data: list[dict[str, Any]] = []
+    layout: dict[str, Any] = {}
+    wide = (1.0 - 0.1 * (len(panels) - 1)) / len(panels)
+    for number, panel in enumerate(panels):
+        end = str(number + 1) if number else ""
+        left = number * (wide + 0.1)
+        layout[f"xaxis{end}"] = {
+            "domain": [left, left + wide], "anchor": f"y{end}", "tickvals": list(range(len(panel.groups))),
+            "ticktext": list(panel.groups), "ticks": "", "showgrid": False, "tickangle": 0,
+        }  # fmt: skip
+        layout[f"yaxis{end}"] = {
+            "anchor": f"x{end}", "title": {"text": panel.title}, "type": "log" if panel.log else "linear",
+        } | ({"dtick": 1} if panel.log else {"rangemode": "tozero"})  # fmt: skip
+        data += _panel(panel, {"xaxis": f"x{end}", "yaxis": f"y{end}"}, not number, published)
+    return drawn(data, title, height, barmode="overlay", **layout)
+
+
+def _panel(panel: Panel, axes: dict[str, str], first: bool, published: str) -> list[dict[str, Any]]:
+    place = 0.84 / len(panel.bars)
+    found: list[dict[str, Any]] = []
+    marks: list[tuple[float, float]] = []
+    for number, bars in enumerate(panel.bars):
+        at = [x + place * (number - (len(panel.bars) - 1) / 2) for x in range(len(panel.groups))]
+        found.append(
+            {
+                "type": "bar", "name": bars.name, "showlegend": first, "x": at,
+                "y": [float(f"{x:.6g}") for x in bars.values], "width": place * 0.92,
+                "text": [f"{x:.{panel.digits}f}" for x in bars.values], "textposition": "inside",
+                "textangle": 0, "insidetextanchor": "start", "insidetextfont": {"color": bars.ink},
+                "marker": {"color": bars.colour}, **axes,
+            }
+        )  # fmt: skip
+        marks += [(x, y) for x, y in zip(at, bars.published, strict=False)]
+    if marks:
+        found.append(
+            {
+                "type": "scatter", "mode": "markers", "name": published, "showlegend": first,
+                "x": [x for x, _ in marks], "y": [float(f"{y:.6g}") for _, y in marks], **axes,
+                "marker": DIAMOND,
+            }
+        )  # fmt: skip
+    return found

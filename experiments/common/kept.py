@@ -1,0 +1,30 @@
+"""Committed files: a full run writes them, a smoke run holds them against what it finds."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SMOKE, FULL = "smoke", "full"
+
+
+class StaleError(Exception):
+    """A committed file is not what the code gives now."""
+
+
+def keep(file: Path, text: str, size: str) -> None:
+    """Write a file; of a smoke run see that it has this text.
+
+    Raises:
+        StaleError: if it has not.
+    """
+    if size == FULL:
+        file.write_text(text, encoding="utf-8")
+    elif not file.exists() or file.read_text(encoding="utf-8") != text:
+        raise stale(file)
+
+
+def stale(file: Path, why: str = "") -> StaleError:
+    """Return the error of a file that is not up to date."""
+    said = f"{file.name} is not what the code gives now{why and ': '}{why}"
+    return StaleError(
+        f"{said}; run python -m experiments {file.parent.name}, look at what changes, commit it"
+    )
