@@ -18,12 +18,22 @@ MLP = {"mlp1": (8192, 49152, 12288), "mlp2": (8192, 12288, 49152)}  # m, n, k
 
 @dataclass(frozen=True)
 class Case:
-    """One problem on one machine with one stationary matrix; None for the fastest by direct execution."""
+    """One problem on one machine with one stationary matrix; ``any`` for the fastest by direct execution."""
 
     group: str
     machine: str
-    problem: umm.Problem
-    stationary: str | None
+    m: int
+    n: int
+    k: int
+    a: str
+    b: str
+    c: str
+    asked: str
+
+    @property
+    def problem(self) -> umm.Problem:
+        """What is multiplied."""
+        return _problem(self.machine, *(getattr(self, x) for x in "mnkabc"))
 
 
 def corpus(count: int, seed: int = 5, allowed: range = OPS) -> Iterator[Case]:
@@ -33,14 +43,13 @@ def corpus(count: int, seed: int = 5, allowed: range = OPS) -> Iterator[Case]:
     while found < count:
         machine = random.choice(list(MACHINES))
         ranks = MACHINES[machine]
-        m, n, k = (random.choice(SIZES) for _ in "mnk")
-        a, b, c = (_layout(random, ranks) for _ in "abc")
-        problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=ranks)
+        sizes = [random.choice(SIZES) for _ in "mnk"]
+        layouts = [_layout(random, ranks) for _ in "abc"]
         stationary = random.choice("ABC")
-        ops = op_list(problem, stationary)
+        ops = op_list(_problem(machine, *sizes, *layouts), stationary)
         if int(np.bincount(ops.rank).max()) in allowed:
             found += 1
-            yield Case("corpus", machine, problem, stationary)
+            yield Case("corpus", machine, *sizes, *layouts, stationary)
 
 
 def mlps() -> Iterator[Case]:
@@ -48,8 +57,11 @@ def mlps() -> Iterator[Case]:
     for machine, name in product(("pvc-12", "h100-8"), MLP):
         m, n, k = MLP[name]
         for a, b, c in product(("row", "col", "2d"), repeat=3):
-            problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=MACHINES[machine])
-            yield Case(name, machine, problem, None)
+            yield Case(name, machine, m, n, k, a, b, c, "any")
+
+
+def _problem(machine: str, m: int, n: int, k: int, a: str, b: str, c: str) -> umm.Problem:
+    return umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=MACHINES[machine])
 
 
 def uneven(ops: OpList) -> bool:

@@ -35,8 +35,7 @@ def instances() -> Iterator[tuple[Case, Graph, bool]]:
     found = {True: 0, False: 0}
     seen = set()
     for case in corpus(10_000, seed=24, allowed=OPS):
-        assert case.stationary is not None
-        ops = op_list(case.problem, case.stationary)
+        ops = op_list(case.problem, case.asked)
         rank = int(np.bincount(ops.rank).argmax())
         graph = graphs(ops, umm.machine(case.machine), Options())[rank]
         differ = max(graph.seconds) > 1.5 * min(graph.seconds)
@@ -85,8 +84,8 @@ def main() -> None:
     for case, graph, differ in instances():
         row = {
             "machine": case.machine,
-            **{x: getattr(case.problem, x) for x in "mnkabc"},
-            "stationary": case.stationary,
+            **{x: getattr(case, x) for x in "mnkabc"},
+            "stationary": case.asked,
             "uneven": differ,
             "ops": len(graph),
             "gets": len(graph.data) - len(graph.own),

@@ -1,17 +1,14 @@
-"""``python -m experiments.universal.figure``: draws scheduling.csv as scheduling.svg.
-
-plotly draws; a headless Chromium turns its figure into SVG.
-"""
+"""Section 5.2 as a figure: how much longer direct execution takes than other schedules."""
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from experiments.universal.scheduling import HERE, ratios
-from tests.benchmarks.figure import HEIGHT, to_svg
+from experiments.universal.scheduling import ratios
 from umm.figures.style import BLACK, BLUE, GREEN, ORANGE, VERMILLION, styled
 
+HEIGHT = 440
 SHOWN = {
     "without asynchrony: direct / optimum": "no asynchrony:<br>direct / optimum",
     "with asynchrony: direct / optimum": "asynchrony:<br>direct / that optimum",
@@ -45,8 +42,3 @@ def distributions(frame: pd.DataFrame) -> go.Figure:
     figure.update_yaxes(title="share of cases at or below", tickformat=".0%", col=1)
     styled(figure, "How much longer direct execution takes than other schedules", HEIGHT)
     return figure.update_layout(margin={"t": 90}, legend={"y": 0.0})
-
-
-if __name__ == "__main__":
-    svg = to_svg(distributions(pd.read_csv(HERE / "scheduling.csv")))
-    (HERE / "scheduling.svg").write_text(svg, encoding="utf-8")
