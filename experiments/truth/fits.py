@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.truth.parts import shipped
+from experiments.common.machines import shipped
 from experiments.truth.rows import Row, rows
 from umm.machines import Machine
 from umm.machines.curves import EfficiencyTable

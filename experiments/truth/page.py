@@ -1,19 +1,15 @@
-"""Judge the rows, fit again, and write rows.csv and the tables of README.md."""
+"""The rows judged, as the tables of README.md and as rows.csv."""
 
-import csv
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments.truth.fits import fits
-from experiments.truth.parts import shipped
+from experiments.common.machines import shipped
 from experiments.truth.rows import Row, rows
 from umm.machines import Machine
 from umm.machines.corners import corners
 
-HERE = Path(__file__).parent
 START, END = "<!-- rows -->\n", "<!-- end of rows -->\n"
 BRIEF = "XLA's table, bfloat16"  # its many rows are in rows.csv alone
 
@@ -86,24 +82,42 @@ def summary(found: list[Judged]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Print the summary; write rows.csv and the tables of README.md."""
-    found = judged()
-    fitted = "\n".join(f"- {line}" for line in fits()) + "\n"
-    with (HERE / "rows.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(
-            ["group", "row", "machine", "predicted_s", "least_s", "most_s", "measured_s", "error", "fitted",
-             "source"]
-        )  # fmt: skip
-        for x in found:
-            seconds = [f"{value:.6g}" for value in (x.predicted, x.least, x.most, x.row.measured)]
-            row = x.row
-            writer.writerow(
-                [row.group, row.name, row.machine, *seconds, f"{x.error:.4f}", int(row.fitted), row.source]
-            )
-    page = HERE / "README.md"
-    before, rest = page.read_text(encoding="utf-8").split(START)
-    text = START + "\n" + fitted + "\n" + summary(found) + "\n" + table(found) + END
-    page.write_text(before + text + rest.split(END)[1], encoding="utf-8")
-    print(fitted + "\n" + summary(found))
+def csv_rows(found: list[Judged]) -> list[dict[str, object]]:
+    """Return the rows of rows.csv."""
+    return [
+        {
+            "group": x.row.group,
+            "row": x.row.name,
+            "machine": x.row.machine,
+            "predicted_s": x.predicted,
+            "least_s": x.least,
+            "most_s": x.most,
+            "measured_s": x.row.measured,
+            "error": f"{x.error:.4f}",
+            "fitted": int(x.row.fitted),
+            "source": x.row.source,
+        }
+        for x in found
+    ]
+
+
+def with_tables(text: str, found: list[Judged], fitted: str) -> str:
+    """Return the README with these tables in place of those it has."""
+    before, rest = text.split(START)
+    return (
+        before
+        + START
+        + "\n"
+        + fitted
+        + "\n"
+        + summary(found)
+        + "\n"
+        + table(found)
+        + END
+        + rest.split(END)[1]
+    )
+
+
+def fitted_in(text: str) -> str:
+    """Return the lines on what was fitted that a README has."""
+    return "".join(x + "\n" for x in text.split(START)[1].splitlines() if x.startswith("- "))

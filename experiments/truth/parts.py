@@ -1,20 +1,10 @@
 """What published measurements are made of, as umm predicts it: a GEMM, a collective, an algorithm."""
 
-from functools import cache
-
 import umm
 from umm.cost import gemm_seconds
 from umm.dtypes import itemsize
 from umm.executor import executor
 from umm.machines import Machine
-from umm.machines.files import shipped_folder
-
-
-@cache
-def shipped(name: str) -> Machine:
-    """Return a shipped machine, not a user's of the same name; with ``:tf32`` behind it in TF32."""
-    plain = umm.machine(shipped_folder() / f"{name.removesuffix(':tf32')}.toml")
-    return plain.with_tf32() if name.endswith(":tf32") else plain
 
 
 def gemm(machine: Machine, dtype: str, m: int, n: int, k: int) -> float:
