@@ -6,7 +6,7 @@ COMPILED := build/compiled
 DOCS := build/sphinx
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore docs notebooks test fuzz kill test-two-hosts test-simgrid test-browser screenshots test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo explore docs notebooks test fuzz kill test-two-hosts test-simgrid test-browser screenshots test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 
@@ -56,6 +56,12 @@ test-gpu-compile: venv  ## the kernels' machine code, and every call of CuPy and
 
 test-compiled: $(COMPILED)/.stamp  ## the simulator's laws with the simulator compiled; takes a C compiler
 	$(COMPILED)/bin/pytest -q tests/sim/test_simulation.py tests/sim/test_fabrics.py tests/space/test_bounds.py tests/space/test_op_order.py
+
+figures: venv  ## figures, tables and ledger of the documents at full size; ONLY=universal for figures 2 and 3
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m experiments $(or $(ONLY),--all)
+
+ledger: venv  ## whether the ledger, figures and data of the documents are what the code gives; a sample of points
+	$(BIN)/python -m experiments --all --size smoke
 
 lint: venv  ## format, lint, types, import layers
 	$(BIN)/ruff format --check .

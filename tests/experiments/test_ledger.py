@@ -1,0 +1,66 @@
+"""The ledger: it is what the code finds, its numbers say where they stand, a run goes on where it stopped."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from experiments.common import points
+from experiments.common.kept import FULL, SMOKE, StaleError
+from experiments.common.points import Table
+from experiments.common.published import published
+from experiments.ledger import DOCUMENTS, LEDGER, part, with_part
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_ledger_is_what_a_smoke_run_finds(name):
+    text = LEDGER.read_text(encoding="utf-8")
+    assert with_part(text, name, part(name, SMOKE)) == text
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_published_number_says_where_it_stands(name):
+    tables = published(name)
+    assert tables
+    assert [key for key, table in tables.items() if not table.get("where")] == []
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+
+
+def square(point):
+    """The square; 3 cannot be done while there is a file ``broken``."""
+    if point.x == 3 and (points.BUILD / "broken").exists():
+        raise OSError("broken")
+    with (points.BUILD / "done").open("a") as done:
+        done.write(f"{point.x} ")
+    return {"square": float(point.x**2)}
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.setattr(points, "BUILD", tmp_path)
+    return Table(tmp_path / "squares.csv", [Point(x) for x in range(5)], square, one_in=2)
+
+
+def test_a_run_that_is_broken_off_goes_on_where_it_stopped(table, tmp_path):
+    """Of 0 to 4, in order by one process, 3 fails at first; no other is performed twice."""
+    (tmp_path / "broken").touch()
+    with pytest.raises(OSError, match="broken"):
+        table.rows(FULL, jobs=1)
+    (tmp_path / "broken").unlink()
+    rows = table.rows(FULL, jobs=1)
+    assert [row["square"] for row in rows] == [0, 1, 4, 9, 16]
+    assert sorted((tmp_path / "done").read_text().split()) == ["0", "1", "2", "3", "4"]
+
+
+def test_a_smoke_run_performs_some_points_and_refuses_what_has_changed(table, tmp_path):
+    """0, 2 and 4 are performed; a committed square of 2 that is wrong is named."""
+    table.rows(FULL, jobs=1)
+    (tmp_path / "done").unlink()
+    assert len(table.rows(SMOKE)) == 5
+    assert (tmp_path / "done").read_text() == "0 2 4 "
+    table.file.write_text(table.file.read_text().replace("2,4", "2,5"))
+    with pytest.raises(StaleError, match=r"squares.csv is not what the code gives now: .*'square': 5"):
+        table.rows(SMOKE)
