@@ -3,6 +3,7 @@
 from typing import Literal
 
 from umm.errors import ProblemError
+from umm.files import shown
 
 Dtype = Literal["float64", "float32", "float16", "bfloat16"]
 _ITEMSIZE: dict[str, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -45,7 +46,7 @@ def itemsize(dtype: str, of: str = "") -> int:
     except (KeyError, TypeError):
         whose = f" of {of}" if of else ""
         known = f"{', '.join(DTYPES)}, or short as {', '.join(_ALIASES)}"
-        raise ProblemError(f"dtype {dtype!r}{whose} is unknown; choose from {known}") from None
+        raise ProblemError(f"dtype {shown(dtype)}{whose} is unknown; choose from {known}") from None
 
 
 def accumulated_in(dtype: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast, get_args, runtime_checkable
 from numpy.typing import NDArray
 
 from umm.errors import ExecutorUnavailableError, InputError, expect
+from umm.files import shown
 from umm.schedules.schedule import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
@@ -192,7 +193,7 @@ def _made(name: str, options: dict[str, Any]) -> Executor:
         _offered.cache_clear()
         found = _offered(tuple(sys.path))
     if name not in found:
-        raise InputError(f"executor {name!r} is unknown; choose from {', '.join(sorted(found))}")
+        raise InputError(f"executor {shown(name)} is unknown; choose from {', '.join(sorted(found))}")
     try:
         factory = found[name].load()
     except ModuleNotFoundError as error:

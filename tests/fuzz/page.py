@@ -6,7 +6,7 @@ import tomllib
 from functools import cache
 from pathlib import Path
 from random import Random
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from fuzz.files import MACHINES, bytes_changed
 from fuzz.judged import REFUSED, TAKEN, shown, tried
@@ -43,8 +43,12 @@ def address(random: Random, _folder: Path) -> str:
         value = random.choice(values) if random.random() < 0.7 else odd_text(random)
         value = quote(value, errors="replace") if random.random() < 0.9 else value
         parts.append(f"{random.choice(NAMES)}={value}" if random.random() < 0.95 else value)
-    query = "?" + random.choice("&&&;").join(parts)
+    joint = random.choice("&&&;")
+    query = "?" + joint.join(parts)
     state, mistakes = read(query)
+    sizes = [unquote(part[2:]) for part in parts if part.startswith("m=")]
+    if len(sizes) == 1 and sizes[0].isascii() and sizes[0].isdecimal() and joint == "&":
+        assert state.m == int(sizes[0]) or mistakes, query
     for line in mistakes:
         assert len(line) < 400, line
         assert "\n" not in line, line

@@ -9,6 +9,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from umm.errors import ScheduleError
+from umm.files import shown
 
 # More in flight than this helps nobody, and each takes a slot or a lane of every rank.
 MOST = 4096
@@ -109,7 +110,9 @@ class Option:
             if not isinstance(value, str):
                 raise ScheduleError(f"{self.name} = {value!r} is not possible; it must be a text")
         elif value not in self.values:
-            raise ScheduleError(f"{self.name} {value!r} is unknown; choose from {', '.join(self.values)}")
+            raise ScheduleError(
+                f"{self.name} {shown(value)} is unknown; choose from {', '.join(self.values)}"
+            )
 
 
 def check_names(options: Sequence[Option], given: Iterable[str], of: str) -> None:

@@ -22,6 +22,7 @@ from umm.algorithms.universal.lowered import lowered as by_universal
 from umm.algorithms.universal.options import in_words, showing_options
 from umm.chains import Chain, Outline
 from umm.errors import ScheduleError, expect
+from umm.files import shown
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.problem import Problem
@@ -54,7 +55,7 @@ def find_algorithm(name: str) -> Algorithm:
     if name not in algorithms():
         algorithms.cache_clear()  # its package may have been installed since
     if name not in algorithms():
-        raise ScheduleError(f"algorithm {name!r} is unknown; choose from {', '.join(names())}")
+        raise ScheduleError(f"algorithm {shown(name)} is unknown; choose from {', '.join(names())}")
     return algorithms()[name]
 
 

@@ -1,5 +1,6 @@
 """The address of a page: what the texts in it may be, and how a state is read from them and told by them."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -85,7 +86,7 @@ def size(name: str) -> Reader:
 
     def check(text: str) -> int:
         try:
-            found = parse_dimension(text[:24])
+            found = parse_dimension(text)
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
         if found < 1:
@@ -116,6 +117,6 @@ def toml(values: Mapping[str, Any]) -> str:
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()):
+    if isinstance(value, int) or re.fullmatch(r"0|[1-9][0-9]{0,17}", value):
         return str(value)
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'

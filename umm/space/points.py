@@ -14,6 +14,7 @@ from umm.arrays import Bools, Ints
 from umm.chains import Outline
 from umm.dtypes import canonical
 from umm.errors import InputError
+from umm.files import shown
 from umm.layouts.layout import Layout
 from umm.layouts.places import ORDERS, replication_factors
 from umm.machines import Machine
@@ -131,7 +132,7 @@ class Space:
             axes=Axes.of(options, axes),
         )  # fmt: skip
         if grids not in ("square", "all", None):
-            raise InputError(f"grids {grids!r} is unknown; choose from square, all")
+            raise InputError(f"grids {shown(grids)} is unknown; choose from square, all")
         _refuse_unknown("stationary matrix", self.stationary, MATRICES)
         _refuse_unknown("replica order", self.orders, ORDERS)
 
@@ -285,4 +286,4 @@ def _first(options: Sequence[Options]) -> Bools:
 def _refuse_unknown(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
     for value in given:
         if value not in known:
-            raise InputError(f"{noun} {value!r} is unknown; choose from {', '.join(known)}")
+            raise InputError(f"{noun} {shown(value)} is unknown; choose from {', '.join(known)}")

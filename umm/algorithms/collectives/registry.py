@@ -8,6 +8,7 @@ import umm.algorithms.collectives
 from umm.algorithms.collectives.program import SUMMING, Collective
 from umm.algorithms.collectives.way import PLAIN, Manner, Way
 from umm.errors import ScheduleError
+from umm.files import shown
 from umm.machines import Machine
 from umm.schedules.builder import Builder
 from umm.schedules.schedule import Schedule
@@ -47,7 +48,7 @@ def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner 
     """
     machine.check_ranks(asked.ranks)
     if algorithm not in ways():
-        raise ScheduleError(f"algorithm {algorithm!r} is unknown; choose from {', '.join(ways())}")
+        raise ScheduleError(f"algorithm {shown(algorithm)} is unknown; choose from {', '.join(ways())}")
     if manner.directions not in (1, 2):
         raise ScheduleError(f"a ring has no {manner.directions!r} directions; choose 1 or 2")
     if manner.chunks is not None and manner.chunks < 1:

@@ -13,6 +13,7 @@ import numpy as np
 
 from umm.arrays import Ints
 from umm.errors import InfeasibleError, ProblemError
+from umm.files import shown
 from umm.host.memory import free_memory
 from umm.interval import Interval
 from umm.layouts.edges import ceil_edges
@@ -188,9 +189,9 @@ def op_list(
     if stationary == "auto":
         stationary = largest_matrix(problem)
     if stationary not in MATRICES:
-        raise ProblemError(f"stationary matrix {stationary!r} is unknown; choose from A, B, C, auto")
+        raise ProblemError(f"stationary matrix {shown(stationary)} is unknown; choose from A, B, C, auto")
     if offset not in OFFSETS:
-        raise ProblemError(f"iteration offset {offset!r} is unknown; choose from {', '.join(OFFSETS)}")
+        raise ProblemError(f"iteration offset {shown(offset)} is unknown; choose from {', '.join(OFFSETS)}")
     a, b, c = problem.layouts
     layout = problem.layout(stationary)
     moving = {"A": "n", "B": "m", "C": "k"}[stationary]

@@ -23,6 +23,7 @@ from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
 from umm.cli.flags.values import dimension_list
 from umm.cli.printed.output import Output
 from umm.errors import InputError
+from umm.files import shown
 from umm.units import format_seconds
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def _layers(flags: dict[str, Any]) -> list[tuple[int, int, list[int]]]:
     layers = []
     for name in flags["preset"].split(","):
         if name.strip() not in PRESETS:
-            raise InputError(f"preset {name.strip()!r} is unknown; choose from {', '.join(PRESETS)}")
+            raise InputError(f"preset {shown(name.strip())} is unknown; choose from {', '.join(PRESETS)}")
         preset = PRESETS[name.strip()]
         layers.append((preset["n"], preset["k"], m or [preset["m"]]))
     return layers

@@ -13,6 +13,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 
 from umm.errors import ExecutorUnavailableError, InputError
+from umm.files import shown
 from umm.space.store import pools
 
 GROUP = "umm.pools"
@@ -41,7 +42,7 @@ def find_pool(name: str) -> Pool:
         return found
     entry = next(iter(entry_points(group=GROUP, name=name)), None)
     if entry is None:
-        raise InputError(f"pool {name!r} is unknown; choose from {', '.join(pool_names())}")
+        raise InputError(f"pool {shown(name)} is unknown; choose from {', '.join(pool_names())}")
     try:
         found = entry.load()
     except ModuleNotFoundError as error:
