@@ -58,5 +58,5 @@ def watched(opened, address, wrong):
         "request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else wrong.append(r.url)
     )
     opened.on("response", lambda r: wrong.append(f"{r.status} {r.url}") if r.status >= 400 else None)
-    opened.set_default_timeout(90_000)  # others may use the host too
+    opened.set_default_timeout(240_000)  # others may use the host too
     return opened

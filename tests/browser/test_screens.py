@@ -57,6 +57,7 @@ def serious(page):
     return [node for node in nodes if "dash-" not in node[1]]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_tab_looks_as_in_the_guide_and_nothing_keeps_anybody_out(
     page, address, theme, tmp_path_factory

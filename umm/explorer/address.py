@@ -115,8 +115,6 @@ def toml(values: Mapping[str, Any]) -> str:
 
 
 def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, int) or re.fullmatch(r"0|[1-9][0-9]{0,17}", value):
         return str(value)
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -16,7 +16,7 @@ KEPT = 24
 PATIENCE = 5.0  # seconds
 Send = Callable[[Any], None]
 _CONTEXT = get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["umm.explorer.priced", "umm.explorer.chains.found", "umm_sim.executor"])
+_CONTEXT.set_forkserver_preload(["umm.explorer.priced", "umm_sim.executor"])
 
 
 class Question(ABC):

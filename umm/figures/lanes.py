@@ -21,6 +21,7 @@ RANKS = 16
 # each other on a lane within a pixel, one of so many across the makespan, share a bar.
 SINGLE_UP_TO = 10_000
 PIXELS = 2000
+MARK = 0.35  # half of the height of the mark at an action's start, in lanes
 
 
 def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS, webgl: bool = True) -> "go.Figure":
@@ -73,14 +74,14 @@ def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS, webgl: bool = Tru
     first, last, _ = _bars(trace, path, gap)
     data.append(_path(lines, trace.start[first] * per_second, trace.end[last] * per_second, place[first]))
     if count <= SINGLE_UP_TO:
-        marker = {"symbol": "line-ns-open", "size": 12, "color": PAPER, "line": {"width": 1}}
+        starts, at = trace.start[shown] * per_second, place[shown]
         data.append(
             {
                 "type": lines,
-                "x": trace.start[shown] * per_second,
-                "y": place[shown],
-                "mode": "markers",
-                "marker": marker,
+                "x": np.stack((starts, starts, np.full(len(at), np.nan)), axis=1).ravel(),
+                "y": np.stack((at - MARK, at + MARK, np.full(len(at), np.nan)), axis=1).ravel(),
+                "mode": "lines",
+                "line": {"width": 1, "color": PAPER},
                 "hoverinfo": "skip",
                 "showlegend": False,
             }

@@ -6,6 +6,9 @@ from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
 from umm.figures.breakdown import breakdown_bars
 from umm.figures.lanes import RANKS, lane_table, timeline
+from umm.traces.trace import Trace
+
+MOST_PATHS = 4000  # actions; the bars of more are faster drawn by WebGL, of fewer as one path for each kind
 
 
 def show(view: View) -> Shown:
@@ -16,9 +19,13 @@ def show(view: View) -> Shown:
     ranks = [view.state.rank] if zoomed else range(RANKS)
     measured = view.measured
     fits = measured is not None and measured.schedule.ranks > max(ranks[0], 0)
+
+    def drawn(of: Trace) -> Any:
+        return view.drawn(timeline(of, ranks, webgl=len(of.schedule) > MOST_PATHS))
+
     return {
-        "lanes.figure": view.drawn(timeline(trace, ranks)),
-        "lanes-measured.figure": view.drawn(timeline(measured, ranks)) if measured and fits else {},
+        "lanes.figure": drawn(trace),
+        "lanes-measured.figure": drawn(measured) if measured and fits else {},
         "parts.figure": view.drawn(breakdown_bars(trace.breakdown())),
         "schedule-data.children": view.table(lane_table(trace)),
     }

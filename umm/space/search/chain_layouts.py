@@ -152,7 +152,7 @@ def search_chain(
     space = space.on(machine.default_ranks)
     machine.check_ranks(space.ranks or 1)
     tables = chain_tables(space, machine, options)
-    limit = chain_limit(space, machine, memory)
+    limit = _limit(space, machine, memory)
     tries = Tries(tables, machine, makespan or executor("sim").makespan, limit, top, most, until, options)
     walk = all_from_the_lowest if space.assignments <= EVERY else near_the_bound
     lowest = walk(tries, progress)
@@ -195,7 +195,7 @@ def _named(tries: Tries, name: str, place: Place | None) -> float | None:
         return None
 
 
-def chain_limit(space: ChainSpace, machine: Machine, memory: str | int | None) -> int:
+def _limit(space: ChainSpace, machine: Machine, memory: str | int | None) -> int:
     """Return the bytes a rank may hold of a chain on a machine; ``1x`` is its share of all tensors."""
     ranks = space.ranks or 1
     tensors = space.chain.laid_out({}, ranks).tensors
