@@ -164,6 +164,12 @@ def test_mpiexec_s_advice_is_not_the_reason():
     assert job._reason(said) == "process 47 on n3 was killed or ended early"
 
 
+def test_the_first_line_of_mpiexec_is_the_cause():
+    first = "[proxy:0@vm] HYDU_create_process (lib/utils/launch.c:26): pipe error (Too many open files)"
+    said = f"{first}\n[proxy:0@vm] main (proxy/pmip.c:122): demux engine error waiting for event\n"
+    assert job._reason(said) == first
+
+
 def test_no_rank_of_one_host_can_be_reached_from_another():
     found = MpiJob(2, timeout=60)
     assert found.call(2, mpi_programs.open_ports) == [set(), set()]

@@ -212,4 +212,5 @@ def _reason(said: str) -> str:
         return f"process {banner[1]} on {banner[2]} was killed or ended early"
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
-    return (errors or lines or ["it printed nothing"])[-1]
+    launching = [line for line in lines if line.startswith(("[mpiexec@", "[proxy:"))][:1]  # first the cause
+    return (errors or launching or lines or ["it printed nothing"])[-1]
