@@ -23,19 +23,21 @@ SCRIPT = """
 import sys
 from umm.space import Space, sweep
 if __name__ == "__main__":
-    space = Space(m=64, n=96, k=48, partitions=("row", "col"), replication=(1, 2, 4))
+    space = Space(m=64, n=96, k=48, partitions=("row", "col"), replication=eval(sys.argv[3]))
     sweep(space, ["h100-8", "pvc-12"], sys.argv[1], jobs=2, pool=sys.argv[2])
 """
-ASKED = 2 * 3 * 6**3  # two machines, three stationaries, 6 layouts of each operand
+FEW, MANY = (1, 2), (1, 2, 4)
+ASKED = {FEW: 2 * 3 * 4**3, MANY: 2 * 3 * 6**3}  # two machines, three stationaries, layouts of each operand
 
 
 CORNER = ["-m", "64,128", "-n", 96, "-k", 48, "--a", "row,col", "--b", "row", "--c", "2d"]  # 12 points
 
 
-def start(folder, pool="process", command=(sys.executable,)):
+def start(folder, pool="process", command=(sys.executable,), replication=FEW):
     script = Path(folder) / "script.py"
     script.write_text(SCRIPT)
-    return subprocess.Popen([*command, str(script), str(Path(folder) / "s.db"), pool], start_new_session=True)
+    words = [*command, str(script), str(Path(folder) / "s.db"), pool, str(replication)]
+    return subprocess.Popen(words, start_new_session=True)
 
 
 def test_every_point_is_stored_once_with_the_makespan_that_a_search_finds(tmp_path):
@@ -111,7 +113,7 @@ def test_a_sweep_holds_points_to_the_device_s_memory_as_a_search_does(tmp_path):
 def test_a_killed_sweep_keeps_its_points_and_goes_on(tmp_path):
     """kill -9 after the first points: what a reader saw is there, the rest is done by a second run."""
     path = tmp_path / "s.db"
-    process = start(tmp_path)
+    process = start(tmp_path, replication=MANY)
     seen = 0
     while seen < 32:
         assert process.poll() is None
@@ -123,11 +125,11 @@ def test_a_killed_sweep_keeps_its_points_and_goes_on(tmp_path):
     process.wait()
     with Store(path) as store:
         kept = len(store)
-    assert seen <= kept < ASKED
-    assert start(tmp_path).wait() == 0
+    assert seen <= kept < ASKED[MANY]
+    assert start(tmp_path, replication=MANY).wait() == 0
     with Store(path) as store:
         frame = store.frame()
-    assert len(frame) == frame.config_id.nunique() == ASKED
+    assert len(frame) == frame.config_id.nunique() == ASKED[MANY]
 
 
 def test_two_sweeps_and_a_reader_share_a_store(tmp_path):
@@ -135,12 +137,12 @@ def test_two_sweeps_and_a_reader_share_a_store(tmp_path):
     sweeps = [start(tmp_path), start(tmp_path)]
     while any(process.poll() is None for process in sweeps):
         with Store(tmp_path / "s.db") as store:
-            assert len(store.frame()) <= ASKED
+            assert len(store.frame()) <= ASKED[FEW]
         time.sleep(0.1)
     assert [process.returncode for process in sweeps] == [0, 0]
     with Store(tmp_path / "s.db") as store:
         frame = store.frame()
-    assert len(frame) == frame.config_id.nunique() == ASKED
+    assert len(frame) == frame.config_id.nunique() == ASKED[FEW]
     assert set(frame.status) == {"ok"}
 
 
@@ -153,7 +155,25 @@ def test_the_ranks_of_mpiexec_share_a_sweep(tmp_path):
     process = start(tmp_path, "mpi", (str(mpiexec), "-n", "3", sys.executable))
     assert process.wait(timeout=120) == 0
     with Store(tmp_path / "s.db") as store:
-        assert len(store) == ASKED
+        assert len(store) == ASKED[FEW]
+
+
+@pytest.mark.mpi
+def test_ctrl_c_ends_a_sweep_of_mpiexec_and_keeps_what_is_done(tmp_path):
+    """mpiexec hands it to every rank; those that only work leave it to the one that stores."""
+    mpiexec = pytest.importorskip("umm_hw.mpi.job.job").find_mpiexec()
+    process = start(tmp_path, "mpi", (mpiexec, "-n", "3", sys.executable), replication=MANY)
+    rows = 0
+    while rows < 32:
+        assert process.poll() is None
+        time.sleep(0.05)
+        if (tmp_path / "s.db").exists():
+            with Store(tmp_path / "s.db") as store:
+                rows = len(store)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) != 0
+    with Store(tmp_path / "s.db") as store:
+        assert rows <= len(store) < ASKED[MANY]
 
 
 def test_the_command_prints_json_lines_exports_and_goes_on(tmp_path):

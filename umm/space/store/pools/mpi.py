@@ -1,5 +1,6 @@
 """The ranks that an mpiexec has started: rank 0 submits, the others perform."""
 
+import signal
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ def pool(jobs: int | None) -> Iterator[Executor | None]:
         raise ExecutorUnavailableError(
             "pool mpi needs mpi4py, which is not installed; pip install 'umm-sim[mpi]'"
         ) from None
+    if MPI.COMM_WORLD.rank > 0:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # mpiexec gives it to all; rank 0 then ends the others
     MPI.COMM_WORLD.Barrier()
     segments.forget()
     with MPICommExecutor() as ranks:
