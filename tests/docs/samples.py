@@ -108,7 +108,7 @@ def settings(folder):
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n', encoding="utf-8")
         script.chmod(0o755)
     path = os.pathsep.join([str(commands_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
-    said = {"PATH": path, "COLUMNS": "80", "NO_COLOR": "1", "XDG_CONFIG_HOME": str(folder / "config")}
+    said = {"PATH": path, "COLUMNS": "80", "NO_COLOR": "1", "HOME": str(folder), "XDG_CONFIG_HOME": ""}
     return {**os.environ, **said, "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -129,7 +129,8 @@ def performed(page, folder):
                 text=True,
                 timeout=280,
             )
-            said = (done.stdout + done.stderr).replace(f"{ROOT}/", "").splitlines()
+            said = done.stdout + done.stderr
+            said = said.replace(f"{ROOT}/", "").replace(str(folder), "~").splitlines()
             printed = [line for line in said if not SLOW.match(line)]
             yield Performed(sample, command, shown, printed, done.returncode)
 

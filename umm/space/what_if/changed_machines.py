@@ -1,6 +1,7 @@
 """Machines with one number changed: what if the links were twice as fast, or the peak half as high."""
 
 import math
+import re
 from dataclasses import dataclass
 
 from umm.errors import InputError
@@ -89,4 +90,10 @@ def changed(machine: Machine, turned: Knob, factor: float) -> Machine:
 
 
 def _is_zero(value: str | float) -> bool:
-    return float(str(value).split()[0]) == 0
+    """Return whether a number, with its unit or without, is zero.
+
+    >>> _is_zero("0 us"), _is_zero(0.0), _is_zero("237GB/s")
+    (True, True, False)
+    """
+    number = re.match(r"[\d.]*", str(value))
+    return number is not None and not number[0].strip("0.")
