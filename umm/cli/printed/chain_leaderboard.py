@@ -59,6 +59,8 @@ def print_chain_leaderboard(console: Console, space: ChainSpace, found: FoundCha
         console.print(f"{statement} brings a rank {moved}", highlight=False)
     if not found.moved:
         console.print("No statement moves anything between ranks.")
+    if not space.chain.given:
+        console.print("Inputs lie as their layouts say at t = 0; --given adds what bringing them takes.")
     sure = "Proven best" if found.proven else f"Not proven, within {100 * found.gap:.2g} %"
     counts = f"{found.priced:.4g} assignments" if found.priced >= 10**6 else f"{found.priced} assignments"
     console.print(

@@ -35,10 +35,12 @@ class Bounds:
     Attributes:
         seconds: Lower bound of the makespan.
         memory: Lower bound of the bytes the fullest rank allocates.
+        brings: What of the seconds is for bringing operands that are given elsewhere.
     """
 
     seconds: Floats
     memory: Floats
+    brings: Floats
 
 
 def closed_form(points: Points, machine: Machine) -> Bounds:
@@ -69,10 +71,12 @@ def closed_form(points: Points, machine: Machine) -> Bounds:
                     seconds[cell], memory[cell] = combinations.seconds(options), combinations.memory(options)
     for o, options in enumerate(points.options):
         seconds[o] += np.array([replica_seconds(x, bare, machine, options) for x in of["C"].layouts])
+    takes = np.zeros(points.shape)
     if points.given:
         takes, holds = least_bringing(points, machine)
         seconds, memory = seconds + takes, memory + holds
-    return Bounds(seconds.reshape(-1)[points.allowed] * ROUNDING, memory.reshape(-1)[points.allowed])
+    seconds, memory, takes = (x.reshape(-1)[points.allowed] for x in (seconds, memory, takes))
+    return Bounds(seconds * ROUNDING, memory, takes * ROUNDING)
 
 
 def _alike_but_for_final(options: Sequence[Options]) -> dict[Options, list[int]]:

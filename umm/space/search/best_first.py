@@ -34,8 +34,9 @@ class BestFirst:
         by_bound = fits[np.argsort(bounds.seconds[fits], kind="stable")]
         self.order = points.allowed[by_bound].tolist()
         self.seconds = bounds.seconds[by_bound].tolist()
+        self.multiplies = (bounds.seconds - bounds.brings)[by_bound].tolist()
         self.best: list[tuple[tuple[Any, ...], OneSchedule, Choice]] = []
-        self.waiting: list[tuple[float, int]] = []
+        self.waiting: list[tuple[float, bool, int]] = []  # bound, whether it is that of a schedule, point
         self.simulated = self.next_one = 0
         self.done = False
 
@@ -55,18 +56,23 @@ class BestFirst:
             closed = self.seconds[self.next_one] if self.next_one < len(self.order) else math.inf
             if min(closed, waiting[0][0] if waiting else math.inf) > self._last():
                 break
-            if waiting and waiting[0][0] <= closed:
-                self._simulate(*waiting[0])
+            if not waiting or waiting[0][0] > closed:
+                point = self.order[self.next_one]
+                brings = self.looked.brings(point) * ROUNDING if points.given else 0.0
+                heapq.heappush(waiting, (max(closed, self.multiplies[self.next_one] + brings), False, point))
+                self.next_one += 1
+                continue
+            bound, built, point = waiting[0]
+            if built:
+                self._simulate(bound, point)
                 heapq.heappop(waiting)
                 if progress:
                     progress(self.settled, len(points))
-                continue
-            point = self.order[self.next_one]
-            if self.looked.memory(point) <= self.limit:
-                heapq.heappush(waiting, (max(closed, self.looked.bound(point)), point))
+            elif self.looked.memory(point) <= self.limit:
+                heapq.heapreplace(waiting, (max(bound, self.looked.bound(point)), True, point))
             else:
+                heapq.heappop(waiting)
                 self.looked.drop(point)
-            self.next_one += 1
         self.done = True
         if progress:
             progress(len(points), len(points))

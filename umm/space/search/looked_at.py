@@ -6,11 +6,13 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from umm.machines import Machine
+from umm.problem import MATRICES
 from umm.schedules.bound import schedule_bound
 from umm.schedules.schedule import Schedule
 from umm.space.bounds.bringing import bringing
 from umm.space.bounds.closed_form import closed_form
 from umm.space.choice import Choice
+from umm.space.given import bring
 from umm.space.points import Points
 
 Makespan = Callable[[Schedule], float]
@@ -69,6 +71,7 @@ class LookedAt:
         self._bound: dict[bytes, float] = {}
         self._seconds: dict[bytes, float] = {}
         self._schedules: dict[int, Schedule] = {}
+        self._brings: dict[tuple[str, int, str], float] = {}
 
     @property
     def bounded(self) -> int:
@@ -85,6 +88,28 @@ class LookedAt:
         if content not in self._bound:
             self._bound[content] = schedule_bound(self._schedule(point))
         return self._bound[content] + self._told(point).brings
+
+    def brings(self, point: int) -> float:
+        """Return what bringing operands that are given elsewhere adds to a point, in seconds."""
+        options, *_ = self.points.parts(point)
+        numbers = self.points.layout_numbers(point)
+        return sum(
+            self._bring(x, number, options.final)
+            for x, number in zip(MATRICES, numbers, strict=True)
+            if x in self.points.given
+        )
+
+    def _bring(self, x: str, number: int, final: str) -> float:
+        inside, outside = self.points.layouts[MATRICES.index(x)][number], self.points.given[x]
+        if x == "C":
+            asked = (inside, outside, self.points.bare.c_dtype, final if inside.replicas > 1 else "broadcast")
+        else:
+            asked = (outside, inside, self.points.bare.dtype, "broadcast")
+        key = (x, number, asked[-1])
+        if key not in self._brings:
+            source, target, dtype, final = asked
+            self._brings[key] = bring(source, target, self.machine, dtype, final).seconds
+        return self._brings[key]
 
     def drop(self, point: int) -> None:
         """Keep no longer the schedule of a point, only what it has told."""
