@@ -4,7 +4,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from command import good, record
+from command import good, record, umm
 
 SMALL = ("search", "--machine", "h100-8", "-m", "1K", "-n", "3K", "-k", "12K")
 
@@ -66,3 +66,26 @@ def test_no_word_of_a_leaderboard_is_broken_at_80_columns(flags):
     shown = record(*asked)
     for x in shown["top" if "--top" in flags else "frontier"]:
         assert all(re.search(rf"(?<!\S){re.escape(x[name])}(?![^\s,])", out) for name in "abc")
+
+
+def test_the_page_draws_every_point_of_the_space_and_the_front(tmp_path):
+    """--html writes simulated points, bounds of the others and the front."""
+    page = tmp_path / "space.html"
+    front = record(*SMALL, "--html", str(page))["frontier"]
+    text = page.read_text(encoding="utf-8")
+    for said in ("simulated", "lower bound", "Time against memory", *(f"<td>{x['a']}</td>" for x in front)):
+        assert said in text
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("-m", "1K,2K", "-n", "1K", "-k", "1K"), "leave out --html"),
+        (("--chain", "mlp", "--hidden", "1K", "--ffn", "4K", "--tokens", "1K"), "leave out --chain"),
+    ],
+)
+def test_a_page_is_of_one_space_of_one_multiply(asked, said, tmp_path):
+    """Several sizes have a space each, and a chain's is not drawn."""
+    refused = umm("search", *asked, "--html", str(tmp_path / "space.html"))
+    assert refused.exit_code == 2
+    assert said in refused.output

@@ -52,6 +52,7 @@ EMITTED = ("torch", "jax", "umm")
 )
 @option("--top", type=int, help="Rank this many of the fastest in place of the front of time and memory.")
 @option("--emit", type=click.Choice(EMITTED), help="Print a program that sets up the winner, nothing else.")
+@option("--html", type=WRITE, help="Write a standalone page: time against memory of the whole space.")
 @output_options()
 @click.pass_context
 def search(
@@ -61,6 +62,7 @@ def search(
     top: int | None,
     emit: str | None,
     save_chain: Path | None,
+    html: Path | None,
     as_json: bool,
     quiet: bool,
     no_color: bool,
@@ -99,6 +101,9 @@ def search(
         raise InputError(
             f"--emit prints a program for one multiply; leave out --{'json' if as_json else 'chain'}"
         )
+    if html is not None and (emit or outline is not None):
+        raise InputError(f"--html draws the space of one multiply; leave out --{'emit' if emit else 'chain'}")
+    check_targets(html)
     if outline is not None:
         check_targets(save_chain)
         found_chain = _search_chain(ctx, outline, memory, TOP if top is None else top, output, flags)
@@ -112,8 +117,8 @@ def search(
     rows = sizes.pop("m")
     machines = asked_machines(flags["machine"], flags)
     several = len(rows) * len(machines) > 1
-    if several and (emit or top is not None):
-        which = "--emit" if emit else "--top"
+    if several and (emit or html is not None or top is not None):
+        which = "--emit" if emit else "--html" if html is not None else "--top"
         raise InputError(f"several sizes or settings have one answer each; leave out {which}")
     named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
     partitions = PARTITIONS + (tuple(f"{x}:balanced" for x in PARTITIONS) if flags["balanced"] else ())
@@ -163,6 +168,11 @@ def search(
             print_front(output.console(), found)
         else:
             print_ranking(output.console(), found)
+        if html is not None:
+            from umm.figures.front import write_front
+
+            write_front(found, html)
+            output.note(f"wrote {html}; it opens in any browser, offline")
 
 
 def _search_chain(
