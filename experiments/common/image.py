@@ -46,6 +46,8 @@ def draw(figure: "go.Figure", file: Path, size: str = FULL, width: int = WIDTH) 
 def to_svg(figure: "go.Figure", browser: str, width: int = WIDTH) -> str:
     """Return a figure as SVG, with ids that do not change from one time to the next."""
     height = figure.layout.height
+    for number, trace in enumerate(figure.data):
+        trace.uid = f"t{number}"
     # Put the figure's SVG into the page as text, where --dump-dom prints it.
     script = (
         f'Plotly.toImage("figure", {{format: "svg", width: {width}, height: {height}}}).then(url => {{'
@@ -59,7 +61,7 @@ def to_svg(figure: "go.Figure", browser: str, width: int = WIDTH) -> str:
             [*command, page.as_uri()], check=True, capture_output=True, text=True
         ).stdout  # fmt: skip
     start, end = dumped.index("&lt;svg"), dumped.rindex("/svg&gt;") + len("/svg&gt;")
-    svg = re.sub(r"\btrace[0-9a-f]{6}\b", "drawn", html.unescape(dumped[start:end]))
+    svg = html.unescape(dumped[start:end])
     drawn = re.search(r'id="(?:top)?defs-([0-9a-f]{6})"', svg)
     return (svg.replace(drawn[1], "figure") if drawn else svg) + "\n"
 

@@ -20,6 +20,7 @@ from experiments.universal.claims import Claim, claims, spreads
 from experiments.universal.curves import Curves
 from experiments.universal.distributions import distributions
 from experiments.universal.layers import BATCHES, FAMILIES, H100, MACHINES, OURS, PVC, SIZES
+from experiments.universal.measurements import measurements
 
 HERE = Path(__file__).parent
 START, END = "<!-- scheduling -->\n", "<!-- end of scheduling -->\n"
@@ -46,7 +47,11 @@ def run(size: str, jobs: int | None) -> Sections:
     return {
         "Universal: slips of the text": list(slips.entries()),
         "Universal: the algorithm": [*structure.entries(), *_scheduling(frame)],
-        "Universal: the evaluation": [*_inputs(), *(entry for _, entry in fared), _measured(curves[H100])],
+        "Universal: the evaluation": [
+            *_inputs(),
+            *(entry for _, entry in fared),
+            *measurements(curves[H100]),
+        ],
     }
 
 
@@ -117,28 +122,6 @@ def _inputs() -> Iterator[Entry]:
         said["space"]["where"],
         ", ".join(f"p = {ranks}: {count:,}" for ranks, count in counts.items()),
         {str(ranks): count for ranks, count in counts.items()} == said["space"]["points"],
-    )
-
-
-def _measured(curves: Curves) -> Entry:
-    """Compare what DTensor reaches with what was measured, which MLP-1's part of was fitted to."""
-    peak = curves.ranks * curves.machine.peak("float32") / 1e12
-    texts, errors = [], []
-    for layer in SIZES:
-        rates = published("universal")["dtensor_tflops"][layer.lower().replace("-", "")]
-        own = []
-        for name in ("Row", "Column"):
-            for m, rate in zip(BATCHES, rates[name.lower()[:3]], strict=True):
-                seconds = curves.peer(layer, m, f"DTensor-{name}") or 0.0
-                own.append(abs(curves.percent(layer, m, seconds) / (100 * rate / peak) - 1))
-        errors.append(max(own))
-        texts.append(f"{layer} off {100 * mean(own):.1f} % in the mean, {100 * max(own):.1f} % at most")
-    return reproduced(
-        "measured on 8 H100: DTensor 59.6 to 71.4 % of peak in MLP-1, m = 1K to 8K",
-        "the authors' plot scripts",
-        "; ".join(texts) + "; float32's efficiency was fitted on MLP-1, MLP-2 judges it",
-        max(errors) < 0.08,
-        "devices.efficiency.float32",
     )
 
 
