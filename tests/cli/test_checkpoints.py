@@ -39,7 +39,7 @@ def test_a_multiply_is_saved_and_loaded_too(tmp_path):
         (["--load", "nowhere"], "nowhere has no checkpoint.json, so it is not a checkpoint"),
         (["--load", "{saved}"], "operand X has shape (3, 24), but the schedule's is (10, 24)"),
         (["--load", "{empty}"], "operand X is missing; there are W1"),
-        (["--save", "/dev/null/x"], "cannot make the folder /dev/null/x"),
+        (["--save", "/dev/null/x"], "cannot make the folder /dev/null/x: Not a directory"),
     ],
 )
 def test_what_cannot_be_loaded_or_saved_is_one_line(tmp_path, flags, message):
@@ -50,3 +50,9 @@ def test_what_cannot_be_loaded_or_saved_is_one_line(tmp_path, flags, message):
     refused = umm(*MLP, *flags)
     assert refused.exit_code == 2
     assert message in " ".join(refused.stderr.split())
+
+
+def test_a_folder_is_not_made_for_a_run_that_cannot_be(tmp_path):
+    result = umm("run", "-m", "8", "-n", "8", "-k", "8", "--a", "diagonal", "--save", tmp_path / "x" / "y")
+    assert result.exit_code == 2
+    assert list(tmp_path.iterdir()) == []

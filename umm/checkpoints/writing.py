@@ -4,6 +4,7 @@ Until then the old manifest stands, and the parts it names are not touched: a sa
 checkpoint that was there, or, from then on, the new one.
 """
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +37,7 @@ def write_part(folder: str | Path, rank: int, sections: Iterable[Sequence[Array]
     Raises:
         InputError: if it cannot be written.
     """
-    folder = made(folder)
+    folder = _made(folder)
     held = [[np.ascontiguousarray(tile) for tile in tiles] for tiles in sections]
     checksums = [checksum(tiles) for tiles in held]
     with whole_file(folder / part_name(rank, checksums), durable=True) as partial, partial.open("wb") as file:
@@ -144,15 +145,33 @@ def _tiles(matrix: Saved, array: Array, rank: int) -> list[Array]:
     return [array[rows.slice, cols.slice] for rows, cols in bounds]
 
 
-def made(folder: str | Path) -> Path:
+def check_folder(folder: str | Path) -> None:
+    """Refuse a folder that can be neither used nor made, before the work whose results it is to hold.
+
+    Raises:
+        InputError: if so; nothing is made.
+    """
+    if "\0" in str(folder):
+        raise InputError(f"{str(folder)!r} cannot name a folder; write a path")
+    whole = Path(folder).absolute()
+    try:
+        above = next(path for path in (whole, *whole.parents) if os.path.lexists(path))
+        number = 0 if os.access(above, os.W_OK | os.X_OK) else errno.EACCES
+        number = number if above.is_dir() else errno.ENOTDIR
+    except OSError as error:
+        number = error.errno or errno.EIO
+    if number:
+        raise InputError(f"cannot make the folder {folder}: {os.strerror(number)}")
+
+
+def _made(folder: str | Path) -> Path:
     """Return a folder that is there now.
 
     Raises:
         InputError: if it cannot be made.
     """
+    check_folder(folder)
     folder = Path(folder)
-    if "\0" in str(folder):
-        raise InputError(f"{str(folder)!r} cannot name a folder; write a path")
     try:
         if not folder.is_dir():
             os.makedirs(folder, exist_ok=True)

@@ -66,7 +66,7 @@ def run(
     right, not how fast it would be. The mpi executor starts a process for each rank, or leads those of
     'mpiexec -n 4 umm run --executor mpi'.
     """
-    from umm.checkpoints import load, made
+    from umm.checkpoints import check_folder, load
     from umm.cli.flags.asked import saved_or_asked
     from umm.cli.flags.performer import performing
     from umm.cli.printed.report import measured_record, print_schedule, problem_record
@@ -78,7 +78,7 @@ def run(
     output = Output(as_json, quiet, no_color)
     check_targets(save_schedule, save_trace)
     if saved_to is not None:
-        made(saved_to)
+        check_folder(saved_to)
     with performing(ctx, executor, options, flags, output) as performer:
         schedule, _ = saved_or_asked(ctx, saved, flags, scale)
         note_scale(scale, schedule, output)
