@@ -35,7 +35,7 @@ fuzz: venv  ## 100,000 cases of random input: each is refused in a line, or take
 test-two-hosts: venv  ## run, compare and sweep across two hosts, one killed or frozen; network namespaces: Linux and root
 	$(BIN)/python -m pytest -q -m two_hosts tests/hw/test_two_hosts.py
 
-kill: venv  ## 500 kills of sweeps, runs, starts and saves at random moments; nothing may be lost or left; 20 minutes
+kill: venv  ## 500 kills of sweeps, runs, starts and saves at random moments; nothing may be lost or left; half an hour
 	PYTHONPATH=tests $(BIN)/python -m tests.kills
 
 test-simgrid: venv  ## makespans against SimGrid's; installs it where it is missing (apt-get, root or sudo)

@@ -12,6 +12,7 @@ from time import monotonic, sleep
 
 SIGNALS = [signal.SIGKILL] * 4 + [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGSEGV]
 SWEEPER = "umm-sweeper"
+NOBODY = "nobody"  # the command was done before its moment
 TICK = 0.05
 END_WITHIN = 15.0  # seconds a command has to end when one of its processes was killed
 GONE_WITHIN = 3.0  # seconds its processes, folders and segments then have to go
@@ -79,9 +80,11 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         share = drawn.random()
         ended = until(lambda: process.poll() is not None or kind.moment(folder, marked(mark), share), 60)
         there = marked(mark)
-        if not ended or process.poll() is not None or not there:
+        if process.poll() is not None or not there:
+            return Killed(NOBODY, "", 0.0, _last(output), ())
+        if not ended:
             process.kill()
-            return Killed("nobody", "", 0.0, _last(output), ("it ended, or never came to the moment",))
+            return Killed(NOBODY, "", 0.0, _last(output), ("it never came to the moment",))
         victim = drawn.choice(sorted(there))
         sent = drawn.choice(SIGNALS)
         os.kill(victim, sent)
