@@ -13,8 +13,8 @@ from umm.schedules.schedule import Schedule
 from umm.space.bounds.chain_tables import ChainTables, Place
 from umm.space.bounds.chain_work import moved_bytes
 
-PER_ACTION = 5e-5
-"""Seconds that building and simulating an action takes at least, until it is known."""
+PER_ACTION = 1.5e-4
+"""Seconds that building and simulating an action of a long chain is taken to need, unless it needed more."""
 
 
 @dataclass(frozen=True, eq=False)
