@@ -95,10 +95,10 @@ class Tries:
         return self._left <= 0 or process_time() > self._until
 
     def affords(self, place: Place) -> bool:
-        """Whether an assignment has been simulated, or can be in the time that is left."""
+        """Whether an assignment has been simulated, or can be in half of the time that is left."""
         tables = self.tables
         actions = sum(table.work(place).actions for table in tables.statements)
-        return place in self._known or process_time() + actions * self._per_action <= self._until
+        return place in self._known or 2 * actions * self._per_action <= self._until - process_time()
 
     def makespan(self, place: Place) -> float | None:
         """Return the makespan of an assignment, simulated if it has not been; None if it does not fit."""
