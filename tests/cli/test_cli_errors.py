@@ -53,6 +53,8 @@ def refused(*args, env=None):
         (["--stationry", "C"], "No such option"),
         (["--schedule", "x.json", "--a", "col"], "the schedule in x.json already decides "),
         (["extra"], "Got unexpected extra argument"),
+        (["--schedule", "a\0b"], "'a\\x00b' cannot name a file; write a path"),
+        (["--html", "\ud800"], "'\\ud800' cannot name a file; write a path"),
     ],
 )
 def test_a_bad_flag_is_answered_in_one_line(args, said):

@@ -13,13 +13,25 @@ from umm.cli.flags.complete import among, executors, machines
 from umm.cli.flags.config import PRESETS, load_config, load_preset
 from umm.cli.flags.values import dimension, dimension_list, named_values, scale
 from umm.dtypes import DTYPES
-from umm.files import visible, whole_file
+from umm.files import shown, visible, whole_file
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PROBLEM = ("m", "n", "k", "a", "b", "c", "dtype", "c_dtype", "given", "ranks", "machine", "changes", "preset")
-READ = click.Path(dir_okay=False, path_type=Path)
-WRITE = click.Path(dir_okay=False, path_type=Path)
-FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+class _PathOfAnybody(click.Path):
+    """A path that may be no path at all: with a NUL, or with half a character."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except ValueError:
+            self.fail(f"{shown(str(value))} cannot name a file; write a path", param, ctx)
+
+
+READ = _PathOfAnybody(dir_okay=False, path_type=Path)
+WRITE = _PathOfAnybody(dir_okay=False, path_type=Path)
+FOLDER = _PathOfAnybody(file_okay=False, path_type=Path)
 
 
 def option(*names: str, **extra: Any) -> Callable[[Command], Command]:
