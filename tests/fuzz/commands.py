@@ -102,7 +102,8 @@ def command_line(random: Random, folder: Path) -> str:
         assert after <= before | {"s.db", "folder"}, after - before
         return REFUSED
     assert not [x for x in after if x.startswith(".umm-partial")]
-    if done.exit_code == 0 and "--json" in args and done.stdout and name != "sweep":
+    helped = {"--help", "-h"} & set(args)
+    if done.exit_code == 0 and "--json" in args and done.stdout and name != "sweep" and not helped:
         record = json.loads(done.stdout)
         assert record["schema"] == 1
         _echoed(record, args)

@@ -321,13 +321,17 @@ def test_a_store_that_cannot_be_read_any_more_is_one_line(tmp_path):
         ("UPDATE all_runs SET reuse = 'no'", "column 'reuse' of the store holds what is not a number"),
         ("ALTER TABLE all_runs RENAME COLUMN config_id TO odd", "lacks column 'config_id'"),
         ("DROP TABLE all_runs", "lacks column 'config_id'"),
+        (
+            "UPDATE all_runs SET machine = x'ff00'; ALTER TABLE all_runs DROP COLUMN reuse",
+            "has a run with bytes",
+        ),
     ],
 )
 def test_a_store_that_something_else_wrote_to_is_one_line(tmp_path, statement, said):
     """It is opened again afterwards: nothing of the one that was refused holds it."""
     with Store(tmp_path / "s.db") as store:
         store.write([RUN])
-        store._connection.execute(statement)
+        store._connection.executescript(f"DROP VIEW runs; {statement}")
     for _ in range(2):
         with pytest.raises(InputError, match=said), Store(tmp_path / "s.db") as store:
             store.frame("all_runs")

@@ -95,7 +95,10 @@ def follow(connection: sqlite3.Connection, path: str, rehash: bool) -> None:
     if rehash:
         names = [KEY[0], *ASKED, *LATER, *options()]
         rows = connection.execute(f"SELECT {', '.join(map(quoted, names))} FROM all_runs").fetchall()
-        keys = [(config_id(dict(zip(names[1:], row[1:], strict=True))), row[0]) for row in rows]
+        try:
+            keys = [(config_id(dict(zip(names[1:], row[1:], strict=True))), row[0]) for row in rows]
+        except TypeError:
+            raise InputError(f"{path} has a run with bytes where a text or a number belongs") from None
         connection.executemany("UPDATE OR REPLACE all_runs SET config_id = ? WHERE config_id = ?", keys)
     connection.execute("DROP VIEW IF EXISTS runs")
     connection.execute(_view())
