@@ -1,10 +1,7 @@
 """One schedule played on a clock: every action starts when the last thing it waits for has finished."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from umm.errors import ScheduleError
+from umm.schedules.collector import without_collector
 from umm.schedules.kinds import BARRIER
 from umm.schedules.schedule import Schedule
 from umm_sim.clock import Clock
@@ -14,19 +11,7 @@ from umm_sim.fabric.routes import routed
 from umm_sim.successors import successors_of
 
 
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Keep the garbage collector still: a simulation makes many objects and no rubbish with cycles."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
-
-
-@_without_collector()
+@without_collector()
 def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
     """Return when each action starts and finishes, in seconds.
 

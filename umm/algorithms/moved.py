@@ -1,8 +1,6 @@
 """An algorithm on any layouts: redistribute in, multiply on its own layouts, redistribute out."""
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
 from umm.schedules.builder import Builder
+from umm.schedules.collector import without_collector
 from umm.schedules.schedule import Schedule
 from umm.tensors import Tensor
 
@@ -38,7 +37,7 @@ def lowered(algorithm: Algorithm, problem: Problem, machine: Machine, given: Map
     ]
     moved = {tensor.name.partition(".")[0]: tensor.name for tensor in work}
     build = Builder(algorithm.name, problem, machine, work, options=options)
-    with _collecting_no_garbage():
+    with without_collector():
         for name in MATRICES[:2]:
             if name in moved:
                 redistribute(build, name, moved[name])
@@ -46,18 +45,6 @@ def lowered(algorithm: Algorithm, problem: Problem, machine: Machine, given: Map
         if "C" in moved:
             redistribute(build, moved["C"], "C")
         return build.schedule()
-
-
-@contextmanager
-def _collecting_no_garbage() -> Iterator[None]:
-    """Let a Builder write without the collector, which would go through all actions again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _lies_so(layout: Layout, native: Layout) -> bool:

@@ -1,8 +1,6 @@
 """From a chain to one schedule: every statement's actions, joined by the slices they share."""
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from umm.algorithms.chains.maps import map_tiles
@@ -17,6 +15,7 @@ from umm.errors import ProblemError, did_you_mean
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.schedules.builder import Builder
+from umm.schedules.collector import without_collector
 from umm.schedules.schedule import Schedule
 
 
@@ -46,7 +45,7 @@ def lower(
     _check_stationary(chain, stays)
     said = {"stationary": stationary if isinstance(stationary, str) else _in_words(stays)}
     build = Builder(chain.name, chain, machine, options=Options(**options).to_dict() | said)
-    with _no_collector():
+    with without_collector():
         _write(build, chain, stays, options)
         return build.schedule()
 
@@ -66,18 +65,6 @@ def _write(build: Builder, chain: Chain, stays: Mapping[str, str], options: Mapp
             case Sum():
                 sum_replicas(build, statement, again)
         written.add(statement.out)
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Keep the collector away, which would go through all actions again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _way(build: Builder, statement: Copy) -> str:
