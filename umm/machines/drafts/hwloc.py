@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from umm.errors import MachineError
-from umm.machines.drafts.node import Node, Wire
+from umm.machines.drafts.node import SOCKETS, Node, Wire
 
 TOOL = "lstopo --of xml"
-SOCKETS = Wire("sockets", 40e9, "what two sockets exchange is not known; the order of UPI or xGMI is taken")
 _GPU_NAMES = ("nvml", "cuda", "rsmi", "ze", "hip")  # of OS devices, with a number behind them
 _MATRICES = ("NVLinkBandwidth", "XGMIBandwidth", "XeLinkBandwidth")
 

@@ -33,6 +33,9 @@ class Wire(NamedTuple):
         return {"value": value, "source": source, "per": per, "range": ends, "assumed": True}
 
 
+SOCKETS = Wire("sockets", 40e9, "what two sockets exchange is not known; the order of UPI or xGMI is taken")
+
+
 @dataclass(frozen=True)
 class Node:
     """What a tool tells of the devices of one node.

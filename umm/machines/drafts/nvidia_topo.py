@@ -4,14 +4,13 @@ import re
 from collections.abc import Sequence
 
 from umm.errors import MachineError
-from umm.machines.drafts.node import Node, Wire
+from umm.machines.drafts.node import SOCKETS, Node, Wire
 
 TOOL = "nvidia-smi topo -m"
 MOST_NVLINKS = 18
 """NVLinks of the GPU that has most of them (H100 to B200); A100 has 12, V100 has 6."""
 
 PCIE = Wire("pcie", 31.5e9, f"{TOOL} does not say which PCIe it is; 4.0 x16 is taken")
-SOCKETS = Wire("sockets", 40e9, "what two sockets exchange is not known; the order of UPI or xGMI is taken")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _HEADS = re.compile(r"CPU Affinity|NUMA Affinity|GPU NUMA ID|\S+")
 _NEAR = ("PIX", "PXB")  # behind one PCIe switch, or several without the host between them
