@@ -28,7 +28,6 @@ SHAPES = {
     "unseen1": (2048, 896, 1280),
     "unseen2": (1152, 2304, 1024),
 }
-UNSEEN = ("unseen1", "unseen2")
 PARTITIONS = ("row", "col", "cyclic:256x256:1x{ranks}", "row@{ranks}")
 STATIONARY = ("A", "B", "C")
 

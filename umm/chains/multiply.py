@@ -117,11 +117,6 @@ class Multiply:
         """The tensors it reads."""
         return (self.a, self.b, self.out) if self.beta else (self.a, self.b)
 
-    @property
-    def trans_bits(self) -> int:
-        """The same as ``trans`` in a schedule's column: bit 1 for a, bit 2 for b."""
-        return ("a" in self.trans) + 2 * ("b" in self.trans)
-
     def members(self, tensors: Tensors) -> tuple[Members, Members, Members]:
         """Return how out, a and b are cut.
 
