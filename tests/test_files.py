@@ -2,6 +2,7 @@
 
 import os
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -124,6 +125,7 @@ def test_what_cannot_be_written_is_one_line(tmp_path, name, message):
 
 def test_a_device_is_written_to_as_it_is():
     write("/dev/null", "away")
+    assert Path("/dev/null").is_char_device()
 
 
 @pytest.mark.parametrize("name", ["a\0b", "", "."])
