@@ -74,15 +74,23 @@ def test_an_mpiexec_that_ends_at_once_is_told_from_one_that_takes_too_long(tmp_p
     assert not list(temporary.iterdir())
 
 
-def test_a_rank_that_is_killed_before_it_runs_ends_the_job(tmp_path, temporary, monkeypatch):
-    """mpiexec may not notice; the others would wait for it in MPI_Init."""
-    kill = 'if [ "$PMI_RANK" = 1 ]; then kill -9 $$; fi; exec "$@"'
+@pytest.mark.parametrize("end", ["kill -KILL $$", "sleep 0.5; exit 130"])
+def test_a_rank_that_ends_before_it_runs_ends_the_job(tmp_path, temporary, monkeypatch, end):
+    """By a kill or by Ctrl-C: mpiexec may not notice, and the others would wait for it in MPI_Init."""
+    kill = f'if [ "$PMI_RANK" = 1 ]; then {end}; fi; exec "$@"'
     text = f"shift 2; exec {find_mpiexec()} -n 3 sh -c '{kill}' sh \"$@\""
     monkeypatch.setattr(job, "find_mpiexec", lambda: launcher(tmp_path, text))
     began = time.monotonic()
     with pytest.raises(UmmError, match=r"process \d+ (on \S+ )?was killed"):
         MpiJob(3)
     assert time.monotonic() - began < 20
+    assert not list(temporary.iterdir())
+
+
+def test_an_mpiexec_that_stays_when_all_it_started_is_gone_is_ended(tmp_path, temporary, monkeypatch):
+    monkeypatch.setattr(job, "find_mpiexec", lambda: launcher(tmp_path, "sleep 0.5 & exec sleep 60"))
+    with pytest.raises(UmmError, match="all that mpiexec had started was killed or ended early"):
+        MpiJob(2)
     assert not list(temporary.iterdir())
 
 
