@@ -64,12 +64,6 @@ def test_the_same_seed_gives_the_same_order():
     assert orders[0] == orders[1] != orders[2]
 
 
-def test_bfloat16_is_refused():
-    schedule = umm.schedule(umm.Problem(m=4, n=4, k=4, ranks=2, dtype="bfloat16"), "h100-8")
-    with pytest.raises(InputError, match="NumPy matrices cannot hold bfloat16; choose from float64, float32"):
-        NumpyExecutor().run(schedule)
-
-
 def test_an_unknown_order_is_refused():
     with pytest.raises(InputError, match="order 'fast' is unknown; choose from rows, random"):
         NumpyExecutor(order="fast")

@@ -5,7 +5,7 @@ import pytest
 from conformance.transport_suite import TransportConformance
 
 from umm import Interval, Layout
-from umm.errors import InputError, LayoutError
+from umm.errors import LayoutError
 from umm_hw.matrix import DistributedMatrix
 from umm_hw.numpy.transport import NumpyTransport, run_ranks
 
@@ -48,13 +48,6 @@ def matrix(text="row", shape=(4, 4), dtype="float32", ranks=1):
 def test_a_layout_for_other_ranks_is_refused():
     with pytest.raises(LayoutError, match="row is for 4 ranks, but the transport joins 2"):
         DistributedMatrix(NumpyTransport(2), Layout.parse("row", (4, 4), 4), "float32")
-
-
-def test_a_type_numpy_lacks_is_refused():
-    with pytest.raises(
-        InputError, match="cannot hold bfloat16; choose from float64, float32, float16, int64"
-    ):
-        matrix(dtype="bfloat16")
 
 
 def test_a_part_that_leaves_the_tile_or_has_another_shape_is_refused():

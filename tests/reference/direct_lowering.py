@@ -79,6 +79,10 @@ class Lowering:
             {x: granularity == "tile" or self.fetched(r, x, False) > self.fetched(r, x, True) for x in "AB"}
             for r in range(problem.p)
         ]
+        self.slices = [  # whether a rank gets any
+            any(self.fetched(r, x, False) and not whole[x] for x in "AB")
+            for r, whole in enumerate(self.whole)
+        ]
         self.shared = self.tiles_with_remote_updates()
         self.slots = [self.slot_counts(rank) for rank in range(problem.p)]
         self.state = [State() for _ in range(problem.p)]
@@ -265,8 +269,8 @@ class Lowering:
         """A get in the reader's copy lanes, anything else in the accumulate lanes of the sender."""
         state, payload = self.state[rank], self.payload(matrix, *span)
         if kind == "get":
-            common = all(self.whole[rank].values())
-            number = sum(state.gets.values()) if common else state.gets[matrix] + (matrix == "B")
+            apart = state.gets[matrix] + (matrix == "B")
+            number = apart if self.slices[rank] else sum(state.gets.values())
             lane = self.lane(rank, "copy_in", number)
             state.gets[matrix] += 1
         else:
