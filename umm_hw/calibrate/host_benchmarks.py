@@ -23,7 +23,7 @@ from umm_hw.transport import Block, Transport
 
 SHORTEST = 2e-3  # seconds a repeat takes at least, by calling several times
 SHARE_SECONDS = 0.5  # seconds of computing that show whether others use the cores
-REGION = 2**24  # bytes that are gone through: more than a core's own caches hold
+REGION = 2**25  # bytes that are gone through: of all ranks more than the caches they share hold
 WIDTH, STRIDE = 256, 768  # columns of the blocks that are accumulated into, and of the tiles they lie in
 SERIES = 0.02  # seconds of gemms that transfers run beside
 PLACES = 1000  # where the blocks lie that are multiplied in turn, at most
