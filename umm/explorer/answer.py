@@ -15,6 +15,7 @@ from umm.layouts.places import replication_factors
 from umm.machines import machine_names
 from umm.space.what_if.advice import advice_among
 from umm.space.what_if.beside import Beside
+from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
 from umm.traces.verdict import percent
 from umm.units import format_bytes, format_seconds
@@ -71,7 +72,7 @@ def words(state: State, view: View, mistakes: list[str], files: Files, usual: Ma
         "verdict.children": verdict(view)
         if point
         else "No answer yet: see below what does not fit together.",
-        "facts-strip.children": facts(point, "") if point else None,
+        "facts-strip.children": facts(point.trace, "") if point else None,
         "compare.children": compared(state, view, files) if point and state.pin else None,
         "pin.children": "Unpin" if state.pin else "Pin",
         "as-command.children": as_command(state),
@@ -99,9 +100,8 @@ def verdict(view: View) -> str:
     return said
 
 
-def figures_of(point: Point) -> dict[str, tuple[str, float]]:
-    """Return the figures of a point by their names: as text, and as numbers to compare."""
-    trace = point.trace
+def figures_of(trace: Trace) -> dict[str, tuple[str, float]]:
+    """Return the figures of a prediction by their names: as text, and as numbers to compare."""
     moved = float(sum(bytes_by_kind(trace.schedule).values()))
     mean = trace.breakdown().mean
     exposed = float(mean["exposed_communication"])
@@ -115,8 +115,8 @@ def figures_of(point: Point) -> dict[str, tuple[str, float]]:
     }
 
 
-def facts(point: Point, within: str) -> list[Any]:
-    """Return the figures of a point as a strip, the makespan with its range once that is known."""
+def facts(trace: Trace, within: str) -> list[Any]:
+    """Return the figures of a prediction as a strip, the makespan with its range once that is known."""
     notes = {"makespan": within}
     return [
         html.Div(
@@ -129,13 +129,13 @@ def facts(point: Point, within: str) -> list[Any]:
             ],
             className="fact",
         )
-        for name, (text, _) in figures_of(point).items()
+        for name, (text, _) in figures_of(trace).items()
     ]
 
 
 def sure(point: Point) -> list[Any]:
     """Return the same strip with the range, which takes a few simulations."""
-    return facts(point, Beside(range_of(point)).within(point.trace))
+    return facts(point.trace, Beside(range_of(point)).within(point.trace))
 
 
 def compared(state: State, view: View, files: Files) -> Any:
@@ -144,7 +144,7 @@ def compared(state: State, view: View, files: Files) -> Any:
     other, problem = tried(lambda: point_of(pinned(state), files))
     if other is None:
         return html.P(f"The pinned point has no answer here: {problem}", className="mistakes")
-    here, there = figures_of(view.point), figures_of(other)
+    here, there = figures_of(view.point.trace), figures_of(other.trace)
     rows = []
     for name, (text, number) in here.items():
         before, was = there[name]

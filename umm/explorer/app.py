@@ -4,7 +4,7 @@ import atexit
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from umm.errors import InputError
 
@@ -69,25 +69,38 @@ def make_app(
         from dash import Dash
     except ImportError:
         raise InputError(MISSING) from None
-    from flask import Response, abort, request
+    from flask import Response, abort, redirect, request
 
     from umm.explorer.behind import Behind
     from umm.explorer.callbacks import register
+    from umm.explorer.chains import callbacks as of_chains
+    from umm.explorer.chains import layout as chain_layout
     from umm.explorer.dropped import Dropped, trace_or_store
-    from umm.explorer.layout import page
+    from umm.explorer.layout import CHAINS, page
 
     dropped, first = Dropped(), ""
     if file is not None:
         content = file.read_bytes()
         first = dropped.keep(content, trace_or_store(file.name, content))
-    app = Dash("umm.explorer", title="umm explore", update_title="", serve_locally=True)
-    app.index_string = app.index_string.replace("<html>", '<html lang="en">')
+    same: Any = {"update_title": "", "serve_locally": True}
+    app = Dash("umm.explorer", title="umm explore", **same)
     app.layout = partial(page, first, presets)
+    server = app.server
+    chains = Dash(
+        "umm.explorer", title="umm explore a chain", server=server, url_base_pathname=CHAINS, **same
+    )
+    chains.layout = chain_layout.page
+    for each in (app, chains):
+        each.index_string = each.index_string.replace("<html>", '<html lang="en">')
     behind = Behind()
     register(app, dropped, behind)
+    of_chains.register(chains, behind)
     atexit.register(behind.close)
-    server = app.server
     server.config["MAX_CONTENT_LENGTH"] = MOST_REQUEST
+
+    @server.get(CHAINS.rstrip("/"))
+    def to_chains() -> Response:
+        return redirect(f"{CHAINS}?{request.query_string.decode(errors='replace')}")
 
     @server.before_request
     def known_host() -> None:

@@ -7,10 +7,12 @@ from dash import dcc, html
 
 from umm.algorithms.registry import names
 from umm.algorithms.universal.options import known
+from umm.chains.presets import PRESETS
 from umm.dtypes import DTYPES
 from umm.explorer.state import OPERANDS, STATIONARY, Sizes, State, usual_values
 from umm.explorer.tabs import TABS
 
+CHAINS = "/chain/"  # the path of their page
 REST = 400  # milliseconds after the last change until what is found behind the page is shown
 PARTS = ("row", "col", "2d")
 SHAPES = {"a": "m × k", "b": "k × n", "c": "m × n"}
@@ -77,7 +79,7 @@ def _rail(presets: Sizes) -> Any:
     return html.Aside(
         html.Div(  # not a form: Enter would send it
             [
-                html.Fieldset([html.Legend("Problem"), preset, *(_field(x) for x in FIELDS[1:5])]),
+                html.Fieldset([html.Legend("Problem"), preset, _chains(), *(_field(x) for x in FIELDS[1:5])]),
                 html.Fieldset(
                     [
                         html.Legend("Machine"),
@@ -115,6 +117,12 @@ def _rail(presets: Sizes) -> Any:
         ),
         className="rail",
     )
+
+
+def _chains() -> Any:
+    """Return the ways to the page of a chain, which takes the place of one multiply."""
+    names = [html.A(name, href=f"{CHAINS}?chain={name}") for name in PRESETS]
+    return html.P(["or a chain: ", *(x for name in names for x in (name, " "))], className="hint")
 
 
 def _field(of: tuple[str, str, str, str]) -> Any:
@@ -249,7 +257,7 @@ def _main() -> Any:
             html.Details(
                 [
                     html.Summary("Copy this point as a command, as Python, as TOML"),
-                    *(_copied(name) for name in ("command", "python", "toml")),
+                    *(copied(name) for name in ("command", "python", "toml")),
                 ],
                 className="copies",
             ),
@@ -258,7 +266,8 @@ def _main() -> Any:
     )
 
 
-def _copied(name: str) -> Any:
+def copied(name: str) -> Any:
+    """Return the place of a text with what copies it."""
     return html.Div(
         [
             html.Div(

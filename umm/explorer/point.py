@@ -50,22 +50,21 @@ class Point:
     limit: int
 
 
-def machine_of(state: State, files: Files) -> Machine:
-    """Return the machine of a state: one that was dropped in, or a shipped one.
+def machine_of(name: str, files: Files) -> Machine:
+    """Return a machine by name: one that was dropped in, or a shipped one.
 
     A path is no name: the page reads no file of the host but the machines that it lists.
 
     Raises:
         MachineError: if there is none of this name, or its file does not describe one.
     """
-    if state.machine in files:
-        return machine_from(files[state.machine], state.machine)
-    if state.machine not in machine_names():
+    if name in files:
+        return machine_from(files[name], name)
+    if name not in machine_names():
         raise MachineError(
-            f"there is no machine {state.machine!r}; choose from {', '.join(machine_names())}, or drop its "
-            "file in"
+            f"there is no machine {name!r}; choose from {', '.join(machine_names())}, or drop its file in"
         )
-    return named_machine(state.machine)
+    return named_machine(name)
 
 
 @lru_cache(maxsize=32)
@@ -156,7 +155,7 @@ def point_of(state: State, files: Files) -> Point:
     Raises:
         InputError: if it has none; says why, and what would work.
     """
-    machine = machine_of(state, files)
+    machine = machine_of(state.machine, files)
     problem, trace = _predicted(state.point, machine)
     return Point(state, machine, problem, trace, rank_limit(state.memory or DEVICE, problem, machine))
 

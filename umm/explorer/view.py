@@ -63,22 +63,25 @@ class View:
 
     def table(self, frame: "pd.DataFrame") -> Any:
         """Return the numbers under a figure as a table, if they are asked for."""
-        from dash import html
+        return numbers(frame) if self.state.data else None
 
-        from umm.figures.page import formatter
 
-        if not self.state.data:
-            return None
-        words = [formatter(str(name)) for name in frame.columns]
-        shown = frame.head(MOST_ROWS)
-        rows = [
-            html.Tr([html.Td(word(value)) for word, value in zip(words, row, strict=True)])
-            for row in shown.itertuples(index=False)
-        ]
-        more = f"The first {MOST_ROWS} of {len(frame)} rows." if len(frame) > MOST_ROWS else ""
-        head = html.Thead(html.Tr([html.Th(str(name), scope="col") for name in frame.columns]))
-        whole = html.Table([head, html.Tbody(rows)], className="numbers")
-        return [
-            html.Div(whole, className="scroll", tabIndex=0, role="region", **{"aria-label": "data"}),
-            more,
-        ]
+def numbers(frame: "pd.DataFrame") -> list[Any]:
+    """Return a frame as a table, its first rows."""
+    from dash import html
+
+    from umm.figures.page import formatter
+
+    words = [formatter(str(name)) for name in frame.columns]
+    shown = frame.head(MOST_ROWS)
+    rows = [
+        html.Tr([html.Td(word(value)) for word, value in zip(words, row, strict=True)])
+        for row in shown.itertuples(index=False)
+    ]
+    more = f"The first {MOST_ROWS} of {len(frame)} rows." if len(frame) > MOST_ROWS else ""
+    head = html.Thead(html.Tr([html.Th(str(name), scope="col") for name in frame.columns]))
+    whole = html.Table([head, html.Tbody(rows)], className="numbers")
+    return [
+        html.Div(whole, className="scroll", tabIndex=0, role="region", **{"aria-label": "data"}),
+        more,
+    ]

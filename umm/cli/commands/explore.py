@@ -5,9 +5,11 @@ from typing import Any
 
 import click
 
+from umm.cli.flags.chain import asked_outline, chain_options
 from umm.cli.flags.config import PRESETS
 from umm.cli.flags.options import READ, given, option, problem_options
 from umm.cli.flags.schedule import schedule_options
+from umm.errors import InputError
 
 LOOPBACK = "127.0.0.1"
 
@@ -15,6 +17,7 @@ LOOPBACK = "127.0.0.1"
 @click.command()
 @click.argument("file", required=False, type=READ)
 @problem_options(machine="pvc-12")
+@chain_options(layouts=False)
 @schedule_options()
 @option("--memory", default="", help="Budget per rank: 16GiB, or 2x the unreplicated share.")
 @option(
@@ -31,25 +34,19 @@ def explore(
 ) -> None:
     """Explore partitions and replication factors on a page in the browser.
 
-    FILE is a trace of 'umm run --save-trace' or a store of 'umm sweep -o', to hold predictions against. The
-    page is served to this host alone unless --host says otherwise, and asks nothing of any other.
+    FILE is a trace of 'umm run --save-trace' or a store of 'umm sweep -o', to hold predictions against.
+
+    With --chain the page of a chain, on which the best layouts of all its tensors are looked for.
+
+    The page is served to this host alone unless --host says otherwise, and asks nothing of any other.
     """
     import webbrowser
 
-    from umm.errors import InputError
     from umm.explorer.app import serving
-    from umm.explorer.state import State, changed
 
-    state = State()
-    for name in given(ctx, tuple(flags)):
-        key = name.lstrip("-").replace("-", "_")
-        if key == "with":
-            raise InputError("--with is not for the page; choose the algorithm there")
-        state = changed(state, key, str(flags[key]))
-    if file is not None:
-        state = changed(state, "tab", "measured")
+    query = _chain_query(ctx, file, flags) if flags["chain"] is not None else _query(ctx, file, flags)
     server = serving(host, port, file, PRESETS)
-    address = f"http://{host if ':' not in host else f'[{host}]'}:{server.server_port}/{state.query}"
+    address = f"http://{host if ':' not in host else f'[{host}]'}:{server.server_port}{query}"
     click.echo(address)
     if not quiet:
         who = "this host alone" if host == LOOPBACK else f"whoever reaches {host}"
@@ -60,3 +57,32 @@ def explore(
         server.serve_forever()
     finally:
         server.server_close()
+
+
+def _query(ctx: click.Context, file: Path | None, flags: dict[str, Any]) -> str:
+    """Return the address of the page at what the flags say of one multiply."""
+    from umm.explorer.state import State, changed
+
+    asked_outline(ctx, flags)  # refuses what is of a chain
+    state = State()
+    for name in given(ctx, tuple(flags)):
+        key = name.lstrip("-").replace("-", "_")
+        if key == "with":
+            raise InputError("--with is not for the page; choose the algorithm there")
+        state = changed(state, key, str(flags[key]))
+    return "/" + (state if file is None else changed(state, "tab", "measured")).query
+
+
+def _chain_query(ctx: click.Context, file: Path | None, flags: dict[str, Any]) -> str:
+    """Return the address of the page of a chain at what the flags say of it."""
+    from umm.explorer.chains.state import ChainState, changed
+    from umm.explorer.layout import CHAINS
+
+    if file is not None:
+        raise InputError(f"{file} is held against one multiply; leave out the file or --chain")
+    state = ChainState()
+    names = [name.lstrip("-").replace("-", "_") for name in given(ctx, tuple(flags))]
+    for name in sorted(names, key=lambda x: x != "model"):  # other sizes stand before those of a model
+        value = flags[name]
+        state = changed(state, name, str(int(value) if isinstance(value, bool) else value))
+    return CHAINS + state.query

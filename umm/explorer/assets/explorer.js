@@ -58,6 +58,9 @@ window.dash_clientside = window.dash_clientside || {};
         } else apply(params, facts, id, value);
       }
       if (params.toString() === before) return skip();
+      // Another question has other rows; how one looks at it changes none.
+      const asked = ({ prop_id }) => !/^(rank|data)\./.test(prop_id);
+      if (window.dash_clientside.callback_context.triggered.some(asked)) params.delete("row");
       const text = params.toString();
       return text ? "?" + text : "";
     },

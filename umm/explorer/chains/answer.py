@@ -1,0 +1,239 @@
+"""Everything the page of a chain shows for a state, by ``id.property``."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+from dash import html
+
+from umm.chains.presets import PRESETS
+from umm.explorer.answer import facts
+from umm.explorer.chains.found import FoundBest, trace_of
+from umm.explorer.chains.layout import GRAPHS
+from umm.explorer.chains.state import SIZES, ChainState, as_command, as_python
+from umm.explorer.point import Files, tried
+from umm.explorer.view import Shown, numbers
+from umm.figures.beside import beside
+from umm.figures.lanes import RANKS, lane_table, timeline
+from umm.figures.style import themed
+from umm.machines import machine_names
+from umm.space import ChainChoice
+from umm.space.what_if.beside import Beside
+from umm.traces.verdict import percent
+from umm.units import format_bytes, format_seconds, range_in_words
+
+PLAIN = ("chain", "dtype", "machine", "ranks", "memory", "choices", "rank", "kv_heads", "heads", "sequences")
+CONTROLS = [f"{name}.value" for name in (*PLAIN, "tokens", "hidden", "ffn", "backward", "data")]
+PROGRESS = ["status.children", "status.title", "cancel.hidden", "tick.disabled"]
+FOUND = [
+    "verdict.children", "facts-strip.children", "leaders.children", "row-title.children", "layouts.children",
+    "moved.children", "as-python.children", "as-row.children", "found.hidden",
+    *(f"{graph}.{what}" for graph in GRAPHS for what in ("figure", "style")),
+    *(f"{graph}-data.children" for graph in GRAPHS),
+]  # fmt: skip
+WORDS = [
+    "machine.options",
+    "mistakes.children",
+    "as-command.children",
+    *(f"{name}-field.hidden" for name in SIZES),
+]
+HEADINGS = ("", "makespan", "range", "of peak", "memory", "layouts")
+
+
+@dataclass(frozen=True, eq=False)
+class ChainView:
+    """What the page is given to show.
+
+    Attributes:
+        state: What is chosen.
+        found: What is known of its answer; None where it has none.
+        mistakes: A line for each thing that does not fit together.
+        dark: Whether the page is dark.
+    """
+
+    state: ChainState
+    found: FoundBest | None
+    mistakes: list[str]
+    dark: bool = False
+
+    @property
+    def chosen(self) -> ChainChoice | None:
+        """The row that is looked at; None before there is one."""
+        top = self.found.top if self.found else []
+        return top[self.state.row - 1] if self.state.row <= len(top) else None
+
+
+def control_values(state: ChainState) -> Shown:
+    """Return what the controls show for a state."""
+    shown: Shown = {f"{name}.value": getattr(state, name) for name in PLAIN}
+    shown |= {f"{name}.value": str(getattr(state, name)) for name in SIZES}
+    return shown | {"backward.value": str(int(state.backward)), "data.value": ["1"] if state.data else []}
+
+
+def words(view: ChainView, files: Files) -> Shown:
+    """Return what does not wait for the search."""
+    state = view.state
+    own = ("tokens", *PRESETS[state.chain].sizes)
+    lines = list(view.mistakes)
+    if view.found and view.found.top and view.chosen is None:
+        lines.append(f"there is no row {state.row}; the search ranks {len(view.found.top)}")
+    return {
+        "machine.options": [*machine_names(), *(name for name in files if name not in machine_names())],
+        "mistakes.children": [html.P(line) for line in lines],
+        "as-command.children": as_command(state),
+        **{f"{name}-field.hidden": name not in own for name in SIZES},
+    }
+
+
+def progress(view: ChainView) -> Shown:
+    """Return the status line, whether it can be cancelled, and whether the page need not ask again."""
+    found = view.found
+    if found is None:
+        return {"status.children": "", "status.title": "", "cancel.hidden": True, "tick.disabled": True}
+    ended = found.done or bool(found.failed)
+    return {
+        "status.children": "" if found.refusal else found.words,
+        "status.title": stage(found),
+        "cancel.hidden": ended,
+        "tick.disabled": ended,
+    }
+
+
+def stage(found: FoundBest) -> str:
+    """Return what is known by now, in a word."""
+    if found.refusal or found.failed:
+        return "refused"
+    return "sure" if found.ranges or found.done else "found" if found.top else ""
+
+
+def found_shown(view: ChainView) -> Shown:
+    """Return the verdict and all that the search has found, by now."""
+    shown: Shown = dict.fromkeys(FOUND)
+    for graph in GRAPHS:
+        shown |= {f"{graph}.figure": {}, f"{graph}.style": {"display": "none"}}
+    found, choice = view.found, view.chosen
+    if found is None or choice is None:
+        waits = found is not None and not (found.refusal or found.failed or found.top)
+        said = "The best layouts are being looked for." if waits else "No answer: see below why not."
+        if found is not None and found.refusal:
+            said = f"No answer: {found.refusal}."
+        return shown | {
+            "verdict.children": said,
+            "found.hidden": True,
+            "as-python.children": as_python(view.state, found.ranks) if found else "",
+        }
+    trace, problem = tried(lambda: trace_of(choice, found.machine))
+    ends = found.ranges[view.state.row - 1] if view.state.row <= len(found.ranges) else None
+    others = {"best": found.top[0].makespan_s}
+    others |= {name: seconds for name, seconds in found.named.items() if seconds is not None}
+    shown |= {
+        "verdict.children": " ".join([_sentence(view, choice, ends), trace.verdict if trace else ""]).strip(),
+        "facts-strip.children": facts(trace, Beside(ends).within(trace)) if trace else None,
+        "found.hidden": False,
+        "leaders.children": _leaders(view, found),
+        "row-title.children": f"Row {view.state.row}: where its tensors lie, and its schedule",
+        "layouts.children": _layouts(choice),
+        "moved.children": [*_named(found), *(_moved(found) if view.state.row == 1 else [])],
+        "as-python.children": as_python(view.state, found.ranks, choice.layouts),
+        "as-row.children": as_command(view.state, choice.layouts),
+        "others.figure": beside("The best beside the layouts of others", others, "best"),
+    }
+    if trace is not None:
+        zoomed = 0 <= view.state.rank < found.ranks
+        shown["lanes.figure"] = timeline(trace, [view.state.rank] if zoomed else RANKS, webgl=False)
+    else:
+        shown["lanes-data.children"] = html.P(
+            f"Row {view.state.row} is not drawn: {problem}.", className="empty"
+        )
+    if view.state.data:
+        frame = pd.DataFrame({"layouts": list(others), "makespan_s": list(others.values())})
+        shown["others-data.children"] = numbers(frame)
+        if trace is not None:
+            shown["lanes-data.children"] = numbers(lane_table(trace))
+    for graph in GRAPHS:
+        figure = shown[f"{graph}.figure"]
+        drawn = themed(figure.to_dict(), view.dark) if figure else {}
+        height = drawn.get("layout", {}).get("height")
+        shown[f"{graph}.figure"] = drawn
+        shown[f"{graph}.style"] = {"height": f"{height}px"} if height else {"display": "none"}
+    return shown
+
+
+def _sentence(view: ChainView, choice: ChainChoice, ends: tuple[float, float] | None) -> str:
+    """Return how long it takes, with its range, how much it needs, and beside what it is the best."""
+    assert view.found
+    seconds = format_seconds(choice.makespan_s)
+    within = f" ({range_in_words(choice.makespan_s, ends)})" if ends and ends[0] < ends[1] else ""
+    best = view.found.top[0].makespan_s
+    place = view.found.sure if choice is view.found.top[0] else f"{choice.makespan_s / best:.2f}x the best"
+    return (
+        f"{seconds}{within}, {percent(choice.fraction_of_peak)} of peak, {format_bytes(choice.memory_bytes)} "
+        f"per rank; {place}."
+    )
+
+
+def _leaders(view: ChainView, found: FoundBest) -> Any:
+    head = html.Tr([html.Th(x, scope="col") for x in HEADINGS])
+    rows = [_row(view, found, place) for place in range(1, len(found.top) + 1)]
+    table = html.Table([html.Thead(head), html.Tbody(rows)], className="leaders rows")
+    if len(found.tied) < 2:
+        return table
+    tied = ", ".join(map(str, found.tied))
+    return [table, html.P(f"{tied} tie: the ranges of the machine's numbers do not tell them apart.")]
+
+
+def _row(view: ChainView, found: FoundBest, place: int) -> Any:
+    choice, best = found.top[place - 1], found.top[0]
+    changed = ", ".join(
+        f"{names[0]} {choice.layouts[names[0]]}"
+        for names in found.groups
+        if choice.layouts[names[0]] != best.layouts[names[0]]
+    )
+    said = changed or "the best"
+    there = replace(view.state, row=place).query or "?"
+    button = html.Button(
+        str(place), id={"pick": there}, className="pick", **{"aria-label": f"Take number {place}: {said}"}
+    )
+    ends = found.ranges[place - 1] if place <= len(found.ranges) else None
+    cells = [
+        html.Td(button),
+        html.Td(format_seconds(choice.makespan_s)),
+        html.Td(range_in_words(choice.makespan_s, ends) if ends else "", className="soft"),
+        html.Td(percent(choice.fraction_of_peak)),
+        html.Td(format_bytes(choice.memory_bytes)),
+        html.Td(said, className="layout"),
+    ]
+    return html.Tr(cells, className="chosen" if place == view.state.row else "")
+
+
+def _layouts(choice: ChainChoice) -> Any:
+    """Return each layout with the tensors that have it, and their sizes."""
+    alike: dict[str, list[str]] = {}
+    for x in choice.chain.tensors:
+        alike.setdefault(str(x.layout), []).append(f"{x.name} {x.shape[0]}×{x.shape[1]}")
+    head = html.Tr([html.Th("layout", scope="col"), html.Th("tensors", scope="col")])
+    rows = [
+        html.Tr([html.Th(layout, scope="row"), html.Td(", ".join(names))]) for layout, names in alike.items()
+    ]
+    return html.Table([html.Thead(head), html.Tbody(rows)], className="tensors")
+
+
+def _named(found: FoundBest) -> list[Any]:
+    """Return a line for those layouts by name that have no bar."""
+    lines = [f"{name} does not fit." for name, seconds in found.named.items() if seconds is None]
+    lines += [
+        f"{name} was not simulated in time; it takes at least {format_seconds(seconds)}."
+        for name, seconds in found.left_out.items()
+    ]
+    return [html.P(line, className="hint") for line in lines]
+
+
+def _moved(found: FoundBest) -> list[Any]:
+    """Return what each statement of the best brings a rank."""
+    if not found.moved:
+        return [html.P("No statement moves anything between ranks.", className="hint")]
+    parts = (
+        (statement, ", ".join(f"{format_bytes(count)} of {name}" for name, count in nbytes.items()))
+        for statement, nbytes in found.moved
+    )
+    return [html.Ul([html.Li(f"{statement} brings a rank {moved}") for statement, moved in parts])]

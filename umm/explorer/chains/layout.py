@@ -1,0 +1,152 @@
+"""The parts of the page of a chain; what they hold comes from the state."""
+
+from typing import Any
+from uuid import uuid4
+
+from dash import dcc, html
+
+from umm.chains.presets import MODELS, PRESETS
+from umm.dtypes import DTYPES
+from umm.explorer.chains.state import MOST_RANKS, usual_values
+from umm.explorer.layout import REST, copied
+from umm.figures.page import CONFIG
+
+FIELDS = (
+    ("tokens", "tokens", "rows of the activations", "8K is 8192."),
+    ("hidden", "hidden", "columns of X and Y", "8K is 8192."),
+    ("ffn", "ffn", "columns inside the MLP", "8K is 8192."),
+    ("heads", "heads", "", "Attention heads."),
+    ("kv_heads", "KV heads", "0: as many as heads", "Heads of keys and values."),
+    ("sequences", "sequences", "equal parts of the tokens", "Each attends to itself alone."),
+)
+GRAPHS = ("others", "lanes")
+
+
+def page() -> Any:
+    """Return the page of one viewer."""
+    facts = {"usual": usual_values(), "divisors": [1], "fixed": [0]}
+    return html.Div(
+        [
+            dcc.Location(id="url", refresh=False),
+            dcc.Store(id="facts", data=facts),
+            dcc.Store(id="presets", data={name: dict(sizes) for name, sizes in MODELS.items()}),
+            dcc.Store(id="viewer", data=uuid4().hex),
+            dcc.Store(id="files", data={}, storage_type="session"),
+            dcc.Store(id="theme", data="light"),
+            dcc.Interval(id="tick", interval=REST, disabled=True),
+            html.A("Skip to the answer", href="#answer", className="skip"),
+            _header(),
+            html.Div([_rail(), _main()], className="columns"),
+        ],
+        id="page",
+    )
+
+
+def _header() -> Any:
+    buttons = [
+        html.A("One multiply", href="/", className="pill"),
+        html.Button("Dark", id="dark", title="Dark or light", **{"aria-pressed": "false"}),
+    ]
+    title = html.H1(["umm ", html.Span("explore a chain")])
+    return html.Header([title, html.Div(buttons, className="actions")])
+
+
+def _rail() -> Any:
+    models = [html.Button(name, id={"preset": name}, className="pill") for name in MODELS]
+    problem = [
+        html.Legend("Chain"),
+        dcc.RadioItems(list(PRESETS), id="chain", inline=True, className="pills", labelClassName="pill"),
+        *(_field(name, label, _text(name), unit, help_) for name, label, unit, help_ in FIELDS),
+        html.Div(models, className="pills", role="group", **{"aria-label": "sizes of public models"}),
+        _field("dtype", "Type", _select("dtype", DTYPES), "of all tensors"),
+        dcc.RadioItems(
+            [{"label": "forward", "value": "0"}, {"label": "and backward", "value": "1"}],
+            id="backward",
+            inline=True,
+            className="pills",
+            labelClassName="pill",
+        ),
+    ]
+    ranks = dcc.Input(id="ranks", type="number", min=0, max=MOST_RANKS, step=1, debounce=0.3)
+    where = [
+        html.Legend("Machine"),
+        _field("machine", "Machine", _select("machine", ()), "", "Shipped, or dropped in on the other page."),
+        _field("ranks", "Ranks", ranks, "0: one a device", "Processes that share the work."),
+    ]
+    limits = [
+        html.Legend("Budget and layouts"),
+        _field("memory", "memory", _text("memory", "the device less a tenth"), "of a rank: 16GiB, or 2x"),
+        _field("choices", "layouts", _text("choices", "row,col,2d,row@p"), "to choose from: all, or a list"),
+    ]
+    form = [html.Fieldset(parts) for parts in (problem, where, limits)]
+    return html.Aside(html.Div(form, role="form", **{"aria-label": "what to look at"}), className="rail")
+
+
+def _text(name: str, placeholder: str = "") -> Any:
+    return dcc.Input(id=name, type="text", debounce=True, spellCheck=False, placeholder=placeholder)
+
+
+def _select(name: str, values: Any) -> Any:
+    return dcc.Dropdown(list(values), id=name, clearable=False, searchable=False)
+
+
+def _field(name: str, label: str, control: Any, unit: str, help_: str = "") -> Any:
+    words = [html.Label(label, htmlFor=name), control, html.Span(unit, className="unit")]
+    return html.Div(words, className="field", title=help_, id=f"{name}-field")
+
+
+def _main() -> Any:
+    graphs = {
+        name: html.Div(
+            dcc.Graph(id=name, config=CONFIG, className="figure", responsive=True), className="scroll"
+        )
+        for name in GRAPHS
+    }
+    zoom = html.Div(
+        [
+            html.Label("Rank", htmlFor="rank"),
+            dcc.Input(id="rank", type="number", min=-1, step=1, debounce=True, className="short"),
+            html.Span("−1 shows all", className="unit"),
+        ],
+        className="bar",
+    )
+    return html.Main(
+        [
+            html.P(id="verdict", className="verdict", **{"aria-live": "polite"}),
+            html.Div(id="mistakes", className="mistakes", role="alert"),
+            html.Div(
+                [
+                    html.Span(id="status"),
+                    html.Button("Cancel", id="cancel", className="link", hidden=True),
+                    dcc.Checklist(
+                        [{"label": "numbers under figures", "value": "1"}], [], id="data", className="check"
+                    ),
+                ],
+                className="status",
+            ),
+            html.Div(id="facts-strip", className="strip"),
+            html.Div(
+                [
+                    html.H2("The best layouts"),
+                    html.Div(id="leaders", className="scroll"),
+                    graphs["others"],
+                    html.Div(id="others-data"),
+                    html.H2(id="row-title"),
+                    html.Div(id="layouts", className="scroll"),
+                    html.Div(id="moved"),
+                    zoom,
+                    graphs["lanes"],
+                    html.Div(id="lanes-data"),
+                ],
+                id="found",
+            ),
+            html.Details(
+                [
+                    html.Summary("Copy the search as a command or Python, and this row as a command"),
+                    *(copied(name) for name in ("command", "python", "row")),
+                ],
+                className="copies",
+            ),
+        ],
+        id="answer",
+    )
