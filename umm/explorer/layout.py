@@ -238,19 +238,7 @@ def _main() -> Any:
     tabs = [{"label": tab.title, "value": name} for name, tab in TABS.items()]
     return html.Main(
         [
-            html.P(id="verdict", className="verdict", **{"aria-live": "polite"}),
-            html.Div(id="mistakes", className="mistakes", role="alert"),
-            html.Div(
-                [
-                    html.Span(id="status"),
-                    html.Button("Cancel", id="cancel", className="link", hidden=True),
-                    dcc.Checklist(
-                        [{"label": "numbers under figures", "value": "1"}], [], id="data", className="check"
-                    ),
-                ],
-                className="status",
-            ),
-            html.Div(id="facts-strip", className="strip"),
+            *said(),
             html.Div(id="compare"),
             dcc.RadioItems(tabs, State().tab, id="tab", inline=True, className="tabs"),
             *panels,
@@ -264,6 +252,25 @@ def _main() -> Any:
         ],
         id="answer",
     )
+
+
+def said() -> list[Any]:
+    """Return the places of the verdict, of what does not fit together, of the status and of the figures."""
+    return [
+        html.P(id="verdict", className="verdict", **{"aria-live": "polite"}),
+        html.Div(id="mistakes", className="mistakes", role="alert"),
+        html.Div(
+            [
+                html.Span(id="status"),
+                html.Button("Cancel", id="cancel", className="link", hidden=True),
+                dcc.Checklist(
+                    [{"label": "numbers under figures", "value": "1"}], [], id="data", className="check"
+                ),
+            ],
+            className="status",
+        ),
+        html.Div(id="facts-strip", className="strip"),
+    ]
 
 
 def copied(name: str) -> Any:

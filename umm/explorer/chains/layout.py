@@ -8,7 +8,7 @@ from dash import dcc, html
 from umm.chains.presets import MODELS, PRESETS
 from umm.dtypes import DTYPES
 from umm.explorer.chains.state import MOST_RANKS, usual_values
-from umm.explorer.layout import REST, copied
+from umm.explorer.layout import REST, copied, said
 from umm.figures.page import CONFIG
 
 FIELDS = (
@@ -112,19 +112,7 @@ def _main() -> Any:
     )
     return html.Main(
         [
-            html.P(id="verdict", className="verdict", **{"aria-live": "polite"}),
-            html.Div(id="mistakes", className="mistakes", role="alert"),
-            html.Div(
-                [
-                    html.Span(id="status"),
-                    html.Button("Cancel", id="cancel", className="link", hidden=True),
-                    dcc.Checklist(
-                        [{"label": "numbers under figures", "value": "1"}], [], id="data", className="check"
-                    ),
-                ],
-                className="status",
-            ),
-            html.Div(id="facts-strip", className="strip"),
+            *said(),
             html.Div(
                 [
                     html.H2("The best layouts"),
