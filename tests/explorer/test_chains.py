@@ -86,8 +86,9 @@ def test_the_python_that_is_copied_prints_the_verdict(behind, capsys):
 
 def test_a_row_that_is_not_there_is_said_in_a_line(behind):
     view = found(SMALL + "&row=77", behind)
-    assert "there is no row 77; the search ranks 10" in str(answer.words(view, {})["mistakes.children"])
-    assert answer.found_shown(view)["found.hidden"]
+    shown = answer.found_shown(view)
+    assert "there is no row 77; the search ranks 10" in shown["verdict.children"]
+    assert shown["found.hidden"]
 
 
 def test_a_budget_that_nothing_fits_is_said_in_the_verdict(behind):

@@ -74,12 +74,9 @@ def words(view: ChainView, files: Files) -> Shown:
     """Return what does not wait for the search."""
     state = view.state
     own = ("tokens", *PRESETS[state.chain].sizes)
-    lines = list(view.mistakes)
-    if view.found and view.found.top and view.chosen is None:
-        lines.append(f"there is no row {state.row}; the search ranks {len(view.found.top)}")
     return {
         "machine.options": [*machine_names(), *(name for name in files if name not in machine_names())],
-        "mistakes.children": [html.P(line) for line in lines],
+        "mistakes.children": [html.P(line) for line in view.mistakes],
         "as-command.children": as_command(state),
         **{f"{name}-field.hidden": name not in own for name in SIZES},
     }
@@ -113,10 +110,13 @@ def found_shown(view: ChainView) -> Shown:
         shown |= {f"{graph}.figure": {}, f"{graph}.style": {"display": "none"}}
     found, choice = view.found, view.chosen
     if found is None or choice is None:
-        waits = found is not None and not (found.refusal or found.failed or found.top)
-        said = "The best layouts are being looked for." if waits else "No answer: see below why not."
-        if found is not None and found.refusal:
-            said = f"No answer: {found.refusal}."
+        said = "No answer yet: see below what does not fit together."
+        if found is not None and found.top:
+            said = f"No answer: there is no row {view.state.row}; the search ranks {len(found.top)}."
+        elif found is not None and (found.refusal or found.failed):
+            said = f"No answer: {found.refusal or found.failed}."
+        elif found is not None:
+            said = "The best layouts are being looked for."
         return shown | {
             "verdict.children": said,
             "found.hidden": True,
