@@ -117,5 +117,7 @@ def schedule(
         if stationary != "auto":
             raise ScheduleError(f"{algorithm} has no stationary matrix to choose; leave stationary out")
         return lowered(other, problem, machine, options)
+    if not problem.given:
+        return by_universal(problem, machine, stationary, **options)
     part = by_universal(replace(problem, given=""), machine, stationary, **options)
-    return joined(problem, machine, part, ways or {}) if problem.given else part
+    return joined(problem, machine, part, ways or {})

@@ -253,31 +253,26 @@ def op_list(
             f"{format_bytes(total * BYTES_OF_OP)}, but {format_bytes(free_memory())} is free on this host; "
             "choose larger tiles"
         )
-    position = np.arange(total)
+    rank_of_op, unit_of_op = owner.repeat(tile_size), np.arange(len(unit_size)).repeat(unit_size)
+    outer, middle, inner = order
 
-    def segments(position: Ints) -> tuple[Ints, Ints, Ints]:
-        unit = np.arange(len(unit_size)).repeat(unit_size)[position]
-        rest = position - unit_start[unit]
+    def turned(shift: Ints) -> OpList:
+        """Return the ops, each stationary tile's list started at its shift-th."""
+        by, length = np.array([shift, shift - tile_size]), np.array([tile_size - shift, shift])
+        position = np.arange(total) + by.T.ravel().repeat(length.T.ravel())
+        unit = unit_of_op[position]
         found = {}
-        for x in reversed(order):
-            rest, inner = np.divmod(rest, counts[x][unit])
-            found[x] = inner + ranges[x][0][unit]
-        return found["m"], found["n"], found["k"]
+        rest, found[inner] = np.divmod(position - unit_start[unit], counts[inner][unit])
+        found[outer], found[middle] = np.divmod(rest, counts[middle][unit])
+        m, n, k = (found[x] + ranges[x][0][unit] for x in "mnk")
+        return OpList(problem, stationary, rank_of_op, m, n, k, m_axis, n_axis, k_axis)
 
-    tile_of_op = np.arange(len(owner)).repeat(tile_size)
-    m, n, k = segments(position)
-    ops = OpList(problem, stationary, owner[tile_of_op], m, n, k, m_axis, n_axis, k_axis)
-    if offset == "none" or len(ops) == 0:
-        return ops
     if offset == "index":
-        shift = (i + j) % np.maximum(tile_size, 1)
-    else:
-        shift = _rotation(ops, tile_of_op, tile_start, i + j)
-    if not shift.any():
+        return turned((i + j) % np.maximum(tile_size, 1))
+    ops = turned(np.zeros_like(tile_size))
+    if offset == "none" or total == 0:
         return ops
-    start, length = tile_start[tile_of_op], tile_size[tile_of_op]
-    turned = start + (position - start + shift[tile_of_op]) % length
-    return OpList(problem, stationary, ops.rank, m[turned], n[turned], k[turned], m_axis, n_axis, k_axis)
+    return turned(_rotation(ops, np.arange(len(owner)).repeat(tile_size), tile_start, i + j))
 
 
 @lru_cache(maxsize=4096)
