@@ -39,4 +39,6 @@ def successors_of(schedule: Schedule) -> Successors:
     then = np.concatenate((then[other], later))
     order = before.argsort(kind="stable")
     offsets = offsets_of(np.bincount(before, minlength=count))
-    return Successors(np.bincount(then, minlength=count).tolist(), offsets.tolist(), then[order].tolist())
+    actions = np.arange(count).astype(object)  # one int each, however often it is somebody's successor
+    successors = actions[then[order]].tolist()
+    return Successors(np.bincount(then, minlength=count).tolist(), offsets.tolist(), successors)

@@ -33,10 +33,12 @@ class Fabric(ABC):
         shape: Lengths of the axes of a grid that devices lie on, the last fastest; () if they lie on none.
         near: Devices that follow each other and are joined by faster links than others, such as those of a
             node; 1 if there are none.
+        searches: Whether a route is found hop by hop, so that it pays to remember it.
     """
 
     shape: tuple[int, ...] = ()
     near: int = 1
+    searches: bool = False
 
     def __init__(self) -> None:
         self.names: list[str] = []

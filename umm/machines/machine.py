@@ -218,14 +218,14 @@ class Machine:
         Raises:
             MachineError: No path, or two equally short ones and the file lists neither.
         """
+        if src_device == dst_device:
+            return (len(self.link_names) - self.device_count + src_device,)
+        if not self.fabric.searches:
+            return self.fabric.route(src_device, dst_device)
         key = (src_device, dst_device)
         found = self._routes.get(key)
         if found is None:
-            if src_device == dst_device:
-                found = (len(self.link_names) - self.device_count + src_device,)
-            else:
-                found = self.fabric.route(src_device, dst_device)
-            self._routes[key] = found
+            found = self._routes[key] = self.fabric.route(src_device, dst_device)
         return found
 
     def device_of(self, rank: int, ranks: int) -> int:

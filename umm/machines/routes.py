@@ -15,4 +15,4 @@ def narrowest(route: Iterable[int], bandwidth: Sequence[float] | Floats) -> int:
     >>> narrowest((3, 0, 2), [5e9, 1e9, 5e9, 9e9])
     0
     """
-    return min(route, key=lambda link: float(bandwidth[link]))
+    return min(route, key=bandwidth.__getitem__)

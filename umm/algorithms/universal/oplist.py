@@ -218,14 +218,14 @@ def op_list(
     unit_tile = np.arange(len(owner))
     if stationary == "C":
         ranges = {"m": row_range, "n": col_range, "k": share_range}
-        order = "mkn"
+        order = ("m", "k", "n")
     elif stationary == "B":
         unit_tile, share_range = _split(unit_tile, share_range, m_axis.groups)
         ranges = {"k": row_range, "n": col_range, "m": share_range}
         ranges = {
             x: (lo[unit_tile], hi[unit_tile]) if x != "m" else (lo, hi) for x, (lo, hi) in ranges.items()
         }
-        order = "kmn"
+        order = ("k", "m", "n")
     else:
         unit_tile, k_range = _split(unit_tile, col_range, np.arange(len(k_axis.edges)))
         part, n_range = _split(
@@ -234,7 +234,7 @@ def op_list(
         unit_tile = unit_tile[part]
         m_range = (row_range[0][unit_tile], row_range[1][unit_tile])
         ranges = {"k": (k_range[0][part], k_range[1][part]), "n": n_range, "m": m_range}
-        order = "kmn"
+        order = ("k", "m", "n")
 
     counts = {x: hi - lo for x, (lo, hi) in ranges.items()}
     unit_size = counts["m"] * counts["n"] * counts["k"]

@@ -40,6 +40,8 @@ class Grid(Fabric):
     short ways the one of increasing index.
     """
 
+    searches = True
+
     def __init__(
         self,
         devices: Sequence[str],

@@ -113,6 +113,8 @@ class Graph(Fabric):
     Every route begins with a read port at the source's memory, which carries the transfer overhead.
     """
 
+    searches = True
+
     def __init__(
         self,
         devices: Sequence[str],

@@ -35,8 +35,9 @@ class Switch(Fabric):
         for name in devices:
             self._add(f"{name} up", bandwidth, latency + overhead)
             self._add(f"{name} down", bandwidth, latency)
+        self._ports = tuple(range(len(self.names)))  # numbers that all routes share: there may be a million
         self._middle = () if backplane is None else (self._add("backplane", backplane, 0.0),)
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the source's port up, the backplane if there is one, the target's port down."""
-        return (2 * src, *self._middle, 2 * dst + 1)
+        return (self._ports[2 * src], *self._middle, self._ports[2 * dst + 1])
