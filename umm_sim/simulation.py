@@ -21,8 +21,8 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
     clock = Clock()
     after = successors_of(schedule)
     waiting, offsets, successors = after.waiting, after.offsets, after.successors
-    seconds, kinds = schedule.seconds.tolist(), schedule.kind.tolist()
-    started, finished = [0.0] * len(kinds), [-1.0] * len(kinds)
+    seconds, barriers = schedule.seconds.tolist(), {*(schedule.kind == BARRIER).nonzero()[0].tolist()}
+    started, finished = [0.0] * len(seconds), [-1.0] * len(seconds)
     engines = found_engines(clock, schedule, lambda action: finish(action))
     disturbs = engines.disturbs if engines else []
     computes = engines.computes if engines else []
@@ -38,7 +38,7 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
                 transfer(action)
         elif engines and computes[action]:
             engines.start(action)
-        elif kinds[action] == BARRIER:
+        elif action in barriers:
             finish(action)
         else:
             at(clock._now + seconds[action], finish, action)

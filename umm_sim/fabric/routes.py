@@ -20,12 +20,10 @@ class Route:
 
     __slots__ = ("bandwidth", "latency", "links", "slowest")
 
-    def __init__(self, links: tuple[int, ...], bandwidth: list[float], latency: list[float]) -> None:
+    def __init__(self, links: tuple[int, ...], bandwidth: list[float], latency: float) -> None:
         self.links = links
         self.slowest = narrowest(links, bandwidth)
-        self.latency = 0.0
-        for link in links:
-            self.latency += latency[link]
+        self.latency = latency
         self.bandwidth = bandwidth[self.slowest]
 
 
@@ -44,15 +42,19 @@ class RouteBook(dict[int, Route]):
         self._source, self._ranks = schedule.routes.links, schedule.ranks
         self.link_bandwidth = schedule.links.bandwidth.tolist()
         self._latency = schedule.links.latency.tolist()
+        self._latencies: dict[float, float] = {}  # of routes: a million may have the same
         self._used: set[int] = set()
         self.disjoint = True
 
     def look_up(self, codes: set[int]) -> None:
         """Make sure the routes of some pairs are in the book."""
         bandwidth, latency = self.link_bandwidth, self._latency
-        for code in codes - self.keys():
+        for code in codes.difference(self):
             links = self._source(*divmod(code, self._ranks))
-            self[code] = Route(links, bandwidth, latency)
+            total = 0.0
+            for link in links:
+                total += latency[link]
+            self[code] = Route(links, bandwidth, self._latencies.setdefault(total, total))
             if self.disjoint:
                 self.disjoint = self._used.isdisjoint(links)
                 self._used.update(links)

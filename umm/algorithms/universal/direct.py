@@ -39,7 +39,11 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     starts = rank.searchsorted(np.arange(problem.p))
     number = np.arange(count) - starts[rank]
     m, n, k = ops.sizes
-    x = fetches(ops, starts, options.granularity == "slice", options.reuse)
+
+    def fetched() -> Fetches:
+        return fetches(ops, starts, options.granularity == "slice", options.reuse)
+
+    x = fetched()  # found again where details are asked for: kept, it would be a tenth of a large schedule
     c_owner, slotted = updates(problem.layouts[2], rank, ops.tiles[2])
     slot_ops = slotted.nonzero()[0]
     c_number = np.arange(len(slot_ops)) - slot_ops.searchsorted(starts)[rank[slot_ops]]
@@ -97,6 +101,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         waits[gemm_row[slot_ops[reuse]], 2] = c_row[reuse - c_slots]
 
     def fill(details: Details, first: int) -> Buffers:
+        x = fetched()
         base = _pools(ops, options, x, slot_ops)[0]
         writer = Writer(details, ops, number, first)
         writer.gemms(gemm_row)
@@ -117,7 +122,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     parts = with_replicas_joined(table, problem, shared, options)
     chosen = said_of(problem, shared, options)
     return assemble(
-        parts, problem, ops.stationary, shared, chosen, lambda: _pools(ops, options, x, slot_ops)[1]
+        parts, problem, ops.stationary, shared, chosen, lambda: _pools(ops, options, fetched(), slot_ops)[1]
     )
 
 
