@@ -8,7 +8,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tests.benchmarks import measures, simgrid_race
-from tests.benchmarks.cases import LARGE, MACHINES
+from tests.benchmarks.cases import LARGE, MACHINES, SQUARES, column_layout
 from tests.benchmarks.table import print_table
 
 ROUNDS = 5
@@ -43,7 +43,9 @@ def measure(folder):
     results["growth"] = []
     for ranks in GROWTH:
         tell(f"column layout, p = {ranks}")
-        results["growth"].append(fresh(measures.growth, ranks))
+        results["growth"].append(fresh(measures.growth, column_layout(ranks)))
+    tell(str(SQUARES))
+    results["squares"] = fresh(measures.growth, SQUARES)
     return results
 
 

@@ -76,6 +76,9 @@ def column_layout(ranks):
     return Large("h100-8", ranks, "col", "col", "col", "C", True)
 
 
+SQUARES = Large("h100-8", 16384, "2d", "2d", "2d", "C", True)
+
+
 def undisturbed(schedule):
     """Return the schedule as the race's replay has it: no interference, local work beside the engines."""
     lanes = schedule.lanes

@@ -11,7 +11,7 @@ from statistics import fmean
 import simpy
 
 import umm
-from tests.benchmarks.cases import POINTS, column_layout, random_points, undisturbed
+from tests.benchmarks.cases import POINTS, random_points, undisturbed
 from tests.benchmarks.simgrid_race import Replay
 from tests.reference import process_simulator
 from umm.algorithms.universal.oplist import op_list
@@ -136,14 +136,14 @@ def op_lists():
     return rates
 
 
-def growth(ranks):
-    """Return the seconds and the peak memory of the column layout on a number of ranks."""
+def growth(case):
+    """Return the seconds and the peak memory of one large case."""
     warm_up(umm.machine("h100-8"))
     start = time.perf_counter()
-    lower, schedule = clocked(column_layout(ranks).schedule)
+    lower, schedule = clocked(case.schedule)
     simulate, _ = clocked(SimExecutor().makespan, schedule)
     return {
-        "ranks": ranks,
+        "ranks": case.ranks,
         "actions": len(schedule),
         "lower_s": lower,
         "simulate_s": simulate,
