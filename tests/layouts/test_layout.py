@@ -1,6 +1,10 @@
 """Layouts: their text against a second reading of it, whole replicas, equality, and their use."""
 
+import os
+import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -159,6 +163,14 @@ def test_the_examples_of_the_reference_page_are_right():
 
 
 # Equality -----------------------------------------------------------------------------------------
+
+
+def test_a_layout_from_another_process_is_found_among_equal_ones():
+    make = "import pickle, sys, umm; x = umm.Layout.parse('row@2', (8, 6), 4); hash(x)"
+    code = f"{make}; sys.stdout.buffer.write(pickle.dumps(x))"
+    seeded = {**os.environ, "PYTHONHASHSEED": "1"}
+    told = subprocess.run([sys.executable, "-c", code], env=seeded, capture_output=True, check=True)
+    assert pickle.loads(told.stdout) in {Layout.parse("row@2", (8, 6), 4)}
 
 
 def test_layouts_that_differ_only_in_empty_tiles_are_equal():

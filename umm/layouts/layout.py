@@ -307,6 +307,10 @@ class Layout(Spoken, Shown):
     def __hash__(self) -> int:
         return self._hash
 
+    def __getstate__(self) -> dict[str, object]:
+        # Another process hashes the same bytes to another number.
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
+
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Layout) and self.key == other.key)
 
