@@ -50,6 +50,33 @@ def additions(transport, path, times):
         thread.join()
 
 
+def crossed(transport, times):
+    """Each of two threads takes the locks of both ranks in turns that cross those of the peer."""
+
+    def take(first):
+        for number in range(times):
+            rank = (first + number) % 2
+            transport.take_lock(rank)
+            sleep(1e-5)
+            transport.release_lock(rank)
+
+    threads = [Thread(target=take, args=(first,)) for first in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return True
+
+
+@pytest.mark.mpi
+def test_threads_that_hold_one_lock_while_others_wait_for_another_are_no_deadlock():
+    """The system takes locks of a process, not of a thread, for a circle that is none."""
+    from umm_hw.mpi.job.job import MpiJob
+
+    with closing(MpiJob(2)) as job:
+        assert job.call(2, partial(crossed, times=300)) == [True, True]
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("window", ["shared", "remote"])
 def test_one_at_a_time_holds_a_lock_of_all_threads_of_all_ranks(tmp_path, monkeypatch, window):

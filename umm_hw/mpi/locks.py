@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import struct
 from threading import Lock
 from time import sleep
 
@@ -13,6 +14,7 @@ from umm_hw.mpi import wait
 from umm_hw.mpi.windows import bytes_of
 
 _FREE, _TAKEN = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+_FLOCK = "hhqqi4x"  # type, whence, start, length, process, as Linux wants them
 _PAUSE = 20e-6  # seconds between two tries to take a lock
 
 
@@ -65,16 +67,20 @@ class SharedLocks:
     def take(self, rank: int) -> None:
         """Wait until nobody holds a rank's lock, and hold it."""
         self._threads[rank].acquire()
-        fcntl.lockf(self._file, fcntl.LOCK_EX, 1, rank)
+        self._set(fcntl.F_WRLCK, rank)
 
     def release(self, rank: int) -> None:
         """Let others hold a rank's lock."""
-        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, rank)
+        self._set(fcntl.F_UNLCK, rank)
         self._threads[rank].release()
 
     def free(self) -> None:
         """Close the file."""
         os.close(self._file)
+
+    def _set(self, kind: int, rank: int) -> None:
+        """Lock or unlock a byte for this process; locks of files opened know no deadlock of other threads."""
+        fcntl.fcntl(self._file, fcntl.F_OFD_SETLKW, struct.pack(_FLOCK, kind, os.SEEK_SET, rank, 1, 0))
 
 
 def locks(comm: MPI.Intracomm, shared: bool) -> Locks | SharedLocks:
