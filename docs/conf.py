@@ -37,7 +37,6 @@ exclude_patterns = [".venv", "build", "dist", "docs/_*", "docs/conf.py"]
 
 html_theme = "furo"
 html_title = "umm"
-html_static_path = ["_static"]
 templates_path = ["_templates"]
 html_additional_pages = {"index": "first.html"}
 html_copy_source = False
