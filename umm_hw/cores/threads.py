@@ -10,11 +10,11 @@ from contextlib import contextmanager
 
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}  # Linux's numbers of the system call
 _ATTRIBUTES = "IIQiIQQQ"  # size, policy, flags, nice, priority, runtime, deadline, period
-_SLICE = 1_500_000  # nanoseconds, the shortest slice
+_SLICE = 1_500_000  # nanoseconds: less than a gemm's turn, enough for the transfer of a tile
 
 
 def answer_quickly() -> None:
-    """Give this thread short turns, so that it gets one as soon as it wakes; no effect before Linux 6.12.
+    """Give this thread shorter turns, so that it gets one as soon as it wakes; no effect before Linux 6.12.
 
     A gemm uses up its whole turn of about 3 ms. A lane that wakes meanwhile on the same core would wait for
     that long to copy for some microseconds. Its share of the core stays the same.
