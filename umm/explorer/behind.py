@@ -58,7 +58,9 @@ class Behind:
     def of(self, key: Hashable, make: Callable[[], Q]) -> Q:
         """Return the question of a key with what is known of its answer; it may not have been asked yet."""
         with self._lock:
-            found = self._kept.setdefault(key, make())
+            if key not in self._kept:
+                self._kept[key] = make()
+            found = self._kept[key]
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
