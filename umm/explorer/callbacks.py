@@ -12,12 +12,12 @@ from umm.errors import UmmError
 from umm.explorer import answer
 from umm.explorer.behind import Behind
 from umm.explorer.dropped import Dropped, content_of, topology, trace_or_store
-from umm.explorer.layout import REST
 from umm.explorer.point import point_of, tried
 from umm.explorer.state import read, usual_values
 from umm.explorer.tabs import TABS
 from umm.explorer.tabs.leaderboard import top_frame
 from umm.explorer.view import Shown, View
+from umm.explorer.wiring import anew, cancelled, given, outputs, register_theme, states
 from umm.figures.report import write_html
 from umm.traces.trace import Trace
 
@@ -60,11 +60,7 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
         State("presets", "data"),
         prevent_initial_call=True,
     )
-    app.clientside_callback(
-        ClientsideFunction("umm", "theme"),
-        Output("theme", "data"),
-        Input("dark", "n_clicks"),
-    )
+    register_theme(app)
     app.clientside_callback(
         ClientsideFunction("umm", "png"),
         Output("to-png", "title"),
@@ -73,14 +69,14 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
     )
 
     @app.callback(
-        [Output(*name.split(".")) for name in SHOWN],
+        outputs(SHOWN),
         Input("url", "search"),
         Input("theme", "data"),
         Input("files", "data"),
         Input("dropped", "data"),
         State("viewer", "data"),
         State("tick", "interval"),
-        *(State(*name.split(".")) for name in answer.CONTROLS),
+        *states(answer.CONTROLS),
     )
     def show(
         query: str, theme: str, files: dict[str, str], name: str, viewer: str, interval: int, *controls: Any
@@ -95,11 +91,11 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
             if TABS[view.state.tab].prices:
                 view.priced.heard.wait(SOON)
         shown |= answer.tab_shown(view) | answer.progress(view, sure=False)
-        shown["tick.interval"] = 2 * REST - interval + 1  # another one starts anew
-        return [shown.get(output, no_update) for output in SHOWN]
+        shown["tick.interval"] = anew(interval)
+        return given(SHOWN, shown)
 
     @app.callback(
-        [Output(*name.split("."), allow_duplicate=True) for name in FILLED],
+        outputs(FILLED, again=True),
         Input("tick", "n_intervals"),
         State("url", "search"),
         State("theme", "data"),
@@ -120,7 +116,7 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
             shown["facts-strip.children"] = answer.sure(view.point)
             if TABS[view.state.tab].prices and shown["status.title"] != before:
                 shown |= TABS[view.state.tab].shown(view)
-        return [shown.get(output, no_update) for output in FILLED]
+        return given(FILLED, shown)
 
     @app.callback(
         Output("status", "children", allow_duplicate=True),
@@ -133,7 +129,7 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
     )
     def cancel(_: int, viewer: str, status: str) -> tuple[str, bool, bool]:
         behind.cancel(viewer)
-        return f"{str(status).rstrip('.')}; cancelled.", True, True
+        return cancelled(status), True, True
 
     clicked = [graph for tab in TABS.values() for graph in tab.clicks]
 
@@ -145,8 +141,8 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
         State("files", "data"),
         prevent_initial_call=True,
     )
-    def click(*given: Any) -> str:
-        *_, query, files = given
+    def click(*told: Any) -> str:
+        *_, query, files = told
         view, _mistakes = viewed(query, "light", files or {}, "")
         data = ctx.triggered[0]["value"] if ctx.triggered else None
         number = _number(data)

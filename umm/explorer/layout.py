@@ -1,5 +1,6 @@
 """The parts of the page: the rail of controls, the verdict, the tabs; what they hold comes from the state."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -35,14 +36,8 @@ def page(dropped: str = "", presets: Sizes | None = None) -> Any:
     """
     return html.Div(
         [
-            dcc.Location(id="url", refresh=False),
-            dcc.Store(id="facts", data={"usual": usual_values(), "divisors": [1], "fixed": [0]}),
-            dcc.Store(id="presets", data=presets or {}),
-            dcc.Store(id="viewer", data=uuid4().hex),
-            dcc.Store(id="files", data={}, storage_type="session"),
+            *kept(usual_values(), presets or {}),
             dcc.Store(id="dropped", data=dropped),
-            dcc.Store(id="theme", data="light"),
-            dcc.Interval(id="tick", interval=REST, disabled=True),
             dcc.Download(id="download"),
             html.A("Skip to the answer", href="#answer", className="skip"),
             _header(),
@@ -50,6 +45,39 @@ def page(dropped: str = "", presets: Sizes | None = None) -> Any:
         ],
         id="page",
     )
+
+
+def kept(usual: Mapping[str, Any], presets: Mapping[str, Any]) -> list[Any]:
+    """Return what a page keeps unseen: its address, what its controls mean, its viewer and files, a clock.
+
+    Args:
+        usual: The values of a state that its address leaves out.
+        presets: Values of controls by the name of what sets them.
+    """
+    return [
+        dcc.Location(id="url", refresh=False),
+        dcc.Store(id="facts", data={"usual": usual, "divisors": [1], "fixed": [0]}),
+        dcc.Store(id="presets", data=presets),
+        dcc.Store(id="viewer", data=uuid4().hex),
+        dcc.Store(id="files", data={}, storage_type="session"),
+        dcc.Store(id="theme", data="light"),
+        dcc.Interval(id="tick", interval=REST, disabled=True),
+    ]
+
+
+def text(name: str, **more: Any) -> Any:
+    """Return a control for a text."""
+    return dcc.Input(id=name, type="text", debounce=True, spellCheck=False, **more)
+
+
+def select(name: str, values: Iterable[str]) -> Any:
+    """Return a control for one of many words."""
+    return dcc.Dropdown(list(values), id=name, clearable=False, searchable=False)
+
+
+def pills(name: str, values: Iterable[Any]) -> Any:
+    """Return a control for one of a few words, all in sight."""
+    return dcc.RadioItems(list(values), id=name, inline=True, className="pills", labelClassName="pill")
 
 
 def _header() -> Any:
@@ -100,13 +128,7 @@ def _rail(presets: Sizes) -> Any:
                 html.Fieldset(
                     [
                         html.Legend("Stationary"),
-                        dcc.RadioItems(
-                            list(STATIONARY),
-                            id="stationary",
-                            inline=True,
-                            className="pills",
-                            labelClassName="pill",
-                        ),
+                        pills("stationary", STATIONARY),
                         html.P("The matrix that stays in place; auto is the largest.", className="hint"),
                     ]
                 ),
@@ -128,18 +150,18 @@ def _chains() -> Any:
 def _field(of: tuple[str, str, str, str]) -> Any:
     name, label, unit, help_ = of
     if name == "dtype":
-        control: Any = dcc.Dropdown(list(DTYPES), id=name, clearable=False, searchable=False)
+        control = select(name, DTYPES)
     elif name == "ranks":
         control = dcc.Input(id=name, type="number", min=0, max=1024, step=1, debounce=0.3)
     else:
-        control = dcc.Input(id=name, type="text", debounce=True, spellCheck=False)
+        control = text(name)
     words = [html.Label(label, htmlFor=name), control, html.Span(unit, className="unit")]
     return html.Div(words, className="field", title=help_)
 
 
 def _machine() -> Any:
     name, label, _, help_ = FIELDS[0]
-    control = dcc.Dropdown([], id=name, clearable=False, searchable=False)
+    control = select(name, ())
     return html.Div([html.Label(label, htmlFor=name), control], className="field wide", title=help_)
 
 
@@ -148,9 +170,7 @@ def _operand(x: str) -> Any:
     return html.Fieldset(
         [
             html.Legend([matrix, html.Span(f" {SHAPES[x]}", className="unit")]),
-            dcc.RadioItems(
-                list(PARTS), id=f"{x}-part", inline=True, className="pills", labelClassName="pill"
-            ),
+            pills(f"{x}-part", PARTS),
             html.Div(
                 [
                     html.Label("replicas", htmlFor=f"{x}-index"),
@@ -163,7 +183,7 @@ def _operand(x: str) -> Any:
             html.Div(
                 [
                     html.Label("layout", htmlFor=x),
-                    dcc.Input(id=x, type="text", debounce=True, spellCheck=False),
+                    text(x),
                 ],
                 className="field",
                 title="Any layout as text: 2d:3x4, cyclic:256x256:3x4, col@2:interleaved.",
@@ -176,12 +196,9 @@ def _advanced() -> Any:
     space = html.Div(
         [
             html.Span("compare with", id="space-label"),
-            dcc.RadioItems(
+            pills(
+                "space",
                 [{"label": "all of a search", "value": "search"}, {"label": "the paper's", "value": "paper"}],
-                id="space",
-                inline=True,
-                className="pills",
-                labelClassName="pill",
             ),
         ],
         title="A search has every process grid, whole tiles and slices, every way to end a replicated C; the "
@@ -191,7 +208,7 @@ def _advanced() -> Any:
         html.Div(
             [
                 html.Label("algorithm", htmlFor="algorithm"),
-                dcc.Dropdown(names(), id="algorithm", clearable=False, searchable=False),
+                select("algorithm", names()),
             ],
             className="field",
             title="The universal one, or another that brings operands to its own layouts.",
@@ -199,23 +216,17 @@ def _advanced() -> Any:
     ]
     for option in known():
         if isinstance(option.default, bool):
-            control: Any = dcc.Dropdown(list(option.texts), id=option.name, clearable=False, searchable=False)
+            control = select(option.name, option.texts)
         elif isinstance(option.default, int):
             control = dcc.Input(id=option.name, type="number", min=option.least, max=64, step=1, debounce=0.3)
         else:
-            control = dcc.Dropdown(list(option.values), id=option.name, clearable=False, searchable=False)
+            control = select(option.name, option.values)
         label = html.Label(option.name.replace("_", " "), htmlFor=option.name)
         rows.append(html.Div([label, control], className="field", title=option.help))
     memory = html.Div(
         [
             html.Label("memory", htmlFor="memory"),
-            dcc.Input(
-                id="memory",
-                type="text",
-                debounce=True,
-                placeholder="the device less a tenth",
-                spellCheck=False,
-            ),
+            text("memory", placeholder="the device less a tenth"),
         ],
         className="field",
         title="Budget of a rank: 16GiB, or 2x the unreplicated share. Points over it are greyed.",
@@ -223,7 +234,7 @@ def _advanced() -> Any:
     given = html.Div(
         [
             html.Label("given", htmlFor="given"),
-            dcc.Input(id="given", type="text", debounce=True, placeholder="as laid out", spellCheck=False),
+            text("given", placeholder="as laid out"),
         ],
         className="field",
         title="Where operands are now and where C shall end, a=row,c=row: bringing them takes time.",

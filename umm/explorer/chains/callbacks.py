@@ -9,8 +9,8 @@ from umm.explorer.chains import answer
 from umm.explorer.chains.answer import ChainView
 from umm.explorer.chains.found import FoundBest
 from umm.explorer.chains.state import read
-from umm.explorer.layout import REST
 from umm.explorer.point import machine_of, tried
+from umm.explorer.wiring import anew, cancelled, given, outputs, register_theme, states
 
 SOON = 0.15  # seconds that the page waits for an answer that may be there at once
 SHOWN = [*answer.CONTROLS, *answer.WORDS, *answer.PROGRESS, *answer.FOUND, "tick.interval"]
@@ -41,18 +41,16 @@ def register(app: Dash, behind: Behind) -> None:
         State("presets", "data"),
         prevent_initial_call=True,
     )
-    app.clientside_callback(
-        ClientsideFunction("umm", "theme"), Output("theme", "data"), Input("dark", "n_clicks")
-    )
+    register_theme(app)
 
     @app.callback(
-        [Output(*name.split(".")) for name in SHOWN],
+        outputs(SHOWN),
         Input("url", "search"),
         Input("theme", "data"),
         Input("files", "data"),
         State("viewer", "data"),
         State("tick", "interval"),
-        *(State(*name.split(".")) for name in answer.CONTROLS),
+        *states(answer.CONTROLS),
     )
     def show(
         query: str, theme: str, files: dict[str, str], viewer: str, interval: int, *controls: Any
@@ -65,11 +63,11 @@ def register(app: Dash, behind: Behind) -> None:
         values = answer.control_values(view.state)
         shown = {x: value for x, value in values.items() if before[x] != value}
         shown |= answer.words(view, files or {}) | answer.progress(view) | answer.found_shown(view)
-        shown["tick.interval"] = 2 * REST - interval + 1  # another one starts anew
-        return [shown.get(output, no_update) for output in SHOWN]
+        shown["tick.interval"] = anew(interval)
+        return given(SHOWN, shown)
 
     @app.callback(
-        [Output(*name.split("."), allow_duplicate=True) for name in FILLED],
+        outputs(FILLED, again=True),
         Input("tick", "n_intervals"),
         State("url", "search"),
         State("theme", "data"),
@@ -85,7 +83,7 @@ def register(app: Dash, behind: Behind) -> None:
             behind.want(viewer, view.found)
             if shown["status.title"] != before:
                 shown |= answer.found_shown(view)
-        return [shown.get(output, no_update) for output in FILLED]
+        return given(FILLED, shown)
 
     @app.callback(
         Output("status", "children", allow_duplicate=True),
@@ -101,4 +99,4 @@ def register(app: Dash, behind: Behind) -> None:
     def cancel(_: int, viewer: str, status: str, stage: str) -> tuple[Any, ...]:
         behind.cancel(viewer)
         said = no_update if stage else "The search was cancelled; change a control to search again."
-        return f"{str(status).rstrip('.')}; cancelled.", True, True, said
+        return cancelled(status), True, True, said

@@ -1,14 +1,13 @@
 """The parts of the page of a chain; what they hold comes from the state."""
 
 from typing import Any
-from uuid import uuid4
 
 from dash import dcc, html
 
 from umm.chains.presets import MODELS, PRESETS
 from umm.dtypes import DTYPES
 from umm.explorer.chains.state import MOST_RANKS, usual_values
-from umm.explorer.layout import REST, copied, said
+from umm.explorer.layout import copied, kept, pills, said, select, text
 from umm.figures.page import CONFIG
 
 FIELDS = (
@@ -24,16 +23,9 @@ GRAPHS = ("others", "lanes")
 
 def page() -> Any:
     """Return the page of one viewer."""
-    facts = {"usual": usual_values(), "divisors": [1], "fixed": [0]}
     return html.Div(
         [
-            dcc.Location(id="url", refresh=False),
-            dcc.Store(id="facts", data=facts),
-            dcc.Store(id="presets", data={name: dict(sizes) for name, sizes in MODELS.items()}),
-            dcc.Store(id="viewer", data=uuid4().hex),
-            dcc.Store(id="files", data={}, storage_type="session"),
-            dcc.Store(id="theme", data="light"),
-            dcc.Interval(id="tick", interval=REST, disabled=True),
+            *kept(usual_values(), {name: dict(sizes) for name, sizes in MODELS.items()}),
             html.A("Skip to the answer", href="#answer", className="skip"),
             _header(),
             html.Div([_rail(), _main()], className="columns"),
@@ -55,39 +47,35 @@ def _rail() -> Any:
     models = [html.Button(name, id={"preset": name}, className="pill") for name in MODELS]
     problem = [
         html.Legend("Chain"),
-        dcc.RadioItems(list(PRESETS), id="chain", inline=True, className="pills", labelClassName="pill"),
-        *(_field(name, label, _text(name), unit, help_) for name, label, unit, help_ in FIELDS),
+        pills("chain", PRESETS),
+        *(_field(name, label, text(name), unit, help_) for name, label, unit, help_ in FIELDS),
         html.Div(models, className="pills", role="group", **{"aria-label": "sizes of public models"}),
-        _field("dtype", "Type", _select("dtype", DTYPES), "of all tensors"),
-        dcc.RadioItems(
-            [{"label": "forward", "value": "0"}, {"label": "and backward", "value": "1"}],
-            id="backward",
-            inline=True,
-            className="pills",
-            labelClassName="pill",
-        ),
+        _field("dtype", "Type", select("dtype", DTYPES), "of all tensors"),
+        pills("backward", [{"label": "forward", "value": "0"}, {"label": "and backward", "value": "1"}]),
     ]
     ranks = dcc.Input(id="ranks", type="number", min=0, max=MOST_RANKS, step=1, debounce=0.3)
     where = [
         html.Legend("Machine"),
-        _field("machine", "Machine", _select("machine", ()), "", "Shipped, or dropped in on the other page."),
+        _field("machine", "Machine", select("machine", ()), "", "Shipped, or dropped in on the other page."),
         _field("ranks", "Ranks", ranks, "0: one a device", "Processes that share the work."),
     ]
     limits = [
         html.Legend("Budget and layouts"),
-        _field("memory", "memory", _text("memory", "the device less a tenth"), "of a rank: 16GiB, or 2x"),
-        _field("choices", "layouts", _text("choices", "row,col,2d,row@p"), "to choose from: all, or a list"),
+        _field(
+            "memory",
+            "memory",
+            text("memory", placeholder="the device less a tenth"),
+            "of a rank: 16GiB, or 2x",
+        ),
+        _field(
+            "choices",
+            "layouts",
+            text("choices", placeholder="row,col,2d,row@p"),
+            "to choose from: all, or a list",
+        ),
     ]
     form = [html.Fieldset(parts) for parts in (problem, where, limits)]
     return html.Aside(html.Div(form, role="form", **{"aria-label": "what to look at"}), className="rail")
-
-
-def _text(name: str, placeholder: str = "") -> Any:
-    return dcc.Input(id=name, type="text", debounce=True, spellCheck=False, placeholder=placeholder)
-
-
-def _select(name: str, values: Any) -> Any:
-    return dcc.Dropdown(list(values), id=name, clearable=False, searchable=False)
 
 
 def _field(name: str, label: str, control: Any, unit: str, help_: str = "") -> Any:

@@ -1,0 +1,45 @@
+"""What the callbacks of both pages have in common: outputs by name, the theme, the clock of what is found."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dash import ClientsideFunction, Dash, Input, Output, State, no_update
+
+from umm.explorer.layout import REST
+
+
+def outputs(names: Iterable[str], again: bool = False) -> list[Output]:
+    """Return outputs by name, such as ``verdict.children``.
+
+    Args:
+        names: Of a component and of what changes of it.
+        again: Whether another callback has them too.
+    """
+    return [Output(*name.split("."), allow_duplicate=again) for name in names]
+
+
+def states(names: Iterable[str]) -> list[State]:
+    """Return by name what a callback is told."""
+    return [State(*name.split(".")) for name in names]
+
+
+def given(names: Iterable[str], shown: Mapping[str, Any]) -> list[Any]:
+    """Return a value for each output: what is shown, and nothing new where that says nothing."""
+    return [shown.get(name, no_update) for name in names]
+
+
+def anew(interval: int) -> int:
+    """Return another interval for the clock, which so starts anew."""
+    return 2 * REST - interval + 1
+
+
+def cancelled(status: object) -> str:
+    """Return the line of the status after a search was cancelled."""
+    return f"{str(status).rstrip('.')}; cancelled."
+
+
+def register_theme(app: Dash) -> None:
+    """Let a click on Dark change the theme, in the browser."""
+    app.clientside_callback(
+        ClientsideFunction("umm", "theme"), Output("theme", "data"), Input("dark", "n_clicks")
+    )
