@@ -1,54 +1,49 @@
 """What typed texts mean: dimensions, shares, NAME=VALUE."""
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from umm.errors import InputError
 from umm.units import parse_bandwidth, parse_bytes, parse_dimension
 
-
-def dimension(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    """Return the integer that a matrix dimension such as 48K means."""
-    if text is None:
-        return None
-    try:
-        return parse_dimension(text)
-    except InputError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
+T = TypeVar("T")
 
 
-def dimension_list(ctx: click.Context, param: click.Parameter, text: str | None) -> list[int] | None:
-    """Return the dimensions that a comma list such as 1K,2K means."""
-    if text is None:
-        return None
-    try:
-        return [parse_dimension(part) for part in text.split(",")]
-    except InputError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
+def _read_by(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
+    """Return the callback of an option whose text is parsed, and refused as the option's own."""
+
+    def read(ctx: click.Context, param: click.Parameter, text: str | None) -> T | None:
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except InputError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+
+    return read
 
 
-def nbytes(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    """Return the bytes that a buffer's size means; 1M is 1 MiB, as nccl-tests takes it."""
-    if text is None:
-        return None
+def _parse_dimensions(text: str) -> list[int]:
+    return [parse_dimension(part) for part in text.split(",")]
+
+
+def _parse_buffer(text: str) -> int:
     short = re.fullmatch(r"\s*(\d+)\s*([KMG])\s*", text)
-    try:
-        return parse_bytes(f"{short[1]}{short[2]}iB" if short else text)
-    except InputError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
+    return parse_bytes(f"{short[1]}{short[2]}iB" if short else text)
 
 
-def bandwidth(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
-    """Return the bytes/s that a bandwidth such as 25GB/s means."""
-    if text is None:
-        return None
-    try:
-        return parse_bandwidth(text)
-    except InputError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
+dimension = _read_by(parse_dimension)
+"""The integer that a matrix dimension such as 48K means."""
+dimension_list = _read_by(_parse_dimensions)
+"""The dimensions that a comma list such as 1K,2K means."""
+nbytes = _read_by(_parse_buffer)
+"""The bytes that a buffer's size means; 1M is 1 MiB, as nccl-tests takes it."""
+bandwidth = _read_by(parse_bandwidth)
+"""The bytes/s that a bandwidth such as 25GB/s means."""
 
 
 def share(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
