@@ -40,6 +40,18 @@ def start(folder, pool="process", command=(sys.executable,), replication=FEW):
     return subprocess.Popen(words, start_new_session=True)
 
 
+def rows_of(process, path, least=32):
+    """Wait until a sweep that runs has stored so many rows at least; return how many there are."""
+    rows = 0
+    while rows < least:
+        assert process.poll() is None
+        time.sleep(0.05)
+        if path.exists():
+            with Store(path) as store:
+                rows = len(store)
+    return rows
+
+
 def test_every_point_is_stored_once_with_the_makespan_that_a_search_finds(tmp_path):
     swept = sweep(SPACE, "h100-8", tmp_path / "s.db", pool="none")
     assert (swept.asked, swept.found, swept.performed, swept.failed) == (192, 0, 192, 0)
@@ -163,13 +175,7 @@ def test_ctrl_c_ends_a_sweep_of_mpiexec_and_keeps_what_is_done(tmp_path):
     """mpiexec hands it to every rank; those that only work leave it to the one that stores."""
     mpiexec = pytest.importorskip("umm_hw.mpi.job.job").find_mpiexec()
     process = start(tmp_path, "mpi", (mpiexec, "-n", "3", sys.executable), replication=MANY)
-    rows = 0
-    while rows < 32:
-        assert process.poll() is None
-        time.sleep(0.05)
-        if (tmp_path / "s.db").exists():
-            with Store(tmp_path / "s.db") as store:
-                rows = len(store)
+    rows = rows_of(process, tmp_path / "s.db")
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) != 0
     with Store(tmp_path / "s.db") as store:
@@ -224,13 +230,7 @@ def test_ctrl_c_ends_the_command_with_130_and_keeps_what_is_done(tmp_path):
     asked = ["sweep", "--preset", "mlp1", "--machine", "pvc-12", "-o", str(tmp_path / "s.db"), "--jobs", "2"]
     code = f"from umm.cli.main import main; main({asked!r})"
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-    rows = 0
-    while rows < 32:
-        assert process.poll() is None
-        time.sleep(0.05)
-        if (tmp_path / "s.db").exists():
-            with Store(tmp_path / "s.db") as store:
-                rows = len(store)
+    rows = rows_of(process, tmp_path / "s.db")
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=60) == 130
     with Store(tmp_path / "s.db") as store:
