@@ -261,5 +261,5 @@ def _blocks(tiles: NDArray[Any], rows: int, cols: int) -> list[NDArray[Any]]:
     return [tiles[tile, i : i + rows, j : j + cols] for i, j, tile in islice(corners, PLACES)]
 
 
-def _ones(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+def _ones(shape: tuple[int, int], dtype: str) -> NDArray[Any]:
     return np.full(shape, 1e-3, dtype)

@@ -93,6 +93,16 @@ class Shared(Protocol):
 Repeat = TypeVar("Repeat", bound=Shared)
 
 
+def at_best(one: Shared, best: float) -> bool:
+    """Whether a measurement had its cores, at their best pace.
+
+    Args:
+        one: The measurement.
+        best: The reading of a core at its best, in seconds.
+    """
+    return one.share >= OWN_CORE and one.reading <= SLACK * best
+
+
 def undisturbed(found: Sequence[Repeat], best: float) -> list[Repeat]:
     """Return the repeats that had their cores, at their best pace; of too few such the least disturbed.
 
@@ -104,7 +114,7 @@ def undisturbed(found: Sequence[Repeat], best: float) -> list[Repeat]:
     >>> undisturbed(found, best=1.0)
     [Paced(seconds=1.0, reading=1.0, share=1.0)]
     """
-    quiet = [one for one in found if one.share >= OWN_CORE and one.reading <= SLACK * best]
+    quiet = [one for one in found if at_best(one, best)]
     least = -(-len(found) // FEWEST)
     if len(quiet) >= least:
         return quiet
