@@ -31,9 +31,8 @@ def descendants(ancestor: int) -> list[int]:
 def is_dead(number: int) -> bool:
     """Whether a process has ended; its parent may not have asked how."""
     try:
-        return (_PROC / str(number) / "stat").read_text(errors="replace").rpartition(")")[2].split()[
-            0
-        ] in "ZX"
+        _, _, after_name = (_PROC / str(number) / "stat").read_text(errors="replace").rpartition(")")
+        return after_name.split()[0] in "ZX"
     except OSError:
         return True
 

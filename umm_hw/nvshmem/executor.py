@@ -8,7 +8,7 @@ from typing import Any
 
 from umm.dtypes import DTYPES
 from umm.errors import ExecutorUnavailableError, InputError
-from umm.executor import Operands
+from umm.executor import Operands, cannot_save
 from umm.host.launcher import launched_rank
 from umm.schedules.files import to_arrays
 from umm.schedules.schedule import Schedule
@@ -89,7 +89,7 @@ class NvshmemExecutor(MpiExecutor):
                 processes than ranks, or matrices are to be saved.
         """
         if save is not None:
-            raise InputError("executor nvshmem saves no matrices; numpy, mpi and cuda do")
+            raise cannot_save("nvshmem")
         check_types(schedule, self.tf32)
         check_replica(schedule, self.replica)
         arrays = operands_of(schedule, operands, gpu_dtype)
