@@ -15,10 +15,10 @@ import click
 import numpy as np
 
 import umm
+from experiments.cpu.peers.problems import RANKS
 from umm_hw.calibrate.toml import efficiency, number, text
 
-RANKS = 2
-PROGRAM = Path(__file__).with_name("gloo.py")
+PROGRAM = Path(__file__).parent / "peers/gloo.py"
 HOW = "median of this run's rounds, torch over gloo, two processes"
 Key = tuple[Any, ...]
 

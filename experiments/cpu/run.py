@@ -14,7 +14,7 @@ from experiments.cpu.figure import write_page
 from experiments.cpu.points import SHAPES, Point, judge, measure, points, predict
 from umm.host.blas import blas_libraries
 from umm.machines import Machine
-from umm_hw.cores.pace import OWN_CORE, SLACK, Paced
+from umm_hw.cores.pace import Paced, at_best
 from umm_hw.mpi.executor import MpiExecutor
 
 MOSTLY = 0.5  # share of the runs that must have had their cores for the figures to be of the model
@@ -77,7 +77,7 @@ def main(
 def report(found: Sequence[Point], machine: Machine) -> None:
     """Print the agreement for each shape and over all."""
     runs = [run for point in found for run in point.runs]
-    own = sum(run.share >= OWN_CORE and run.reading <= SLACK * found[0].best for run in runs) / len(runs)
+    own = sum(at_best(run, found[0].best) for run in runs) / len(runs)
     click.echo(
         f"{machine.description}; {blas_libraries()[0]['kernel']} kernels\n"
         f"{len(runs)} runs; in {100 * own:.0f} % of them the cores were theirs, at their best pace"

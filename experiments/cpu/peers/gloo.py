@@ -14,11 +14,12 @@ os.environ |= {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
 
 import torch
 import torch.multiprocessing as processes
+from dtensor import PLACEMENT
+from problems import LAYOUTS, RANKS, SHAPES
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
-RANKS = 2
 SIZES = (128, 512, 2048)  # m, n and k of local multiplies take all of them
 EDGES = (128, 512, 1024, 2048)  # of square matrices that are redistributed, in float32
 CHANGES = {
@@ -26,9 +27,7 @@ CHANGES = {
     "reduce-scatter": [(Partial(), Shard(0)), (Partial(), Shard(1))],
     "all-to-all": [(Shard(0), Shard(1)), (Shard(1), Shard(0))],
 }
-# MLP-1 and MLP-2 at one eighth of the paper's n and k; m, n, k.
-SHAPES = ((512, 6144, 1536), (2048, 6144, 1536), (512, 1536, 6144), (2048, 1536, 6144))
-PLACEMENT = {"row": Shard(0), "col": Shard(1)}
+MLPS = [shape for name, shape in SHAPES.items() if name.startswith("mlp")]
 
 
 def rank(number, rounds, port):
@@ -74,7 +73,8 @@ def redistributions(mesh):
 
 def problems(mesh):
     """Yield A @ B, and C as its layout wants, for each shape and layout."""
-    for (m, n, k), layouts in product(SHAPES, product(PLACEMENT, repeat=3)):
+    for (m, n, k), text in product(MLPS, LAYOUTS):
+        layouts = text.split(",")
         a, b, c = (PLACEMENT[name] for name in layouts)
         left = distribute_tensor(torch.full((m, k), 1e-3), mesh, [a])
         right = distribute_tensor(torch.full((k, n), 1e-3), mesh, [b])
