@@ -95,12 +95,24 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Return what a TOML file holds; its whole numbers fit 64 bits, as TOML has it.
+    """Return what a TOML file holds; see :func:`parse_toml`.
 
     Raises:
         InputError: in one line, if it cannot be read, or is not TOML.
     """
-    text = read_text(path, MOST_TOML)
+    return parse_toml(read_text(path, MOST_TOML), path)
+
+
+def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
+    """Return what a TOML text holds; its whole numbers fit 64 bits, as TOML has it.
+
+    Args:
+        text: The text.
+        path: What it is called in a message.
+
+    Raises:
+        InputError: in one line, if it is not TOML.
+    """
     try:
         found = tomllib.loads(text)
     except RecursionError:

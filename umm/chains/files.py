@@ -6,7 +6,7 @@ from typing import Any
 
 from umm.chains.outline import Outline
 from umm.errors import InputError
-from umm.files import read_toml, whole_file
+from umm.files import MOST_TOML, parse_toml, read_text, whole_file
 
 
 def load_chain(path: str | Path) -> Outline:
@@ -15,7 +15,20 @@ def load_chain(path: str | Path) -> Outline:
     Raises:
         InputError: in one line, if it cannot be read or is not a chain.
     """
-    content = read_toml(path)
+    return parse_chain(read_text(path, MOST_TOML), path)
+
+
+def parse_chain(text: str, path: str | Path) -> Outline:
+    """Return the chain that a TOML text holds; strict: an unknown key is refused.
+
+    Args:
+        text: The text.
+        path: What it is called in a message.
+
+    Raises:
+        InputError: in one line, if it is not a chain.
+    """
+    content = parse_toml(text, path)
     try:
         return Outline.from_dict(content)
     except InputError as error:

@@ -141,15 +141,19 @@ class Outline:
                     found[x.name] = there
         return found
 
-    def with_given(self, given: Mapping[str, str]) -> "Outline":
+    def with_given(self, given: str | Mapping[str, str]) -> "Outline":
         """Return it with inputs that lie elsewhere before.
 
         Args:
-            given: A layout as text for each.
+            given: A layout as text for each, or all in one text: ``X=row,W1=2d``.
 
         Raises:
-            ProblemError: if one is not an input, or its replicas hold different values.
+            ProblemError: if one is not an input, or its replicas hold different values; or for a part of the
+                text that is not of this form.
         """
+        if isinstance(given, str):
+            parts = [x.strip() for x in given.split(",")]
+            given = dict(_named_layout(x, "given", "X=row") for x in parts if x)
         return replace(self, given=dict(given))
 
     def with_layouts(self, name: str, layouts: Mapping[str, str]) -> "Outline":
@@ -180,9 +184,7 @@ class Outline:
         else:
             texts = dict(self.layouts[first])
         for part in others:
-            tensor, equals, layout = (x.strip() for x in part.partition("="))
-            if not (tensor and equals and layout):
-                raise ProblemError(f"{part!r} of the layouts is not TENSOR=LAYOUT; write it like W1=col@2")
+            tensor, layout = _named_layout(part, "the layouts", "W1=col@2")
             texts[tensor] = layout
         return texts
 
@@ -262,6 +264,14 @@ def _written_out(text: str, ranks: int) -> str:
             f"{ranks} ranks are not d layers of q×q with d ≤ q, as {text} needs; choose 8 or 64"
         )
     return _LAYERED[text](*max(able))
+
+
+def _named_layout(part: str, of: str, like: str) -> tuple[str, str]:
+    """Return the tensor and the layout of a text such as ``W1=col@2``."""
+    tensor, equals, layout = (x.strip() for x in part.partition("="))
+    if not (tensor and equals and layout):
+        raise ProblemError(f"{shown(part)} of {of} is not TENSOR=LAYOUT; write it like {like}")
+    return tensor, layout
 
 
 def _are_texts(value: Any) -> bool:
