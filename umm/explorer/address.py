@@ -81,6 +81,17 @@ def whole(name: str, least: int = 0, most: int = 2**31) -> Reader:
     return check
 
 
+def number(name: str) -> Reader:
+    """Return what reads a number of at least 0: 12, 0.1; it has few decimals, so it comes back as it was."""
+
+    def check(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,4})?", text):
+            raise InputError(f"{name} {text[:40]!r} is not a number of at least 0, with up to four decimals")
+        return float(text)
+
+    return check
+
+
 def size(name: str) -> Reader:
     """Return what reads a dimension: 8192, 8K."""
 

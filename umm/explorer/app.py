@@ -1,6 +1,7 @@
 """The server of the page: everything from this package, nothing to or from anybody else."""
 
 import atexit
+from collections.abc import Mapping
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -25,7 +26,11 @@ POLICY = (
 
 
 def serving(
-    host: str, port: int, file: Path | None = None, presets: "Sizes | None" = None
+    host: str,
+    port: int,
+    file: Path | None = None,
+    presets: "Sizes | None" = None,
+    chains: Mapping[str, str] | None = None,
 ) -> "BaseWSGIServer":
     """Return the page's server, listening but not yet serving.
 
@@ -34,11 +39,12 @@ def serving(
         port: Port; 0 for any that is free.
         file: A trace or a store that every viewer finds dropped in.
         presets: Values of m, n and k by name.
+        chains: Files of chains that every viewer finds dropped in, as text by name.
 
     Raises:
         InputError: if Dash is not installed, the file holds neither, or the address cannot be listened on.
     """
-    app = make_app(None if not _is_ours(host, ("localhost",)) else ("localhost",), file, presets)
+    app = make_app(None if not _is_ours(host, ("localhost",)) else ("localhost",), file, presets, chains)
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):
@@ -53,7 +59,10 @@ def serving(
 
 
 def make_app(
-    hosts: tuple[str, ...] | None = ("localhost",), file: Path | None = None, presets: "Sizes | None" = None
+    hosts: tuple[str, ...] | None = ("localhost",),
+    file: Path | None = None,
+    presets: "Sizes | None" = None,
+    chains: Mapping[str, str] | None = None,
 ) -> "Dash":
     """Return the page as a Dash app.
 
@@ -61,6 +70,7 @@ def make_app(
         hosts: Names, beside addresses of the loopback, by which a browser may ask; None for any.
         file: A trace or a store that every viewer finds dropped in.
         presets: Values of m, n and k by name.
+        chains: Files of chains that every viewer finds dropped in, as text by name.
 
     Raises:
         InputError: if Dash is not installed; says how to get it.
@@ -86,15 +96,15 @@ def make_app(
     app = Dash("umm.explorer", title="umm explore", **same)
     app.layout = partial(page, first, presets)
     server = app.server
-    chains = Dash(
+    of_chain = Dash(
         "umm.explorer", title="umm explore a chain", server=server, url_base_pathname=CHAINS, **same
     )
-    chains.layout = chain_layout.page
-    for each in (app, chains):
+    of_chain.layout = chain_layout.page
+    for each in (app, of_chain):
         each.index_string = each.index_string.replace("<html>", '<html lang="en">')
     behind = Behind()
     register(app, dropped, behind)
-    of_chains.register(chains, behind)
+    of_chains.register(of_chain, behind, chains or {})
     atexit.register(behind.close)
     server.config["MAX_CONTENT_LENGTH"] = MOST_REQUEST
 

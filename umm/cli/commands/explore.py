@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from umm.cli.flags.chain import asked_outline, chain_options
+from umm.cli.flags.chain import asked_outline, chain_options, chain_search_options, is_file
 from umm.cli.flags.config import PRESETS
 from umm.cli.flags.options import READ, given, option, problem_options
 from umm.cli.flags.schedule import schedule_options
@@ -18,6 +18,7 @@ LOOPBACK = "127.0.0.1"
 @click.argument("file", required=False, type=READ)
 @problem_options(machine="pvc-12")
 @chain_options(layouts=False)
+@chain_search_options()
 @schedule_options()
 @option("--memory", default="", help="Budget per rank: 16GiB, or 2x the unreplicated share.")
 @option(
@@ -36,7 +37,8 @@ def explore(
 
     FILE is a trace of 'umm run --save-trace' or a store of 'umm sweep -o', to hold predictions against.
 
-    With --chain the page of a chain, on which the best layouts of all its tensors are looked for.
+    With --chain the page of a chain, a preset or one of a file, on which the best layouts of all its tensors
+    are looked for.
 
     The page is served to this host alone unless --host says otherwise, and asks nothing of any other.
     """
@@ -44,8 +46,13 @@ def explore(
 
     from umm.explorer.app import serving
 
-    query = _chain_query(ctx, file, flags) if flags["chain"] is not None else _query(ctx, file, flags)
-    server = serving(host, port, file, PRESETS)
+    texts: dict[str, str] = {}
+    if flags["chain"] is None:
+        query = _query(ctx, file, flags)
+    else:
+        texts = _chain_text(flags["chain"])
+        query = _chain_query(ctx, file, flags)
+    server = serving(host, port, file, PRESETS, texts)
     address = f"http://{host if ':' not in host else f'[{host}]'}:{server.server_port}{query}"
     click.echo(address)
     if not quiet:
@@ -73,16 +80,29 @@ def _query(ctx: click.Context, file: Path | None, flags: dict[str, Any]) -> str:
     return "/" + (state if file is None else changed(state, "tab", "measured")).query
 
 
+def _chain_text(name: str) -> dict[str, str]:
+    """Return the text of a chain's file by its name on the page; nothing of a preset."""
+    from umm.explorer.chains.files import MOST_BYTES, chain_of
+    from umm.files import read_text
+
+    if not is_file(name):
+        return {}
+    text = read_text(name, MOST_BYTES)
+    chain_of(text, Path(name).name)
+    return {Path(name).name: text}
+
+
 def _chain_query(ctx: click.Context, file: Path | None, flags: dict[str, Any]) -> str:
     """Return the address of the page of a chain at what the flags say of it."""
-    from umm.explorer.chains.state import ChainState, changed
+    from umm.explorer.chains.state import ChainState, as_text, changed
     from umm.explorer.layout import CHAINS
 
     if file is not None:
         raise InputError(f"{file} is held against one multiply; leave out the file or --chain")
-    state = ChainState()
-    names = [name.lstrip("-").replace("-", "_") for name in given(ctx, tuple(flags))]
+    state = changed(ChainState(), "chain", Path(flags["chain"]).name)
+    names = [name.lstrip("-").replace("-", "_") for name in given(ctx, tuple(flags)) if name != "--chain"]
     for name in sorted(names, key=lambda x: x != "model"):  # other sizes stand before those of a model
-        value = flags[name]
-        state = changed(state, name, str(int(value) if isinstance(value, bool) else value))
+        state = changed(state, name, as_text(flags[name]))
+    usual = {name: size for name, size in state.sizes.items() if flags[name] is None}
+    asked_outline(ctx, flags | usual)  # refuses what other commands refuse
     return CHAINS + state.query

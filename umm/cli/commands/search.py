@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.chain import BEST, chain_options
+from umm.cli.flags.chain import BEST, chain_options, chain_search_options
 from umm.cli.flags.options import WRITE, given, option, output_options, problem_options
 from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
 from umm.cli.printed.output import Output
@@ -24,15 +24,7 @@ EMITTED = ("torch", "jax", "umm")
 @click.command()
 @problem_options(machine="h100-8", layouts=False, many_m=True)
 @chain_options(layouts=False)
-@option(
-    "--choices", default=None, metavar="LIST",
-    help="Layouts of a chain's tensors to choose from; all is row, col and 2d with every number of replicas; "
-    "row,col,2d,row@p if not given.",
-)  # fmt: skip
-@option(
-    "--optimizer", type=click.FloatRange(min=0), metavar="BYTES",
-    help="Optimizer state for each element of a chain's weights, held beside them: 12 for Adam in float32.",
-)  # fmt: skip
+@chain_search_options()
 @option(
     "--save-chain", type=WRITE, metavar="FILE.toml",
     help="Write the chain with the best layouts, called best, for --chain of other commands.",

@@ -59,6 +59,21 @@ def chain_options(layouts: bool = True, axes: bool = False) -> Callable[[Command
     return all_of(flags)
 
 
+def chain_search_options() -> Callable[[Command], Command]:
+    """Return a decorator that adds what a search over a chain's layouts chooses from, and what it counts."""
+    choices = option(
+        "--choices", default=None, metavar="LIST",
+        help="Layouts of a chain's tensors to choose from; all is row, col and 2d with every number of "
+        "replicas; row,col,2d,row@p if not given.",
+    )  # fmt: skip
+    optimizer = option(
+        "--optimizer", type=click.FloatRange(min=0), metavar="BYTES",
+        help="Optimizer state for each element of a chain's weights, held beside them: 12 for Adam in "
+        "float32.",
+    )  # fmt: skip
+    return all_of([choices, optimizer])
+
+
 def asked_chain(ctx: click.Context, flags: dict[str, Any], machine: Machine) -> Chain | None:
     """Return the chain that the flags describe, laid out; None if they describe one multiply.
 
@@ -102,8 +117,8 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
     typed = given(ctx, _OF_A_PROBLEM)
     if typed:
         raise InputError(f"--chain {name} takes the place of {', '.join(typed)}; leave out one or the other")
-    where = _given(flags.get("given", ""))
-    if not _is_file(name):
+    where = flags.get("given", "")
+    if not is_file(name):
         sizes = {x: flags[x] for x in SIZES if flags[x] is not None}
         named = {x: flags[x] for x in ("model", "backward", "dtype", "dropout")}
         if flags.get("scale"):
@@ -118,22 +133,12 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
     return loaded.with_given(where) if where else loaded
 
 
-def _given(text: str) -> dict[str, str]:
-    """Return where inputs of a chain lie before, by name: X=row,W1=2d."""
-    found = {}
-    for part in filter(None, (x.strip() for x in text.split(","))):
-        name, equals, layout = part.partition("=")
-        if not (name and equals and layout):
-            raise InputError(f"{part!r} of --given is not TENSOR=LAYOUT; write it like X=row")
-        found[name.strip()] = layout.strip()
-    return found
-
-
 def _is_of(name: str, size: str) -> bool:
     return size == "tokens" or size in PRESETS[name].sizes
 
 
-def _is_file(name: str) -> bool:
+def is_file(name: str) -> bool:
+    """Whether a chain is asked for by a file and not by the name of a preset."""
     return Path(name).suffix == ".toml"
 
 

@@ -8,9 +8,10 @@ from dash import html
 
 from umm.chains.presets import PRESETS
 from umm.explorer.answer import facts
+from umm.explorer.chains.files import Texts
 from umm.explorer.chains.found import FoundBest, trace_of
 from umm.explorer.chains.layout import GRAPHS
-from umm.explorer.chains.state import SIZES, ChainState, as_command, as_python
+from umm.explorer.chains.state import SIZES, ChainState, as_command, as_python, as_text
 from umm.explorer.point import Files, tried
 from umm.explorer.view import Shown, numbers
 from umm.figures.beside import beside
@@ -22,8 +23,12 @@ from umm.space.what_if.beside import Beside
 from umm.traces.verdict import percent
 from umm.units import format_bytes, format_seconds, range_in_words
 
-PLAIN = ("chain", "dtype", "machine", "ranks", "memory", "choices", "rank", "kv_heads", "heads", "sequences")
-CONTROLS = [f"{name}.value" for name in (*PLAIN, "tokens", "hidden", "ffn", "backward", "data")]
+PLAIN = (
+    "chain", "dtype", "given", "machine", "ranks", "memory", "choices", "stationary", "rank",
+)  # fmt: skip
+TEXTS = (*SIZES, "backward", "dropout", "optimizer")
+CONTROLS = [f"{name}.value" for name in (*PLAIN, *TEXTS, "data")]
+ASKED = (*SIZES, "dtype", "backward", "dropout")
 PROGRESS = ["status.children", "status.title", "cancel.hidden", "tick.disabled"]
 FOUND = [
     "verdict.children", "facts-strip.children", "leaders.children", "row-title.children", "layouts.children",
@@ -33,9 +38,11 @@ FOUND = [
 ]  # fmt: skip
 WORDS = [
     "machine.options",
+    "chain.options",
+    "models.hidden",
     "mistakes.children",
     "as-command.children",
-    *(f"{name}-field.hidden" for name in SIZES),
+    *(f"{name}-field.hidden" for name in ASKED),
 ]
 HEADINGS = ("", "makespan", "range", "of peak", "memory", "layouts")
 
@@ -66,19 +73,20 @@ class ChainView:
 def control_values(state: ChainState) -> Shown:
     """Return what the controls show for a state."""
     shown: Shown = {f"{name}.value": getattr(state, name) for name in PLAIN}
-    shown |= {f"{name}.value": str(getattr(state, name)) for name in SIZES}
-    return shown | {"backward.value": str(int(state.backward)), "data.value": ["1"] if state.data else []}
+    shown |= {f"{name}.value": as_text(getattr(state, name)) for name in TEXTS}
+    return shown | {"data.value": ["1"] if state.data else []}
 
 
-def words(view: ChainView, files: Files) -> Shown:
+def words(view: ChainView, files: Files, texts: Texts) -> Shown:
     """Return what does not wait for the search."""
     state = view.state
-    own = ("tokens", *PRESETS[state.chain].sizes)
     return {
+        "chain.options": [*PRESETS, *texts],
+        "models.hidden": state.of_file,
         "machine.options": [*machine_names(), *(name for name in files if name not in machine_names())],
         "mistakes.children": [html.P(line) for line in view.mistakes],
         "as-command.children": as_command(state),
-        **{f"{name}-field.hidden": name not in own for name in SIZES},
+        **{f"{name}-field.hidden": name not in state.own for name in ASKED},
     }
 
 
@@ -134,7 +142,7 @@ def found_shown(view: ChainView) -> Shown:
         "row-title.children": f"Row {view.state.row}: where its tensors lie, and its schedule",
         "layouts.children": _layouts(choice),
         "moved.children": [*_named(found), *(_moved(found) if view.state.row == 1 else [])],
-        "as-python.children": as_python(view.state, found.ranks, choice.layouts),
+        "as-python.children": as_python(view.state, found.ranks, choice.layouts, choice.stationary),
         "as-row.children": as_command(view.state, choice.layouts),
         "others.figure": beside("The best beside the layouts of others", others, "best"),
     }

@@ -1,36 +1,57 @@
 """What a choice does on the page of a chain: controls change the URL, and the URL changes the page."""
 
+from dataclasses import replace
 from typing import Any
 
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, no_update
 
+from umm.chains.files import toml
+from umm.errors import UmmError
 from umm.explorer.behind import Behind
 from umm.explorer.chains import answer
 from umm.explorer.chains.answer import ChainView
+from umm.explorer.chains.files import Texts, dropped_chain, outline_of
 from umm.explorer.chains.found import FoundBest
 from umm.explorer.chains.state import read
-from umm.explorer.point import machine_of, tried
+from umm.explorer.dropped import content_of
+from umm.explorer.point import Files, machine_of, tried
 from umm.explorer.wiring import anew, cancelled, given, outputs, register_theme, states
 
+MOST_KEPT = 4  # chains that were dropped in
 SOON = 0.15  # seconds that the page waits for an answer that may be there at once
 SHOWN = [*answer.CONTROLS, *answer.WORDS, *answer.PROGRESS, *answer.FOUND, "tick.interval"]
 FILLED = [*answer.PROGRESS, *answer.FOUND]
 
 
-def viewed(query: str | None, theme: str, files: dict[str, str], behind: Behind) -> ChainView:
-    """Return what the page is given to show for an address."""
+def viewed(query: str | None, theme: str, files: Files, texts: Texts, behind: Behind) -> ChainView:
+    """Return what the page is given to show for an address.
+
+    Args:
+        query: Of the address.
+        theme: ``dark`` or ``light``.
+        files: Topology files that are there, as text by name.
+        texts: Chains that are there, likewise.
+        behind: Where searches run.
+    """
     state, mistakes = read(query or "")
 
     def found() -> FoundBest:
-        machine = machine_of(state.machine, files)
-        return behind.of((state.asked, machine), lambda: FoundBest(state, machine))
+        machine, outline = machine_of(state.machine, files), outline_of(state, texts)
+        key = (state.asked, machine, texts.get(state.chain))
+        return behind.of(key, lambda: FoundBest(state, outline, machine))
 
     question, problem = tried(found)
     return ChainView(state, question, [*mistakes, *filter(None, [problem])], theme == "dark")
 
 
-def register(app: Dash, behind: Behind) -> None:
-    """Give the page of a chain its callbacks."""
+def register(app: Dash, behind: Behind, named: Texts) -> None:
+    """Give the page of a chain its callbacks.
+
+    Args:
+        app: The page.
+        behind: Where searches run.
+        named: Chains that every viewer finds dropped in, as text by name.
+    """
     app.clientside_callback(
         ClientsideFunction("umm", "change"),
         Output("url", "search"),
@@ -48,21 +69,29 @@ def register(app: Dash, behind: Behind) -> None:
         Input("url", "search"),
         Input("theme", "data"),
         Input("files", "data"),
+        Input("chain-files", "data"),
         State("viewer", "data"),
         State("tick", "interval"),
         *states(answer.CONTROLS),
     )
     def show(
-        query: str, theme: str, files: dict[str, str], viewer: str, interval: int, *controls: Any
+        query: str,
+        theme: str,
+        files: Files | None,
+        dropped: Texts | None,
+        viewer: str,
+        interval: int,
+        *controls: Any,
     ) -> list[Any]:
-        view = viewed(query, theme, files or {}, behind)
+        texts = {**named, **(dropped or {})}
+        view = viewed(query, theme, files or {}, texts, behind)
         if view.found is not None:
             behind.want(viewer, view.found)
             view.found.heard.wait(SOON)
         before = dict(zip(answer.CONTROLS, controls, strict=True))
         values = answer.control_values(view.state)
         shown = {x: value for x, value in values.items() if before[x] != value}
-        shown |= answer.words(view, files or {}) | answer.progress(view) | answer.found_shown(view)
+        shown |= answer.words(view, files or {}, texts) | answer.progress(view) | answer.found_shown(view)
         shown["tick.interval"] = anew(interval)
         return given(SHOWN, shown)
 
@@ -72,12 +101,21 @@ def register(app: Dash, behind: Behind) -> None:
         State("url", "search"),
         State("theme", "data"),
         State("files", "data"),
+        State("chain-files", "data"),
         State("status", "title"),
         State("viewer", "data"),
         prevent_initial_call=True,
     )
-    def fill(_: int, query: str, theme: str, files: dict[str, str], before: str, viewer: str) -> list[Any]:
-        view = viewed(query, theme, files or {}, behind)
+    def fill(
+        _: int,
+        query: str,
+        theme: str,
+        files: Files | None,
+        dropped: Texts | None,
+        before: str,
+        viewer: str,
+    ) -> list[Any]:
+        view = viewed(query, theme, files or {}, {**named, **(dropped or {})}, behind)
         shown = answer.progress(view)
         if view.found is not None:
             behind.want(viewer, view.found)
@@ -100,3 +138,38 @@ def register(app: Dash, behind: Behind) -> None:
         behind.cancel(viewer)
         said = no_update if stage else "The search was cancelled; change a control to search again."
         return cancelled(status), True, True, said
+
+    @app.callback(
+        Output("chain-files", "data"),
+        Output("drop-words", "children"),
+        Output("url", "search", allow_duplicate=True),
+        Input("drop-chain", "contents"),
+        State("drop-chain", "filename"),
+        State("chain-files", "data"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    def drop(upload: str, filename: str, dropped: Texts | None, query: str) -> tuple[Any, str, Any]:
+        try:
+            name, text = dropped_chain(filename or "", content_of(upload or ""))
+        except UmmError as error:
+            return no_update, str(error), no_update
+        others = {x: kept for x, kept in (dropped or {}).items() if x != name}
+        newest = {**dict(list(others.items())[1 - MOST_KEPT :]), name: text}
+        return newest, f"{name} is read.", replace(read(query or "")[0], chain=name, row=1).query
+
+    @app.callback(
+        Output("download", "data"),
+        Output("drop-words", "children", allow_duplicate=True),
+        Input("to-toml", "n_clicks"),
+        State("url", "search"),
+        State("files", "data"),
+        State("chain-files", "data"),
+        prevent_initial_call=True,
+    )
+    def save(_: int, query: str, files: Files | None, dropped: Texts | None) -> tuple[Any, str]:
+        view = viewed(query, "light", files or {}, {**named, **(dropped or {})}, behind)
+        if view.found is None or view.chosen is None:
+            return no_update, "There is no row to save yet."
+        text = toml(view.found.space.chain.with_layouts("best", view.chosen.layouts))
+        return {"content": text, "filename": "chain.toml", "type": "application/toml"}, ""

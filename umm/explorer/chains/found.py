@@ -5,6 +5,7 @@ from functools import lru_cache
 from time import monotonic
 from typing import Any
 
+from umm.chains import Outline
 from umm.errors import InputError, UmmError
 from umm.executor import executor
 from umm.explorer.behind import Question, Send
@@ -24,8 +25,7 @@ class FoundBest(Question):
     """The best layouts of a chain's tensors, as ``umm search --chain`` finds them.
 
     Raises:
-        InputError: if the chain's sizes do not fit together, a text is no layout, or the machine has
-            fewer ranks.
+        InputError: if a text is no layout, or the machine has fewer ranks.
 
     Attributes:
         state: What was asked.
@@ -45,12 +45,12 @@ class FoundBest(Question):
         refusal: Why nothing is found, if that is so.
     """
 
-    def __init__(self, state: ChainState, machine: Machine) -> None:
+    def __init__(self, state: ChainState, outline: Outline, machine: Machine) -> None:
         super().__init__()
         self.state, self.machine = state.asked, machine
         self.ranks = state.ranks or machine.default_ranks
         machine.check_ranks(self.ranks)
-        self.space = ChainSpace(state.outline, self.ranks, state.texts)
+        self.space = ChainSpace(outline, self.ranks, state.texts, state.stationary, state.optimizer)
         self.groups = self.space.groups if self.space.choices else ()
         self.settled = (0, 0)
         self.top: list[ChainChoice] = []

@@ -9,6 +9,7 @@ from umm.dtypes import DTYPES
 from umm.explorer.chains.state import MOST_RANKS, usual_values
 from umm.explorer.layout import copied, kept, pills, said, select, text
 from umm.figures.page import CONFIG
+from umm.space.chain_space import STATIONARY
 
 FIELDS = (
     ("tokens", "tokens", "rows of the activations", "8K is 8192."),
@@ -26,6 +27,8 @@ def page() -> Any:
     return html.Div(
         [
             *kept(usual_values(), {name: dict(sizes) for name, sizes in MODELS.items()}),
+            dcc.Store(id="chain-files", data={}, storage_type="session"),
+            dcc.Download(id="download"),
             html.A("Skip to the answer", href="#answer", className="skip"),
             _header(),
             html.Div([_rail(), _main()], className="columns"),
@@ -37,6 +40,7 @@ def page() -> Any:
 def _header() -> Any:
     buttons = [
         html.A("One multiply", href="/", className="pill"),
+        html.Button("TOML", id="to-toml", title="The chain with the layouts of this row, a file for --chain"),
         html.Button("Dark", id="dark", title="Dark or light", **{"aria-pressed": "false"}),
     ]
     title = html.H1(["umm ", html.Span("explore a chain")])
@@ -48,10 +52,23 @@ def _rail() -> Any:
     problem = [
         html.Legend("Chain"),
         pills("chain", PRESETS),
+        dcc.Upload(
+            ["Drop a chain's file, or ", html.Button("choose one", type="button", className="link")],
+            id="drop-chain",
+            className="drop",
+        ),
+        html.P(id="drop-words", className="hint", **{"aria-live": "polite"}),
         *(_field(name, label, text(name), unit, help_) for name, label, unit, help_ in FIELDS),
-        html.Div(models, className="pills", role="group", **{"aria-label": "sizes of public models"}),
+        html.Div(
+            models, className="pills", role="group", id="models", **{"aria-label": "sizes of public models"}
+        ),
         _field("dtype", "Type", select("dtype", DTYPES), "of all tensors"),
-        pills("backward", [{"label": "forward", "value": "0"}, {"label": "and backward", "value": "1"}]),
+        _field("dropout", "dropout", text("dropout"), "of the MLP's activations", "0.1 drops a tenth."),
+        html.Div(
+            pills("backward", [{"label": "forward", "value": "0"}, {"label": "and backward", "value": "1"}]),
+            id="backward-field",
+        ),
+        _field("given", "given", text("given", placeholder="as laid out"), "X=row,W1=2d", "Inputs before."),
     ]
     ranks = dcc.Input(id="ranks", type="number", min=0, max=MOST_RANKS, step=1, debounce=0.3)
     where = [
@@ -72,6 +89,20 @@ def _rail() -> Any:
             "layouts",
             text("choices", placeholder="row,col,2d,row@p"),
             "to choose from: all, or a list",
+        ),
+        _field(
+            "stationary",
+            "stationary",
+            select("stationary", STATIONARY),
+            "matrix of each multiply",
+            "auto: the largest. best: the one with which it takes least by itself.",
+        ),
+        _field(
+            "optimizer",
+            "optimizer",
+            text("optimizer"),
+            "bytes a weight's element",
+            "State held beside the weights: 12 for Adam in float32.",
         ),
     ]
     form = [html.Fieldset(parts) for parts in (problem, where, limits)]
