@@ -13,8 +13,9 @@ class Clock(Environment):
     """Simulated time in seconds and a queue of alarms.
 
     An alarm is a time, a function and the keys to call it with: actions, pairs of ranks, flows. Actions that
-    run in lockstep start and finish by the thousand at equal times, so a call at the same time as the one
-    asked for before joins its alarm. A SimPy Timeout costs four times as much.
+    run in lockstep start and finish by the thousand at equal times, gets and gemms in turn, so a call with
+    the time and the function of one of the last two alarms joins it. A SimPy Timeout costs four times as
+    much.
     """
 
     _queue: list[tuple[float, int, Call, list[Any]]]  # type: ignore[assignment]
@@ -25,6 +26,9 @@ class Clock(Environment):
         self._latest_time = -1.0
         self._latest_call: Call | None = None
         self._latest_keys: list[Any] = []
+        self._other_time = -1.0
+        self._other_call: Call | None = None
+        self._other_keys: list[Any] = []
         self._unsettled: list[Callable[[], None]] = []
 
     def at(self, time: float, call: Call, key: Any) -> None:
@@ -32,6 +36,11 @@ class Clock(Environment):
         if time == self._latest_time and call is self._latest_call:
             self._latest_keys.append(key)
             return
+        if time == self._other_time and call is self._other_call:
+            self._other_keys.append(key)
+            return
+        self._other_time, self._other_call = self._latest_time, self._latest_call
+        self._other_keys = self._latest_keys
         self._latest_time, self._latest_call = time, call
         self._latest_keys = keys = [key]
         heappush(self._queue, (time, next(self._eid), call, keys))
@@ -41,7 +50,7 @@ class Clock(Environment):
         self._unsettled.append(function)
 
     def step(self) -> None:
-        """Let the next alarm go off, and settle if it is the last of its instant.
+        """Let all alarms of the next instant go off, then settle.
 
         Raises:
             EmptySchedule: if there is none.
@@ -49,12 +58,16 @@ class Clock(Environment):
         queue = self._queue
         if not queue:
             raise EmptySchedule
-        self._now, _, call, keys = heappop(queue)
-        for key in keys:  # may grow meanwhile
-            call(key)
-        if keys is self._latest_keys:
-            self._latest_call = None
-        if self._unsettled and (not queue or queue[0][0] > self._now):
+        self._now = now = queue[0][0]
+        while queue and queue[0][0] == now:
+            _, _, call, keys = heappop(queue)
+            for key in keys:  # may grow meanwhile
+                call(key)
+            if keys is self._latest_keys:
+                self._latest_call = None
+            elif keys is self._other_keys:
+                self._other_call = None
+        if self._unsettled:
             functions, self._unsettled = self._unsettled, []
             for settle in functions:
                 settle()

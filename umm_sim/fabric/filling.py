@@ -41,11 +41,12 @@ class Filling:
 
     Attributes:
         on: The flows on each link.
+        bandwidth: Bytes/s of each link.
     """
 
     def __init__(self, bandwidth: list[float]) -> None:
         self.on: list[list[Flow]] = [[] for _ in bandwidth]
-        self._bandwidth = bandwidth
+        self.bandwidth = bandwidth
         self._free = [0.0] * len(bandwidth)
         self._count = [0] * len(bandwidth)
         self._number = 0
@@ -56,7 +57,7 @@ class Filling:
         Returns:
             The flows that may have a new rate, each with its ``new_rate`` and ``bottleneck``.
         """
-        on, bandwidth = self.on, self._bandwidth
+        on, bandwidth = self.on, self.bandwidth
         self._number = number = self._number + 1
         flows: list[Flow] = []
         for link in touched:
@@ -140,7 +141,7 @@ class Filling:
                     fastest = rate
                 if flow.bottleneck == link and rate < slowest:
                     slowest = rate
-            slack = load < self._bandwidth[link] * (1 - SAME)
+            slack = load < self.bandwidth[link] * (1 - SAME)
             for flow in fixed:
                 rate = flow.rate
                 loose = flow.bottleneck == link and (slack or fastest > rate * (1 + SAME))

@@ -27,6 +27,10 @@ class Route:
         self.bandwidth = bandwidth[self.slowest]
 
 
+MOST_KEPT = 2**16
+"""Routes a book keeps: those of every pair of 256 ranks. More are looked up whenever they are used."""
+
+
 class RouteBook(dict[int, Route]):
     """The routes of one machine's ranks by pair code (source · ranks + destination), filled when asked for.
 
@@ -34,30 +38,40 @@ class RouteBook(dict[int, Route]):
 
     Attributes:
         link_bandwidth: Bytes/s of each link.
-        disjoint: No two routes looked up so far share a link.
+        disjoint: No two routes of the schedules so far share a link.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()
         self._source, self._ranks = schedule.routes.links, schedule.ranks
-        self.link_bandwidth = schedule.links.bandwidth.tolist()
-        self._latency = schedule.links.latency.tolist()
-        self._latencies: dict[float, float] = {}  # of routes: a million may have the same
+        self.link_bandwidth: list[float] = schedule.links.bandwidth.tolist()
+        self._latency: list[float] = schedule.links.latency.tolist()
         self._used: set[int] = set()
         self.disjoint = True
 
-    def look_up(self, codes: set[int]) -> None:
-        """Make sure the routes of some pairs are in the book."""
-        bandwidth, latency = self.link_bandwidth, self._latency
-        for code in codes.difference(self):
+    def look_up(self, codes: list[int]) -> None:
+        """Put the routes of some pairs (−1 is none) into the book, until two share a link."""
+        for code in codes:
+            if code in self or code < 0:
+                continue
+            links = self.route(code).links
+            if not self._used.isdisjoint(links):
+                self.disjoint = False
+                return
+            self._used.update(links)
+
+    def route(self, code: int) -> Route:
+        """Return the route of a pair."""
+        found = self.get(code)
+        if found is None:
             links = self._source(*divmod(code, self._ranks))
-            total = 0.0
+            latency = 0.0
             for link in links:
-                total += latency[link]
-            self[code] = Route(links, bandwidth, self._latencies.setdefault(total, total))
-            if self.disjoint:
-                self.disjoint = self._used.isdisjoint(links)
-                self._used.update(links)
+                latency += self._latency[link]
+            found = Route(links, self.link_bandwidth, latency)
+            if self.disjoint or len(self) < MOST_KEPT:
+                self[code] = found
+        return found
 
 
 _BOOKS: WeakKeyDictionary[Routes, RouteBook] = WeakKeyDictionary()
@@ -70,7 +84,7 @@ class Routed:
     Attributes:
         codes: Pair code of each action, −1 for one that uses no link.
         nbytes: Bytes each action puts on its route.
-        routes: The route of each pair.
+        routes: The route of each pair; those in the schedule are in it if all are disjoint.
     """
 
     codes: list[int]
@@ -86,5 +100,6 @@ def routed(schedule: Schedule) -> Routed:
     code = schedule.src * schedule.ranks + schedule.dst
     code[schedule.src == schedule.dst] = -1
     codes = code.tolist()
-    book.look_up({*codes} - {-1})
+    if book.disjoint:
+        book.look_up(codes)
     return Routed(codes, schedule.nbytes.tolist(), book)

@@ -22,21 +22,21 @@ class SharedLinks:
     def start(self, action: int) -> None:
         """Let a transfer begin: first its latency, then its bytes."""
         clock = self._clock
-        clock.at(clock._now + self._routes[self._codes[action]].latency, self._joining, action)
+        route = self._routes.route(self._codes[action])
+        flow = Flow(action, route, self._nbytes[action], clock._now)
+        clock.at(clock._now + route.latency, self._joining, flow)
 
-    def _join(self, action: int) -> None:
-        route = self._routes[self._codes[action]]
-        flow = Flow(action, route, self._nbytes[action], self._clock._now)
+    def _join(self, flow: Flow) -> None:
         alone, on = True, self._on
-        for link in route.links:
+        for link in flow.links:
             here = on[link]
             if here:
                 alone = False
             here.append(flow)
         if alone:  # until another flow joins
-            flow.go_on(route.bandwidth, self._clock, self._arriving)
+            flow.go_on(self._filling.bandwidth[flow.bottleneck], self._clock, self._arriving)
         else:
-            self._touch(route.links)
+            self._touch(flow.links)
 
     def _arrive(self, flow: Flow) -> None:
         if not flow.has_ended(self._clock, self._arriving):
