@@ -74,14 +74,17 @@ def test_an_mpiexec_that_ends_at_once_is_told_from_one_that_takes_too_long(tmp_p
     assert not list(temporary.iterdir())
 
 
-@pytest.mark.parametrize("end", ["kill -KILL $$", "sleep 0.5; exit 130"])
+@pytest.mark.parametrize("end", ["kill -KILL $$", "sleep 0.5; exit 130", "exit 130", "exit 0"])
 def test_a_rank_that_ends_before_it_runs_ends_the_job(tmp_path, temporary, monkeypatch, end):
-    """By a kill or by Ctrl-C: mpiexec may not notice, and the others would wait for it in MPI_Init."""
+    """By a kill, Ctrl-C or itself: mpiexec may not notice, and the others would wait for it in MPI_Init.
+
+    One that ends at once is there between two looks of the keeper, and nobody lists it afterwards.
+    """
     kill = f'if [ "$PMI_RANK" = 1 ]; then {end}; fi; exec "$@"'
     text = f"shift 2; exec {find_mpiexec()} -n 3 sh -c '{kill}' sh \"$@\""
     monkeypatch.setattr(job, "find_mpiexec", lambda: launcher(tmp_path, text))
     began = time.monotonic()
-    with pytest.raises(UmmError, match=r"process \d+ (on \S+ )?was killed"):
+    with pytest.raises(UmmError, match=r"(a process|process \d+|a rank) (on \S+ )?was killed or ended"):
         MpiJob(3)
     assert time.monotonic() - began < 20
     assert not list(temporary.iterdir())
@@ -90,6 +93,15 @@ def test_a_rank_that_ends_before_it_runs_ends_the_job(tmp_path, temporary, monke
 def test_an_mpiexec_that_stays_when_all_it_started_is_gone_is_ended(tmp_path, temporary, monkeypatch):
     monkeypatch.setattr(job, "find_mpiexec", lambda: launcher(tmp_path, "sleep 0.5 & exec sleep 60"))
     with pytest.raises(UmmError, match="all that mpiexec had started was killed or ended early"):
+        MpiJob(2)
+    assert not list(temporary.iterdir())
+
+
+def test_what_a_rank_has_said_before_it_ended_is_the_reason(tmp_path, temporary, monkeypatch):
+    text = 'if [ "$PMI_RANK" = 1 ]; then echo ImportError: no library x >&2; exit 1; fi; exec "$@"'
+    text = f"shift 2; exec {find_mpiexec()} -n 2 sh -c '{text}' sh \"$@\""
+    monkeypatch.setattr(job, "find_mpiexec", lambda: launcher(tmp_path, text))
+    with pytest.raises(UmmError, match=r"ended while the ranks started: ImportError: no library x$"):
         MpiJob(2)
     assert not list(temporary.iterdir())
 
@@ -170,6 +182,18 @@ def test_mpiexec_s_advice_is_not_the_reason():
         "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\nPlease see the FAQ page\n"
     )
     assert job._reason(said) == "process 47 on n3 was killed or ended early"
+    failed = "Traceback (most recent call last):\nRuntimeError: cannot load MPI library\n"
+    assert job._reason(failed + said).endswith(
+        "was killed or ended early: RuntimeError: cannot load MPI library"
+    )
+
+
+def test_an_mpiexec_that_missed_how_a_process_ended_says_that_one_has():
+    said = (
+        "[mpiexec@vm] control_cb (mpiexec/pmiserv_cb.c:280): assert (!closed) failed\n"
+        "[mpiexec@vm] main (mpiexec/mpiexec.c:270): process manager error waiting for completion\n"
+    )
+    assert job._reason(said) == "a process was killed or ended early"
 
 
 def test_the_first_line_of_mpiexec_is_the_cause():

@@ -17,6 +17,7 @@ from time import monotonic, time
 from typing import IO, TYPE_CHECKING, Any
 
 from umm.errors import ExecutorUnavailableError, UmmError
+from umm_hw.mpi.job.keeper import WHILE_STARTING
 from umm_hw.mpi.job.outcomes import results
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 START_WITHIN = 60.0  # seconds for mpiexec to start the ranks
 END_WITHIN = 5.0  # seconds for the ranks to end
 LOOK_UP = 0.1  # seconds between two looks whether mpiexec still runs
+ENDED = "was killed or ended early"
 LONGEST_NAME = 107  # bytes of a socket's name
 OF_MPIEXEC = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "MPI_LOCAL", "HYDI_CONTROL_FD")
 """How the variables begin by which a process learns what mpiexec has started."""
@@ -204,13 +206,24 @@ def _end(
 
 def _reason(said: str) -> str:
     """Return in one line why a job ended, from all that mpiexec and the ranks have printed."""
-    own = re.findall(r"^error: (.+)$", said, re.MULTILINE)
-    if own:
-        return str(own[0])
-    banner = re.search(r"PID (\d+) RUNNING AT (\S+)", said)
-    if banner:  # mpiexec's, followed by advice that is not about this
-        return f"process {banner[1]} on {banner[2]} was killed or ended early"
+    own = re.search(r"^error: (.+)$", said, re.MULTILINE)
+    if own and not own[1].endswith(WHILE_STARTING):
+        return own[1]
+    banner = re.search(
+        r"PID (\d+) RUNNING AT (\S+)", said
+    )  # mpiexec's; advice follows that is not about this
+    ended = own[1] if own else f"process {banner[1]} on {banner[2]} {ENDED}" if banner else ""
+    if not ended and re.search(r"^\[mpiexec@.*assert \(!closed\) failed", said, re.MULTILINE):
+        ended = f"a process {ENDED}"  # and mpiexec missed what came of it
+    errors = _errors(said[: own.start()] if own else said)
+    if ended:
+        return f"{ended}: {errors[0]}" if errors else ended
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
     launching = [line for line in lines if line.startswith(("[mpiexec@", "[proxy:"))][:1]  # first the cause
     return (errors or launching or lines or ["it printed nothing"])[-1]
+
+
+def _errors(said: str) -> list[str]:
+    """Return the last lines of the tracebacks that were printed."""
+    lines = (line.strip() for line in said.splitlines())
+    return [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]

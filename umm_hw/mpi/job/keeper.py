@@ -17,10 +17,19 @@ from pathlib import Path
 from time import monotonic, time
 
 from umm.host import segments
-from umm.host.processes import adopt_orphans, children, descendants, die_with, is_dead, is_proxy
+from umm.host.processes import (
+    adopt_orphans,
+    children,
+    descendants,
+    die_with,
+    has_lost_a_child,
+    is_dead,
+    is_proxy,
+)
 
 LOOK_UP = 0.1  # seconds between two looks at who is there
 UNNOTICED = 1.0  # seconds mpiexec has to notice how a process ended
+WHILE_STARTING = "was killed or ended while the ranks started"
 END_WITHIN = 1.0  # seconds mpiexec has to end its ranks itself, on other hosts too
 _ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
@@ -83,15 +92,18 @@ class Watch:
         return next((words for words, since in self._since.items() if now - since > UNNOTICED), None)
 
     def _wrong(self) -> Iterator[str]:
-        if not all(map(is_dead, children(self._mpiexec))):
-            self._worked = True
-        elif self._worked:
+        begun = children(self._mpiexec)
+        self._worked = self._worked or bool(begun)
+        if self._worked and all(map(is_dead, begun)):
             yield "all that mpiexec had started was killed or ended early"
         if self._folder.exists():
             started = descendants(self._mpiexec)
-            self._ranks.update(x for proxy in filter(is_proxy, started) for x in children(proxy))
+            proxies = list(filter(is_proxy, started))
+            self._ranks.update(x for proxy in proxies for x in children(proxy))
             for process in filter(is_dead, {*started, *self._ranks}):
-                yield f"process {process} was killed while the ranks started"
+                yield f"process {process} {WHILE_STARTING}"
+            if any(map(has_lost_a_child, proxies)):  # perhaps of one that was there between two looks
+                yield f"a rank {WHILE_STARTING}"
 
 
 def _end(mpiexec: "subprocess.Popen[bytes]") -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 from functools import cache
 from time import sleep
 
@@ -35,7 +36,8 @@ def supervise() -> None:
 
     def forward(number: int, _: object) -> None:
         forwarded.append(number)
-        os.kill(child, number)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(child, number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, forward)
