@@ -3,10 +3,12 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -254,23 +256,51 @@ def test_a_sweep_that_cannot_be_says_why(tmp_path, asked, error, line):
 
 
 def test_a_sweep_goes_on_with_new_workers_when_some_are_killed(tmp_path):
-    """Twice all of them; every point is stored once, and counted once."""
-    kills = iter([0, 1])
+    """Twice one of them; every point is stored once, and counted once; a line names who was killed how."""
+    kills, lines = [], []
 
     def kill(progress):
-        if next(kills, None) is not None:
-            for child in multiprocessing.active_children():
-                child.kill()
+        if progress.lost:
+            lines.append(progress.lost)
+        elif len(kills) < 2:
+            child = multiprocessing.active_children()[0]
+            kills.append(child.pid)
+            child.kill()
 
     swept = sweep(SPACE, "h100-8", tmp_path / "s.db", jobs=2, progress=kill)
-    assert next(kills, None) is None
+    assert lines == [
+        f"process {pid} of the sweep was killed by SIGKILL; the sweep goes on with new workers"
+        for pid in kills
+    ]
+    assert len(kills) == 2
     assert (swept.asked, swept.found, swept.performed) == (192, 0, 192)
     assert swept.to_frame().config_id.nunique() == 192
 
 
+def test_the_command_says_in_a_line_that_a_worker_was_killed_and_goes_on(tmp_path, monkeypatch):
+    perform = Task.perform
+
+    def killed_once(task):
+        with suppress(FileExistsError):
+            (tmp_path / "killed").touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return perform(task)
+
+    monkeypatch.setattr(Task, "perform", killed_once)
+    found = umm("sweep", *CORNER, "-o", tmp_path / "s.db", "--jobs", 2)
+    assert found.exit_code == 0
+    lost, done = found.stderr.splitlines()
+    assert re.fullmatch(
+        r"process \d+ of the sweep was killed by SIGKILL; the sweep goes on with new workers", lost
+    )
+    assert done.startswith("12 points: 0 were in")
+
+
 def test_points_that_kill_every_worker_end_the_sweep_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(Task, "perform", lambda task: os._exit(1))
-    with pytest.raises(UmmError, match="were killed 3 times at the same points") as error:
+    monkeypatch.setattr(Task, "perform", lambda task: os._exit(7))
+    with pytest.raises(
+        UmmError, match=r"killed 3 times at the same points.* ended with exit code 7"
+    ) as error:
         sweep(SPACE, "h100-8", tmp_path / "s.db", jobs=2)
     assert "\n" not in str(error.value)
 

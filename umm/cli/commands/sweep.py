@@ -126,6 +126,8 @@ def sweep(
             settled = progress.found + progress.performed
             text = f"{progress.rate:.0f} points/s, {format_seconds(progress.left_s)} left"
             bar.update(task, completed=settled, total=progress.asked, description=text)
+            if progress.lost:
+                output.note(progress.lost)
             if as_json:
                 for row in progress.rows:
                     output.json("sweep", row)

@@ -40,6 +40,7 @@ class Progress:
         performed: Those performed by this sweep.
         seconds: Since it began.
         rows: The runs that have just been stored.
+        lost: What has just happened to workers, in a line, if the sweep has to go on with others.
     """
 
     asked: int
@@ -47,6 +48,7 @@ class Progress:
     performed: int
     seconds: float
     rows: Sequence[dict[str, Any]] = field(default=(), repr=False)
+    lost: str = ""
 
     @property
     def rate(self) -> float:
@@ -113,7 +115,7 @@ def sweep(
         pool: ``process`` for processes on this host, ``mpi`` for the ranks of an ``mpiexec``, ``dask`` for a
             Dask cluster, ``none`` for this process alone, or another that a package brings.
         jobs: Processes; None for one per core, or as many as the pool has.
-        progress: Called after each part that is stored.
+        progress: Called after each part that is stored, and when workers were killed.
 
     Returns:
         What was done; None on the ranks of ``mpi`` that only work.
@@ -141,6 +143,13 @@ def sweep(
     bytes_of_budget(memory, 2.0**40)  # says what is wrong with it before anything starts
     runs = [_runs(space, machine, executor, memory) for space, machine in pairs]
     counts, stored, lost = {"found": 0, "performed": 0, "failed": 0}, 0, 0
+    asked, why = 0, ""
+
+    def report(**news: Any) -> None:
+        if progress:
+            now = time.monotonic() - began
+            progress(Progress(asked, counts["found"], counts["performed"], now, **news))
+
     while lost < MOST_LOST:
         before = stored
         counts["found"] = -stored  # those are in the store by now
@@ -155,15 +164,17 @@ def sweep(
                         counts["performed"] += len(rows)
                         counts["failed"] += sum(row["status"] == "error" for row in rows)
                         stored += sum(row["status"] == "ok" for row in rows)
-                        if progress:
-                            now = time.monotonic() - began
-                            progress(Progress(asked, counts["found"], counts["performed"], now, rows))
+                        report(rows=rows)
             return Swept(str(store), asked, **counts, seconds=time.monotonic() - began)
-        except BrokenExecutor:  # a worker was killed, and the others end with it
+        except BrokenExecutor as error:  # a worker was killed, and the others end with it
             lost = lost + 1 if stored == before else 0
+            why = " ".join(str(error).split()) or "a worker was killed"
+            if lost < MOST_LOST:
+                report(lost=f"{why}; the sweep goes on with new workers")
     raise UmmError(
-        f"processes of the sweep were killed {lost} times at the same points, perhaps for lack of memory; "
-        "what is finished is stored: start it again to go on, with fewer --jobs if it was memory"
+        f"processes of the sweep were killed {lost} times at the same points, perhaps for lack of memory "
+        f"(the last time: {why}); what is finished is stored: start it again to go on, with fewer --jobs if "
+        "it was memory"
     )
 
 

@@ -3,17 +3,51 @@
 import os
 import signal
 import threading
-from concurrent.futures import Executor, ProcessPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import parent_process
+from multiprocessing.process import BaseProcess
 
 PER_CORE = 4
 """Most processes for each core."""
 
 
-def pool(jobs: int | None) -> Executor:
-    """Return the pool, of one process per core unless asked otherwise."""
+@contextmanager
+def pool(jobs: int | None) -> Iterator[Executor]:
+    """Yield the pool, of one process per core unless asked otherwise.
+
+    Raises:
+        BrokenExecutor: if one was killed, saying which and how.
+    """
     cores = os.cpu_count() or 1
-    return ProcessPoolExecutor(min(jobs or cores, PER_CORE * cores), initializer=_end_with_parent)
+    processes: list[BaseProcess] = []
+    try:
+        with ProcessPoolExecutor(
+            min(jobs or cores, PER_CORE * cores), initializer=_end_with_parent
+        ) as workers:
+            try:
+                yield workers
+            finally:
+                processes += (getattr(workers, "_processes", None) or {}).values()
+    except BrokenExecutor:  # by now all have ended
+        raise BrokenExecutor(_how_ended(processes)) from None
+
+
+def _how_ended(processes: Iterable[BaseProcess]) -> str:
+    """Return in words which processes were killed; a pool then ends the others by SIGTERM."""
+    ended = [(x.pid, x.exitcode) for x in processes if x.exitcode not in (None, 0, -signal.SIGTERM)]
+    words = [
+        f"process {number} of the sweep "
+        + (f"was killed by {_name(-code)}" if code < 0 else f"ended with exit code {code}")
+        for number, code in ended
+    ]
+    return " and ".join(words) or f"a process of the sweep was killed by {_name(signal.SIGTERM)}"
+
+
+def _name(number: int) -> str:
+    """Return the name of a signal; some have none."""
+    return next((x.name for x in signal.Signals if x == number), f"signal {number}")
 
 
 def _end_with_parent() -> None:
