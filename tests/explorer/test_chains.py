@@ -164,7 +164,10 @@ def test_the_command_opens_the_page_of_a_chain(opened):
     ("args", "why"),
     [
         (("--hidden", "8K"), "--hidden is of a chain"),
-        (("--chain", "mlp", "-m", "8"), "'m' is no part of this page's address"),
+        (("--chain", "mlp", "-m", "8"), "-m is not for this page"),
+        (("--chain", "mlp", "--preset", "mlp1"), "--preset is not for this page"),
+        (("--chain", "mlp", "--set", "launch=x2"), "--set is not for this page"),
+        (("--chain", "mlp", "--machine", "h100"), "there is no machine 'h100'"),
         (("--chain", "layer.toml"), "cannot read layer.toml: No such file or directory"),
         (("--chain", "layers"), "chain 'layers' is unknown; choose from mlp"),
         (("--chain", "mlp", "--heads", "8"), "chain mlp has no size 'heads'"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from umm.algorithms.registry import UNIVERSAL, names
 from umm.algorithms.universal.options import Options, known
-from umm.dtypes import DTYPES
+from umm.dtypes import DTYPES, canonical
 from umm.explorer import address
 from umm.explorer.address import LONGEST, Reader, one_of, plain, query_of, size, switch, toml, unknown, whole
 from umm.problem import MATRICES
@@ -149,7 +149,7 @@ TABS = (
 READERS: Mapping[str, Reader] = {
     "machine": plain("machine"),
     **{name: size(name) for name in "mnk"},
-    "dtype": one_of("dtype", DTYPES),
+    "dtype": lambda text: one_of("dtype", DTYPES)(canonical(text)),
     "ranks": whole("ranks", most=MOST_RANKS),
     **{name: plain(name) for name in OPERANDS},
     "given": plain("given"),

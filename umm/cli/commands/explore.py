@@ -1,9 +1,11 @@
 """``umm explore``: the page on which partitions and replication factors are explored."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from umm.cli.flags.chain import asked_outline, chain_options, chain_search_options, is_file
 from umm.cli.flags.config import PRESETS
@@ -68,15 +70,15 @@ def explore(
 
 def _query(ctx: click.Context, file: Path | None, flags: dict[str, Any]) -> str:
     """Return the address of the page at what the flags say of one multiply."""
-    from umm.explorer.state import State, changed
+    from umm.explorer.point import machine_of
+    from umm.explorer.state import State, changed, usual_values
 
     asked_outline(ctx, flags)  # refuses what is of a chain
     state = State()
-    for name in given(ctx, tuple(flags)):
-        key = name.lstrip("-").replace("-", "_")
-        if key == "with":
-            raise InputError("--with is not for the page; choose the algorithm there")
-        state = changed(state, key, str(flags[key]))
+    for name in _told(ctx, flags, (*usual_values(), "preset"), "umm simulate takes it"):
+        if name != "preset":  # it has told m, n and k
+            state = changed(state, name, str(flags[name]))
+    machine_of(state.machine, {})  # refuses one that the page would not find
     return "/" + (state if file is None else changed(state, "tab", "measured")).query
 
 
@@ -94,15 +96,31 @@ def _chain_text(name: str) -> dict[str, str]:
 
 def _chain_query(ctx: click.Context, file: Path | None, flags: dict[str, Any]) -> str:
     """Return the address of the page of a chain at what the flags say of it."""
-    from umm.explorer.chains.state import ChainState, as_text, changed
+    from umm.explorer.chains.state import ChainState, as_text, changed, usual_values
     from umm.explorer.layout import CHAINS
+    from umm.explorer.point import machine_of
 
     if file is not None:
         raise InputError(f"{file} is held against one multiply; leave out the file or --chain")
     state = changed(ChainState(), "chain", Path(flags["chain"]).name)
-    names = [name.lstrip("-").replace("-", "_") for name in given(ctx, tuple(flags)) if name != "--chain"]
-    for name in sorted(names, key=lambda x: x != "model"):  # other sizes stand before those of a model
-        state = changed(state, name, as_text(flags[name]))
+    told = _told(ctx, flags, (*usual_values(), "model"), "it has no place on the page of a chain")
+    for name in sorted(told, key=lambda x: x != "model"):  # other sizes stand before those of a model
+        if name != "chain":
+            state = changed(state, name, as_text(flags[name]))
+    machine_of(state.machine, {})
     usual = {name: size for name, size in state.sizes.items() if flags[name] is None}
     asked_outline(ctx, flags | usual)  # refuses what other commands refuse
     return CHAINS + state.query
+
+
+def _told(ctx: click.Context, flags: dict[str, Any], parts: Iterable[str], why: str) -> list[str]:
+    """Return those parts of an address that are told: typed, by a variable, in a file or by a preset.
+
+    Raises:
+        InputError: for a flag that was typed and is no part of it.
+    """
+    known = {*parts}
+    others = given(ctx, [x for x in flags if x not in known])
+    if others:
+        raise InputError(f"{', '.join(others)} is not for this page; {why}")
+    return [x for x in flags if x in known and ctx.get_parameter_source(x) is not ParameterSource.DEFAULT]

@@ -1,0 +1,45 @@
+"""``umm explore``: the address that it opens, and what it refuses."""
+
+import pytest
+from click.testing import CliRunner
+
+from umm.cli.main import main
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Return what ``umm explore`` prints; the server ends at once."""
+    monkeypatch.setattr("werkzeug.serving.BaseWSGIServer.serve_forever", lambda *_: None)
+
+    def run(*args, env=None):
+        return CliRunner().invoke(main, ["explore", "--no-open", "--quiet", "--port", "0", *args], env=env)
+
+    return run
+
+
+def test_a_preset_a_file_and_a_variable_are_in_the_address(opened, tmp_path):
+    """Wherever a value comes from, the page begins with it; the sizes of a preset are below what is typed."""
+    said = opened("--machine", "h100-8", "--preset", "mlp2", "-m", "1K", "--b", "col@2", "--dtype", "bf16")
+    assert said.stdout.strip().partition("/?")[2] == (
+        "machine=h100-8&m=1024&n=12288&k=49152&dtype=bfloat16&b=col%402"
+    )
+    path = tmp_path / "mine.toml"
+    path.write_text('preset = "mlp2"\nmax-gemms = 1\nset = "fabric.bandwidth=x2"\n')
+    said = opened("--config", str(path), env={"UMM_MACHINE": "a100-8"})
+    assert said.stdout.strip().partition("/?")[2] == "machine=a100-8&n=12288&k=49152&max_gemms=1"
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (("--set", "fabric.bandwidth=x0.5"), "--set is not for this page; umm simulate takes it"),
+        (("--with", "mesh=2x4"), "--with is not for this page"),
+        (("--c-dtype", "float64"), "--c-dtype is not for this page"),
+        (("--machine", "mine.toml"), "there is no machine 'mine.toml'"),
+    ],
+)
+def test_a_flag_that_the_page_has_no_place_for_is_refused_in_a_line(opened, args, why):
+    said = opened(*args)
+    assert said.exit_code == 2
+    assert why in said.stderr
+    assert said.stderr.count("\n") <= 4
