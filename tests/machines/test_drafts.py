@@ -106,6 +106,21 @@ def test_a_new_file_says_of_each_number_whose_it_still_is():
     assert "# of one device. Data sheet: GPU memory\n" in named_file("mine").read_text(encoding="utf-8")
 
 
+def test_how_the_devices_of_new_nodes_are_joined_is_the_other_machines_until_it_is_said():
+    """Eight H100 on a switch, cut into two nodes of four: a switch each, as a guess, or pairs if set so."""
+    asked = ["--from", "h100-8", "--nodes", 2, "--devices", 4, "--set", "fabric.nic.bandwidth=25GB/s"]
+    good("machine", "new", "mine", *asked)
+    joined = next(x for x in machine("mine").facts if x.key == "fabric.inside")
+    assert (joined.value, joined.assumed) == ("switch", True)
+    [row] = record("machine", "check", "mine")["machines"]
+    assert "fabric.inside" in row["copied"]["h100-8"]
+    good("machine", "new", "mine", *asked, "--set", "fabric.inside=pairs", "--source", "topo -m", "--force")
+    m = machine("mine")
+    assert [m.link_names[i] for i in m.route(0, 3)] == ["g0→g3"]
+    joined = next(x for x in m.facts if x.key == "fabric.inside")
+    assert (joined.value, joined.source, joined.assumed) == ("pairs", "topo -m", False)
+
+
 def test_a_file_that_is_there_is_not_written_over_unless_asked():
     good("machine", "new", "mine", "--from", "a100-8")
     before = named_file("mine").read_bytes()

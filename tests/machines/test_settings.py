@@ -31,6 +31,11 @@ def test_devices_may_be_left_out_and_counts_and_shares_are_numbers_too():
     assert machine.efficiency["float32"].values.tolist() == [[[0.5]]]
 
 
+def test_a_word_is_set_to_another_word():
+    machine = umm.machine("a100-2x4", {"fabric.inside": "switch"})
+    assert [machine.link_names[i] for i in machine.route(0, 3)] == ["g0 up", "g3 down"]
+
+
 def test_a_factor_of_one_changes_nothing():
     assert umm.machine("h100-8", {"memory": "x1"}) is umm.machine("h100-8")
 
@@ -70,6 +75,8 @@ def test_a_factor_scales_what_the_unit_says(factor):
         ("h100-8", {"copy_engines": "two"}, "cannot be 'two'"),
         ("h100-8", {"efficiency.float32": "x2"}, "less than or equal to 1"),
         ("h100-8", {"memory": "x0"}, "more than zero"),
+        ("h100-8", {"local_work": "x2"}, "is 'engine', which has no multiples"),
+        ("h100-8", {"local_work": "fast"}, "input should be 'beside' or 'engine'"),
     ],
 )
 def test_what_cannot_be_is_told_in_a_line(name, setting, says):

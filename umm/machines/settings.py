@@ -16,7 +16,7 @@ _AMOUNT = re.compile(rf"\s*({_NUMBER})\s*(.*)", re.DOTALL)
 
 
 class Numbered(NamedTuple):
-    """A number of a topology file.
+    """A number of a topology file, or a word.
 
     Attributes:
         key: Its dotted name: ``devices.memory``, ``devices.efficiency.float32``, ``fabric.nic.bandwidth``.
@@ -36,21 +36,21 @@ def numbers(document: Mapping[str, Any]) -> list[Numbered]:
     >>> [x.key for x in numbers(machine("h100-8").document) if x.key.startswith("fabric")]
     ['fabric.bandwidth', 'fabric.latency']
     """
-    return list(_numbers(document, "", ()))
+    return [x for x in _values(document, "", ()) if not _is_word(x.value)]
 
 
-def _numbers(node: Any, key: str, path: tuple[str | int, ...]) -> Iterator[Numbered]:
+def _values(node: Any, key: str, path: tuple[str | int, ...]) -> Iterator[Numbered]:
+    """Yield every value of a file with its name: numbers, and words such as ``pairs``."""
     if isinstance(node, list):
         for i, item in enumerate(node):
             name = item.get("dtype", i) if isinstance(item, Mapping) else i
-            yield from _numbers(item, f"{key}.{name}", (*path, i))
+            yield from _values(item, f"{key}.{name}", (*path, i))
     elif isinstance(node, Mapping):
         if "source" in node and "value" in node:
-            if not isinstance(node["value"], str) or _AMOUNT.fullmatch(node["value"]):
-                yield Numbered(key, node["value"], path)
+            yield Numbered(key, node["value"], path)
             return
         for name, item in node.items():
-            yield from _numbers(item, f"{key}.{name}" if key else name, (*path, name))
+            yield from _values(item, f"{key}.{name}" if key else name, (*path, name))
 
 
 def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
@@ -101,7 +101,7 @@ def set_numbers(
     """
     content: dict[str, Any] = copy.deepcopy(dict(document))
     for key, text in settings.items():
-        found = _named(content, key, machine)
+        found = _named(content, key, machine, words=True)
         for number in [] if _is_one(text) else found:
             _set(
                 content,
@@ -147,8 +147,10 @@ def matching(machine: Machine, key: str) -> list[Numbered]:
     return _named(machine.document, key, machine.name)
 
 
-def _named(content: Mapping[str, Any], key: str, machine: str) -> list[Numbered]:
-    known = numbers(content)
+def _named(content: Mapping[str, Any], key: str, machine: str, words: bool = False) -> list[Numbered]:
+    """Return the values that a name or a pattern means; a pattern means numbers alone."""
+    whole = words and not re.search(r"[*?]", key)
+    known = list(_values(content, "", ())) if whole else numbers(content)
     wanted = key.replace("[", ".").replace("]", "")
     for pattern in (wanted, f"devices.{wanted}"):
         found = [x for x in known if fnmatch.fnmatchcase(x.key, pattern)]
@@ -163,6 +165,11 @@ def _named(content: Mapping[str, Any], key: str, machine: str) -> list[Numbered]
         else did_you_mean(key, names)
     )
     raise MachineError(f"{machine} has no number {key!r}; {hint}")
+
+
+def _is_word(value: Any) -> bool:
+    """Return whether a value of a file is one of some words: ``pairs`` of ``fabric.inside``."""
+    return isinstance(value, str) and _AMOUNT.fullmatch(value) is None
 
 
 def _is_one(text: str) -> bool:
@@ -204,6 +211,8 @@ def scaled(value: Any, factor: float) -> Any:
 
 def _times(number: Numbered, factor: float) -> Any:
     """Return a number times a factor; one that counts stays whole."""
+    if _is_word(number.value):
+        raise MachineError(f"{number.key} is {number.value!r}, which has no multiples")
     value = scaled(number.value, factor)
     if not isinstance(number.value, int):
         return value

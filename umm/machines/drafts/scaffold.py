@@ -108,7 +108,8 @@ def _resized(
     link = {name: fabric[name] for name in ("bandwidth", "latency")}
     if nodes == 1:
         return {"kind": "pairs" if pairs else "switch"} | link
-    inside = {"value": "pairs" if pairs else "switch", "source": f"as in {machine.name}"}
+    taken = {"source": f"that of {machine.name}: how its devices are joined", "assumed": True}
+    inside = fabric.get("inside", {"value": "pairs" if pairs else "switch"} | taken)
     size = {"value": devices, "source": f"{nodes} nodes of {devices}"}
     nic = fabric.get("nic", card)
     return {"kind": "tiers", "node_size": size, "inside": inside} | link | {"nic": dict(nic)}
