@@ -18,7 +18,7 @@ from experiments.common.points import Row, Table
 from experiments.common.published import published
 from experiments.truth.parts import all_gather, fused, gemm
 from umm.executor import executor
-from umm.figures.style import BLACK, BLUE, GREEN, ORANGE
+from umm.figures.style import BLUE, GREEN, ORANGE
 from umm.machines import Machine
 from umm.machines.curves import EfficiencyTable
 from umm.schedules.kinds import GEMM
@@ -182,10 +182,10 @@ def _laws(said: dict[str, list[float]]) -> Iterator[Entry]:
 
 def figure(rows: list[Row]) -> "go.Figure":
     """Return the table as bars."""
-    looks = {"reference": (ORANGE, BLACK), "kernel": (BLUE, "white"), "bound": (GREEN, "white")}
+    looks = {"reference": ORANGE, "kernel": BLUE, "bound": GREEN}
     series = [
-        Bars(name, colour, [row[f"{name}_us"] for row in rows], SAID["table"][f"{name}_us"], ink)
-        for name, (colour, ink) in looks.items()
+        Bars(name, colour, [row[f"{name}_us"] for row in rows], SAID["table"][f"{name}_us"])
+        for name, colour in looks.items()
     ]
     title = "Collective matmul on H100: reference, kernel and lower bound, simulated"
-    return bars(title, [Panel("µs", [f"D = {d}" for d in DEVICES], series)])
+    return bars(title, [Panel("time (µs)", [f"D = {d}" for d in DEVICES], series)])

@@ -1,15 +1,18 @@
 """Bars in groups beside what was published, one panel or several side by side."""
 
 from collections.abc import Sequence
+from itertools import chain
+from math import log10
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from umm.figures.style import BLACK, drawn
+from umm.figures.style import BLACK, BLUE, DARK_GREY, VERMILLION, drawn
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Values = Sequence[float]
 DIAMOND = {"symbol": "diamond", "color": BLACK, "size": 9, "line": {"color": "white", "width": 1}}
+LOG_TICKS = [1, 2, 5, 10, 20, 50, 100]
 
 
 class Bars(NamedTuple):
@@ -20,14 +23,12 @@ class Bars(NamedTuple):
         colour: Of all of them.
         values: One a group.
         published: What was published instead, as diamonds; nothing if empty.
-        ink: Colour of the number in a bar.
     """
 
     name: str
     colour: str
     values: Values
     published: Values = ()
-    ink: str = "white"
 
 
 class Panel(NamedTuple):
@@ -62,11 +63,22 @@ def figure(
             "domain": [left, left + wide], "anchor": f"y{end}", "tickvals": list(range(len(panel.groups))),
             "ticktext": list(panel.groups), "ticks": "", "showgrid": False, "tickangle": 0,
         }  # fmt: skip
-        layout[f"yaxis{end}"] = {
-            "anchor": f"x{end}", "title": {"text": panel.title}, "type": "log" if panel.log else "linear",
-        } | ({"dtick": 1} if panel.log else {"rangemode": "tozero"})  # fmt: skip
+        layout[f"yaxis{end}"] = {"anchor": f"x{end}", "title": {"text": panel.title}, **_scale(panel)}
         data += _panel(panel, {"xaxis": f"x{end}", "yaxis": f"y{end}"}, not number, published)
     return drawn(data, title, height, barmode="overlay", **layout)
+
+
+def ink(colour: str) -> str:
+    """Return the colour of text on a bar of a colour."""
+    return "white" if colour in (BLUE, VERMILLION, DARK_GREY) else BLACK
+
+
+def _scale(panel: Panel) -> dict[str, Any]:
+    values = list(chain.from_iterable((*bars.values, *bars.published) for bars in panel.bars))
+    if panel.log:
+        ends = [log10(min(values) / 1.4), log10(max(values) * 1.15)]
+        return {"type": "log", "range": ends, "tickvals": LOG_TICKS}
+    return {"range": [0, 1.08 * max(values)]} | ({"dtick": 1} if all(x in range(9) for x in values) else {})
 
 
 def _panel(panel: Panel, axes: dict[str, str], first: bool, published: str) -> list[dict[str, Any]]:
@@ -79,8 +91,9 @@ def _panel(panel: Panel, axes: dict[str, str], first: bool, published: str) -> l
             {
                 "type": "bar", "name": bars.name, "showlegend": first, "x": at,
                 "y": [float(f"{x:.6g}") for x in bars.values], "width": place * 0.92,
-                "text": [f"{x:.{panel.digits}f}" for x in bars.values], "textposition": "inside",
-                "textangle": 0, "insidetextanchor": "start", "insidetextfont": {"color": bars.ink},
+                "text": [f"{x:.{panel.digits}f}" for x in bars.values],
+                "textposition": ["inside" if x else "outside" for x in bars.values], "textangle": 0,
+                "insidetextanchor": "start", "insidetextfont": {"color": ink(bars.colour)},
                 "marker": {"color": bars.colour}, **axes,
             }
         )  # fmt: skip

@@ -178,7 +178,8 @@ def primitives_figure(rows: list[Row]) -> "go.Figure":
     return drawn(
         data, "Collectives on a ring of four TPU v5e: simulated, in units of V/W", 440,
         xaxis={
-            "type": "log", "title": {"text": "V"}, "tickvals": [2**10, 2**15, 2**20, 2**25, 2**30],
+            "type": "log", "title": {"text": "V, bytes of the whole array"},
+            "tickvals": [2**10, 2**15, 2**20, 2**25, 2**30],
             "ticktext": ["1 KiB", "32 KiB", "1 MiB", "32 MiB", "1 GiB"],
         },
         yaxis={"type": "log", "title": {"text": "time · W/V"}, "tickvals": [0.25, 1, 2, 10, 100, 1000],
@@ -192,5 +193,5 @@ def rings_figure(rows: list[Row]) -> "go.Figure":
     for directions, name, colour in ((1, "one way round", ORANGE), (2, "both ways round", BLUE)):
         published_ = [SAID["problem10"]["ratios"][("one_way", "both_ways")[directions - 1]]] * len(RINGS)
         series.append(Bars(name, colour, list(ratios(rows, directions).values()), published_))
-    panel = Panel("all-to-all over all-gather", [f"D = {x}" for x in RINGS], series, digits=2)
+    panel = Panel("time of all-to-all over all-gather", [f"D = {x}" for x in RINGS], series, digits=2)
     return bars("Problem 10: an all-to-all against an all-gather round a ring, simulated", [panel])

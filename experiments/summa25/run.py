@@ -225,7 +225,7 @@ def figure(title: str, scaling: str, rows: list[Row]) -> "go.Figure":
     for way in WAYS:
         ours = [row[way] / rows[0][way] for row in rows]
         theirs = [x / said[way][0] for x in said[way]]
-        name = f"{way.removesuffix('_s')}, times of [1,1,1]"
+        name = f"{way.removesuffix('_s')}, time over that of [1,1,1]"
         digits = 2 if scaling == "strong" else 1
         panels.append(Panel(name, groups, [Bars("simulated", BLUE, ours, theirs)], scaling == "weak", digits))
     return bars(f"{title} of SUMMA2.5 on frontera-rtx, {TOKENS} tokens a sequence", panels)

@@ -1,7 +1,8 @@
 """Figures 2 and 3 as images: percent of peak by batch, a bar for each family of layouts."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from experiments.common.bars import DIAMOND, ink
 from experiments.common.published import published
 from experiments.universal.curves import Curves
 from experiments.universal.layers import H100, PEERS, SIZES
@@ -22,6 +23,7 @@ from umm.figures.style import (
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+KEY = "in a bar the matrix that stays; over it the replication factor, in MLP-2 of A and B, then that of C"
 WIDTH, HEIGHT = 1040, 760
 LOOKS = {
     "Row": (BLUE, ""),
@@ -51,7 +53,7 @@ def figure(curves: Curves, title: str) -> "go.Figure":
         "tickvals": list(range(len(curves.batches))),
         "ticktext": [f"m = {m}" for m in curves.batches],
     }
-    layout = {}
+    layout: dict[str, Any] = {}
     for number, layer in enumerate(SIZES):
         end = str(number + 1) if number else ""
         layout[f"xaxis{end}"] = {**ticks, "anchor": f"y{end}", "ticks": "", "showgrid": False, "range": ENDS}
@@ -60,6 +62,7 @@ def figure(curves: Curves, title: str) -> "go.Figure":
         layout[f"yaxis{end}"] = {
             "anchor": f"x{end}", "domain": [low, low + 0.44], "title": name, "range": [0, _top(curves)]
         }  # fmt: skip
+    layout["xaxis2"]["title"] = {"text": KEY, "font": {"size": 11}}
     return drawn(data, title, HEIGHT, barmode="overlay", bargap=0, **layout)
 
 
@@ -89,7 +92,7 @@ def _layer(curves: Curves, layer: str, number: int) -> list[dict[str, object]]:
             {
                 "type": "bar", "name": name, "showlegend": not number, "x": at, "y": bars,
                 "width": PLACE * 0.9, "text": inside, "textposition": "inside", "insidetextanchor": "start",
-                "textangle": -90, "insidetextfont": {"color": "white", "size": 11}, **axes,
+                "textangle": -90, "insidetextfont": {"color": ink(colour), "size": 11}, **axes,
                 "marker": {"color": colour, "pattern": FILL | {"shape": pattern}},
             }
         )  # fmt: skip
@@ -122,5 +125,5 @@ def _measured(curves: Curves, layer: str, names: list[str], shown: bool) -> dict
     return {
         "type": "scatter", "mode": "markers", "name": "measured by the paper's authors", "showlegend": shown,
         "x": [x for x, _ in points], "y": [y for _, y in points],
-        "marker": {"symbol": "diamond", "color": BLACK, "size": 8, "line": {"color": "white", "width": 1}},
+        "marker": DIAMOND,
     }  # fmt: skip
