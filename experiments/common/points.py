@@ -55,8 +55,7 @@ class Table:
             StaleError: if a smoke run finds other points than the file has, or another result.
         """
         if size == FULL:
-            found = self._performed(jobs)
-            rows = [_plain({**asdict(point), **found[_key(point)]}) for point in self.points]
+            rows = self.performed(jobs)
             keep(self.file, csv_text(rows), size)
             return rows
         committed = read_csv(self.file)
@@ -65,12 +64,13 @@ class Table:
             raise stale(self.file, "it has other points")
         for number in range(0, len(self.points), self.one_in):
             point, there = self.points[number], committed[number]
-            now = _plain({**asdict(point), **self.perform(point)})
-            if not _alike(now, there):
+            now = plain({**asdict(point), **self.perform(point)})
+            if not alike(now, there):
                 raise stale(self.file, f"{there} is {now}")
         return committed
 
-    def _performed(self, jobs: int | None) -> dict[str, Found]:
+    def performed(self, jobs: int | None = None) -> list[Row]:
+        """Return every point with what came out; those that the store has are not performed again."""
         with Store(BUILD / f"{self.file.stem}-{digest(self.perform)}.db") as store:
             found = store.read()
             missing = [point for point in self.points if _key(point) not in found]
@@ -80,7 +80,7 @@ class Table:
                 store.write(_key(point), result)
                 left = (time.monotonic() - began) * (len(missing) - done) / done
                 _note(f"{self.file.stem}: {done} of {len(missing)}, {left:.0f} s left", done == len(missing))
-        return found
+        return [plain({**asdict(point), **found[_key(point)]}) for point in self.points]
 
 
 class Store:
@@ -113,8 +113,11 @@ class Store:
 
 
 def digest(perform: Callable[[Any], Found]) -> str:
-    """Return a hash of the code and machine files that results hang on: other code, another store."""
-    found = hashlib.blake2b(inspect.getsource(sys.modules[perform.__module__]).encode(), digest_size=6)
+    """Return a hash of the code, published numbers and machine files that results hang on: one a store."""
+    module = Path(inspect.getfile(perform))
+    found = hashlib.blake2b(module.read_bytes(), digest_size=6)
+    for path in module.parent.glob("published.toml"):
+        found.update(path.read_bytes())
     for path in sorted(x for folder in SOURCES for x in (ROOT / folder).rglob("*")):
         inside = path.relative_to(ROOT).parts
         if path.suffix in (".py", ".toml") and inside[1] not in SHOWN:
@@ -160,7 +163,7 @@ def read_csv(file: Path) -> list[Row]:
         return [{key: _value(text) for key, text in row.items()} for row in csv.DictReader(lines)]
 
 
-def _plain(row: Found) -> Row:
+def plain(row: Found) -> Row:
     """Return a row as it comes back from its file."""
     return {key: _value(_text(value)) for key, value in row.items()}
 
@@ -186,7 +189,7 @@ def _key_of(row: Row, point: Any) -> str:
     return json.dumps({key: _text(row.get(key)) for key in asdict(point)})
 
 
-def _alike(one: Row, other: Row) -> bool:
+def alike(one: Row, other: Row) -> bool:
     """Whether two rows are the same but for a float's last digit."""
     return one.keys() == other.keys() and all(
         isclose(x, other[key], rel_tol=2e-5) if isinstance(x, float) else x == other[key]

@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 from experiments.common.published import published
 from experiments.truth.parts import all_gather, collective, dtensor, fused, gemm
+from experiments.universal.layers import BATCHES, SIZES
 from umm.machines import Machine
 
 MiB = 2**20
 Predict = Callable[[Machine], float]
-BATCHES = (1024, 2048, 4096, 8192)
-SIZES = {"MLP-1": (49152, 12288), "MLP-2": (12288, 49152)}
 SAID = published("truth")
 
 

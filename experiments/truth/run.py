@@ -1,7 +1,8 @@
 """Predictions beside public measurements: what was fitted, found again, and what judges it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from experiments.common.points import csv_text
 from experiments.common.published import published
 from experiments.truth.fits import fits
 from experiments.truth.page import Judged, csv_rows, fitted_in, judged, with_tables
+from experiments.universal.layers import BATCHES, SIZES
 from umm.algorithms.dtensor_choice import SHARD_0, SHARD_1, Mesh, chosen_way
 
 HERE = Path(__file__).parent
@@ -21,20 +23,6 @@ WHY = {
     "all-gather, then GEMM": "at the slow end of the range: one rate stands between the power states",
     "8192 cubed and 64 MiB shards": "copies take memory bandwidth from the GEMM, in the file they do not",
     "all-gather alone": "these take half a millisecond up to 16 MiB, and what that is, is not said there",
-}
-CLAIMS = {
-    "cuBLAS, float32": "cuBLAS on one H100, fp32 45.7 and 50.5 TFLOP/s at 4K and 8K cubed",
-    "cuBLAS, tf32": "cuBLAS, TF32 319, 399 and 412 TFLOP/s at 2K, 4K, 8K cubed",
-    "cuBLAS, float16": "cuBLAS, fp16 541, 726 and 750 TFLOP/s",
-    "XLA's table, bfloat16": "XLA's table of GEMMs on H100",
-    "PVC, one tile": "PVC, one tile: SGEMM 21 to 22 TFLOP/s",
-    "Flux, GEMM": "Flux on 8 A800 and 8 H800: GEMM 2.438, 2.453, 0.846, 0.818 ms",
-    "Flux, NCCL": "Flux: NCCL 0.662, 0.646, 0.583, 0.590 ms",
-    "Flux, total": "Flux: total 3.099, 3.100, 1.429, 1.408 ms",
-    "Flux, fused": "Flux: fused 2.469, 2.508, 0.957, 0.932 ms",
-    "all-gather, then GEMM": "all-gather then GEMM, bf16, 8 H100: 142 to 1810 µs",
-    "8192 cubed and 64 MiB shards": "8192³ fp16 and a 64 MiB all-gather: 2.96, 2.02, 1.77 ms",
-    "all-gather alone": "all-gather by shard: 1 MiB 12, 4 MiB 57, 16 MiB 229, 64 MiB 383 GB/s",
 }
 
 
@@ -47,6 +35,36 @@ def run(size: str, jobs: int | None) -> Sections:
     keep(HERE / "rows.csv", csv_text(csv_rows(found)), size)
     keep(page, with_tables(before, found, fitted), size)
     return {"Public measurements": [*_given(), *_groups(found), _dtensor()]}
+
+
+def claims() -> dict[str, str]:
+    """Return what each group of rows is judged by, in the numbers of published.toml."""
+    found = {
+        f"cuBLAS, {dtype}": f"cuBLAS on one H100, {dtype}: {_list(rates.values())} TFLOP/s at "
+        f"{_list(f'{int(x) // 1024}K' for x in rates)} cubed"
+        for dtype, rates in _numbers("cublas_tflops").items()
+    }
+    found["XLA's table, bfloat16"] = "XLA's table of GEMMs on H100"
+    least, most = SAID["pvc_tile"]["sgemm_tflops"]
+    found["PVC, one tile"] = f"PVC, one tile: SGEMM {least} to {most} TFLOP/s"
+    flux = [times for each in _numbers("flux_ms").values() for times in each.values()]
+    for number, part in enumerate(("GEMM", "NCCL", "total", "fused")):
+        found[f"Flux, {part}"] = f"Flux on 8 A800 and 8 H800: {part} {_list(x[number] for x in flux)} ms"
+    micro = [us for each in _numbers("gather_then_gemm_us").values() for us in each]
+    found["all-gather, then GEMM"] = f"all-gather then GEMM, bf16, 8 H100: {min(micro)} to {max(micro)} µs"
+    overlap = _list(_numbers("overlap_ms").values())
+    found["8192 cubed and 64 MiB shards"] = f"8192³ fp16 and a 64 MiB all-gather: {overlap} ms"
+    shards = _list(f"{size} MiB {rate}" for size, rate in _numbers("gather_gbs").items())
+    found["all-gather alone"] = f"all-gather by shard: {shards} GB/s"
+    return found
+
+
+def _numbers(table: str) -> dict[str, Any]:
+    return {key: value for key, value in SAID[table].items() if key != "where"}
+
+
+def _list(values: Iterable[str | float]) -> str:
+    return ", ".join(x if isinstance(x, str) else f"{x:g}" for x in values)
 
 
 def _given() -> Iterator[Entry]:
@@ -62,7 +80,8 @@ def _given() -> Iterator[Entry]:
     )
     xe, pair = pvc.bandwidth_matrix()[0, [3, 1]] / 1e9
     yield given(
-        "PVC: triad 1.0 TB/s; GPU to GPU 29 GB/s; tile to tile 73, 196 or 296 GB/s by edition",
+        f"PVC: triad {tile['triad_tbs']:g} TB/s; GPU to GPU {_list(tile['gpu_to_gpu_gbs'])} GB/s and tile to "
+        f"tile {_list(tile['tile_to_tile_gbs'])} GB/s, by edition",
         tile["where"],
         f"`pvc-12-planes` has {pvc.memory_bandwidth / 1e12:g} TB/s, {pair:g} GB/s tile to tile, "
         "and the paper's "
@@ -72,7 +91,7 @@ def _given() -> Iterator[Entry]:
     )
     share = h100.means["collective"].interference
     yield given(
-        "GEMMs beside NCCL's kernels are 30 to 40 % slower",
+        f"GEMMs beside NCCL's kernels are {100 * beside['least']:g} to {100 * beside['most']:g} % slower",
         beside["where"],
         f"`h100-8` takes {100 * share:g} %",
         beside["least"] <= share <= beside["most"],
@@ -81,7 +100,7 @@ def _given() -> Iterator[Entry]:
 
 
 def _groups(found: list[Judged]) -> Iterator[Entry]:
-    for group, claim in CLAIMS.items():
+    for group, claim in claims().items():
         own = [x for x in found if x.row.group == group]
         errors = [abs(x.error) for x in own]
         used = sum(x.row.fitted for x in own)
@@ -98,19 +117,23 @@ def _groups(found: list[Judged]) -> Iterator[Entry]:
 
 
 def _dtensor() -> Entry:
+    n, k = SIZES["MLP-1"]
     mesh = Mesh.of(shipped("h100-8"), (8,))
     found = {
-        (name, m): chosen_way(((m, 12288), (12288, 49152)), 4, (x,), (x,), mesh).c[0]
+        (name, m): chosen_way(((m, k), (k, n)), 4, (x,), (x,), mesh).c[0]
         for name, x in (("column", SHARD_1), ("row", SHARD_0))
-        for m in (1024, 2048, 4096, 8192)
+        for m in BATCHES
     }
     gathers = [m for (name, m), c in found.items() if name == "column" and c == SHARD_1]
+    rates = published("universal")["dtensor_tflops"]["mlp1"]["col"]
+    peak = 8 * shipped("h100-8").peak("float32") / 1e12
     return reproduced(
-        "DTensor's choice is its redistribute_cost: column layouts gather A if mk < kn/p, else "
-        "all-to-all of B, "
-        "outer product, reduce-scatter; row layouts always the latter; so 71.4 → 62.5 % at m = 8K",
+        "DTensor's choice is its redistribute_cost: column layouts gather A if mk < kn/p, else all-to-all of "
+        "B, outer product, reduce-scatter; row layouts always the latter; so "
+        f"{100 * rates[-2] / peak:.1f} → {100 * rates[-1] / peak:.1f} % at m = {BATCHES[-1] // 1024}K",
         "PyTorch 2.13, torch/distributed/tensor",
-        f"column layouts gather A at m = {', '.join(map(str, gathers))}, where m < n/p = "
-        f"{49152 // 8}, and not at 8192; row layouts sum partial products at every m",
-        gathers == [1024, 2048, 4096] and all(found["row", m] == "Partial" for m in (1024, 2048, 4096, 8192)),
+        f"column layouts gather A at m = {_list(map(str, gathers))}, where m < n/p = {n // 8}, and not at "
+        f"{BATCHES[-1]}; row layouts sum partial products at every m",
+        gathers == [m for m in BATCHES if m < n // 8] == list(BATCHES[:-1])
+        and all(found["row", m] == "Partial" for m in BATCHES),
     )

@@ -12,6 +12,7 @@ import numpy as np
 import umm
 from experiments.common.machines import shipped
 from experiments.common.points import Table
+from experiments.common.published import published
 from umm.algorithms.registry import algorithms
 from umm.executor import executor
 from umm.machines import Machine
@@ -20,15 +21,10 @@ from umm.schedules.kinds import TRANSFERS
 from umm.schedules.schedule import Schedule
 
 HERE = Path(__file__).parent
-BATCHES = (1024, 2048, 4096, 8192)
-SIZES = {"MLP-1": (49152, 12288), "MLP-2": (12288, 49152)}  # n, k
-FAMILIES = {
-    "Row": ("row", "row", "row"),
-    "Column": ("col", "col", "col"),
-    "Block": ("2d", "2d", "2d"),
-    "Inner": ("row", "col", "col"),
-    "Outer": ("col", "row", "row"),
-}
+SAID = published("universal")
+BATCHES = tuple(SAID["sizes"]["m"])
+SIZES = {"MLP-1": tuple(SAID["sizes"]["mlp1"]), "MLP-2": tuple(SAID["sizes"]["mlp2"])}  # n, k
+FAMILIES = {name: tuple(texts) for name, texts in SAID["families"].items() if name != "where"}
 TRADITIONAL = "Traditional"
 OURS = (*FAMILIES, TRADITIONAL)
 PEERS = {"DTensor-Row": "row", "DTensor-Column": "col", "COSMA": ""}
