@@ -16,6 +16,7 @@ from umm.tensors import Tensor
 
 MACHINE = "frontera-rtx"
 TOKENS = 512  # a sequence; the document does not say how many
+OTHER_TOKENS = (128, 2048)
 # Columns and rows of the weights over hidden: Q, K and V; what attention gives; the feed-forward layer.
 WEIGHTS = ((3, 1), (1, 1), (4, 1), (1, 4))
 GRADIENTS = (Multiply("dA", "dC", "B", trans=("b",)), Multiply("dB", "A", "dC", trans=("a",)))

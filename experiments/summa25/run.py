@@ -8,12 +8,13 @@ import umm
 from experiments.common.bars import Bars, Panel
 from experiments.common.bars import figure as bars
 from experiments.common.image import draw
-from experiments.common.ledger import Entry, Sections, given, refuted, reproduced
+from experiments.common.ledger import Entry, Sections, reproduced
 from experiments.common.machines import shipped
 from experiments.common.points import Row, Table
 from experiments.common.published import published
+from experiments.summa25 import slips
 from experiments.summa25.counts import algorithms
-from experiments.summa25.layer import MACHINE, TOKENS, Point, performed
+from experiments.summa25.layer import MACHINE, OTHER_TOKENS, TOKENS, Point, performed
 from umm.executor import executor
 from umm.figures.style import BLUE
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 SAID = published("summa25")
-OTHER_TOKENS = (128, 2048)
 WIDTH = 960
 WAYS = ("forward_s", "backward_s")
 FIXED = (
@@ -40,7 +40,7 @@ def run(size: str, jobs: int | None) -> Sections:
     draw(figure("Strong scaling", "strong", strong), HERE / "strong.svg", size, WIDTH)
     draw(figure("Weak scaling", "weak", weak), HERE / "weak.svg", size, WIDTH)
     return {
-        "SUMMA2.5: slips of the text": list(slips(strong)),
+        "SUMMA2.5: slips of the text": list(slips.entries()),
         "SUMMA2.5: the algorithms": list(algorithms()),
         "SUMMA2.5: the tables": [*tables(rows, strong, weak), parts(strong)],
     }
@@ -58,47 +58,6 @@ def points() -> Iterator[Point]:
 def text(shape: list[int]) -> str:
     """Return a shape as the document writes it."""
     return f"[{','.join(map(str, shape))}]"
-
-
-def slips(strong: list[Row]) -> Iterator[Entry]:
-    """Yield the entries of the slips."""
-    p = 64
-    words, printed = p ** (-2 / 3), p ** (-3 / 2)
-    yield refuted(
-        "at d = p^(1/3) the bandwidth cost is n²/p^(3/2)",
-        "section 3.1",
-        f"n²/√(dp) is n²/p^(2/3): {words:.4f} n² for p = 64, not {printed:.4f}; `3d` moves "
-        f"{3 * words * (1 - p ** (-1 / 3)):.4f} n², counted",
-        words > printed,
-        "the exponent",
-    )
-    yield refuted(
-        "tile i of A goes to layer i // p, row i % p; C += A_itk · B_vtk",
-        "algorithm 3",
-        "there are q rows of ranks: i % q and i // q, and B_tjk; as SUMMA on every layer all "
-        "products are exact, below",
-        True,
-        "misprints",
-    )
-    said, weak = SAID["abstract"], SAID["weak"]
-    total = [weak["forward_s"][x] + weak["backward_s"][x] for x in (6, 5)]
-    work = [weak["batch"][x] * weak["hidden"][x] ** 2 for x in (6, 5)]
-    raw = total[0] / total[1]
-    yield refuted(
-        f"[4,4,4] is {said['speedup']} times as efficient as [8,8,1]",
-        "abstract; table 2",
-        f"its table has {raw:.2f}x forward and backward together, {raw * work[1] / work[0]:.2f}x "
-        "per unit of work",
-        abs(raw - said["speedup"]) > 0.1 and abs(raw * work[1] / work[0] - said["speedup"]) > 0.05,
-        "neither follows from the table",
-    )
-    yield given(
-        "the sequence length is never given",
-        "section 4",
-        f"{TOKENS} tokens are taken; only ratios are compared, with {OTHER_TOKENS[0]} and "
-        f"{OTHER_TOKENS[1]} too",
-        hangs_on="tokens",
-    )
 
 
 def tables(rows: list[Row], strong: list[Row], weak: list[Row]) -> Iterator[Entry]:

@@ -1,18 +1,20 @@
 """The paper's statements again, with every assumed number that matters in float32 halved and doubled."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from experiments.common.kept import FULL, keep, stale
 from experiments.common.machines import shipped
-from experiments.common.points import Row, Table
+from experiments.common.points import Row, Table, alike, csv_text, plain, read_csv
 from experiments.universal.claims import Claim
 from experiments.universal.curves import Curves
-from experiments.universal.layers import BATCHES, TRADITIONAL, on, performed, runs
+from experiments.universal.layers import BATCHES, MACHINES, TRADITIONAL, Run, on, performed, runs
 from umm.errors import MachineError
 from umm.machines import Fact
 
-HERE = Path(__file__).parent
+FILE = Path(__file__).parent / "assumed.csv"
+LAYER = "MLP-1"  # of a smoke run
 ENDS = BATCHES[:: len(BATCHES) - 1]
 
 
@@ -37,25 +39,68 @@ def _meets_float32(fact: Fact) -> bool:
     return not any(part in fact.key for part in other)
 
 
-def table() -> Table:
-    """Return the table of all points of figures 2 and 3 at the smallest and the largest batch."""
-    points = [
-        replace(run, setting=setting)
-        for run in runs()
-        if run.m in ENDS and run.family not in (TRADITIONAL, "COSMA")
-        for setting in settings(run.machine)
+def points() -> Iterator[Run]:
+    """Yield the points of figures 2 and 3 at the smallest and the largest batch, with each setting."""
+    for run in runs():
+        if run.m in ENDS and run.family not in (TRADITIONAL, "COSMA"):
+            yield from (replace(run, setting=setting) for setting in settings(run.machine))
+
+
+def rows(claims: Sequence[Claim], size: str, jobs: int | None = None) -> list[Row]:
+    """Return whether each statement holds with each setting, and by what margin.
+
+    A full run simulates all points and writes the file. A smoke run simulates MLP-1 with one setting of each
+    machine and reads the rest.
+
+    Args:
+        claims: The statements.
+        size: ``full`` or ``smoke``.
+        jobs: Processes of a full run; None for one a core.
+
+    Raises:
+        StaleError: if a smoke run finds other statements or settings than the file has, or another result.
+    """
+    every = [(machine, setting) for machine in MACHINES for setting in settings(machine)]
+    if size == FULL:
+        found = Table(FILE, list(points()), performed).performed(jobs)
+        rows = [row for each in every for row in checked(claims, *each, found)]
+        keep(FILE, csv_text(rows), size)
+        return rows
+    there = {(row["claim"], row["setting"]): row for row in read_csv(FILE)}
+    asked = [
+        (x.name, setting) for machine, setting in every for x in claims if x.machine == machine and x.check
     ]
-    return Table(HERE / "assumed.csv", points, performed, one_in=331)
+    if list(there) != asked:
+        raise stale(FILE, "it has other statements or settings")
+    some = [claim for claim in claims if f" {LAYER} " in claim.name]
+    for machine in MACHINES:
+        setting = next(settings(machine))
+        here = [x for x in points() if (x.machine, x.setting, x.layer) == (machine, setting, LAYER)]
+        found = [plain({**asdict(x), **performed(x)}) for x in here]
+        for row in checked(some, machine, setting, found):
+            if not alike(row, committed := there[row["claim"], setting]):
+                raise stale(FILE, f"{committed} is {row}")
+    return list(there.values())
 
 
-def falls(claims: list[Claim], rows: list[Row]) -> dict[str, list[str]]:
-    """Return by claim with which settings it does not hold."""
-    found: dict[str, list[str]] = {claim.name: [] for claim in claims}
-    for machine in dict.fromkeys(row["machine"] for row in rows):
-        for setting in settings(machine):
-            here = [row for row in rows if (row["machine"], row["setting"]) == (machine, setting)]
-            curves = Curves(here, on(machine, setting))
-            for claim in claims:
-                if claim.machine == machine and claim.check and not claim.check(curves).holds:
-                    found[claim.name].append(setting.replace("=", " "))
+def checked(claims: Iterable[Claim], machine: str, setting: str, found: Iterable[Row]) -> list[Row]:
+    """Return how the statements on a machine fare with a setting, by simulated points."""
+    here = (row for row in found if (row["machine"], row["setting"]) == (machine, setting))
+    curves, rows = Curves(here, on(machine, setting)), []
+    for claim in claims:
+        if claim.machine == machine and claim.check:
+            now = claim.check(curves)
+            margin = "" if now.margin is None else round(now.margin, 4)
+            rows.append(
+                plain({"claim": claim.name, "setting": setting, "holds": now.holds, "margin": margin})
+            )
+    return rows
+
+
+def falls(rows: Iterable[Row]) -> dict[str, list[str]]:
+    """Return by statement with which settings it does not hold."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if not row["holds"]:
+            found.setdefault(row["claim"], []).append(row["setting"].replace("=", " "))
     return found
