@@ -55,7 +55,7 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
 
     transfers = routed(schedule)
     codes, at, transfer = transfers.codes, clock.at, fabric_model(clock, transfers, finish).start
-    for action in [action for action, count in enumerate(waiting) if count == 0]:
+    for action in after.first:
         begin(action)
     clock.run()
     if finished and min(finished) < 0:

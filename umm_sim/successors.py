@@ -16,11 +16,13 @@ class Successors:
     before it on its lane. So there are no lanes here, only counts.
 
     Attributes:
+        first: The actions that wait for none.
         waiting: How many actions each one waits for.
         offsets: Where each action's successors start in ``successors``, and the end.
         successors: The actions that wait for an action.
     """
 
+    first: list[int]
     waiting: list[int]
     offsets: list[int]
     successors: list[int]
@@ -41,4 +43,6 @@ def successors_of(schedule: Schedule) -> Successors:
     offsets = offsets_of(np.bincount(before, minlength=count))
     actions = np.arange(count).astype(object)  # one int each, however often it is somebody's successor
     successors = actions[then[order]].tolist()
-    return Successors(np.bincount(then, minlength=count).tolist(), offsets.tolist(), successors)
+    waiting = np.bincount(then, minlength=count)
+    first = (waiting == 0).nonzero()[0]
+    return Successors(first.tolist(), waiting.tolist(), offsets.tolist(), successors)

@@ -71,7 +71,7 @@ class EfficiencyTable:
         if self.tiles is not None:
             return np.asarray(self.values.item() * self.tiles.share(m, n, k, batch))
         if self.values.size == 1:
-            return np.full(np.broadcast_shapes(np.shape(m), np.shape(n), np.shape(k)), self.values.item())
+            return np.full(np.broadcast(m, n, k).shape, self.values.item())
         m0, m1, wm = _bracket(self.log_m, m)
         n0, n1, wn = _bracket(self.log_n, n)
         k0, k1, wk = _bracket(self.log_k, k)

@@ -21,6 +21,8 @@ class Rows:
     """Consecutive actions as columns; see :class:`umm.schedules.table.Schedule` for their meaning.
 
     Attributes:
+        numbers: Rank, lane, src, dst and nbytes of each action, shape (5, actions): one array, because
+            joining parts costs by the array.
         waits: Number of dependencies of each action.
         after: The dependencies, one action's after another's, as table rows.
         fill: Writes the rows' details, given the details' columns cut to these rows and the number that
@@ -28,13 +30,9 @@ class Rows:
     """
 
     kind: NDArray[np.int8]
-    rank: Ints
-    lane: Ints
+    numbers: Ints
     waits: Ints
     after: Ints
-    src: Ints
-    dst: Ints
-    nbytes: Ints
     seconds: NDArray[np.float64]
     fill: Callable[[Details, int], Buffers]
 
@@ -54,10 +52,6 @@ def assemble(
 ) -> Schedule:
     """Return the schedule whose table is these parts, one below the other."""
 
-    def column(name: str) -> NDArray[Any]:
-        columns = [getattr(part, name) for part in parts]
-        return columns[0] if len(columns) == 1 else np.concatenate(columns)
-
     def make_data() -> Data:
         details = Details.empty(sum(len(part.kind) for part in parts))
         temporaries: list[Buffers] = []
@@ -69,10 +63,8 @@ def assemble(
         return Data(details, joined(temporaries))
 
     machine = shared.machine
-    columns: dict[str, Any] = {
-        name: column(name) for name in ("kind", "rank", "lane", "after", "src", "dst", "nbytes", "seconds")
-    }
-    check_moved(columns["nbytes"])
+    rank, lane, src, dst, nbytes = _joined([part.numbers for part in parts])
+    check_moved(nbytes)
     return Schedule(
         program=problem,
         stationary=stationary,
@@ -82,10 +74,21 @@ def assemble(
         links=shared.links,
         routes=shared.routes,
         lanes=shared.lanes,
-        after_offsets=offsets_of(column("waits")),
+        kind=_joined([part.kind for part in parts]),
+        rank=rank,
+        lane=lane,
+        after_offsets=offsets_of(_joined([part.waits for part in parts])),
+        after=_joined([part.after for part in parts]),
+        src=src,
+        dst=dst,
+        nbytes=nbytes,
+        seconds=_joined([part.seconds for part in parts]),
         make_data=make_data,
         make_pools=pools,
         options=options,
         peak=machine.peak(problem.dtype) * shared.devices,
-        **columns,
     )
+
+
+def _joined(columns: list[NDArray[Any]]) -> NDArray[Any]:
+    return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=-1)

@@ -61,9 +61,9 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     rows = int(size.sum())
 
     kind = np.full(rows, GEMM, dtype=np.int8)
-    row_rank, lane = np.empty(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
-    src, dst = np.full((2, rows), -1, dtype=np.int64)
-    nbytes, seconds = np.zeros(rows, dtype=np.int64), np.zeros(rows)
+    numbers, seconds = np.zeros((5, rows), dtype=np.int64), np.zeros(rows)
+    row_rank, lane, src, dst, nbytes = numbers
+    numbers[2:4] = -1
     waits = np.full((rows, 3), -1, dtype=np.int64)  # mostly there are at most three, a column per reason
     more: tuple[Ints, Ints] | None = None
     row_rank[gemm_row] = rank
@@ -118,7 +118,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
 
     lane += row_rank * shared.lanes_per_rank
     counts, after = _dependencies(waits, more)
-    table = Rows(kind, row_rank, lane, counts, after, src, dst, nbytes, seconds, fill)
+    table = Rows(kind, numbers, counts, after, seconds, fill)
     parts = with_replicas_joined(table, problem, shared, options)
     chosen = said_of(problem, shared, options)
     return assemble(

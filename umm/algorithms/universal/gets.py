@@ -25,7 +25,6 @@ class Fetches:
         elements: How many each get moves.
         whole: Whether it is the whole tile.
         number: Number of each get among the rank's gets of this operand.
-        last_reader: Last read that each get serves.
         remote: The reads of tiles that are not the rank's own, ascending.
         served_by: The get that serves each of them.
     """
@@ -37,7 +36,6 @@ class Fetches:
     elements: Ints
     whole: Bools
     number: Ints
-    last_reader: Ints
     remote: Ints
     served_by: Ints
 
@@ -65,7 +63,8 @@ def fetches(ops: OpList, starts: Ints, slices: bool, reuse: bool) -> Fetches:
     src = np.concatenate(owners)
     remote = src != np.concatenate((rank, rank))
     fetch, sizes = _ranges(ops, remote, False, reuse)
-    whole = np.ones(2 * count, dtype=bool)
+    reads, remote_reads = fetch.nonzero()[0], remote.nonzero()[0]
+    whole = np.ones(len(reads), dtype=bool)
     if slices:
         fetch_slices, slice_sizes = _ranges(ops, remote, True, reuse)
         of = np.concatenate((rank, rank + len(starts)))  # a rank's A, or its B
@@ -73,12 +72,11 @@ def fetches(ops: OpList, starts: Ints, slices: bool, reuse: bool) -> Fetches:
             np.bincount(of, size * got, 2 * len(starts))
             for size, got in ((sizes, fetch), (slice_sizes, fetch_slices))
         )
-        whole = (by_slices > by_tiles)[of]
-        fetch, sizes = np.where(whole, fetch, fetch_slices), np.where(whole, sizes, slice_sizes)
-    reads, remote_reads = fetch.nonzero()[0], remote.nonzero()[0]
+        by_tile = (by_slices > by_tiles)[of]
+        fetch, sizes = np.where(by_tile, fetch, fetch_slices), np.where(by_tile, sizes, slice_sizes)
+        reads = fetch.nonzero()[0]
+        whole = by_tile[reads]
     served_by = fetch.cumsum()[remote_reads] - 1
-    last_reader = np.empty(len(reads), dtype=np.int64)
-    last_reader[served_by] = remote_reads  # reads ascend, so the last assignment is the last reader
     firsts = reads.searchsorted(np.concatenate((starts, starts + count)))
     rank_and_operand = rank[reads % count] + (reads >= count) * len(starts)
     number = np.arange(len(reads)) - firsts[rank_and_operand]
@@ -88,9 +86,8 @@ def fetches(ops: OpList, starts: Ints, slices: bool, reuse: bool) -> Fetches:
         reads,
         src[reads],
         sizes[reads],
-        whole[reads],
+        whole,
         number,
-        last_reader,
         remote_reads,
         served_by,
     )
@@ -124,8 +121,11 @@ def turns(x: Fetches, rank: Ints, starts: Ints) -> Ints:
     gets = x.fetch[: x.count].astype(np.int64) + x.fetch[x.count :]
     before = gets.cumsum() - gets
     before -= before[np.minimum(starts, x.count - 1)][rank]
+    together = before[op] + (of_b & x.fetch[op])
+    if x.whole.all():
+        return together
     apart = np.bincount(rank[op], ~x.whole, len(starts)) > 0
-    return np.where(apart[rank[op]], x.number + of_b, before[op] + (of_b & x.fetch[op]))
+    return np.where(apart[rank[op]], x.number + of_b, together)
 
 
 def refill_waits(x: Fetches, depth: int) -> tuple[Ints, Ints]:
@@ -139,8 +139,9 @@ def refill_waits(x: Fetches, depth: int) -> tuple[Ints, Ints]:
         depth: Slots of each operand.
     """
     refill = (x.number >= depth).nonzero()[0]
-    reader = x.last_reader[refill - depth]
-    if len(x.remote) > len(x.reads):  # some gets serve several reads
+    if len(x.remote) == len(x.reads):  # every get serves one read
+        reader = x.reads[refill - depth]
+    else:
         get = x.served_by + depth
         exists = (get < len(x.reads)).nonzero()[0]
         refill, reader = get[exists], x.remote[exists]

@@ -56,11 +56,14 @@ class Axis:
         edges: Global index where each segment starts, and the end; no segment is empty.
         first: Tile row or column of the first matrix (A for m and k, B for n) that holds a segment.
         second: The same for the second matrix (C for m and n, B for k).
+        starts: For the first matrix, the second, and the shares of the dimension: the segment where each tile
+            row or column, or share, starts, and the number of segments.
     """
 
     edges: Ints
     first: Ints
     second: Ints
+    starts: tuple[Ints, Ints, Ints]
 
     @cached_property
     def sizes(self) -> Ints:
@@ -72,10 +75,6 @@ class Axis:
         """The segments where a tile of the first matrix starts, and the number of segments."""
         changes = (self.first[1:] != self.first[:-1]).nonzero()[0] + 1
         return np.concatenate(([0], changes, [len(self.first)]))
-
-    def segments(self, points: Ints) -> Ints:
-        """Return the number of the segment that starts at each of these edges."""
-        return self.edges.searchsorted(points)
 
     def interval(self, segment: int) -> Interval:
         """Return the global indices of a segment."""
@@ -195,42 +194,39 @@ def op_list(
     a, b, c = problem.layouts
     layout = problem.layout(stationary)
     moving = {"A": "n", "B": "m", "C": "k"}[stationary]
-    size = {"m": problem.m, "n": problem.n, "k": problem.k}[moving]
-    shares = (size, layout.replicas)
-    m_axis = _axis(a.cuts[0], c.cuts[0], shares if moving == "m" else None)
-    k_axis = _axis(a.cuts[1], b.cuts[0], shares if moving == "k" else None)
-    n_axis = _axis(b.cuts[1], c.cuts[1], shares if moving == "n" else None)
+    shares = {"m": 1, "n": 1, "k": 1, moving: layout.replicas}
+    m_axis = _axis(a.cuts[0], c.cuts[0], shares["m"])
+    k_axis = _axis(a.cuts[1], b.cuts[0], shares["k"])
+    n_axis = _axis(b.cuts[1], c.cuts[1], shares["n"])
 
     owner, replica, i, j = layout.tiles_by_owner
     if rank is not None:
         owner, replica, i, j = (x[owner == rank] for x in layout.tiles_by_owner)
-    row_axis = k_axis if stationary == "B" else m_axis
-    col_axis = k_axis if stationary == "A" else n_axis
-    rows = row_axis.segments(layout.row_edges)
-    cols = col_axis.segments(layout.col_edges)
-    moving_axis = {"m": m_axis, "n": n_axis, "k": k_axis}[moving]
-    share = moving_axis.segments(ceil_edges(*shares))
+    rows, cols, share = {
+        "A": (m_axis.starts[0], k_axis.starts[0], n_axis.starts[2]),
+        "B": (k_axis.starts[1], n_axis.starts[0], m_axis.starts[2]),
+        "C": (m_axis.starts[1], n_axis.starts[1], k_axis.starts[2]),
+    }[stationary]
     row_range, col_range = (rows[i], rows[i + 1]), (cols[j], cols[j + 1])
     share_range = (share[replica], share[replica + 1])
 
     # A unit is a box of segments that is walked in plain nested loops; algorithm 2 walks k inside A's rows
     # but outside C's, so there a unit is one tile row of A, and for stationary A one k and tile column of B.
-    unit_tile = np.arange(len(owner))
     if stationary == "C":
+        unit_tile = np.arange(len(owner))
         ranges = {"m": row_range, "n": col_range, "k": share_range}
         order = ("m", "k", "n")
     elif stationary == "B":
-        unit_tile, share_range = _split(unit_tile, share_range, m_axis.groups)
+        unit_tile, share_range = _split(share_range, m_axis.groups)
         ranges = {"k": row_range, "n": col_range, "m": share_range}
         ranges = {
             x: (lo[unit_tile], hi[unit_tile]) if x != "m" else (lo, hi) for x, (lo, hi) in ranges.items()
         }
         order = ("k", "m", "n")
     else:
-        unit_tile, k_range = _split(unit_tile, col_range, np.arange(len(k_axis.edges)))
-        part, n_range = _split(
-            np.arange(len(unit_tile)), (share_range[0][unit_tile], share_range[1][unit_tile]), n_axis.groups
-        )
+        unit_tile, k_range = _split(col_range, np.arange(len(k_axis.edges)))
+        n_range = share_range[0][unit_tile], share_range[1][unit_tile]
+        part, n_range = _split(n_range, n_axis.groups)
         unit_tile = unit_tile[part]
         m_range = (row_range[0][unit_tile], row_range[1][unit_tile])
         ranges = {"k": (k_range[0][part], k_range[1][part]), "n": n_range, "m": m_range}
@@ -240,7 +236,6 @@ def op_list(
     unit_size = counts["m"] * counts["n"] * counts["k"]
     unit_start = unit_size.cumsum() - unit_size
     tile_size = np.bincount(unit_tile, unit_size, len(owner)).astype(np.int64)
-    tile_start = tile_size.cumsum() - tile_size
     total = int(tile_size.sum())
     if total > MOST_OPS:
         raise ProblemError(
@@ -272,14 +267,15 @@ def op_list(
     ops = turned(np.zeros_like(tile_size))
     if offset == "none" or total == 0:
         return ops
+    tile_start = tile_size.cumsum() - tile_size
     return turned(_rotation(ops, np.arange(len(owner)).repeat(tile_size), tile_start, i + j))
 
 
 @lru_cache(maxsize=4096)
-def _axis(first: bytes, second: bytes, shares: tuple[int, int] | None) -> Axis:
-    """Return a dimension cut at the edges of two matrices, and at shares of it (its size, their number)."""
+def _axis(first: bytes, second: bytes, shares: int) -> Axis:
+    """Return a dimension cut at the edges of two matrices, and into a number of shares."""
     first_edges, second_edges = (np.frombuffer(edges, dtype=np.int64) for edges in (first, second))
-    cuts = [first_edges, second_edges] + ([ceil_edges(*shares)] if shares and shares[1] > 1 else [])
+    cuts = (first_edges, second_edges, ceil_edges(int(first_edges[-1]), shares))
     edges = np.concatenate(cuts)
     edges.sort()
     edges = edges[np.concatenate(([True], edges[1:] != edges[:-1]))]
@@ -288,18 +284,19 @@ def _axis(first: bytes, second: bytes, shares: tuple[int, int] | None) -> Axis:
         edges,
         first_edges.searchsorted(starts, side="right") - 1,
         second_edges.searchsorted(starts, side="right") - 1,
+        (edges.searchsorted(cuts[0]), edges.searchsorted(cuts[1]), edges.searchsorted(cuts[2])),
     )
 
 
-def _split(unit: Ints, span: tuple[Ints, Ints], groups: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
+def _split(span: tuple[Ints, Ints], groups: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
     """Split each unit's range of segments at the group edges; return the new units' old number and range."""
     lo, hi = span
     first = groups.searchsorted(lo, side="right") - 1
     last = np.where(hi > lo, groups.searchsorted(hi), first)
     count = last - first
-    parent = np.arange(len(unit)).repeat(count)
-    group = np.arange(int(count.sum())) - (count.cumsum() - count - first).repeat(count)
-    return unit[parent], (np.maximum(groups[group], lo[parent]), np.minimum(groups[group + 1], hi[parent]))
+    parent = np.arange(len(count)).repeat(count)
+    group = np.arange(len(parent)) - (count.cumsum() - count - first).repeat(count)
+    return parent, (np.maximum(groups[group], lo[parent]), np.minimum(groups[group + 1], hi[parent]))
 
 
 def _rotation(ops: OpList, tile_of_op: Ints, tile_start: Ints, index: Ints) -> Ints:

@@ -5,11 +5,12 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from umm import cost
 from umm.algorithms.collectives.replicas import Summed, summed
 from umm.algorithms.universal.options import Options
-from umm.arrays import Ints, numbered_within
+from umm.arrays import Floats, Ints, numbered_within
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import Problem
@@ -21,6 +22,8 @@ from umm.schedules.platform import Platform, platform
 
 COLLECTIVES = ("all-reduce", "reduce-scatter")
 """Finals that are collectives."""
+_OF_BARRIER = np.array([[-1], [-1], [-1], [-1], [0]], dtype=np.int64)
+"""The numbers of a barrier."""
 
 
 def platform_for(problem: Problem, machine: Machine, options: Options) -> Platform:
@@ -69,26 +72,27 @@ def with_replicas_joined(rows: Rows, problem: Problem, shared: Platform, options
         return parts
     found = how_summed(problem, shared.machine, options)
     if found is not None:
-        return [rows, _barrier_after(parts), _collective(found, problem, shared, len(rows.kind))]
-    used = np.bincount(rows.rank[rows.kind == ACCUMULATE], minlength=problem.p)
+        return [rows, _barrier(_unawaited(parts)), _collective(found, problem, shared, len(rows.kind))]
+    used = np.bincount(rows.numbers[0, rows.kind == ACCUMULATE], minlength=problem.p)
     for kind in (REDUCE, BROADCAST) if options.final == "broadcast" else (REDUCE,):
-        barrier = _barrier_after(parts)
-        count = sum(len(part.kind) for part in parts)
-        parts.append(barrier)
-        traffic = _replica_traffic(kind, problem, shared, used, options.max_accumulates, count)
-        used = used + np.bincount(traffic.rank, minlength=problem.p)
-        parts.append(traffic)
+        if kind == BROADCAST:
+            used = used + np.bincount(parts[-1].numbers[0, 1:], minlength=problem.p)
+        parts.append(_replica_traffic(kind, problem, shared, used, options.max_accumulates, parts))
     return parts
 
 
-def _barrier_after(parts: list[Rows]) -> Rows:
-    """Return a barrier that waits for every action of some parts that nothing else waits for."""
-    waited_for = np.zeros(sum(len(part.kind) for part in parts), dtype=bool)
-    waited_for[np.concatenate([part.after for part in parts])] = True
-    after = (~waited_for).nonzero()[0]
-    none, zero = np.array([-1], dtype=np.int64), np.array([0], dtype=np.int64)
+def _unawaited(parts: list[Rows]) -> Ints:
+    """Return every action of some parts that nothing else waits for."""
+    awaited = np.zeros(sum(len(part.kind) for part in parts), dtype=bool)
+    for part in parts:
+        awaited[part.after] = True
+    return (~awaited).nonzero()[0]
+
+
+def _barrier(after: Ints) -> Rows:
+    """Return a barrier that waits for some actions."""
     kind = np.array([BARRIER], dtype=np.int8)
-    return Rows(kind, none, none, zero + len(after), after, none, none, zero, np.zeros(1), no_data)
+    return Rows(kind, _OF_BARRIER, np.array([len(after)]), after, np.zeros(1), no_data)
 
 
 def _collective(found: Summed, problem: Problem, shared: Platform, barrier: int) -> Rows:
@@ -104,78 +108,71 @@ def _collective(found: Summed, problem: Problem, shared: Platform, barrier: int)
     own = np.diff(part.after_offsets)
     after = np.full(int(np.maximum(own, 1).sum()), barrier, dtype=np.int64)
     after[np.repeat(own > 0, np.maximum(own, 1))] = barrier + 1 + part.after
+    lanes = part.rank * shared.lanes_per_rank + lane[part.lane]
     return Rows(
         kind=kind,
-        rank=part.rank,
-        lane=part.rank * shared.lanes_per_rank + lane[part.lane],
+        numbers=np.stack((part.rank, lanes, part.src, part.dst, part.nbytes)),
         waits=np.maximum(own, 1),
         after=after,
-        src=part.src,
-        dst=part.dst,
-        nbytes=part.nbytes,
         seconds=part.seconds,
-        fill=partial(_fill_collective, part.details, first_tiles(problem.tensors)[2]),
+        fill=partial(_fill_collective, part.details, problem),
     )
 
 
-def _fill_collective(part: Details, first_of_c: int, details: Details, first: int) -> Buffers:
+def _fill_collective(part: Details, problem: Problem, details: Details, first: int) -> Buffers:
     """Write what a collective touches: tiles of C alone; see :class:`Rows`."""
     for column in fields(Details):
         getattr(details, column.name)[:] = getattr(part, column.name)
-    details.buffer[part.buffer >= 0] += first_of_c
+    details.buffer[part.buffer >= 0] += first_tiles(problem.tensors)[2]
     return joined([])
 
 
 def _replica_traffic(
-    kind: int, problem: Problem, shared: Platform, used: Ints, lanes: int, barrier: int
+    kind: int, problem: Problem, shared: Platform, used: Ints, lanes: int, before: list[Rows]
 ) -> Rows:
-    """Return one reduce or broadcast for each tile and replica but the origin, all after a barrier."""
+    """Return a barrier, and one reduce or broadcast for each tile and replica but the origin."""
     layout = problem.layout("C")
-    traffic = _replica_transfers(kind, layout, str(layout), problem.itemsize("C"), shared.machine)
-    src, count = traffic.src, len(traffic.src)
-    return Rows(
-        kind=np.full(count, kind, dtype=np.int8),
-        rank=src,
-        lane=src * shared.lanes_per_rank + shared.first_accumulate + (used[src] + traffic.number) % lanes,
-        waits=np.ones(count, dtype=np.int64),
-        after=np.full(count, barrier, dtype=np.int64),
-        src=src,
-        dst=traffic.dst,
-        nbytes=traffic.nbytes,
-        seconds=np.zeros(count),
-        fill=partial(traffic.fill, first_tiles(problem.tensors)[2]),
-    )
+    x = _replica_transfers(kind, layout, str(layout), problem.itemsize("C"), shared.machine)
+    after, barrier = _unawaited(before), sum(len(part.kind) for part in before)
+    numbers, waits = x.numbers.copy(), x.waits.copy()
+    src, lane = numbers[2, 1:], numbers[1, 1:]
+    lane[:] = src * shared.lanes_per_rank + shared.first_accumulate + (used[src] + x.number) % lanes
+    waits[0] = len(after)
+    after = np.concatenate((after, np.full(len(src), barrier, dtype=np.int64)))
+    return Rows(x.kind, numbers, waits, after, x.seconds, partial(x.fill, problem))
 
 
 @dataclass(frozen=True, eq=False)
 class _Transfers:
-    """What moves between the replicas of C; the same for every problem with this layout of C.
+    """What moves between the replicas of C after a barrier; the same for every problem with this C.
 
     Attributes:
         layout: The layout of C.
-        src: Rank each transfer leaves; ranks take turns.
-        dst: Rank it arrives at.
-        number: Its number among the transfers of its rank.
-        nbytes: Bytes on the route.
+        number: Number of each transfer among those of its rank.
         target: Tile each is written to, of all replicas of C, row-major; source likewise.
+        kind: The kinds of the barrier and the transfers.
+        numbers: Their numbers, but for the lanes of transfers; see :class:`Rows`.
+        waits: How many actions each waits for, but for the barrier.
+        seconds: None of them takes any.
     """
 
     layout: Layout
-    src: Ints
-    dst: Ints
     number: Ints
-    nbytes: Ints
     target: Ints
     source: Ints
+    kind: NDArray[np.int8]
+    numbers: Ints
+    waits: Ints
+    seconds: Floats
 
-    def fill(self, first_of_c: int, details: Details, first: int) -> Buffers:
+    def fill(self, problem: Problem, details: Details, first: int) -> Buffers:
         """Write what the transfers move; see :class:`Rows`."""
-        layout = self.layout
+        layout, first_of_c = self.layout, first_tiles(problem.tensors)[2]
         i, j = np.divmod(self.target % layout.tile_elements.size, layout.grid_shape()[1])
         rows = np.stack([layout.row_edges[i], layout.row_edges[i + 1]], axis=1)
         cols = np.stack([layout.col_edges[j], layout.col_edges[j + 1]], axis=1)
-        every = np.arange(len(self.src))
-        details.op[:] = self.number
+        every = np.arange(1, len(self.kind))
+        details.op[1:] = self.number
         details.put(every, 0, first_of_c + self.target, rows, cols)
         details.put(every, 1, first_of_c + self.source, rows, cols)
         return joined([])
@@ -197,4 +194,14 @@ def _replica_transfers(kind: int, layout: Layout, text: str, itemsize: int, mach
     src, dst, number, target, source, i, j = (x[order] for x in (src, dst, number, target, source, i, j))
     charged = cost.accumulate_bytes if kind == REDUCE else cost.transfer_bytes
     nbytes = charged(machine, area[i, j] * itemsize)
-    return _Transfers(layout, src, dst, number, nbytes, target, source)
+    count = len(src)
+    return _Transfers(
+        layout,
+        number,
+        target,
+        source,
+        np.array([BARRIER] + [kind] * count, dtype=np.int8),
+        np.concatenate((_OF_BARRIER, np.stack((src, np.zeros_like(src), src, dst, nbytes))), axis=1),
+        np.ones(count + 1, dtype=np.int64),
+        np.zeros(count + 1),
+    )

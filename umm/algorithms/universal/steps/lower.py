@@ -190,20 +190,18 @@ class _Table:
         m, n, k = ops.sizes
         seconds = np.zeros(len(columns.kind))
         seconds[self.gemm_row] = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"))
-        src, dst = np.array(columns.src, dtype=np.int64), np.array(columns.dst, dtype=np.int64)
+        numbers = np.array(
+            [columns.rank, columns.lane, columns.src, columns.dst, columns.nbytes], dtype=np.int64
+        )
         if self.sent:
             row, op, _ = np.array(self.sent, dtype=np.int64).T
             local = cost.local_accumulate_seconds(machine, (m * n)[op] * problem.itemsize("C"))
-            seconds[row] = np.where(src[row] == dst[row], local, 0.0)
+            seconds[row] = np.where(numbers[2, row] == numbers[3, row], local, 0.0)
         return Rows(
             np.array(columns.kind, dtype=np.int8),
-            np.array(columns.rank, dtype=np.int64),
-            np.array(columns.lane, dtype=np.int64),
+            numbers,
             np.array([len(after) for after in columns.after], dtype=np.int64),
             np.array([before for after in columns.after for before in after], dtype=np.int64),
-            src,
-            dst,
-            np.array(columns.nbytes, dtype=np.int64),
             seconds,
             self.fill,
         )
