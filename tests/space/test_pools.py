@@ -1,5 +1,6 @@
 """Any pool of concurrent.futures performs a sweep: umm's own, and those that packages bring."""
 
+import subprocess
 import sys
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -59,6 +60,36 @@ def test_a_pool_that_loses_workers_is_made_anew(tmp_path, monkeypatch):
     swept = sweep(SPACE, "h100-8", tmp_path / "s.db", jobs=3)
     assert made == [3, 3]
     assert (swept.found, swept.performed) == (0, 48)
+
+
+WAITS = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from umm.space.store.pool import find_pool
+
+def reads(number):
+    return "pipe" in Path(f"/proc/{number}/wchan").read_text()
+
+if __name__ == "__main__":
+    with find_pool("process")(2) as workers:
+        list(workers.map(time.sleep, [0.2, 0.2]))
+        time.sleep(0.2)
+        first = [x for x in workers._processes if reads(x)]
+        if len(first) != 1:
+            sys.exit("the system does not say who waits for what")
+        os.kill(first[0], signal.SIGSTOP)
+        threading.Timer(0.5, os.kill, (first[0], signal.SIGKILL)).start()
+"""
+
+
+def test_a_worker_that_is_killed_when_all_is_done_leaves_no_other_waiting(tmp_path):
+    """It may have the lock of the tasks' queue, for which the others wait to be told the end."""
+    script = tmp_path / "script.py"
+    script.write_text(WAITS)
+    done = subprocess.run([sys.executable, str(script)], timeout=60, check=False, capture_output=True)
+    if b"does not say" in done.stderr:
+        pytest.skip(done.stderr.decode())
+    assert done.returncode == 0, done.stderr
 
 
 def test_this_process_alone_lets_an_interruption_through(tmp_path):

@@ -28,8 +28,10 @@ def pool(jobs: int | None) -> Iterator[Executor]:
         ) as workers:
             try:
                 yield workers
-            finally:
+            finally:  # one that waits for what a killed one has locked would be waited for in vain
                 processes += (getattr(workers, "_processes", None) or {}).values()
+                for process in processes:
+                    process.terminate()
     except BrokenExecutor:  # by now all have ended
         raise BrokenExecutor(_how_ended(processes)) from None
 
@@ -53,6 +55,7 @@ def _name(number: int) -> str:
 def _end_with_parent() -> None:
     """Leave Ctrl-C to the parent, and end when it is killed: a worker would wait for work for ever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which the pool ends its processes
 
     def watch() -> None:
         parent = parent_process()
