@@ -2,6 +2,7 @@
 
 import copy
 import fnmatch
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -216,7 +217,7 @@ def _times(number: Numbered, factor: float) -> Any:
     value = scaled(number.value, factor)
     if not isinstance(number.value, int):
         return value
-    if value != int(value):
+    if not math.isfinite(value) or value != int(value):
         raise MachineError(f"{number.key} is {number.value}; times {factor:g} it is not a whole number")
     return int(value)
 
