@@ -1,8 +1,8 @@
 """Kill sweeps, runs, saves and starts at random moments; nothing may be lost or left: ``make kill``.
 
-``python -m tests.kills [KIND=COUNT …] [--seed S] [--only I]``. Each kill is drawn from its kind, the seed
-and its number: the signal, the process that gets it, and the moment. What fails is printed with the line that
-repeats it.
+``python -m tests.kills [KIND=COUNT …] [--seed S] [--first I] [--only I]``. Each kill is drawn from its
+kind, the seed and its number: the signal, the process that gets it, and the moment. What fails is printed
+with the line that repeats it.
 """
 
 import argparse
@@ -24,6 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("counts", nargs="*", metavar="KIND=COUNT", help=f"of {', '.join(KINDS)}")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="number of the first kill of each kind")
     parser.add_argument("--only", type=int, help="the number of one kill to repeat")
     asked = parser.parse_args()
     counts = {name: int(x) for name, _, x in (text.partition("=") for text in asked.counts)} or COUNTS
@@ -33,7 +34,8 @@ def main() -> int:
     print(f"{'kind':<10} {'kills':>5} {'failed':>6} {'longest end':>12}  killed", flush=True)
     for name, count in counts.items():
         roles, longest, wrong = Counter(), 0.0, 0
-        for number in range(count) if asked.only is None else [asked.only]:
+        numbers = range(asked.first, asked.first + count) if asked.only is None else [asked.only]
+        for number in numbers:
             with tempfile.TemporaryDirectory(prefix="umm-kill-") as folder:
                 found = kill(KINDS[name], Path(folder), random.Random(f"{name} {asked.seed} {number}"))
             roles[found.role] += 1
