@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import umm
 from tests.command import good, record
 from tests.command import umm as command
 from umm.errors import InputError
+from umm_sim.executor import SimExecutor
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["-m", 64, "-n", 48, "-k", 40, "--ranks", 4]
@@ -140,3 +143,45 @@ def test_in_a_pipe_progress_is_a_line_now_and_then(monkeypatch):
     assert re.search(r"^searching: [\d,]+ of [\d,]+", said.stderr, re.MULTILINE)
     assert "searching" not in said.stdout
     assert command("search", *asked, "--quiet").stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "stages"),
+    [
+        (["what-if", "--reach", 2], ["the best choice", "half and twice the launch", "less launch"]),
+        (["what-if", "--map", "memory"], ["m = 64"]),
+        (["what-if", "--map", "fabric*bandwidth", "--reach", 2], ["m = 64"]),
+        (["peers"], ["2.5d", "in place", "redistribute", "any layouts", "m = 8, in place"]),
+    ],
+)
+def test_peers_and_what_if_say_what_they_look_at_and_how_far_they_are(monkeypatch, asked, stages):
+    """Each stage before its first schedule is lowered, which may take minutes for many ranks."""
+    from umm.cli.printed import output
+
+    told, simulated = [], []
+
+    @contextmanager
+    def telling(_):
+        yield lambda what, done, of: told.append((what, done, of, len(simulated)))
+
+    makespan = SimExecutor.makespan
+    monkeypatch.setattr(output.Output, "telling", telling)
+    monkeypatch.setattr(SimExecutor, "makespan", lambda sim, x: simulated.append(x) or makespan(sim, x))
+    assert command(*asked, "-m", 64, "-n", 96, "-k", 48, *ONE, "--quiet").exit_code == 0
+    assert told[0][3] == 0
+    assert simulated
+    assert all(done <= of for _, done, of, _ in told)
+    assert {what for what, *_ in told} >= set(stages)
+
+
+def test_a_stage_of_unknown_length_follows_one_that_has_one(monkeypatch, capsys):
+    from umm.cli.printed import output
+
+    monkeypatch.setattr(output, "EVERY_S", 0.01)
+    with output.Output().telling() as tell:
+        for stage in (("bounds", 3, 7), ("memory", 0, 0)):
+            tell(*stage)
+            time.sleep(0.1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "memory: working"
+    assert "bounds: 3 of 7" in "".join(lines)

@@ -145,10 +145,8 @@ def test_a_maps_start_is_a_budget_that_suffices(m, n, k):
 
 def test_a_map_over_a_number_changes_where_searches_do():
     seen = []
-    decisions = map_over_number(
-        SPACE, "pvc-12", [256], reach=4.0, progress=lambda done, of: seen.append((done, of))
-    )
-    assert seen == [(1, 1)]
+    decisions = map_over_number(SPACE, "pvc-12", [256], reach=4.0, progress=lambda *told: seen.append(told))
+    assert seen == [("m = 256", 0, 1)]
     assert decisions.stretches[0].start == 0.25
     assert decisions.stretches[-1].stop == 4.0
     for before, after in pairwise(decisions.stretches):

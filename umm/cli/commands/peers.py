@@ -77,14 +77,13 @@ def peers(
             write_chain_peers(chain, html)
             output.note(f"wrote {html}; it opens in any browser, offline")
         return
-    with output.progress() as bar:
-        task = bar.add_task("comparing", total=None)
+    with output.telling() as told:
         found = compare(
             asked_problem(flags),
             asked_machine(flags),
             memory=limit,
             crossover=not no_crossover,
-            progress=lambda what: bar.update(task, description=what),
+            progress=told,
         )
     if as_json:
         output.json("peers", peers_record(found))
@@ -115,8 +114,7 @@ def _of_chain(
         return cast("Outline", asked_outline(ctx, flags | {"tokens": tokens}))
 
     again = crossover and flags["chain"] in PRESETS
-    with output.progress() as bar:
-        task = bar.add_task("comparing", total=None)
+    with output.telling() as told:
         return chain_peers(
             outline,
             asked_machine(flags),
@@ -124,5 +122,5 @@ def _of_chain(
             memory=memory,
             at=at if again else None,
             tokens=flags["tokens"] or 0,
-            told=lambda what: bar.update(task, description=what),
+            told=told,
         )

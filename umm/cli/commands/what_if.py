@@ -75,28 +75,23 @@ def what_if(
     check_targets(html)
     sizes = dimensions(flags)
     rows = sizes.pop("m")
-    machine = asked_machine(flags)
-    ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
-    named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
-    space = Space(m=rows[0], **sizes, **named, ranks=ranks, **asked_axes(flags))
     budget = None if memory == "none" else memory
     if over is None and len(rows) > 1:
         raise InputError(
             "several sizes need --map memory or --map fabric*bandwidth; umm search takes them too"
         )
-    with output.progress() as bar:
-        task = bar.add_task("what if", total=None)
-
-        def report(done: int, of: int) -> None:
-            bar.update(task, completed=done, total=of)
-
+    with output.telling() as told:
+        machine = asked_machine(flags)
+        ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
+        named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
+        space = Space(m=rows[0], **sizes, **named, ranks=ranks, **asked_axes(flags))
         if over is None:
-            answer = sensitivity(space, machine, memory=budget, margin=margin, reach=reach, progress=report)
+            answer = sensitivity(space, machine, memory=budget, margin=margin, reach=reach, progress=told)
         elif over == MEMORY:
-            decisions = map_over_memory(space, machine, rows, progress=report)
+            decisions = map_over_memory(space, machine, rows, progress=told)
         else:
             decisions = map_over_number(
-                space, machine, rows, number=over, memory=budget, reach=reach, progress=report
+                space, machine, rows, number=over, memory=budget, reach=reach, progress=told
             )
     if over is None:
         record = sensitivity_record(space, machine.name, answer, reach)

@@ -106,6 +106,20 @@ class Output:
                 speaker.join()
 
     @contextmanager
+    def telling(self) -> Iterator[Callable[[str, int, int], None]]:
+        """Give what shows a stage by name, how far it is, and how much there is; 0 if that is not known."""
+        with self.progress() as bar:
+            tasks = [bar.add_task("looking", total=None)]
+
+            def tell(what: str, done: int, of: int) -> None:
+                if bar.tasks[0].description != what:
+                    bar.remove_task(tasks.pop())
+                    tasks.append(bar.add_task(what, total=of or None))
+                bar.update(tasks[0], completed=done, total=of or None)
+
+            yield tell
+
+    @contextmanager
     def tracking(self, what: str) -> Iterator[Callable[[Iterable[int]], Iterable[int]]]:
         """Give what hands out numbers one after another and shows on the bar how far it is."""
         with self.progress() as bar:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from umm.space.chain_space import ChainSpace
 from umm.space.peers.choose import MARGIN
 from umm.space.peers.crossover import Stretch, stretches
 from umm.space.peers.table import Crossover
+from umm.space.search.any_space import Told
 from umm.space.search.budget import DEVICE, limit_of
 from umm.space.search.chain_layouts import search_chain
 from umm.traces.trace import Trace
@@ -153,7 +155,7 @@ def chain_peers(
     memory: str | int | None = DEVICE,
     at: Callable[[int], Outline] | None = None,
     tokens: int = 0,
-    told: Callable[[str], None] = lambda what: None,
+    told: Told = lambda what, done, of: None,
 ) -> ChainPeers:
     """Return the best layouts of a chain beside those that training systems have.
 
@@ -165,7 +167,7 @@ def chain_peers(
         at: Returns the chain with another number of tokens, for where the fastest changes; None leaves that
             out.
         tokens: Those of the chain, if ``at`` is given.
-        told: Called with what is looked at next.
+        told: As :func:`umm.space.peers.peers.peers` takes it.
 
     Raises:
         InputError: for a budget or a machine that there is none of.
@@ -175,20 +177,21 @@ def chain_peers(
     machine.check_ranks(ranks)
     share = sum(x.nbytes_of_rank.sum() for x in outline.laid_out({}, ranks).tensors) / ranks
     limit = limit_of(memory, float(share), machine, ranks)
-    told("the best layouts")
     schemes, proven = list(_systems(outline, ranks)), False
     try:
-        found = search_chain(ChainSpace(outline, ranks), machine, memory=memory, top=1)
+        told("the best layouts", 0, 0)
+        best = partial(told, "the best layouts")
+        found = search_chain(ChainSpace(outline, ranks), machine, memory=memory, top=1, progress=best)
         schemes.insert(0, Scheme(BEST, found.top[0].layouts, stationary=found.top[0].stationary))
         proven = found.proven
     except InfeasibleError:
         pass
     rows = []
-    for scheme in schemes:
-        told(scheme.name)
+    for number, scheme in enumerate(schemes):
+        told(scheme.name, number, len(schemes))
         rows.append(_row(scheme, run(scheme.schedule(outline, ranks, machine)), limit))
     first, others = rows[:1], sorted(rows[1:], key=lambda row: (not row.fits, row.makespan_s))
-    around = [] if at is None else _around(schemes, at, tokens, ranks, machine, memory)
+    around = [] if at is None else _around(schemes, at, tokens, ranks, machine, memory, told)
     return ChainPeers(outline, ranks, machine, limit, [*first, *others], proven, around)
 
 
@@ -226,11 +229,13 @@ def _around(
     ranks: int,
     machine: Machine,
     memory: str | int | None,
+    told: Told,
 ) -> list[Stretch]:
     """Return which scheme is fastest at other numbers of tokens; the first if it is but for the margin."""
     makespan = executor("sim").makespan
 
     def way_at(count: int) -> str:
+        told(f"{count} tokens", 0, 0)
         outline = at(count)
         share = sum(x.nbytes_of_rank.sum() for x in outline.laid_out({}, ranks).tensors) / ranks
         limit = limit_of(memory, float(share), machine, ranks)

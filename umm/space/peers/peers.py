@@ -1,8 +1,9 @@
 """One table of what people use: the universal algorithm in place, after redistribution, and every other."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import overload
 
 from umm.algorithms.registry import algorithms
@@ -18,6 +19,7 @@ from umm.space.peers.crossover import REACH, Stretch, stretches
 from umm.space.peers.table import Peers
 from umm.space.peers.tuned import tuned
 from umm.space.peers.universal import anywhere, in_place, redistributed
+from umm.space.search.any_space import Told
 from umm.space.search.budget import DEVICE, rank_limit
 
 RIVAL = 1.25
@@ -32,7 +34,7 @@ def peers(
     *,
     memory: Memory = DEVICE,
     crossover: bool = True,
-    progress: Callable[[str], None] | None = None,
+    progress: Told | None = None,
 ) -> Peers: ...
 
 
@@ -43,7 +45,7 @@ def peers(
     *,
     memory: Memory = DEVICE,
     crossover: bool = True,
-    progress: Callable[[str], None] | None = None,
+    progress: Told | None = None,
 ) -> ChainPeers: ...
 
 
@@ -53,7 +55,7 @@ def peers(
     *,
     memory: Memory = DEVICE,
     crossover: bool = True,
-    progress: Callable[[str], None] | None = None,
+    progress: Told | None = None,
 ) -> Peers | ChainPeers:
     """Return the universal algorithm beside everything else that multiplies, and a verdict.
 
@@ -68,14 +70,15 @@ def peers(
         machine: A machine, its name, or the path of its topology file.
         memory: Budget a rank, as in ``umm.search``. A row above it is in the table but never the one to take.
         crossover: Whether other m are simulated for where the verdict changes.
-        progress: Called with what is looked at next.
+        progress: Called with what is looked at, how much of it has been, and how much there is; 0 if that is
+            not known.
 
     Raises:
         InputError: for a machine, a layout or a budget that there is none of.
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
-    told = progress or (lambda what: None)
+    told = progress or (lambda what, done, of: None)
     if isinstance(problem, Outline):
         return chain_peers(problem, machine, memory=memory, told=told)
     problem = problem.on(machine.default_ranks)
@@ -85,23 +88,22 @@ def peers(
     limit = rank_limit(memory, start, machine)
     others, refused = [], {}
     for name, algorithm in sorted(algorithms().items()):
-        told(name)
-        found = tuned(algorithm, start, machine, limit)
+        found = tuned(algorithm, start, machine, limit, partial(told, name))
         if found.contender is not None:
             others.append(found.contender)
         elif found.refusal is not None:
             refused[name] = found.refusal
-    told("universal")
-    rows = _rows(start, machine, memory, others)
+    rows = _rows(start, machine, memory, others, told)
+    free = anywhere(start, machine, memory, partial(told, "any layouts"))
     around = _Around(start, machine, memory, told).stretches(rows) if crossover else []
-    return Peers(start, machine, limit, rows, refused, anywhere(start, machine, memory), around)
+    return Peers(start, machine, limit, rows, refused, free, around)
 
 
-def _rows(start: Problem, machine: Machine, memory: Memory, others: list[Contender]) -> list[Row]:
+def _rows(start: Problem, machine: Machine, memory: Memory, others: list[Contender], told: Told) -> list[Row]:
     """Return a row for each contender: in place, then those that fit, the fastest first."""
     limit = rank_limit(memory, start, machine)
-    stay = row_of(in_place(start, machine, memory), start, machine, limit)
-    moved = redistributed(start, machine, memory)
+    stay = row_of(in_place(start, machine, memory, partial(told, "in place")), start, machine, limit)
+    moved = redistributed(start, machine, memory, partial(told, "redistribute"))
     rows = [row_of(x, start, machine, limit) for x in (*([moved] if moved else []), *others)]
     return [stay, *sorted(rows, key=lambda row: (not row.fits, row.makespan_s))]
 
@@ -113,10 +115,10 @@ class _Around:
         start: The problem, and where its operands lie.
         machine: Where it runs.
         memory: Budget a rank.
-        told: Called with what is looked at next.
+        told: As :func:`peers` takes it.
     """
 
-    def __init__(self, start: Problem, machine: Machine, memory: Memory, told: Callable[[str], None]) -> None:
+    def __init__(self, start: Problem, machine: Machine, memory: Memory, told: Told) -> None:
         self.start, self.machine, self.memory, self.told = start, machine, memory, told
         self.others: list[Contender] = []
         self._stays: dict[int, Timed] = {}
@@ -136,7 +138,7 @@ class _Around:
         try:
             for end in (max(1, m // REACH), m * REACH):
                 start = replace(self.start, m=end)
-                moved = redistributed(start, self.machine, self.memory) if self._is_open(end) else None
+                moved = self._moved(start) if self._is_open(end) else None
                 self.others += [moved] if moved else []
             looked_at = [here, *(self._timed(x) for x in (max(1, m // REACH), m * REACH))]
             self.others = [x for x in self.others if any(_rivals(x, timed) for timed in looked_at)]
@@ -151,12 +153,12 @@ class _Around:
 
     def _timed(self, m: int) -> list[Timed]:
         """Return how long contenders take at an m; in place alone if nothing could be worth more."""
-        self.told(f"m = {m}")
         found = [self._in_place(m)]
         if not self._is_open(m):
             return found
         start = replace(self.start, m=m)
-        for x in self.others:
+        for number, x in enumerate(self.others):
+            self.told(f"m = {m}", number, len(self.others))
             with suppress(ProblemError):  # what it needs may depend on m
                 found.append(timed(x, start, self.machine, rank_limit(self.memory, start, self.machine)))
         return found
@@ -164,9 +166,13 @@ class _Around:
     def _in_place(self, m: int) -> Timed:
         if m not in self._stays:
             start = replace(self.start, m=m)
-            stay = in_place(start, self.machine, self.memory)
+            stay = in_place(start, self.machine, self.memory, partial(self.told, f"m = {m}, in place"))
             self._stays[m] = timed(stay, start, self.machine, rank_limit(self.memory, start, self.machine))
         return self._stays[m]
+
+    def _moved(self, start: Problem) -> Contender | None:
+        told = partial(self.told, f"m = {start.m}, redistribute")
+        return redistributed(start, self.machine, self.memory, told)
 
     def _is_open(self, m: int) -> bool:
         """Whether something could be worth more than staying in place."""

@@ -13,6 +13,7 @@ from umm.layouts.places import replication_factors
 from umm.machines import Machine
 from umm.problem import Problem
 from umm.space.peers.contender import Contender
+from umm.space.search.any_space import Progress
 
 
 class Tuned(NamedTuple):
@@ -27,7 +28,9 @@ class Tuned(NamedTuple):
     refusal: str | None
 
 
-def tuned(algorithm: Algorithm, start: Problem, machine: Machine, limit: int) -> Tuned:
+def tuned(
+    algorithm: Algorithm, start: Problem, machine: Machine, limit: int, progress: Progress | None = None
+) -> Tuned:
     """Return an algorithm with the options that make it fastest within a budget.
 
     Options that are one of a few are tried one after another, the others as they are best by then; so are
@@ -38,14 +41,16 @@ def tuned(algorithm: Algorithm, start: Problem, machine: Machine, limit: int) ->
         start: The problem, and where its operands lie.
         machine: Where it runs.
         limit: Bytes that a rank may hold.
+        progress: Called with how many choices of options were tried, and how many there are.
     """
     makespan = executor("sim").makespan
     best: tuple[tuple[int, float], Contender] | None = None
     refusal = algorithm.refusal(start, machine, algorithm.chosen({}))
-    trials: Iterator[tuple[str, Any]] = (
-        (option.name, value) for option in algorithm.options for value in _values(option, start, limit)
-    )
-    for name, value in [("", None), *trials]:
+    trials: list[tuple[str, Any]] = [("", None)]
+    trials += [(x.name, value) for x in algorithm.options for value in _values(x, start, limit)]
+    for number, (name, value) in enumerate(trials):
+        if progress:
+            progress(number, len(trials))
         options = dict(best[1].options) if best else {}
         options |= {name: value} if name else {}
         if not _serves(algorithm, start, machine, options):

@@ -8,29 +8,34 @@ from umm.problem import Problem
 from umm.space.choice import Choice
 from umm.space.peers.contender import Contender
 from umm.space.points import Space
-from umm.space.search.any_space import search
+from umm.space.search.any_space import Progress, search
 
 IN_PLACE, REDISTRIBUTE = "universal", "redistribute"
 
 
-def in_place(start: Problem, machine: Machine, memory: str | int | None) -> Contender:
+def in_place(
+    start: Problem, machine: Machine, memory: str | int | None, progress: Progress | None = None
+) -> Contender:
     """Return the best way to multiply where A, B and C lie: proven over stationary matrices and options.
 
     Args:
         start: The problem, and where its operands lie.
         machine: Where it runs.
         memory: Budget a rank; where nothing fits it, the fastest without one.
+        progress: As the search takes it.
     """
     layouts = {x: getattr(start, x) for x in "abc"}
     space = _space(start, **layouts)
     try:
-        best = search(space, machine, memory=memory, top=1).top[0]
+        best = search(space, machine, memory=memory, top=1, progress=progress).top[0]
     except InfeasibleError:
-        best = search(space, machine, memory=None, top=1).top[0]
+        best = search(space, machine, memory=None, top=1, progress=progress).top[0]
     return Contender(IN_PLACE, options=_options(best))
 
 
-def redistributed(start: Problem, machine: Machine, memory: str | int | None) -> Contender | None:
+def redistributed(
+    start: Problem, machine: Machine, memory: str | int | None, progress: Progress | None = None
+) -> Contender | None:
     """Return the best way that brings operands to other layouts first, proven best.
 
     Each to row, col or the squarest 2d, or to every rank; a search with ``given`` knows more layouts.
@@ -39,6 +44,7 @@ def redistributed(start: Problem, machine: Machine, memory: str | int | None) ->
         start: The problem, and where its operands lie.
         machine: Where it runs.
         memory: Budget a rank, for what lies there and what is brought.
+        progress: As the search takes it.
 
     Returns:
         None if nothing else fits the budget.
@@ -48,7 +54,7 @@ def redistributed(start: Problem, machine: Machine, memory: str | int | None) ->
     top = 8
     while True:
         try:
-            found = search(space, machine, memory=memory, top=top).top
+            found = search(space, machine, memory=memory, top=top, progress=progress).top
         except InfeasibleError:
             return None
         for choice in found:
@@ -60,10 +66,13 @@ def redistributed(start: Problem, machine: Machine, memory: str | int | None) ->
         top *= 4
 
 
-def anywhere(start: Problem, machine: Machine, memory: str | int | None) -> Choice | None:
+def anywhere(
+    start: Problem, machine: Machine, memory: str | int | None, progress: Progress | None = None
+) -> Choice | None:
     """Return the best point of the space if operands may lie as they like; None if nothing fits."""
     try:
-        return search(_space(start, grids="square"), machine, memory=memory, top=1).top[0]
+        space = _space(start, grids="square")
+        return search(space, machine, memory=memory, top=1, progress=progress).top[0]
     except InfeasibleError:
         return None
 

@@ -15,6 +15,8 @@ from umm.space.search.found import Found
 
 Makespan = Callable[[Schedule], float]
 Progress = Callable[[int, int], None]
+Told = Callable[[str, int, int], None]
+"""Called with what is looked at, how much of it has been, and how much there is; 0 if that is not known."""
 
 
 @overload

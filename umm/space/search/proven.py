@@ -64,6 +64,8 @@ def search(
     points = space.searched.on(machine.default_ranks).points()
     machine.check_ranks(points.bare.p)
     limit = rank_limit(memory, points.bare, machine)
+    if progress:
+        progress(0, len(points))  # the bounds of many ranks take a while
     looked = LookedAt(points, machine, makespan or executor("sim").makespan)
     return best_of(looked, limit, top, reserves=memory == DEVICE, progress=progress)
 

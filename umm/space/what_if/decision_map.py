@@ -14,6 +14,7 @@ from umm.machines import machine as find_machine
 from umm.notebook.shown import Shown
 from umm.space.choice import Choice
 from umm.space.points import Space
+from umm.space.search.any_space import Told
 from umm.space.search.budget import DEVICE
 from umm.space.search.looked_at import Makespan
 from umm.space.search.proven import search
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Step = tuple[float, float, Choice]
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def map_over_memory(
     *,
     most: float = 4.0,
     makespan: Makespan | None = None,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> DecisionMap:
     """Return the best point for every m and every memory budget, exactly.
 
@@ -110,7 +110,7 @@ def map_over_memory(
         rows: Values of m.
         most: Largest budget, as a multiple of the unreplicated share.
         makespan: What simulates a schedule; None for the executor ``sim``.
-        progress: Called with the number of values of m done and of all.
+        progress: Called with an m, the number of values of m done and of all.
 
     Raises:
         InfeasibleError: if nothing fits for any m.
@@ -119,14 +119,14 @@ def map_over_memory(
         machine = find_machine(machine)
     stretches: list[Stretch] = []
     for number, m in enumerate(rows):
+        if progress:
+            progress(f"m = {m}", number, len(rows))
         here = replace(space.on(machine.default_ranks), m=m)
         share = here.bare.unreplicated_share
         best = frontier(here, machine, most=f"{most}x", makespan=makespan)
         starts = [choice.memory_bytes / share for choice in best]
         for start, stop, choice in zip(starts, [*starts, most][1:], best, strict=True):
             stretches.append(Stretch(m, start, stop, choice))
-        if progress:
-            progress(number + 1, len(rows))
     unit = "the unreplicated share, (|A| + |B| + |C|) / p"
     return DecisionMap(machine.name, "memory", unit, stretches, _without(stretches, rows))
 
@@ -140,7 +140,7 @@ def map_over_number(
     memory: str | int | None = DEVICE,
     reach: float = 8.0,
     makespan: Makespan | None = None,
-    progress: Progress | None = None,
+    progress: Told | None = None,
 ) -> DecisionMap:
     """Return the best point for every m and every value of a number of the machine, all links' bandwidth say.
 
@@ -155,7 +155,7 @@ def map_over_number(
         memory: Budget per rank as in :func:`umm.space.search`.
         reach: Largest factor, and one over the smallest.
         makespan: What simulates a schedule; None for the executor ``sim``.
-        progress: Called with the number of values of m done and of all.
+        progress: Called with an m, the number of values of m done and of all.
 
     Raises:
         InfeasibleError: if nothing fits for any m.
@@ -168,7 +168,9 @@ def map_over_number(
     steps = math.ceil(math.log2(reach))
     factors = [2.0**i for i in range(-steps, steps + 1) if 2.0**i <= turned.most]
     stretches: list[Stretch] = []
-    for done, m in enumerate(rows, 1):
+    for done, m in enumerate(rows):
+        if progress:
+            progress(f"m = {m}", done, len(rows))
         here = replace(space, m=m)
 
         def best(factor: float, here: Space = here) -> Choice:
@@ -177,8 +179,6 @@ def map_over_number(
 
         with suppress(InfeasibleError):
             stretches += [Stretch(m, *step) for step in _steps(best, factors)]
-        if progress:
-            progress(done, len(rows))
     return DecisionMap(machine.name, number, turned.at(1.0), stretches, _without(stretches, rows))
 
 

@@ -13,6 +13,7 @@ from umm.machines import machine as find_machine
 from umm.notebook.shown import Shown
 from umm.space.choice import Choice
 from umm.space.points import Space
+from umm.space.search.any_space import Told
 from umm.space.search.budget import DEVICE, rank_limit
 from umm.space.search.front import front
 from umm.space.search.looked_at import LookedAt, Makespan
@@ -117,7 +118,7 @@ def sensitivity(
     makespan: Makespan | None = None,
     margin: float = 0.01,
     reach: float = 16.0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Told | None = None,
 ) -> Sensitivity:
     """Return the best point of a space and the nearest changes that make another one better.
 
@@ -134,14 +135,17 @@ def sensitivity(
         makespan: What simulates a schedule; None for the executor ``sim``.
         margin: How much better than the choice another point has to be, as a share of its makespan.
         reach: Largest factor that is tried, and one over the smallest.
-        progress: Called with the numbers of changes looked at and of all.
+        progress: Called with what is looked at, how much of it has been, and how much there is; 0 if that is
+            not known.
     """
     expect(space, Space, "sensitivity", "a Space, such as umm.Space(m=8192, n=49152, k=12288)")
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
     space = space.on(machine.default_ranks)
     simulate = makespan or executor("sim").makespan
-    choice = search(space, machine, memory=memory, makespan=simulate, top=1).top[0]
+    told = progress or (lambda what, done, of: None)
+    first = partial(told, "the best choice")
+    choice = search(space, machine, memory=memory, makespan=simulate, top=1, progress=first).top[0]
 
     def best_at(knob: Knob, factor: float) -> Choice:
         there = changed(machine, knob, factor)
@@ -162,20 +166,21 @@ def sensitivity(
         return best if best.makespan_s < ours * (1 - margin) else None
 
     known = knobs(machine, choice.problem.p, space.dtype)
-    moves = [_moved(knob, lambda there: simulate(choice.schedule(there)), machine) for knob in known]
+    moves = []
+    for number, knob in enumerate(known):
+        told(f"half and twice the {knob.name}", number, len(known))
+        moves.append(_moved(knob, lambda there: simulate(choice.schedule(there)), machine))
     moves.sort(key=lambda move: -abs(math.log(move.half_s / choice.makespan_s)))
     turned = [(knob, up) for knob in known for up in (False, True) if knob.most > 1 or not up]
     flips = []
     for number, (knob, up) in enumerate(turned):
-        if progress:
-            progress(number, len(turned) + 1)
+        told(f"{'more' if up else 'less'} {knob.name}", number, len(turned))
         if settled(knob, up):
             flips.append(_no_flip(knob, up, reach))
         else:
             flips.append(_nearest(knob, up, partial(rival, knob), reach))
+    told("more and less memory", 0, 0)
     flips += _memory_flips(space, machine, memory, simulate, choice, margin)
-    if progress:
-        progress(len(turned) + 1, len(turned) + 1)
     return Sensitivity(choice, margin, moves, flips)
 
 
