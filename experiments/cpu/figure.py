@@ -1,41 +1,56 @@
-"""Predicted against measured makespans, a mark per layout, as one HTML page that opens offline."""
+"""Predicted against measured makespans, a mark per layout: a page, and the committed image."""
 
+import json
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.cpu.points import SHAPES, Point
+import umm
+from experiments.common.image import draw
+from experiments.cpu.points import SHAPES, Point, add, judge, points
 from umm.figures.page import Section
 from umm.figures.page import write_page as write_sections
 from umm.figures.predicted_measured import band
 from umm.figures.style import BLUE, GREEN, ORANGE, PURPLE, styled
 
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+HERE = Path(__file__).parent
+TITLE = "Predicted against measured makespan on two cores, a mark per layout"
 MARKS = tuple(product(("circle", "square"), (GREEN, PURPLE, ORANGE, BLUE)))
+
+
+def figure(found: list[Point]) -> "go.Figure":
+    """Return the marks of each shape, their standard errors, and the band of ±20 %."""
+    import plotly.graph_objects as go
+
+    times = np.array([[point.time, point.predicted] for point in found]) * 1e3
+    drawn = go.Figure(band(np.array([times.min() / 1.1, times.max() * 1.1])))
+    for name, (symbol, colour) in zip(SHAPES, MARKS, strict=False):
+        rows = [point for point in found if point.shape == name]
+        drawn.add_scatter(
+            x=[float(f"{1e3 * point.time:.5g}") for point in rows],
+            y=[float(f"{1e3 * point.predicted:.5g}") for point in rows],
+            error_x={"array": [float(f"{1e3 * point.spread:.3g}") for point in rows], "thickness": 1},
+            mode="markers",
+            marker={"symbol": symbol, "size": 7, "color": colour},
+            text=[point.name for point in rows],
+            name=f"{name} {'×'.join(map(str, SHAPES[name]))}",
+        )
+    styled(drawn, TITLE, height=620)
+    ticks = {"type": "log", "tickvals": [15, 20, 25, 30, 40, 50, 60, 80, 100]}
+    drawn.update_xaxes(title="measured (ms)", **ticks)
+    drawn.update_yaxes(title="predicted (ms)", **ticks)
+    return drawn
 
 
 def write_page(found: list[Point], path: Path) -> None:
     """Write the page: the figure and, below it, every point as a row."""
     import pandas as pd
-    import plotly.graph_objects as go
 
-    times = np.array([[point.time, point.predicted] for point in found]) * 1e3
-    ends = np.array([times.min() / 1.2, times.max() * 1.2])
-    figure = go.Figure(band(ends))
-    for name, (symbol, colour) in zip(SHAPES, MARKS, strict=False):
-        rows = [point for point in found if point.shape == name]
-        figure.add_scatter(
-            x=[1e3 * point.time for point in rows],
-            y=[1e3 * point.predicted for point in rows],
-            error_x={"array": [1e3 * point.spread for point in rows], "thickness": 1},
-            mode="markers",
-            marker={"symbol": symbol, "size": 8, "color": colour},
-            text=[point.name for point in rows],
-            name=f"{name} {'×'.join(map(str, SHAPES[name]))}",
-        )
-    styled(figure, "Predicted against measured makespan, a mark per layout", height=620)
-    figure.update_xaxes(title="measured (ms)", type="log")
-    figure.update_yaxes(title="predicted (ms)", type="log")
     table = pd.DataFrame(
         {
             "shape": [point.shape for point in found],
@@ -45,4 +60,24 @@ def write_page(found: list[Point], path: Path) -> None:
             "spread_s": [point.spread for point in found],
         }
     )
-    write_sections(path, "Predicted against measured on this host", [Section(figure=figure, table=table)])
+    write_sections(
+        path, "Predicted against measured on this host", [Section(figure=figure(found), table=table)]
+    )
+
+
+def committed(name: str) -> list[Point]:
+    """Return the points of a committed file, predicted then."""
+    rows = json.loads((HERE / f"data/{name}.json").read_text(encoding="utf-8"))
+    machine = umm.machine(HERE / f"data/localhost{name.removeprefix('agreement')}.toml")
+    predicted = {(row["shape"], row["layouts"]): row["predicted_s"] for row in rows}
+    found = list(points(machine, 2, "float32", list(SHAPES)))
+    add(found, rows)
+    found = [point for point in found if point.runs]
+    judge(found)
+    for point in found:
+        point.predicted = predicted[point.shape, point.name]
+    return found
+
+
+if __name__ == "__main__":
+    draw(figure(committed("agreement-avx2")), HERE / "agreement.svg")

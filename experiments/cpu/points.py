@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import nan
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -100,6 +101,15 @@ def points(
             if number % every == 0:
                 problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=ranks, dtype=dtype)
                 yield Point(name, umm.schedule(problem, machine, stationary=STATIONARY[number % 3]))
+
+
+def add(found: Sequence[Point], rows: Sequence[dict[str, Any]]) -> None:
+    """Give points the runs that an earlier call saved."""
+    by_name = {(point.shape, point.name): point for point in found}
+    for row in rows:
+        point = by_name.get((row["shape"], row["layouts"]))
+        if point:
+            point.runs += [Paced(*run) for run in row["measured_s"]]
 
 
 def predict(found: Sequence[Point], machine: Machine) -> None:

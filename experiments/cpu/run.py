@@ -4,17 +4,16 @@ import json
 from collections.abc import Sequence
 from math import isnan
 from pathlib import Path
-from typing import Any
 
 import click
 
 import umm
 from experiments.cpu.agreement import Agreement, agreement
 from experiments.cpu.figure import write_page
-from experiments.cpu.points import SHAPES, Point, judge, measure, points, predict
+from experiments.cpu.points import SHAPES, Point, add, judge, measure, points, predict
 from umm.host.blas import blas_libraries
 from umm.machines import Machine
-from umm_hw.cores.pace import Paced, at_best
+from umm_hw.cores.pace import at_best
 from umm_hw.mpi.executor import MpiExecutor
 
 MOSTLY = 0.5  # share of the runs that must have had their cores for the figures to be of the model
@@ -126,12 +125,3 @@ def save(found: Sequence[Point], output: Path) -> None:
         for point in found
     ]
     (output / "cpu.json").write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
-
-
-def add(found: Sequence[Point], rows: Sequence[dict[str, Any]]) -> None:
-    """Give points the runs that an earlier call saved."""
-    by_name = {(point.shape, point.name): point for point in found}
-    for row in rows:
-        point = by_name.get((row["shape"], row["layouts"]))
-        if point:
-            point.runs += [Paced(*run) for run in row["measured_s"]]
