@@ -181,19 +181,17 @@ class _Transfers:
 @lru_cache(maxsize=256)
 def _replica_transfers(kind: int, layout: Layout, text: str, itemsize: int, machine: Machine) -> _Transfers:
     # The text is there for the cache: equal layouts may number their tiles otherwise, where some are empty.
-    owners = layout.owners
-    area = layout.tile_elements.reshape(layout.grid_shape())
-    i, j, replica = np.nonzero(np.broadcast_to((area > 0)[:, :, None], (*area.shape, layout.replicas)))
-    i, j, replica = (x[replica > 0] for x in (i, j, replica))
-    origin = i * area.shape[1] + j
-    there = replica * area.size + origin
+    elements, owners = layout.tile_elements, layout.owners.reshape(-1)
+    origin = elements.nonzero()[0].repeat(layout.replicas - 1)
+    replica = np.arange(len(origin)) % (layout.replicas - 1) + 1
+    there = replica * elements.size + origin
+    number = numbered_within(owners[there if kind == REDUCE else origin])
+    order = np.lexsort((owners[there if kind == REDUCE else origin], number))
+    number, origin, there = number[order], origin[order], there[order]
     source, target = (there, origin) if kind == REDUCE else (origin, there)
-    src, dst = (owners.reshape(-1)[tile] for tile in (source, target))
-    number = numbered_within(src)
-    order = np.lexsort((src, number))
-    src, dst, number, target, source, i, j = (x[order] for x in (src, dst, number, target, source, i, j))
+    src, dst = owners[source], owners[target]
     charged = cost.accumulate_bytes if kind == REDUCE else cost.transfer_bytes
-    nbytes = charged(machine, area[i, j] * itemsize)
+    nbytes = charged(machine, elements[origin] * itemsize)
     count = len(src)
     return _Transfers(
         layout,
