@@ -99,6 +99,9 @@ class Engines:
 
 def found_engines(clock: Clock, schedule: Schedule, finish: Callable[[int], None]) -> Engines | None:
     """Return the engines of a schedule; None if nothing changes their rate: all work takes its seconds."""
+    taken = (*schedule.interference.values(), *(means.interference for means in schedule.means))
+    if schedule.lanes.own_engines and not any(taken):
+        return None
     losses, computes = _losses(schedule), _computes(schedule)
     if _constant(schedule, losses, computes):
         return None

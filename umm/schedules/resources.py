@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -50,6 +51,12 @@ class Lanes:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @cached_property
+    def own_engines(self) -> bool:
+        """Whether no engine is that of two lanes."""
+        engines = self.engine[self.engine >= 0]
+        return len(np.unique(engines)) == len(engines)
 
 
 def machine_lanes(ranks: int, engines: list[int], others: Sequence[str], shared: bool = False) -> Lanes:
