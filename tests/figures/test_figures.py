@@ -35,15 +35,24 @@ def named(figure):
     return {trace.name: trace for trace in figure.data if trace.name}
 
 
-def test_the_timeline_has_one_webgl_trace_per_kind():
-    """Every action is start, middle, end and a gap; the four gemms are 16 points."""
+def said(figure, kind):
+    """What stands beside the pointer at the bars of a kind."""
+    return next(trace for trace in figure.data if trace.legendgroup == kind and not trace.name)
+
+
+def test_the_timeline_has_one_path_per_kind():
+    """Two gets: four corners each, a gap between the lanes; start, middle and end say what they are."""
     figure = timeline(two_ranks())
     assert set(named(figure)) == {"gemm", "get", "reduce", "critical path"}
-    assert {trace.type for trace in figure.data} == {"scattergl"}
     get = named(figure)["get"]
-    assert np.array_equal(get.x, [1, 3, 5, np.nan, 0, 1, 2, np.nan], equal_nan=True)
+    assert get.fill == "toself"
+    assert np.array_equal(get.x, [1, 1, 5, 5, np.nan, 0, 0, 2, 2], equal_nan=True)
+    assert np.array_equal(get.y, [0.75, 1.25, 1.25, 0.75, np.nan, 2.75, 3.25, 3.25, 2.75], equal_nan=True)
+    words = said(figure, "get")
+    assert np.array_equal(words.x, [1, 3, 5, 0, 1, 2])
     assert (
-        get.text[4] == "get of rank 1, copy_in.0, op 0<br>A(0,0)<br>16 B with rank 0<br>0 s to 2.00 s: 2.00 s"
+        words.text[3]
+        == "get of rank 1, copy_in.0, op 0<br>A(0,0)<br>16 B with rank 0<br>0 s to 2.00 s: 2.00 s"
     )
     assert list(figure.layout.yaxis.ticktext) == [
         "rank 0 compute", "rank 0 copy_in.0", "rank 1 compute", "rank 1 copy_in.0", "rank 1 accumulate.0"
@@ -57,12 +66,12 @@ def test_every_kind_has_a_look_of_its_own():
 
 
 def test_a_timeline_of_many_actions_joins_those_a_pixel_apart(monkeypatch):
-    """r1's gemms 2-5 and 5-6 touch, r0's 0-3 and 5-7 do not: three bars of 4 points."""
+    """r1's gemms 2-5 and 5-6 touch, r0's 0-3 and 5-7 do not: three bars."""
     monkeypatch.setattr("umm.figures.lanes.SINGLE_UP_TO", 0)
-    gemm = named(timeline(two_ranks()))["gemm"]
-    assert np.array_equal(gemm.x[8:], [2, 4, 6, np.nan], equal_nan=True)
-    assert len(gemm.x) == 12
-    assert gemm.text[8] == "2 gemm actions of rank 1, compute"
+    figure = timeline(two_ranks())
+    gemm = named(figure)["gemm"]
+    assert np.array_equal(gemm.x, [0, 0, 3, 3, 5, 5, 7, 7, np.nan, 2, 2, 6, 6], equal_nan=True)
+    assert said(figure, "gemm").text[6:] == ("2 gemm actions of rank 1, compute",) * 3
 
 
 def test_the_timeline_of_many_ranks_shows_the_first():

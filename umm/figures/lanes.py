@@ -7,6 +7,7 @@ import numpy as np
 
 from umm.arrays import Floats, Ints
 from umm.figures.style import BLACK, KIND_COLOURS, KIND_WIDTHS, PAPER, drawn, time_unit
+from umm.schedules.kinds import KINDS
 from umm.traces.critical_path import critical_path
 from umm.traces.frame import touched_words
 from umm.traces.trace import Trace
@@ -21,17 +22,19 @@ RANKS = 16
 # each other on a lane within a pixel, one of so many across the makespan, share a bar.
 SINGLE_UP_TO = 10_000
 PIXELS = 2000
+LANE = 18  # pixels
 MARK = 0.35  # half of the height of the mark at an action's start, in lanes
+UNDER = (0.36, 0.36 + 2 / LANE)  # where the critical path lies under its bars, in lanes
 
 
-def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS, webgl: bool = True) -> "go.Figure":
-    """Return the Gantt chart of a trace by rank and lane, one plotly trace per kind.
+def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS) -> "go.Figure":
+    """Return the Gantt chart of a trace by rank and lane: for each kind its bars, and what they say.
+
+    All bars of a kind are one path, for thousands of paths take a browser long.
 
     Args:
         trace: What to show.
         ranks: The ranks to show, or how many at most, from rank 0.
-        webgl: Drawn by WebGL, which takes thousands of bars; but a browser has room for few such figures on a
-            page.
     """
     schedule = trace.schedule
     wanted = range(ranks) if isinstance(ranks, int) else ranks
@@ -39,54 +42,39 @@ def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS, webgl: bool = Tru
     lanes = np.unique(schedule.lane[shown])
     place = np.searchsorted(lanes, schedule.lane)
     unit, per_second = time_unit(trace.makespan_s)
-    frame = trace.to_frame()
     count = int(shown.sum())
     gap = -np.inf if count <= SINGLE_UP_TO else trace.makespan_s / PIXELS
     data: list[dict[str, Any]] = []
-    lines = "scattergl" if webgl else "scatter"
     for kind, width in KIND_WIDTHS.items():
-        mine = np.flatnonzero(shown & (frame["kind"] == kind).to_numpy())
+        mine = np.flatnonzero(shown & (schedule.kind == KINDS.index(kind)))
         if not len(mine):
             continue
         first, last, shares = _bars(trace, mine, gap)
-        start, end = trace.start[first] * per_second, trace.end[last] * per_second
-        rows = frame.iloc[first].itertuples(index=False)
-        texts = [
-            _text(row, tiles) if n == 1 else f"{n} {kind} actions of rank {row.rank}, {row.lane}"
-            for row, n, tiles in zip(rows, shares.tolist(), touched_words(schedule, first), strict=True)
-        ]
-        ends = np.stack((start, (start + end) / 2, end, np.full(len(first), np.nan)), axis=1)
+        start, end, at = trace.start[first] * per_second, trace.end[last] * per_second, place[first]
+        half = width / LANE / 2
+        data.append(_filled(start, end, at, (-half, half), kind, KIND_COLOURS[kind]))
         data.append(
             {
-                "type": lines,
-                "x": ends.ravel(),
-                "y": np.repeat(place[first], 4),
-                "text": [text for text in texts for _ in range(4)],
-                "customdata": np.repeat(first, 4),
-                "mode": "lines",
-                "line": {"color": KIND_COLOURS[kind], "width": width},
+                "type": "scatter",
+                "x": np.stack((start, (start + end) / 2, end), axis=1).ravel(),
+                "y": np.repeat(at, 3),
+                "text": [text for text in _texts(trace, first, shares) for _ in range(3)],
+                "customdata": np.repeat(first, 3),
+                "mode": "none",
                 "hovertemplate": "%{text}<extra></extra>",
-                "name": kind,
+                "hoverlabel": {"bgcolor": KIND_COLOURS[kind]},
+                "legendgroup": kind,
+                "showlegend": False,
             }
         )
     path = critical_path(trace)
     path = path[shown[path]]
     first, last, _ = _bars(trace, path, gap)
-    data.append(_path(lines, trace.start[first] * per_second, trace.end[last] * per_second, place[first]))
+    start, end, at = trace.start[first] * per_second, trace.end[last] * per_second, place[first]
+    data.append(_filled(start, end, at, UNDER, "critical path", BLACK))
+    shapes = [_barrier(time) for time in (trace.end[schedule.lane < 0] * per_second).tolist()]
     if count <= SINGLE_UP_TO:
-        starts, at = trace.start[shown] * per_second, place[shown]
-        data.append(
-            {
-                "type": lines,
-                "x": np.stack((starts, starts, np.full(len(at), np.nan)), axis=1).ravel(),
-                "y": np.stack((at - MARK, at + MARK, np.full(len(at), np.nan)), axis=1).ravel(),
-                "mode": "lines",
-                "line": {"width": 1, "color": PAPER},
-                "hoverinfo": "skip",
-                "showlegend": False,
-            }
-        )
-    barriers = (trace.end[schedule.lane < 0] * per_second).tolist()
+        shapes.append(_marks(trace.start[shown] * per_second, place[shown]))
     title = "Schedule by rank and lane"
     if len(wanted) == 1:
         title += f", rank {wanted[0]} of {schedule.ranks}"
@@ -96,11 +84,11 @@ def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS, webgl: bool = Tru
     return drawn(
         data,
         title,
-        height=170 + 18 * len(lanes),
+        height=170 + LANE * len(lanes),
         hovermode="closest",
         margin={"t": 74, "l": 10, "r": 20, "b": 10},
         legend={"yref": "paper", "y": 1.0},  # in sight: the figure may be tall
-        shapes=[_barrier(at) for at in barriers],
+        shapes=shapes,
         xaxis={"title": {"text": f"time ({unit})"}, "range": [0, trace.makespan_s * per_second]},
         yaxis={
             "tickvals": np.arange(len(lanes)),
@@ -128,17 +116,42 @@ def _bars(trace: Trace, actions: Ints, gap: float) -> tuple[Ints, Ints, Ints]:
     return actions[opens], actions[opens + count - 1], count
 
 
-def _path(lines: str, start: Floats, end: Floats, place: Ints) -> dict[str, Any]:
-    """Return the critical path as a line under the bars it goes through."""
+def _filled(
+    start: Floats, end: Floats, place: Ints, sides: tuple[float, float], name: str, colour: str
+) -> dict[str, Any]:
+    """Return bars as one path, closed for each lane: along one side of its bars, and around each.
+
+    Args:
+        start: Where each bar begins; sorted by lane.
+        end: Where it ends.
+        place: Its lane.
+        sides: How far its sides are from the middle of the lane.
+        name: In the legend.
+        colour: Of all.
+    """
+    ends = np.stack((start, start, end, end), axis=1).ravel()
+    low, high = place + sides[0], place + sides[1]
+    between = 4 * (np.flatnonzero(np.diff(place)) + 1)
     return {
-        "type": lines,
-        "x": np.stack((start, end, np.full(len(start), np.nan)), axis=1).ravel(),
-        "y": np.repeat(place, 3) + 0.42,
-        "mode": "lines",
-        "line": {"color": BLACK, "width": 2},
+        "type": "scatter",
+        "x": np.insert(ends, between, np.nan),
+        "y": np.insert(np.stack((low, high, high, low), axis=1).ravel(), between, np.nan),
+        "mode": "none",
+        "fill": "toself",
+        "fillcolor": colour,
+        "line": {"simplify": False},
         "hoverinfo": "skip",
-        "name": "critical path",
+        "name": name,
+        "legendgroup": name,
     }
+
+
+def _marks(start: Floats, place: Ints) -> dict[str, Any]:
+    """Return the marks at the starts of actions as one path."""
+    lines = [
+        f"M{x:.6g},{y - MARK:g}V{y + MARK:g}" for x, y in zip(start.tolist(), place.tolist(), strict=True)
+    ]
+    return {"type": "path", "path": "".join(lines), "line": {"width": 1, "color": PAPER}}
 
 
 def _barrier(at: float) -> dict[str, Any]:
@@ -147,17 +160,27 @@ def _barrier(at: float) -> dict[str, Any]:
     return {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "y domain", "line": line}
 
 
-def _text(row: Any, tiles: str) -> str:
-    """Return what is shown beside the pointer for a row of a trace's frame."""
-    moved = f"{format_bytes(row.nbytes)} with rank {row.peer}" if row.nbytes else ""
-    when = f"{format_seconds(row.start_s)} to {format_seconds(row.end_s)}"
-    parts = [
-        f"{row.kind} of rank {row.rank}, {row.lane}, op {row.op}",
-        tiles,
-        moved,
-        f"{when}: {format_seconds(row.end_s - row.start_s)}",
-    ]
-    return "<br>".join(part for part in parts if part)
+def _texts(trace: Trace, actions: Ints, shares: Ints) -> list[str]:
+    """Return what is shown beside the pointer at each bar: of its action, or of how many."""
+    schedule = trace.schedule
+    peers = np.where(schedule.src == schedule.rank, schedule.dst, schedule.src)
+    columns = (
+        schedule.kind, schedule.rank, schedule.lane, schedule.details.op, schedule.payload, peers,
+        trace.start, trace.end,
+    )  # fmt: skip
+    values = (column[actions].tolist() for column in columns)
+    texts = []
+    for tiles, count, kind, rank, lane, op, nbytes, peer, start, end in zip(
+        touched_words(schedule, actions), shares.tolist(), *values, strict=True
+    ):
+        name, where = KINDS[kind], f"rank {rank}, {schedule.lanes.names[lane]}"
+        if count > 1:
+            texts.append(f"{count} {name} actions of {where}")
+            continue
+        moved = f"{format_bytes(nbytes)} with rank {peer}" if nbytes else ""
+        when = f"{format_seconds(start)} to {format_seconds(end)}: {format_seconds(end - start)}"
+        texts.append("<br>".join(x for x in (f"{name} of {where}, op {op}", tiles, moved, when) if x))
+    return texts
 
 
 def lane_table(trace: Trace) -> "pd.DataFrame":

@@ -48,7 +48,7 @@ def _timelines(traces: list[tuple[str, Trace]]) -> list[Section]:
     slowest = max(trace.makespan_s for _, trace in traces)
     sections = []
     for heading, trace in traces:
-        figure = timeline(trace, ranks=RANKS, webgl=False)
+        figure = timeline(trace, ranks=RANKS)
         figure.update_xaxes(range=[0, slowest * time_unit(trace.makespan_s)[1]])
         figure.update_layout(title_text="")
         sections.append(Section(heading, text=found(trace), figure=figure, half=True))

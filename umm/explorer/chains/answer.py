@@ -148,7 +148,7 @@ def found_shown(view: ChainView) -> Shown:
     }
     if trace is not None:
         zoomed = 0 <= view.state.rank < found.ranks
-        shown["lanes.figure"] = timeline(trace, [view.state.rank] if zoomed else RANKS, webgl=False)
+        shown["lanes.figure"] = timeline(trace, [view.state.rank] if zoomed else RANKS)
     else:
         shown["lanes-data.children"] = html.P(
             f"Row {view.state.row} is not drawn: {problem}.", className="empty"

@@ -8,8 +8,6 @@ from umm.figures.breakdown import breakdown_bars
 from umm.figures.lanes import RANKS, lane_table, timeline
 from umm.traces.trace import Trace
 
-MOST_PATHS = 4000  # actions; the bars of more are faster drawn by WebGL, of fewer as one path for each kind
-
 
 def show(view: View) -> Shown:
     """Return the timelines, of all ranks or of one, and where the time of each goes."""
@@ -21,13 +19,13 @@ def show(view: View) -> Shown:
     fits = measured is not None and measured.schedule.ranks > max(ranks[0], 0)
 
     def drawn(of: Trace) -> Any:
-        return view.drawn(timeline(of, ranks, webgl=len(of.schedule) > MOST_PATHS))
+        return view.drawn(timeline(of, ranks))
 
     return {
         "lanes.figure": drawn(trace),
         "lanes-measured.figure": drawn(measured) if measured and fits else {},
         "parts.figure": view.drawn(breakdown_bars(trace.breakdown())),
-        "schedule-data.children": view.table(lane_table(trace)),
+        "schedule-data.children": view.table(lambda: lane_table(trace)),
     }
 
 
