@@ -1,6 +1,6 @@
 """What a tab is given to show: the state, its point if it has one, and the priced points beside it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -61,9 +61,9 @@ class View:
         """Return a figure as the browser takes it, in the page's colours."""
         return themed(figure.to_dict() if hasattr(figure, "to_dict") else figure, self.dark)
 
-    def table(self, frame: "pd.DataFrame") -> Any:
+    def table(self, frame: Callable[[], "pd.DataFrame"]) -> Any:
         """Return the numbers under a figure as a table, if they are asked for."""
-        return numbers(frame) if self.state.data else None
+        return numbers(frame()) if self.state.data else None
 
 
 def numbers(frame: "pd.DataFrame") -> list[Any]:

@@ -26,7 +26,7 @@ def show(view: View) -> Shown:
     figure: Any = {}
     if best:
         figure = view.drawn(parallel_coordinates(axes, numbers, words=words, selected=view.selected))
-    return {"lines.figure": figure, "coordinates-data.children": view.table(top_frame(view))}
+    return {"lines.figure": figure, "coordinates-data.children": view.table(lambda: top_frame(view))}
 
 
 TAB = Tab(

@@ -36,7 +36,7 @@ def show(view: View) -> Shown:
     return {
         "pareto.figure": figure,
         "leaders.children": _table(view),
-        "leaderboard-data.children": view.table(top_frame(view)),
+        "leaderboard-data.children": view.table(lambda: top_frame(view)),
     }
 
 

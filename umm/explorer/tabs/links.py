@@ -12,7 +12,7 @@ def show(view: View) -> Shown:
     trace = view.point.trace
     return {
         "fullness.figure": view.drawn(link_map(trace)),
-        "links-data.children": view.table(link_frame(trace)),
+        "links-data.children": view.table(lambda: link_frame(trace)),
     }
 
 

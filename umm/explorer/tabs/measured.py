@@ -41,8 +41,11 @@ def show(view: View) -> Shown:
 
 def _of_trace(view: View, measured: Trace) -> Any:
     comparison = compare(executor("sim").run(measured.schedule), measured)
-    phases = comparison.phases().reset_index()
-    return view.drawn(agreement(comparison)), str(comparison), view.table(phases)
+    return (
+        view.drawn(agreement(comparison)),
+        str(comparison),
+        view.table(lambda: comparison.phases().reset_index()),
+    )
 
 
 def _of_store(view: View, rows: pd.DataFrame) -> Any:
@@ -59,7 +62,7 @@ def _of_store(view: View, rows: pd.DataFrame) -> Any:
     error = pairs["predicted_s"] / pairs["measured_s"] - 1
     words = f"{len(pairs)} points measured; the median error is {100 * error.abs().median():.1f} %."
     shown = pairs[["label", "m", "n", "k", "predicted_s", "measured_s"]].assign(error=error)
-    return view.drawn(makespans(pairs)), words, view.table(shown)
+    return view.drawn(makespans(pairs)), words, view.table(lambda: shown)
 
 
 def controls() -> list[Any]:

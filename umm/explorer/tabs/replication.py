@@ -40,18 +40,19 @@ def show(view: View) -> Shown:
         selected=selected,
         where=where,
     )
-    frame = pd.DataFrame(
-        {
-            f"c_{MATRICES[down]}": factors[down],
-            f"c_{MATRICES[across]}": factors[across],
-            f"c_{state.across}": factors[third],
-            "makespan_s": priced.seconds[mine],
-            "memory_bytes": priced.memory[mine],
-            "exact": priced.exact[mine],
-        }
-    )
-    grouped = frame.groupby(list(frame.columns[:2]), as_index=False).first()  # fastest first
-    return {"replicas.figure": view.drawn(figure), "replication-data.children": view.table(grouped)}
+    columns = {
+        f"c_{MATRICES[down]}": factors[down],
+        f"c_{MATRICES[across]}": factors[across],
+        f"c_{state.across}": factors[third],
+        "makespan_s": priced.seconds[mine],
+        "memory_bytes": priced.memory[mine],
+        "exact": priced.exact[mine],
+    }
+
+    def best() -> pd.DataFrame:
+        return pd.DataFrame(columns).groupby(list(columns)[:2], as_index=False).first()  # fastest first
+
+    return {"replicas.figure": view.drawn(figure), "replication-data.children": view.table(best)}
 
 
 class _Labels:

@@ -12,9 +12,13 @@ def show(view: View) -> Shown:
     """Return what each rank reaches, under the roofs of its device and its links."""
     assert view.point
     trace = view.point.trace
-    flop, received = work_and_bytes(trace)
-    frame = pd.DataFrame({"rank": np.arange(len(flop)), "flop": flop, "received_bytes": received})
-    frame["Tflop/s"] = frame["flop"] / trace.makespan_s / 1e12
+
+    def frame() -> pd.DataFrame:
+        flop, received = work_and_bytes(trace)
+        numbers = pd.DataFrame({"rank": np.arange(len(flop)), "flop": flop, "received_bytes": received})
+        numbers["Tflop/s"] = numbers["flop"] / trace.makespan_s / 1e12
+        return numbers
+
     return {"roofs.figure": view.drawn(roofline(trace)), "roofline-data.children": view.table(frame)}
 
 

@@ -8,15 +8,15 @@ import pandas as pd
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
 from umm.figures.tiles import Slice, tile_map
-from umm.problem import MATRICES
+from umm.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 
 
 def show(view: View) -> Shown:
     """Return the tiles of A, B and C, and the slices of the chosen action."""
     assert view.point
-    schedule, op = view.point.trace.schedule, view.state.op
-    layouts = dict(zip(MATRICES, view.point.problem.layouts, strict=True))
+    schedule, problem, op = view.point.trace.schedule, view.point.problem, view.state.op
+    layouts = dict(zip(MATRICES, problem.layouts, strict=True))
     lit: list[tuple[str, Slice]] = []
     words = "No action is chosen: click on a bar of the schedule, or type its number."
     if 0 <= op < len(schedule):
@@ -24,22 +24,27 @@ def show(view: View) -> Shown:
         row = view.point.trace.to_frame().iloc[op]
         parts = [f"{name}[{top}:{bottom}, {left}:{right}]" for name, (top, bottom, left, right) in lit]
         words = f"Action {op}: {row['kind']} of rank {row['rank']}, {', '.join(parts) or 'no slice'}."
+    return {
+        "owners.figure": view.drawn(tile_map(layouts, lit)),
+        "op-words.children": words,
+        "tiles-data.children": view.table(lambda: shares(problem)),
+    }
+
+
+def shares(problem: Problem) -> pd.DataFrame:
+    """Return what each rank holds of each matrix, a row each: elements, nbytes."""
     rows = [
         {
             "matrix": matrix,
             "layout": str(layout),
             "rank": rank,
             "elements": int(layout.elements_of_rank[rank]),
-            "nbytes": int(layout.elements_of_rank[rank]) * view.point.problem.itemsize(matrix),
+            "nbytes": int(layout.elements_of_rank[rank]) * problem.itemsize(matrix),
         }
-        for matrix, layout in layouts.items()
+        for matrix, layout in zip(MATRICES, problem.layouts, strict=True)
         for rank in range(layout.ranks)
     ]
-    return {
-        "owners.figure": view.drawn(tile_map(layouts, lit)),
-        "op-words.children": words,
-        "tiles-data.children": view.table(pd.DataFrame(rows)),
-    }
+    return pd.DataFrame(rows)
 
 
 def slices_of(schedule: Schedule, action: int) -> list[tuple[str, Slice]]:

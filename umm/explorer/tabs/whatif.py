@@ -36,15 +36,13 @@ def show(view: View) -> Shown:
         times[f"{layouts}, {how(choice)}"] = times_of(point.machine, knob, choice.problem, way)
     factors = factors_of(knob)
     words = [knob.at(factor) for factor in factors]
-    frame = pd.DataFrame(
-        {"factor": factors, knob.name: words} | {f"{name}_s": list(x) for name, x in times.items()}
-    )
+    columns = {"factor": factors, knob.name: words} | {f"{name}_s": list(x) for name, x in times.items()}
     return {
         "turned.figure": view.drawn(turned(knob.name, factors, words, times)),
         "whatif-words.children": said(knob, times),
         "what.options": list(known),
         "what.value": what,
-        "whatif-data.children": view.table(frame),
+        "whatif-data.children": view.table(lambda: pd.DataFrame(columns)),
     }
 
 
