@@ -6,7 +6,7 @@ from typing import Any
 from dash import html
 
 from umm.algorithms.universal.options import known
-from umm.explorer.layout import PARTS
+from umm.explorer.layout import FIGURES, PARTS, named
 from umm.explorer.point import Files, Point, point_of, range_of, tried
 from umm.explorer.state import OPERANDS, State, as_command, as_python, as_toml, read
 from umm.explorer.tabs import TABS
@@ -29,10 +29,12 @@ CONTROLS = [
     *(f"{name}.value" for name in (*PLAIN, *LOOKS, *(x.name for x in known()), "data", "fixed-index")),
     *(f"{x}-{what}" for x in OPERANDS for what in ("part.value", "index.value")),
 ]
+FACTS = [f"fact-{named(name)}.children" for name in FIGURES]
+STRIP = ["fact-range.children", "facts-strip.hidden"]
 WORDS = [
     "machine.options", "fixed-index.max", "fixed-words.children", "facts.data",
     *(f"{x}-{what}" for x in OPERANDS for what in ("index.max", "words.children")),
-    "verdict.children", "mistakes.children", "facts-strip.children", "compare.children", "pin.children",
+    "verdict.children", "mistakes.children", *FACTS, *STRIP, "compare.children", "pin.children",
     "as-command.children", "as-python.children", "as-toml.children",
     *(f"show-{name}.hidden" for name in TABS),
 ]  # fmt: skip
@@ -72,7 +74,7 @@ def words(state: State, view: View, mistakes: list[str], files: Files, usual: Ma
         "verdict.children": verdict(view)
         if point
         else "No answer yet: see below what does not fit together.",
-        "facts-strip.children": facts(point.trace, "") if point else None,
+        **facts(point.trace if point else None),
         "compare.children": compared(state, view, files) if point and state.pin else None,
         "pin.children": "Unpin" if state.pin else "Pin",
         "as-command.children": as_command(state),
@@ -105,37 +107,28 @@ def figures_of(trace: Trace) -> dict[str, tuple[str, float]]:
     moved = float(sum(bytes_by_kind(trace.schedule).values()))
     mean = trace.breakdown().mean
     exposed = float(mean["exposed_communication"])
-    return {
-        "makespan": (format_seconds(trace.makespan_s), trace.makespan_s),
-        "of peak": (percent(trace.fraction_of_peak), trace.fraction_of_peak),
-        "moved": (format_bytes(moved), moved),
-        "exposed": (format_seconds(exposed), exposed),
-        "memory": (format_bytes(trace.memory_bytes), float(trace.memory_bytes)),
-        "actions": (f"{len(trace.schedule):,}", float(len(trace.schedule))),
-    }
+    figures = (
+        (format_seconds(trace.makespan_s), trace.makespan_s),
+        (percent(trace.fraction_of_peak), trace.fraction_of_peak),
+        (format_bytes(moved), moved),
+        (format_seconds(exposed), exposed),
+        (format_bytes(trace.memory_bytes), float(trace.memory_bytes)),
+        (f"{len(trace.schedule):,}", float(len(trace.schedule))),
+    )
+    return dict(zip(FIGURES, figures, strict=True))
 
 
-def facts(trace: Trace, within: str) -> list[Any]:
-    """Return the figures of a prediction as a strip, the makespan with its range once that is known."""
-    notes = {"makespan": within}
-    return [
-        html.Div(
-            [
-                html.Span(name, className="name"),
-                html.Span(text, className="value"),
-                html.Span(
-                    notes.get(name, ""), className="note", title="within the ranges of the machine's numbers"
-                ),
-            ],
-            className="fact",
-        )
-        for name, (text, _) in figures_of(trace).items()
-    ]
+def facts(trace: Trace | None, within: str = "") -> Shown:
+    """Return the strip of a prediction's figures, the makespan with its range once that is known."""
+    if trace is None:
+        return {"facts-strip.hidden": True}
+    texts = (text for text, _ in figures_of(trace).values())
+    return dict(zip(FACTS, texts, strict=True)) | {"fact-range.children": within, "facts-strip.hidden": False}
 
 
-def sure(point: Point) -> list[Any]:
-    """Return the same strip with the range, which takes a few simulations."""
-    return facts(point.trace, Beside(range_of(point)).within(point.trace))
+def sure(point: Point) -> str:
+    """Return the range of the makespan in words, which takes a few simulations."""
+    return Beside(range_of(point)).within(point.trace)
 
 
 def compared(state: State, view: View, files: Files) -> Any:

@@ -48,6 +48,8 @@ def serving(
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):
+        protocol_version = "HTTP/1.1"  # a connection stays for the next request
+
         def log_request(self, *_: object) -> None:
             """Say nothing of requests that were answered."""
 
@@ -123,6 +125,8 @@ def make_app(
         response.headers["Content-Security-Policy"] = POLICY
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers["Referrer-Policy"] = "no-referrer"
+        if request.path.endswith("_favicon.ico"):  # the browser asks for it at every change of the address
+            response.headers["Cache-Control"] = "max-age=3600"
         return response
 
     return app

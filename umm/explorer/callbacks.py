@@ -13,7 +13,7 @@ from umm.explorer import answer
 from umm.explorer.behind import Behind
 from umm.explorer.dropped import Dropped, content_of, topology, trace_or_store
 from umm.explorer.point import point_of, tried
-from umm.explorer.state import read, usual_values
+from umm.explorer.state import OPERANDS, read, usual_values
 from umm.explorer.tabs import TABS
 from umm.explorer.tabs.leaderboard import top_frame
 from umm.explorer.view import Shown, View
@@ -25,12 +25,19 @@ TAB_OUTPUTS = [output for tab in TABS.values() for output in tab.outputs]
 SHOWN = [*answer.CONTROLS, *answer.WORDS, *answer.PROGRESS, *TAB_OUTPUTS, "tick.interval"]
 FILLED = [
     "verdict.children",
-    "facts-strip.children",
+    "fact-range.children",
     *answer.PROGRESS,
     *(x for tab in TABS.values() if tab.prices for x in tab.outputs),
 ]
 CHANGED = [*answer.CONTROLS, "what.value"]
-
+# What the page tells of itself, to be sent again only where it changes: each costs the browser a millisecond.
+TOLD = [
+    *answer.CONTROLS,
+    *(x for x in SHOWN if x not in FILLED and x.endswith((".style", ".hidden", ".max", ".options"))),
+    *(f"{x}-words.children" for x in OPERANDS),
+    *answer.FACTS,
+    "facts.data", "fixed-words.children", "mistakes.children", "compare.children", "pin.children",
+]  # fmt: skip
 
 SOON = 0.25  # seconds that a tab of priced points waits for their bounds
 
@@ -76,23 +83,21 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
         Input("dropped", "data"),
         State("viewer", "data"),
         State("tick", "interval"),
-        *states(answer.CONTROLS),
+        *states(TOLD),
     )
     def show(
-        query: str, theme: str, files: dict[str, str], name: str, viewer: str, interval: int, *controls: Any
+        query: str, theme: str, files: dict[str, str], name: str, viewer: str, interval: int, *told: Any
     ) -> list[Any]:
         view, mistakes = viewed(query, theme, files or {}, name)
         shown = answer.words(view.state, view, mistakes, files or {}, usual_values())
-        values = answer.control_values(view.state, shown["facts.data"]["divisors"])
-        before = dict(zip(answer.CONTROLS, controls, strict=True))
-        shown |= {x: value for x, value in values.items() if x not in before or before[x] != value}
+        shown |= answer.control_values(view.state, shown["facts.data"]["divisors"])
         if view.point is not None:
             behind.want(viewer, view.priced)
             if TABS[view.state.tab].prices:
                 view.priced.heard.wait(SOON)
         shown |= answer.tab_shown(view) | answer.progress(view, sure=False)
         shown["tick.interval"] = anew(interval)
-        return given(SHOWN, shown)
+        return given(SHOWN, _unlike(shown, dict(zip(TOLD, told, strict=True))))
 
     @app.callback(
         outputs(FILLED, again=True),
@@ -113,7 +118,7 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
         if view.point is not None:
             behind.want(viewer, view.priced)
             shown["verdict.children"] = answer.verdict(view)
-            shown["facts-strip.children"] = answer.sure(view.point)
+            shown["fact-range.children"] = answer.sure(view.point)
             if TABS[view.state.tab].prices and shown["status.title"] != before:
                 shown |= TABS[view.state.tab].shown(view)
         return given(FILLED, shown)
@@ -204,6 +209,16 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
             return _exported(str(ctx.triggered_id), view), ""
         except UmmError as error:
             return no_update, str(error)
+
+
+def _unlike(shown: Shown, before: Shown) -> Shown:
+    """Return what is not as before; a figure without data matters only where it takes another's place."""
+    still = {name.replace(".style", ".figure") for name in before if before[name] == shown.get(name)}
+    return {
+        name: value
+        for name, value in shown.items()
+        if (name not in before or before[name] != value) and not (name in still and not value)
+    }
 
 
 def _exported(what: str, view: View) -> Any:

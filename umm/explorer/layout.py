@@ -16,6 +16,7 @@ from umm.explorer.tabs import TABS
 CHAINS = "/chain/"  # the path of their page
 REST = 400  # milliseconds after the last change until what is found behind the page is shown
 PARTS = ("row", "col", "2d")
+FIGURES = ("makespan", "of peak", "moved", "exposed", "memory", "actions")  # of a prediction, in a strip
 SHAPES = {"a": "m × k", "b": "k × n", "c": "m × n"}
 FIELDS = (
     ("machine", "Machine", "", "A shipped machine, or the name of a file dropped below."),
@@ -280,8 +281,20 @@ def said() -> list[Any]:
             ],
             className="status",
         ),
-        html.Div(id="facts-strip", className="strip"),
+        html.Div([_fact(name) for name in FIGURES], id="facts-strip", className="strip", hidden=True),
     ]
+
+
+def _fact(name: str) -> Any:
+    """Return the place of one figure of a prediction, of the makespan with its range."""
+    note = html.Span(id="fact-range", className="note", title="within the ranges of the machine's numbers")
+    parts = [html.Span(name, className="name"), html.Span(id=f"fact-{named(name)}", className="value")]
+    return html.Div([*parts, note] if name == FIGURES[0] else parts, className="fact")
+
+
+def named(name: str) -> str:
+    """Return the part of an id that names one figure of a prediction."""
+    return name.replace(" ", "-")
 
 
 def copied(name: str) -> Any:

@@ -7,7 +7,7 @@ import pandas as pd
 from dash import html
 
 from umm.chains.presets import PRESETS
-from umm.explorer.answer import facts
+from umm.explorer.answer import FACTS, STRIP, facts
 from umm.explorer.chains.files import Texts
 from umm.explorer.chains.found import FoundBest, trace_of
 from umm.explorer.chains.layout import GRAPHS
@@ -31,7 +31,7 @@ CONTROLS = [f"{name}.value" for name in (*PLAIN, *TEXTS, "data")]
 ASKED = (*SIZES, "dtype", "backward", "dropout")
 PROGRESS = ["status.children", "status.title", "cancel.hidden", "tick.disabled"]
 FOUND = [
-    "verdict.children", "facts-strip.children", "leaders.children", "row-title.children", "layouts.children",
+    "verdict.children", *FACTS, *STRIP, "leaders.children", "row-title.children", "layouts.children",
     "moved.children", "as-python.children", "as-row.children", "found.hidden",
     *(f"{graph}.{what}" for graph in GRAPHS for what in ("figure", "style")),
     *(f"{graph}-data.children" for graph in GRAPHS),
@@ -127,6 +127,7 @@ def found_shown(view: ChainView) -> Shown:
             said = "The best layouts are being looked for."
         return shown | {
             "verdict.children": said,
+            **facts(None),
             "found.hidden": True,
             "as-python.children": as_python(view.state, found.ranks) if found else "",
         }
@@ -136,7 +137,7 @@ def found_shown(view: ChainView) -> Shown:
     others |= {name: seconds for name, seconds in found.named.items() if seconds is not None}
     shown |= {
         "verdict.children": " ".join([_sentence(view, choice, ends), trace.verdict if trace else ""]).strip(),
-        "facts-strip.children": facts(trace, Beside(ends).within(trace)) if trace else None,
+        **facts(trace, Beside(ends).within(trace) if trace else ""),
         "found.hidden": False,
         "leaders.children": _leaders(view, found),
         "row-title.children": f"Row {view.state.row}: where its tensors lie, and its schedule",

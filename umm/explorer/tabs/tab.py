@@ -7,6 +7,8 @@ from typing import Any
 from umm.explorer.view import Shown, View
 from umm.figures.page import CONFIG
 
+HIDDEN = {"display": "none", "height": "0px"}  # Dash gives a figure without a height one
+
 
 @dataclass(frozen=True)
 class Tab:
@@ -45,7 +47,7 @@ class Tab:
         parts = self.show(view)
         for graph in self.graphs:
             height = parts[f"{graph}.figure"].get("layout", {}).get("height")
-            parts[f"{graph}.style"] = {"height": f"{height}px"} if height else {"display": "none"}
+            parts[f"{graph}.style"] = {"height": f"{height}px"} if height else HIDDEN
         return parts
 
     def panel(self) -> Any:
