@@ -8,6 +8,9 @@ import pytest
 from emit_problems import NOT_IN_JAX, PROBLEMS, problem_of, written
 from framework_words import held
 
+import umm
+from umm.emit.program import emit
+
 pytest.importorskip("torch", reason="torch is not installed; make test-frameworks has it")
 pytest.importorskip("jax", reason="jax is not installed; make test-frameworks has it")
 
@@ -46,3 +49,17 @@ def test_a_jax_program_gives_the_right_product_in_the_layouts_asked_for(name, tm
         for rank, sides in enumerate(held(layout)):
             unpadded = [list(range(a, min(b, n))) for (a, b), n in zip(spans[str(rank)], shape, strict=True)]
             assert (unpadded if all(unpadded) else [[], []]) == sides
+
+
+@pytest.mark.parametrize("target", ["torch", "jax"])
+def test_a_check_in_bfloat16_refuses_a_product_of_zeros(target, tmp_path):
+    """However long k is, what is allowed is a share of the largest element."""
+    problem = umm.Problem(m=8, n=8, k=16384, a="row", b="row", c="row", ranks=4, dtype="bfloat16")
+    right = emit(target, problem, "h100-8", "B", {}, "")
+    zeros = right.replace('    if "--check" in', '    c = 0 * c\n    if "--check" in')
+    assert zeros != right
+    path = tmp_path / "zeros.py"
+    path.write_text(zeros)
+    done = subprocess.run([sys.executable, path, "--check"], capture_output=True, text=True, timeout=250)
+    assert done.returncode != 0
+    assert "C is wrong: largest error 1.0e+00 of its largest element" in done.stderr

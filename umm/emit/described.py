@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from textwrap import indent, wrap
 from typing import Any
 
+from umm.checks import TOLERANCE
 from umm.layouts.layout import Layout
 from umm.problem import MATRICES, Problem
 
@@ -30,11 +31,15 @@ class Described:
     note: str
 
     def filled(self, template: str, **more: object) -> str:
-        """Return a template with what is in ``<angles>`` filled in: sizes, types, layouts, and more."""
+        """Return a template with what is in ``<angles>`` filled in: sizes, types, layouts, and more.
+
+        What a check allows goes by the operands' type: in it frameworks sum the parts of C.
+        """
         problem = self.problem
         texts: dict[str, object] = {
             **{x: getattr(problem, x) for x in ("m", "n", "k", "dtype", "c_dtype", "a", "b", "c")},
             "ranks": problem.p,
+            "tolerance": TOLERANCE[problem.dtype],
             "stationary": self.stationary,
             "what": self.what,
             **more,
