@@ -75,6 +75,19 @@ class Leader(Protocol):
         """End the ranks; those that something else has started end with this exit code."""
 
 
+def expect_ranks(schedule: Schedule, running: int | None) -> None:
+    """Raise if a schedule is for more ranks than run; None if it decides how many do.
+
+    Raises:
+        InputError: if it is.
+    """
+    if running is not None and schedule.ranks > running:
+        raise InputError(
+            f"the schedule is for {schedule.ranks} ranks, but {running} run; ask for {schedule.ranks}, or "
+            f"make the schedule for {running}"
+        )
+
+
 @runtime_checkable
 class OnHost(Protocol):
     """What an executor also has whose ranks multiply on the cores of this host.

@@ -20,7 +20,7 @@ from umm.checks import (
     reference_product,
 )
 from umm.errors import InputError
-from umm.executor import Executor, OnHost, Operands, saver
+from umm.executor import Executor, Leader, OnHost, Operands, expect_ranks, saver
 from umm.host.memory import free_memory
 from umm.host.speed import copy_rate, multiply_rate
 from umm.problem import Problem
@@ -144,13 +144,15 @@ def measure(
         track: Gives the numbers of the runs one after another, showing how far it is.
 
     Raises:
-        InputError: for less than one run, an operand that is missing, a check of an executor that multiplies
-            nothing, or a checkpoint of one that cannot save.
+        InputError: for less than one run, more ranks than run, an operand that is missing, a check of an
+            executor that multiplies nothing, or a checkpoint of one that cannot save.
     """
     if iters < 1 or warmup < 0:
         raise InputError(
             f"{iters} runs after {warmup} to warm up are not possible; --iters ≥ 1, --warmup ≥ 0"
         )
+    if isinstance(performer, Leader):
+        expect_ranks(schedule, performer.ranks)  # before operands are drawn, which may take minutes
     given, checked = _held(schedule, check, operands)
     saving = saver(performer, name) if save is not None else None
     best, worst_check, seconds = None, None, []

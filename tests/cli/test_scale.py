@@ -3,8 +3,11 @@
 import pytest
 
 from tests.command import good, record, umm
-from umm import measure
+from umm import Problem, measure
+from umm import schedule as umm_schedule
+from umm.errors import InputError
 from umm.measure import Needs
+from umm_hw.mpi.executor import MpiExecutor
 
 SMALL = ["-m", 256, "-n", 192, "-k", 160, "--ranks", 4, "--iters", 1, "--warmup", 0]
 CYCLIC = ["--a", "cyclic:64x32:2x2", "--b", "col@2", "--c", "edges:0-64-256x0-96-192:2x2"]
@@ -84,3 +87,13 @@ def test_the_scale_that_fits_is_the_largest_power_of_two():
     takes = Needs(runs=1, flop=1, seconds=640.0, nbytes=16 * 2**30, free=2 * 2**30)
     assert takes.scale_within(nbytes=takes.free) == 4
     assert takes.scale_within(seconds=10.0) == 4
+
+
+def test_a_schedule_for_more_ranks_than_run_is_refused_before_operands_are_drawn(monkeypatch):
+    def drawn(problem):
+        raise AssertionError("operands were drawn")
+
+    monkeypatch.setattr(measure, "random_operands", drawn)
+    schedule = umm_schedule(Problem(m=64, n=64, k=64, ranks=3), "localhost")
+    with pytest.raises(InputError, match="the schedule is for 3 ranks, but 2 run; ask for 3"):
+        measure.measure(schedule, MpiExecutor(ranks=2), "mpi", iters=1, warmup=0)

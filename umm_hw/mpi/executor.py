@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from umm.errors import ExecutorUnavailableError, InputError
-from umm.executor import Operands
+from umm.errors import ExecutorUnavailableError
+from umm.executor import Operands, expect_ranks
 from umm.host.launcher import launched_rank, launched_size
 from umm.schedules.files import to_arrays
 from umm.schedules.schedule import Schedule
@@ -147,7 +147,9 @@ class MpiExecutor:
         check_replica(schedule, self.replica)
         arrays = operands_of(schedule, operands)
         program = partial(perform, arrays=to_arrays(schedule), replica=self.replica, **how)
-        found: Runs = self._started(schedule.ranks).call(schedule.ranks, program, arrays)[0]
+        job = self._started(schedule.ranks)
+        expect_ranks(schedule, job.size)
+        found: Runs = job.call(schedule.ranks, program, arrays)[0]
         return found
 
     def makespan(self, schedule: Schedule) -> float:
@@ -205,11 +207,6 @@ class MpiExecutor:
 
             job = MpiJob(self._asked or ranks, self.timeout)
         self._job = job
-        if ranks > job.size:
-            raise InputError(
-                f"the schedule is for {ranks} ranks, but {job.size} run; ask for {ranks}, or make the "
-                f"schedule for {job.size}"
-            )
         return job
 
 
