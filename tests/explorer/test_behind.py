@@ -80,6 +80,8 @@ def test_what_is_cancelled_stays_so_until_another_is_wanted(behind):
     until(lambda: question.got)
     behind.cancel("me")
     behind.want("me", question)
+    assert behind.has_cancelled("me", question)
+    assert not behind.has_cancelled("you", question)
     time.sleep(0.2)
     stopped = len(question.got)
     time.sleep(0.2)

@@ -157,23 +157,29 @@ def pinned(state: State) -> State:
     return read(state.pin)[0]
 
 
-def progress(view: View, sure: bool) -> Shown:
+def progress(view: View, sure: bool, cancelled: bool = False) -> Shown:
     """Return the status line, whether it can be cancelled, and whether the page need not ask again.
 
     Args:
         view: What is shown.
         sure: Whether the range of the point is shown.
+        cancelled: Whether the viewer wants no more of the search.
     """
     if view.point is None:
         return {"status.children": "", "status.title": "", "cancel.hidden": True, "tick.disabled": True}
     priced = view.priced
-    ended = priced.done or bool(priced.failed)
+    ended = priced.done or bool(priced.failed) or cancelled
     return {
-        "status.children": priced.words,
+        "status.children": cancelled_words(priced.words) if cancelled else priced.words,
         "status.title": priced.stage or priced.refusal,
         "cancel.hidden": ended,
         "tick.disabled": ended and sure,
     }
+
+
+def cancelled_words(status: str) -> str:
+    """Return the line of the status after a search was cancelled."""
+    return f"{status.rstrip('.')}; cancelled."
 
 
 def tab_shown(view: View) -> Shown:

@@ -91,6 +91,11 @@ class Behind:
                     self._cancelled.pop(next(iter(self._cancelled)))
             self._settle()
 
+    def has_cancelled(self, viewer: str, question: Question) -> bool:
+        """Return whether a viewer wants no more of a question."""
+        with self._lock:
+            return self._cancelled.get(viewer) is question
+
     def close(self) -> None:
         """End all processes."""
         with self._lock:

@@ -17,7 +17,7 @@ from umm.explorer.state import OPERANDS, read, usual_values
 from umm.explorer.tabs import TABS
 from umm.explorer.tabs.leaderboard import top_frame
 from umm.explorer.view import Shown, View
-from umm.explorer.wiring import anew, cancelled, given, outputs, register_theme, states
+from umm.explorer.wiring import anew, given, outputs, register_clock, register_theme, states
 from umm.figures.report import write_html
 from umm.traces.trace import Trace
 
@@ -29,6 +29,7 @@ FILLED = [
     *answer.PROGRESS,
     *(x for tab in TABS.values() if tab.prices for x in tab.outputs),
 ]
+ABOUT = ["url.search", "theme.data", "files.data", "dropped.data", "status.title"]
 CHANGED = [*answer.CONTROLS, "what.value"]
 # What the page tells of itself, to be sent again only where it changes: each costs the browser a millisecond.
 TOLD = [
@@ -56,6 +57,9 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
             *filter(None, [problem]),
         ]
 
+    def gone(view: View, viewer: str) -> bool:
+        return view.point is not None and behind.has_cancelled(viewer, view.priced)
+
     app.clientside_callback(
         ClientsideFunction("umm", "change"),
         Output("url", "search"),
@@ -68,6 +72,7 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
         prevent_initial_call=True,
     )
     register_theme(app)
+    register_clock(app, FILLED, ABOUT)
     app.clientside_callback(
         ClientsideFunction("umm", "png"),
         Output("to-png", "title"),
@@ -95,46 +100,41 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
             behind.want(viewer, view.priced)
             if TABS[view.state.tab].prices:
                 view.priced.heard.wait(SOON)
-        shown |= answer.tab_shown(view) | answer.progress(view, sure=False)
+        shown |= answer.tab_shown(view) | answer.progress(view, sure=False, cancelled=gone(view, viewer))
         shown["tick.interval"] = anew(interval)
         return given(SHOWN, _unlike(shown, dict(zip(TOLD, told, strict=True))))
 
     @app.callback(
-        outputs(FILLED, again=True),
-        Input("tick", "n_intervals"),
-        State("url", "search"),
-        State("theme", "data"),
-        State("files", "data"),
-        State("dropped", "data"),
-        State("status", "title"),
+        Output("filled", "data"),
+        Input("asked", "data"),
+        *states(ABOUT),
         State("viewer", "data"),
         prevent_initial_call=True,
     )
     def fill(
-        _: int, query: str, theme: str, files: dict[str, str], name: str, before: str, viewer: str
-    ) -> list[Any]:
+        number: int, query: str, theme: str, files: dict[str, str], name: str, before: str, viewer: str
+    ) -> dict[str, Any]:
         view, _mistakes = viewed(query, theme, files or {}, name)
-        shown: Shown = answer.progress(view, sure=True)
+        shown: Shown = answer.progress(view, sure=True, cancelled=gone(view, viewer))
         if view.point is not None:
             behind.want(viewer, view.priced)
             shown["verdict.children"] = answer.verdict(view)
             shown["fact-range.children"] = answer.sure(view.point)
             if TABS[view.state.tab].prices and shown["status.title"] != before:
                 shown |= TABS[view.state.tab].shown(view)
-        return given(FILLED, shown)
+        return {"number": number, "shown": shown}
 
     @app.callback(
         Output("status", "children", allow_duplicate=True),
         Output("cancel", "hidden", allow_duplicate=True),
-        Output("tick", "disabled", allow_duplicate=True),
         Input("cancel", "n_clicks"),
         State("viewer", "data"),
         State("status", "children"),
         prevent_initial_call=True,
     )
-    def cancel(_: int, viewer: str, status: str) -> tuple[str, bool, bool]:
+    def cancel(_: int, viewer: str, status: str) -> tuple[str, bool]:
         behind.cancel(viewer)
-        return cancelled(status), True, True
+        return answer.cancelled_words(status), True
 
     clicked = [graph for tab in TABS.values() for graph in tab.clicks]
 

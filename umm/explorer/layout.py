@@ -63,6 +63,8 @@ def kept(usual: Mapping[str, Any], presets: Mapping[str, Any]) -> list[Any]:
         dcc.Store(id="files", data={}, storage_type="session"),
         dcc.Store(id="theme", data="light"),
         dcc.Interval(id="tick", interval=REST, disabled=True),
+        dcc.Store(id="asked"),
+        dcc.Store(id="filled"),
     ]
 
 

@@ -33,9 +33,33 @@ def anew(interval: int) -> int:
     return 2 * REST - interval + 1
 
 
-def cancelled(status: object) -> str:
-    """Return the line of the status after a search was cancelled."""
-    return f"{str(status).rstrip('.')}; cancelled."
+def register_clock(app: Dash, names: Iterable[str], of: Iterable[str]) -> None:
+    """Let the clock ask what has been found meanwhile, and show the answer, in the browser.
+
+    One question at a time, for Dash drops an answer once a newer question is asked: where an answer takes
+    longer than the clock's turn, none would ever be shown. An answer that comes after the page has gone on to
+    something else is not shown either.
+
+    Args:
+        app: Has a callback from ``asked.data``, a question's number, to ``filled.data``, its answer: the
+            number and what is shown by name.
+        names: What answers may show.
+        of: What the page is about.
+    """
+    app.clientside_callback(
+        ClientsideFunction("umm", "ask"),
+        Output("asked", "data"),
+        Input("tick", "n_intervals"),
+        *states(of),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("umm", "fill"),
+        outputs(names, again=True),
+        Input("filled", "data"),
+        *states(of),
+        prevent_initial_call=True,
+    )
 
 
 def register_theme(app: Dash) -> None:

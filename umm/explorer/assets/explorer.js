@@ -36,6 +36,10 @@ window.dash_clientside = window.dash_clientside || {};
       input.setAttribute("aria-label", "file to drop in");
   }).observe(document.documentElement, { childList: true, subtree: true });
 
+  const PATIENCE = 60_000; // milliseconds after which a question without an answer is asked again
+  const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+  let question = null;
+
   window.dash_clientside.umm = {
     change(...given) {
       const [facts, presets] = given.slice(-2);
@@ -77,6 +81,22 @@ window.dash_clientside = window.dash_clientside || {};
       const button = document.getElementById("dark");
       if (button) button.setAttribute("aria-pressed", String(theme === "dark"));
       return theme;
+    },
+
+    ask(number, ...about) {
+      if (question && same(question.about, about) && Date.now() - question.at < PATIENCE) return skip();
+      question = { number, about, at: Date.now() };
+      return number;
+    },
+
+    fill({ number, shown }, ...about) {
+      const answered = question;
+      if (number === question?.number) question = null;
+      const late = number !== answered?.number || !same(answered.about, about);
+      return window.dash_clientside.callback_context.outputs_list.map(({ id, property }) => {
+        const name = `${id}.${property.split("@")[0]}`;
+        return late || !(name in shown) ? skip() : shown[name];
+      });
     },
 
     png() {

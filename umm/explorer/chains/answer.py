@@ -7,7 +7,7 @@ import pandas as pd
 from dash import html
 
 from umm.chains.presets import PRESETS
-from umm.explorer.answer import FACTS, STRIP, facts
+from umm.explorer.answer import FACTS, STRIP, cancelled_words, facts
 from umm.explorer.chains.files import Texts
 from umm.explorer.chains.found import FoundBest, trace_of
 from umm.explorer.chains.layout import GRAPHS
@@ -44,6 +44,7 @@ WORDS = [
     "as-command.children",
     *(f"{name}-field.hidden" for name in ASKED),
 ]
+CANCELLED = "The search was cancelled; change a control to search again."
 HEADINGS = ("", "makespan", "range", "of peak", "memory", "layouts")
 
 
@@ -56,12 +57,14 @@ class ChainView:
         found: What is known of its answer; None where it has none.
         mistakes: A line for each thing that does not fit together.
         dark: Whether the page is dark.
+        cancelled: Whether the viewer wants no more of the search.
     """
 
     state: ChainState
     found: FoundBest | None
     mistakes: list[str]
     dark: bool = False
+    cancelled: bool = False
 
     @property
     def chosen(self) -> ChainChoice | None:
@@ -95,9 +98,10 @@ def progress(view: ChainView) -> Shown:
     found = view.found
     if found is None:
         return {"status.children": "", "status.title": "", "cancel.hidden": True, "tick.disabled": True}
-    ended = found.done or bool(found.failed)
+    ended = found.done or bool(found.failed) or view.cancelled
+    said = "" if found.refusal else found.words
     return {
-        "status.children": "" if found.refusal else found.words,
+        "status.children": cancelled_words(said) if view.cancelled else said,
         "status.title": stage(found),
         "cancel.hidden": ended,
         "tick.disabled": ended,
@@ -124,7 +128,7 @@ def found_shown(view: ChainView) -> Shown:
         elif found is not None and (found.refusal or found.failed):
             said = f"No answer: {found.refusal or found.failed}."
         elif found is not None:
-            said = "The best layouts are being looked for."
+            said = CANCELLED if view.cancelled else "The best layouts are being looked for."
         return shown | {
             "verdict.children": said,
             **facts(None),

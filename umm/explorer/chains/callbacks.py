@@ -7,6 +7,7 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, State, no_update
 
 from umm.chains.files import toml
 from umm.errors import UmmError
+from umm.explorer.answer import cancelled_words
 from umm.explorer.behind import Behind
 from umm.explorer.chains import answer
 from umm.explorer.chains.answer import ChainView
@@ -15,12 +16,13 @@ from umm.explorer.chains.found import FoundBest
 from umm.explorer.chains.state import read
 from umm.explorer.dropped import content_of
 from umm.explorer.point import Files, machine_of, tried
-from umm.explorer.wiring import anew, cancelled, given, outputs, register_theme, states
+from umm.explorer.wiring import anew, given, outputs, register_clock, register_theme, states
 
 MOST_KEPT = 4  # chains that were dropped in
 SOON = 0.15  # seconds that the page waits for an answer that may be there at once
 SHOWN = [*answer.CONTROLS, *answer.WORDS, *answer.PROGRESS, *answer.FOUND, "tick.interval"]
 FILLED = [*answer.PROGRESS, *answer.FOUND]
+ABOUT = ["url.search", "theme.data", "files.data", "chain-files.data", "status.title"]
 
 
 def viewed(query: str | None, theme: str, files: Files, texts: Texts, behind: Behind) -> ChainView:
@@ -63,6 +65,7 @@ def register(app: Dash, behind: Behind, named: Texts) -> None:
         prevent_initial_call=True,
     )
     register_theme(app)
+    register_clock(app, FILLED, ABOUT)
 
     @app.callback(
         outputs(SHOWN),
@@ -88,6 +91,7 @@ def register(app: Dash, behind: Behind, named: Texts) -> None:
         if view.found is not None:
             behind.want(viewer, view.found)
             view.found.heard.wait(SOON)
+            view = replace(view, cancelled=behind.has_cancelled(viewer, view.found))
         before = dict(zip(answer.CONTROLS, controls, strict=True))
         values = answer.control_values(view.state)
         shown = {x: value for x, value in values.items() if before[x] != value}
@@ -96,37 +100,33 @@ def register(app: Dash, behind: Behind, named: Texts) -> None:
         return given(SHOWN, shown)
 
     @app.callback(
-        outputs(FILLED, again=True),
-        Input("tick", "n_intervals"),
-        State("url", "search"),
-        State("theme", "data"),
-        State("files", "data"),
-        State("chain-files", "data"),
-        State("status", "title"),
+        Output("filled", "data"),
+        Input("asked", "data"),
+        *states(ABOUT),
         State("viewer", "data"),
         prevent_initial_call=True,
     )
     def fill(
-        _: int,
+        number: int,
         query: str,
         theme: str,
         files: Files | None,
         dropped: Texts | None,
         before: str,
         viewer: str,
-    ) -> list[Any]:
+    ) -> dict[str, Any]:
         view = viewed(query, theme, files or {}, {**named, **(dropped or {})}, behind)
-        shown = answer.progress(view)
         if view.found is not None:
             behind.want(viewer, view.found)
-            if shown["status.title"] != before:
-                shown |= answer.found_shown(view)
-        return given(FILLED, shown)
+            view = replace(view, cancelled=behind.has_cancelled(viewer, view.found))
+        shown = answer.progress(view)
+        if view.found is not None and shown["status.title"] != before:
+            shown |= answer.found_shown(view)
+        return {"number": number, "shown": shown}
 
     @app.callback(
         Output("status", "children", allow_duplicate=True),
         Output("cancel", "hidden", allow_duplicate=True),
-        Output("tick", "disabled", allow_duplicate=True),
         Output("verdict", "children", allow_duplicate=True),
         Input("cancel", "n_clicks"),
         State("viewer", "data"),
@@ -136,8 +136,7 @@ def register(app: Dash, behind: Behind, named: Texts) -> None:
     )
     def cancel(_: int, viewer: str, status: str, stage: str) -> tuple[Any, ...]:
         behind.cancel(viewer)
-        said = no_update if stage else "The search was cancelled; change a control to search again."
-        return cancelled(status), True, True, said
+        return cancelled_words(status), True, no_update if stage else answer.CANCELLED
 
     @app.callback(
         Output("chain-files", "data"),
