@@ -23,6 +23,7 @@ class Clock(Environment):
     def __init__(self) -> None:
         super().__init__()
         self._now: float = 0.0
+        self._alarms = 0
         self._latest_time = -1.0
         self._latest_call: Call | None = None
         self._latest_keys: list[Any] = []
@@ -43,7 +44,8 @@ class Clock(Environment):
         self._other_keys = self._latest_keys
         self._latest_time, self._latest_call = time, call
         self._latest_keys = keys = [key]
-        heappush(self._queue, (time, next(self._eid), call, keys))
+        self._alarms += 1
+        heappush(self._queue, (time, self._alarms, call, keys))
 
     def settle(self, function: Callable[[], None]) -> None:
         """Call a function after all finishes and starts of this instant."""

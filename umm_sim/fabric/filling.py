@@ -107,8 +107,9 @@ class Filling:
         on, free, count = self.on, self._free, self._count
         while True:
             rate = min(shares)
-            for link, share in zip(links, shares, strict=False):
+            for place, share in enumerate(shares):
                 if share == rate:
+                    link = links[place]
                     for flow in on[link]:
                         if flow.bottleneck < 0:
                             flow.new_rate, flow.bottleneck = rate, link
