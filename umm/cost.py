@@ -37,10 +37,11 @@ def gemm_seconds(
     Source: roofline model, as in Brock & Golin (2025), section 4.3.
     """
     m, n, k = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
-    arithmetic = m * n * k * (2.0 / machine.peak(dtype))
+    elements = m * n
+    arithmetic = elements * k * (2.0 / machine.peak(dtype))
     if dtype in machine.efficiency:
         arithmetic = arithmetic / machine.gemm_efficiency(dtype, m, n, k, batch)
-    traffic = ((m + n) * k * itemsize(dtype) + m * n * (2 * c_itemsize)) / machine.work_bandwidth
+    traffic = ((m + n) * k * itemsize(dtype) + elements * (2 * c_itemsize)) / machine.work_bandwidth
     return machine.launch_s + np.maximum(arithmetic, traffic)
 
 

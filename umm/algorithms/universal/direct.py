@@ -73,7 +73,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         waits[gemm_row[later], 2] = gemm_row[before]
 
     if len(get_row):
-        get_op = x.reads % count
+        get_op = x.op
         kind[get_row] = GET
         row_rank[get_row] = dst[get_row] = rank[get_op]
         src[get_row] = x.src
@@ -107,7 +107,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         writer.gemms(gemm_row)
         for operand in range(2):
             gets = x.of(operand)
-            op = x.reads[gets] % count
+            op = x.op[gets]
             slot = base[operand][rank[op]] + x.number[gets] % depth
             served = (x.remote >= count) == bool(operand)
             readers = gemm_row[x.remote[served] % count], x.served_by[served] - (gets.start or 0)
@@ -150,7 +150,7 @@ def _pools(ops: OpList, options: Options, x: Fetches, slot_ops: Ints) -> tuple[I
     for operand, matrix in enumerate("AB"):
         gets = x.of(operand)
         payload = x.elements[gets] * problem.itemsize(matrix)
-        np.maximum.at(largest[operand], rank[x.reads[gets] % x.count], payload)
+        np.maximum.at(largest[operand], rank[x.op[gets]], payload)
     np.maximum.at(largest[2], rank[slot_ops], (m * n)[slot_ops] * problem.itemsize("C"))
     depth = options.prefetch + options.max_gemms
     slots = np.array([depth, depth, options.max_gemms + options.max_accumulates])[:, None] * (largest > 0)

@@ -21,6 +21,8 @@ class Fetches:
         count: Number of ops, N.
         fetch: For each of the 2N reads whether it fetches.
         reads: The fetching reads, ascending: one for each get.
+        op: The op of each get.
+        of_b: 1 where a get moves B, 0 where it moves A.
         src: Owner of the tile each get moves, in the reader's own replica.
         elements: How many each get moves.
         whole: Whether it is the whole tile.
@@ -32,6 +34,8 @@ class Fetches:
     count: int
     fetch: Bools
     reads: Ints
+    op: Ints
+    of_b: Ints
     src: Ints
     elements: Ints
     whole: Bools
@@ -63,7 +67,7 @@ def fetches(ops: OpList, starts: Ints, slices: bool, reuse: bool) -> Fetches:
     src = np.concatenate(owners)
     remote = src != np.concatenate((rank, rank))
     fetch, sizes = _ranges(ops, remote, False, reuse)
-    reads, remote_reads = fetch.nonzero()[0], remote.nonzero()[0]
+    reads = fetch.nonzero()[0]
     whole = np.ones(len(reads), dtype=bool)
     if slices:
         fetch_slices, slice_sizes = _ranges(ops, remote, True, reuse)
@@ -76,14 +80,17 @@ def fetches(ops: OpList, starts: Ints, slices: bool, reuse: bool) -> Fetches:
         fetch, sizes = np.where(by_tile, fetch, fetch_slices), np.where(by_tile, sizes, slice_sizes)
         reads = fetch.nonzero()[0]
         whole = by_tile[reads]
-    served_by = fetch.cumsum()[remote_reads] - 1
+    of_b, op = fetch.reshape(2, count).nonzero()
     firsts = reads.searchsorted(np.concatenate((starts, starts + count)))
-    rank_and_operand = rank[reads % count] + (reads >= count) * len(starts)
-    number = np.arange(len(reads)) - firsts[rank_and_operand]
+    number = np.arange(len(reads)) - firsts[rank[op] + of_b * len(starts)]
+    remote_reads = remote.nonzero()[0]
+    served_by = fetch.cumsum()[remote_reads] - 1
     return Fetches(
         count,
         fetch,
         reads,
+        op,
+        of_b,
         src[reads],
         sizes[reads],
         whole,
@@ -117,15 +124,15 @@ def turns(x: Fetches, rank: Ints, starts: Ints) -> Ints:
         rank: Rank of each op.
         starts: First op of each rank.
     """
-    of_b, op = x.reads >= x.count, x.reads % x.count
+    op = x.op
     gets = x.fetch[: x.count].astype(np.int64) + x.fetch[x.count :]
     before = gets.cumsum() - gets
     before -= before[np.minimum(starts, x.count - 1)][rank]
-    together = before[op] + (of_b & x.fetch[op])
+    together = before[op] + (x.of_b & x.fetch[op])
     if x.whole.all():
         return together
     apart = np.bincount(rank[op], ~x.whole, len(starts)) > 0
-    return np.where(apart[rank[op]], x.number + of_b, together)
+    return np.where(apart[rank[op]], x.number + x.of_b, together)
 
 
 def refill_waits(x: Fetches, depth: int) -> tuple[Ints, Ints]:
@@ -148,5 +155,5 @@ def refill_waits(x: Fetches, depth: int) -> tuple[Ints, Ints]:
         same = (x.number[refill] >= depth).nonzero()[0]
         refill, reader = refill[same], reader[same]
     op = reader % x.count
-    needed = (op != x.reads[refill] % x.count - depth).nonzero()[0]
+    needed = (op != x.op[refill] - depth).nonzero()[0]
     return refill[needed], op[needed]

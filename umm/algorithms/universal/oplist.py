@@ -275,16 +275,16 @@ def op_list(
 def _axis(first: bytes, second: bytes, shares: int) -> Axis:
     """Return a dimension cut at the edges of two matrices, and into a number of shares."""
     first_edges, second_edges = (np.frombuffer(edges, dtype=np.int64) for edges in (first, second))
-    cuts = (first_edges, second_edges, ceil_edges(int(first_edges[-1]), shares))
-    edges = np.concatenate(cuts)
-    edges.sort()
+    cuts = np.concatenate((first_edges, second_edges, ceil_edges(int(first_edges[-1]), shares)))
+    edges = np.sort(cuts)
     edges = edges[np.concatenate(([True], edges[1:] != edges[:-1]))]
-    starts = edges[:-1]
+    starts, segment = edges[:-1], edges.searchsorted(cuts)
+    tiles, both = len(first_edges), len(first_edges) + len(second_edges)
     return Axis(
         edges,
         first_edges.searchsorted(starts, side="right") - 1,
         second_edges.searchsorted(starts, side="right") - 1,
-        (edges.searchsorted(cuts[0]), edges.searchsorted(cuts[1]), edges.searchsorted(cuts[2])),
+        (segment[:tiles], segment[tiles:both], segment[both:]),
     )
 
 
