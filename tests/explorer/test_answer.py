@@ -1,16 +1,20 @@
 """What the page shows for a state: all parts of every tab, sound figures, a line where there is no answer."""
 
+import json
+
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from click.testing import CliRunner
 
+from umm.cli.main import main
 from umm.executor import executor
 from umm.explorer import answer
 from umm.explorer.behind import Behind
 from umm.explorer.dropped import trace_or_store
 from umm.explorer.point import point_of, range_of, space_of, tried
 from umm.explorer.priced import look
-from umm.explorer.state import State, read
+from umm.explorer.state import State, as_command, read
 from umm.explorer.tabs import TABS
 from umm.explorer.view import View
 from umm.machines.files import named_file
@@ -166,3 +170,17 @@ def test_a_dropped_trace_is_held_against_its_prediction(tmp_path):
 def test_the_paper_s_space_can_be_asked_for():
     space = space_of(point_of(State(space="paper"), {}))
     assert (space.points().written, len(space.points())) == (17496, 8232)
+
+
+ASSUMED = "machine=pvc-12-planes&m=4096&n=12288&k=12288&a=col@12&dtype=bfloat16"
+
+
+def test_the_assumed_number_that_decides_is_named_as_by_the_command():
+    """Not before the search has found what the point is held against."""
+    view = view_of(read(f"?{ASSUMED}")[0])
+    assert answer.assumed(view) == ""
+    view.priced.front = search(space_of(view.point), view.point.machine, top=1).frontier
+    said = CliRunner().invoke(main, [*as_command(view.state).split()[1:], "--json"])
+    line = json.loads(said.stdout)["predicted"]["assumed"]
+    assert " is assumed; at " in line
+    assert answer.assumed(view) == line

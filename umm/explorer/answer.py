@@ -7,13 +7,13 @@ from dash import html
 
 from umm.algorithms.universal.options import known
 from umm.explorer.layout import FIGURES, PARTS, named
-from umm.explorer.point import Files, Point, point_of, range_of, tried
+from umm.explorer.point import Files, Point, deciding_of, point_of, range_of, tried
 from umm.explorer.state import OPERANDS, State, as_command, as_python, as_toml, read
 from umm.explorer.tabs import TABS
 from umm.explorer.view import Shown, View
 from umm.layouts.places import replication_factors
 from umm.machines import machine_names
-from umm.space.what_if.advice import advice_among
+from umm.space.what_if.advice import Advice, advice_among
 from umm.space.what_if.beside import Beside
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
@@ -34,7 +34,8 @@ STRIP = ["fact-range.children", "facts-strip.hidden"]
 WORDS = [
     "machine.options", "fixed-index.max", "fixed-words.children", "facts.data",
     *(f"{x}-{what}" for x in OPERANDS for what in ("index.max", "words.children")),
-    "verdict.children", "mistakes.children", *FACTS, *STRIP, "compare.children", "pin.children",
+    "verdict.children", "assumed.children", "mistakes.children", *FACTS, *STRIP,
+    "compare.children", "pin.children",
     "as-command.children", "as-python.children", "as-toml.children",
     *(f"show-{name}.hidden" for name in TABS),
 ]  # fmt: skip
@@ -74,6 +75,7 @@ def words(state: State, view: View, mistakes: list[str], files: Files, usual: Ma
         "verdict.children": verdict(view)
         if point
         else "No answer yet: see below what does not fit together.",
+        "assumed.children": "",
         **facts(point.trace if point else None),
         "compare.children": compared(state, view, files) if point and state.pin else None,
         "pin.children": "Unpin" if state.pin else "Pin",
@@ -91,15 +93,30 @@ def verdict(view: View) -> str:
     """Return the sentence: whether it fits, what bounds it, and what the search has found to be better."""
     point = view.point
     assert point
-    trace, priced = point.trace, view.priced
-    advice = advice_among(priced.front, trace.makespan_s, trace.memory_bytes)
+    trace, advice = point.trace, advice_of(view)
     said = Beside(advice=advice).verdict(trace)
-    if priced.front and not advice:
+    if view.priced.front and not advice:
         said += " Nothing that fits is 1 % faster."
     short = trace.memory_bytes - point.limit
     if short > 0:
         said = f"Does not fit: it needs {format_bytes(short)} more than a rank may have. {said}"
     return said
+
+
+def advice_of(view: View) -> Advice | None:
+    """Return what the search has found to be better than the point, by now."""
+    assert view.point
+    return advice_among(view.priced.front, view.point.trace.makespan_s, view.point.trace.memory_bytes)
+
+
+def assumed(view: View) -> str:
+    """Return which assumed number decides, in the words of ``umm simulate``; the search comes first."""
+    assert view.point
+    priced = view.priced
+    if not (priced.front or priced.done or priced.failed):
+        return ""
+    advice = advice_of(view)
+    return str(deciding_of(view.point, advice.choice if advice else None) or "")
 
 
 def figures_of(trace: Trace) -> dict[str, tuple[str, float]]:

@@ -26,6 +26,7 @@ SHOWN = [*answer.CONTROLS, *answer.WORDS, *answer.PROGRESS, *TAB_OUTPUTS, "tick.
 FILLED = [
     "verdict.children",
     "fact-range.children",
+    "assumed.children",
     *answer.PROGRESS,
     *(x for tab in TABS.values() if tab.prices for x in tab.outputs),
 ]
@@ -37,6 +38,7 @@ TOLD = [
     *(x for x in SHOWN if x not in FILLED and x.endswith((".style", ".hidden", ".max", ".options"))),
     *(f"{x}-words.children" for x in OPERANDS),
     *answer.FACTS,
+    "assumed.children",
     "facts.data", "fixed-words.children", "mistakes.children", "compare.children", "pin.children",
 ]  # fmt: skip
 
@@ -120,6 +122,7 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
             behind.want(viewer, view.priced)
             shown["verdict.children"] = answer.verdict(view)
             shown["fact-range.children"] = answer.sure(view.point)
+            shown["assumed.children"] = answer.assumed(view)
             if TABS[view.state.tab].prices and shown["status.title"] != before:
                 shown |= TABS[view.state.tab].shown(view)
         return {"number": number, "shown": shown}

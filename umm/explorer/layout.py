@@ -253,6 +253,7 @@ def _main() -> Any:
     return html.Main(
         [
             *said(),
+            html.P(id="assumed", className="hint", **{"aria-live": "polite"}),
             html.Div(id="compare"),
             dcc.RadioItems(tabs, State().tab, id="tab", inline=True, className="tabs"),
             *panels,

@@ -18,9 +18,10 @@ from umm.explorer.state import State
 from umm.machines import Machine, machine_names
 from umm.machines import machine as named_machine
 from umm.problem import Problem
-from umm.space import Space, makespan_range
+from umm.space import Choice, Space, makespan_range
 from umm.space.search.budget import DEVICE, rank_limit
 from umm.space.what_if.advice import space_around
+from umm.space.what_if.assumed import Decides, deciding
 from umm.traces.trace import Trace
 
 Files = Mapping[str, str]
@@ -134,6 +135,28 @@ def range_of(point: Point) -> tuple[float, float] | None:
     It takes a few simulations, so it comes behind the point itself.
     """
     return _range(point.state.point, point.machine)
+
+
+@lru_cache(maxsize=64)
+def _deciding(state: State, machine: Machine, better: Choice | None) -> Decides | None:
+    problem, trace = _predicted(state, machine)
+    searches = POLICIES[state.options.policy].searches
+    if len(trace.schedule) > MOST_SURE or searches or state.algorithm != UNIVERSAL:
+        return None
+    lower, found = partial(schedule, problem, **how_of(state)), better.schedule if better else None
+    return deciding(machine, problem, lower, found, executor("sim").makespan)
+
+
+def deciding_of(point: Point, better: Choice | None) -> Decides | None:
+    """Return the assumed number that decides whether a point is the best way to its product, if one does.
+
+    It takes some dozens of simulations, so it comes behind the point itself.
+
+    Args:
+        point: What is looked at.
+        better: What a search has found to be better, if anything is.
+    """
+    return _deciding(point.state.point, point.machine, better)
 
 
 def _refuse_many(problem: Problem, state: State) -> None:

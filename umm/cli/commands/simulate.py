@@ -1,6 +1,5 @@
 """``umm simulate``: predict one multiply, or a chain, on one machine."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,10 +96,10 @@ def looked_beside(trace: "Trace", request: "Asked") -> "Beside":
     from umm.algorithms.universal.policies import POLICIES
     from umm.cli.printed.report import device_room
     from umm.executor import executor
-    from umm.problem import MATRICES, Problem
+    from umm.problem import Problem
     from umm.space.search.sure import makespan_range
     from umm.space.what_if.advice import MOST_ACTIONS, advise
-    from umm.space.what_if.assumed import Lower, decides
+    from umm.space.what_if.assumed import deciding
     from umm.space.what_if.beside import Beside
 
     schedule, makespan, machine = trace.schedule, executor("sim").makespan, request.machine
@@ -112,13 +111,6 @@ def looked_beside(trace: "Trace", request: "Asked") -> "Beside":
     if not (policy and isinstance(schedule.program, Problem)):
         return Beside(ends, room=room)
     advice = advise(schedule, machine, makespan)
-    problem = schedule.program
-    ways = {f"stationary {x}": partial(request.on, stationary=x) for x in MATRICES}
-    assumed = decides(machine, problem.dtype, ways, makespan)
-    if advice and not assumed:
-        both: dict[str, Lower] = {
-            "what was asked": request.on,
-            "what the search finds": advice.choice.schedule,
-        }
-        assumed = decides(machine, problem.dtype, both, makespan)
+    better = advice.choice.schedule if advice else None
+    assumed = deciding(machine, schedule.program, request.on, better, makespan)
     return Beside(ends, advice, assumed, room)

@@ -1,11 +1,13 @@
 """Which assumed number of a machine decides between a schedule and others of the same problem."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from umm.errors import MachineError
 from umm.machines import Machine
 from umm.machines.settings import numbers, with_settings
+from umm.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.space.search.sure import TOLERANCE
 
@@ -42,6 +44,30 @@ class Decides(NamedTuple):
             f"{self.key} = {self.value} is assumed; at {self.then} {self.wins} wins over "
             f"{self.over}, by {100 * self.saving:.2g} %."
         )
+
+
+def deciding(
+    machine: Machine,
+    problem: Problem,
+    lower: Callable[..., Schedule],
+    found: Lower | None,
+    makespan: Callable[[Schedule], float],
+) -> Decides | None:
+    """Return the assumed number that decides between stationary matrices, or else what a search finds.
+
+    Args:
+        machine: With its numbers as they are.
+        problem: With its layouts.
+        lower: Makes the schedule that was asked for; takes another stationary matrix by keyword.
+        found: Makes the one that a search finds to be better, if there is one.
+        makespan: Predicts the seconds of a schedule.
+    """
+    ways = {f"stationary {x}": partial(lower, stationary=x) for x in MATRICES}
+    number = decides(machine, problem.dtype, ways, makespan)
+    if number or found is None:
+        return number
+    both = {"what was asked": lower, "what the search finds": found}
+    return decides(machine, problem.dtype, both, makespan)
 
 
 def decides(

@@ -1,0 +1,53 @@
+"""The page of a chain as people use it: from one multiply to the best layouts of a block."""
+
+import re
+
+from page_looks import found, opened, painted
+
+
+def chosen(page, name, text):
+    """Choose one of a few words."""
+    page.locator(f"#{name} label").filter(has_text=re.compile(f"^{text}$")).click()
+
+
+def test_a_newcomer_s_path_to_the_layouts_of_a_chain(page, address):
+    """From one multiply: a preset, a model, fewer tokens and ranks, backward too; another row, and back."""
+    opened(page, address)
+    page.get_by_role("link", name="mlp", exact=True).click()
+    page.wait_for_url("**/chain/?chain=mlp")
+    chosen(page, "chain", "gated-mlp")
+    page.wait_for_function("location.search.includes('chain=gated-mlp')")
+    page.get_by_role("button", name="llama-3-8b").click()
+    page.wait_for_function("document.getElementById('ffn').value === '14336'")
+    for name, value in (("tokens", "1024"), ("ranks", "4"), ("choices", "row,col,row@p")):
+        page.fill(f"#{name}", value)
+        page.keyboard.press("Enter")
+        page.wait_for_function("part => location.search.includes(part)", arg=f"{name}={value[:3]}")
+    found(page)
+    page.wait_for_function("document.getElementById('status').innerText.startsWith('Proven best of')")
+    forward = page.inner_text("#verdict")
+    assert re.match(r"[\d.]+ [mµ]?s .*, \d+ % of peak, .* per rank; proven best\. Bound by ", forward), (
+        forward
+    )
+    chosen(page, "backward", "and backward")
+    page.wait_for_function("said => document.getElementById('verdict').innerText !== said", arg=forward)
+    found(page)
+    both = page.inner_text("#verdict")
+    assert "--backward" in page.text_content("#as-command")
+    page.get_by_role("button", name=re.compile("^Take number 2:")).click()
+    page.wait_for_function("document.getElementById('verdict').innerText.includes('x the best')")
+    page.wait_for_selector("#leaders tr.chosen >> text=2")
+    assert page.inner_text("#row-title").startswith("Row 2")
+    page.go_back()
+    page.wait_for_function("said => document.getElementById('verdict').innerText === said", arg=both)
+    painted(page)
+
+
+def test_a_chain_that_cannot_be_is_said_in_the_page(page, address):
+    page.goto(address + "/chain/?chain=attention&heads=7&hidden=64")
+    page.wait_for_function("document.getElementById('mistakes').innerText.includes('7')")
+    assert page.inner_text("#verdict").startswith("No answer")
+    page.goto(address + "/chain/?memory=0.1x&tokens=64&hidden=64&ffn=128&ranks=4&choices=row%2Ccol")
+    page.wait_for_function(
+        "document.getElementById('verdict').innerText.includes('no layouts of chain mlp fit')"
+    )
