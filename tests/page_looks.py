@@ -60,6 +60,13 @@ def settled(page):
     page.wait_for_selector("#cancel", state="hidden")
 
 
+def found(page):
+    """Wait until the search over a chain's layouts is over and its best row is drawn."""
+    page.wait_for_selector("#leaders table")
+    settled(page)
+    page.wait_for_selector("#lanes .main-svg")
+
+
 def show(page, tab):
     """Go to a tab."""
     page.locator("#tab label").filter(has_text=re.compile(f"^{TITLES[tab]}$")).click()
