@@ -1,6 +1,7 @@
 """What a batch of a chain takes of each resource, from its layouts alone: no schedule is built."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from umm.arrays import Floats, Ints
 from umm.chains import Multiply
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.space.bounds.link_times import link_times
 from umm.tensors import Tensor
 
 
@@ -19,17 +21,22 @@ class BatchWork(NamedTuple):
 
     Attributes:
         gemms: Seconds of gemms of each rank.
+        span: Seconds of each rank from its first gemm to the end of its last, somewhat less at most.
         nbytes: Bytes that move from rank to rank, shape (p, p); 0 from a rank to itself.
         actions: Gemms and gets of all ranks, or somewhat more.
     """
 
     gemms: Floats
+    span: Floats
     nbytes: Floats
     actions: int
 
 
 def batch_work(statement: Multiply, tensors: Mapping[str, Tensor], machine: Machine) -> BatchWork:
     """Return what a batch takes: the gemms of its owners, and each piece of a factor that a rank lacks, once.
+
+    What a rank gets of a factor for one gemm after another has one place in its memory, so it gets nothing
+    for the next before the gemm that reads it has ended.
 
     Args:
         statement: The batch.
@@ -47,17 +54,71 @@ def batch_work(statement: Multiply, tensors: Mapping[str, Tensor], machine: Mach
     sizes = lines[:, 0, 0], lines[:, 0, 1], lines[:, 1, 0 if "a" in statement.trans else 1]
     took = cost.gemm_seconds(machine, a.dtype, *sizes, out.itemsize, members)
     seconds = machine.launch_s + members * (took - machine.launch_s)
-    moved, pieces = np.zeros((ranks, ranks)), 0
+    moved, pieces, got = np.zeros((ranks, ranks)), 0, []
     for operand, x in enumerate((a, b), 1):
-        needed, tiles = _needed(x.layout, rank, regions[:, operand])
-        moved += needed * x.itemsize
-        pieces += tiles
+        owners, elements = _needed(x.layout, rank, regions[:, operand])
+        pairs = (owners * ranks + rank[:, None]).reshape(-1)
+        moved += np.bincount(pairs, elements.reshape(-1) * x.itemsize, ranks**2).reshape(ranks, ranks)
+        pieces += int(np.count_nonzero(elements))
+        got.append(_got(owners, elements * x.itemsize, rank, machine, ranks))
     np.fill_diagonal(moved, 0.0)
-    return BatchWork(np.bincount(rank, seconds, ranks).astype(np.float64), moved, len(made) + pieces)
+    gemms = np.bincount(rank, seconds, ranks).astype(np.float64)
+    return BatchWork(gemms, _span(rank, seconds, got, ranks), moved, len(made) + pieces)
 
 
-def _needed(layout: Layout, rank: Ints, regions: Ints) -> tuple[Floats, int]:
-    """Return the elements that ranks need of each other's tiles, and of how many tiles, with their own.
+def _span(rank: Ints, gemms: Floats, got: list[Floats], ranks: int) -> Floats:
+    """Return the seconds of each rank from its first gemm to the end of its last.
+
+    Args:
+        rank: Who does each gemm, in order.
+        gemms: The seconds of each.
+        got: For both factors what getting them takes, NaN where they lie with the rank.
+        ranks: How many.
+    """
+    span = np.zeros(ranks)
+    free = np.full((2, ranks), np.nan)  # when the last gemm that reads what was got of a factor has ended
+    for who, takes, waits in zip(rank.tolist(), gemms.tolist(), np.transpose(got), strict=True):
+        start = np.fmax(span[who], np.fmax(*(free[:, who] + waits)))
+        span[who] = start + takes
+        free[~np.isnan(waits), who] = span[who]
+    return span
+
+
+def _got(owners: Ints, nbytes: Ints, rank: Ints, machine: Machine, ranks: int) -> Floats:
+    """Return the seconds that getting regions takes at least, NaN for one that lies with who needs it.
+
+    Args:
+        owners: Of each tile, for each region.
+        nbytes: What is needed of each tile.
+        rank: Who needs each region.
+        machine: Where.
+        ranks: How many.
+    """
+    links = link_times(machine, ranks)
+    charged = np.where(owners == rank[:, None], 0, cost.transfer_bytes(machine, nbytes) * (nbytes > 0))
+    alone = np.where(charged > 0, links.latency[owners, rank[:, None]], 0.0)
+    alone = alone + charged * links.inverse[owners, rank[:, None]]
+    last, inverse = _last_links(machine, ranks)
+    carried = np.zeros((len(rank), len(inverse)))
+    np.add.at(carried, (np.arange(len(rank))[:, None], last[owners, rank[:, None]]), charged)
+    takes = np.maximum(alone.max(axis=1), alone.sum(axis=1) / machine.copy_engines)
+    takes = np.maximum(takes, (carried * inverse).max(axis=1))
+    here = (np.count_nonzero(nbytes, axis=1) == 1) & (charged.sum(axis=1) == 0)
+    return np.where(here, np.nan, takes)
+
+
+@lru_cache(maxsize=16)
+def _last_links(machine: Machine, ranks: int) -> tuple[Ints, Floats]:
+    """Return a number for the last link from rank to rank, and the seconds that a byte takes on each."""
+    devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
+    route = [[machine.route(x, y)[-1] if x != y else -1 for y in devices] for x in devices]
+    links, number = np.unique(np.array(route), return_inverse=True)
+    inverse = np.where(links < 0, 0.0, 1.0 / machine.link_bandwidth[links])
+    return number.reshape(ranks, ranks), inverse
+
+
+def _needed(layout: Layout, rank: Ints, regions: Ints) -> tuple[Ints, Ints]:
+    """Return who owns each tile, for each region, and the elements that are needed of it.
 
     Args:
         layout: Of a tensor, complete in every replica.
@@ -72,7 +133,4 @@ def _needed(layout: Layout, rank: Ints, regions: Ints) -> tuple[Floats, int]:
         shared.append(np.maximum(high - low, 0))
     elements = shared[0][:, :, None] * shared[1][:, None, :]
     owners = layout.owners[layout.replica_of_rank[rank]]
-    found = np.bincount(
-        (owners * layout.ranks + rank[:, None, None]).reshape(-1), elements.reshape(-1), layout.ranks**2
-    )
-    return found.reshape(layout.ranks, -1).astype(np.float64), int(np.count_nonzero(elements))
+    return owners.reshape(len(rank), -1), elements.reshape(len(rank), -1)

@@ -15,6 +15,7 @@ from umm.space.bounds.chain_tables import ChainTables, Place
 
 MOST = 1_000_000  # entries of one table while eliminating
 ROUNDS = 80
+CASE_ROUNDS = 15
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,29 +26,101 @@ class Factor:
     cost: Floats
 
 
-def dual(tables: ChainTables, limit: int) -> Iterator[tuple[float, Place]]:
-    """Yield bounds below every assignment that fits, and an assignment that attains each without a budget.
+@dataclass(frozen=True, eq=False)
+class Relaxed:
+    """The sums whose busiest is bounded from below.
+
+    Attributes:
+        tables: Groups and, by choice of each and by resource, seconds; see ``StatementTable``.
+        held: By group and choice the mean over ranks of the bytes of its tensors, as a share of the budget.
+    """
+
+    tables: tuple[tuple[tuple[int, ...], Floats], ...]
+    held: tuple[Floats, ...]
+
+    @classmethod
+    def of(cls, tables: ChainTables, limit: int) -> "Relaxed":
+        """Return the sums of a chain.
+
+        Args:
+            tables: Of the chain.
+            limit: Bytes a rank may hold; the mean over ranks is priced so that it pays to keep it.
+        """
+        held = tuple(of.mean(axis=-1) / limit for of in tables.held)
+        return cls(tuple((x.groups, x.seconds) for x in tables.all), held)
+
+    def chosen(self, group: int, choice: int) -> "Relaxed":
+        """Return what is left where one group has one choice alone."""
+
+        def left(groups: tuple[int, ...], seconds: Floats) -> Floats:
+            return seconds.take([choice], axis=groups.index(group)) if group in groups else seconds
+
+        held = tuple(of[[choice]] if g == group else of for g, of in enumerate(self.held))
+        return Relaxed(tuple((groups, left(groups, seconds)) for groups, seconds in self.tables), held)
+
+    def rounds(self, count: int, first: "Round | None" = None) -> Iterator["Round"]:
+        """Yield bounds below every assignment that fits, each with better weights as a rule.
+
+        Args:
+            count: How many.
+            first: Whose weights to begin with; None for equal ones.
+        """
+        shape = [len(of) for of in self.held]
+        resources = self.tables[0][1].shape[-1]
+        weights = np.full(resources, 1.0 / resources) if first is None else first.weights
+        price, unit = 0.0 if first is None else first.price, 0.0
+        for step in range(count):
+            factors = [Factor(groups, seconds @ weights) for groups, seconds in self.tables]
+            factors += [Factor((number,), price * of) for number, of in enumerate(self.held)]
+            least, place = cheapest(factors, shape)
+            yield Round(least - price, place, weights, price)
+            busy = np.sum([x[tuple(place[g] for g in groups)] for groups, x in self.tables], axis=0)
+            unit = unit or float(busy.max())
+            rate = 4.0 / (1.0 + step) ** 0.5
+            weights = weights * np.exp(rate * (busy / busy.max() - 1.0))
+            weights /= weights.sum()
+            over = sum(of[chosen] for of, chosen in zip(self.held, place, strict=True)) - 1.0
+            price = max(0.0, price + 0.2 * rate * unit * float(over))
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """A bound below every assignment that fits.
+
+    Attributes:
+        bound: The bound, in seconds.
+        place: An assignment that attains it without a budget.
+        weights: Of each resource.
+        price: Of the budget, in seconds.
+    """
+
+    bound: float
+    place: Place
+    weights: Floats
+    price: float
+
+
+def by_cases(relaxed: Relaxed, root: Round) -> float:
+    """Return a bound below every assignment that fits, better than that of one set of weights for all.
+
+    Whatever a group of tensors is laid out like, it is one of its choices, and each choice alone has better
+    weights. So the least of their bounds is one for all; that of the group for which it is best is returned.
 
     Args:
-        tables: Of the chain.
-        limit: Bytes a rank may hold; the mean over ranks is priced so that it pays to keep it.
+        relaxed: The sums.
+        root: The best bound without cases.
     """
-    resources = tables.statements[0].seconds.shape[-1]
-    held = [of.mean(axis=-1) / limit for of in tables.held]
-    weights, price = np.full(resources, 1.0 / resources), 0.0
-    unit = 0.0
-    for step in range(ROUNDS):
-        factors = [Factor(table.groups, table.seconds @ weights) for table in tables.all]
-        factors += [Factor((number,), price * of) for number, of in enumerate(held)]
-        least, place = cheapest(factors, tables.shape)
-        yield least - price, place
-        busy = np.sum([x.seconds[tuple(place[g] for g in x.groups)] for x in tables.all], axis=0)
-        unit = unit or float(busy.max())
-        rate = 4.0 / (1.0 + step) ** 0.5
-        weights = weights * np.exp(rate * (busy / busy.max() - 1.0))
-        weights /= weights.sum()
-        over = sum(of[chosen] for of, chosen in zip(held, place, strict=True)) - 1.0
-        price = max(0.0, price + 0.2 * rate * unit * float(over))
+    shape, found = [len(of) for of in relaxed.held], root.bound
+    read = [sum(group in groups for groups, _ in relaxed.tables) for group in range(len(shape))]
+    for group in sorted(range(len(shape)), key=lambda x: -read[x]):
+        least = np.inf
+        for choice in sorted(range(shape[group]), key=lambda x: x != root.place[group]):
+            rounds = relaxed.chosen(group, choice).rounds(CASE_ROUNDS, root)
+            least = min(least, max(x.bound for x in rounds))
+            if least <= found:
+                break
+        found = max(found, least)
+    return found
 
 
 def cheapest(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[float, Place]:

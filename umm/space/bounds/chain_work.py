@@ -156,7 +156,7 @@ def _batch(
     moved = found.nbytes * least_slowdown(machine.message_sizes, int(found.nbytes.max()))
     lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
     work = np.concatenate((engines, found.gemms, _carried(moved.reshape(-1), machine, p), lanes))
-    return StatementWork(work.astype(np.float64) * ROUNDING, found.gemms * ROUNDING, actions=found.actions)
+    return StatementWork(work.astype(np.float64) * ROUNDING, found.span * ROUNDING, actions=found.actions)
 
 
 def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:

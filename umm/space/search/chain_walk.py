@@ -8,7 +8,7 @@ import numpy as np
 
 from umm.arrays import Ints
 from umm.chains import Multiply
-from umm.space.bounds.chain_dual import dual
+from umm.space.bounds.chain_dual import ROUNDS, Relaxed, by_cases
 from umm.space.bounds.chain_tables import ChainTables, Place
 from umm.space.search.chain_tries import Tries
 
@@ -51,10 +51,10 @@ def near_the_bound(tries: Tries, progress: Progress) -> float:
         The bound.
     """
     tables, space = tries.tables, tries.tables.space
-    bound, starts = 0.0, dict[Place, None]()
-    for least, place in dual(tables, tries.limit):
-        bound = max(bound, least)
-        starts[place] = None
+    relaxed = Relaxed.of(tables, tries.limit)
+    rounds = list(relaxed.rounds(ROUNDS))
+    starts = dict.fromkeys(x.place for x in rounds)
+    bound = by_cases(relaxed, max(rounds, key=lambda x: x.bound))
     own = (space.place(texts) for texts in space.chain.layouts.values())
     starts |= dict.fromkeys(place for place in own if place is not None)
     starts[one_by_one(tables, tries.limit)] = None
