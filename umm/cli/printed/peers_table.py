@@ -9,7 +9,7 @@ from umm.cli.printed.chain_leaderboard import given_in_words
 from umm.cli.printed.report import program_record
 from umm.problem import MATRICES
 from umm.space.peers.chains import BEST, ChainPeers
-from umm.space.peers.contender import Row
+from umm.space.peers.contender import Figures, Row
 from umm.space.peers.table import Peers
 from umm.units import format_bytes, format_seconds
 
@@ -51,7 +51,9 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
     console.print(Text(header, style="dim"))
     for row in found.rows:
         style = "bold" if row is found.best else "" if row.fits else "dim"
-        console.print(Text(LINE.format(*_cells(row)).rstrip(), style=style))
+        times = format_seconds(row.makespan_s), format_seconds(row.own_s)
+        cells = (row.algorithm, *times, *_moved_and_held(row))
+        console.print(Text(LINE.format(*cells).rstrip(), style=style))
         console.print(Text(f"  {_choices(row, found)}", style="dim"))
     console.print("own: if A, B and C lay as the row multiplies them.")
     if not all(row.fits for row in found.rows):
@@ -96,10 +98,7 @@ def print_chain(console: Console, found: ChainPeers) -> None:
     console.print(Text(CHAIN_LINE.format("", "time", "exposed", "moved", "memory"), style="dim"))
     for row in found.rows:
         style = "bold" if row is found.best else "" if row.fits else "dim"
-        cells = (
-            row.algorithm, format_seconds(row.makespan_s), format_seconds(row.exposed_s),
-            format_bytes(row.bytes), format_bytes(row.memory_bytes) + ("" if row.fits else " *"),
-        )  # fmt: skip
+        cells = (row.algorithm, format_seconds(row.makespan_s), *_moved_and_held(row))
         console.print(Text(CHAIN_LINE.format(*cells).rstrip(), style=style))
         alike: dict[str, list[str]] = {}
         for name, layout in row.scheme.layouts.items():
@@ -109,15 +108,9 @@ def print_chain(console: Console, found: ChainPeers) -> None:
     console.print(Text(found.verdict, style="bold"))
 
 
-def _cells(row: Row) -> list[str]:
-    return [
-        row.algorithm,
-        format_seconds(row.makespan_s),
-        format_seconds(row.own_s),
-        format_seconds(row.exposed_s),
-        format_bytes(row.bytes),
-        format_bytes(row.memory_bytes) + ("" if row.fits else " *"),
-    ]
+def _moved_and_held(row: Figures) -> tuple[str, str, str]:
+    held = format_bytes(row.memory_bytes) + ("" if row.fits else " *")
+    return format_seconds(row.exposed_s), format_bytes(row.bytes), held
 
 
 def _choices(row: Row, found: Peers) -> str:

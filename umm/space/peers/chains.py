@@ -17,13 +17,13 @@ from umm.notebook.shown import Shown
 from umm.schedules.schedule import Schedule
 from umm.space.chain_space import ChainSpace
 from umm.space.peers.choose import MARGIN
+from umm.space.peers.contender import Figures, figures_of
 from umm.space.peers.crossover import Stretch, stretches
 from umm.space.peers.table import Crossover
 from umm.space.search.any_space import Told
 from umm.space.search.budget import DEVICE, limit_of
 from umm.space.search.chain_layouts import search_chain
 from umm.traces.trace import Trace
-from umm.traces.traffic import bytes_by_kind
 from umm.units import format_seconds
 
 if TYPE_CHECKING:
@@ -55,15 +55,10 @@ class Scheme:
 
 
 @dataclass(frozen=True)
-class ChainRow:
-    """A scheme on one machine; its figures are those of :class:`umm.space.peers.contender.Row`."""
+class ChainRow(Figures):
+    """A scheme on one machine, in full."""
 
     scheme: Scheme
-    makespan_s: float
-    exposed_s: float
-    bytes: int
-    memory_bytes: int
-    fits: bool
 
     @property
     def algorithm(self) -> str:
@@ -189,7 +184,8 @@ def chain_peers(
     rows = []
     for number, scheme in enumerate(schemes):
         told(scheme.name, number, len(schemes))
-        rows.append(_row(scheme, run(scheme.schedule(outline, ranks, machine)), limit))
+        trace = run(scheme.schedule(outline, ranks, machine))
+        rows.append(ChainRow(**figures_of(trace, limit), scheme=scheme))
     first, others = rows[:1], sorted(rows[1:], key=lambda row: (not row.fits, row.makespan_s))
     around = [] if at is None else _around(schemes, at, tokens, ranks, machine, memory, told)
     return ChainPeers(outline, ranks, machine, limit, [*first, *others], proven, around)
@@ -208,18 +204,6 @@ def _systems(outline: Outline, ranks: int) -> Iterator[Scheme]:
                 yield Scheme(f"data-tensor {data}x{ranks // data}", layouts)
     except ProblemError:  # not a preset's layouts
         return
-
-
-def _row(scheme: Scheme, trace: Trace, limit: int) -> ChainRow:
-    parts = trace.breakdown().mean
-    return ChainRow(
-        scheme,
-        trace.makespan_s,
-        parts["exposed_communication"] + parts["reduce"],
-        sum(bytes_by_kind(trace.schedule).values()),
-        trace.memory_bytes,
-        trace.memory_bytes <= limit,
-    )
 
 
 def _around(

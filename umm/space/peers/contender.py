@@ -78,7 +78,38 @@ class Timed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
+class Figures:
+    """What a simulation shows of one who competes.
+
+    Attributes:
+        makespan_s: Seconds from where operands lie to where the results shall lie.
+        exposed_s: Seconds in which a rank moves or adds up data and computes nothing; the mean of all ranks.
+        bytes: Payload between ranks, all together.
+        memory_bytes: What the fullest rank holds.
+        fits: Whether that is within the budget.
+    """
+
+    makespan_s: float
+    exposed_s: float
+    bytes: int
+    memory_bytes: int
+    fits: bool
+
+
+def figures_of(trace: Trace, limit: int) -> dict[str, Any]:
+    """Return the figures of a trace by name, within so many bytes a rank."""
+    parts = trace.breakdown().mean
+    return {
+        "makespan_s": trace.makespan_s,
+        "exposed_s": parts["exposed_communication"] + parts["reduce"],
+        "bytes": sum(bytes_by_kind(trace.schedule).values()),
+        "memory_bytes": trace.memory_bytes,
+        "fits": trace.memory_bytes <= limit,
+    }
+
+
+@dataclass(frozen=True)
+class Row(Figures):
     """A contender on one machine, in full.
 
     Attributes:
@@ -87,12 +118,7 @@ class Row:
         b: Layout of B.
         c: Layout of C.
         how: Its choices in words.
-        makespan_s: Seconds from where operands lie to where C shall lie.
         own_s: Seconds if A, B and C lay as it multiplies them.
-        exposed_s: Seconds in which a rank moves or adds up data and computes nothing; the mean of all ranks.
-        bytes: Payload between ranks, all together.
-        memory_bytes: What the fullest rank holds.
-        fits: Whether that is within the budget.
     """
 
     contender: Contender
@@ -100,12 +126,7 @@ class Row:
     b: str
     c: str
     how: str
-    makespan_s: float
     own_s: float
-    exposed_s: float
-    bytes: int
-    memory_bytes: int
-    fits: bool
 
     @property
     def algorithm(self) -> str:
@@ -142,17 +163,16 @@ def row_of(contender: Contender, start: Problem, machine: Machine, limit: int) -
     trace = performed(contender, start, machine)
     own = contender.own(start)
     moved = any(x != y for x, y in zip(own.layouts, start.layouts, strict=True))
-    parts = trace.breakdown().mean
+    there = performed(replace(contender, layouts=None), own, machine) if moved else trace
+    a, b, c = contender.works_in(start)
     return Row(
-        contender,
-        *contender.works_in(start),
-        _how(trace.schedule),
-        trace.makespan_s,
-        performed(replace(contender, layouts=None), own, machine).makespan_s if moved else trace.makespan_s,
-        parts["exposed_communication"] + parts["reduce"],
-        sum(bytes_by_kind(trace.schedule).values()),
-        trace.memory_bytes,
-        trace.memory_bytes <= limit,
+        **figures_of(trace, limit),
+        contender=contender,
+        a=a,
+        b=b,
+        c=c,
+        how=_how(trace.schedule),
+        own_s=there.makespan_s,
     )
 
 
