@@ -17,6 +17,7 @@ from pathlib import Path
 from fuzz.families import FAMILIES, chance, drawn
 
 HANG_S, STUCK_S, MOST_BYTES, BATCH = 10.0, 120.0, 2 * 2**30, 500
+LOOK_S = 0.02  # seconds between two looks at a case; time in which this process is paused has none
 STATE = struct.Struct("qdd")  # the case that runs, since when, and the processor seconds before it
 
 
@@ -91,7 +92,7 @@ def _batch(
             _work(family, seed, range(first, last), Path(folder), state, write)
         os.close(write)
         os.set_blocking(read, False)
-        text, stopped, slowest, largest = b"", "", 0.0, 0
+        text, stopped, slowest, largest, began, looks = b"", "", 0.0, 0, 0.0, 0
         while True:
             done, _ = os.waitpid(child, os.WNOHANG)
             try:
@@ -103,13 +104,14 @@ def _batch(
                 break
             number, since, before = STATE.unpack(state[:])
             largest = max(largest, _resident(child))
-            hung = since and (_busy(child) - before > HANG_S or time.monotonic() - since > STUCK_S)
+            began, looks = since, looks + 1 if since == began else 0
+            hung = since and (_busy(child) - before > HANG_S or looks * LOOK_S > STUCK_S)
             if hung or largest > MOST_BYTES:
                 stopped = "hangs" if hung else f"takes {largest / 2**30:.1f} GiB"
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
                 break
-            time.sleep(0.02)
+            time.sleep(LOOK_S)
         os.close(read)
         number, *_ = STATE.unpack(state[:])
     lines = text.decode(errors="replace").splitlines()

@@ -37,12 +37,14 @@ def made(folder, name):
     return path
 
 
-def test_a_new_segment_that_nobody_has_mapped_is_swept(folder):
+@pytest.mark.parametrize("name", ["mpich_shm", "ucx_shm_posix"])
+def test_a_new_segment_that_nobody_has_mapped_is_swept(folder, name):
+    """MPICH's, and one that UCX had named and not yet mapped when its rank was killed."""
     began = time.time() - 1
-    gone, others = made(folder, "mpich_shm_7_0"), made(folder, "of_another_library")
-    with made(folder, "mpich_shm_8_0").open("r+b") as file, mmap.mmap(file.fileno(), 4096):
+    gone, others = made(folder, f"{name}_7"), made(folder, "of_another_library")
+    with made(folder, f"{name}_8").open("r+b") as file, mmap.mmap(file.fileno(), 4096):
         segments.sweep(began)
-        assert {x.name for x in folder.iterdir()} == {"mpich_shm_8_0", others.name}
+        assert {x.name for x in folder.iterdir()} == {f"{name}_8", others.name}
     assert not gone.exists()
 
 
@@ -58,10 +60,16 @@ def test_a_segment_of_another_job_is_swept_when_it_is_a_minute_old(folder, monke
 
 
 def test_the_names_of_segments_that_all_have_mapped_are_forgotten(folder):
-    path = made(folder, "mpich_shm_7_0")
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), 4096) as mapped:
+    path, asked_for_later = made(folder, "mpich_shm_7_0"), made(folder, "ucx_shm_posix_7")
+    with (
+        path.open("r+b") as file,
+        mmap.mmap(file.fileno(), 4096) as mapped,
+        asked_for_later.open("r+b") as other,
+        mmap.mmap(other.fileno(), 4096),
+    ):
         segments.forget()
         assert not path.exists()
+        assert asked_for_later.exists()
         mapped[0] = 1  # the memory stays
 
 

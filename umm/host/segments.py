@@ -1,7 +1,8 @@
 """Shared memory that MPI names in /dev/shm, and what removes a name when nobody is left to do so.
 
 MPICH removes the name of a segment once all ranks of a host have it, or at the very end. Ranks that are
-killed before leave the name behind, and the memory with it.
+killed before leave the name behind, and the memory with it. So do those that are killed in the instant in
+which UCX, which carries messages between ranks, has named a segment and not yet mapped it.
 """
 
 import os
@@ -15,6 +16,7 @@ from time import sleep, time
 from umm.host.processes import show_as
 
 FOLDER = Path("/dev/shm")
+OF_MPICH, OF_UCX = "mpich_", "ucx_shm_posix_"  # how the names begin
 OLD = 60.0  # seconds after which a name is of no more use: ranks have found each other, or have given up
 TWICE = 0.05  # seconds between two looks: who makes a segment maps it at once
 LAST_RANKS = 10.0  # seconds the other ranks of a host have to end after the first one
@@ -37,8 +39,8 @@ def sweep(since: float) -> None:
 
 
 def forget() -> None:
-    """Remove the names of the segments that this process has mapped, once all ranks of its host have."""
-    for path in _mapped_by("self"):
+    """Remove the names of MPICH's segments that this process has mapped, once all ranks of its host have."""
+    for path in _mapped_by("self", (OF_MPICH,)):
         Path(path).unlink(missing_ok=True)
 
 
@@ -76,18 +78,19 @@ def _orphans(since: float) -> set[str]:
 
 def _named(since: float) -> Iterator[str]:
     """Yield this user's segments that are new or old."""
-    for path in FOLDER.glob("mpich_*"):
+    for path in (x for name in (OF_MPICH, OF_UCX) for x in FOLDER.glob(f"{name}*")):
         with suppress(FileNotFoundError):
             found = path.stat()
             if found.st_uid == os.getuid() and not time() - OLD < found.st_ctime < since:
                 yield str(path)
 
 
-def _mapped_by(process: str) -> list[str]:
+def _mapped_by(process: str, names: tuple[str, ...] = (OF_MPICH, OF_UCX)) -> list[str]:
     """Return the segments that a process has mapped and that still have their names."""
     try:
         maps = Path(f"/proc/{process}/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:  # it has ended, or is another user's
         return []
     paths = (line.split(maxsplit=5)[-1] for line in maps.splitlines())
-    return [x for x in paths if x.startswith(f"{FOLDER}/mpich_") and not x.endswith("(deleted)")]
+    known = tuple(f"{FOLDER}/{name}" for name in names)
+    return [x for x in paths if x.startswith(known) and not x.endswith("(deleted)")]
