@@ -85,6 +85,13 @@ def test_results_in_one_file_or_behind_links_in_a_circle_are_refused_first(tmp_p
     assert "is a directory" in refused("simulate", *SMALL, "--html", tmp_path / "..")
 
 
+def test_the_folder_of_an_export_is_looked_for_before_the_sweep(tmp_path):
+    asked = ("sweep", *SMALL, "-o", tmp_path / "s.db", "--export")
+    assert "there is no folder" in refused(*asked, tmp_path / "none" / "s.csv")
+    assert "neither .csv nor .parquet" in refused(*asked, tmp_path / "s.xlsx")
+    assert not (tmp_path / "s.db").exists()
+
+
 def test_what_files_say_is_shown_and_not_obeyed(tmp_path):
     """A description that clears the screen and a source that turns text around."""
     text = GOOD.replace("four devices", "four \\u001b[2J devices", 1).replace('"test"', '"te\\u202est"', 1)

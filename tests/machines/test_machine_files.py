@@ -1,6 +1,7 @@
 """Topology files: how they are found, and what a wrong one answers."""
 
 import pickle
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -292,8 +293,11 @@ def test_a_listed_way_is_taken_where_a_link_joins_the_two(tmp_path):
 
 
 def test_routes_of_thousands_of_devices_are_checked_at_once(tmp_path):
-    """2,000 devices around one switch; then one that nothing joins, and one joined by two ways."""
-    count = 2000
+    """2,000 devices around one switch; then one that nothing joins, and one joined by two ways.
+
+    The first takes 0.6 s of a core; pair by pair 4,096 took 45 s, and so would these 2,000 take 10 s.
+    """
+    count, began = 2000, time.process_time()
 
     def of(more, left_out=0):
         text = GOOD.replace("value = 4", f"value = {count}", 1) + GRAPH.replace("ROUTES", "")
@@ -301,5 +305,6 @@ def test_routes_of_thousands_of_devices_are_checked_at_once(tmp_path):
         return list(machine(write(tmp_path, text + edges(*star, *more))).fabric.without_route())
 
     assert of(()) == []
+    assert time.process_time() - began < 5
     assert of((), left_out=1)[0] == (0, count - 1)
     assert of(("g0-t", "g2-t")) == [(0, 2), (2, 0)]

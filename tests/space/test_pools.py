@@ -1,14 +1,19 @@
 """Any pool of concurrent.futures performs a sweep: umm's own, and those that packages bring."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from command import umm
 
 from umm.errors import ExecutorUnavailableError, InputError
+from umm.host import segments
 from umm.space import Space, sweep
 from umm.space.store.pool import find_pool, pool_names
 
@@ -90,6 +95,41 @@ def test_a_worker_that_is_killed_when_all_is_done_leaves_no_other_waiting(tmp_pa
     if b"does not say" in done.stderr:
         pytest.skip(done.stderr.decode())
     assert done.returncode == 0, done.stderr
+
+
+NAMED = """
+import os, time
+from umm.host import segments
+from umm.space.store.pool import find_pool
+
+def forget():
+    os.write(1, f"{os.getpid()}\\n".encode())
+    time.sleep(60)
+
+segments.forget = forget
+with find_pool("mpi")(None):
+    pass
+"""
+
+
+@pytest.mark.mpi
+def test_ranks_of_mpiexec_that_are_killed_leave_no_segment(tmp_path):
+    """Killed while their shared memory has its names still."""
+    mpiexec = pytest.importorskip("umm_hw.mpi.job.job").find_mpiexec()
+    script = tmp_path / "script.py"
+    script.write_text(NAMED)
+    command = [mpiexec, "-n", "2", sys.executable, str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        ranks = [int(process.stdout.readline()) for _ in range(2)]
+        named = {Path(x) for rank in ranks for x in segments._mapped_by(str(rank))}
+        assert named
+        for rank in ranks:
+            os.kill(rank, signal.SIGKILL)
+        process.wait(30)
+    end = time.monotonic() + 20
+    while any(x.exists() for x in named) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not [x for x in named if x.exists()]
 
 
 def test_this_process_alone_lets_an_interruption_through(tmp_path):
