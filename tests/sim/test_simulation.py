@@ -12,7 +12,9 @@ from strategies import finals, offsets, problems, stationaries
 
 import umm
 from umm.schedules.kinds import GEMM
+from umm.schedules.resources import Routes
 from umm_sim.executor import SimExecutor
+from umm_sim.fabric import routes
 
 GIGA = 10**9
 
@@ -342,3 +344,15 @@ def test_json_gives_the_same_makespan(problem, stationary):
     schedule = umm.schedule(problem, "pvc-12", stationary=stationary)
     again = umm.Schedule.from_json(schedule.to_json())
     assert SimExecutor().makespan(again) == SimExecutor().makespan(schedule)
+
+
+def test_a_book_of_routes_keeps_few_and_finds_the_others_when_they_are_used(monkeypatch):
+    """With room for 12 of 56 pairs the makespan is the same."""
+    problem = umm.Problem(m=64, n=64, k=64, a="col", b="col", c="col", ranks=8)
+    schedule = umm.schedule(problem, "h100-8")
+    expected = SimExecutor().makespan(schedule)
+    assert len(schedule.used_pairs()) == 56
+    monkeypatch.setattr(routes, "MOST_KEPT", 12)
+    anew = dataclasses.replace(schedule, routes=Routes(schedule.routes.links))
+    assert SimExecutor().makespan(anew) == expected
+    assert len(routes.routed(anew).routes) == 12

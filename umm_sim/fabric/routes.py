@@ -28,7 +28,7 @@ class Route:
 
 
 MOST_KEPT = 2**16
-"""Routes a book keeps: those of every pair of 256 ranks. More are looked up whenever they are used."""
+"""Routes a book keeps where some share a link: those of every pair of 256 ranks. More are found when used."""
 
 
 class RouteBook(dict[int, Route]):
