@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from page_looks import TITLES, drawn, opened, painted, proven, settled, show
+from page_looks import TITLES, drawn, found, opened, painted, proven, settled, show
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images" / "explorer"
 MULTIPLY = "/?m=1024&n=12288&k=49152&a=row%4012&b=col%402&op=40"
+CHAIN = "/chain/?chain=gated-mlp&tokens=1024&ffn=14336&choices=row%2Ccol%2Crow%40p"
 COLOURS = 160
 APART = 0.02  # share of the pixels from which on pictures are said to differ
 
@@ -75,3 +76,18 @@ def test_every_tab_looks_as_in_the_guide_and_nothing_keeps_anybody_out(
         page.mouse.move(0, 0)
         held(f"{tab}-{theme}", page.screenshot(), folder)
         assert serious(page) == []
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_page_of_a_chain_looks_as_in_the_guide_and_keeps_nobody_out(
+    page, address, theme, tmp_path_factory
+):
+    page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+    page.set_viewport_size({"width": 1360, "height": 1700})
+    page.goto(address + CHAIN)
+    found(page)
+    painted(page)
+    page.mouse.move(0, 0)
+    held(f"chain-{theme}", page.screenshot(), tmp_path_factory.mktemp(theme))
+    assert serious(page) == []

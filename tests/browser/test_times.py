@@ -1,4 +1,4 @@
-"""How long people wait, the browser's paint included; printed, for hosts differ."""
+"""How long people wait, the browser's paint included: printed beside its target, for hosts differ."""
 
 import statistics
 import subprocess
@@ -65,11 +65,10 @@ def sizes(page, count):
     return times
 
 
-def said(what, times):
+def said(what, times, target):
     middle, most = statistics.median(times), sorted(times)[int(0.95 * len(times))]
-    print(
-        f"\nfrom a key to the paint, {what}: p50 {middle:.0f} ms, p95 {most:.0f} ms of {len(times)} changes"
-    )
+    found = f"p50 {middle:.0f} ms, p95 {most:.0f} ms of {len(times)} changes"
+    print(f"\nfrom a key to the paint, {what}: {found} (target {target})")
 
 
 def test_the_first_page_of_a_cold_process(browser):
@@ -84,7 +83,8 @@ def test_the_first_page_of_a_cold_process(browser):
             drawn(page, "leaderboard")
             seconds = time.perf_counter() - start
             print(
-                f"\nfirst page of a cold process: {seconds:.2f} s, {listening:.2f} s of it until it listens"
+                f"\nfirst page of a cold process: {seconds:.2f} s, {listening:.2f} s of it until it listens "
+                "(target under 4 s)"
             )
         finally:
             served.terminate()
@@ -97,9 +97,10 @@ def test_a_change_to_its_paint(page, address):
     drawn(page, "schedule")
     proven(page)
     what = f"{actions(page)} actions"
-    said(f"m changed, {what}", sizes(page, 20))
+    target = "p50 under 100 ms, p95 under 200 ms"
+    said(f"m changed, {what}", sizes(page, 20), target)
     page.click("#cancel")
-    said(f"a replication factor changed, {what} without any", factors(page, 200))
+    said(f"a replication factor changed, {what} without any", factors(page, 200), target)
 
 
 def test_a_change_with_256_ranks(page, address, tmp_path):
@@ -113,7 +114,8 @@ def test_a_change_with_256_ranks(page, address, tmp_path):
     page.wait_for_function("document.getElementById('a-words').innerText.endsWith('256')")
     drawn(page, "schedule")
     painted(page)
-    said(f"a replication factor changed, 256 ranks, {actions(page)} actions at first", factors(page, 20))
+    what = f"a replication factor changed, 256 ranks, {actions(page)} actions at first"
+    said(what, factors(page, 20), "p95 under 1 s")
 
 
 def actions(page):
@@ -138,12 +140,11 @@ def test_the_paper_s_space_is_there_from_bounds_and_then_exactly(page, address):
         )
         page.wait_for_function(f"document.querySelector('#{graph} .js-plotly-plot')?.data?.length > 0")
         painted(page)
-        print(
-            f"\n{tab} of the paper's 17,496 points from bounds: {1e3 * (time.perf_counter() - start):.0f} ms"
-        )
+        took = f"{1e3 * (time.perf_counter() - start):.0f} ms (target under 300 ms)"
+        print(f"\n{tab} of the paper's 17,496 points from bounds: {took}")
     settled(page)
     assert page.inner_text("#status").endswith("points exact.")
-    print(f"\nall of them exact: {time.perf_counter() - start:.1f} s")
+    print(f"\nall of them exact: {time.perf_counter() - start:.1f} s (target within 10 s)")
 
 
 def test_the_space_of_a_search_has_its_front_proven(page, address):
