@@ -6,7 +6,7 @@ from threading import Event, Lock, Thread
 from time import perf_counter, sleep
 from typing import Protocol
 
-from umm_hw.cores.threads import answer_quickly
+from umm_hw.cores.threads import answer_quickly, wake_on_time
 from umm_hw.mpi.job.activity import ACTIVITY, Doing
 from umm_hw.waits import RankOrder
 
@@ -71,6 +71,7 @@ class RankLanes:
 
     def _run(self, lane: int, begin: float) -> None:
         try:
+            wake_on_time()
             if lane not in self._order.computing:
                 answer_quickly()
             sleep(max(0.0, begin - perf_counter()))
