@@ -15,7 +15,7 @@ from umm.executor import Operands
 from umm.machines import Machine
 from umm.machines.corners import corners
 from umm.schedules.schedule import Schedule
-from umm_hw.cores.pace import Paced, fastest, seconds
+from umm_hw.cores.pace import Paced, at_best, fastest, seconds
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.performance import operands_of
 
@@ -58,6 +58,11 @@ class Point:
     def times(self) -> Floats:
         """What each run took that had the cores to itself, at their best pace, in seconds."""
         return seconds(self.runs, self.best)
+
+    @property
+    def undisturbed(self) -> int:
+        """How many runs had the cores to themselves, at their best pace."""
+        return sum(1 for run in self.runs if at_best(run, self.best))
 
     @property
     def time(self) -> float:
@@ -126,21 +131,28 @@ def predict(found: Sequence[Point], machine: Machine) -> None:
 
 def judge(found: Sequence[Point]) -> None:
     """Tell every point the best reading of all runs, by which it knows its undisturbed ones."""
-    best = fastest([run for point in found for run in point.runs])
+    runs = [run for point in found for run in point.runs]
+    best = fastest(runs) if runs else nan
     for point in found:
         point.best = best
 
 
 def measure(found: Sequence[Point], ranks: int, duration: float, repeat: int) -> None:
-    """Execute points, those with the fewest runs first, a few times each, until the time is up.
+    """Execute points, those with the fewest runs that count first, a few times each, until the time is up.
 
-    So all take turns, and what disturbs the host for a while meets many of them a little.
+    So all take turns, what disturbs the host for a while meets many of them a little, and those that it met
+    come again.
     """
     executor = MpiExecutor(ranks)
     until = perf_counter() + duration
     operands: dict[str, Operands] = {}
+    turns: list[Point] = []
     while perf_counter() < until:
-        point = min(found, key=lambda point: len(point.runs))
+        if not turns:
+            judge(found)
+            least = min(point.undisturbed for point in found)
+            turns = [point for point in found if point.undisturbed == least]
+        point = turns.pop(0)
         if point.shape not in operands:
             operands = {point.shape: operands_of(point.schedule)}
         runs = executor.paced(point.schedule, operands[point.shape], repeat + 1)

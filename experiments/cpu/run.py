@@ -88,7 +88,7 @@ def report(found: Sequence[Point], machine: Machine) -> None:
     click.echo(
         f"{'shape':<8} {'m':>5} {'n':>5} {'k':>5} {'layouts':>7} "
         f"{'error: mean':>12} {'median':>7} {'worst':>6} "
-        f"{'noise':>6} {'tau-b (pairs)':>14} {'in range (width)':>17}  regret"
+        f"{'noise':>6} {'tau-b (halves, pairs)':>21} {'in range (width)':>17}  regret"
     )
     for name, (m, n, k) in SHAPES.items():
         mine = [point for point in found if point.shape == name]
@@ -107,7 +107,7 @@ def line(result: Agreement) -> str:
     return (
         f"{100 * result.mean_error:>+10.1f} % {100 * result.median_error:>5.1f} % "
         f"{100 * result.worst_error:>4.0f} % {100 * result.noise:>4.1f} % "
-        f"{result.tau:>7.2f} ({100 * result.pairs:2.0f} %) "
+        f"{result.tau:>8.2f} ({result.ceiling:4.2f}, {100 * result.pairs:2.0f} %) "
         f"{100 * result.inside:>7.0f} % ({100 * result.width:.0f} %)"
     )
 
