@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 
 import umm
 from umm.host import blas
+from umm.schedules.kinds import ACCUMULATE, GEMM, GET
 from umm.space.what_if.flips import PROBLEMS
-from umm_hw.calibrate import host, host_benchmarks
+from umm_hw.calibrate import host, host_benchmarks, small_schedules
 from umm_hw.calibrate.figures import Figure
 from umm_hw.calibrate.gemm_law import drawn_to_law
 from umm_hw.calibrate.host import Calibration, GemmRates
-from umm_hw.calibrate.host_benchmarks import Beside
 from umm_hw.calibrate.host_file import topology_text
-from umm_hw.calibrate.losses import lost_share, switch_seconds
+from umm_hw.calibrate.losses import Loss, lost_share, overhead
+from umm_hw.calibrate.small_schedules import gemms_beside, watched
 from umm_hw.cores.pace import Paced
 
 
@@ -50,7 +51,8 @@ def quick(monkeypatch):
     monkeypatch.setattr(host, "GEMM_SIZES", dict.fromkeys(host.GEMM_SIZES, (16, 64)))
     monkeypatch.setattr(host, "SIZES", (2**14, 2**16, 2**18, 2**20))
     monkeypatch.setattr(host, "LARGE", (2**16, 2**18))
-    monkeypatch.setattr(host, "BESIDE", tuple((kind, 2**16) for kind in host.KINDS))
+    monkeypatch.setattr(host, "SIDES", (128,))
+    monkeypatch.setattr(small_schedules, "TILES", 2**18)
     monkeypatch.setattr(host, "REPEATS", 2)
     monkeypatch.setattr(host, "PASSES", 1)
 
@@ -155,19 +157,35 @@ def test_what_lies_off_the_law_beyond_its_noise_stays_where_it_was_measured():
 
 
 def test_a_transfer_beside_gemms_costs_what_they_take_longer():
-    """Ten transfers of 50 us alone make a series of 1 ms take 1.7 ms: each costs 20 us more than alone."""
-    repeat = Beside(Paced(1e-3, 1e-3), Paced(1.7e-3, 1e-3), 10, Paced(50e-6, 1e-3))
-    slowed = Beside(Paced(1e-3, 1e-3), Paced(2.7e-3, 2e-3), 10, Paced(50e-6, 1e-3))  # does not count
-    overhead = switch_seconds([[repeat, slowed]], best=1e-3)
-    assert overhead.value == pytest.approx(20e-6)
-    assert lost_share([[repeat, slowed]], overhead.value, best=1e-3).value == 0.95
+    """A gemm ends 70 us later where a transfer of 50 us runs beside it: it costs 20 us more than its own."""
+    losses = [Loss(2**18, 70e-6, 50e-6)]
+    assert overhead(losses).value == pytest.approx(20e-6)
+    assert lost_share(losses, 20e-6).value == 0.95
 
 
 def test_a_transfer_on_a_core_of_its_own_costs_a_part_of_its_time():
-    """Ten transfers of 50 us make a series of 1 ms take 1.1 ms: each costs 10 us, a fifth of its time."""
-    repeat = Beside(Paced(1e-3, 1e-3), Paced(1.1e-3, 1e-3), 10, Paced(50e-6, 1e-3))
-    assert switch_seconds([[repeat]], best=1e-3).value == 0
-    assert lost_share([[repeat]], 0.0, best=1e-3).value == pytest.approx(0.2)
+    """A gemm ends 10 us later beside a transfer of 50 us: a fifth of its time, and no overhead."""
+    losses = [Loss(2**18, 10e-6, 50e-6)]
+    assert overhead(losses).value == 0
+    assert lost_share(losses, 0.0).value == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("kind", ["get", "accumulate", "local"])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_every_second_gemm_has_a_transfer_beside_it(kind, ranks):
+    """The others have none, and what is told of a run is how much later the gemms with one end."""
+    schedule = gemms_beside(ranks, "float32", 512, kind)
+    moves = np.isin(schedule.kind, (GET, ACCUMULATE))
+    assert 2 * moves.sum() == (schedule.kind == GEMM).sum()
+    assert ((schedule.src == schedule.dst)[moves] == (kind == "local")).all()
+    start, end = np.zeros(len(schedule)), np.zeros(len(schedule))
+    for rank in range(ranks):  # gemms of 1 s one after the other, 3 s where there is a transfer of 2 s
+        now = 0.0
+        for row in (schedule.rank == rank).nonzero()[0].tolist():
+            took = 2.0 if moves[row] else 1.0
+            start[row], end[row], now = now, now + took, now + took
+    found = watched(schedule, Paced(1.0, 1e-3), start + moves * 1e-9, end)
+    assert (found.cost, found.own) == pytest.approx((2.0, 2.0))
 
 
 @pytest.mark.mpi
@@ -185,7 +203,7 @@ def test_a_calibrated_machine_predicts_this_host(quick, tmp_path):
     path = tmp_path / "localhost.toml"
     said = command("machine", "calibrate", "--ranks", "2", "--dtype", "float32", "-o", path)
     assert said.exit_code == 0, said.output
-    assert "measuring gemms beside transfers" in said.stderr
+    assert "measuring gemms beside transfers, and what an action costs" in said.stderr
     assert f"wrote {path}" in said.stderr
     out = good("simulate", "--machine", path, "-m", "64", "-n", "64", "-k", "64")
     assert "2 ranks on localhost" in out

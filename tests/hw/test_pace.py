@@ -15,8 +15,14 @@ def test_a_run_at_half_the_pace_does_not_count():
 
 
 def test_several_ranks_are_as_slow_as_the_slowest():
-    quick, slow = Reading(1e-3, 1.0), Reading(3e-3, 0.6)
-    assert together(0.5, [(quick, quick), (quick, slow)]) == Paced(0.5, 2e-3, 0.6)
+    quick, slow, own = Reading(1e-3, 1.0), Reading(3e-3, 0.6), Reading(0.4, 1.0)
+    assert together(0.5, [(quick, own, quick), (quick, own, slow)]) == Paced(0.5, 2e-3, 0.6)
+
+
+def test_a_run_in_which_another_program_computed_does_not_count():
+    """The readings before and after it had their core; of its own 0.4 s it had half."""
+    quick, own = Reading(1e-3, 1.0), Reading(0.4, 0.5)
+    assert together(0.5, [(quick, own, quick)]).share == 0.5
 
 
 @given(repeats, st.floats(1e-3, 2e-3))

@@ -35,3 +35,13 @@ def figure(repeats: Floats | Sequence[float]) -> Figure:
 def mean(figures: Sequence[Figure]) -> Figure:
     """Return the mean of some figures, as sure as they are in the mean."""
     return Figure(*np.mean(figures, axis=0).tolist())
+
+
+def average(values: Sequence[float]) -> Figure:
+    """Return the mean of what several kinds of work gave, and how far from it they are in the median.
+
+    >>> average([1.0, 1.0, 4.0])
+    Figure(value=2.0, uncertainty=0.5)
+    """
+    middle = float(np.mean(values))
+    return Figure(middle, round(float(np.median(np.abs(np.array(values) - middle))) / middle, 4))

@@ -8,35 +8,36 @@ from typing import Any
 
 import numpy as np
 
-from umm.dtypes import accumulated_in
+from umm.dtypes import accumulated_in, itemsize
 from umm.schedules.schedule import Schedule
 from umm_hw.calibrate import host_benchmarks
-from umm_hw.calibrate.figures import Figure, figure, mean
+from umm_hw.calibrate.figures import Figure, average, figure, mean
 from umm_hw.calibrate.gemm_law import drawn_to_law
-from umm_hw.calibrate.host_benchmarks import Beside
-from umm_hw.calibrate.losses import lost_share, switch_seconds
+from umm_hw.calibrate.losses import Loss, lost_share, overhead
 from umm_hw.calibrate.small_schedules import (
+    KINDS,
     SIGNALS,
     TINY,
     TINY_GEMMS,
+    Watched,
+    gemms_beside,
     signals,
     tiny_gemms,
 )
-from umm_hw.cores.pace import Paced, fastest, seconds
+from umm_hw.cores.pace import Paced, fastest, seconds, undisturbed
 
 Call = Callable[..., list[Any]]
-Runs = Callable[[Schedule, int], list[Paced]]
+Runs = Callable[[Schedule, int], list[Watched]]
 GEMM_SIZES = {  # each of m, n and k takes all of these; float16 goes without BLAS
-    "float64": (16, 64, 192, 448, 1056),
-    "float32": (16, 64, 192, 448, 1056),
-    "float16": (16, 112, 448),
+    "float64": (16, 64, 128, 256, 512, 1024),
+    "float32": (16, 64, 128, 256, 512, 1024),
+    "float16": (16, 128, 512),
 }
 SIZES = tuple(2**power for power in range(14, 25, 2))  # 16 KiB to 16 MiB
-LARGE = (2**18, 2**20)  # what bandwidths of all ranks together are taken from
-KINDS = ("get", "accumulate", "local")
-BESIDE = tuple(product(KINDS, (2**16, 2**18, 2**20, 2**22)))  # kinds and bytes of transfers beside gemms
+LARGE = (2**18, 2**20)  # what the bandwidth of all ranks together is taken from
+SIDES = (128, 256, 512)  # of the tiles of gemms beside transfers
 PASSES = 4
-REPEATS = 6  # in each pass
+REPEATS = 4  # in each pass
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ class Calibration:
         local_overhead: The same of an accumulate into an own tile.
         backplane: Bytes/s of all ranks' gets together.
         by_size: Bytes/s of one rank's gets alone, for each size.
-        accumulate_efficiency: Bandwidth of an accumulate over that of a get.
-        memory_bandwidth: Bytes/s that local accumulates read and write while all ranks do.
+        accumulate_efficiency: Bandwidth of an accumulate beside gemms over that of a get.
+        memory_bandwidth: Bytes/s that local accumulates beside gemms read and write.
         signal: Seconds a rank takes to see another's signal.
         interference: Share of a rank's GEMM rate lost while it gets or accumulates.
     """
@@ -98,7 +99,7 @@ def calibrate(
 
     Args:
         call: Runs a program on the first of some ranks.
-        runs: Performs a schedule so many times and returns each run with the pace of the cores.
+        runs: Performs a schedule so many times and watches each run.
         ranks: Ranks to measure together: one for each core.
         dtypes: Types to multiply.
         note: Given what is measured now, in words.
@@ -110,13 +111,13 @@ def calibrate(
             host_benchmarks.gemms, dtype=dtype, c_dtype=accumulated_in(dtype), shapes=shapes(dtype)
         )
         for dtype in dtypes
-    } | {
-        "gets and accumulates": partial(host_benchmarks.transfers, wanted=_moves(ranks)),
-        "gemms beside transfers": partial(host_benchmarks.gemms_beside, wanted=BESIDE, dtype=dtypes[0]),
+    } | {"gets": partial(host_benchmarks.gets, wanted=_gets(ranks))}
+    small = {("tiny", TINY): tiny_gemms(ranks, dtypes[0]), ("signals", TINY): signals(ranks, dtypes[0])} | {
+        (kind, side): gemms_beside(ranks, _of_tiles(dtypes[0]), side, kind)
+        for kind, side in product(KINDS, SIDES)
     }
-    small = [make(ranks, dtypes[0]) for make in (tiny_gemms, signals)]
     found: list[list[list[Any]]] = [[] for _ in programs]
-    smalls: list[list[Paced]] = [[] for _ in small]
+    smalls: dict[tuple[str, int], list[Watched]] = {key: [] for key in small}
     for number in range(PASSES):  # a disturbance of a while meets a part of each measurement
         for place, (what, program) in enumerate(programs.items()):
             note(f"{what}, {number + 1} of {PASSES}")
@@ -124,11 +125,11 @@ def calibrate(
             found[place] = [
                 [*a, *b] for a, b in zip(found[place] or [[]] * len(repeats), repeats, strict=True)
             ]
-        note(f"what an action costs beside its work, {number + 1} of {PASSES}")
-        for place, schedule in enumerate(small):
-            smalls[place] += runs(schedule, REPEATS)
-    *multiplied, moved, beside = found
-    return fitted(ranks, of_core, dict(zip(dtypes, multiplied, strict=True)), moved, beside, smalls)
+        note(f"gemms beside transfers, and what an action costs beside its work, {number + 1} of {PASSES}")
+        for key, schedule in small.items():
+            smalls[key] += runs(schedule, REPEATS + 1)[1:]  # the first one warms up
+    *multiplied, moved = found
+    return fitted(ranks, of_core, dict(zip(dtypes, multiplied, strict=True)), moved, smalls)
 
 
 def fitted(
@@ -136,8 +137,7 @@ def fitted(
     of_core: float,
     multiplied: Mapping[str, Sequence[Sequence[Paced]]],
     moved: Sequence[Sequence[Paced]],
-    beside: Sequence[Sequence[Beside]],
-    smalls: Sequence[Sequence[Paced]],
+    smalls: Mapping[tuple[str, int], Sequence[Watched]],
 ) -> Calibration:
     """Return the numbers that follow from all repeats.
 
@@ -145,41 +145,51 @@ def fitted(
         ranks: Ranks that were measured together.
         of_core: The least share of a core that a rank got.
         multiplied: By type the repeats of each shape.
-        moved: Those of each transfer.
-        beside: Those of each series of gemms beside transfers.
-        smalls: Runs of tiny gemms, and of signals.
+        moved: Those of each get.
+        smalls: Runs of small schedules, by what they are of and the side of their tiles.
     """
     first = next(iter(multiplied))
     readings = [one for shape in multiplied[first] for one in shape]
     best = fastest(readings)
     rates = {dtype: gemm_rates(dtype, times, best) for dtype, times in multiplied.items()}
     bandwidth = {
-        move: figure(move[1] / seconds(repeats, best))
-        for move, repeats in zip(_moves(ranks), moved, strict=True)
+        get: figure(get[0] / seconds(repeats, best)) for get, repeats in zip(_gets(ranks), moved, strict=True)
     }
-    together = {kind: mean([bandwidth[kind, size, ranks] for size in LARGE]) for kind in KINDS}
-    share = min(1.0, together["accumulate"].value / together["get"].value)
-    beside_of = {kind: [x for (of, _), x in zip(BESIDE, beside, strict=True) if of == kind] for kind in KINDS}
-    overhead = switch_seconds([*beside_of["get"], *beside_of["accumulate"]], best)
-    local_overhead = switch_seconds(beside_of["local"], best)
+    runs = {key: undisturbed(found, best) for key, found in smalls.items()}
+
+    def losses(kind: str) -> list[Loss]:
+        shared = kind if ranks > 1 else "local"
+        return [
+            Loss(
+                side * side * itemsize(_of_tiles(first)),
+                *np.nanmedian([(run.cost, run.own) for run in runs[shared, side]], axis=0).tolist(),
+            )
+            for side in SIDES
+        ]
+
+    lost = {kind: losses(kind) for kind in KINDS}
+    start, local_start = overhead([*lost["get"], *lost["accumulate"]]), overhead(lost["local"])
+    alone = [bandwidth[size, 1].value for size in SIZES]
+    expected = np.interp(np.log([x.nbytes for x in lost["accumulate"]]), np.log(SIZES), alone)
+    added = average([x.rate / rate for x, rate in zip(lost["accumulate"], expected, strict=True)])
     arithmetic = 2.0 * TINY**3 / (rates[first].peak.value * rates[first].efficiency[0][0][0])
-    tiny, steps = (seconds(found, best) for found in smalls)
+    tiny, steps = (np.array([run.seconds for run in runs[kind, TINY]]) for kind in ("tiny", "signals"))
     return Calibration(
         devices=ranks,
         share=of_core,
         pace=best / float(np.median([one.reading for one in readings])),
         gemm=rates,
         launch=figure(np.maximum(tiny / TINY_GEMMS - arithmetic, 0.0)),
-        overhead=overhead,
-        local_overhead=local_overhead,
-        backplane=together["get"].times(ranks),
-        by_size=[(size, bandwidth["get", size, 1]) for size in SIZES],
-        accumulate_efficiency=Figure(share, together["accumulate"].uncertainty),
-        memory_bandwidth=together["local"].times(3),  # reads both sides and writes one
-        signal=figure(np.maximum(steps / SIGNALS - overhead.value, 0.0)),
+        overhead=start,
+        local_overhead=local_start,
+        backplane=mean([bandwidth[size, ranks] for size in LARGE]).times(ranks),
+        by_size=[(size, bandwidth[size, 1]) for size in SIZES],
+        accumulate_efficiency=Figure(min(1.0, added.value), added.uncertainty),
+        memory_bandwidth=average([3.0 * x.rate for x in lost["local"]]),  # reads both sides and writes one
+        signal=figure(np.maximum(steps / SIGNALS - start.value, 0.0)),
         interference={
-            kind: lost_share(repeats, (local_overhead if kind == "local" else overhead).value, best)
-            for kind, repeats in beside_of.items()
+            kind: lost_share(found, (local_start if kind == "local" else start).value)
+            for kind, found in lost.items()
         },
     )
 
@@ -211,11 +221,14 @@ def shapes(dtype: str) -> list[tuple[int, int, int]]:
     return list(product(sizes, sizes, sizes))
 
 
-def _moves(ranks: int) -> list[tuple[str, int, int]]:
-    """Return the transfers that are measured: kind, bytes, and how many ranks do them at once."""
-    return [("get", size, 1) for size in SIZES] + [
-        (kind, size, ranks) for kind, size in product(KINDS, LARGE)
-    ]
+def _of_tiles(first: str) -> str:
+    """Return the type of the tiles of gemms beside transfers: without BLAS they take too long."""
+    return "float32" if first == "float16" else first
+
+
+def _gets(ranks: int) -> list[tuple[int, int]]:
+    """Return the gets that are measured: bytes, and how many ranks do them at once."""
+    return [(size, 1) for size in SIZES] + [(size, ranks) for size in LARGE]
 
 
 def _of_all(found: Sequence[Sequence[Sequence[Any]]]) -> list[list[Any]]:

@@ -46,9 +46,7 @@ def topology_text(found: Calibration) -> str:
                 for dtype, rates in found.gemm.items()
             },
             "interference": {
-                kind: measured(
-                    found.interference[of], "", 1, "series of gemms with and without transfers beside them"
-                )
+                kind: measured(found.interference[of], "", 1, "gemms with and without a transfer beside them")
                 for kind, of in (("get", "get"), ("accumulate", "accumulate"), ("reduce", "accumulate"))
             },
             "efficiency": [
@@ -72,8 +70,8 @@ def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[s
     """Return the numbers of one core."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // found.devices
     shared = found.interference["local"].value >= SHARES_CORE
-    adds = "accumulates of 256 KiB and 1 MiB into blocks of own tiles, all cores at once, 3 x their bytes"
-    beside = "gemms with and without transfers beside them: what each costs more than alone"
+    adds = "accumulates beside gemms into own tiles of three sizes, all cores at once, 3 x their bytes"
+    beside = "gemms with and without a transfer beside them: what it costs them more than its own seconds"
     own = measured(found.interference["local"], "", 1, "gemms beside local accumulates: share lost")
     return {
         "count": number(found.devices, "cores this process may use, one rank each"),
@@ -96,7 +94,7 @@ def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[s
             found.accumulate_efficiency,
             "",
             1,
-            "accumulates of 256 KiB and 1 MiB into blocks of a tile over gets, all cores at once",
+            "accumulates beside gemms into tiles of three sizes, over gets of one core",
         ),
     }
 

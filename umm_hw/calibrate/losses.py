@@ -1,38 +1,54 @@
-"""What transfers cost the gemms beside them: a share of their rate, and an overhead of each."""
+"""What transfers cost the gemms beside them: a share of their rate, and seconds of their rank's core."""
 
 from collections.abc import Sequence
-
-import numpy as np
+from typing import NamedTuple
 
 from umm_hw.calibrate.figures import Figure, figure
-from umm_hw.calibrate.host_benchmarks import Beside
-from umm_hw.cores.pace import undisturbed
 
 MOST_LOST = 0.95  # a gemm beside transfers goes on, however slowly
 
 
-def switch_seconds(lost: Sequence[Sequence[Beside]], best: float) -> Figure:
-    """Return the seconds of its rank's core that a transfer beside a gemm takes more than alone.
+class Loss(NamedTuple):
+    """What a transfer beside gemms takes.
 
-    The core turns from the gemm to the transfer and back, and some of the gemm's data leave the caches.
+    Attributes:
+        nbytes: What it moves.
+        cost: Seconds by which the gemms end later.
+        own: Seconds from its own start to its end.
     """
-    over = [[seconds - alone for seconds, alone in _lost(repeats, best)] for repeats in lost]
-    found = figure([float(np.median(of_kind)) for of_kind in over])
-    return found if found.value > 0 else Figure(0.0, 0.0)
+
+    nbytes: int
+    cost: float
+    own: float
+
+    @property
+    def rate(self) -> float:
+        """Its own bytes/s."""
+        return self.nbytes / self.own
+
+    @property
+    def over(self) -> float:
+        """Seconds of its rank's core that it takes beyond its own; 0 where it has a core of its own.
+
+        A lane is woken, the core turns from the gemm to the transfer and back, and the gemm's data have left
+        the core's cache: 15 to 30 µs beside gemms of 256 rows, whatever the transfer's size, 80 µs of 512.
+        """
+        return max(0.0, self.cost - self.own)
 
 
-def lost_share(lost: Sequence[Sequence[Beside]], overhead: float, best: float) -> Figure:
-    """Return the share of its GEMM rate a rank loses while transfers of all sizes run with their overhead."""
-    by_size = [np.median(_lost(repeats, best), axis=0) for repeats in lost]
-    whole = sum(seconds for seconds, _ in by_size) / sum(overhead + alone for _, alone in by_size)
-    spread = figure([seconds / (overhead + alone) for seconds, alone in by_size]).uncertainty
-    return Figure(round(min(MOST_LOST, max(0.0, float(whole))), 3), spread)
+def overhead(losses: Sequence[Loss]) -> Figure:
+    """Return the seconds of its rank's core that a transfer takes beyond its own."""
+    found = figure([loss.over for loss in losses])
+    return found if found.value else Figure(0.0, 0.0)
 
 
-def _lost(repeats: Sequence[Beside], best: float) -> list[tuple[float, float]]:
-    """Return the seconds of gemms that each transfer beside them costs, and what one takes alone."""
-    found = []
-    for repeat in undisturbed(repeats, best):
-        cost = repeat.both.seconds - repeat.alone.seconds
-        found.append((cost / repeat.times, repeat.one.seconds))
-    return found
+def lost_share(losses: Sequence[Loss], start: float) -> Figure:
+    """Return the share of its GEMM rate a rank loses while transfers run.
+
+    Args:
+        losses: Those of a kind.
+        start: The overhead of each.
+    """
+    whole = sum(loss.cost for loss in losses) / sum(start + loss.own for loss in losses)
+    spread = figure([loss.cost / (start + loss.own) for loss in losses]).uncertainty
+    return Figure(round(min(MOST_LOST, max(0.0, whole)), 3), spread)

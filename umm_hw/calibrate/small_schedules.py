@@ -1,16 +1,63 @@
-"""Schedules of actions so small that what they take is what an action costs beside its work."""
+"""Small schedules that show what an action costs beside its work: alone, in a chain, beside gemms."""
+
+from itertools import product
+from math import nan
+from typing import NamedTuple
+
+import numpy as np
 
 from umm.algorithms.brought import brought
 from umm.algorithms.registry import schedule
+from umm.arrays import Floats
+from umm.dtypes import itemsize
 from umm.machines import Machine, machine
 from umm.machines.files import shipped_folder
 from umm.problem import Problem
 from umm.schedules.builder import Builder
+from umm.schedules.kinds import ACCUMULATE, GEMM, GET
 from umm.schedules.schedule import Schedule
+from umm_hw.cores.pace import Paced
 
+KINDS = ("get", "accumulate", "local")
+TILES = 2**24  # bytes of C beside whose gemms transfers run, at least, of all ranks together
+COLUMNS = 16  # of its tiles, at least: large tiles come from memory, small ones from caches, as in runs
 TINY = 16  # rows, columns and length of the gemms
 TINY_GEMMS = 400
 SIGNALS = 200
+
+
+class Watched(NamedTuple):
+    """A run of a small schedule.
+
+    Attributes:
+        seconds: What all of it took.
+        reading: The pace about it, in seconds.
+        share: The least share of a core.
+        cost: Seconds from the end of a gemm to the end of the next, with a transfer of the rank meanwhile
+            less those without, in the medians; nan if there is none.
+        own: What a transfer took from its start to its end, in the median.
+    """
+
+    seconds: float
+    reading: float
+    share: float
+    cost: float = nan
+    own: float = nan
+
+
+def watched(schedule: Schedule, paced: Paced, start: Floats, end: Floats) -> Watched:
+    """Return a run of a schedule from the starts and ends of its actions."""
+    moves = np.isin(schedule.kind, (GET, ACCUMULATE))
+    if not moves.any():
+        return Watched(*paced)
+    times: list[list[float]] = [[], []]  # without and with a transfer
+    for rank in range(schedule.ranks):
+        ends = np.sort(end[(schedule.rank == rank) & (schedule.kind == GEMM)])
+        begun = np.histogram(start[moves & (schedule.rank == rank)], ends)[0]
+        for step, number in zip(np.diff(ends), np.minimum(begun, 1), strict=True):
+            times[number].append(float(step))
+    without, with_one = (float(np.median(x)) if x else nan for x in times)
+    return Watched(*paced, with_one - without, float(np.median((end - start)[moves])))
 
 
 def tiny_gemms(ranks: int, dtype: str) -> Schedule:
@@ -36,6 +83,48 @@ def signals(ranks: int, dtype: str) -> Schedule:
     piece = build.tile("A", 0, 0)
     for step in range(1, SIGNALS + 1):
         piece = brought(build, piece, step % ranks, step % 2)
+    return build.schedule()
+
+
+def gemms_beside(ranks: int, dtype: str, side: int, kind: str) -> Schedule:
+    """Return a schedule of square gemms of all ranks, every second one with a transfer beside it.
+
+    Args:
+        ranks: How many.
+        dtype: Type of the tiles.
+        side: Rows and columns of each.
+        kind: ``get``: each gemm adds to a tile of C and reads one of B, every second of which a peer has.
+            ``accumulate`` and ``local``: every second product is added to a block of C of a peer, or an own.
+    """
+    columns = max(COLUMNS, TILES // (2 * ranks * side * side * itemsize(dtype)))
+    everywhere, by_rows = f"cyclic:{side}x{side}:1x1@{ranks}", f"cyclic:{side}x{side}:{ranks}x1"
+    gets = kind == "get"
+    problem = Problem(
+        m=2 * ranks * side,
+        n=columns * side,
+        k=ranks * side if gets else side,
+        a=by_rows if gets else everywhere,
+        b=by_rows if gets else everywhere,
+        c=by_rows if gets else "row",
+        dtype=dtype,
+        ranks=ranks,
+    )
+    build = Builder("gemms_beside", problem, _host())
+    for step, rank in product(range(2 * columns), range(ranks)):
+        block, j = divmod(step, columns)
+        other = (rank + step % 2) % ranks  # the peer at every second step
+        if gets:
+            c = build.tile("C", rank + ranks * block, j)
+            a, b = build.tile("A", rank + ranks * block, other), build.tile("B", other, j)
+            build.gemm(c, a, brought(build, b, rank, step // 2 % 2))
+            continue
+        owner = other if kind == "accumulate" else rank
+        a, b = build.tile("A", 2 * owner + block, 0, rank), build.tile("B", 0, j, rank)
+        c = build.own("C", owner, a.rows, b.cols)
+        aside = build.temporary(rank, "C", c.rows, c.cols, step % 4)
+        build.gemm(aside, a, b, beta=0.0)
+        if step % 2:
+            build.accumulate(aside, c)
     return build.schedule()
 
 

@@ -22,10 +22,10 @@ FEWEST = 4  # one in so many repeats counts at least: those that had most of the
 
 
 class Reading(NamedTuple):
-    """How fast a core is just now.
+    """How long something took, and what it had of its core.
 
     Attributes:
-        seconds: What the multiply took.
+        seconds: What it took; of a reading of the pace, one multiply.
         share: The share of the core that this thread had meanwhile.
     """
 
@@ -39,7 +39,7 @@ class Paced(NamedTuple):
     Attributes:
         seconds: What was measured.
         reading: The mean of the readings before and after it, in seconds; of several ranks the slowest.
-        share: The least share of a core in these readings.
+        share: The least share of a core in these readings and in the measurement itself.
     """
 
     seconds: float
@@ -63,18 +63,19 @@ class Pace:
         return Reading(seconds / times, (thread_time() - computed) / seconds)
 
 
-def beside(seconds: float, before: Reading, after: Reading) -> Paced:
+def beside(measured: Reading, before: Reading, after: Reading) -> Paced:
     """Return a measurement between two readings.
 
-    >>> beside(0.5, Reading(2e-3, 1.0), Reading(3e-3, 0.9))
+    >>> beside(Reading(0.5, 0.97), Reading(2e-3, 1.0), Reading(3e-3, 0.9))
     Paced(seconds=0.5, reading=0.0025, share=0.9)
     """
-    return Paced(seconds, (before.seconds + after.seconds) / 2, min(before.share, after.share))
+    share = min(before.share, measured.share, after.share)
+    return Paced(measured.seconds, (before.seconds + after.seconds) / 2, share)
 
 
-def together(seconds: float, readings: Sequence[tuple[Reading, Reading]]) -> Paced:
-    """Return a measurement that ended when the last of some ranks did, each between two readings."""
-    ranks = [beside(seconds, *of_rank) for of_rank in readings]
+def together(seconds: float, readings: Sequence[tuple[Reading, Reading, Reading]]) -> Paced:
+    """Return a measurement that ended when the last of some ranks did: each one's, between two readings."""
+    ranks = [beside(of_rank, before, after) for before, of_rank, after in readings]
     return Paced(seconds, max(rank.reading for rank in ranks), min(rank.share for rank in ranks))
 
 

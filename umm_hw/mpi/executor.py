@@ -18,7 +18,7 @@ from umm.traces.spans import Times
 from umm.traces.trace import Trace
 from umm_hw.cores.pace import Paced, together
 from umm_hw.mpi.job.supervisor import supervise
-from umm_hw.mpi.program import Runs, perform
+from umm_hw.mpi.program import Run, Runs, perform
 from umm_hw.performance import Arrays, check_replica, operands_of
 
 if TYPE_CHECKING:
@@ -141,9 +141,9 @@ class MpiExecutor:
     def paced(self, schedule: Schedule, operands: Operands | None = None, repeat: int = 1) -> list[Paced]:
         """Perform a schedule several times; return the seconds of each run with the pace of the cores."""
         runs, _ = self._performed(schedule, operands, repeat=repeat, paced=True)
-        return [together(float(run.end.max(initial=0.0)), run.readings) for run in runs]
+        return [_paced(run) for run in runs]
 
-    def _performed(self, schedule: Schedule, operands: Operands | None, **how: Any) -> Runs:
+    def _performed(self, schedule: Schedule, operands: Operands | None = None, **how: Any) -> Runs:
         check_replica(schedule, self.replica)
         arrays = operands_of(schedule, operands)
         program = partial(perform, arrays=to_arrays(schedule), replica=self.replica, **how)
@@ -165,11 +165,13 @@ class MpiExecutor:
         """
         from umm_hw.calibrate.host import calibrate
         from umm_hw.calibrate.host_file import topology_text
+        from umm_hw.calibrate.small_schedules import Watched, watched
 
         ranks = self.ranks or _cores()
 
-        def runs(schedule: Schedule, repeat: int) -> list[Paced]:
-            return self.paced(schedule, repeat=repeat)
+        def runs(schedule: Schedule, repeat: int) -> list[Watched]:
+            found, _ = self._performed(schedule, repeat=repeat, paced=True)
+            return [watched(schedule, _paced(run), run.start, run.end) for run in found]
 
         return topology_text(calibrate(self._started(ranks).call, runs, ranks, dtypes, note))
 
@@ -208,6 +210,11 @@ class MpiExecutor:
             job = MpiJob(self._asked or ranks, self.timeout)
         self._job = job
         return job
+
+
+def _paced(run: Run) -> Paced:
+    """Return the seconds of a run with the pace of the cores."""
+    return together(float(run.end.max(initial=0.0)), run.readings)
 
 
 @cache

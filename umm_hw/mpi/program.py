@@ -6,7 +6,7 @@ A plain process names ``perform`` to the ranks, so nothing here loads MPI.
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -44,12 +44,13 @@ class Run(NamedTuple):
     Attributes:
         start: Start of every action, in seconds after the run's start.
         end: Its end.
-        readings: The pace of each rank before and after the run, if it was asked for.
+        readings: Of each rank the pace before the run, what it took and had of its core, and the pace after;
+            none unless asked for.
     """
 
     start: Floats
     end: Floats
-    readings: list[tuple[Reading, Reading]]
+    readings: list[tuple[Reading, Reading, Reading]]
 
 
 Runs = tuple[list[Run], Arrays]
@@ -109,11 +110,13 @@ def perform(
         flags.lower()
         begin = _agreed_start(transport, ahead)
         lanes = RankLanes(signals, steps, flags, transport.size)
+        computed = process_time()
         lanes.perform(begin - ahead)
+        own = _own_share(lanes, process_time() - computed)
         with ACTIVITY.during("all ranks to finish"):
             transport.barrier()
             after = pace.reading(READING) if pace else None
-            found = transport.gather((*_spans(lanes, begin - ahead), before, after))
+            found = transport.gather((*_spans(lanes, begin - ahead), before, own, after))
             before = after
         if transport.rank == 0:
             runs.append(_together(schedule, found))
@@ -173,7 +176,21 @@ def _spans(lanes: RankLanes, begin: float) -> tuple[Ints, Floats]:
     return rows, spans - begin
 
 
-def _together(schedule: Schedule, found: list[tuple[Ints, Floats, Reading, Reading]]) -> Run:
+def _own_share(lanes: RankLanes, computed: float) -> Reading:
+    """Return how long this rank was busy, and its share of a core meanwhile.
+
+    Args:
+        lanes: What it did.
+        computed: Seconds of cores that it had.
+    """
+    busy, until = 0.0, 0.0
+    for start, end in sorted(lanes.spans.values()):
+        busy += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return Reading(busy, min(1.0, computed / busy) if busy else 1.0)
+
+
+def _together(schedule: Schedule, found: list[tuple[Ints, Floats, Reading, Reading, Reading]]) -> Run:
     """Return what all ranks found of a run; a barrier is at the last end of what it waits for."""
     spans = np.zeros((len(schedule), 2))
     for rows, of_rank, *_ in found:
@@ -181,7 +198,7 @@ def _together(schedule: Schedule, found: list[tuple[Ints, Floats, Reading, Readi
     start, end = spans.T.copy()
     for barrier in (schedule.kind == BARRIER).nonzero()[0].tolist():
         start[barrier] = end[barrier] = end[schedule.after_of(barrier)].max(initial=0.0)
-    return Run(start, end, [(before, after) for *_, before, after in found if after])
+    return Run(start, end, [(before, own, after) for *_, before, own, after in found if after])
 
 
 def _words(schedule: Schedule, row: int) -> tuple[str, float]:
