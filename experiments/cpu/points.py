@@ -31,6 +31,7 @@ SHAPES = {
 }
 PARTITIONS = ("row", "col", "cyclic:256x256:1x{ranks}", "row@{ranks}")
 STATIONARY = ("A", "B", "C")
+LEAST = 2  # undisturbed runs of a layout that is compared
 
 
 @dataclass
@@ -55,14 +56,15 @@ class Point:
     range: tuple[float, float] = (nan, nan)
 
     @property
-    def times(self) -> Floats:
-        """What each run took that had the cores to itself, at their best pace, in seconds."""
-        return seconds(self.runs, self.best)
+    def undisturbed(self) -> list[Paced]:
+        """The runs that had the cores to themselves, at their best pace."""
+        return [run for run in self.runs if at_best(run, self.best)]
 
     @property
-    def undisturbed(self) -> int:
-        """How many runs had the cores to themselves, at their best pace."""
-        return sum(1 for run in self.runs if at_best(run, self.best))
+    def times(self) -> Floats:
+        """What each of these took, in seconds; of too few, those disturbed least."""
+        own = self.undisturbed
+        return np.array([run.seconds for run in own]) if len(own) >= LEAST else seconds(self.runs, self.best)
 
     @property
     def time(self) -> float:
@@ -150,8 +152,8 @@ def measure(found: Sequence[Point], ranks: int, duration: float, repeat: int) ->
     while perf_counter() < until:
         if not turns:
             judge(found)
-            least = min(point.undisturbed for point in found)
-            turns = [point for point in found if point.undisturbed == least]
+            least = min(len(point.undisturbed) for point in found)
+            turns = [point for point in found if len(point.undisturbed) == least]
         point = turns.pop(0)
         if point.shape not in operands:
             operands = {point.shape: operands_of(point.schedule)}

@@ -10,7 +10,7 @@ import click
 import umm
 from experiments.cpu.agreement import Agreement, agreement
 from experiments.cpu.figure import write_page
-from experiments.cpu.points import SHAPES, Point, add, judge, measure, points, predict
+from experiments.cpu.points import LEAST, SHAPES, Point, add, judge, measure, points, predict
 from umm.host.blas import blas_libraries
 from umm.machines import Machine
 from umm_hw.cores.pace import at_best
@@ -63,18 +63,18 @@ def main(
     for path in earlier:
         add(found, json.loads(path.read_text()))
     measure(found, ranks or machine.default_ranks, seconds, repeat)
-    found = [point for point in found if point.runs]
     judge(found)
     save(found, output)
-    predict(found, machine)
+    compared = [point for point in found if len(point.undisturbed) >= LEAST]
+    predict(compared, machine)
     save(found, output)
-    report(found, machine)
-    write_page(found, output / "cpu.html")
+    report(compared, machine)
+    write_page(compared, output / "cpu.html")
     click.echo(f"wrote {output / 'cpu.json'} and {output / 'cpu.html'}", err=True)
 
 
 def report(found: Sequence[Point], machine: Machine) -> None:
-    """Print the agreement for each shape and over all."""
+    """Print the agreement for each shape and over all, of layouts that ran undisturbed often enough."""
     runs = [run for point in found for run in point.runs]
     own = sum(at_best(run, found[0].best) for run in runs) / len(runs)
     click.echo(

@@ -170,14 +170,14 @@ def test_a_transfer_on_a_core_of_its_own_costs_a_part_of_its_time():
     assert lost_share(losses, 0.0).value == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize("kind", ["get", "accumulate", "local"])
+@pytest.mark.parametrize("kind", ["get", "accumulate", "in", "local", "own in"])
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_every_second_gemm_has_a_transfer_beside_it(kind, ranks):
     """The others have none, and what is told of a run is how much later the gemms with one end."""
     schedule = gemms_beside(ranks, "float32", 512, kind)
     moves = np.isin(schedule.kind, (GET, ACCUMULATE))
     assert 2 * moves.sum() == (schedule.kind == GEMM).sum()
-    assert ((schedule.src == schedule.dst)[moves] == (kind == "local")).all()
+    assert ((schedule.src == schedule.dst)[moves] == (kind in ("local", "own in"))).all()
     start, end = np.zeros(len(schedule)), np.zeros(len(schedule))
     for rank in range(ranks):  # gemms of 1 s one after the other, 3 s where there is a transfer of 2 s
         now = 0.0

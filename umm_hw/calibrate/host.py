@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,7 @@ def calibrate(
     } | {"gets": partial(host_benchmarks.gets, wanted=_gets(ranks))}
     small = {("tiny", TINY): tiny_gemms(ranks, dtypes[0]), ("signals", TINY): signals(ranks, dtypes[0])} | {
         (kind, side): gemms_beside(ranks, _of_tiles(dtypes[0]), side, kind)
-        for kind, side in product(KINDS, SIDES)
+        for kind, side in product(chain(*KINDS.values()), SIDES)
     }
     found: list[list[list[Any]]] = [[] for _ in programs]
     smalls: dict[tuple[str, int], list[Watched]] = {key: [] for key in small}
@@ -158,13 +158,13 @@ def fitted(
     runs = {key: undisturbed(found, best) for key, found in smalls.items()}
 
     def losses(kind: str) -> list[Loss]:
-        shared = kind if ranks > 1 else "local"
+        shown = KINDS[kind if ranks > 1 else "local"]
         return [
             Loss(
                 side * side * itemsize(_of_tiles(first)),
-                *np.nanmedian([(run.cost, run.own) for run in runs[shared, side]], axis=0).tolist(),
+                *np.nanmedian([(run.cost, run.own) for run in runs[of, side]], axis=0).tolist(),
             )
-            for side in SIDES
+            for of, side in product(shown, SIDES)
         ]
 
     lost = {kind: losses(kind) for kind in KINDS}

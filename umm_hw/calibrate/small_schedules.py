@@ -18,7 +18,8 @@ from umm.schedules.kinds import ACCUMULATE, GEMM, GET
 from umm.schedules.schedule import Schedule
 from umm_hw.cores.pace import Paced
 
-KINDS = ("get", "accumulate", "local")
+KINDS = {"get": ("get",), "accumulate": ("accumulate", "in"), "local": ("local", "own in")}
+"""Kinds of transfers beside gemms, and the schedules that show them."""
 TILES = 2**24  # bytes of C beside whose gemms transfers run, at least, of all ranks together
 COLUMNS = 16  # of its tiles, at least: large tiles come from memory, small ones from caches, as in runs
 TINY = 16  # rows, columns and length of the gemms
@@ -94,18 +95,19 @@ def gemms_beside(ranks: int, dtype: str, side: int, kind: str) -> Schedule:
         dtype: Type of the tiles.
         side: Rows and columns of each.
         kind: ``get``: each gemm adds to a tile of C and reads one of B, every second of which a peer has.
-            ``accumulate`` and ``local``: every second product is added to a block of C of a peer, or an own.
+            ``accumulate`` and ``local``: every second product is added to a tile of C of a peer, or an own.
+            ``in`` and ``own in``: to a block in a larger tile.
     """
     columns = max(COLUMNS, TILES // (2 * ranks * side * side * itemsize(dtype)))
     everywhere, by_rows = f"cyclic:{side}x{side}:1x1@{ranks}", f"cyclic:{side}x{side}:{ranks}x1"
-    gets = kind == "get"
+    gets, whole = kind == "get", not kind.endswith("in")
     problem = Problem(
         m=2 * ranks * side,
         n=columns * side,
         k=ranks * side if gets else side,
         a=by_rows if gets else everywhere,
         b=by_rows if gets else everywhere,
-        c=by_rows if gets else "row",
+        c=by_rows if whole else "row",
         dtype=dtype,
         ranks=ranks,
     )
@@ -118,9 +120,10 @@ def gemms_beside(ranks: int, dtype: str, side: int, kind: str) -> Schedule:
             a, b = build.tile("A", rank + ranks * block, other), build.tile("B", other, j)
             build.gemm(c, a, brought(build, b, rank, step // 2 % 2))
             continue
-        owner = other if kind == "accumulate" else rank
-        a, b = build.tile("A", 2 * owner + block, 0, rank), build.tile("B", 0, j, rank)
-        c = build.own("C", owner, a.rows, b.cols)
+        owner = other if kind in ("accumulate", "in") else rank
+        row = owner + ranks * block if whole else 2 * owner + block
+        a, b = build.tile("A", row, 0, rank), build.tile("B", 0, j, rank)
+        c = build.tile("C", row, j) if whole else build.own("C", owner, a.rows, b.cols)
         aside = build.temporary(rank, "C", c.rows, c.cols, step % 4)
         build.gemm(aside, a, b, beta=0.0)
         if step % 2:
