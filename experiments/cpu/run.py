@@ -13,10 +13,7 @@ from experiments.cpu.figure import write_page
 from experiments.cpu.points import LEAST, SHAPES, Point, add, judge, measure, points, predict
 from umm.host.blas import blas_libraries
 from umm.machines import Machine
-from umm_hw.cores.pace import at_best
 from umm_hw.mpi.executor import MpiExecutor
-
-MOSTLY = 0.5  # share of the runs that must have had their cores for the figures to be of the model
 
 
 @click.command()
@@ -75,16 +72,12 @@ def main(
 
 def report(found: Sequence[Point], machine: Machine) -> None:
     """Print the agreement for each shape and over all, of layouts that ran undisturbed often enough."""
-    runs = [run for point in found for run in point.runs]
-    own = sum(at_best(run, found[0].best) for run in runs) / len(runs)
+    runs, own = sum(len(point.runs) for point in found), sum(len(point.undisturbed) for point in found)
     click.echo(
         f"{machine.description}; {blas_libraries()[0]['kernel']} kernels\n"
-        f"{len(runs)} runs; in {100 * own:.0f} % of them the cores were theirs, at their best pace"
+        f"{len(found)} layouts, {runs} runs, of which {own} had their cores to themselves, at their best pace: "
+        "they count"
     )
-    if own < MOSTLY:
-        click.echo(
-            "other programs took part of the cores: these figures are of them too, not of the model alone"
-        )
     click.echo(
         f"{'shape':<8} {'m':>5} {'n':>5} {'k':>5} {'layouts':>7} "
         f"{'error: mean':>12} {'median':>7} {'worst':>6} "
