@@ -75,8 +75,8 @@ def report(found: Sequence[Point], machine: Machine) -> None:
     runs, own = sum(len(point.runs) for point in found), sum(len(point.undisturbed) for point in found)
     click.echo(
         f"{machine.description}; {blas_libraries()[0]['kernel']} kernels\n"
-        f"{len(found)} layouts, {runs} runs, of which {own} had their cores to themselves, at their best pace: "
-        "they count"
+        f"{len(found)} layouts, {runs} runs, of which {own} count: "
+        "they had their cores to themselves, at their best pace"
     )
     click.echo(
         f"{'shape':<8} {'m':>5} {'n':>5} {'k':>5} {'layouts':>7} "
