@@ -71,7 +71,7 @@ def test_a_timeline_of_many_actions_joins_those_a_pixel_apart(monkeypatch):
     figure = timeline(two_ranks())
     gemm = named(figure)["gemm"]
     assert np.array_equal(gemm.x, [0, 0, 3, 3, 5, 5, 7, 7, np.nan, 2, 2, 6, 6], equal_nan=True)
-    assert said(figure, "gemm").text[6:] == ("2 gemm actions of rank 1, compute",) * 3
+    assert list(said(figure, "gemm").text[6:]) == ["2 gemm actions of rank 1, compute"] * 3
 
 
 def test_the_timeline_of_many_ranks_shows_the_first():

@@ -58,7 +58,7 @@ def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS) -> "go.Figure":
                 "type": "scatter",
                 "x": np.stack((start, (start + end) / 2, end), axis=1).ravel(),
                 "y": np.repeat(at, 3),
-                "text": [text for text in _texts(trace, first, shares) for _ in range(3)],
+                "text": np.repeat(_texts(trace, first, shares), 3),  # of a list plotly.py copies each text
                 "customdata": np.repeat(first, 3),
                 "mode": "none",
                 "hovertemplate": "%{text}<extra></extra>",
