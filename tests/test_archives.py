@@ -83,6 +83,17 @@ def test_an_entry_that_is_not_an_array_is_one_line(tmp_path, content, message):
     assert "\n" not in str(error.value)
 
 
+def test_a_name_that_is_all_of_the_file_is_not_quoted_whole(tmp_path):
+    """zipfile quotes the name before an array where it is not the one of the directory."""
+    np.savez(tmp_path / "x.npz", first=np.arange(4), second=np.arange(2000))
+    content = bytearray((tmp_path / "x.npz").read_bytes())
+    content[26:28] = (4000).to_bytes(2, "little")  # the length of the first array's name
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(InputError, match=r"not a whole \.npz file: array 'first'") as error:
+        Archive(tmp_path / "x.npz")["first"]
+    assert len(str(error.value)) < 300
+
+
 def test_what_is_not_an_archive_is_one_line(tmp_path):
     (tmp_path / "x.npz").write_bytes(b"PK nothing")
     with pytest.raises(InputError, match=r"not a whole \.npz file"):

@@ -14,6 +14,8 @@ from umm.errors import InputError
 
 SMALL = 2**26
 """Bytes of arrays that any file may hold."""
+LONGEST = 200
+"""Characters of a cause that are told; zipfile's may quote much of the file."""
 PACKED = 200
 """Bytes of arrays for each byte of a larger file; columns of a schedule pack to some thirtieth."""
 
@@ -49,7 +51,7 @@ class Archive(Mapping[str, NDArray[Any]]):
         except (
             Exception
         ) as error:  # zipfile, zlib and numpy's reading of a header answer damage with many types
-            said = str(error).partition("\n")[0]
+            said = str(error).partition("\n")[0][:LONGEST]
             raise InputError(f"not a whole .npz file: array {name!r}: {said}") from None
 
     def __iter__(self) -> Iterator[str]:
