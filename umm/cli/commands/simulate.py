@@ -1,5 +1,6 @@
 """``umm simulate``: predict one multiply, or a chain, on one machine."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from umm.cli.printed.output import Output
 
 if TYPE_CHECKING:
     from umm.cli.flags.asked import Asked
+    from umm.schedules.schedule import Schedule
+    from umm.space.search.best_first import Progress
     from umm.space.what_if.beside import Beside
     from umm.traces.trace import Trace
 
@@ -49,68 +52,101 @@ def simulate(
     """
     from umm.cli.flags.asked import saved_or_asked
     from umm.cli.printed.report import (
-        device_room,
         predicted_record,
         print_prediction,
         print_schedule,
+        print_verdict,
         problem_record,
     )
     from umm.cli.printed.save import check_targets, save_files
     from umm.executor import executor
     from umm.problem import Problem
     from umm.space.given import bring_seconds
-    from umm.space.what_if.beside import Beside
     from umm.traces.explain import explain as explained
 
     output = Output(as_json, quiet, no_color)
+    console = output.console()
     check_targets(save_schedule, save_trace, html, perfetto=perfetto)
     with output.progress() as bar:
         task = bar.add_task("making the schedule", total=None)
         schedule, request = saved_or_asked(ctx, saved, flags)
         bar.update(task, description=f"simulating {len(schedule)} actions")
         trace = executor("sim").run(schedule)
-        bar.update(task, description="what would be better")
-        beside = Beside(room=device_room(schedule)) if request is None else looked_beside(trace, request)
+        beside = sure_of(trace, request)
+        brings = None
+        if request and isinstance(request.problem, Problem):
+            final = str(request.choices.get("final", "reduce"))
+            brings = bring_seconds(request.problem, request.machine, final)
+    if not as_json:
+        print_schedule(console, schedule, brings)
+        print_prediction(console, trace, beside)
+    try:
+        with output.progress() as bar:
+            task = bar.add_task("what would be better", total=None)
+            beside = better_than(
+                trace,
+                request,
+                beside,
+                lambda settled, points: bar.update(task, completed=settled, total=points),
+            )
+    except KeyboardInterrupt:
+        if not as_json:
+            print_verdict(console, trace, beside)
+        raise click.Abort from None
     reasons = explained(schedule, trace) if explain else ""
     save_files(trace, output, save_schedule, save_trace, perfetto, html, beside.page(trace))
-    brings = None
-    if request and isinstance(request.problem, Problem):
-        brings = bring_seconds(request.problem, request.machine, str(request.choices.get("final", "reduce")))
     if as_json:
         predicted = predicted_record(trace) | beside.to_dict(trace) | {"bring_s": brings}
         record = problem_record(schedule) | {"predicted": predicted}
         output.json("simulate", record | ({"explained": reasons.splitlines()} if explain else {}))
     else:
-        console = output.console()
-        print_schedule(console, schedule, brings)
-        print_prediction(console, trace, beside)
+        print_verdict(console, trace, beside)
         if explain:
             console.print(reasons, highlight=False, markup=False, soft_wrap=True)
 
 
-def looked_beside(trace: "Trace", request: "Asked") -> "Beside":
-    """Return the range of a prediction, what a search finds that is better, and what assumed number decides.
-
-    A policy that searches is not asked again and again: that would take minutes.
-    """
-    from umm.algorithms.universal.policies import POLICIES
+def sure_of(trace: "Trace", request: "Asked | None") -> "Beside":
+    """Return the range of a prediction, and what a rank has of its device's memory."""
     from umm.cli.printed.report import device_room
     from umm.executor import executor
-    from umm.problem import Problem
     from umm.space.search.sure import makespan_range
-    from umm.space.what_if.advice import MOST_ACTIONS, advise
-    from umm.space.what_if.assumed import deciding
     from umm.space.what_if.beside import Beside
 
-    schedule, makespan, machine = trace.schedule, executor("sim").makespan, request.machine
-    room = device_room(schedule)
-    policy = POLICIES.get(schedule.options.get("policy", ""))  # another algorithm has none
-    if len(schedule) > MOST_ACTIONS or (policy and policy.searches):
+    room = device_room(trace.schedule)
+    if request is None or takes_long(trace.schedule):
         return Beside(room=room)
-    ends = makespan_range(machine, request.on, makespan, trace.makespan_s)
-    if not (policy and isinstance(schedule.program, Problem)):
-        return Beside(ends, room=room)
-    advice = advise(schedule, machine, makespan)
+    makespan = executor("sim").makespan
+    return Beside(makespan_range(request.machine, request.on, makespan, trace.makespan_s), room=room)
+
+
+def better_than(trace: "Trace", request: "Asked | None", beside: "Beside", progress: "Progress") -> "Beside":
+    """Return a prediction's with what a search finds that is better, and the assumed number that decides.
+
+    Args:
+        trace: The prediction.
+        request: What was asked; None of a saved schedule.
+        beside: What is known of it.
+        progress: Called now and then with the number of points settled and of all points.
+    """
+    from umm.executor import executor
+    from umm.problem import Problem
+    from umm.space.what_if.advice import advise
+    from umm.space.what_if.assumed import deciding
+
+    schedule, makespan = trace.schedule, executor("sim").makespan
+    problem, universal = schedule.program, "policy" in schedule.options
+    if request is None or takes_long(schedule) or not (universal and isinstance(problem, Problem)):
+        return beside
+    advice = advise(schedule, request.machine, makespan, progress)
     better = advice.choice.schedule if advice else None
-    assumed = deciding(machine, schedule.program, request.on, better, makespan)
-    return Beside(ends, advice, assumed, room)
+    assumed = deciding(request.machine, problem, request.on, better, makespan)
+    return replace(beside, advice=advice, assumed=assumed)
+
+
+def takes_long(schedule: "Schedule") -> bool:
+    """Whether asking for many like it would take minutes: it is large, or its policy searches itself."""
+    from umm.algorithms.universal.policies import POLICIES
+    from umm.space.what_if.advice import MOST_ACTIONS
+
+    policy = POLICIES.get(schedule.options.get("policy", ""))  # another algorithm has none
+    return len(schedule) > MOST_ACTIONS or bool(policy and policy.searches)

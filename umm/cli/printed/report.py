@@ -161,7 +161,7 @@ def device_room(schedule: Schedule) -> int | None:
 
 
 def print_prediction(console: Console, trace: Trace, beside: Beside) -> None:
-    """Print how long it takes, where the time goes, what moves, what is held and what bounds it.
+    """Print how long it takes, where the time goes, what moves and what is held.
 
     Args:
         console: Where to.
@@ -188,6 +188,18 @@ def print_prediction(console: Console, trace: Trace, beside: Beside) -> None:
         f"{format_bytes(trace.memory_bytes)} on the fullest rank, "
         f"of it {format_bytes(trace.pool_bytes)} pool{over}",
     )
+    console.print(table)
+
+
+def print_verdict(console: Console, trace: Trace, beside: Beside) -> None:
+    """Print what bounds it, what would be better, and the assumed number that decides.
+
+    Args:
+        console: Where to.
+        trace: The prediction.
+        beside: What else is known of it.
+    """
+    table = facts()
     table.add_row("verdict", Text(beside.verdict(trace), style="bold"))
     if beside.assumed:
         table.add_row("assumed", str(beside.assumed))

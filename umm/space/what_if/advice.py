@@ -11,6 +11,7 @@ from umm.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.space.choice import Choice
 from umm.space.points import Space
+from umm.space.search.best_first import Progress
 from umm.space.search.budget import DEVICE
 from umm.space.search.front import front
 from umm.space.search.proven import search
@@ -54,7 +55,12 @@ class Advice:
         return self.choice.to_dict() | {"saving": self.saving, "extra_bytes": self.extra_bytes}
 
 
-def advise(schedule: Schedule, machine: Machine, makespan: Callable[[Schedule], float]) -> Advice | None:
+def advise(
+    schedule: Schedule,
+    machine: Machine,
+    makespan: Callable[[Schedule], float],
+    progress: Progress | None = None,
+) -> Advice | None:
     """Return what the search of a schedule's problem finds that is better; following it ends the advice.
 
     The space is that of a search where nothing is said, with the schedule's own policy, prefetch and limits,
@@ -65,6 +71,7 @@ def advise(schedule: Schedule, machine: Machine, makespan: Callable[[Schedule], 
         schedule: What the advice is about, by the universal algorithm.
         machine: Where it runs.
         makespan: Predicts the seconds of a schedule.
+        progress: Called now and then with the number of points settled and of all points.
 
     Returns:
         None if nothing is better by a hundredth, or if finding it would take too long.
@@ -84,7 +91,7 @@ def advise(schedule: Schedule, machine: Machine, makespan: Callable[[Schedule], 
         return None
     now, held = makespan(schedule), int(schedule.memory_bytes.max())
     try:
-        found = search(space, machine, memory=DEVICE, makespan=makespan, top=1)
+        found = search(space, machine, memory=DEVICE, makespan=makespan, top=1, progress=progress)
     except InfeasibleError:
         return None
     return advice_among(front(found.looked, found.limit, reach=1 + LEAST), now, held)
