@@ -1,6 +1,7 @@
 """What the page shows for a state: all parts of every tab, sound figures, a line where there is no answer."""
 
 import json
+import shlex
 
 import numpy as np
 import plotly.graph_objects as go
@@ -180,7 +181,7 @@ def test_the_assumed_number_that_decides_is_named_as_by_the_command():
     view = view_of(read(f"?{ASSUMED}")[0])
     assert answer.assumed(view) == ""
     view.priced.front = search(space_of(view.point), view.point.machine, top=1).frontier
-    said = CliRunner().invoke(main, [*as_command(view.state).split()[1:], "--json"])
+    said = CliRunner().invoke(main, [*shlex.split(as_command(view.state))[1:], "--json"])
     line = json.loads(said.stdout)["predicted"]["assumed"]
     assert " is assumed; at " in line
     assert answer.assumed(view) == line

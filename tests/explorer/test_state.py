@@ -1,6 +1,7 @@
 """The state of the page: every URL means one, every state has its URL, its copies do the same."""
 
 import json
+import shlex
 import string
 
 import pytest
@@ -93,7 +94,7 @@ def makespan(arguments):
 
 def test_what_the_page_tells_to_copy_gives_its_makespan(state, tmp_path, capsys):
     shown = point_of(state, {}).trace.makespan_s
-    assert makespan(as_command(state).split()[1:]) == shown
+    assert makespan(shlex.split(as_command(state))[1:]) == shown
     file = tmp_path / "point.toml"
     file.write_text(as_toml(state))
     assert makespan(["simulate", "--config", str(file)]) == shown
@@ -101,3 +102,11 @@ def test_what_the_page_tells_to_copy_gives_its_makespan(state, tmp_path, capsys)
     exec(as_python(state), scope)
     assert executor("sim").makespan(scope["schedule"]) == shown
     assert point_of(state, {}).trace.verdict in capsys.readouterr().out
+
+
+def test_a_text_of_an_address_is_one_word_of_the_command():
+    """Who copies the command from a link runs nothing else."""
+    state = State(machine="x; touch here", given="a=row&&b")
+    words = shlex.split(as_command(state))
+    assert words[words.index("--machine") + 1] == "x; touch here"
+    assert words[words.index("--given") + 1] == "a=row&&b"

@@ -1,6 +1,5 @@
 """The point that the page shows: its machine, its problem and its trace, kept for the next look."""
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -15,6 +14,7 @@ from umm.algorithms.universal.policies import POLICIES
 from umm.errors import InputError, MachineError, UmmError
 from umm.executor import executor
 from umm.explorer.state import State
+from umm.files import parse_toml
 from umm.machines import Machine, machine_names
 from umm.machines import machine as named_machine
 from umm.problem import Problem
@@ -73,6 +73,7 @@ def machine_from(text: str, name: str) -> Machine:
     """Return the machine that the text of a topology file describes.
 
     Raises:
+        InputError: if it is not TOML.
         MachineError: if it does not describe one.
     """
     from umm.machines.build import build
@@ -81,11 +82,7 @@ def machine_from(text: str, name: str) -> Machine:
         raise MachineError(
             f"{name}: {len(text)} characters are too many for a topology file; {MOST_FILE} are read"
         )
-    try:
-        content = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise MachineError(f"{name} is not TOML: {str(error)[:120]}") from None
-    return build(content, Path(f"{name}.toml"), name)
+    return build(parse_toml(text, name), Path(f"{name}.toml"), name)
 
 
 def space_of(point: Point) -> Space:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from shlex import quote
 from typing import Any
 
 from umm.algorithms.registry import UNIVERSAL, names
@@ -169,18 +170,20 @@ READERS: Mapping[str, Reader] = {
 
 
 def as_command(state: State) -> str:
-    """Return the command that simulates what the page shows."""
-    flags = {"machine": state.machine, "m": state.m, "n": state.n, "k": state.k, "dtype": state.dtype}
-    parts = [f"-{name} {value}" if len(name) == 1 else f"--{name} {value}" for name, value in flags.items()]
-    if state.ranks:
-        parts.append(f"--ranks {state.ranks}")
-    parts += [f"--{x} {getattr(state, x)}" for x in OPERANDS]
-    parts += [f"--given {state.given}"] if state.given else []
+    """Return the command that simulates what the page shows; texts of an address are quoted for a shell."""
+    flags: dict[str, Any] = {
+        f"-{x}" if len(x) == 1 else f"--{x}": getattr(state, x) for x in ("machine", "m", "n", "k", "dtype")
+    }
+    flags |= {"--ranks": state.ranks} if state.ranks else {}
+    flags |= {f"--{x}": getattr(state, x) for x in OPERANDS}
+    flags |= {"--given": state.given} if state.given else {}
     if state.algorithm != UNIVERSAL:
-        return " ".join(["umm simulate", *parts, f"--algorithm {state.algorithm}"])
-    parts.append(f"--stationary {state.stationary}")
-    parts += [f"--{name.replace('_', '-')} {text}" for name, text in _chosen(state).items()]
-    return " ".join(["umm simulate", *parts])
+        flags["--algorithm"] = state.algorithm
+    else:
+        flags["--stationary"] = state.stationary
+        flags |= {f"--{name.replace('_', '-')}": text for name, text in _chosen(state).items()}
+    words = [quote(str(word)) for flag in flags.items() for word in flag]
+    return " ".join(["umm simulate", *words])
 
 
 def as_python(state: State) -> str:
