@@ -45,9 +45,9 @@ def test_a_newcomer_s_path_to_the_layouts_of_a_chain(page, address):
 
 def test_a_chain_that_cannot_be_is_said_in_the_page(page, address):
     page.goto(address + "/chain/?chain=attention&heads=7&hidden=64")
-    page.wait_for_function("document.getElementById('mistakes').innerText.includes('7')")
+    page.wait_for_function("document.getElementById('mistakes')?.innerText.includes('7')")
     assert page.inner_text("#verdict").startswith("No answer")
     page.goto(address + "/chain/?memory=0.1x&tokens=64&hidden=64&ffn=128&ranks=4&choices=row%2Ccol")
     page.wait_for_function(
-        "document.getElementById('verdict').innerText.includes('no layouts of chain mlp fit')"
+        "document.getElementById('verdict')?.innerText.includes('no layouts of chain mlp fit')"
     )
