@@ -209,9 +209,7 @@ def _reason(said: str) -> str:
     own = re.search(r"^error: (.+)$", said, re.MULTILINE)
     if own and not own[1].endswith(WHILE_STARTING):
         return own[1]
-    banner = re.search(
-        r"PID (\d+) RUNNING AT (\S+)", said
-    )  # mpiexec's; advice follows that is not about this
+    banner = re.search(r"PID (\d+) RUNNING AT (\S+)", said)  # mpiexec's; its advice is about other things
     ended = own[1] if own else f"process {banner[1]} on {banner[2]} {ENDED}" if banner else ""
     if not ended and re.search(r"^\[mpiexec@.*assert \(!closed\) failed", said, re.MULTILINE):
         ended = f"a process {ENDED}"  # and mpiexec missed what came of it
