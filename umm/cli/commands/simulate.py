@@ -77,6 +77,7 @@ def simulate(
         if request and isinstance(request.problem, Problem):
             final = str(request.choices.get("final", "reduce"))
             brings = bring_seconds(request.problem, request.machine, final)
+    save_files(trace, output, save_schedule, save_trace, perfetto)
     if not as_json:
         print_schedule(console, schedule, brings)
         print_prediction(console, trace, beside)
@@ -94,7 +95,6 @@ def simulate(
             print_verdict(console, trace, beside)
         raise click.Abort from None
     reasons = explained(schedule, trace) if explain else ""
-    save_files(trace, output, save_schedule, save_trace, perfetto, html, beside.page(trace))
     if as_json:
         predicted = predicted_record(trace) | beside.to_dict(trace) | {"bring_s": brings}
         record = problem_record(schedule) | {"predicted": predicted}
@@ -103,6 +103,7 @@ def simulate(
         print_verdict(console, trace, beside)
         if explain:
             console.print(reasons, highlight=False, markup=False, soft_wrap=True)
+    save_files(trace, output, html=html, verdict=beside.page(trace))
 
 
 def sure_of(trace: "Trace", request: "Asked | None") -> "Beside":
