@@ -127,17 +127,13 @@ class _Plan:
         begun = np.maximum(there[sources][:, None], np.minimum(out, into))
         ready = np.maximum(self._free[routes], (begun + self._latency[pairs])[:, :, None])
         arrival = (ready + self._spent[part][routes]).max(axis=2)
-        first = (arrival <= arrival.min() * (1 + 1e-9)).nonzero()
-        i, j = min(
-            zip(*(x.tolist() for x in first), strict=True), key=lambda ij: self._turn(sources, targets, *ij)
-        )
+        rows, columns = (arrival <= arrival.min() * (1 + 1e-9)).nonzero()
+        nearest = ((targets[columns] - sources[rows]) % self._ranks).argmin()
+        i, j = rows[nearest], columns[nearest]
         source, target = int(sources[i]), int(targets[j])
         put = bool(out[i, 0] <= into[j])
         lane = int((self._out[source] if put else self._in[target]).argmin())
         return Move(float(begun[i, j]), float(arrival[i, j]), part, source, target, put, lane)
-
-    def _turn(self, sources: Ints, targets: Ints, i: int, j: int) -> int:
-        return int(targets[j] - sources[i]) % self._ranks
 
     def _take(self, move: Move) -> None:
         links, there = self._routes[move.source, move.target], self._there[move.part]
