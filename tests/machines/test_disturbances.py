@@ -181,5 +181,5 @@ def test_settings_of_a_machine_in_tf32_are_part_of_its_name():
     assert umm.machine(half.name) == half
     shape = ("float16", 2048, 2048, 2048)
     assert half.gemm_efficiency(*shape) == umm.machine("h100-8").gemm_efficiency(*shape) / 2
-    with pytest.raises(umm.errors.MachineError, match="h100-8 has no number 'local_work'"):
+    with pytest.raises(umm.errors.MachineError, match="local_work is 'engine', which has no multiples"):
         umm.machine("h100-8", {"local_work": "x2"})
