@@ -23,6 +23,11 @@ def opened(page, address, query=START):
     return page
 
 
+def answered(page):
+    """Wait until a page shows the answer for its address, which overrides what is chosen before."""
+    page.wait_for_function("document.getElementById('as-command')?.textContent")
+
+
 def drawn(page, tab):
     """Wait until a tab shows what it has to show: a figure, or what could be dropped in."""
     if tab == "measured":

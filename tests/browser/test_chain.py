@@ -2,7 +2,7 @@
 
 import re
 
-from page_looks import found, opened, painted
+from page_looks import answered, found, opened, painted
 
 
 def chosen(page, name, text):
@@ -15,6 +15,7 @@ def test_a_newcomer_s_path_to_the_layouts_of_a_chain(page, address):
     opened(page, address)
     page.get_by_role("link", name="mlp", exact=True).click()
     page.wait_for_url("**/chain/?chain=mlp")
+    answered(page)
     chosen(page, "chain", "gated-mlp")
     page.wait_for_function("location.search.includes('chain=gated-mlp')")
     page.get_by_role("button", name="llama-3-8b").click()
