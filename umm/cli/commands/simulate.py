@@ -1,6 +1,7 @@
 """``umm simulate``: predict one multiply, or a chain, on one machine."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,14 +83,10 @@ def simulate(
         print_schedule(console, schedule, brings)
         print_prediction(console, trace, beside)
     try:
-        with output.progress() as bar:
-            task = bar.add_task("what would be better", total=None)
-            beside = better_than(
-                trace,
-                request,
-                beside,
-                lambda settled, points: bar.update(task, completed=settled, total=points),
-            )
+        with output.telling() as told:
+            looking = partial(told, "what would be better")
+            looking(0, 0)
+            beside = better_than(trace, request, beside, looking)
     except KeyboardInterrupt:
         if not as_json:
             print_verdict(console, trace, beside)
