@@ -63,6 +63,23 @@ def content_of(upload: str) -> bytes:
         raise InputError("this file did not arrive whole; drop it again") from None
 
 
+def text_of(content: bytes, name: str, what: str) -> str:
+    """Return the text of a file that was dropped in.
+
+    Args:
+        content: All its bytes.
+        name: What it is called in a message.
+        what: What it should be, which is TOML.
+
+    Raises:
+        InputError: if it is not a text.
+    """
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{name} is not a text file; {what} is TOML") from None
+
+
 def topology(name: str, content: bytes) -> tuple[str, str]:
     """Return the name and the text of a machine.
 
@@ -72,10 +89,7 @@ def topology(name: str, content: bytes) -> tuple[str, str]:
     stem = Path(name).stem[:40]
     if not stem.isprintable() or not stem:
         raise InputError("give the topology file a plain name, such as my-cluster.toml")
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{stem} is not a text file; a topology file is TOML") from None
+    text = text_of(content, stem, "a topology file")
     machine_from(text, stem)
     return stem, text
 

@@ -54,6 +54,10 @@ def register(app: Dash, behind: Behind, named: Texts) -> None:
         behind: Where searches run.
         named: Chains that every viewer finds dropped in, as text by name.
     """
+
+    def there(dropped: Texts | None) -> Texts:
+        return {**named, **(dropped or {})}
+
     app.clientside_callback(
         ClientsideFunction("umm", "change"),
         Output("url", "search"),
@@ -86,7 +90,7 @@ def register(app: Dash, behind: Behind, named: Texts) -> None:
         interval: int,
         *controls: Any,
     ) -> list[Any]:
-        texts = {**named, **(dropped or {})}
+        texts = there(dropped)
         view = viewed(query, theme, files or {}, texts, behind)
         if view.found is not None:
             behind.want(viewer, view.found)
@@ -115,7 +119,7 @@ def register(app: Dash, behind: Behind, named: Texts) -> None:
         before: str,
         viewer: str,
     ) -> dict[str, Any]:
-        view = viewed(query, theme, files or {}, {**named, **(dropped or {})}, behind)
+        view = viewed(query, theme, files or {}, there(dropped), behind)
         if view.found is not None:
             behind.want(viewer, view.found)
             view = replace(view, cancelled=behind.has_cancelled(viewer, view.found))
@@ -167,7 +171,7 @@ def register(app: Dash, behind: Behind, named: Texts) -> None:
         prevent_initial_call=True,
     )
     def save(_: int, query: str, files: Files | None, dropped: Texts | None) -> tuple[Any, str]:
-        view = viewed(query, "light", files or {}, {**named, **(dropped or {})}, behind)
+        view = viewed(query, "light", files or {}, there(dropped), behind)
         if view.found is None or view.chosen is None:
             return no_update, "There is no row to save yet."
         text = toml(view.found.space.chain.with_layouts("best", view.chosen.layouts))

@@ -10,6 +10,7 @@ from umm.chains.files import parse_chain
 from umm.chains.presets import chain
 from umm.errors import InputError
 from umm.explorer.chains.state import ChainState
+from umm.explorer.dropped import text_of
 from umm.files import shown
 
 Texts = Mapping[str, str]
@@ -66,9 +67,6 @@ def dropped_chain(filename: str, content: bytes) -> tuple[str, str]:
     name = Path(filename).name
     if not name.isprintable() or not name.endswith(".toml") or not 5 < len(name) <= 40:
         raise InputError("give the chain's file a plain name, such as layer.toml")
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{name} is not a text file; a chain is TOML") from None
+    text = text_of(content, name, "a chain")
     chain_of(text, name)
     return name, text
