@@ -62,6 +62,9 @@ def main(rank: int, store: str | None) -> None:
 <check_layer>        if rank == 0:
             print(said)
     dist.destroy_process_group()
+    # DTensor's collectives keep threads alive; one that drops a tensor while Python ends would abort it.
+    sys.stdout.flush()
+    os._exit(0)
 '''
 
 LAYER = '''
