@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 Values = Sequence[float]
 DIAMOND = {"symbol": "diamond", "color": BLACK, "size": 9, "line": {"color": "white", "width": 1}}
 LOG_TICKS = [1, 2, 5, 10, 20, 50, 100]
+LOW = 0.06  # of the highest bar: a number does not fit into a lower one
 
 
 class Bars(NamedTuple):
@@ -64,7 +65,7 @@ def figure(
             "ticktext": list(panel.groups), "ticks": "", "showgrid": False, "tickangle": 0,
         }  # fmt: skip
         layout[f"yaxis{end}"] = {"anchor": f"x{end}", "title": {"text": panel.title}, **_scale(panel)}
-        data += _panel(panel, {"xaxis": f"x{end}", "yaxis": f"y{end}"}, not number, published)
+        data += _panel(panel, {"xaxis": f"x{end}", "yaxis": f"y{end}"}, wide, not number, published)
     return drawn(data, title, height, barmode="overlay", **layout)
 
 
@@ -81,8 +82,14 @@ def _scale(panel: Panel) -> dict[str, Any]:
     return {"range": [0, 1.08 * max(values)]} | ({"dtick": 1} if all(x in range(9) for x in values) else {})
 
 
-def _panel(panel: Panel, axes: dict[str, str], first: bool, published: str) -> list[dict[str, Any]]:
+def _panel(
+    panel: Panel, axes: dict[str, str], wide: float, first: bool, published: str
+) -> list[dict[str, Any]]:
     place = 0.84 / len(panel.bars)
+    texts = [[f"{x:.{panel.digits}f}" for x in bars.values] for bars in panel.bars]
+    room = 690 * wide / len(panel.groups) * place * 0.92 - 6  # pixels in a bar
+    font = {"size": min(13, int(room / (0.62 * max(map(len, chain.from_iterable(texts))))))}
+    low = 0.0 if panel.log else LOW * max(chain.from_iterable(bars.values for bars in panel.bars))
     found: list[dict[str, Any]] = []
     marks: list[tuple[float, float]] = []
     for number, bars in enumerate(panel.bars):
@@ -91,9 +98,9 @@ def _panel(panel: Panel, axes: dict[str, str], first: bool, published: str) -> l
             {
                 "type": "bar", "name": bars.name, "showlegend": first, "x": at,
                 "y": [float(f"{x:.6g}") for x in bars.values], "width": place * 0.92,
-                "text": [f"{x:.{panel.digits}f}" for x in bars.values],
-                "textposition": ["inside" if x else "outside" for x in bars.values], "textangle": 0,
-                "insidetextanchor": "start", "insidetextfont": {"color": ink(bars.colour)},
+                "text": texts[number], "textfont": font,
+                "textposition": ["inside" if x > low else "outside" for x in bars.values], "textangle": 0,
+                "insidetextanchor": "start", "insidetextfont": {"color": ink(bars.colour), **font},
                 "marker": {"color": bars.colour}, **axes,
             }
         )  # fmt: skip
