@@ -65,12 +65,13 @@ def ring(machine: Machine, devices: int) -> Schedule:
 
 
 def performed(point: Point) -> dict[str, float]:
-    """Return microseconds of the bound, the kernel and the reference."""
+    """Return microseconds of the bound, the kernel and the reference, and the percent of the peak of each."""
     d, h100 = point.devices, shipped("h100-8")
     reference = all_gather(h100, SHARD, d) + gemm(h100, "float16", M * d, N, K)
     kernel = fused(h100, "float16", M * d, N * d, K, d, "all-gather")
     bound = executor("sim").makespan(ring(ideal(), d))
-    return {"bound_us": bound * 1e6, "kernel_us": kernel * 1e6, "reference_us": reference * 1e6}
+    us = {"bound": bound * 1e6, "kernel": kernel * 1e6, "reference": reference * 1e6}
+    return {f"{x}_us": us[x] for x in us} | {f"{x}_percent": percent(d, us[x]) for x in us}
 
 
 def run(size: str, jobs: int | None) -> Sections:
@@ -183,9 +184,15 @@ def _laws(said: dict[str, list[float]]) -> Iterator[Entry]:
 def figure(rows: list[Row]) -> "go.Figure":
     """Return the table as bars."""
     looks = {"reference": ORANGE, "kernel": BLUE, "bound": GREEN}
-    series = [
-        Bars(name, colour, [row[f"{name}_us"] for row in rows], SAID["table"][f"{name}_us"])
-        for name, colour in looks.items()
+    panels = [
+        Panel(
+            title,
+            [f"D = {d}" for d in DEVICES],
+            [
+                Bars(name, colour, [row[f"{name}_{unit}"] for row in rows], SAID["table"][f"{name}_{unit}"])
+                for name, colour in looks.items()
+            ],
+        )
+        for title, unit in (("time (µs)", "us"), ("% of 989 TFLOP/s", "percent"))
     ]
-    title = "Collective matmul on H100: reference, kernel and lower bound, simulated"
-    return bars(title, [Panel("time (µs)", [f"D = {d}" for d in DEVICES], series)])
+    return bars("Collective matmul on H100: reference, kernel and lower bound, simulated", panels)

@@ -44,6 +44,12 @@ def chips(name: str) -> Machine:
     return build({**v5e.document, "devices": devices, "fabric": fabric}, v5e.source_path, name)
 
 
+def round_a_ring(machine: Machine, what: str, nbytes: int, ranks: int | None = None) -> float:
+    """Return the simulated seconds of a collective round a ring; ``nbytes`` is of the whole buffer."""
+    asked = {"nbytes": nbytes, "machine": machine, "algorithm": "ring", "dtype": "bfloat16", "ranks": ranks}
+    return makespan(umm.collective(what, **asked))
+
+
 def performed(point: Point) -> dict[str, float]:
     """Return seconds, and seconds · W/V with W the bandwidth of the links that are used of a chip."""
     machine = chips(point.machine)

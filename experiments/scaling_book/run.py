@@ -14,7 +14,7 @@ from experiments.common.ledger import Entry, Sections, given, reproduced
 from experiments.common.machines import shipped
 from experiments.common.points import Row, Table
 from experiments.common.published import published
-from experiments.scaling_book.problems import problem4, problem6, problem7
+from experiments.scaling_book import problem4, problem6, problem7
 from experiments.scaling_book.rings import Point, performed
 from umm.figures.style import BLUE, DARK_GREY, GREEN, ORANGE, VERMILLION, drawn
 from umm.schedules.kinds import TRANSFERS
@@ -35,10 +35,20 @@ def run(size: str, jobs: int | None) -> Sections:
     sizes = Table(HERE / "primitives.csv", list(primitives()), performed, 4).rows(size, jobs)
     rings = Table(HERE / "rings.csv", list(turns()), performed, 3).rows(size, jobs)
     draw(primitives_figure(sizes), HERE / "primitives.svg", size)
+    draw(problem4.figure(problem4.rows(size, jobs)), HERE / "problem4.svg", size)
+    shardings, weights = problem6.rows(size, jobs), problem7.rows(size, jobs)
+    draw(problem6.figure(shardings), HERE / "problem6.svg", size)
+    draw(problem7.figure(weights), HERE / "problem7.svg", size)
     draw(rings_figure(rings), HERE / "problem10.svg", size)
     return {
         "Scaling book: the primitives": list(costs(sizes, rings)),
-        "Scaling book: the problems": [*problem4(), *problem6(), problem7(), *problem10(rings), _machines()],
+        "Scaling book: the problems": [
+            *problem4.entries(),
+            *problem6.entries(shardings),
+            problem7.entry(weights),
+            *problem10(rings),
+            _machines(),
+        ],
     }
 
 

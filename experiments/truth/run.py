@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from experiments.common.image import draw
 from experiments.common.kept import FULL, keep
 from experiments.common.ledger import Entry, Sections, given, reproduced
 from experiments.common.machines import shipped
 from experiments.common.points import csv_text
 from experiments.common.published import published
+from experiments.truth.figure import figure
 from experiments.truth.fits import fits
 from experiments.truth.page import Judged, csv_rows, fitted_in, judged, with_tables
 from experiments.universal.layers import BATCHES, SIZES
@@ -27,12 +29,13 @@ WHY = {
 
 
 def run(size: str, jobs: int | None) -> Sections:
-    """Judge the rows, of a full run fit again, write data and README, and return the entries."""
+    """Judge the rows, of a full run fit again, write data, figure and README, and return the entries."""
     found = judged()
     page = HERE / "README.md"
     before = page.read_text(encoding="utf-8")
     fitted = "".join(f"- {line}\n" for line in fits()) if size == FULL else fitted_in(before)
     keep(HERE / "rows.csv", csv_text(csv_rows(found)), size)
+    draw(figure(found, WITHIN), HERE / "rows.svg", size)
     keep(page, with_tables(before, found, fitted), size)
     return {"Public measurements": [*_given(), *_groups(found), _dtensor()]}
 

@@ -15,7 +15,7 @@ from experiments.common.ledger import Entry, Sections, given, reproduced
 from experiments.common.machines import shipped
 from experiments.common.points import Row, csv_text
 from experiments.common.published import published
-from experiments.universal import assumed, figures, layers, scheduling, slips, structure
+from experiments.universal import assumed, figures, layers, primitives, scheduling, slips, structure, systems
 from experiments.universal.claims import Claim, claims, spreads
 from experiments.universal.curves import Curves
 from experiments.universal.distributions import distributions
@@ -30,6 +30,10 @@ NAMES = {PVC: "figure2.svg", H100: "figure3.svg"}
 
 def run(size: str, jobs: int | None) -> Sections:
     """Perform the points, write data and figures, and return the entries."""
+    calls, machines = primitives.rows(size, jobs), systems.rows()
+    draw(primitives.figure(calls), HERE / "table1.svg", size)
+    keep(HERE / "table2.csv", csv_text(machines), size)
+    draw(systems.figure(machines), HERE / "table2.svg", size)
     rows = layers.table().rows(size, jobs)
     curves = {x: Curves(_of(rows, x), shipped(x)) for x in MACHINES}
     for machine, found in curves.items():
@@ -46,7 +50,7 @@ def run(size: str, jobs: int | None) -> Sections:
     keep(page, before + START + scheduling.page(frame) + END + rest.split(END)[1], size)
     return {
         "Universal: slips of the text": list(slips.entries()),
-        "Universal: the algorithm": [*structure.entries(), *_scheduling(frame)],
+        "Universal: the algorithm": [*structure.entries(calls), *_scheduling(frame)],
         "Universal: the evaluation": [
             *_inputs(),
             *(entry for _, entry in fared),

@@ -1,6 +1,6 @@
 """The paper's sections 3 and 4 as checks of the code: data structure, primitives, op lists, schedules."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from random import Random
 from typing import Any
@@ -10,23 +10,23 @@ import numpy as np
 import umm
 from experiments.common.ledger import Entry, reproduced
 from experiments.common.machines import shipped
-from umm import Interval, Layout
+from experiments.common.points import Row
+from experiments.universal import primitives
+from umm import Layout
 from umm.algorithms.universal.model import action_seconds, model_cost
 from umm.algorithms.universal.oplist import op_list
 from umm.errors import LayoutError, UmmError
 from umm.schedules.kinds import GEMM, GET, REDUCE
-from umm_hw.matrix import DistributedMatrix
 from umm_hw.numpy.executor import NumpyExecutor
-from umm_hw.numpy.transport import NumpyTransport, run_ranks
 
 PARTITIONS = ("row", "col", "2d")
 SAMPLE = 200
 
 
-def entries() -> Iterator[Entry]:
-    """Yield the entries of sections 3 and 4."""
+def entries(rows: list[Row]) -> Iterator[Entry]:
+    """Yield the entries of sections 3 and 4, of which table 1 has rows."""
     yield _data_structure()
-    yield _primitives()
+    yield primitives.entry(rows)
     yield from _op_lists()
     yield from _stationary()
     yield from _execution()
@@ -54,62 +54,6 @@ def _data_structure() -> Entry:
         f"{got}; of 48x36: {tiles}; c = 5 is refused",
         holds,
     )
-
-
-def _primitives() -> Entry:
-    """The nine primitives against NumPy, on random shapes and layouts with every factor of six ranks."""
-    random, wrong, tried = Random(1), 0, 0
-    for c in (1, 2, 3, 6):
-        for _ in range(6):
-            shape = (random.randint(1, 17), random.randint(1, 17))
-            cut = "cyclic:3x4:1x{2}", "edges:0-1-{0}x0-{1}:{2}x1"
-            text = random.choice((*PARTITIONS, *cut)).format(*shape, 6 // c)
-            wrong += not all(run_ranks(6, _program(Layout.parse(f"{text}@{c}", shape, 6))))
-            tried += 1
-    return reproduced(
-        "nine primitives: grid_shape, tile, get_tile, get_tile_async, accumulate_tile, broadcast_replica, "
-        "reduce_replicas, overlapping_tiles, tile_bounds",
-        "table 1",
-        f"equal to NumPy for {tried - wrong} of {tried} random shapes and layouts on 6 ranks, c = 1, 2, 3, 6",
-        wrong == 0,
-    )
-
-
-def _program(layout: Layout) -> Callable[[NumpyTransport], bool]:
-    """Return what a rank does: every primitive once, on whole numbers."""
-    whole = np.random.default_rng(2).integers(-9, 9, layout.shape).astype(np.float64)
-
-    def program(transport: NumpyTransport) -> bool:
-        matrix = DistributedMatrix(transport, layout, "float64")
-        matrix.scatter(whole)
-        transport.barrier()
-        rows, cols = matrix.grid_shape()
-        tiles = [(i, j) for i in range(rows) for j in range(cols)]
-        bounds = {tile: tuple(x.slice for x in matrix.tile_bounds(tile)) for tile in tiles}
-        fine = all(np.array_equal(matrix.get_tile(x), whole[bounds[x]]) for x in tiles)
-        fine &= all(np.array_equal(matrix.get_tile_async(x).result(), whole[bounds[x]]) for x in tiles)
-        covered = np.zeros(layout.shape)
-        for cut in bounds.values():
-            covered[cut] += 1
-        part = Interval(layout.shape[0] // 3, layout.shape[0]), Interval(0, -(-layout.shape[1] // 2))
-        inside = np.zeros(layout.shape, dtype=bool)
-        inside[part[0].slice, part[1].slice] = True
-        fine &= bool((covered == 1).all())
-        fine &= matrix.overlapping_tiles(*part) == [x for x in tiles if inside[bounds[x]].any()]
-        transport.barrier()
-        for replica, tile in product(range(layout.replicas), tiles):
-            matrix.accumulate_tile(tile, np.ones(layout.tile_shape(tile)), replica)
-        transport.quiet()
-        transport.barrier()
-        fine &= all(
-            np.array_equal(matrix.tile(x), whole[bounds[x]] + 6) for x in layout.tiles_of(transport.rank)
-        )
-        transport.barrier()
-        matrix.reduce_replicas(0)
-        matrix.broadcast_replica(0)
-        return fine and np.array_equal(matrix.gather(matrix.replica), layout.replicas * (whole + 6))
-
-    return program
 
 
 def _problems() -> Iterator[tuple[umm.Problem, str]]:

@@ -1,0 +1,54 @@
+"""How far each prediction is off, a row of marks for each group."""
+
+from typing import TYPE_CHECKING, Any
+
+from experiments.truth.page import Judged
+from umm.figures.style import BLUE, DARK_GREY, GREY, ORANGE, drawn
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+ENDS = [-97.0, 27.0]
+LOOKS = (
+    ("judges the machine file, in the stated range", BLUE, "circle"),
+    ("judges it, outside", ORANGE, "diamond"),
+    ("was fitted to", DARK_GREY, "square-open"),
+)
+
+
+def figure(found: list[Judged], within: float) -> "go.Figure":
+    """Return the rows by group, those that were fitted apart, and the band of groups that are reproduced.
+
+    Args:
+        found: All rows, predicted.
+        within: How far a group may be off in the mean.
+    """
+    groups = list(dict.fromkeys(x.row.group for x in found))
+    marked: list[list[Judged]] = [[], [], []]
+    for one in found:
+        marked[2 if one.row.fitted else int(not one.inside)].append(one)
+    around = [-100 * within, 100 * within]
+    data: list[dict[str, Any]] = [
+        {
+            "type": "scatter", "mode": "none", "fill": "toself", "fillcolor": GREY, "opacity": 0.6,
+            "x": [*around, *around[::-1]], "y": [-0.6, -0.6, len(groups) - 0.4, len(groups) - 0.4],
+            "name": f"within ±{100 * within:.0f} %",
+        }
+    ]  # fmt: skip
+    data += [
+        {
+            "type": "scatter", "mode": "markers", "name": name,
+            "x": [round(100 * x.error, 2) for x in own], "y": [groups.index(x.row.group) for x in own],
+            "marker": {"color": colour, "symbol": symbol, "size": 8},
+        }
+        for own, (name, colour, symbol) in zip(marked, LOOKS, strict=True)
+    ]  # fmt: skip
+    counts = [sum(x.row.group == group for x in found) for group in groups]
+    names = [f"{group} ({count})" for group, count in zip(groups, counts, strict=True)]
+    return drawn(
+        data, "What the shipped machines predict, beside what others measured: how far off", 600,
+        xaxis={"title": {"text": "predicted over measured time, less one (%); left is too fast"},
+               "range": ENDS, "tickangle": 0},
+        yaxis={"tickvals": list(range(len(groups))), "ticktext": names, "ticks": "", "showgrid": True,
+               "range": [len(groups) - 0.4, -0.6], "zeroline": False},
+    )  # fmt: skip
