@@ -21,7 +21,7 @@ from umm.explorer.state import read
 from umm.explorer.tabs import TABS
 from umm.explorer.view import View
 from umm.machines.files import named_file
-from umm.space import Store
+from umm.space import Space, Store, sweep
 
 # All of them, as often as a release should: UMM_FUZZ=1.
 ADDRESSES, UPLOADS = (2000, 500) if os.environ.get("UMM_FUZZ") else (100, 60)
@@ -116,6 +116,17 @@ def test_a_store_whose_table_never_ends_is_given_up(tmp_path):
     connection.close()
     with pytest.raises(InputError, match="no table all_runs"):
         trace_or_store("endless.db", path.read_bytes())
+
+
+def test_a_store_with_a_row_that_its_index_lacks_is_refused(tmp_path):
+    """SQLite itself would show it in one order and leave it out in another."""
+    path = tmp_path / "s.db"
+    sweep(Space(m=8, n=8, k=8, ranks=2, a="row", b="col", c="row"), "h100-8", path, pool="none")
+    content = bytearray(path.read_bytes())
+    place = content.rindex(b"h100-8")
+    content[place : place + 6] = b"h100-9"
+    with pytest.raises(InputError, match=r"this store is damaged: .*missing from index"):
+        trace_or_store("s.db", bytes(content))
 
 
 PARTS = {

@@ -314,6 +314,35 @@ def test_a_store_that_cannot_be_read_any_more_is_one_line(tmp_path):
     assert "\n" not in str(error.value)
 
 
+def one_cell_elsewhere(content):
+    """The page of a table says that its fourth row lies where no page is."""
+    page = next(i for i in range(4096, len(content), 4096) if content[i] == 10 and content[i + 4] > 3)
+    content[page + 8 + 2 * 3 : page + 8 + 2 * 4] = b"\xc0\x84"
+
+
+def one_row_of_another_machine(content):
+    """A row's machine is another than its index has."""
+    place = content.rindex(b"h100-8abc")
+    content[place : place + 6] = b"h100-9"
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [(one_cell_elsewhere, "Offset 49284 out of range"), (one_row_of_another_machine, "missing from index")],
+)
+def test_a_store_that_would_show_wrong_rows_is_refused_in_one_line(tmp_path, harm, said):
+    """SQLite itself goes on: it lists rows in one order that it has not in another."""
+    path = tmp_path / "s.db"
+    with Store(path) as store:
+        store.write(RUN | {"config_id": str(i)} for i in range(50))
+    content = bytearray(path.read_bytes())
+    harm(content)
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"s\.db cannot be used .* damaged: .*{said}.*; take") as error:
+        Store(path)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("statement", "said"),
     [

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from umm.errors import InputError
 from umm.explorer.point import machine_from
 from umm.files import shown, visible
+from umm.space.store.damage import damage_of
 from umm.traces.files import load_trace
 
 if TYPE_CHECKING:
@@ -124,6 +125,9 @@ def _runs(path: Path) -> "pd.DataFrame":
         kind = connection.execute("SELECT type FROM sqlite_master WHERE name = 'all_runs'").fetchone()
         if kind != ("table",):
             raise InputError("this database has no table all_runs; drop the store that umm sweep -o wrote")
+        damage = damage_of(connection)
+        if damage is not None:
+            raise InputError(f"this store is damaged: {damage}; drop an earlier copy")
         names = ", ".join(STORE_COLUMNS)
         rows = connection.execute(
             f"SELECT {names} FROM all_runs WHERE time_s > 0 LIMIT {MOST_ROWS}"

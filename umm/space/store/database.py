@@ -13,6 +13,7 @@ from umm.algorithms.universal.options import known
 from umm.errors import InputError, UmmError
 from umm.files import csv_cell, of_csv_cell, target_of, whole_file
 from umm.space.store.columns import Row, added, all_columns, columns, config_id, stored
+from umm.space.store.damage import damage_of
 from umm.space.store.schema import migrate, quoted
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Store:
         """Open a store, or make one.
 
         Raises:
-            InputError: if the file is not a store, or one of a newer version.
+            InputError: if the file is not a store, is damaged, or is one of a newer version.
         """
         self.path = str(path)
         try:
@@ -47,6 +48,12 @@ class Store:
             self._enter_wal()
             # A commit survives the process; only power loss may undo it.
             self._connection.execute("PRAGMA synchronous = NORMAL")
+            damage = damage_of(self._connection)
+            if damage is not None:
+                raise InputError(
+                    f"{self.path} cannot be used as a store, for it is damaged: {damage}; "
+                    "take an earlier copy, or save what is left with sqlite3's .recover"
+                )
             migrate(self._connection, self.path)
         except BaseException as error:
             if hasattr(self, "_connection"):
