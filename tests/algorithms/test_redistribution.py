@@ -11,8 +11,10 @@ from strategies import layout_texts
 
 import umm
 from umm import Layout
+from umm.algorithms.redistribution import relays
 from umm.algorithms.redistribution.program import program, ways_of
 from umm.errors import LayoutError, ScheduleError
+from umm.machines.settings import with_settings
 from umm.schedules.invariants import check
 from umm.schedules.races import races
 
@@ -167,6 +169,18 @@ def test_what_cannot_be_is_refused_in_a_line_that_says_what_would_work():
         umm.redistribute(x, y, machine=MACHINE, way="ring")
     with pytest.raises(LayoutError, match=r"row is 64x64 on 8 ranks, col is 9x64 on 8 ranks; .* one shape"):
         umm.redistribute(x, Layout.parse("col", (9, 64), 8), machine=MACHINE)
+
+
+def test_a_plan_of_relays_is_made_once_while_nothing_that_it_depends_on_changes(monkeypatch):
+    """A machine with another latency has a plan of its own; one whose GEMMs start later has the same."""
+    made, moves = [], relays._Plan.moves
+    monkeypatch.setattr(relays._Plan, "moves", lambda plan: made.append(plan) or moves(plan))
+    monkeypatch.setattr(relays, "_kept", {})
+    x, y = parsed("row", "col@4")
+    for setting in ({}, {"launch": "x2"}, {"fabric.latency": "x2"}, {}):
+        there = with_settings(MACHINE, setting)
+        umm.redistribute(x, y, machine=there, way="relays")
+    assert len(made) == 2
 
 
 def test_the_guide_says_what_happens():

@@ -12,14 +12,15 @@ from tests.command import record
 from tests.command import umm as command
 from tests.strategies import finals, layout_texts, problems, stationaries
 from umm.algorithms.counted import counted
-from umm.algorithms.redistribution.program import lowered, program
+from umm.algorithms.redistribution.program import lowered, program, ways_of
 from umm.errors import ProblemError
 from umm.executor import executor
 from umm.layouts.layout import Layout
+from umm.machines.settings import numbers, with_settings
 from umm.schedules.schedule import Schedule
 from umm.space import Space, search
 from umm.space.bounds.bringing import lacking, least_bringing
-from umm.space.given import bring, brought
+from umm.space.given import OF_MULTIPLIES, bring, brought
 
 H100 = umm.machine("h100-8")
 SMALL = {"m": 512, "n": 3072, "k": 768}
@@ -101,6 +102,27 @@ def test_no_floor_is_above_what_bringing_takes(name, where):
         assert 0 <= floor <= took
         assert (floor > 0) == (took > 0) == (layout != outside)
     assert memory.max() == outside.elements_of_rank.min() * 4
+
+
+@pytest.mark.parametrize("name", ["frontera-rtx", "pvc-12", "dgx-h100x4"])
+def test_only_numbers_that_copies_depend_on_change_what_bringing_takes(name):
+    """Where only another number is another every way takes as long, and is not looked for again."""
+    machine = umm.machine(name)
+    x, y = (Layout.parse(text, (16, 12), ranks=machine.default_ranks) for text in ("row", "col@2"))
+    chain = program(x, y, "float32")
+
+    def took(there):
+        return [simulated(lowered(chain, there, way)) for way in ways_of(chain, there)]
+
+    found = bring(x, y, machine, "float32")
+    assert found.seconds == min(took(machine))
+    for number in numbers(machine.document):
+        if number.path[0] == "devices" and number.path[1] in OF_MULTIPLIES:
+            there = with_settings(machine, {number.key: "x0.5"})
+            assert took(there) == took(machine)
+            assert bring(x, y, there, "float32") is found
+    slower = with_settings(machine, {"transfer_overhead": "x2"})
+    assert bring(x, y, slower, "float32").seconds > found.seconds
 
 
 def test_replicating_a_from_rows_moves_seven_shares_to_every_rank():

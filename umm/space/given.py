@@ -1,7 +1,7 @@
 """What it takes to bring operands from where they are given, and the schedule that does it fastest."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from umm.chains import Chain, Outline
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.machines.machine import content_sha
 from umm.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.space.fastest import fastest_of
@@ -22,6 +23,8 @@ from umm.space.fastest import fastest_of
 ROWS = "a=row,b=row,c=row"
 """Where operands are taken to be where nothing is said."""
 MOST_RANKS = 16
+OF_MULTIPLIES = {"accumulate_efficiency", "efficiency", "interference", "launch", "peak"}
+"""Numbers of a device that slow down who multiplies and accumulates, and nobody who copies."""
 
 
 class Bring(NamedTuple):
@@ -36,9 +39,31 @@ class Bring(NamedTuple):
     seconds: float
 
 
+@dataclass(frozen=True)
+class _Mover:
+    """A machine for who only copies: machines that differ in numbers of multiplies are one.
+
+    Attributes:
+        sha: Of the other numbers.
+        machine: One of them.
+    """
+
+    sha: str
+    machine: Machine = field(compare=False)
+
+
+@lru_cache(maxsize=64)
+def _mover(machine: Machine) -> _Mover:
+    document = machine.document
+    if machine.sha != content_sha(document):  # some of its numbers are not those of its file
+        return _Mover(machine.sha, machine)
+    devices = {key: value for key, value in document["devices"].items() if key not in OF_MULTIPLIES}
+    return _Mover(content_sha({**document, "devices": devices}), machine)
+
+
 @lru_cache(maxsize=4096)
-def _bring(x: Layout, y: Layout, cuts: Any, machine: Machine, dtype: str, final: str) -> Bring:
-    chain = program(x, y, dtype)
+def _bring(x: Layout, y: Layout, cuts: Any, mover: _Mover, dtype: str, final: str) -> Bring:
+    chain, machine = program(x, y, dtype), mover.machine
     made = {name: lowered(chain, machine, name, final) for name in ways_of(chain, machine, final)}
     found = fastest_of(made)
     return Bring(found.name, found.seconds[found.name])
@@ -56,7 +81,7 @@ def bring(x: Layout, y: Layout, machine: Machine, dtype: str, final: str = "broa
     """
     if x == y:
         return Bring(GETS, 0.0)
-    return _bring(x, y, (x.cuts, y.cuts), machine, dtype, final)
+    return _bring(x, y, (x.cuts, y.cuts), _mover(machine), dtype, final)
 
 
 def brought(problem: Problem, machine: Machine, final: str) -> dict[str, Bring]:

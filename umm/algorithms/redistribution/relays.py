@@ -5,13 +5,15 @@ arrives first (the earliest completing edge first). It need not be the best orde
 """
 
 import heapq
+from functools import lru_cache
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 
 from umm import cost
 from umm.algorithms.redistribution.pieces import Piece, keep
-from umm.arrays import Ints
+from umm.arrays import Floats, Ints
 from umm.machines import Machine
 from umm.schedules.builder import Builder
 
@@ -19,6 +21,11 @@ PARTS = 16
 """Parts of what the rank that lacks most is to get; relays pass on part by part."""
 MOST_WORK = 2_000_000
 """Pairs of ranks that a plan may look at, which takes some seconds."""
+FEW = 16
+"""Pairs of ranks that are kept between two looks at a part: of more, NumPy's work is more than its calls."""
+KEPT = 64
+_kept: dict[bytes, list["Move"]] = {}
+"""The moves of the latest plans, by all that they depend on; a search asks for the same ones many times."""
 
 
 class Move(NamedTuple):
@@ -43,6 +50,28 @@ class Move(NamedTuple):
     lane: int
 
 
+class _Pairs(NamedTuple):
+    """Who may give a part to whom; rows are ranks that have it, columns ranks that lack it.
+
+    Attributes:
+        sources: The ranks that have it.
+        targets: The ranks that lack it.
+        there: When each source has it.
+        routes: The links of each pair.
+        latency: Seconds of each pair.
+        spent: Seconds of the part on each of the links.
+        distance: Ranks from a source to a target.
+    """
+
+    sources: Ints
+    targets: Ints
+    there: Floats
+    routes: Ints
+    latency: Floats
+    spent: Floats
+    distance: Ints
+
+
 def planning_work(pieces: list[Piece]) -> int:
     """Return the pairs of ranks that a plan of these pieces looks at, of parts as large as pieces."""
     return sum(len(piece.takers) ** 2 * (len(piece.held) + len(piece.takers)) for piece in pieces)
@@ -52,7 +81,7 @@ def relays(build: Builder, pieces: list[Piece]) -> None:
     """Write the gets and puts of a plan, in the order in which they start."""
     keep(build, pieces)
     parts = _cut(build, pieces)
-    for move in sorted(_Plan(build, parts).moves()):
+    for move in _moves(_Plan(build, parts)):
         part = parts[move.part]
         origin = part.held.get(move.source) or part.wanted[move.source]
         if move.put:
@@ -76,6 +105,17 @@ def _cut(build: Builder, pieces: list[Piece]) -> list[Piece]:
     return parts
 
 
+def _moves(plan: "_Plan") -> list[Move]:
+    """Return the moves of a plan in the order in which they start."""
+    key = plan.digest()
+    found = _kept.get(key)
+    if found is None:
+        while len(_kept) >= KEPT:
+            _kept.pop(next(iter(_kept)), None)
+        found = _kept[key] = sorted(plan.moves())
+    return found
+
+
 class _Plan:
     """What links, lanes and ranks will be doing when.
 
@@ -95,13 +135,23 @@ class _Plan:
         self._spent = cost.transfer_bytes(machine, np.array(size, dtype=np.int64))[:, None] * per_byte
         self._free = np.zeros(len(per_byte))  # when each link is; the last stands for none
         self._out, self._in = (np.zeros((self._ranks, build.lanes[x])) for x in ("copy_out", "copy_in"))
-        self._there = [np.full(self._ranks, np.inf) for _ in parts]  # when each rank has a part
+        self._out_free, self._in_free = np.zeros(self._ranks), np.zeros(self._ranks)  # the first lane of each
+        self._known: dict[int, _Pairs] = {}
+        self._there = np.full((len(parts), self._ranks), np.inf)  # when each rank has each part
         for there, part in zip(self._there, parts, strict=True):
             there[list(part.held)] = 0.0
         self._lacking = [part.takers for part in parts]
 
+    def digest(self) -> bytes:
+        """Return a hash of all that the moves depend on."""
+        lanes = self._out.shape, self._in.shape
+        found = blake2b(repr((lanes, self._routes.shape, self._lacking)).encode(), digest_size=16)
+        for numbers in (self._routes, self._latency, self._spent, self._there):
+            found.update(numbers.tobytes())
+        return found.digest()
+
     def moves(self) -> list[Move]:
-        """Return all moves."""
+        """Return all moves; the plan is used up."""
         # What is known of a part's next arrival was true when it was looked at and can only be later now.
         queue = [(0.0, part) for part in range(len(self._lacking))]
         found = []
@@ -119,32 +169,53 @@ class _Plan:
 
     def _first(self, part: int) -> Move:
         """Return the move of a part that arrives first; of equals, to the nearest rank after its source."""
+        pairs = self._known.get(part) or self._pairs(part)
+        out, into = self._out_free[pairs.sources][:, None], self._in_free[pairs.targets]
+        begun = np.maximum(pairs.there, np.minimum(out, into))
+        ready = np.maximum(self._free[pairs.routes], (begun + pairs.latency)[:, :, None])
+        arrival = np.maximum.reduce(ready + pairs.spent, axis=2)
+        first = arrival <= np.minimum.reduce(arrival, axis=None) * (1 + 1e-9)
+        i, j = divmod(int(np.where(first, pairs.distance, self._ranks).argmin()), len(pairs.targets))
+        source, target = int(pairs.sources[i]), int(pairs.targets[j])
+        put = bool(out[i, 0] <= into[j])
+        lane = int((self._out[source] if put else self._in[target]).argmin())
+        return Move(float(begun[i, j]), float(arrival[i, j]), part, source, target, put, lane)
+
+    def _pairs(self, part: int) -> _Pairs:
         there = self._there[part]
         sources, targets = np.isfinite(there).nonzero()[0], np.array(self._lacking[part])
         pairs = sources[:, None], targets
         routes = self._routes[pairs]
-        out, into = self._out[sources].min(axis=1)[:, None], self._in[targets].min(axis=1)
-        begun = np.maximum(there[sources][:, None], np.minimum(out, into))
-        ready = np.maximum(self._free[routes], (begun + self._latency[pairs])[:, :, None])
-        arrival = (ready + self._spent[part][routes]).max(axis=2)
-        rows, columns = (arrival <= arrival.min() * (1 + 1e-9)).nonzero()
-        nearest = ((targets[columns] - sources[rows]) % self._ranks).argmin()
-        i, j = rows[nearest], columns[nearest]
-        source, target = int(sources[i]), int(targets[j])
-        put = bool(out[i, 0] <= into[j])
-        lane = int((self._out[source] if put else self._in[target]).argmin())
-        return Move(float(begun[i, j]), float(arrival[i, j]), part, source, target, put, lane)
+        found = _Pairs(
+            sources,
+            targets,
+            there[sources][:, None],
+            routes,
+            self._latency[pairs],
+            self._spent[part][routes],
+            (targets - sources[:, None]) % self._ranks,
+        )
+        if found.distance.size <= FEW:
+            self._known[part] = found
+        return found
 
     def _take(self, move: Move) -> None:
         links, there = self._routes[move.source, move.target], self._there[move.part]
         begun = move.start + self._latency[move.source, move.target]
         self._free[links] = np.maximum(self._free[links], begun) + self._spent[move.part][links]
         self._free[-1] = 0.0
-        (self._out[move.source] if move.put else self._in[move.target])[move.lane] = move.arrival
+        if move.put:
+            self._out[move.source, move.lane] = move.arrival
+            self._out_free[move.source] = self._out[move.source].min()
+        else:
+            self._in[move.target, move.lane] = move.arrival
+            self._in_free[move.target] = self._in[move.target].min()
+        self._known.pop(move.part, None)
         there[move.target] = move.arrival
         self._lacking[move.part].remove(move.target)
 
 
+@lru_cache(maxsize=1)  # the schedules of one machine are asked for one after another
 def _routes(machine: Machine, ranks: int) -> Ints:
     """Return the links between all pairs of ranks, padded with the number after the last link's."""
     devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
