@@ -81,7 +81,9 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         ended = until(lambda: process.poll() is not None or kind.moment(folder, marked(mark), share), 60)
         there = marked(mark)
         if process.poll() is not None or not there:
-            return Killed(NOBODY, "", 0.0, _last(output), ())
+            code, said = process.wait(), _last(output)
+            failed = (f"ended by itself with exit code {code}: {said}",) if code else ()
+            return Killed(NOBODY, "", 0.0, said, failed)
         if not ended:
             process.kill()
             return Killed(NOBODY, "", 0.0, _last(output), ("it never came to the moment",))
