@@ -15,6 +15,7 @@ from umm.cost import (
     transfer_bytes,
 )
 from umm.errors import MachineError
+from umm.machines.curves import MessageSizes
 from umm.machines.files import machine, shipped_folder
 
 H100 = machine(shipped_folder() / "h100-8.toml")
@@ -77,6 +78,23 @@ def test_an_accumulate_is_charged_its_payload_over_its_efficiency():
 def test_work_inside_a_device_moves_its_payload_two_or_three_times():
     assert local_copy_seconds(H100, 3.35e9) == pytest.approx(2e-3)
     assert local_accumulate_seconds(H100, 3.35e9) == pytest.approx(3e-3)
+
+
+def test_an_accumulate_into_some_of_a_tile_s_columns_may_be_slower():
+    """Half as fast: 1000 bytes are charged twice the 1250, and inside a device they take twice as long."""
+    slow = replace(H100, strided_accumulates=0.5)
+    assert accumulate_bytes(slow, [1000, 1000], [False, True]).tolist() == [1250, 2500]
+    assert local_accumulate_seconds(slow, 3.35e9, [False, True]) == pytest.approx([3e-3, 6e-3])
+    assert accumulate_bytes(H100, 1000, True) == 1250
+
+
+def test_what_is_in_a_cache_goes_as_fast_as_the_fastest_smaller_message():
+    """64 bytes reach 4 GB/s, 512 half of that where they come from memory; 16 never more than 1 GB/s."""
+    sizes = MessageSizes(np.array([4.0, 6.0, 9.0]), np.array([1e9, 4e9, 2e9]), 4e9)
+    host = replace(H100, message_sizes=sizes)
+    assert transfer_bytes(host, [16, 64, 512]).tolist() == [64, 64, 1024]
+    assert transfer_bytes(host, [16, 64, 512], True).tolist() == [64, 64, 512]
+    assert transfer_bytes(H100, 512, True) == 512
 
 
 def test_work_inside_a_device_may_have_an_overhead():

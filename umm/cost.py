@@ -45,19 +45,47 @@ def gemm_seconds(
     return machine.launch_s + np.maximum(arithmetic, traffic)
 
 
-def transfer_bytes(machine: Machine, payload: npt.ArrayLike) -> Ints:
-    """Return the bytes a get, put or broadcast is charged on its links, for a payload in bytes."""
-    return machine.effective_bytes(payload)
+def transfer_bytes(machine: Machine, payload: npt.ArrayLike, cached: npt.ArrayLike = False) -> Ints:
+    """Return the bytes a get, put or broadcast is charged on its links.
+
+    Args:
+        machine: What messages reach.
+        payload: In bytes.
+        cached: Whether what is moved is in a cache.
+    """
+    return machine.effective_bytes(payload, cached=cached)
 
 
-def accumulate_bytes(machine: Machine, payload: npt.ArrayLike) -> Ints:
-    """Return the bytes an accumulate or reduce is charged on its links, for a payload in bytes."""
-    return machine.effective_bytes(payload, machine.accumulate_efficiency)
+def accumulate_bytes(machine: Machine, payload: npt.ArrayLike, strided: npt.ArrayLike = False) -> Ints:
+    """Return the bytes an accumulate or reduce is charged on its links.
+
+    Args:
+        machine: What accumulates reach.
+        payload: In bytes.
+        strided: Whether it adds to some of its tile's columns, so that its rows lie apart in memory.
+    """
+    efficiency = machine.accumulate_efficiency * _strided_rate(machine, strided)
+    return machine.effective_bytes(payload, efficiency)
 
 
-def local_accumulate_seconds(machine: Machine, payload: npt.ArrayLike) -> Floats:
-    """Return how long an accumulate inside one device takes: two reads and a write of the payload."""
-    return machine.local_overhead_s + np.asarray(payload, dtype=np.float64) * (3.0 / machine.work_bandwidth)
+def local_accumulate_seconds(
+    machine: Machine, payload: npt.ArrayLike, strided: npt.ArrayLike = False
+) -> Floats:
+    """Return how long an accumulate inside one device takes: two reads and a write of the payload.
+
+    Args:
+        machine: What accumulates reach.
+        payload: In bytes.
+        strided: Whether it adds to some of its tile's columns.
+    """
+    per_byte = 3.0 / machine.work_bandwidth / _strided_rate(machine, strided)
+    return machine.local_overhead_s + np.asarray(payload, dtype=np.float64) * per_byte
+
+
+def _strided_rate(machine: Machine, strided: npt.ArrayLike) -> Floats | float:
+    if machine.strided_accumulates == 1.0:
+        return 1.0
+    return np.where(strided, machine.strided_accumulates, 1.0)
 
 
 def local_copy_seconds(machine: Machine, payload: npt.ArrayLike) -> Floats:

@@ -27,13 +27,25 @@ MEASURED = (
     + '[message_sizes]\nsource = "test"\nlink = { value = "10 GB/s", source = "test" }\n'
     + 'sizes = ["100 B", "1 kB"]\nbandwidth = ["3 GB/s", "10 GB/s"]\n'
 )
+CACHED = MEASURED.replace(
+    "count = {",
+    'strided_accumulates = { value = 0.4, source = "test" }\n'
+    'cache = { value = "600 B", source = "test" }\ncount = {',
+    1,
+).replace(
+    'sizes = ["100 B", "1 kB"]\nbandwidth = ["3 GB/s", "10 GB/s"]',
+    'sizes = ["16 B", "64 B", "256 B", "512 B"]\nbandwidth = ["3 GB/s", "8 GB/s", "4 GB/s", "10 GB/s"]',
+)
 
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory):
-    """Own device per rank; twelve ranks on one; three ranks to a device, with every measured table."""
-    measured = umm.machine(write(tmp_path_factory.mktemp("machines"), MEASURED))
-    return [umm.machine("pvc-12"), umm.machine("h200-1"), measured]
+    """Own device per rank; twelve ranks on one; three ranks to a device with every measured table; caches."""
+    folder = tmp_path_factory.mktemp("machines")
+    own = [
+        umm.machine(write(folder, text, name)) for text, name in ((MEASURED, "m.toml"), (CACHED, "c.toml"))
+    ]
+    return [umm.machine("pvc-12"), umm.machine("h200-1"), *own]
 
 
 def typed_problems():
@@ -56,7 +68,7 @@ def pick(machines, problem, which):
 
 
 @settings(max_examples=120)
-@given(typed_problems(), stationaries, direct_options, st.integers(0, 2))
+@given(typed_problems(), stationaries, direct_options, st.integers(0, 3))
 def test_every_action_is_the_one_the_definition_gives(machines, problem, stationary, options, which):
     machine = pick(machines, problem, which)
     schedule = umm.schedule(problem, machine, stationary=stationary, **options)
@@ -145,7 +157,7 @@ def test_a_replicas_share_is_cut_at_ceil_edges_and_counted_once():
 
 
 @settings(max_examples=40)
-@given(typed_problems(), stationaries, direct_options, st.integers(0, 2))
+@given(typed_problems(), stationaries, direct_options, st.integers(0, 3))
 def test_json_says_what_the_definition_says(machines, problem, stationary, options, which):
     """Beside what is described there are only the options, and C's type where it is not the usual one."""
     machine = pick(machines, problem, which)

@@ -1,6 +1,7 @@
 """What a machine file may say of starts, fences, blocks, local work and shared memory: stories and laws."""
 
 from functools import partial
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from umm.cost import local_accumulate_seconds
 from umm.layouts.layout import Layout
 from umm.machines.files import shipped_folder
 from umm.schedules.builder import Builder
-from umm.schedules.kinds import ACCUMULATE, GEMM
+from umm.schedules.kinds import ACCUMULATE, GEMM, GET
 from umm.tensors import Tensor
 from umm_sim.executor import SimExecutor
 
@@ -122,6 +123,53 @@ def test_local_work_on_the_engine_and_a_gemm_slow_each_other_down(tmp_path):
     assert local.any()
     assert makespan(engine) > makespan(beside)
     assert makespan(beside) == makespan(umm.schedule(problem, machine(tmp_path), stationary="B"))
+
+
+def test_accumulates_into_some_of_a_tile_s_columns_may_be_slower(tmp_path):
+    """Slices of C as wide as its tiles keep their price, by whichever policy; others take four times it."""
+    plain = machine(tmp_path)
+    slow = machine(tmp_path, said("strided_accumulates", 0.25), "slow.toml")
+    for c, wide, policy in product(("row", "col"), (1, 4), ("direct", "greedy")):
+        b = f"cyclic:64x{256 // wide}:4x1"
+        problem = umm.Problem(m=256, n=256, k=256, a="col", b=b, c=c, ranks=4)
+        both = [umm.schedule(problem, m, stationary="A", policy=policy) for m in (plain, slow)]
+        adds = (both[0].kind == ACCUMULATE) & (both[0].src != both[0].dst)
+        assert adds.any()
+        strided = wide == 4 and c == "row"
+        expected = both[0].nbytes[adds] * (4 if strided else 1)
+        assert both[1].nbytes[adds] == pytest.approx(expected, abs=4)
+
+
+def test_an_algorithm_s_accumulates_know_their_tile_too(tmp_path):
+    """Of two adds to a tile of 64 columns the one of 32 takes four times its bytes."""
+    slow = machine(tmp_path, said("strided_accumulates", 0.25), "slow.toml")
+    sums = {}
+    for m in (machine(tmp_path), slow):
+        problem = umm.Problem(m=64, n=64, k=64, a="row", b="row", c="row", ranks=2)
+        build = Builder("adds", problem, m)
+        into = build.tile("C", 1, 0)
+        for part in (into, into.part(0, 2, axis=1)):
+            build.accumulate(build.temporary(0, "C", part.rows, part.cols, 0), part)
+        sums[m.name] = build.schedule().nbytes.tolist()
+    assert [b / a for a, b in zip(*sums.values(), strict=True)] == pytest.approx([1.0, 4.0])
+
+
+def test_what_a_rank_gets_again_comes_from_a_cache(tmp_path):
+    """A rank needs the peer's 256 KiB of B for each of three rows of C, and gets nothing else between."""
+    sizes = '[message_sizes]\nsource = "test"\nlink = { value = "10 GB/s", source = "test" }\n'
+    sizes += 'sizes = ["1 KiB", "256 KiB"]\nbandwidth = ["10 GB/s", "5 GB/s"]\n'
+    problem = umm.Problem(
+        m=768, n=256, k=512, a="cyclic:128x512:2x1", b="col", c="cyclic:128x128:2x1", ranks=2
+    )
+    found = {}
+    for cache in ("255 KiB", "256 KiB"):
+        text = GOOD.replace("\n[devices.peak]", said("cache", f'"{cache}"') + "\n[devices.peak]") + SWITCH
+        schedule = umm.schedule(
+            problem, umm.machine(write(tmp_path, text + sizes)), stationary="C", offset="none"
+        )
+        gets = (schedule.kind == GET) & (schedule.rank == 0)
+        found[cache] = (schedule.nbytes[gets] / 2**10).tolist()
+    assert found == {"255 KiB": [512, 512, 512], "256 KiB": [512, 256, 256]}
 
 
 @given(st.integers(1, 2**31))

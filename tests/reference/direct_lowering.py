@@ -40,6 +40,8 @@ class State:
     gemms: list[int] = field(default_factory=list)  # action id of gemm j
     gets: Counter[str] = field(default_factory=Counter)  # by matrix
     sends: int = 0  # actions in the accumulate lanes
+    moved: int = 0  # bytes got
+    got: dict[Any, int] = field(default_factory=dict)  # what was got → how much had been by then
     fetched: dict[str, Fetched] = field(default_factory=dict)  # what the last op to need a get of A or B has
     turn: Counter[str] = field(default_factory=Counter)  # slots handed out, by matrix
     readers: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # slot → who reads it
@@ -137,12 +139,26 @@ class Lowering:
     def itemsize(self, matrix: str) -> int:
         return ITEMSIZE[self.problem.c_dtype if matrix == "C" else self.problem.dtype]
 
-    def charged(self, payload: int, efficiency: float = 1.0) -> int:
-        """Bytes on the links; more than the payload for accumulates and, if measured, small messages."""
+    def charged(self, payload: int, efficiency: float = 1.0, cached: bool = False) -> int:
+        """Bytes on the links; more than the payload for accumulates and, if measured, by the message's size.
+
+        What is in a cache goes as fast as the best of what smaller messages reach.
+        """
         charge = payload / efficiency
-        if self.machine.message_sizes is not None:
-            charge *= float(self.machine.message_sizes.slowdown(payload))
+        sizes = self.machine.message_sizes
+        if sizes is not None:
+            slowdown = float(sizes.slowdown(payload))
+            smaller = [2**x for x in sizes.log_sizes.tolist() if 2**x <= payload] if cached else []
+            charge *= min([slowdown, *(float(sizes.slowdown(x)) for x in smaller)])
         return math.ceil(charge)
+
+    def cached(self, rank: int, payload: int, what: Any) -> bool:
+        """Whether a rank that gets something now has got it before, and little since."""
+        state = self.state[rank]
+        state.moved += payload
+        before = state.got.get(what)
+        state.got[what] = state.moved
+        return before is not None and state.moved - before <= self.machine.cache
 
     def payload(self, matrix: str, rows: Range, cols: Range) -> int:
         return length(rows) * length(cols) * self.itemsize(matrix)
@@ -278,9 +294,15 @@ class Lowering:
             state.sends += 1
         efficiency = self.machine.accumulate_efficiency if kind in ("accumulate", "reduce") else 1.0
         details: dict[str, Any] = {"op": op, "src": src, "dst": dst}
-        details["nbytes"] = self.charged(payload, efficiency)
+        if kind == "accumulate":
+            (first, end), tile = span[1], self.layouts[matrix].bounds(self.ops[rank][op].tiles[matrix])
+            if end - first < length(tile[1]):
+                efficiency *= self.machine.strided_accumulates
+        again = kind == "get" and self.cached(rank, payload, (matrix, *span))
+        details["nbytes"] = self.charged(payload, efficiency, again)
         if src == dst:  # only a rank's accumulate into its own tile
-            details["seconds"] = 3 * payload / self.memory_bandwidth
+            whole = self.machine.accumulate_efficiency
+            details["seconds"] = 3 * payload / self.memory_bandwidth / (efficiency / whole)
         rows, cols = ([*x] for x in span)
         details |= {"writes": [into or matrix, rows, cols], "reads": [[source or matrix, rows, cols]]}
         return self.emit(kind, rank, lane, after, **details)

@@ -22,6 +22,7 @@ from umm_sim.executor import SimExecutor
 
 SHIPPED = ("pvc-12", "pvc-12-planes", "h100-8", "h200-1", "dgx-h100x4", "tpu-v5e-16", "localhost")
 SIZES = MessageSizes(np.array([3.0, 6.0, 9.0]), np.array([1e9, 3e9, 4e9]), 5e9)
+UNEVEN = MessageSizes(np.array([3.0, 6.0, 7.0, 9.0]), np.array([1e9, 4e9, 2e9, 5e9]), 5e9)
 
 GEMMS = EfficiencyTable.measured([2, 16], [4], [4], [[[0.3]], [[0.8]]])
 
@@ -32,10 +33,11 @@ def machines(draw):
     machine = umm.machine(draw(st.sampled_from(SHIPPED)))
     slower, latency = draw(st.sampled_from([1.0, 1e3, 1e6])), draw(st.sampled_from([0.0, 0.1, 1.0]))
     peak, loss = draw(st.sampled_from([1.0, 1e-3, 1e-6])), draw(st.sampled_from([0.0, 0.2, 0.5]))
-    sizes = draw(st.sampled_from([None, SIZES]))
+    sizes, cache = draw(st.sampled_from([(None, 0), (SIZES, 0), (UNEVEN, 2**9), (UNEVEN, 2**40)]))
+    strided = draw(st.sampled_from([1.0, 0.5]))
     return replace(
         machine,
-        name=f"{machine.name} {slower} {latency} {peak} {loss} {sizes is None}",
+        name=f"{machine.name} {slower} {latency} {peak} {loss} {sizes is None} {cache} {strided}",
         link_bandwidth=machine.link_bandwidth / slower,
         link_latency=machine.link_latency * latency,
         launch_s=machine.launch_s * latency,
@@ -43,6 +45,8 @@ def machines(draw):
         efficiency=draw(st.sampled_from([{}, {"float32": GEMMS}])),
         interference={"get": loss / 2, "accumulate": loss, "reduce": loss},
         message_sizes=sizes,
+        cache=cache,
+        strided_accumulates=strided,
     )
 
 

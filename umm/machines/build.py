@@ -71,6 +71,8 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         local_overhead_s=devices.local_overhead.number if devices.local_overhead else 0.0,
         local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
         copy_share=devices.copy_share.value if devices.copy_share else 0.0,
+        strided_accumulates=devices.strided_accumulates.value if devices.strided_accumulates else 1.0,
+        cache=int(devices.cache.number) if devices.cache else 0,
     )
 
 

@@ -87,6 +87,8 @@ class Devices(Table):
     local_work: LocalWork | None = None
     local_overhead: Seconds | None = None
     copy_share: Share | None = None
+    strided_accumulates: Share | None = None
+    cache: Size | None = None
 
     @model_validator(mode="after")
     def _accumulates_disturb(self) -> "Devices":

@@ -99,19 +99,33 @@ class MessageSizes:
     bandwidth: Floats
     link: float
 
-    def slowdown(self, nbytes: npt.ArrayLike) -> Floats:
+    def slowdown(self, nbytes: npt.ArrayLike, cached: npt.ArrayLike = False) -> Floats:
         """Return link bandwidth over reached bandwidth: linear in log2(size), the table's edge outside.
+
+        What is in a cache reaches as much as any smaller size does: large ones are slower only because they
+        come from memory.
 
         >>> sizes = MessageSizes(np.array([10.0, 20.0]), np.array([1e9, 4e9]), 4e9)
         >>> sizes.slowdown([1, 2**10, 2**15, 2**30]).tolist()
         [4.0, 4.0, 1.6, 1.0]
+        >>> sizes = MessageSizes(np.array([10.0, 20.0]), np.array([4e9, 2e9]), 4e9)
+        >>> sizes.slowdown(2**20, [False, True]).tolist()
+        [2.0, 1.0]
         """
         log_size = np.log2(np.maximum(np.asarray(nbytes, dtype=np.float64), 1.0))
-        return np.asarray(self.link / np.interp(log_size, self.log_sizes, self.bandwidth))
+        reached = np.interp(log_size, self.log_sizes, self.bandwidth)
+        if np.any(cached):
+            smaller = np.maximum(self.log_sizes.searchsorted(log_size, side="right") - 1, 0)
+            best = np.maximum(reached, np.maximum.accumulate(self.bandwidth)[smaller])
+            reached = np.where(cached & (log_size >= self.log_sizes[0]), best, reached)
+        return np.asarray(self.link / reached)
 
 
 def effective_bytes(
-    payload: npt.ArrayLike, efficiency: float, sizes: MessageSizes | None
+    payload: npt.ArrayLike,
+    efficiency: Floats | float,
+    sizes: MessageSizes | None,
+    cached: npt.ArrayLike = False,
 ) -> npt.NDArray[np.int64]:
     """Return the bytes to charge on the links, so that bytes over bandwidth gives the time it takes.
 
@@ -119,13 +133,14 @@ def effective_bytes(
         payload: Bytes that travel.
         efficiency: Share of the link's bandwidth that large transfers of this kind reach.
         sizes: What messages of each size reach of it, if measured.
+        cached: Whether the payload is in a cache.
 
     Returns:
         Whole bytes, rounded up.
     """
     charged = np.asarray(payload, dtype=np.float64) / efficiency
     if sizes is not None:
-        charged = charged * sizes.slowdown(payload)
+        charged = charged * sizes.slowdown(payload, cached)
     return np.ceil(charged).astype(np.int64)
 
 

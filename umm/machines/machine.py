@@ -66,6 +66,8 @@ class Machine:
         tf32_efficiency: What they reach of it.
         copy_share: Share of the memory bandwidth that transfers between ranks of one device have for
             themselves; GEMMs and local work have the rest. With 0 both have all of it.
+        strided_accumulates: Rate of an accumulate into some of its tile's columns over that into all of them.
+        cache: Bytes that a rank may have got since it got something, for which this is in a cache still.
         document: The file as read, for `facts` and for building it with other devices.
     """
 
@@ -99,6 +101,8 @@ class Machine:
     local_overhead_s: float = 0.0
     local_on_engine: bool = False
     copy_share: float = 0.0
+    strided_accumulates: float = 1.0
+    cache: int = 0
     tf32_peak: float = 0.0
     tf32_efficiency: EfficiencyTable | None = None
     _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, init=False)
@@ -196,18 +200,21 @@ class Machine:
             tf32_peak=0.0,
         )
 
-    def effective_bytes(self, payload: npt.ArrayLike, efficiency: float = 1.0) -> npt.NDArray[np.int64]:
+    def effective_bytes(
+        self, payload: npt.ArrayLike, efficiency: Floats | float = 1.0, cached: npt.ArrayLike = False
+    ) -> npt.NDArray[np.int64]:
         """Return the bytes to charge on the links, so that bytes over bandwidth gives the time it takes.
 
         Args:
             payload: Bytes that travel.
             efficiency: Bandwidth of this kind of transfer over that of a get.
+            cached: Whether the payload is in a cache.
 
         Returns:
             Whole bytes, rounded up; more than the payload where the file's size table says that a
             message of this size does not reach the link's bandwidth.
         """
-        return effective_bytes(payload, efficiency, self.message_sizes)
+        return effective_bytes(payload, efficiency, self.message_sizes, cached)
 
     def route(self, src_device: int, dst_device: int) -> tuple[int, ...]:
         """Return the links from one device to another, in the order they are crossed.

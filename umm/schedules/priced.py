@@ -10,7 +10,7 @@ from umm import cost
 from umm.arrays import Bools, Ints, offsets_of
 from umm.errors import ScheduleError
 from umm.machines import Machine
-from umm.schedules.buffers import Buffers
+from umm.schedules.buffers import Buffers, owned_tiles
 from umm.schedules.details import Details, Multiplied
 from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, MAP, REDUCE, TRANSFERS
 from umm.schedules.platform import platform
@@ -138,16 +138,18 @@ class _Columns:
         payload = np.array(
             [a.pieces[0].elements * itemsize[a.pieces[0].tensor] for a in moved], dtype=np.int64
         )
-        self._move(machine, transfers, payload, [a.means for a in moved])
+        self._move(machine, transfers, payload, [a.means for a in moved], _strided(written, moved))
         self._multiply(machine, actions, tensors, ~given)
         for i in ((self.kind == MAP) & ~given).nonzero()[0].tolist():
             touched = sum(piece.elements * itemsize[piece.tensor] for piece in actions[i].pieces)
             self.seconds[i] = machine.launch_s + touched / machine.work_bandwidth
 
-    def _move(self, machine: Machine, rows: Ints, payload: Ints, means: Sequence[str | None]) -> None:
+    def _move(
+        self, machine: Machine, rows: Ints, payload: Ints, means: Sequence[str | None], strided: Bools
+    ) -> None:
         adds = np.isin(self.kind[rows], (ACCUMULATE, REDUCE))
         self.nbytes[rows] = np.where(
-            adds, cost.accumulate_bytes(machine, payload), cost.transfer_bytes(machine, payload)
+            adds, cost.accumulate_bytes(machine, payload, strided), cost.transfer_bytes(machine, payload)
         )
         signals = self.seconds[rows]
         for name in {name for name in means if name}:
@@ -159,7 +161,9 @@ class _Columns:
             self.seconds[rows[by]] += machine.means[name].overhead_s
         here = self.src[rows] == self.dst[rows]
         took = np.where(
-            adds, cost.local_accumulate_seconds(machine, payload), cost.local_copy_seconds(machine, payload)
+            adds,
+            cost.local_accumulate_seconds(machine, payload, strided),
+            cost.local_copy_seconds(machine, payload),
         )
         self.seconds[rows[here]] = (signals + took)[here]
 
@@ -177,6 +181,20 @@ class _Columns:
             took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize, members.batch)
             launch = machine.launch_s
             self.seconds[found] = launch + members.batch * (took - launch)
+
+
+def _strided(written: Written, moved: Sequence[Action]) -> Bools:
+    """Return which transfers write some of the columns of what their buffer holds."""
+    if written.machine.strided_accumulates == 1.0:
+        return np.zeros(len(moved), dtype=bool)
+    held = owned_tiles((*written.program.tensors, *written.work)).cols
+    cols = np.concatenate(
+        [held, np.array([piece.cols for _, _, piece in written.temporaries]).reshape(-1, 2)]
+    )
+    into = np.array([a.pieces[0].buffer for a in moved], dtype=np.int64)
+    size = np.array([a.pieces[0].cols.size for a in moved], dtype=np.int64)
+    strided: Bools = size < np.diff(cols[into], axis=1)[:, 0]
+    return strided
 
 
 def _details(actions: Sequence[Action]) -> Details:

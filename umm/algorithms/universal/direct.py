@@ -8,8 +8,8 @@ scatters over the op list.
 import numpy as np
 
 from umm import cost
-from umm.algorithms.universal.gets import Fetches, fetches, refill_waits, turns
-from umm.algorithms.universal.operands import Writer, in_place_chain, updates
+from umm.algorithms.universal.gets import Fetches, cached, fetches, refill_waits, turns
+from umm.algorithms.universal.operands import Writer, in_place_chain, strided, updates
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
@@ -78,7 +78,9 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         row_rank[get_row] = dst[get_row] = rank[get_op]
         src[get_row] = x.src
         lane[get_row] = 1 + turns(x, rank, starts) % machine.copy_engines
-        nbytes[get_row] = cost.transfer_bytes(machine, x.elements * problem.itemsize("A"))
+        moved = x.elements * problem.itemsize("A")
+        again = cached(x, ops, moved, machine.cache) if machine.cache else False
+        nbytes[get_row] = cost.transfer_bytes(machine, moved, again)
         waits[gemm_row[x.remote % count], (x.remote >= count).astype(np.int64)] = get_row[x.served_by]
         late = (number[get_op] >= depth).nonzero()[0]
         if len(late):
@@ -92,9 +94,10 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         dst[c_row] = c_owner[slot_ops]
         lane[c_row] = shared.first_accumulate + c_number % options.max_accumulates
         payload = (m * n)[slot_ops] * problem.itemsize("C")
-        nbytes[c_row] = cost.accumulate_bytes(machine, payload)
+        apart = strided(ops)[slot_ops]
+        nbytes[c_row] = cost.accumulate_bytes(machine, payload, apart)
         local = c_owner[slot_ops] == rank[slot_ops]
-        seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload), 0.0)
+        seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload, apart), 0.0)
         waits[c_row, 0] = gemm_row[slot_ops]
         c_slots = options.max_gemms + options.max_accumulates
         reuse = (c_number >= c_slots).nonzero()[0]

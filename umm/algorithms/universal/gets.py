@@ -113,6 +113,31 @@ def _ranges(ops: OpList, remote: Bools, slices: bool, reuse: bool) -> tuple[Bool
     return fetch, np.concatenate([elements(ops, matrix, slices) for matrix in "AB"])
 
 
+def cached(x: Fetches, ops: OpList, nbytes: Ints, most: int) -> Bools:
+    """Return which gets find what they move in a cache: their rank got it before, and few bytes since.
+
+    Args:
+        x: The gets.
+        ops: The op list.
+        nbytes: Bytes that each moves.
+        most: Bytes that a rank may have got since, its own included.
+    """
+    rank, b = ops.rank[x.op], x.of_b == 1
+    tile, piece = (
+        np.where(b, *(x_of[x.op] for x_of in spans(ops, slices)[::-1])) for slices in (False, True)
+    )
+    piece = np.where(x.whole, tile, piece)
+    order = np.lexsort((b, x.op))
+    until = np.empty(len(b), dtype=np.int64)  # bytes of all gets up to the end of each
+    until[order] = nbytes[order].cumsum()
+    order = np.lexsort((until, piece, b, rank))
+    before, then = order[:-1], order[1:]
+    same = (piece[before] == piece[then]) & (b[before] == b[then]) & (rank[before] == rank[then])
+    found = np.zeros(len(b), dtype=bool)
+    found[then] = same & (until[then] - until[before] <= most)
+    return found
+
+
 def turns(x: Fetches, rank: Ints, starts: Ints) -> Ints:
     """Return each get's turn on the copy lanes of its rank.
 

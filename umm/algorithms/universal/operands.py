@@ -39,6 +39,14 @@ def updates(layout: Layout, rank: Ints, tile: Ints) -> tuple[Ints, Bools]:
     return owner, shared[flat_tile]
 
 
+def strided(ops: OpList) -> Bools:
+    """Return for each op whether what it adds to C is some of the tile's columns."""
+    layout = ops.problem.layouts[2]
+    widths = np.diff(layout.col_edges)
+    found: Bools = ops.sizes[1] < widths[ops.tiles[2] % layout.grid_shape()[1]]
+    return found
+
+
 def in_place_chain(rank: Ints, tile: Ints, ops: Ints) -> tuple[Ints, Ints]:
     """Return pairs of consecutive ops of a rank that add to the same tile of C in place."""
     by_tile = ops[(rank[ops] * (int(tile.max()) + 1) + tile[ops]).argsort(kind="stable")]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from umm import cost
-from umm.algorithms.universal.operands import elements, spans, updates
+from umm.algorithms.universal.operands import elements, spans, strided, updates
 from umm.algorithms.universal.oplist import OpList
 from umm.algorithms.universal.options import Options
 from umm.arrays import Floats, Ints
@@ -134,8 +134,9 @@ def graphs(ops: OpList, machine: Machine, options: Options) -> list[Graph]:
     gemm = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C")).tolist()
     target, slotted = updates(problem.layouts[2], rank, ops.tiles[2])
     payload = m * n * problem.itemsize("C")
-    charged = cost.accumulate_bytes(machine, payload)
-    local = cost.local_accumulate_seconds(machine, payload)
+    apart = strided(ops)
+    charged = cost.accumulate_bytes(machine, payload, apart)
+    local = cost.local_accumulate_seconds(machine, payload, apart)
     carried = np.where(target == rank, local, charged * per_byte(rank, target))
     update = [
         Update(*row) if through else None

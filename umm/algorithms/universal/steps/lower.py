@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from umm import cost
-from umm.algorithms.universal.operands import Writer
+from umm.algorithms.universal.operands import Writer, strided
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
 from umm.algorithms.universal.steps.graph import Graph
@@ -195,7 +195,8 @@ class _Table:
         )
         if self.sent:
             row, op, _ = np.array(self.sent, dtype=np.int64).T
-            local = cost.local_accumulate_seconds(machine, (m * n)[op] * problem.itemsize("C"))
+            payload = (m * n)[op] * problem.itemsize("C")
+            local = cost.local_accumulate_seconds(machine, payload, strided(ops)[op])
             seconds[row] = np.where(numbers[2, row] == numbers[3, row], local, 0.0)
         return Rows(
             np.array(columns.kind, dtype=np.int8),
