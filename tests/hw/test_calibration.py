@@ -40,6 +40,8 @@ def found(devices=2, share=1.0, pace=1.0, lost=0.4):
         by_size=[(2**16, Figure(5e9, 0.1)), (2**26, Figure(10e9, 0.03))],
         accumulate_efficiency=Figure(0.75, 0.05),
         memory_bandwidth=Figure(30e9, 0.04),
+        strided_accumulates=Figure(0.5, 0.1),
+        cache=2**24,
         signal=Figure(50e-6, 0.1),
         interference={kind: Figure(lost, 0.1) for kind in ("get", "accumulate", "local")},
     )
@@ -72,6 +74,9 @@ def test_the_file_says_what_was_found(tmp_path):
     assert machine.effective_bytes(2**16) == 2**17  # a small message reaches half the link
     assert machine.accumulate_efficiency == 0.75
     assert (machine.local_overhead_s, machine.signal_s) == pytest.approx((20e-6, 50e-6))
+    assert (machine.strided_accumulates, machine.cache) == (0.5, 2**24)
+    path.write_text(topology_text(replace(found(), cache=0)))  # where nothing tells
+    assert umm.machine(path).cache == 0
 
 
 @pytest.mark.parametrize(("lost", "on_engine"), [(0.1, False), (0.9, True)])
@@ -96,7 +101,7 @@ def test_every_measured_number_carries_date_versions_and_uncertainty(tmp_path):
     path = tmp_path / "here.toml"
     path.write_text(topology_text(found()))
     measured = [fact for fact in umm.machine(path).facts if fact.uncertainty is not None]
-    assert len(measured) == 15
+    assert len(measured) == 16
     for fact in measured:
         assert "numpy" in fact.source
         assert fact.source.split("; ")[-1][:2] == "20"

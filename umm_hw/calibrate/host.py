@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from umm.dtypes import accumulated_in, itemsize
+from umm.host.caches import cache_of_core
 from umm.schedules.schedule import Schedule
 from umm_hw.calibrate import host_benchmarks
 from umm_hw.calibrate.figures import Figure, average, figure, mean
@@ -34,7 +35,7 @@ GEMM_SIZES = {  # each of m, n and k takes all of these; float16 goes without BL
     "float16": (16, 128, 512),
 }
 SIZES = tuple(2**power for power in range(14, 25, 2))  # 16 KiB to 16 MiB
-LARGE = (2**18, 2**20)  # what the bandwidth of all ranks together is taken from
+LARGE = (2**18, 2**20, 2**22)  # what the bandwidth of all ranks together is taken from
 SIDES = (128, 256, 512)  # of the tiles of gemms beside transfers
 PASSES = 4
 REPEATS = 4  # in each pass
@@ -69,10 +70,12 @@ class Calibration:
         launch: Seconds every gemm takes beside its arithmetic.
         overhead: Seconds of its rank's core that a transfer takes beside what it takes alone.
         local_overhead: The same of an accumulate into an own tile.
-        backplane: Bytes/s of all ranks' gets together.
+        backplane: Bytes/s of all ranks' gets together, at sizes at which one alone reaches the most.
         by_size: Bytes/s of one rank's gets alone, for each size.
-        accumulate_efficiency: Bandwidth of an accumulate beside gemms over that of a get.
-        memory_bandwidth: Bytes/s that local accumulates beside gemms read and write.
+        accumulate_efficiency: Bandwidth of an accumulate into a whole tile beside gemms over that of a get.
+        memory_bandwidth: Bytes/s that local accumulates into whole tiles beside gemms read and write.
+        strided_accumulates: Rate of accumulates into blocks of larger tiles over that into whole ones.
+        cache: Bytes of the largest cache that a core has for itself; 0 if unknown.
         signal: Seconds a rank takes to see another's signal.
         interference: Share of a rank's GEMM rate lost while it gets or accumulates.
     """
@@ -88,6 +91,8 @@ class Calibration:
     by_size: Sequence[tuple[int, Figure]]
     accumulate_efficiency: Figure
     memory_bandwidth: Figure
+    strided_accumulates: Figure
+    cache: int
     signal: Figure
     interference: Mapping[str, Figure]
 
@@ -170,8 +175,13 @@ def fitted(
     lost = {kind: losses(kind) for kind in KINDS}
     start, local_start = overhead([*lost["get"], *lost["accumulate"]]), overhead(lost["local"])
     alone = [bandwidth[size, 1].value for size in SIZES]
-    expected = np.interp(np.log([x.nbytes for x in lost["accumulate"]]), np.log(SIZES), alone)
-    added = average([x.rate / rate for x, rate in zip(lost["accumulate"], expected, strict=True)])
+    whole = {kind: lost[kind][: len(SIDES)] for kind in ("accumulate", "local")}
+    blocks = {kind: lost[kind][len(SIDES) :] for kind in whole}
+    expected = np.interp(np.log([x.nbytes for x in whole["accumulate"]]), np.log(SIZES), alone)
+    added = average([x.rate / rate for x, rate in zip(whole["accumulate"], expected, strict=True)])
+    strided = average(
+        [y.rate / x.rate for kind in whole for x, y in zip(whole[kind], blocks[kind], strict=True)]
+    )
     arithmetic = 2.0 * TINY**3 / (rates[first].peak.value * rates[first].efficiency[0][0][0])
     tiny, steps = (np.array([run.seconds for run in runs[kind, TINY]]) for kind in ("tiny", "signals"))
     return Calibration(
@@ -182,10 +192,15 @@ def fitted(
         launch=figure(np.maximum(tiny / TINY_GEMMS - arithmetic, 0.0)),
         overhead=start,
         local_overhead=local_start,
-        backplane=mean([bandwidth[size, ranks] for size in LARGE]).times(ranks),
+        # Where a size reaches less alone, it is charged more bytes: then it reaches less together too.
+        backplane=mean([bandwidth[x, ranks].times(max(alone) / bandwidth[x, 1].value) for x in LARGE]).times(
+            ranks
+        ),
         by_size=[(size, bandwidth[size, 1]) for size in SIZES],
         accumulate_efficiency=Figure(min(1.0, added.value), added.uncertainty),
-        memory_bandwidth=average([3.0 * x.rate for x in lost["local"]]),  # reads both sides and writes one
+        memory_bandwidth=average([3.0 * x.rate for x in whole["local"]]),  # reads both sides and writes one
+        strided_accumulates=Figure(min(1.0, strided.value), strided.uncertainty),
+        cache=cache_of_core(),
         signal=figure(np.maximum(steps / SIGNALS - start.value, 0.0)),
         interference={
             kind: lost_share(found, (local_start if kind == "local" else start).value)

@@ -68,6 +68,7 @@ def topology_text(found: Calibration) -> str:
 
 def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[str, InlineTable]:
     """Return the numbers of one core."""
+    cache = {"cache": number(f"{found.cache} B", "the system's, shared evenly", per="core")}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // found.devices
     shared = found.interference["local"].value >= SHARES_CORE
     adds = "accumulates beside gemms into own tiles of three sizes, all cores at once, 3 x their bytes"
@@ -96,14 +97,20 @@ def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[s
             1,
             "accumulates beside gemms into tiles of three sizes, over gets of one core",
         ),
-    }
+        "strided_accumulates": measured(
+            found.strided_accumulates,
+            "",
+            1,
+            "accumulates beside gemms into blocks of larger tiles, over tiles",
+        ),
+    } | (cache if found.cache else {})
 
 
 def _links(found: Calibration, measured: Callable[..., InlineTable], how: str) -> dict[str, Any]:
     """Return the fabric of several cores, and what a message reaches of a link by its size."""
     alone, together = (
         "the fastest gets of all sizes, one core",
-        "gets of 256 KiB and 1 MiB, all cores at once",
+        "gets of 256 KiB, 1 MiB and 4 MiB, all cores at once over one core, times the fastest",
     )
     port = max((rate for _, rate in found.by_size), key=lambda rate: rate.value)  # caches help some sizes
     return {

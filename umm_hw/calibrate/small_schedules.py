@@ -19,7 +19,7 @@ from umm.schedules.schedule import Schedule
 from umm_hw.cores.pace import Paced
 
 KINDS = {"get": ("get",), "accumulate": ("accumulate", "in"), "local": ("local", "own in")}
-"""Kinds of transfers beside gemms, and the schedules that show them."""
+"""Kinds of transfers beside gemms, and the schedules that show them: of tiles, then blocks of larger ones."""
 TILES = 2**24  # bytes of C beside whose gemms transfers run, at least, of all ranks together
 COLUMNS = 16  # of its tiles, at least: large tiles come from memory, small ones from caches, as in runs
 TINY = 16  # rows, columns and length of the gemms
