@@ -15,7 +15,7 @@ from umm.executor import Operands
 from umm.machines import Machine
 from umm.machines.corners import corners
 from umm.schedules.schedule import Schedule
-from umm_hw.cores.pace import Paced, at_best, fastest, seconds
+from umm_hw.cores.pace import Paced, at_best, fastest, undisturbed
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.performance import operands_of
 
@@ -43,6 +43,8 @@ class Point:
         schedule: What is simulated and executed.
         runs: Each run, with the pace of the cores and the share that it had.
         best: The reading of the cores at their best, in seconds, from the runs of all points.
+        usual: The median reading of all undisturbed runs: within a layout a run takes the longer, the longer
+            the reading about it, by the same share.
         predicted: Seconds the simulator says.
         range: The least and the most it says, where the numbers of the machine are as good or as bad as they
             may be.
@@ -52,6 +54,7 @@ class Point:
     schedule: Schedule
     runs: list[Paced] = field(default_factory=list)
     best: float = nan
+    usual: float = nan
     predicted: float = nan
     range: tuple[float, float] = (nan, nan)
 
@@ -62,9 +65,9 @@ class Point:
 
     @property
     def times(self) -> Floats:
-        """What each of these took, in seconds; of too few, those disturbed least."""
-        own = self.undisturbed
-        return np.array([run.seconds for run in own]) if len(own) >= LEAST else seconds(self.runs, self.best)
+        """What each of these takes at the usual pace, in seconds; of too few, those disturbed least."""
+        own = self.undisturbed if len(self.undisturbed) >= LEAST else undisturbed(self.runs, self.best)
+        return np.array([run.seconds * self.usual / run.reading for run in own])
 
     @property
     def time(self) -> float:
@@ -132,11 +135,12 @@ def predict(found: Sequence[Point], machine: Machine) -> None:
 
 
 def judge(found: Sequence[Point]) -> None:
-    """Tell every point the best reading of all runs, by which it knows its undisturbed ones."""
+    """Tell every point the best reading of all runs, by which it knows its undisturbed ones, and theirs."""
     runs = [run for point in found for run in point.runs]
     best = fastest(runs) if runs else nan
+    usual = float(np.median([run.reading for run in undisturbed(runs, best)])) if runs else nan
     for point in found:
-        point.best = best
+        point.best, point.usual = best, usual
 
 
 def measure(found: Sequence[Point], ranks: int, duration: float, repeat: int) -> None:
