@@ -57,9 +57,11 @@ test-gpu-compile: venv  ## the kernels' machine code, and every call of CuPy and
 test-compiled: $(COMPILED)/.stamp  ## the simulator's laws with the simulator compiled; takes a C compiler
 	$(COMPILED)/bin/pytest -q tests/sim/test_simulation.py tests/sim/test_fabrics.py tests/space/test_bounds.py tests/space/test_op_order.py
 
-figures: venv  ## figures, tables and ledger of the documents at full size; ONLY=universal for figures 2 and 3
+figures: venv  ## figures, tables and ledger of the documents at full size, and other images; ONLY=universal for figures 2 and 3
 	sh tests/browser/install.sh || echo "Chromium, which makes the images, is missing and cannot be installed here: data alone are written"
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m experiments $(or $(ONLY),--all)
+	$(BIN)/python -m experiments.cpu.figure
+	$(BIN)/python -m tests.docs.first
 
 ledger: venv  ## whether the ledger, figures and data of the documents are what the code gives; a sample of points
 	$(BIN)/python -m experiments --all --size smoke

@@ -46,10 +46,8 @@ def draw(figure: "go.Figure", file: Path, size: str = FULL, width: int = WIDTH) 
     Raises:
         StaleError: if a smoke run finds the image of another figure.
     """
-    mark = _mark(figure)
-    current = file.exists() and file.read_text(encoding="utf-8").startswith(mark)
     if size != FULL:
-        if not current:
+        if not is_current(figure, file):
             raise stale(file)
         return
     browser = shutil.which("chromium") or shutil.which("google-chrome")
@@ -58,10 +56,15 @@ def draw(figure: "go.Figure", file: Path, size: str = FULL, width: int = WIDTH) 
     except MissingFontError:
         svg = ""
     if svg:
-        file.write_text(mark + svg, encoding="utf-8")
-    elif not current:
+        file.write_text(_mark(figure) + svg, encoding="utf-8")
+    elif not is_current(figure, file):
         why = f"it takes Chromium and the font {FONT}; apt-get install chromium fonts-inter"
         print(f"{file.name} is not drawn: {why}", file=sys.stderr)
+
+
+def is_current(figure: "go.Figure", file: Path) -> bool:
+    """Whether a file is the image of a figure."""
+    return file.exists() and file.read_text(encoding="utf-8").startswith(_mark(figure))
 
 
 def to_svg(figure: "go.Figure", browser: str, width: int = WIDTH) -> str:

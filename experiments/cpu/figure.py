@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 HERE = Path(__file__).parent
+IMAGE, DRAWN = HERE / "agreement.svg", "agreement-avx512"
 TITLE = "Predicted against measured makespan on two cores, a mark per layout"
 MARKS = tuple(product(("circle", "square"), (GREEN, PURPLE, ORANGE, BLUE)))
 
@@ -80,4 +81,4 @@ def committed(name: str) -> list[Point]:
 
 
 if __name__ == "__main__":
-    draw(figure(committed("agreement-avx512")), HERE / "agreement.svg")
+    draw(figure(committed(DRAWN)), IMAGE)

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 import pytest
 
 from experiments.common import points
+from experiments.common.image import is_current
 from experiments.common.kept import FULL, SMOKE, StaleError
 from experiments.common.points import Table
 from experiments.common.published import published
+from experiments.cpu import figure as cpus
 from experiments.ledger import DOCUMENTS, LEDGER, part, with_part
 
 
@@ -15,6 +17,11 @@ from experiments.ledger import DOCUMENTS, LEDGER, part, with_part
 def test_the_ledger_is_what_a_smoke_run_finds(name):
     text = LEDGER.read_text(encoding="utf-8")
     assert with_part(text, name, part(name, SMOKE)) == text
+
+
+def test_the_image_of_cpus_is_of_its_data():
+    """``python -m experiments.cpu.figure`` draws it."""
+    assert is_current(cpus.figure(cpus.committed(cpus.DRAWN)), cpus.IMAGE)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
