@@ -7,7 +7,7 @@ import numpy as np
 from umm.arrays import Bools, Floats
 from umm.schedules.kinds import BARRIER, KINDS, LOCAL
 from umm.schedules.schedule import Schedule
-from umm_sim.clock import Clock
+from umm_sim.clock import Call, Clock, nothing
 from umm_sim.work import Work
 
 
@@ -46,7 +46,7 @@ class Engines:
         self._keeps = [1.0] * schedule.ranks  # share of its GEMM rate that each rank has left
         self._running: dict[int, list[_Running]] = {}
         self._of_rank: list[list[_Running]] = [[] for _ in range(schedule.ranks)]
-        self._ending = self._end
+        self._ending: Call = self._end
 
     def start(self, action: int) -> None:
         """Let an action begin."""
@@ -73,6 +73,10 @@ class Engines:
         if keeps != self._keeps[rank]:
             self._keeps[rank] = keeps
             self._touch_rank(rank)
+
+    def close(self) -> None:
+        """Let go of what calls it."""
+        self._finish = self._ending = nothing
 
     def _touch_rank(self, rank: int) -> None:
         for gemm in self._of_rank[rank]:

@@ -4,11 +4,83 @@ from umm.errors import ScheduleError
 from umm.schedules.collector import without_collector
 from umm.schedules.kinds import BARRIER
 from umm.schedules.schedule import Schedule
-from umm_sim.clock import Clock
+from umm_sim.clock import Call, Clock, nothing
 from umm_sim.engines import found_engines
 from umm_sim.fabric.choice import fabric_model
 from umm_sim.fabric.routes import routed
 from umm_sim.successors import successors_of
+
+
+class _Play:
+    """A schedule under way.
+
+    Attributes:
+        started: When each action started, in seconds.
+        finished: When each finished, −1 before it does.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._clock = clock = Clock()
+        after = successors_of(schedule)
+        self._first, self._waiting = after.first, after.waiting
+        self._offsets, self._successors = after.offsets, after.successors
+        self._seconds: list[float] = schedule.seconds.tolist()
+        barriers: list[int] = (schedule.kind == BARRIER).nonzero()[0].tolist()
+        self._barriers = set(barriers)
+        self.started, self.finished = [0.0] * len(self._seconds), [-1.0] * len(self._seconds)
+        self._finishing: Call = self._finish  # one object: alarms of one time share it
+        self._engines = engines = found_engines(clock, schedule, self._finishing)
+        self._disturbs = engines.disturbs if engines else []
+        self._computes = engines.computes if engines else []
+        transfers = routed(schedule)
+        self._codes = transfers.codes
+        self._fabric = fabric_model(clock, transfers, self._finishing)
+        self._transfer: Call = self._fabric.start
+
+    def run(self) -> None:
+        """Play it from beginning to end."""
+        for action in self._first:
+            self._begin(action)
+        self._clock.run()
+
+    def close(self) -> None:
+        """Let go of what calls this, so that its memory is free at once, without the garbage collector."""
+        self._finishing = self._transfer = nothing
+        self._fabric.close()
+        if self._engines:
+            self._engines.close()
+
+    def _begin(self, action: int) -> None:
+        clock, engines = self._clock, self._engines
+        self.started[action] = clock._now
+        if self._codes[action] >= 0:
+            if engines and self._disturbs[action]:
+                engines.disturb(action)
+            seconds = self._seconds[action]
+            if seconds:
+                clock.at(clock._now + seconds, self._transfer, action)
+            else:
+                self._transfer(action)
+        elif engines and self._computes[action]:
+            engines.start(action)
+        elif action in self._barriers:
+            self._finish(action)
+        else:
+            clock.at(clock._now + self._seconds[action], self._finishing, action)
+
+    def _finish(self, action: int) -> None:
+        self.finished[action] = self._clock._now
+        engines = self._engines
+        if engines and self._disturbs[action]:
+            engines.restore(action)
+        waiting, successors = self._waiting, self._successors
+        for place in range(self._offsets[action], self._offsets[action + 1]):
+            successor = successors[place]
+            left = waiting[successor] - 1
+            if left:
+                waiting[successor] = left
+            else:
+                self._begin(successor)
 
 
 @without_collector()
@@ -18,46 +90,12 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
     Raises:
         ScheduleError: if some actions never finish, because what they wait for waits for them.
     """
-    clock = Clock()
-    after = successors_of(schedule)
-    waiting, offsets, successors = after.waiting, after.offsets, after.successors
-    seconds, barriers = schedule.seconds.tolist(), {*(schedule.kind == BARRIER).nonzero()[0].tolist()}
-    started, finished = [0.0] * len(seconds), [-1.0] * len(seconds)
-    engines = found_engines(clock, schedule, lambda action: finish(action))
-    disturbs = engines.disturbs if engines else []
-    computes = engines.computes if engines else []
-
-    def begin(action: int) -> None:
-        started[action] = clock._now
-        if codes[action] >= 0:
-            if engines and disturbs[action]:
-                engines.disturb(action)
-            if seconds[action]:
-                at(clock._now + seconds[action], transfer, action)
-            else:
-                transfer(action)
-        elif engines and computes[action]:
-            engines.start(action)
-        elif action in barriers:
-            finish(action)
-        else:
-            at(clock._now + seconds[action], finish, action)
-
-    def finish(action: int) -> None:
-        finished[action] = clock._now
-        if engines and disturbs[action]:
-            engines.restore(action)
-        for successor in successors[offsets[action] : offsets[action + 1]]:
-            if waiting[successor] == 1:
-                begin(successor)
-            else:
-                waiting[successor] -= 1
-
-    transfers = routed(schedule)
-    codes, at, transfer = transfers.codes, clock.at, fabric_model(clock, transfers, finish).start
-    for action in after.first:
-        begin(action)
-    clock.run()
+    play = _Play(schedule)
+    try:
+        play.run()
+    finally:
+        play.close()
+    started, finished = play.started, play.finished
     if finished and min(finished) < 0:
         raise ScheduleError(f"action {finished.index(min(finished))} never finishes")
     return started, finished

@@ -18,6 +18,9 @@ class FabricModel(Protocol):
     def start(self, action: int) -> None:
         """Let a transfer begin: first its latency, then its bytes; ``finish`` is called at its end."""
 
+    def close(self) -> None:
+        """Let go of what calls it."""
+
 
 def fabric_model(clock: Clock, transfers: Routed, finish: Callable[[int], None]) -> FabricModel:
     """Return the model for pairs that share no link, or the one for links that are shared."""

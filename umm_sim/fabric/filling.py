@@ -7,13 +7,39 @@ until none is left. The condition makes the result exact, and a change seldom ge
 flows that start and finish at their own times it reaches a handful; in lockstep the changed links are all.
 """
 
-from collections.abc import Iterable
 from math import inf
 
-from umm_sim.fabric.routes import Route
 from umm_sim.work import Work
 
 SAME = 1e-12  # relative difference below which a rate or a load is the same
+
+
+class Link:
+    """A link and the flows on it.
+
+    Attributes:
+        bandwidth: Bytes/s.
+        flows: The flows on it, in the order they came.
+        free: Bytes/s that a filling under way has left.
+        count: Flows among which it shares them out, 0 when none is under way.
+        share: The quotient of the two when the rates were last raised.
+    """
+
+    __slots__ = ("bandwidth", "count", "flows", "free", "share")
+
+    def __init__(self, bandwidth: float) -> None:
+        self.bandwidth = bandwidth
+        self.flows: list[Flow] = []
+        self.free = self.share = 0.0
+        self.count = 0
+
+    def leave(self, flow: "Flow") -> None:
+        """Take a flow off; ``list.remove`` would ask of each whether it is equal."""
+        flows = self.flows
+        place = 0
+        while flows[place] is not flow:
+            place += 1
+        del flows[place]
 
 
 class Flow(Work):
@@ -21,117 +47,83 @@ class Flow(Work):
 
     Attributes:
         links: The links of its route.
-        bottleneck: The link of its route that keeps it from going faster; negative until that is found.
+        bottleneck: The link of its route that keeps it from going faster; None until that is found.
         filling: Number of the filling that last reached it.
         new_rate: The rate that filling gives it.
     """
 
     __slots__ = ("bottleneck", "filling", "links", "new_rate")
 
-    def __init__(self, action: int, route: Route, nbytes: float, now: float) -> None:
+    def __init__(self, action: int, links: list[Link], slowest: Link, nbytes: float, now: float) -> None:
         super().__init__(action, nbytes, now)
-        self.links = route.links
+        self.links = links
         self.new_rate = 0.0
-        self.bottleneck = route.slowest
+        self.bottleneck: Link | None = slowest
         self.filling = 0
 
 
 class Filling:
-    """The flows on every link, and their max-min fair rates.
+    """Finds the max-min fair rates of flows; remembers how often it has."""
 
-    Attributes:
-        on: The flows on each link.
-        bandwidth: Bytes/s of each link.
-    """
-
-    def __init__(self, bandwidth: list[float]) -> None:
-        self.on: list[list[Flow]] = [[] for _ in bandwidth]
-        self.bandwidth = bandwidth
-        self._free = [0.0] * len(bandwidth)
-        self._count = [0] * len(bandwidth)
+    def __init__(self) -> None:
         self._number = 0
 
-    def fill(self, touched: Iterable[int]) -> list[Flow]:
+    def fill(self, touched: list[Link]) -> list[Flow]:
         """Find the new rates after flows have come or gone on some links.
 
         Returns:
             The flows that may have a new rate, each with its ``new_rate`` and ``bottleneck``.
         """
-        on, bandwidth = self.on, self.bandwidth
         self._number = number = self._number + 1
         flows: list[Flow] = []
         for link in touched:
-            for flow in on[link]:
+            for flow in link.flows:
                 if flow.filling != number:
                     flow.filling = number
                     flows.append(flow)
-        all_free, counts = self._free, self._count
         while flows:
-            links, shares, mixed = [], [], []
+            links: list[Link] = []
+            mixed: list[Link] = []
             for flow in flows:
-                flow.bottleneck = -1
+                flow.bottleneck = None
                 for link in flow.links:
-                    if counts[link]:
-                        counts[link] += 1
-                    else:
-                        counts[link] = 1
+                    if not link.count:
                         links.append(link)
+                    link.count += 1
             for link in links:
-                here, free, count = on[link], bandwidth[link], counts[link]
-                if count < len(here):
+                free = link.bandwidth
+                if link.count < len(link.flows):
                     mixed.append(link)
-                    for flow in here:
+                    for flow in link.flows:
                         if flow.filling != number:
                             free -= flow.rate
-                all_free[link] = free
-                shares.append(free / count)
-            self._raise(len(flows), links, shares)
-            if not mixed:
+                link.free = free
+                link.share = free / link.count
+            _raise(len(flows), links)
+            reached = len(flows)
+            for flow in self._unsettled(mixed):
+                if flow.filling != number:
+                    flow.filling = number
+                    flows.append(flow)
+            if len(flows) == reached:
                 break
-            more = self._unsettled(mixed)
-            if not more:
-                break
-            for flow in more:
-                flow.filling = number
-            flows += more
         return flows
 
-    def _raise(self, left: int, links: list[int], shares: list[float]) -> None:
-        """Raise all rates evenly; when a link is full its flows stay where they are; go on with the others.
-
-        Args:
-            left: Number of flows to fill, those whose ``bottleneck`` is negative.
-            links: All their links; ``_free`` and ``_count`` say what each has for how many of the flows.
-            shares: The quotient of the two.
-        """
-        on, free, count = self.on, self._free, self._count
-        while True:
-            rate = min(shares)
-            for place, share in enumerate(shares):
-                if share == rate:
-                    link = links[place]
-                    for flow in on[link]:
-                        if flow.bottleneck < 0:
-                            flow.new_rate, flow.bottleneck = rate, link
-                            left -= 1
-                            for crossed in flow.links:
-                                free[crossed] -= rate
-                                count[crossed] -= 1
-            if not left:
-                return
-            links = [link for link in links if count[link]]
-            shares = [free[link] / count[link] for link in links]
-
-    def _unsettled(self, links: list[int]) -> list[Flow]:
+    def _unsettled(self, links: list[Link]) -> list[Flow]:
         """Return the flows held fixed that the new rates leave without a bottleneck, or too fast.
 
         Args:
             links: The links with both filled and fixed flows.
+
+        Returns:
+            The flows; one may come twice.
         """
-        number, more = self._number, []
+        number = self._number
+        more: list[Flow] = []
         for link in links:
-            fixed, load, fastest, slowest = [], 0.0, 0.0, inf
-            for flow in self.on[link]:
+            fixed: list[Flow] = []
+            load, fastest, slowest = 0.0, 0.0, inf
+            for flow in link.flows:
                 if flow.filling != number:
                     fixed.append(flow)
                     load += flow.rate
@@ -140,12 +132,40 @@ class Filling:
                 load += rate
                 if rate > fastest:
                     fastest = rate
-                if flow.bottleneck == link and rate < slowest:
+                if flow.bottleneck is link and rate < slowest:
                     slowest = rate
-            slack = load < self.bandwidth[link] * (1 - SAME)
+            slack = load < link.bandwidth * (1 - SAME)
             for flow in fixed:
                 rate = flow.rate
-                loose = flow.bottleneck == link and (slack or fastest > rate * (1 + SAME))
-                if (loose or rate > slowest * (1 + SAME)) and flow not in more:
+                loose = flow.bottleneck is link and (slack or fastest > rate * (1 + SAME))
+                if loose or rate > slowest * (1 + SAME):
                     more.append(flow)
         return more
+
+
+def _raise(left: int, links: list[Link]) -> None:
+    """Raise all rates evenly; when a link is full its flows stay where they are; go on with the others.
+
+    Args:
+        left: Number of flows to fill, those without a bottleneck.
+        links: All their links, each with what it has for how many of the flows.
+    """
+    while True:
+        rate = inf
+        for link in links:
+            if link.share < rate:
+                rate = link.share
+        for link in links:
+            if link.share == rate:
+                for flow in link.flows:
+                    if flow.bottleneck is None:
+                        flow.new_rate, flow.bottleneck = rate, link
+                        left -= 1
+                        for crossed in flow.links:
+                            crossed.free -= rate
+                            crossed.count -= 1
+        if not left:
+            return
+        links = [link for link in links if link.count]
+        for link in links:
+            link.share = link.free / link.count

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
 
-from umm_sim.clock import Clock
+from umm_sim.clock import Call, Clock, nothing
 from umm_sim.fabric.routes import Route, Routed
 
 IDLE, SHARED = -1, -2
@@ -52,7 +52,8 @@ class OwnLinks:
         self._codes = transfers.codes
         self._routes = transfers.routes
         self._pairs: dict[int, _Pair] = {}
-        self._arrive_alone, self._arrive_shared = self._alone, self._shared
+        self._arrive_alone: Call = self._alone
+        self._arrive_shared: Call = self._shared
 
     def start(self, action: int) -> None:
         """Let a transfer begin: first its latency, then its bytes."""
@@ -73,6 +74,10 @@ class OwnLinks:
             pair.alone = SHARED
         pair.waiting.append((clock._now + pair.latency, self._nbytes[action], action))
         self._plan(pair)
+
+    def close(self) -> None:
+        """Let go of what calls it."""
+        self._finish = self._arrive_alone = self._arrive_shared = nothing
 
     def _alone(self, action: int) -> None:
         pair = self._pairs[self._codes[action]]

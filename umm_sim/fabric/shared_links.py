@@ -2,9 +2,20 @@
 
 from collections.abc import Callable
 
-from umm_sim.clock import Clock
-from umm_sim.fabric.filling import Filling, Flow
-from umm_sim.fabric.routes import Routed
+from umm_sim.clock import Call, Clock, nothing
+from umm_sim.fabric.filling import Filling, Flow, Link
+from umm_sim.fabric.routes import Route, Routed
+
+
+class _Path:
+    """A route over the links of one play."""
+
+    __slots__ = ("latency", "links", "slowest")
+
+    def __init__(self, route: Route, links: list[Link]) -> None:
+        self.latency = route.latency
+        self.links = [links[number] for number in route.links]
+        self.slowest = links[route.slowest]
 
 
 class SharedLinks:
@@ -14,47 +25,55 @@ class SharedLinks:
         self._clock = clock
         self._finish = finish
         self._codes, self._nbytes, self._routes = transfers.codes, transfers.nbytes, transfers.routes
-        self._filling = Filling(transfers.routes.link_bandwidth)
-        self._on = self._filling.on
-        self._touched: list[int] = []
-        self._joining, self._arriving, self._sharing = self._join, self._arrive, self._share
+        self._links = [Link(bandwidth) for bandwidth in transfers.routes.link_bandwidth]
+        self._paths: dict[int, _Path] = {}
+        self._filling = Filling()
+        self._touched: list[Link] = []
+        self._joining: Call = self._join
+        self._arriving: Call = self._arrive
 
     def start(self, action: int) -> None:
         """Let a transfer begin: first its latency, then its bytes."""
         clock = self._clock
-        route = self._routes.route(self._codes[action])
-        flow = Flow(action, route, self._nbytes[action], clock._now)
-        clock.at(clock._now + route.latency, self._joining, flow)
+        code = self._codes[action]
+        path = self._paths.get(code)
+        if path is None:
+            path = self._paths[code] = _Path(self._routes.route(code), self._links)
+        flow = Flow(action, path.links, path.slowest, self._nbytes[action], clock._now)
+        clock.at(clock._now + path.latency, self._joining, flow)
+
+    def close(self) -> None:
+        """Let go of what calls it."""
+        self._finish = self._joining = self._arriving = nothing
 
     def _join(self, flow: Flow) -> None:
-        alone, on = True, self._on
+        alone = True
         for link in flow.links:
-            here = on[link]
+            here = link.flows
             if here:
                 alone = False
             here.append(flow)
-        if alone:  # until another flow joins
-            flow.go_on(self._filling.bandwidth[flow.bottleneck], self._clock, self._arriving)
+        slowest = flow.bottleneck
+        if alone and slowest is not None:  # until another flow joins
+            flow.go_on(slowest.bandwidth, self._clock, self._arriving)
         else:
             self._touch(flow.links)
 
     def _arrive(self, flow: Flow) -> None:
         if not flow.has_ended(self._clock, self._arriving):
             return
-        on = self._on
         for link in flow.links:
-            here = on[link]
-            here.remove(flow)
+            link.leave(flow)
             # Those left on a link can only go faster if it is what holds one of them back.
-            for other in here:
-                if other.bottleneck == link:
-                    self._touch((link,))
+            for other in link.flows:
+                if other.bottleneck is link:
+                    self._touch([link])
                     break
         self._finish(flow.action)
 
-    def _touch(self, links: tuple[int, ...]) -> None:
+    def _touch(self, links: list[Link]) -> None:
         if not self._touched:
-            self._clock.settle(self._sharing)
+            self._clock.settle(self._share)
         self._touched += links
 
     def _share(self) -> None:
