@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 SLOWEST = 4.0  # points that take more times the best are left out: nobody chooses among them
-COLUMNS, ROWS = 300, 200  # of points that would share a spot of so many across and down one is drawn
+COLUMNS, ROWS = 150, 100  # of points that would share a spot of so many across and down one is drawn
 GIB = 2.0**30
 
 
