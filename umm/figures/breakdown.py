@@ -2,8 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from umm.figures.style import INK, PART_LOOKS, drawn, time_unit
-from umm.traces.breakdown import Breakdown
+from umm.traces.breakdown import PARTS, Breakdown
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -11,13 +13,13 @@ if TYPE_CHECKING:
 
 def breakdown_bars(parts: Breakdown) -> "go.Figure":
     """Return a bar per rank, stacked from compute, reduce, exposed communication and idle."""
-    frame = parts.to_frame()
-    unit, per_second = time_unit(float(frame.sum(axis=1).max()))
+    seconds = {part: getattr(parts, part) for part in PARTS}
+    unit, per_second = time_unit(float(sum(seconds.values()).max()))
     data = [
         {
             "type": "bar",
-            "x": frame.index.to_numpy(),
-            "y": (frame[part] * per_second).to_numpy(),
+            "x": np.arange(len(parts.idle)),
+            "y": seconds[part] * per_second,
             "name": label,
             "marker": {
                 "color": colour,
@@ -39,6 +41,6 @@ def breakdown_bars(parts: Breakdown) -> "go.Figure":
         height=380,
         barmode="stack",
         bargap=0.25,
-        xaxis={"title": {"text": "rank"}, "dtick": 1 if len(frame) <= 32 else None},
+        xaxis={"title": {"text": "rank"}, "dtick": 1 if len(parts.idle) <= 32 else None},
         yaxis={"title": {"text": f"time ({unit})"}},
     )

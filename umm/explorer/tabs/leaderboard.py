@@ -1,9 +1,8 @@
 """The leaderboard beside time against memory."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from umm.algorithms.universal.options import known
 from umm.explorer.tabs.tab import Tab
@@ -12,6 +11,9 @@ from umm.figures.pareto import pareto
 from umm.space import Choice
 from umm.traces.verdict import percent
 from umm.units import format_bytes, format_seconds, range_in_words
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ROWS = 10
 HEADINGS = ("", "A", "B", "C", "stays", "makespan", "range", "of peak", "memory")
@@ -40,8 +42,10 @@ def show(view: View) -> Shown:
     }
 
 
-def top_frame(view: View) -> pd.DataFrame:
+def top_frame(view: View) -> "pd.DataFrame":
     """Return the best points as a frame, proven: a, b, c, how, makespan_s, memory_bytes, fraction_of_peak."""
+    import pandas as pd
+
     rows = []
     for choice in view.priced.top:
         layouts = {x: str(getattr(choice.problem, x)) for x in "abc"}

@@ -1,8 +1,6 @@
 """Predicted against measured: a trace or a store that was dropped in."""
 
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from umm.comparison import compare
 from umm.errors import InputError
@@ -12,6 +10,9 @@ from umm.explorer.view import Shown, View
 from umm.figures.predicted_measured import agreement
 from umm.figures.two_sources import makespans
 from umm.traces.trace import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PREDICTED = ("sim", "bound")
 ASKED = ["m", "n", "k", "dtype", "ranks", "layouts", "stationary"]
@@ -48,7 +49,7 @@ def _of_trace(view: View, measured: Trace) -> Any:
     )
 
 
-def _of_store(view: View, rows: pd.DataFrame) -> Any:
+def _of_store(view: View, rows: "pd.DataFrame") -> Any:
     predicted = rows[rows["source"].isin(PREDICTED)].sort_values("source", ascending=False)
     measured = rows[~rows["source"].isin(PREDICTED)]
     pairs = predicted.drop_duplicates(ASKED).merge(measured, on=ASKED, suffixes=("_predicted", "_measured"))

@@ -1,14 +1,15 @@
 """The replication heat map: the best time for every two replication factors, the third by its slider."""
 
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from umm.arrays import Ints
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
 from umm.figures.replication import replication_map
 from umm.problem import MATRICES
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def show(view: View) -> Shown:
@@ -49,7 +50,9 @@ def show(view: View) -> Shown:
         "exact": priced.exact[mine],
     }
 
-    def best() -> pd.DataFrame:
+    def best() -> "pd.DataFrame":
+        import pandas as pd
+
         return pd.DataFrame(columns).groupby(list(columns)[:2], as_index=False).first()  # fastest first
 
     return {"replicas.figure": view.drawn(figure), "replication-data.children": view.table(best)}

@@ -1,11 +1,15 @@
 """The roofline of the point."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pandas as pd
 
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
 from umm.figures.roofline import roofline, work_and_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def show(view: View) -> Shown:
@@ -13,7 +17,9 @@ def show(view: View) -> Shown:
     assert view.point
     trace = view.point.trace
 
-    def frame() -> pd.DataFrame:
+    def frame() -> "pd.DataFrame":
+        import pandas as pd
+
         flop, received = work_and_bytes(trace)
         numbers = pd.DataFrame({"rank": np.arange(len(flop)), "flop": flop, "received_bytes": received})
         numbers["Tflop/s"] = numbers["flop"] / trace.makespan_s / 1e12

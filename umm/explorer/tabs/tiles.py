@@ -1,15 +1,17 @@
 """Who owns which tiles, and the slices that one multiply touches."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
 from umm.figures.tiles import Slice, tile_map
 from umm.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def show(view: View) -> Shown:
@@ -31,8 +33,10 @@ def show(view: View) -> Shown:
     }
 
 
-def shares(problem: Problem) -> pd.DataFrame:
+def shares(problem: Problem) -> "pd.DataFrame":
     """Return what each rank holds of each matrix, a row each: elements, nbytes."""
+    import pandas as pd
+
     rows = [
         {
             "matrix": matrix,

@@ -1,10 +1,9 @@
 """What if: one number of the machine turned up and down, for this point and for those on the front."""
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from umm.algorithms.registry import schedule
 from umm.arrays import Floats
@@ -17,6 +16,9 @@ from umm.figures.turned import turned
 from umm.machines import Machine
 from umm.problem import Problem
 from umm.space.what_if.changed_machines import Knob, changed, knobs
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 RIVALS = 4
@@ -37,12 +39,18 @@ def show(view: View) -> Shown:
     factors = factors_of(knob)
     words = [knob.at(factor) for factor in factors]
     columns = {"factor": factors, knob.name: words} | {f"{name}_s": list(x) for name, x in times.items()}
+
+    def frame() -> "pd.DataFrame":
+        import pandas as pd
+
+        return pd.DataFrame(columns)
+
     return {
         "turned.figure": view.drawn(turned(knob.name, factors, words, times)),
         "whatif-words.children": said(knob, times),
         "what.options": list(known),
         "what.value": what,
-        "whatif-data.children": view.table(lambda: pd.DataFrame(columns)),
+        "whatif-data.children": view.table(frame),
     }
 
 
