@@ -14,7 +14,7 @@ TITLES = {
     "measured": "Predicted vs measured",
 }
 START = "/?ranks=4&m=2048&n=3072&k=1024"
-BUSY = "[data-dash-is-loading=true]"
+BUSY = "[data-dash-is-loading=true], [aria-busy=true]"
 
 
 def opened(page, address, query=START):

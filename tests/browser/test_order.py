@@ -4,23 +4,30 @@ import json
 import re
 import time
 
-from page_looks import START, makespan, opened, painted, show
+from page_looks import START, found, makespan, opened, painted, show
 
 from umm.explorer import answer
 
 RANGED = "document.querySelector('.fact .note').innerText.includes(' to ')"
 
 
-def swapped(page, one, other):
-    """Let the next answer to a change of one property arrive right after the next to one of another."""
+def swapped(page):
+    """Let the next answer of what was found behind the page arrive right after the next of a whole page.
+
+    A page that has gone on leaves the request; that its answer then comes late is up to this test.
+    """
+    page.evaluate("""() => {
+      const ask = window.fetch;
+      window.fetch = (path, { signal, ...more }) => ask(path, more);
+    }""")
     held = []
 
     def hold(route):
-        (changed,) = json.loads(route.request.post_data)["changedPropIds"] or [""]
-        if changed == one and not held:
+        later = "stage" in json.loads(route.request.post_data)
+        if later and not held:
             held.append(route)
             held.append(route.fetch())
-        elif changed == other and len(held) == 2:
+        elif not later and len(held) == 2:
             route.fulfill(response=route.fetch())
             late, answered = held
             held.append(None)
@@ -28,7 +35,7 @@ def swapped(page, one, other):
         else:
             route.continue_()
 
-    page.route(re.compile("_dash-update-component"), hold)
+    page.route(re.compile("/answer$"), hold)
     return held
 
 
@@ -41,14 +48,14 @@ def held_are(page, held, count):
 
 
 def test_what_was_found_for_another_address_is_not_shown(page, address):
-    """The clock asks about m = 4096; back at m = 2048 the answer arrives, and nothing of it is shown."""
+    """The page asks what is found of m = 4096; back at 2048 the answer comes, and nothing of it is shown."""
     opened(page, address)
     page.wait_for_function(RANGED)
     before, said = makespan(page), page.inner_text("#verdict")
     page.fill("#m", "4096")
     page.keyboard.press("Enter")
     page.wait_for_function("text => document.querySelector('.fact .value').innerText !== text", arg=before)
-    held = swapped(page, "asked.data", "url.search")
+    held = swapped(page)
     held_are(page, held, 2)
     page.go_back()
     held_are(page, held, 3)
@@ -60,17 +67,55 @@ def test_what_was_found_for_another_address_is_not_shown(page, address):
     assert makespan(page) == before
 
 
-def test_what_takes_longer_than_the_clock_s_turn_is_shown(page, address, monkeypatch):
-    """Of the clock's questions only the last would be answered if it asked while one is under way."""
-    sure = answer.sure
+def test_what_takes_longer_to_answer_than_the_page_waits_to_ask_is_shown(page, address, monkeypatch):
+    """The page asks no second question while one is under way, whose answer it would then leave."""
+    told = answer.found
 
-    def slow(point):
+    def slow(view):
         time.sleep(1.0)
-        return sure(point)
+        return told(view)
 
-    monkeypatch.setattr(answer, "sure", slow)
+    monkeypatch.setattr(answer, "found", slow)
     opened(page, address)
     page.wait_for_function(RANGED, timeout=60_000)
+
+
+def test_a_range_that_is_known_stays_on_another_tab(page, address):
+    """At no moment is there none."""
+    opened(page, address)
+    page.wait_for_function(RANGED)
+    page.evaluate("""() => {
+      const range = document.getElementById("fact-range");
+      window.ranges = [];
+      new MutationObserver(() => window.ranges.push(range.innerText)).observe(
+        range, { childList: true, characterData: true, subtree: true });
+    }""")
+    for tab in ("schedule", "tiles", "leaderboard"):
+        show(page, tab)
+        painted(page)
+    page.wait_for_timeout(600)
+    assert page.evaluate("window.ranges") == []
+    page.wait_for_function(RANGED)
+
+
+def test_what_is_chosen_before_the_first_answer_is_kept(page, address):
+    """The first answer is late; what was chosen meanwhile is what the page then shows."""
+    held = []
+
+    def hold(route):
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route(re.compile("/answer$"), hold)
+    page.goto(address + "/chain/?tokens=64&hidden=64&ffn=128&ranks=4&choices=row%2Ccol")
+    page.locator("#chain label").filter(has_text=re.compile("^gated-mlp$")).click()
+    page.wait_for_function("location.search.includes('chain=gated-mlp')")
+    found(page)
+    held[0].abort()
+    assert "--chain gated-mlp" in page.text_content("#as-command")
+    assert "tokens=64" in page.url
 
 
 def test_a_search_that_was_cancelled_stays_so_on_another_tab(page, address):

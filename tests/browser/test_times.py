@@ -26,7 +26,7 @@ ARM = """
   touched.focus();
   window.changed = (async () => {
     while (!(start && drawn && document.querySelector(watched).innerText !== before)
-           || document.querySelector("[data-dash-is-loading=true]")) await frame();
+           || document.querySelector("[data-dash-is-loading=true], [aria-busy=true]")) await frame();
     await frame();
     return performance.now() - start;
   })();

@@ -16,6 +16,7 @@ from umm.explorer.dropped import trace_or_store
 from umm.explorer.point import point_of, range_of, space_of, tried
 from umm.explorer.priced import look
 from umm.explorer.state import State, as_command, read
+from umm.explorer.sure import look as look_sure
 from umm.explorer.tabs import TABS
 from umm.explorer.view import View
 from umm.machines.files import named_file
@@ -29,6 +30,11 @@ SMALL = State(machine="h100-8", ranks=2, m=512, n=768, k=256, a="row@2", b="row"
 def view_of(state, files=None, **more):
     point, _ = tried(lambda: point_of(state, files or {}))
     return View(state, point, Behind(), **more)
+
+
+def known(sure):
+    """Do here what the process behind the page does of a range, or of the number that decides."""
+    look_sure(sure.take, *sure.asked()[1:])
 
 
 def looked_through(view):
@@ -109,15 +115,18 @@ def test_following_the_advice_gives_what_it_says_and_ends_it():
 
 def test_a_makespan_gets_the_range_of_the_machine_s_numbers():
     view = view_of(State())
-    low, high = range_of(view.point)
+    assert answer.within(view) == ""
+    low, high = range_of(view.state.point, view.point.machine)
     assert low < view.point.trace.makespan_s < high
-    assert range_in_words(view.point.trace.makespan_s, (low, high)) in str(answer.sure(view.point))
+    known(view.range)
+    assert answer.within(view) == range_in_words(view.point.trace.makespan_s, (low, high))
+    assert answer.words(view.state, view, [], {}, {})["fact-range.children"] == answer.within(view)
 
 
 def test_a_budget_that_nothing_fits_says_the_least_that_would_do():
     view = view_of(State(**{**vars(SMALL), "memory": "0.1x"}))
     assert looked_through(view)[-1].startswith("nothing fits")
-    assert "the smallest memory that works is" in answer.progress(view, sure=True)["status.children"]
+    assert "the smallest memory that works is" in answer.progress(view)["status.children"]
 
 
 def test_a_point_over_its_budget_says_by_how_much():
@@ -184,4 +193,5 @@ def test_the_assumed_number_that_decides_is_named_as_by_the_command():
     said = CliRunner().invoke(main, [*shlex.split(as_command(view.state))[1:], "--json"])
     line = json.loads(said.stdout)["predicted"]["assumed"]
     assert " is assumed; at " in line
+    known(view.decides)
     assert answer.assumed(view) == line

@@ -300,13 +300,20 @@ def test_a_chain_of_too_many_statements_is_refused():
         chain_of(lines, "layer.toml")
 
 
+LOCAL = {"Host": "localhost"}
+
+
 @pytest.fixture
-def asked():
+def client():
+    return make_app(chains={"named.toml": LAYER}).server.test_client()
+
+
+@pytest.fixture
+def asked(client):
     """Return what a callback of the page of a chain answers a browser: outputs by ``id.property``."""
-    client, local = make_app(chains={"named.toml": LAYER}).server.test_client(), {"Host": "localhost"}
 
     def ask(output, **given):
-        known = client.get("/chain/_dash-dependencies", headers=local).json
+        known = client.get("/chain/_dash-dependencies", headers=LOCAL).json
         one = next(x for x in known if output in x["output"] and not x["clientside_function"])
         values = {x.replace("__", ".").replace("_", "-"): value for x, value in given.items()}
         told = {
@@ -319,14 +326,14 @@ def asked():
             "outputs": [{"id": x, "property": y.partition("@")[0]} for x, y in pairs],
             "changedPropIds": [f"{one['inputs'][0]['id']}.{one['inputs'][0]['property']}"],
         }
-        answered = client.post("/chain/_dash-update-component", json=body, headers=local)
+        answered = client.post("/chain/_dash-update-component", json=body, headers=LOCAL)
         found = json.loads(answered.data)["response"] if answered.data else {}
         return {f"{x}.{name}": value for x, props in found.items() for name, value in props.items()}
 
     return ask
 
 
-def test_a_chain_is_dropped_in_and_its_best_layouts_are_saved(asked, tmp_path):
+def test_a_chain_is_dropped_in_and_its_best_layouts_are_saved(asked, client, tmp_path):
     """The newest four stay; the file that comes back has the layouts of the row as its default."""
     sent = "data:;base64," + base64.b64encode(LAYER.encode()).decode()
     four = {f"{x}.toml": LAYER for x in "abcd"}
@@ -337,16 +344,15 @@ def test_a_chain_is_dropped_in_and_its_best_layouts_are_saved(asked, tmp_path):
     assert said["drop-words.children"] == "layer.toml is read."
     query, files = said["url.search"], said["chain-files.data"]
     assert query == "?chain=layer.toml&tokens=4096&ranks=4&choices=row%2Ccol"
-    state = {"url__search": query, "chain_files__data": files, "theme__data": "light", "viewer__data": "me",
-             "tick__interval": 400}  # fmt: skip
-    shown = asked("chain.options", **state)
+    about = {"query": query, "dropped": files, "theme": "light", "viewer": "me", "files": {}}
+    shown = client.post("/chain/answer", json=about, headers=LOCAL).json["shown"]
     assert shown["chain.options"][-2:] == ["d.toml", "layer.toml"]
     assert "named.toml" in shown["chain.options"]
     saved, end = {}, time.monotonic() + 60
     while "download.data" not in saved:
         assert time.monotonic() < end
         time.sleep(0.05)
-        saved = asked("download.data", to_toml__n_clicks=1, **state)
+        saved = asked("download.data", to_toml__n_clicks=1, url__search=query, chain_files__data=files)
     (tmp_path / "chain.toml").write_text(saved["download.data"]["content"])
     best = load_chain(tmp_path / "chain.toml").default_layouts
     space = umm.Space(chain=chain_of(LAYER, "layer.toml"), ranks=4, layouts=("row", "col"))

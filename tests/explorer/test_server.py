@@ -18,6 +18,7 @@ from umm.explorer.behind import Behind
 from umm.explorer.dropped import content_of, topology, trace_or_store
 from umm.explorer.point import point_of, tried
 from umm.explorer.state import read
+from umm.explorer.sure import look
 from umm.explorer.tabs import TABS
 from umm.explorer.view import View
 from umm.machines.files import named_file
@@ -57,6 +58,39 @@ def test_a_request_that_is_too_large_is_not_read(client):
         "/_dash-update-component", data=large, content_type="application/json", headers={"Host": "localhost"}
     )
     assert page.status_code == 413, page.status_code
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None, [], "query", {"query": 3}, {"viewer": ["me"]}, {"files": ["pvc-12"]}, {"files": {"x": 1}},
+        {"dropped": {"chain": "x"}}, {"stage": 1},
+    ],
+)  # fmt: skip
+def test_what_no_page_asks_is_refused(client, told):
+    assert client.post("/answer", json=told, headers={"Host": "localhost"}).status_code == 400
+
+
+def test_what_is_found_behind_the_page_comes_after_it(client):
+    """First all that is shown, then, with what is known already, only what has been found meanwhile."""
+    about = {"query": "?ranks=2&m=512&n=512&k=512&tab=schedule", "viewer": "me", "theme": "light"}
+
+    def told(**more):
+        return client.post("/answer", json=about | more, headers={"Host": "localhost"}).json
+
+    first = told()
+    assert {"m.value", "verdict.children", "lanes.figure"} <= set(first["shown"])
+    later, end = told(stage=""), time.monotonic() + 60
+    while not later["over"]:
+        assert set(later["shown"]) == {
+            "status.children", "status.title", "cancel.hidden",
+            "verdict.children", "fact-range.children", "assumed.children",
+        }  # fmt: skip
+        assert time.monotonic() < end
+        time.sleep(0.05)
+        later = told(stage=later["shown"]["status.title"])
+    assert " to " in later["shown"]["fact-range.children"]
+    assert told()["shown"]["fact-range.children"] == later["shown"]["fact-range.children"]
 
 
 def test_a_port_that_is_taken_is_said_in_a_line():
@@ -175,8 +209,8 @@ def test_random_addresses_are_answered():
         view = View(state, point, behind)
         answer.words(state, view, mistakes, {}, {})
         shown = answer.tab_shown(view)
-        if point is not None:
-            answer.sure(point)
+        if view.range is not None:
+            look(lambda _: None, *view.range.asked()[1:])
         longest = max(longest, time.monotonic() - start)
         assert point is None or set(shown) == set(TABS[state.tab].outputs)
         lines += len(mistakes) + bool(problem)

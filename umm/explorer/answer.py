@@ -7,13 +7,12 @@ from dash import html
 
 from umm.algorithms.universal.options import known
 from umm.explorer.layout import FIGURES, PARTS, named
-from umm.explorer.point import Files, Point, deciding_of, point_of, range_of, tried
+from umm.explorer.point import Files, point_of, tried
 from umm.explorer.state import OPERANDS, State, as_command, as_python, as_toml, read
 from umm.explorer.tabs import TABS
 from umm.explorer.view import Shown, View
 from umm.layouts.places import replication_factors
 from umm.machines import machine_names
-from umm.space.what_if.advice import Advice, advice_among
 from umm.space.what_if.beside import Beside
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
@@ -31,15 +30,6 @@ CONTROLS = [
 ]
 FACTS = [f"fact-{named(name)}.children" for name in FIGURES]
 STRIP = ["fact-range.children", "facts-strip.hidden"]
-WORDS = [
-    "machine.options", "fixed-index.max", "fixed-words.children", "facts.data",
-    *(f"{x}-{what}" for x in OPERANDS for what in ("index.max", "words.children")),
-    "verdict.children", "assumed.children", "mistakes.children", *FACTS, *STRIP,
-    "compare.children", "pin.children",
-    "as-command.children", "as-python.children", "as-toml.children",
-    *(f"show-{name}.hidden" for name in TABS),
-]  # fmt: skip
-PROGRESS = ["status.children", "status.title", "cancel.hidden", "tick.disabled"]
 
 
 def control_values(state: State, divisors: list[int]) -> Shown:
@@ -75,8 +65,8 @@ def words(state: State, view: View, mistakes: list[str], files: Files, usual: Ma
         "verdict.children": verdict(view)
         if point
         else "No answer yet: see below what does not fit together.",
-        "assumed.children": "",
-        **facts(point.trace if point else None),
+        "assumed.children": assumed(view),
+        **facts(point.trace if point else None, within(view)),
         "compare.children": compared(state, view, files) if point and state.pin else None,
         "pin.children": "Unpin" if state.pin else "Pin",
         "as-command.children": as_command(state),
@@ -93,7 +83,7 @@ def verdict(view: View) -> str:
     """Return the sentence: whether it fits, what bounds it, and what the search has found to be better."""
     point = view.point
     assert point
-    trace, advice = point.trace, advice_of(view)
+    trace, advice = point.trace, view.advice
     said = Beside(advice=advice).verdict(trace)
     if view.priced.front and not advice:
         said += " Nothing that fits is 1 % faster."
@@ -103,20 +93,16 @@ def verdict(view: View) -> str:
     return said
 
 
-def advice_of(view: View) -> Advice | None:
-    """Return what the search has found to be better than the point, by now."""
-    assert view.point
-    return advice_among(view.priced.front, view.point.trace.makespan_s, view.point.trace.memory_bytes)
-
-
 def assumed(view: View) -> str:
-    """Return which assumed number decides, in the words of ``umm simulate``; the search comes first."""
-    assert view.point
-    priced = view.priced
-    if not (priced.front or priced.done or priced.failed):
-        return ""
-    advice = advice_of(view)
-    return str(deciding_of(view.point, advice.choice if advice else None) or "")
+    """Return which assumed number decides, in the words of ``umm simulate``, once it is known."""
+    decides = view.decides if view.point else None
+    return str(decides.found or "") if decides else ""
+
+
+def within(view: View) -> str:
+    """Return the range of the makespan in words, once it is known."""
+    ends = view.range
+    return Beside(ends.found).within(view.point.trace) if view.point and ends else ""
 
 
 def figures_of(trace: Trace) -> dict[str, tuple[str, float]]:
@@ -141,11 +127,6 @@ def facts(trace: Trace | None, within: str = "") -> Shown:
         return {"facts-strip.hidden": True}
     texts = (text for text, _ in figures_of(trace).values())
     return dict(zip(FACTS, texts, strict=True)) | {"fact-range.children": within, "facts-strip.hidden": False}
-
-
-def sure(point: Point) -> str:
-    """Return the range of the makespan in words, which takes a few simulations."""
-    return Beside(range_of(point)).within(point.trace)
 
 
 def compared(state: State, view: View, files: Files) -> Any:
@@ -174,23 +155,29 @@ def pinned(state: State) -> State:
     return read(state.pin)[0]
 
 
-def progress(view: View, sure: bool, cancelled: bool = False) -> Shown:
-    """Return the status line, whether it can be cancelled, and whether the page need not ask again.
+def progress(view: View, cancelled: bool = False) -> Shown:
+    """Return the status line, what is known in a word, and whether the search can be cancelled.
 
     Args:
         view: What is shown.
-        sure: Whether the range of the point is shown.
         cancelled: Whether the viewer wants no more of the search.
     """
     if view.point is None:
-        return {"status.children": "", "status.title": "", "cancel.hidden": True, "tick.disabled": True}
+        return {"status.children": "", "status.title": "", "cancel.hidden": True}
     priced = view.priced
-    ended = priced.done or bool(priced.failed) or cancelled
     return {
         "status.children": cancelled_words(priced.words) if cancelled else priced.words,
         "status.title": priced.stage or priced.refusal,
-        "cancel.hidden": ended,
-        "tick.disabled": ended and sure,
+        "cancel.hidden": priced.done or bool(priced.failed) or cancelled,
+    }
+
+
+def found(view: View) -> Shown:
+    """Return what has been found behind the page and is shown on every tab."""
+    return {
+        "verdict.children": verdict(view),
+        "fact-range.children": within(view),
+        "assumed.children": assumed(view),
     }
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
 from time import monotonic
 from typing import Any, TypeVar
 
-AT_ONCE = 2
-KEPT = 24
+AT_ONCE = 3
+KEPT = 32
 PATIENCE = 5.0  # seconds
 Send = Callable[[Any], None]
 _CONTEXT = get_context("forkserver")
@@ -41,6 +42,11 @@ class Question(ABC):
         """Take in what the process has sent."""
 
 
+def get_ready() -> None:
+    """Start the process that others fork from, which imports for a second what they need."""
+    ensure_running()
+
+
 Q = TypeVar("Q", bound=Question)
 
 
@@ -49,9 +55,9 @@ class Behind:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, Question] = OrderedDict()
-        self._wanted: OrderedDict[str, Question] = OrderedDict()  # by viewer, who was seen last is last
-        self._seen: dict[str, float] = {}
-        self._cancelled: dict[str, Question] = {}
+        self._wanted: OrderedDict[Hashable, Question] = OrderedDict()  # by viewer, who was seen last is last
+        self._seen: dict[Hashable, float] = {}
+        self._cancelled: dict[Hashable, Question] = {}
         self._running: dict[Question, _Run] = {}
         self._lock = threading.RLock()
 
@@ -66,7 +72,7 @@ class Behind:
                 self._kept.popitem(last=False)
             return found  # type: ignore[return-value]
 
-    def want(self, viewer: str, question: Question) -> None:
+    def want(self, viewer: Hashable, question: Question) -> None:
         """Ask a question for a viewer, in place of the one before, or say that the viewer still waits for it.
 
         Who is not heard of for some seconds makes room for others.
@@ -80,7 +86,7 @@ class Behind:
             self._seen[viewer] = monotonic()
             self._settle()
 
-    def cancel(self, viewer: str) -> None:
+    def cancel(self, viewer: Hashable) -> None:
         """Leave a viewer's question as it is, until the viewer wants another."""
         with self._lock:
             question = self._wanted.pop(viewer, None)
@@ -91,7 +97,7 @@ class Behind:
                     self._cancelled.pop(next(iter(self._cancelled)))
             self._settle()
 
-    def has_cancelled(self, viewer: str, question: Question) -> bool:
+    def has_cancelled(self, viewer: Hashable, question: Question) -> bool:
         """Return whether a viewer wants no more of a question."""
         with self._lock:
             return self._cancelled.get(viewer) is question

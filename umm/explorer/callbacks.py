@@ -2,10 +2,11 @@
 
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_update
+from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_update
 from dash.exceptions import PreventUpdate
 
 from umm.errors import UmmError
@@ -13,131 +14,69 @@ from umm.explorer import answer
 from umm.explorer.behind import Behind
 from umm.explorer.dropped import Dropped, content_of, topology, trace_or_store
 from umm.explorer.point import point_of, tried
-from umm.explorer.state import OPERANDS, read, usual_values
+from umm.explorer.state import read, usual_values
 from umm.explorer.tabs import TABS
 from umm.explorer.tabs.leaderboard import top_frame
 from umm.explorer.view import Shown, View
-from umm.explorer.wiring import anew, given, outputs, register_clock, register_theme, states
+from umm.explorer.wiring import Answer, Asked, register_answers
 from umm.figures.report import write_html
 from umm.traces.trace import Trace
 
-TAB_OUTPUTS = [output for tab in TABS.values() for output in tab.outputs]
-SHOWN = [*answer.CONTROLS, *answer.WORDS, *answer.PROGRESS, *TAB_OUTPUTS, "tick.interval"]
-FILLED = [
-    "verdict.children",
-    "fact-range.children",
-    "assumed.children",
-    *answer.PROGRESS,
-    *(x for tab in TABS.values() if tab.prices for x in tab.outputs),
-]
-ABOUT = ["url.search", "theme.data", "files.data", "dropped.data", "status.title"]
-CHANGED = [*answer.CONTROLS, "what.value"]
-# What the page tells of itself, to be sent again only where it changes: each costs the browser a millisecond.
-TOLD = [
-    *answer.CONTROLS,
-    *(x for x in SHOWN if x not in FILLED and x.endswith((".style", ".hidden", ".max", ".options"))),
-    *(f"{x}-words.children" for x in OPERANDS),
-    *answer.FACTS,
-    "assumed.children",
-    "facts.data", "fixed-words.children", "mistakes.children", "compare.children", "pin.children",
-]  # fmt: skip
-
+CHANGED = [*answer.CONTROLS, "what.value", "pin.n_clicks"]
 SOON = 0.25  # seconds that a tab of priced points waits for their bounds
+LATER = 1.0  # seconds that the page waits for them once all else is shown
+
+
+def viewed(asked: Asked, dropped: Dropped, behind: Behind) -> tuple[View, list[str]]:
+    """Return what the page is given to show, and a line for each thing that does not fit together."""
+    state, mistakes = read(asked.query)
+    point, problem = tried(lambda: point_of(state, asked.files))
+    held = dropped.get(asked.dropped)
+    measured = held if isinstance(held, Trace) else None
+    rows = None if held is None or measured else held
+    return View(state, point, behind, asked.theme == "dark", measured, rows), [
+        *mistakes,
+        *filter(None, [problem]),
+    ]
+
+
+def answered(asked: Asked, dropped: Dropped, behind: Behind) -> Answer:
+    """Return what the page shows: all of it at first, then what has been found behind it."""
+    view, mistakes = viewed(asked, dropped, behind)
+    first, prices = asked.stage is None, TABS[view.state.tab].prices
+    shown: Shown = {}
+    if first:
+        shown = answer.words(view.state, view, mistakes, asked.files, usual_values())
+        shown |= answer.control_values(view.state, shown["facts.data"]["divisors"])
+    if view.point is None:
+        return Answer(shown | answer.progress(view), over=True)
+    if asked.cancels:
+        behind.cancel(asked.viewer)
+    behind.want(asked.viewer, view.priced)
+    if prices:
+        view.priced.heard.wait(SOON if first else LATER)
+    cancelled = behind.has_cancelled(asked.viewer, view.priced)
+    shown |= answer.progress(view, cancelled)
+    if first or (prices and shown["status.title"] != asked.stage):
+        shown |= answer.tab_shown(view)
+    if not first:
+        shown |= answer.found(view)
+        waits = next((x for x in (view.range, view.decides) if x and not x.over), None)
+        if waits:
+            behind.want(f"{asked.viewer} sure", waits)
+    over = bool(shown["cancel.hidden"]) and view.is_sure
+    return Answer(shown, over, soon=prices and not (shown["status.title"] or over))
 
 
 def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
     """Give an app its callbacks."""
-
-    def viewed(query: str | None, theme: str, files: dict[str, str], name: str) -> tuple[View, list[str]]:
-        state, mistakes = read(query or "")
-        point, problem = tried(lambda: point_of(state, files))
-        held = dropped.get(name)
-        measured = held if isinstance(held, Trace) else None
-        rows = None if held is None or measured else held
-        return View(state, point, behind, theme == "dark", measured, rows), [
-            *mistakes,
-            *filter(None, [problem]),
-        ]
-
-    def gone(view: View, viewer: str) -> bool:
-        return view.point is not None and behind.has_cancelled(viewer, view.priced)
-
-    app.clientside_callback(
-        ClientsideFunction("umm", "change"),
-        Output("url", "search"),
-        *(Input(*name.split(".")) for name in CHANGED),
-        Input({"preset": ALL}, "n_clicks"),
-        Input({"pick": ALL}, "n_clicks"),
-        Input("pin", "n_clicks"),
-        State("facts", "data"),
-        State("presets", "data"),
-        prevent_initial_call=True,
-    )
-    register_theme(app)
-    register_clock(app, FILLED, ABOUT)
+    register_answers(app, "/", CHANGED, "dropped", str, partial(answered, dropped=dropped, behind=behind))
     app.clientside_callback(
         ClientsideFunction("umm", "png"),
         Output("to-png", "title"),
         Input("to-png", "n_clicks"),
         prevent_initial_call=True,
     )
-
-    @app.callback(
-        outputs(SHOWN),
-        Input("url", "search"),
-        Input("theme", "data"),
-        Input("files", "data"),
-        Input("dropped", "data"),
-        State("viewer", "data"),
-        State("tick", "interval"),
-        *states(TOLD),
-    )
-    def show(
-        query: str, theme: str, files: dict[str, str], name: str, viewer: str, interval: int, *told: Any
-    ) -> list[Any]:
-        view, mistakes = viewed(query, theme, files or {}, name)
-        shown = answer.words(view.state, view, mistakes, files or {}, usual_values())
-        shown |= answer.control_values(view.state, shown["facts.data"]["divisors"])
-        if view.point is not None:
-            behind.want(viewer, view.priced)
-            if TABS[view.state.tab].prices:
-                view.priced.heard.wait(SOON)
-        shown |= answer.tab_shown(view) | answer.progress(view, sure=False, cancelled=gone(view, viewer))
-        shown["tick.interval"] = anew(interval)
-        return given(SHOWN, _unlike(shown, dict(zip(TOLD, told, strict=True))))
-
-    @app.callback(
-        Output("filled", "data"),
-        Input("asked", "data"),
-        *states(ABOUT),
-        State("viewer", "data"),
-        prevent_initial_call=True,
-    )
-    def fill(
-        number: int, query: str, theme: str, files: dict[str, str], name: str, before: str, viewer: str
-    ) -> dict[str, Any]:
-        view, _mistakes = viewed(query, theme, files or {}, name)
-        shown: Shown = answer.progress(view, sure=True, cancelled=gone(view, viewer))
-        if view.point is not None:
-            behind.want(viewer, view.priced)
-            shown["verdict.children"] = answer.verdict(view)
-            shown["fact-range.children"] = answer.sure(view.point)
-            shown["assumed.children"] = answer.assumed(view)
-            if TABS[view.state.tab].prices and shown["status.title"] != before:
-                shown |= TABS[view.state.tab].shown(view)
-        return {"number": number, "shown": shown}
-
-    @app.callback(
-        Output("status", "children", allow_duplicate=True),
-        Output("cancel", "hidden", allow_duplicate=True),
-        Input("cancel", "n_clicks"),
-        State("viewer", "data"),
-        State("status", "children"),
-        prevent_initial_call=True,
-    )
-    def cancel(_: int, viewer: str, status: str) -> tuple[str, bool]:
-        behind.cancel(viewer)
-        return answer.cancelled_words(status), True
 
     clicked = [graph for tab in TABS.values() for graph in tab.clicks]
 
@@ -151,7 +90,7 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
     )
     def click(*told: Any) -> str:
         *_, query, files = told
-        view, _mistakes = viewed(query, "light", files or {}, "")
+        view, _mistakes = viewed(Asked(query or "", "", "light", files or {}, ""), dropped, behind)
         data = ctx.triggered[0]["value"] if ctx.triggered else None
         number = _number(data)
         if number is None or view.point is None:
@@ -205,23 +144,13 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
         prevent_initial_call=True,
     )
     def export(_csv: int, _html: int, _perfetto: int, query: str, files: dict[str, str]) -> tuple[Any, str]:
-        view, mistakes = viewed(query, "light", files or {}, "")
+        view, mistakes = viewed(Asked(query or "", "", "light", files or {}, ""), dropped, behind)
         if view.point is None:
             return no_update, "; ".join(mistakes)
         try:
             return _exported(str(ctx.triggered_id), view), ""
         except UmmError as error:
             return no_update, str(error)
-
-
-def _unlike(shown: Shown, before: Shown) -> Shown:
-    """Return what is not as before; a figure without data matters only where it takes another's place."""
-    still = {name.replace(".style", ".figure") for name in before if before[name] == shown.get(name)}
-    return {
-        name: value
-        for name, value in shown.items()
-        if (name not in before or before[name] != value) and not (name in still and not value)
-    }
 
 
 def _exported(what: str, view: View) -> Any:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from typing import Any
-from uuid import uuid4
 
 from dash import dcc, html
 
@@ -14,7 +13,6 @@ from umm.explorer.state import OPERANDS, STATIONARY, Sizes, State, usual_values
 from umm.explorer.tabs import TABS
 
 CHAINS = "/chain/"  # the path of their page
-REST = 400  # milliseconds after the last change until what is found behind the page is shown
 PARTS = ("row", "col", "2d")
 FIGURES = ("makespan", "of peak", "moved", "exposed", "memory", "actions")  # of a prediction, in a strip
 SHAPES = {"a": "m × k", "b": "k × n", "c": "m × n"}
@@ -49,7 +47,7 @@ def page(dropped: str = "", presets: Sizes | None = None) -> Any:
 
 
 def kept(usual: Mapping[str, Any], presets: Mapping[str, Any]) -> list[Any]:
-    """Return what a page keeps unseen: its address, what its controls mean, its viewer and files, a clock.
+    """Return what a page keeps unseen: its address, what its controls mean, its files and its theme.
 
     Args:
         usual: The values of a state that its address leaves out.
@@ -59,12 +57,9 @@ def kept(usual: Mapping[str, Any], presets: Mapping[str, Any]) -> list[Any]:
         dcc.Location(id="url", refresh=False),
         dcc.Store(id="facts", data={"usual": usual, "divisors": [1], "fixed": [0]}),
         dcc.Store(id="presets", data=presets),
-        dcc.Store(id="viewer", data=uuid4().hex),
         dcc.Store(id="files", data={}, storage_type="session"),
         dcc.Store(id="theme", data="light"),
-        dcc.Interval(id="tick", interval=REST, disabled=True),
-        dcc.Store(id="asked"),
-        dcc.Store(id="filled"),
+        dcc.Store(id="shown"),
     ]
 
 
@@ -266,6 +261,7 @@ def _main() -> Any:
             ),
         ],
         id="answer",
+        **{"aria-busy": "true"},
     )
 
 

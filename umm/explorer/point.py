@@ -117,43 +117,34 @@ def _predicted(state: State, machine: Machine) -> tuple[Problem, Trace]:
     return problem, executor("sim").run(schedule(problem, machine, **how_of(state)))
 
 
-@lru_cache(maxsize=64)
-def _range(state: State, machine: Machine) -> tuple[float, float] | None:
+def is_varied(point: Point) -> bool:
+    """Return whether a point is small enough to be simulated at the ends of the machine's ranges."""
+    return len(point.trace.schedule) <= MOST_SURE and not POLICIES[point.state.options.policy].searches
+
+
+def range_of(state: State, machine: Machine) -> tuple[float, float] | None:
+    """Return the least and the most makespan of a state's point within the ranges of the machine's numbers.
+
+    It takes a few simulations, so it comes behind the point itself.
+    """
     problem, trace = _predicted(state, machine)
-    if len(trace.schedule) > MOST_SURE or POLICIES[state.options.policy].searches:
-        return None
     lower = partial(schedule, problem, **how_of(state))
     return makespan_range(machine, lower, executor("sim").makespan, trace.makespan_s)
 
 
-def range_of(point: Point) -> tuple[float, float] | None:
-    """Return the least and the most makespan within the ranges of the machine's numbers; None of large ones.
-
-    It takes a few simulations, so it comes behind the point itself.
-    """
-    return _range(point.state.point, point.machine)
-
-
-@lru_cache(maxsize=64)
-def _deciding(state: State, machine: Machine, better: Choice | None) -> Decides | None:
-    problem, trace = _predicted(state, machine)
-    searches = POLICIES[state.options.policy].searches
-    if len(trace.schedule) > MOST_SURE or searches or state.algorithm != UNIVERSAL:
-        return None
-    lower, found = partial(schedule, problem, **how_of(state)), better.schedule if better else None
-    return deciding(machine, problem, lower, found, executor("sim").makespan)
-
-
-def deciding_of(point: Point, better: Choice | None) -> Decides | None:
+def deciding_of(state: State, machine: Machine, better: Choice | None) -> Decides | None:
     """Return the assumed number that decides whether a point is the best way to its product, if one does.
 
     It takes some dozens of simulations, so it comes behind the point itself.
 
     Args:
-        point: What is looked at.
+        state: What is looked at, of the universal algorithm.
+        machine: Where.
         better: What a search has found to be better, if anything is.
     """
-    return _deciding(point.state.point, point.machine, better)
+    problem, _ = _predicted(state, machine)
+    lower, found = partial(schedule, problem, **how_of(state)), better.schedule if better else None
+    return deciding(machine, problem, lower, found, executor("sim").makespan)
 
 
 def _refuse_many(problem: Problem, state: State) -> None:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from umm.algorithms.registry import UNIVERSAL
 from umm.explorer.behind import Behind
-from umm.explorer.point import Point, space_of
+from umm.explorer.point import Point, deciding_of, is_varied, range_of, space_of
 from umm.explorer.priced import Priced
 from umm.explorer.state import State
+from umm.explorer.sure import Sure
 from umm.figures.style import themed
+from umm.space.what_if.advice import Advice, advice_among
 from umm.traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -47,6 +49,38 @@ class View:
         assert self.point is not None
         space, machine, limit = space_of(self.point), self.point.machine, self.point.limit
         return self.behind.of((space, machine, limit), lambda: Priced(space, machine, limit))
+
+    @property
+    def advice(self) -> Advice | None:
+        """What the search has found to be better than the point, by now."""
+        assert self.point is not None
+        trace = self.point.trace
+        return advice_among(self.priced.front, trace.makespan_s, trace.memory_bytes)
+
+    @property
+    def range(self) -> Sure | None:
+        """The range of the point's makespan; None of what is too large to be simulated again and again."""
+        return self._sure(range_of) if self.point is not None and is_varied(self.point) else None
+
+    @property
+    def decides(self) -> Sure | None:
+        """The assumed number that decides; None before the search has found what may be better."""
+        priced = self.priced
+        if self.range is None or self.state.algorithm != UNIVERSAL:
+            return None
+        if not (priced.front or priced.done or priced.failed):
+            return None
+        return self._sure(deciding_of, self.advice.choice if self.advice else None)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether no more will be known of either."""
+        return all(x.over for x in (self.range, self.decides) if x)
+
+    def _sure(self, function: Callable[..., Any], *more: Any) -> Sure:
+        assert self.point is not None
+        asked = function, self.state.point, self.point.machine, *more
+        return self.behind.of(asked, lambda: Sure(*asked))
 
     @cached_property
     def selected(self) -> int | None:

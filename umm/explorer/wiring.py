@@ -1,69 +1,134 @@
-"""What the callbacks of both pages have in common: outputs by name, the theme, the clock of what is found."""
+"""What both pages have in common: their controls, the theme, and the answers that their browser asks for."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from dash import ClientsideFunction, Dash, Input, Output, State, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State
+from flask import Response, abort, request
+from plotly.io.json import to_json_plotly
 
-from umm.explorer.layout import REST
+from umm.explorer.view import Shown
 
 
-def outputs(names: Iterable[str], again: bool = False) -> list[Output]:
-    """Return outputs by name, such as ``verdict.children``.
+@dataclass(frozen=True)
+class Asked:
+    """What a browser asks about.
+
+    Attributes:
+        query: Of the page's address.
+        viewer: Who asks.
+        theme: ``dark`` or ``light``.
+        files: Topology files that were dropped in, as text by name.
+        dropped: What else was: the name of a trace or a store; of chains their texts by name.
+        stage: What is shown already of what is found behind the page, in a word; None of nothing.
+        cancels: Whether the viewer wants no more of that.
+    """
+
+    query: str
+    viewer: str
+    theme: str
+    files: Mapping[str, str]
+    dropped: Any
+    stage: str | None = None
+    cancels: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a page shows of it.
+
+    Attributes:
+        shown: By ``id.property``; what is not named stays as it is.
+        over: Whether nothing more will be found.
+        soon: Whether what is looked at is not there yet, so that the page asks again at once.
+    """
+
+    shown: Shown
+    over: bool
+    soon: bool = False
+
+
+def asked_of(told: Any, drops: type) -> Asked:
+    """Return what a browser asks about as it sends it.
 
     Args:
-        names: Of a component and of what changes of it.
-        again: Whether another callback has them too.
+        told: Any JSON.
+        drops: How the page tells what was dropped in: by a name, ``str``, or as texts by name, ``dict``.
+
+    Raises:
+        ValueError: if it is nothing that a page sends.
     """
-    return [Output(*name.split("."), allow_duplicate=again) for name in names]
+    if not isinstance(told, dict):
+        raise ValueError
+    query, viewer, theme = (told.get(name) or "" for name in ("query", "viewer", "theme"))
+    files, stage = told.get("files") or {}, told.get("stage")
+    dropped: Any = told.get("dropped") or drops()
+    if not (isinstance(files, dict) and isinstance(dropped, drops)):
+        raise ValueError
+    texts = [query, viewer, theme, stage or "", *files.values()]
+    texts += dropped.values() if isinstance(dropped, dict) else ()
+    if not all(isinstance(x, str) for x in texts):
+        raise ValueError
+    return Asked(query, viewer, theme, files, dropped, stage, bool(told.get("cancels")))
 
 
-def states(names: Iterable[str]) -> list[State]:
-    """Return by name what a callback is told."""
-    return [State(*name.split(".")) for name in names]
+def register_answers(
+    app: Dash,
+    path: str,
+    controls: Iterable[str],
+    dropped: str,
+    drops: type,
+    answer: Callable[[Asked], Answer],
+) -> None:
+    """Let a page's browser ask for what it shows, at each change and then for what is found behind it.
 
-
-def given(names: Iterable[str], shown: Mapping[str, Any]) -> list[Any]:
-    """Return a value for each output: what is shown, and nothing new where that says nothing."""
-    return [shown.get(name, no_update) for name in names]
-
-
-def anew(interval: int) -> int:
-    """Return another interval for the clock, which so starts anew."""
-    return 2 * REST - interval + 1
-
-
-def register_clock(app: Dash, names: Iterable[str], of: Iterable[str]) -> None:
-    """Let the clock ask what has been found meanwhile, and show the answer, in the browser.
-
-    One question at a time, for Dash drops an answer once a newer question is asked: where an answer takes
-    longer than the clock's turn, none would ever be shown. An answer that comes after the page has gone on to
-    something else is not shown either.
+    The browser puts the answers into the page itself: as an output of a callback each of some two hundred
+    properties would take its time, changed or not.
 
     Args:
-        app: Has a callback from ``asked.data``, a question's number, to ``filled.data``, its answer: the
-            number and what is shown by name.
-        names: What answers may show.
-        of: What the page is about.
+        app: The page.
+        path: Where it is served; it asks ``answer`` beside it.
+        controls: What changes its address, as ``id.property``.
+        dropped: The store of what was dropped in beside topology files.
+        drops: Whether that is a name or texts by name: ``str`` or ``dict``.
+        answer: What it shows.
     """
+
+    def answered() -> Response:
+        try:
+            asked = asked_of(request.get_json(silent=True), drops)
+        except ValueError:
+            abort(400)
+        found = answer(asked)
+        told = {"shown": found.shown, "over": found.over, "soon": found.soon}
+        return Response(to_json_plotly(told), mimetype="application/json")
+
+    app.server.add_url_rule(f"{path}answer", f"{path}answer", answered, methods=["POST"])
     app.clientside_callback(
-        ClientsideFunction("umm", "ask"),
-        Output("asked", "data"),
-        Input("tick", "n_intervals"),
-        *states(of),
+        ClientsideFunction("umm", "change"),
+        Output("url", "search"),
+        *(Input(*name.split(".")) for name in controls),
+        Input({"preset": ALL}, "n_clicks"),
+        Input({"pick": ALL}, "n_clicks"),
+        State("facts", "data"),
+        State("presets", "data"),
         prevent_initial_call=True,
     )
     app.clientside_callback(
-        ClientsideFunction("umm", "fill"),
-        outputs(names, again=True),
-        Input("filled", "data"),
-        *states(of),
+        ClientsideFunction("umm", "show"),
+        Output("shown", "data"),
+        Input("url", "search"),
+        Input("theme", "data"),
+        Input("files", "data"),
+        Input(dropped, "data"),
+    )
+    app.clientside_callback(
+        ClientsideFunction("umm", "cancel"),
+        Output("cancel", "disabled"),
+        Input("cancel", "n_clicks"),
         prevent_initial_call=True,
     )
-
-
-def register_theme(app: Dash) -> None:
-    """Let a click on Dark change the theme, in the browser."""
     app.clientside_callback(
         ClientsideFunction("umm", "theme"), Output("theme", "data"), Input("dark", "n_clicks")
     )

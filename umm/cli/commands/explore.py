@@ -46,6 +46,9 @@ def explore(
     """
     import webbrowser
 
+    from umm.explorer.behind import get_ready
+
+    get_ready()  # while this process imports too
     from umm.explorer.app import serving
 
     texts: dict[str, str] = {}

@@ -36,17 +36,131 @@ window.dash_clientside = window.dash_clientside || {};
       input.setAttribute("aria-label", "file to drop in");
   }).observe(document.documentElement, { childList: true, subtree: true });
 
-  const PATIENCE = 60_000; // milliseconds after which a question without an answer is asked again
+  // Figures out of sight are drawn once they come near it: nobody waits for what nobody sees.
+  const waiting = new WeakMap();
+  const NEAR = 200; // pixels
+  let react = null, plotly;
+
+  function near(gd) {
+    const box = gd.getBoundingClientRect();
+    return box.height > 0 && box.top < window.innerHeight + NEAR && box.bottom > -NEAR;
+  }
+
+  function draw(gd, figure) {
+    const handlers = waiting.get(gd)?.handlers ?? [];
+    waiting.delete(gd);
+    sight.unobserve(gd);
+    const drawn = react(gd, ...figure);
+    for (const handler of handlers) gd.on(...handler);
+    return drawn;
+  }
+
+  function fits(gd) {
+    const is = gd._fullLayout;
+    return waiting.has(gd) || (is && is.width === gd.offsetWidth && is.height === gd.offsetHeight);
+  }
+
+  const sight = new IntersectionObserver((seen) => {
+    for (const { isIntersecting, target } of seen)
+      if (isIntersecting && waiting.has(target)) draw(target, waiting.get(target).figure);
+  }, { rootMargin: `${NEAR}px` });
+
+  function drawnInSight(gd, ...figure) {
+    if (near(gd)) return draw(gd, figure);
+    const handlers = waiting.get(gd)?.handlers ?? [];
+    if (!gd._fullLayout) gd.on = (...handler) => handlers.push(handler); // until plotly.js gives it its own
+    waiting.set(gd, { figure, handlers });
+    sight.observe(gd);
+    return Promise.resolve(gd);
+  }
+
+  Object.defineProperty(window, "Plotly", {
+    get: () => plotly,
+    set(loaded) {
+      plotly = loaded;
+      react = plotly.react;
+      plotly.react = drawnInSight;
+      const { resize } = plotly.Plots;
+      plotly.Plots.resize = (gd) => (fits(gd) ? Promise.resolve(gd) : resize(gd)); // Dash asks after every drawing
+    },
+  });
+
+  // The page is about its address, its theme and what was dropped in; the server answers what it shows of that.
+  // An answer is put into the page if nothing else was asked for meanwhile. What is found out behind the page is
+  // asked for once nothing has changed for a while.
+  const REST = 400; // milliseconds
+  const OTHERS = new Set(["measured-words.children"]); // what callbacks of Dash put too
   const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
-  let question = null;
+  const viewer = Array.from(crypto.getRandomValues(new Uint32Array(4)), (x) => x.toString(16)).join("");
+  const last = {}; // what was put or chosen, by "id.property"
+  let current = null; // the question whose answer the page shows, or waits for
+  let made, ready = new Promise((resolve) => { made = resolve; }); // once the page has its parts
+  let clock = 0;
+
+  async function post(question, signal) {
+    const body = JSON.stringify(question);
+    const answer = await fetch("answer", { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
+    if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
+    return answer.json();
+  }
+
+  function write(shown) {
+    const parts = {};
+    for (const [name, value] of Object.entries(shown)) {
+      const large = name.endsWith(".figure") && (value.data || last[name]?.data); // not worth a comparison
+      if (!large && !OTHERS.has(name) && same(last[name], value)) continue;
+      last[name] = value;
+      const dot = name.lastIndexOf(".");
+      (parts[name.slice(0, dot)] ??= {})[name.slice(dot + 1)] = value;
+    }
+    for (const [id, props] of Object.entries(parts)) window.dash_clientside.set_props(id, props);
+  }
+
+  const busy = (is) => document.getElementById("answer")?.setAttribute("aria-busy", String(is));
+
+  // Ask about something, in place of what was asked before.
+  async function begin(about) {
+    if (current && !current.failed && same(current.about, about)) return;
+    current?.leave.abort();
+    clearTimeout(clock);
+    const mine = (current = { about, leave: new AbortController() });
+    busy(true);
+    await answered(mine, {});
+    if (mine === current) requestAnimationFrame(() => setTimeout(() => busy(mine !== current)));
+  }
+
+  async function answered(mine, more) {
+    let found;
+    try {
+      found = await post({ ...mine.about, viewer, ...more }, mine.leave.signal);
+    } catch (error) {
+      if (mine !== current) return;
+      found = { shown: { "status.children": "The page's server does not answer; is umm explore still running?" } };
+      mine.failed = true;
+    }
+    await ready;
+    if (mine !== current) return;
+    write(found.shown);
+    if (found.over === false) clock = setTimeout(answered, found.soon ? 0 : REST, mine, { stage: last["status.title"] ?? "" });
+  }
+
+  const themed = () => window.localStorage.getItem("umm-theme")
+    || (window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  const files = () => JSON.parse(window.sessionStorage.getItem("files") || "{}");
+
+  document.documentElement.dataset.theme = themed();
+  begin({ query: window.location.search, theme: themed(), files: files(), dropped: null });
 
   window.dash_clientside.umm = {
     change(...given) {
       const [facts, presets] = given.slice(-2);
+      const changed = window.dash_clientside.callback_context.triggered.filter(
+        ({ prop_id, value }) => value !== null && value !== undefined
+          && (prop_id.endsWith(".n_clicks") || !same(value, last[prop_id]))); // what was put is no choice
       const params = new URLSearchParams(window.location.search);
       const before = params.toString();
-      for (const { prop_id, value } of window.dash_clientside.callback_context.triggered) {
-        if (value === null || value === undefined) continue;
+      for (const { prop_id, value } of changed) {
+        last[prop_id] = value;
         const id = prop_id.slice(0, prop_id.lastIndexOf("."));
         if (id === "pin") {
           if (params.has("pin")) params.delete("pin");
@@ -64,15 +178,27 @@ window.dash_clientside = window.dash_clientside || {};
       if (params.toString() === before) return skip();
       // Another question has other rows; how one looks at it changes none.
       const asked = ({ prop_id }) => !/^(rank|data)\./.test(prop_id);
-      if (window.dash_clientside.callback_context.triggered.some(asked)) params.delete("row");
-      const text = params.toString();
-      return text ? "?" + text : "";
+      if (changed.some(asked)) params.delete("row");
+      const text = params.toString(), query = text ? "?" + text : "";
+      begin({ ...current.about, query });
+      return query;
+    },
+
+    show(query, theme, files, dropped) {
+      made();
+      const none = !dropped || same(dropped, {});
+      begin({ query: query ?? "", theme, files: files ?? {}, dropped: none ? null : dropped });
+      return skip();
+    },
+
+    cancel() {
+      clearTimeout(clock);
+      answered(current, { stage: last["status.title"] ?? "", cancels: true });
+      return skip();
     },
 
     theme(clicks) {
-      const asked = window.localStorage.getItem("umm-theme");
-      const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-      let theme = asked || system;
+      let theme = themed();
       if (clicks) {
         theme = theme === "dark" ? "light" : "dark";
         window.localStorage.setItem("umm-theme", theme);
@@ -81,22 +207,6 @@ window.dash_clientside = window.dash_clientside || {};
       const button = document.getElementById("dark");
       if (button) button.setAttribute("aria-pressed", String(theme === "dark"));
       return theme;
-    },
-
-    ask(number, ...about) {
-      if (question && same(question.about, about) && Date.now() - question.at < PATIENCE) return skip();
-      question = { number, about, at: Date.now() };
-      return number;
-    },
-
-    fill({ number, shown }, ...about) {
-      const answered = question;
-      if (number === question?.number) question = null;
-      const late = number !== answered?.number || !same(answered.about, about);
-      return window.dash_clientside.callback_context.outputs_list.map(({ id, property }) => {
-        const name = `${id}.${property.split("@")[0]}`;
-        return late || !(name in shown) ? skip() : shown[name];
-      });
     },
 
     png() {

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pandas as pd
 from dash import html
 
 from umm.chains.presets import PRESETS
@@ -29,21 +28,12 @@ PLAIN = (
 TEXTS = (*SIZES, "backward", "dropout", "optimizer")
 CONTROLS = [f"{name}.value" for name in (*PLAIN, *TEXTS, "data")]
 ASKED = (*SIZES, "dtype", "backward", "dropout")
-PROGRESS = ["status.children", "status.title", "cancel.hidden", "tick.disabled"]
 FOUND = [
     "verdict.children", *FACTS, *STRIP, "leaders.children", "row-title.children", "layouts.children",
     "moved.children", "as-python.children", "as-row.children", "found.hidden",
     *(f"{graph}.{what}" for graph in GRAPHS for what in ("figure", "style")),
     *(f"{graph}-data.children" for graph in GRAPHS),
 ]  # fmt: skip
-WORDS = [
-    "machine.options",
-    "chain.options",
-    "models.hidden",
-    "mistakes.children",
-    "as-command.children",
-    *(f"{name}-field.hidden" for name in ASKED),
-]
 CANCELLED = "The search was cancelled; change a control to search again."
 HEADINGS = ("", "makespan", "range", "of peak", "memory", "layouts")
 
@@ -94,17 +84,16 @@ def words(view: ChainView, files: Files, texts: Texts) -> Shown:
 
 
 def progress(view: ChainView) -> Shown:
-    """Return the status line, whether it can be cancelled, and whether the page need not ask again."""
+    """Return the status line, what is known in a word, and whether the search can be cancelled."""
     found = view.found
     if found is None:
-        return {"status.children": "", "status.title": "", "cancel.hidden": True, "tick.disabled": True}
+        return {"status.children": "", "status.title": "", "cancel.hidden": True}
     ended = found.done or bool(found.failed) or view.cancelled
     said = "" if found.refusal else found.words
     return {
         "status.children": cancelled_words(said) if view.cancelled else said,
         "status.title": stage(found),
         "cancel.hidden": ended,
-        "tick.disabled": ended,
     }
 
 
@@ -159,6 +148,8 @@ def found_shown(view: ChainView) -> Shown:
             f"Row {view.state.row} is not drawn: {problem}.", className="empty"
         )
     if view.state.data:
+        import pandas as pd
+
         frame = pd.DataFrame({"layouts": list(others), "makespan_s": list(others.values())})
         shown["others-data.children"] = numbers(frame)
         if trace is not None:

@@ -3,11 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, no_update
+from dash import Dash, Input, Output, State, no_update
 
 from umm.chains.files import toml
 from umm.errors import UmmError
-from umm.explorer.answer import cancelled_words
 from umm.explorer.behind import Behind
 from umm.explorer.chains import answer
 from umm.explorer.chains.answer import ChainView
@@ -15,14 +14,12 @@ from umm.explorer.chains.files import Texts, dropped_chain, outline_of
 from umm.explorer.chains.found import FoundBest
 from umm.explorer.chains.state import read
 from umm.explorer.dropped import content_of
+from umm.explorer.layout import CHAINS
 from umm.explorer.point import Files, machine_of, tried
-from umm.explorer.wiring import anew, given, outputs, register_clock, register_theme, states
+from umm.explorer.wiring import Answer, Asked, register_answers
 
 MOST_KEPT = 4  # chains that were dropped in
 SOON = 0.15  # seconds that the page waits for an answer that may be there at once
-SHOWN = [*answer.CONTROLS, *answer.WORDS, *answer.PROGRESS, *answer.FOUND, "tick.interval"]
-FILLED = [*answer.PROGRESS, *answer.FOUND]
-ABOUT = ["url.search", "theme.data", "files.data", "chain-files.data", "status.title"]
 
 
 def viewed(query: str | None, theme: str, files: Files, texts: Texts, behind: Behind) -> ChainView:
@@ -58,89 +55,24 @@ def register(app: Dash, behind: Behind, named: Texts) -> None:
     def there(dropped: Texts | None) -> Texts:
         return {**named, **(dropped or {})}
 
-    app.clientside_callback(
-        ClientsideFunction("umm", "change"),
-        Output("url", "search"),
-        *(Input(*name.split(".")) for name in answer.CONTROLS),
-        Input({"preset": ALL}, "n_clicks"),
-        Input({"pick": ALL}, "n_clicks"),
-        State("facts", "data"),
-        State("presets", "data"),
-        prevent_initial_call=True,
-    )
-    register_theme(app)
-    register_clock(app, FILLED, ABOUT)
-
-    @app.callback(
-        outputs(SHOWN),
-        Input("url", "search"),
-        Input("theme", "data"),
-        Input("files", "data"),
-        Input("chain-files", "data"),
-        State("viewer", "data"),
-        State("tick", "interval"),
-        *states(answer.CONTROLS),
-    )
-    def show(
-        query: str,
-        theme: str,
-        files: Files | None,
-        dropped: Texts | None,
-        viewer: str,
-        interval: int,
-        *controls: Any,
-    ) -> list[Any]:
-        texts = there(dropped)
-        view = viewed(query, theme, files or {}, texts, behind)
+    def answered(asked: Asked) -> Answer:
+        texts = there(asked.dropped)
+        view = viewed(asked.query, asked.theme, asked.files, texts, behind)
         if view.found is not None:
-            behind.want(viewer, view.found)
+            if asked.cancels:
+                behind.cancel(asked.viewer)
+            behind.want(asked.viewer, view.found)
             view.found.heard.wait(SOON)
-            view = replace(view, cancelled=behind.has_cancelled(viewer, view.found))
-        before = dict(zip(answer.CONTROLS, controls, strict=True))
-        values = answer.control_values(view.state)
-        shown = {x: value for x, value in values.items() if before[x] != value}
-        shown |= answer.words(view, files or {}, texts) | answer.progress(view) | answer.found_shown(view)
-        shown["tick.interval"] = anew(interval)
-        return given(SHOWN, shown)
-
-    @app.callback(
-        Output("filled", "data"),
-        Input("asked", "data"),
-        *states(ABOUT),
-        State("viewer", "data"),
-        prevent_initial_call=True,
-    )
-    def fill(
-        number: int,
-        query: str,
-        theme: str,
-        files: Files | None,
-        dropped: Texts | None,
-        before: str,
-        viewer: str,
-    ) -> dict[str, Any]:
-        view = viewed(query, theme, files or {}, there(dropped), behind)
-        if view.found is not None:
-            behind.want(viewer, view.found)
-            view = replace(view, cancelled=behind.has_cancelled(viewer, view.found))
+            view = replace(view, cancelled=behind.has_cancelled(asked.viewer, view.found))
         shown = answer.progress(view)
-        if view.found is not None and shown["status.title"] != before:
+        over = bool(shown["cancel.hidden"])
+        if asked.stage is None:
+            shown |= answer.control_values(view.state) | answer.words(view, asked.files, texts)
+        if asked.stage is None or asked.cancels or shown["status.title"] != asked.stage:
             shown |= answer.found_shown(view)
-        return {"number": number, "shown": shown}
+        return Answer(shown, over)
 
-    @app.callback(
-        Output("status", "children", allow_duplicate=True),
-        Output("cancel", "hidden", allow_duplicate=True),
-        Output("verdict", "children", allow_duplicate=True),
-        Input("cancel", "n_clicks"),
-        State("viewer", "data"),
-        State("status", "children"),
-        State("status", "title"),
-        prevent_initial_call=True,
-    )
-    def cancel(_: int, viewer: str, status: str, stage: str) -> tuple[Any, ...]:
-        behind.cancel(viewer)
-        return cancelled_words(status), True, no_update if stage else answer.CANCELLED
+    register_answers(app, CHAINS, answer.CONTROLS, "chain-files", dict, answered)
 
     @app.callback(
         Output("chain-files", "data"),

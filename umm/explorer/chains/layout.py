@@ -156,4 +156,5 @@ def _main() -> Any:
             ),
         ],
         id="answer",
+        **{"aria-busy": "true"},
     )
