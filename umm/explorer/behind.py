@@ -1,5 +1,7 @@
 """Questions that take longer than a page may: each in its own process, of every viewer only the newest."""
 
+import gc
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -15,9 +17,10 @@ from typing import Any, TypeVar
 AT_ONCE = 3
 KEPT = 32
 PATIENCE = 5.0  # seconds
+WAITED = 0.4  # seconds that a page waits for the first message
 Send = Callable[[Any], None]
 _CONTEXT = get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["umm.explorer.priced", "umm_sim.executor"])
+_CONTEXT.set_forkserver_preload(["umm.explorer.priced", "umm_sim.executor", "numpy.ma"])  # np.unique needs it
 
 
 class Question(ABC):
@@ -159,6 +162,8 @@ class _Run:
                 if self._ended:
                     process.terminate()
             with suppress(EOFError, OSError):
+                here.poll(WAITED)
+                _step_back(process.pid)
                 while True:
                     question.take(here.recv())
                     question.heard.set()
@@ -166,7 +171,15 @@ class _Run:
         return process.exitcode
 
 
+def _step_back(process: int | None) -> None:
+    """Let what is not waited for come after the page and its browser, where the system can."""
+    if process is not None and hasattr(os, "setpriority"):
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, process, 10)
+
+
 def _answer(connection: Connection, function: Callable[..., None], *arguments: Any) -> None:
     """Run in the process: answer a question; a page that has gone ends it."""
+    gc.freeze()  # what was there before the fork is not looked through for garbage
     with connection, suppress(BrokenPipeError):
         function(connection.send, *arguments)
