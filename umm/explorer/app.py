@@ -1,6 +1,7 @@
 """The server of the page: everything from this package, nothing to or from anybody else."""
 
 import atexit
+import gc
 from collections.abc import Mapping
 from functools import partial
 from ipaddress import ip_address
@@ -53,6 +54,7 @@ def serving(
         def log_request(self, *_: object) -> None:
             """Say nothing of requests that were answered."""
 
+    gc.freeze()  # to look through all that is imported for garbage stopped an answer for a tenth of a second
     try:
         return make_server(host, port, app.server, threaded=True, request_handler=Quiet)
     except (OSError, SystemExit) as error:

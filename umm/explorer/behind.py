@@ -18,6 +18,7 @@ AT_ONCE = 3
 KEPT = 32
 PATIENCE = 5.0  # seconds
 WAITED = 0.4  # seconds that a page waits for the first message
+NICE = 4  # of the page, what is found behind it after that
 Send = Callable[[Any], None]
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["umm.explorer.priced", "umm_sim.executor", "numpy.ma"])  # np.unique needs it
@@ -175,7 +176,7 @@ def _step_back(process: int | None) -> None:
     """Let what is not waited for come after the page and its browser, where the system can."""
     if process is not None and hasattr(os, "setpriority"):
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process, 10)
+            os.setpriority(os.PRIO_PROCESS, process, NICE)
 
 
 def _answer(connection: Connection, function: Callable[..., None], *arguments: Any) -> None:
