@@ -7,9 +7,11 @@ import zipfile
 import numpy as np
 import pytest
 
+from umm import Problem, run, schedule
 from umm.archives import Archive
 from umm.errors import InputError, ScheduleError
-from umm.schedules.files import load
+from umm.schedules.files import load, save
+from umm.traces.files import load_trace, save_trace
 
 
 def test_arrays_come_back_as_they_were_saved(tmp_path):
@@ -57,6 +59,25 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
     with pytest.raises(InputError, match="200 times larger than the file"):
         Archive(tmp_path / "x.npz")["a"]
     assert tracemalloc.get_traced_memory()[1] < 2**22
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("read", "write"), [(load, save), (load_trace, save_trace)])
+def test_schedules_and_traces_are_read_so(tmp_path, read, write):
+    """128 MB of zeros are beside their arrays, then in place of one."""
+    made = schedule(Problem(m=8, n=8, k=8, ranks=2), "h100-8")
+    write(made if write is save else run(made), tmp_path / "x.npz")
+    with zipfile.ZipFile(tmp_path / "x.npz") as file:
+        entries = {name.removesuffix(".npy"): file.read(name) for name in file.namelist()}
+    zeros = bytes_of(np.zeros(2**24))
+    saved(tmp_path / "beside.npz", **entries, bomb=zeros)
+    saved(tmp_path / "inside.npz", **entries | {"rank": zeros})
+    tracemalloc.start()
+    read(tmp_path / "beside.npz")
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    with pytest.raises(InputError, match="200 times larger than the file"):
+        read(tmp_path / "inside.npz")
+    assert tracemalloc.get_traced_memory()[1] < 2**24
     tracemalloc.stop()
 
 

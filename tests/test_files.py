@@ -89,15 +89,17 @@ def test_a_file_keeps_its_mode_and_a_new_one_has_the_usual(tmp_path):
     assert mode(tmp_path / "new.txt") == 0o640
 
 
-def test_neither_a_planted_link_nor_a_users_file_of_a_temporarys_name_is_touched(tmp_path):
-    victim, mine = tmp_path / "victim", tmp_path / ".b.txt.partial"
-    victim.write_text("precious")
-    mine.write_text("mine")
-    (tmp_path / ".a.txt.partial").symlink_to(victim)
-    for name in "ab":
-        write(tmp_path / f"{name}.txt", name)
-    assert victim.read_text() == "precious"
-    assert mine.read_text() == "mine"
+def test_a_planted_link_of_a_temporarys_name_is_not_followed(tmp_path):
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / ".a.txt.partial").symlink_to("victim")
+    write(tmp_path / "a.txt", "a")
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_users_file_of_a_temporarys_name_stays(tmp_path):
+    (tmp_path / ".b.txt.partial").write_text("mine")
+    write(tmp_path / "b.txt", "b")
+    assert (tmp_path / ".b.txt.partial").read_text() == "mine"
 
 
 def test_a_link_is_followed_to_its_file(tmp_path):

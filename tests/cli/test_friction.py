@@ -19,6 +19,7 @@ from umm_sim.executor import SimExecutor
 ROOT = Path(__file__).parents[2]
 SMALL = ["-m", 64, "-n", 48, "-k", 40, "--ranks", 4]
 ONE = ["--a", "row", "--b", "col", "--c", "row"]
+ROWS = ["--a", "row", "--b", "row", "--c", "row"]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +144,19 @@ def test_in_a_pipe_progress_is_a_line_now_and_then(monkeypatch):
     assert re.search(r"^searching: [\d,]+ of [\d,]+", said.stderr, re.MULTILINE)
     assert "searching" not in said.stdout
     assert command("search", *asked, "--quiet").stderr == ""
+
+
+def test_a_long_simulation_says_what_it_is_at(monkeypatch):
+    """Of 1,024 ranks it takes half a minute, so it must be told before it begins; here of 32."""
+    from umm.cli.printed import output
+
+    monkeypatch.setattr(output, "EVERY_S", 0.01)
+    run = SimExecutor.run
+    monkeypatch.setattr(SimExecutor, "run", lambda sim, x: time.sleep(0.1) or run(sim, x))
+    asked = ["-m", 1024, "-n", 1024, "-k", 1024, "--ranks", 32, "--machine", "localhost", *ROWS]
+    said = command("simulate", *asked)
+    assert said.exit_code == 0
+    assert re.search(r"^simulating \d{4} actions: working$", said.stderr, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,17 @@ try:
 except Exception as error:
     print(type(error).__name__, error)
 """
+HALTS = """
+import os, signal, time
+named = {line.split(maxsplit=5)[-1] for line in open("/proc/self/maps") if "/dev/shm/" in line}
+path = os.path.join(os.path.dirname(__file__), os.environ["PMI_RANK"])
+with open(path + ".new", "w") as note:
+    note.writelines(named)
+os.rename(path + ".new", path + ".segments")
+if os.environ["PMI_RANK"] == os.environ.get("KILLED_RANK"):
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(60)
+"""
 
 
 @pytest.fixture
@@ -106,18 +117,50 @@ def test_what_a_rank_has_said_before_it_ended_is_the_reason(tmp_path, temporary,
     assert not list(temporary.iterdir())
 
 
-def test_a_rank_that_is_killed_while_mpi_begins_is_named(tmp_path, temporary, monkeypatch):
-    """Its supervisor names it, and ends so that mpiexec notices."""
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """Let ranks halt right after MPI_Init, their segments noted; what gives the segments of two or more."""
     site = tmp_path / "site"
     site.mkdir()
-    (site / "threadpoolctl.py").write_text(  # imported right after MPI_Init
-        'import os, signal\nif os.environ["PMI_RANK"] == "1":\n    os.kill(os.getpid(), signal.SIGKILL)\n'
-        "else:\n    import time\n    time.sleep(60)\n"
-    )
+    (site / "threadpoolctl.py").write_text(HALTS)  # imported right after MPI_Init
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), *sys.path]))
+
+    def named():
+        notes = [x.read_text().split() for x in site.glob("*.segments")]
+        return [Path(x) for note in notes for x in note] if len(notes) > 1 else []
+
+    return named
+
+
+def test_a_rank_that_is_killed_while_mpi_begins_is_named(temporary, begun, monkeypatch):
+    """Its supervisor names it, and ends so that mpiexec notices."""
+    monkeypatch.setenv("KILLED_RANK", "1")
     with pytest.raises(UmmError, match=r"rank 1 \(process \d+\) was ended by SIGKILL"):
         MpiJob(3)
     assert not list(temporary.iterdir())
+
+
+def test_a_rank_that_is_killed_while_mpi_begins_leaves_no_segment(temporary, begun, monkeypatch):
+    monkeypatch.setenv("KILLED_RANK", "1")
+    with pytest.raises(UmmError):
+        MpiJob(3)
+    assert begun()
+    assert until(lambda: not any(x.exists() for x in begun()))
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_a_command_that_ends_while_mpi_begins_leaves_neither_segment_nor_folder(temporary, begun, sent):
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, find_mpiexec()], stderr=subprocess.DEVNULL)
+    try:
+        assert until(begun, 30)
+        assert any(x.exists() for x in begun())
+        process.send_signal(sent)
+        process.wait(20)
+    finally:
+        process.kill()
+        process.wait()
+    assert until(lambda: not any(x.exists() for x in begun()))
+    assert until(lambda: not list(temporary.iterdir()))
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])

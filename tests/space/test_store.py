@@ -297,18 +297,21 @@ def test_a_store_that_cannot_be_written_any_more_is_one_line(tmp_path, harm, mes
 
 
 def test_a_store_that_cannot_be_read_any_more_is_one_line(tmp_path):
-    """Pages are overwritten behind its back, or its table is gone."""
-    with Store(tmp_path / "s.db") as store:
-        store.write(RUN | {"config_id": str(i), "error": "x" * 3000} for i in range(50))
-    content = bytearray((tmp_path / "s.db").read_bytes())
-    content[8192:] = b"\xff" * (len(content) - 8192)
-    (tmp_path / "s.db").write_bytes(content)
     with Store(tmp_path / "t.db") as gone:
         without_its_table(gone)
         for read in (gone.frame, lambda: len(gone), lambda: gone.done(["1"])):
             with pytest.raises(UmmError, match="cannot be used as a store any more") as error:
                 read()
             assert "\n" not in str(error.value)
+
+
+def test_a_store_whose_pages_are_damaged_is_one_line(tmp_path):
+    """They are overwritten behind its back."""
+    with Store(tmp_path / "s.db") as store:
+        store.write(RUN | {"config_id": str(i), "error": "x" * 3000} for i in range(50))
+    content = bytearray((tmp_path / "s.db").read_bytes())
+    content[8192:] = b"\xff" * (len(content) - 8192)
+    (tmp_path / "s.db").write_bytes(content)
     with pytest.raises(UmmError, match=r"s\.db cannot be used") as error, Store(tmp_path / "s.db") as damaged:
         damaged.frame()
     assert "\n" not in str(error.value)
