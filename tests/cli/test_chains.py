@@ -1,6 +1,7 @@
 """Chains at the command line: simulated, executed and checked, from presets and from files."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -12,6 +13,15 @@ from umm.space import Store
 
 MLP = ["--chain", "mlp", "--hidden", "64", "--ffn", "96", "--tokens", "40", "--backward"]
 SMALL = ["--chain", "mlp", "--hidden", "8", "--ffn", "12", "--tokens", "6"]
+COLUMNS = """
+name = "columns"
+tensors = [
+    { name = "X", shape = [64, 64], dtype = "float32", role = "input" },
+    { name = "g", shape = [1, 64], dtype = "float32", role = "input" },
+    { name = "Y", shape = [64, 64], dtype = "float32", role = "output" },
+]
+statements = [{ kind = "map", out = "Y", fn = "mul_cols", reads = ["X", "g"] }]
+"""
 CHECKED = ["--executor", "numpy", "--check", "--iters", "1", "--warmup", "0"]
 
 
@@ -69,6 +79,19 @@ def test_search_proves_the_best_layouts_of_a_chain():
     assert "Proven best: 32 assignments priced" in good(*asked)
 
 
+def test_assignments_of_the_same_numbers_are_one_row_that_counts_them(tmp_path):
+    """Of nine two hold 256 B more than the best: g on both ranks, with X as in the best or in rows."""
+    path = tmp_path / "columns.toml"
+    path.write_text(COLUMNS)
+    asked = ("search", "--chain", path, "--ranks", 2, "--machine", "h100-8")
+    table = good(*asked).splitlines()
+    assert re.match(r"1 {8}3.00 µs .* no flop +16.1 KiB  as above$", table[5])
+    assert re.match(r"2 to 3 +3.00 µs .* 16.2 KiB  g row@2; 1 more by other$", table[6])
+    assert table[7].strip() == "layouts of X"
+    assert table[8].startswith("4 ")
+    assert len(record(*asked, "--top", 9)["top"]) == 9
+
+
 def test_the_winner_of_a_search_is_run_by_name_or_from_a_file(tmp_path):
     """'best' is what the search finds, changed where it is said; a file has it under the same name."""
     path, asked = tmp_path / "best.toml", [*SMALL, "--machine", "h100-8", "--ranks", 2]
@@ -82,6 +105,19 @@ def test_the_winner_of_a_search_is_run_by_name_or_from_a_file(tmp_path):
         assert of_file["problem"]["layouts"] == wanted
         assert of_file["predicted"]["makespan_s"] == found["top"][0]["makespan_s"]
     assert umm("search", "-m", 4, "-n", 4, "-k", 4, "--save-chain", path).exit_code == 2
+
+
+def test_a_saved_chain_on_other_ranks_than_its_layouts_are_for_is_told_of_the_flag(tmp_path):
+    path = tmp_path / "best.toml"
+    outline = chain("mlp", hidden=8, ffn=12, tokens=6).with_layouts("best", {"W1": "row@4"})
+    save_chain(outline, path)
+    found = umm("simulate", "--chain", path, "--machine", "h100-8", "--ranks", 6)
+    assert found.exit_code == 2
+    assert found.stderr == (
+        "error: 6 ranks cannot hold 4 equal replicas; choose from 1, 2, 3, 6; "
+        f"if {path} was saved for other ranks, give --ranks\n"
+    )
+    assert "--ranks" not in umm("simulate", *SMALL, "--layouts", "X=row@3", "--ranks", 4).stderr
 
 
 def test_compare_takes_a_chain():

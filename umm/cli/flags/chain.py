@@ -85,7 +85,12 @@ def asked_chain(ctx: click.Context, flags: dict[str, Any], machine: Machine) -> 
         return None
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
     machine.check_ranks(ranks)
-    return outline.laid_out(_layouts(outline, flags["layouts"], machine, ranks), ranks)
+    try:
+        return outline.laid_out(_layouts(outline, flags["layouts"], machine, ranks), ranks)
+    except InputError as error:
+        if not is_file(flags["chain"]):
+            raise
+        raise type(error)(f"{error}; if {flags['chain']} was saved for other ranks, give --ranks") from None
 
 
 def asked_outlines(ctx: click.Context, flags: dict[str, Any]) -> list[Outline]:

@@ -1,5 +1,7 @@
 """What a search over a chain's layouts found: the best assignments, and how sure that is."""
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from rich.console import Console
@@ -90,31 +92,41 @@ def _layouts(space: ChainSpace, best: ChainChoice) -> Table:
 
 
 def _ranking(space: ChainSpace, found: FoundChain) -> Table:
-    """Return the best assignments, each by what it changes of the best."""
+    """Return the best assignments by what they change of the best; those of equal numbers are one row."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("#", no_wrap=True)
     spread = any(low < high for low, high in map(found.sure.range, found.ranged))
     for header in ("makespan", *(["range"] if spread else []), "of peak", "memory"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("layouts", overflow="fold")
-    best = found.top[0]
-    for place, choice in enumerate(found.top, 1):
-        changed = [
-            f"{names[0]} {choice.layouts[names[0]]}"
-            for names in space.groups
-            if choice.layouts[names[0]] != best.layouts[names[0]]
-        ]
+
+    def numbers(placed: tuple[int, ChainChoice]) -> tuple[str, ...]:
+        choice = placed[1]
         of_range = [_range(found, choice)] if spread else []
+        peak = f"{100 * choice.fraction_of_peak:.1f} %" if choice.fraction_of_peak >= 0 else "no flop"
+        return format_seconds(choice.makespan_s), *of_range, peak, format_bytes(choice.memory_bytes)
+
+    for cells, alike in groupby(enumerate(found.top, 1), key=numbers):
+        places, choices = zip(*alike, strict=True)
+        first, last = places[0], places[-1]
+        of_best = _differing(space, found.top[0], choices[:1])
+        said = ", ".join(f"{name} {choices[0].layouts[name]}" for name in of_best) or "as above"
+        if last > first:
+            others = _differing(space, choices[0], choices[1:])
+            said += f"; {last - first} more by other layouts of {', '.join(others)}"
         table.add_row(
-            str(place),
-            format_seconds(choice.makespan_s),
-            *of_range,
-            f"{100 * choice.fraction_of_peak:.1f} %",
-            format_bytes(choice.memory_bytes),
-            ", ".join(changed) or "as above",
-            style="bold" if place == 1 else "",
+            str(first) if first == last else f"{first} to {last}",
+            *cells,
+            said,
+            style="bold" if first == 1 else "",
         )
     return table
+
+
+def _differing(space: ChainSpace, one: ChainChoice, others: Sequence[ChainChoice]) -> list[str]:
+    """Return the first tensor of each group that others lay out differently from one."""
+    names = [group[0] for group in space.groups]
+    return [x for x in names if any(other.layouts[x] != one.layouts[x] for other in others)]
 
 
 def _range(found: FoundChain, choice: ChainChoice) -> str:
