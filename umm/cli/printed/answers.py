@@ -5,14 +5,16 @@ from itertools import pairwise
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from umm.cli.printed.leaderboard import found_record
-from umm.cli.printed.tables import print_whole
+from umm.cli.printed.tables import print_fitting
 from umm.machines.settings import split_settings
 from umm.space import Choice, Found
 from umm.units import format_bytes, format_seconds, range_in_words
+
+NUMBERS = ("m", "makespan", "range", "peak", "memory")
+"""Headings of columns that are aligned on the right."""
 
 
 def answers_record(answers: Sequence[Found]) -> dict[str, Any]:
@@ -44,24 +46,18 @@ def print_answers(console: Console, answers: Sequence[Found]) -> None:
         f"C = AB with n={bare.n}, k={bare.k}, {bare.types}{given}, {bare.p} ranks on {name}; "
         "the best of each:"
     )
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("m", justify="right", no_wrap=True)
     keys = {key for found in answers for key in split_settings(found.machine)[1]}
     (what,) = keys if len(keys) == 1 else ("set",)
-    settings = [x.removeprefix(f"{what}=") for x in settings]
-    for heading in (*([what] if several else []), "A", "B", "C", "stat."):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("makespan", "range", "peak", "memory"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    lines = [["m", *([what] if several else []), "A", "B", "C", "stat.", *NUMBERS[1:]]]
     for found, setting in zip(answers, settings, strict=True):
         x = found.top[0]
-        layouts = [str(getattr(x.problem, name)) for name in "abc"]
-        table.add_row(
-            str(_m(found)), *([setting] if several else []), *layouts, x.stationary,
+        lines.append([
+            str(_m(found)), *([setting.removeprefix(f"{what}=")] if several else []),
+            *(str(getattr(x.problem, name)) for name in "abc"), x.stationary,
             format_seconds(x.makespan_s), range_in_words(x.makespan_s, found.sure.range(x)),
             f"{100 * x.fraction_of_peak:.1f} %", format_bytes(x.memory_bytes),
-        )  # fmt: skip
-    print_whole(console, table)
+        ])  # fmt: skip
+    print_fitting(console, lines, NUMBERS, ["dim", *[""] * len(answers)])
     for i, j in changes(answers):
         console.print(f"The best changes between {_between(answers[i], answers[j])}.")
     if not changes(answers):

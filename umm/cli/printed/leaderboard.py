@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from umm.algorithms.universal.options import known
 from umm.cli.printed.found_in_words import bring_in_words, budget, proof, ties
-from umm.cli.printed.tables import width_of
+from umm.cli.printed.tables import print_fitting
 from umm.space import Choice, Found
 from umm.units import format_bytes, format_seconds, range_in_words, short_seconds
 
@@ -95,32 +93,9 @@ def _print_table(
     cells = cells_of(found, rows)
     styles = ["dim", *("bold" if choice == best else "" for choice in rows)]
     lines = [[number, *row] for number, row in zip(("#", *places), cells, strict=True)]
-    for gap in (2, 1):
-        table = _table(lines, styles, gap)
-        if width_of(console, table) <= console.width:
-            console.print(table)
-            break
-    else:
-        first = cells[0].index("A") + 1
-        aligned = [max(len(line[i]) for line in lines) for i in range(first)]
-        for line, style in zip(lines, styles, strict=True):
-            numbers = (cell.rjust(width) for cell, width in zip(line, aligned, strict=False))
-            console.print(Text("  ".join(numbers), style=style))
-            if line is not lines[0]:
-                rest = [f"{name} {cell}" for name, cell in zip(lines[0][first:], line[first:], strict=True)]
-                console.print(Padding(", ".join(rest), (0, 0, 0, aligned[0] + 2)))
+    print_fitting(console, lines, NUMBERS, styles)
     if found.bringing(rows[0]) is not None:
         console.print(bring_in_words(found))
-
-
-def _table(lines: Sequence[Sequence[str]], styles: Sequence[str], gap: int) -> Table:
-    """Return lines as a table, the headings first, with a gap between its columns."""
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, gap, 0, 0))
-    for heading in lines[0]:
-        table.add_column(justify="right" if heading in NUMBERS else "left", no_wrap=True)
-    for line, style in zip(lines, styles, strict=True):
-        table.add_row(*line, style=style)
-    return table
 
 
 def cells_of(found: Found, rows: Sequence[Choice]) -> list[list[str]]:
