@@ -1,5 +1,7 @@
 """umm what-if: what is printed, the keys of its JSON, its pages, and what it refuses."""
 
+import re
+
 import pytest
 
 from tests.command import good, record, umm
@@ -31,6 +33,19 @@ def test_a_map_tells_for_every_m_what_is_best_from_where_to_where():
     text = good("what-if", "-m", 256, *SMALL, "--map", "fabric*bandwidth", "--reach", 2)
     assert "in factors of 374 GB/s" in text
     assert "0.5x" in text
+
+
+def test_a_map_prints_one_line_for_neighbours_that_do_not_differ():
+    """10.9 KiB a rank buy nothing over 10.5, nor 19.5 over 17.2; JSON has every step."""
+    asked = ["what-if", "-m", 64, "-n", 96, "-k", 48, "--map", "memory"]
+    steps = record(*asked)["map"]["stretches"]
+    shown = [x for x in good(*asked).splitlines() if "µs" in x]
+    times = [re.search(r"[\d.]+ µs", x)[0] for x in shown]
+    assert len(set(times)) == len(times) < len(steps)
+    assert shown[-1].split()[:2] == [
+        f"{next(x for x in steps if x['memory_bytes'] > 17000)['start']:.3g}x",
+        "4x",
+    ]
 
 
 def test_pages_are_written(tmp_path):

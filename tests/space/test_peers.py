@@ -159,6 +159,14 @@ def test_the_verdict_names_where_what_to_do_changes_and_simulation_agrees():
             assert gain > MARGIN / 2
 
 
+def test_where_nothing_changes_the_verdict_says_so():
+    problem = Problem(m=64, n=64, k=64, a="row", b="col", c="row", ranks=2)
+    found = peers(problem, "h100-8")
+    assert found.crossover is None
+    (all_of_it,) = found.stretches
+    assert found.verdict.endswith(f". The same holds from m = {all_of_it.start} to m = {all_of_it.stop}.")
+
+
 def test_layouts_for_one_m_alone_have_no_crossover():
     problem = Problem(m=8, n=8, k=8, a="edges:0-3-8x0-8:2x1", b="row", c="row", ranks=2)
     found = peers(problem, "h100-8")

@@ -1,5 +1,6 @@
 """What would change a choice, in words and in plain values."""
 
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -7,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from umm.cli.printed.tables import print_whole
-from umm.space import DecisionMap, Flip, Sensitivity, Space
+from umm.space import DecisionMap, Flip, Sensitivity, Space, Stretch
 from umm.units import format_bytes, format_seconds
 
 SAME = "same"
@@ -96,7 +97,7 @@ def print_map(console: Console, space: Space, decisions: DecisionMap) -> None:
     for header in ("makespan", "memory"):
         table.add_column(header, justify="right", no_wrap=True)
     last = None
-    for x in decisions.stretches:
+    for x in _merged(decisions):
         problem = x.choice.problem
         table.add_row(
             "" if x.m == last else str(x.m), f"{x.start:.3g}x", f"{x.stop:.3g}x", str(problem.a),
@@ -107,6 +108,26 @@ def print_map(console: Console, space: Space, decisions: DecisionMap) -> None:
     print_whole(console, table)
     if decisions.without:
         console.print(f"Nothing fits for m = {', '.join(map(str, decisions.without))}.")
+
+
+def _merged(decisions: DecisionMap) -> list[Stretch]:
+    """Return the stretches, one for neighbours that print the same.
+
+    Over a number these have the same layouts and other options; over memory a budget that buys no time, as
+    printed, is none of its own.
+    """
+    found: list[Stretch] = []
+    for x in decisions.stretches:
+        alike = bool(found) and found[-1].m == x.m and _said(found[-1], decisions) == _said(x, decisions)
+        if alike:
+            found[-1] = replace(found[-1], stop=x.stop)
+        else:
+            found.append(x)
+    return found
+
+
+def _said(x: Stretch, decisions: DecisionMap) -> str:
+    return format_seconds(x.choice.makespan_s) if decisions.over == "memory" else x.label
 
 
 def problem_in_words(space: Space, where: str, size: bool = True) -> str:

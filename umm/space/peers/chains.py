@@ -128,7 +128,7 @@ class ChainPeers(Shown):
             return f"{said}."
         first, *others_ = self.stretches
         if not others_:
-            return f"{said}. So from {first.start} to {first.stop} tokens."
+            return f"{said}. The same holds from {first.start} to {first.stop} tokens."
         ways = [f"{first.way} wins below {first.stop} tokens"]
         ways += [f"from {x.start} {x.way}" for x in others_]
         return f"{said}. {'; '.join(ways)}."

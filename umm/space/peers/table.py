@@ -109,7 +109,7 @@ class Peers(Shown):
         first, *others = self.stretches
         last = self.stretches[-1]
         if not others:
-            return f"So from m = {first.start} to {last.stop}."
+            return f"The same holds from m = {first.start} to m = {last.stop}."
         said = [f"{_sentence(first.way)} wins below m = {first.stop}"]
         said += [f"from there {x.way}" if x is others[0] else f"from m = {x.start} {x.way}" for x in others]
         return f"{'; '.join(said)} (m = {first.start} to {last.stop})."
