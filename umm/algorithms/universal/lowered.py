@@ -1,5 +1,7 @@
 """One multiply by the universal algorithm: its options and stationary matrix made out, then its policy."""
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from umm.algorithms.option import check_names
@@ -24,8 +26,21 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
         ScheduleError: for an option that there is none of or a value that means nothing.
         ProblemError: for an unknown stationary matrix.
     """
-    check_names(known(), options, "a schedule")
-    chosen = Options(**options)
+    try:
+        chosen = _chosen(**options)
+    except TypeError:  # of a value that cannot be a key, and means nothing either
+        chosen = _made_out(options)
     if stationary == "auto":
         stationary = largest_matrix(problem)
     return POLICIES[chosen.policy].lower(problem, machine, stationary, chosen)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _chosen(**options: Any) -> Options:
+    return _made_out(options)
+
+
+def _made_out(options: Mapping[str, Any]) -> Options:
+    """Return the options, checked."""
+    check_names(known(), options, "a schedule")
+    return Options(**options)

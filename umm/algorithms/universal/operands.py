@@ -20,8 +20,8 @@ def spans(ops: OpList, slices: bool) -> tuple[Ints, Ints]:
 
 def elements(ops: OpList, matrix: str, slices: bool) -> Ints:
     """Return the elements of A or B that each op would fetch: its whole tile or its slice."""
-    m, n, k = ops.sizes
     if slices:
+        m, n, k = ops.sizes
         return m * k if matrix == "A" else k * n
     return ops.problem.layout(matrix).tile_elements[ops.tiles[0 if matrix == "A" else 1]]
 

@@ -127,7 +127,7 @@ class OpList(Sequence[Op]):
     @cached_property
     def tiles(self) -> tuple[Ints, Ints, Ints]:
         """Row-major tile numbers of A, B and C for each op."""
-        a, b, c = (self.problem.layout(x).grid_shape()[1] for x in MATRICES)
+        a, b, c = (layout.grid_shape()[1] for layout in self.problem.layouts)
         m, n, k = self.m_segment, self.n_segment, self.k_segment
         return (
             (self.m_axis.first * a)[m] + self.k_axis.first[k],

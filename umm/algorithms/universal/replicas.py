@@ -39,6 +39,8 @@ def platform_for(problem: Problem, machine: Machine, options: Options) -> Platfo
 
 def how_summed(problem: Problem, machine: Machine, options: Options) -> Summed | None:
     """Return the collective that brings the replicas of C together; None if it is none, or has none."""
+    if options.final not in COLLECTIVES:
+        return None
     return how_summed_as(problem.layout("C"), problem.c_dtype, machine, options)
 
 
