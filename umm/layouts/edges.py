@@ -69,7 +69,7 @@ def checked_edges(edges: Sequence[int] | Ints, size: int, name: str) -> Ints:
         LayoutError: if they do not rise from 0 to the size.
     """
     array = np.asarray(edges, dtype=np.int64)
-    if len(array) < 2 or array[0] != 0 or array[-1] != size or np.any(np.diff(array) < 0):
+    if len(array) < 2 or array[0] != 0 or array[-1] != size or (array[1:] < array[:-1]).any():
         shown = "-".join(map(str, array[:8].tolist())) + ("-…" if len(array) > 8 else "")
         raise LayoutError(f"{name} edges {shown} do not rise from 0 to {size}")
     return array

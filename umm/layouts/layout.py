@@ -291,7 +291,7 @@ class Layout(Spoken, Shown):
     @cached_property
     def key(self) -> tuple[object, ...]:
         """What makes two layouts the same: shape, edges and owners without empty tiles, and replicas."""
-        rows, cols = (np.nonzero(np.diff(edges))[0] for edges in (self.row_edges, self.col_edges))
+        rows, cols = ((x[1:] > x[:-1]).nonzero()[0] for x in (self.row_edges, self.col_edges))
         return (
             self.shape,
             self.row_edges[rows].tobytes(),

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from functools import cached_property
 
-import numpy as np
-
 from umm.arrays import Ints
 from umm.errors import LayoutError
 from umm.interval import Interval
@@ -78,7 +76,9 @@ class TileGrid:
     @cached_property
     def tile_elements(self) -> Ints:
         """Number of elements of every tile, row-major."""
-        return np.outer(np.diff(self.row_edges), np.diff(self.col_edges)).reshape(-1)
+        rows, cols = (edges[1:] - edges[:-1] for edges in (self.row_edges, self.col_edges))
+        elements: Ints = (rows[:, None] * cols).reshape(-1)
+        return elements
 
     @cached_property
     def cuts(self) -> tuple[bytes, bytes]:

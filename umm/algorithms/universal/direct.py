@@ -132,7 +132,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
 def _dependencies(waits: Ints, more: tuple[Ints, Ints] | None) -> tuple[Ints, Ints]:
     """Return how many actions each row waits for, and which: its columns (−1 is none), then the pairs."""
     named = waits >= 0
-    counts, after = named.sum(axis=1), waits[named]
+    counts, after = np.add.reduce(named, axis=1, dtype=np.int64), waits[named]
     if more is None or not len(more[0]):
         return counts, after
     extra, other = more
