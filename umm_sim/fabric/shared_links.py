@@ -4,18 +4,7 @@ from collections.abc import Callable
 
 from umm_sim.clock import Call, Clock, nothing
 from umm_sim.fabric.filling import Filling, Flow, Link
-from umm_sim.fabric.routes import Route, Routed
-
-
-class _Path:
-    """A route over the links of one play."""
-
-    __slots__ = ("latency", "links", "slowest")
-
-    def __init__(self, route: Route, links: list[Link]) -> None:
-        self.latency = route.latency
-        self.links = [links[number] for number in route.links]
-        self.slowest = links[route.slowest]
+from umm_sim.fabric.routes import Routed
 
 
 class SharedLinks:
@@ -26,7 +15,6 @@ class SharedLinks:
         self._finish = finish
         self._codes, self._nbytes, self._routes = transfers.codes, transfers.nbytes, transfers.routes
         self._links = [Link(bandwidth) for bandwidth in transfers.routes.link_bandwidth]
-        self._paths: dict[int, _Path] = {}
         self._filling = Filling()
         self._touched: list[Link] = []
         self._joining: Call = self._join
@@ -35,12 +23,10 @@ class SharedLinks:
     def start(self, action: int) -> None:
         """Let a transfer begin: first its latency, then its bytes."""
         clock = self._clock
-        code = self._codes[action]
-        path = self._paths.get(code)
-        if path is None:
-            path = self._paths[code] = _Path(self._routes.route(code), self._links)
-        flow = Flow(action, path.links, path.slowest, self._nbytes[action], clock._now)
-        clock.at(clock._now + path.latency, self._joining, flow)
+        every, route = self._links, self._routes.route(self._codes[action])
+        links = [every[number] for number in route.links]
+        flow = Flow(action, links, every[route.slowest], self._nbytes[action], clock._now)
+        clock.at(clock._now + route.latency, self._joining, flow)
 
     def close(self) -> None:
         """Let go of what calls it."""
