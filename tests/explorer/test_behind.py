@@ -93,3 +93,16 @@ def test_a_process_that_ends_early_is_told(behind):
     behind.want("me", question)
     until(lambda: question.failed)
     assert question.failed == "the process that looked for it ended early"
+
+
+def test_what_a_viewer_has_left_ends_before_anything_else_is_wanted(behind):
+    older, newer = Counting(counts, 10**6, 0.01), Counting(counts, 2, 0.0)
+    behind.want("me", older)
+    until(lambda: older.got)
+    behind.leave("me", older)
+    counted = len(older.got)
+    until(lambda: len(older.got) > counted)
+    behind.leave("me", newer)
+    stopped = len(older.got)
+    time.sleep(0.1)
+    assert (len(older.got), older.done, newer.got) == (stopped, False, [])

@@ -18,7 +18,7 @@ AT_ONCE = 3
 KEPT = 32
 PATIENCE = 5.0  # seconds
 WAITED = 0.4  # seconds that a page waits for the first message
-NICE = 4  # of the page, what is found behind it after that
+NICE = 4  # how far what is found behind a page steps back after that, as of nice
 Send = Callable[[Any], None]
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["umm.explorer.priced", "umm_sim.executor", "numpy.ma"])  # np.unique needs it
@@ -89,6 +89,13 @@ class Behind:
             self._wanted.move_to_end(viewer)
             self._seen[viewer] = monotonic()
             self._settle()
+
+    def leave(self, viewer: Hashable, question: Question | None) -> None:
+        """End what a viewer has asked before, unless it is this question, which is asked later."""
+        with self._lock:
+            if self._wanted.get(viewer) not in (None, question):
+                del self._wanted[viewer], self._seen[viewer]
+                self._settle()
 
     def cancel(self, viewer: Hashable) -> None:
         """Leave a viewer's question as it is, until the viewer wants another."""
@@ -176,7 +183,8 @@ def _step_back(process: int | None) -> None:
     """Let what is not waited for come after the page and its browser, where the system can."""
     if process is not None and hasattr(os, "setpriority"):
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process, NICE)
+            own = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, process, own + NICE)
 
 
 def _answer(connection: Connection, function: Callable[..., None], *arguments: Any) -> None:

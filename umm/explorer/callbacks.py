@@ -52,7 +52,13 @@ def answered(asked: Asked, dropped: Dropped, behind: Behind) -> Answer:
         return Answer(shown | answer.progress(view), over=True)
     if asked.cancels:
         behind.cancel(asked.viewer)
-    behind.want(asked.viewer, view.priced)
+    sure = f"{asked.viewer} sure"
+    if first:
+        behind.leave(sure, view.range)
+    if first and not prices:  # a processor is left to the browser while it draws
+        behind.leave(asked.viewer, view.priced)
+    else:
+        behind.want(asked.viewer, view.priced)
     if prices:
         view.priced.heard.wait(SOON if first else LATER)
     cancelled = behind.has_cancelled(asked.viewer, view.priced)
@@ -63,7 +69,7 @@ def answered(asked: Asked, dropped: Dropped, behind: Behind) -> Answer:
         shown |= answer.found(view)
         waits = next((x for x in (view.range, view.decides) if x and not x.over), None)
         if waits:
-            behind.want(f"{asked.viewer} sure", waits)
+            behind.want(sure, waits)
     over = bool(shown["cancel.hidden"]) and view.is_sure
     return Answer(shown, over, soon=prices and not (shown["status.title"] or over))
 
