@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from page_looks import START, TITLES, drawn, makespan, opened, proven, show
+from page_looks import START, TITLES, drawn, makespan, opened, proven, settled, show
 
 from umm.explorer.point import point_of
 from umm.explorer.state import State
@@ -64,9 +64,64 @@ def test_a_pinned_point_stands_beside_the_next(page, address):
     page.fill("#b", "col@4")
     page.keyboard.press("Enter")
     page.wait_for_selector("#compare table")
+    compares = "text => document.getElementById('compare').innerText.includes(text)"
+    page.wait_for_function(compares, arg="this: 2d col@4 2d, auto")
     assert "pinned: 2d 2d 2d, auto" in page.inner_text("#compare")
+    page.fill("#m", "4K")
+    page.keyboard.press("Enter")
+    page.wait_for_function(compares, arg="this: 2d col@4 2d, auto, m=4096")
     page.click("#pin")
     page.wait_for_selector("#compare table", state="detached")
+
+
+def test_what_replicas_save_is_followed_as_m_grows(page, address, browser):
+    """A click, and for seven values of m every factor stands in a row; the address tells it to another."""
+    opened(page, address, START + "&tab=replication")
+    page.locator("#grow label").click()
+    page.wait_for_function("location.search.includes('grow=1')")
+    page.wait_for_function("document.querySelector('#grown .said')?.innerText")
+    rows = page.locator("#grown tbody tr")
+    assert [row.split("\t")[0] for row in rows.all_inner_texts()] == [f"{2048 * 2**i:,}" for i in range(7)]
+    said = page.inner_text("#grown .said")
+    assert re.match(r"With A@1, (replicas of B pay .*B@\d saves [\d.]+ %|no replica of B saves 1 %)", said), (
+        said
+    )
+    assert re.match(
+        r"With A@1, this point's, .* With the best factor of A, ", page.inner_text("#replication-words")
+    )
+    settled(page)
+    other = browser.new_page()
+    opened(other, page.url, "")
+    other.wait_for_function("said => document.querySelector('#grown .said')?.innerText === said", arg=said)
+    other.close()
+    page.locator("#grow label").click()
+    page.wait_for_selector("#grown table", state="detached")
+
+
+def test_a_number_can_go_down_by_its_button(page, address):
+    """Dash greys the button of a number that had no value when its page was made."""
+    opened(page, address)
+    page.locator("summary").filter(has_text="Advanced").click()
+    page.locator("#prefetch ~ .dash-stepper-decrement").click()
+    page.wait_for_function("location.search.includes('prefetch=1')")
+
+
+def test_on_a_phone_the_answer_is_a_touch_away_and_nothing_is_cut_off(page, address):
+    """What is wide scrolls by itself; of the heat map and the tiles the words stay as large as elsewhere."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    opened(page, address)
+    page.get_by_role("link", name="Answer", exact=True).click()
+    page.wait_for_function("document.getElementById('verdict').getBoundingClientRect().top < 60")
+    for tab in TITLES:
+        show(page, tab)
+        drawn(page, tab)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, tab
+    for tab, graph in (("replication", "#replicas"), ("tiles", "#owners")):
+        show(page, tab)
+        drawn(page, tab)
+        assert page.locator(graph).bounding_box()["width"] >= 900
+    page.get_by_role("link", name="Choose", exact=True).click()
+    page.wait_for_function("document.getElementById('choose').getBoundingClientRect().top >= -1")
 
 
 def test_a_measured_trace_is_dropped_in_and_a_machine(page, address, tmp_path):

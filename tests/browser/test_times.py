@@ -149,3 +149,26 @@ def test_the_space_of_a_search_has_its_front_proven(page, address):
     start = time.perf_counter()
     proven(page)
     print(f"\nfront of a search's 104,976 points, after the page: {time.perf_counter() - start:.1f} s")
+
+
+def test_what_replicas_of_b_pay_and_until_which_m(browser):
+    """A newcomer's question on PVC, from the README's command to the sentence that answers it."""
+    command = [sys.executable, "-m", "umm.cli.main", "explore", "--no-open", "--port", "0", "--quiet"]
+    command += ["--machine", "pvc-12", "--preset", "mlp2", "-m", "1K"]
+    page, start = browser.new_page(), time.perf_counter()
+    page.set_default_timeout(800_000)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
+        try:
+            page.goto(served.stdout.readline().strip())
+            page.wait_for_selector(".fact")
+            show(page, "replication")
+            page.locator("#grow label").click()
+            page.wait_for_function("document.querySelector('#grown .said')?.innerText")
+            seconds = time.perf_counter() - start
+            savings = "B@4 saves 5.2 % at m = 1024, B@4 saves 2.4 % at m = 16384."
+            said = page.inner_text("#grown .said")
+            assert said == f"With A@1, replicas of B pay up to m = 16384: {savings}"
+            print(f"\nwhat replicas of B pay, and until which m: {seconds:.1f} s (target under two minutes)")
+        finally:
+            served.terminate()
+            page.close()

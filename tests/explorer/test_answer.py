@@ -1,7 +1,9 @@
 """What the page shows for a state: all parts of every tab, sound figures, a line where there is no answer."""
 
+import base64
 import json
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,6 +15,7 @@ from umm.executor import executor
 from umm.explorer import answer
 from umm.explorer.behind import Behind
 from umm.explorer.dropped import trace_or_store
+from umm.explorer.growing import grow
 from umm.explorer.point import point_of, range_of, space_of, tried
 from umm.explorer.priced import look
 from umm.explorer.state import State, as_command, read
@@ -50,6 +53,18 @@ def looked_through(view):
     return list(dict.fromkeys(stages))
 
 
+def numbers_of(sent):
+    """Return the numbers of a figure as the browser has them."""
+    return np.frombuffer(base64.b64decode(sent["bdata"]), sent["dtype"])
+
+
+def grown(view):
+    """Do here what the process behind the page does once the points are proven."""
+    grow(view.growing.take, *view.growing.asked()[1:])
+    view.growing.done = True
+    return view.growing
+
+
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("tab", TABS)
 def test_a_tab_shows_all_its_parts_in_sound_figures(tab, dark):
@@ -85,6 +100,51 @@ def test_what_the_page_ranks_is_what_a_search_finds():
     assert [
         view.priced.points.problem(view.priced.points.allowed[view.priced.number_of(x)]) for x in found.top
     ] == [x.problem for x in found.top]
+
+
+def test_the_point_stands_at_its_own_time_before_it_is_exact_among_the_others():
+    """The page has simulated it; among a search's points it mostly stays a lower bound."""
+    view = view_of(SMALL)
+    looked_through(view)
+    view.priced.seconds[view.selected], view.priced.exact[view.selected] = 5e-6, False  # its lower bound
+    here = answer.tab_shown(view)["pareto.figure"]["data"][-1]
+    assert here["name"] == "this point"
+    trace = view.point.trace
+    assert numbers_of(here["x"]) == pytest.approx([trace.memory_bytes / 2**30], abs=1e-6)
+    assert numbers_of(here["y"])[0] * 1e-6 == pytest.approx(trace.makespan_s, rel=1e-6)  # in µs
+    elsewhere = view_of(State(**{**vars(SMALL), "algorithm": "cannon", "ranks": 4, "machine": "h100-8"}))
+    looked_through(elsewhere)
+    assert "this point" in [x["name"] for x in answer.tab_shown(elsewhere)["pareto.figure"]["data"]]
+
+
+def test_replicas_are_followed_over_larger_m_once_the_points_are_proven():
+    """Every time is that of a search in which the factors are fixed; the sentence sums up."""
+    view = view_of(State(**{**vars(SMALL), "a": "row", "tab": "replication", "grow": True}))
+    assert view.question is view.priced
+    looked_through(view)
+    assert view.question is view.growing
+    found = grown(view)
+    assert view.question is view.priced
+    assert list(found.found) == [512 * 2**i for i in range(7)]
+    for m in (512, 4096):
+        space = replace(space_of(view.point), m=m)
+        for factor, seconds in zip((1, 2), found.found[m], strict=True):
+            layouts = [x for x in space.points().layouts[0] if x.replicas == 1]
+            b = [x for x in space.points().layouts[1] if x.replicas == factor]
+            only = replace(space, a=tuple(map(str, layouts)), b=tuple(map(str, b)))
+            assert search(only, view.point.machine).top[0].makespan_s == pytest.approx(seconds, rel=1e-9)
+    shown = answer.tab_shown(view)
+    assert shown["replication-words.children"].startswith("With A@1, this point's, B@2 saves ")
+    assert found.said.startswith("With A@1, replicas of B pay ")
+    assert len(shown["grown.children"][1].children.children[1].children) == 7
+
+
+def test_replicas_that_never_pay_are_said_to_be_so_and_a_budget_that_they_exceed():
+    view = view_of(State(**{**vars(SMALL), "tab": "replication", "grow": True, "memory": "3MiB"}))
+    looked_through(view)
+    assert "no replica of B saves 1 %" in answer.tab_shown(view)["replication-words.children"]
+    assert "no replica of B saves 1 % at any m" in grown(view).said
+    assert "does not fit" in str(answer.tab_shown(view)["grown.children"])
 
 
 def test_of_every_factor_the_best_is_exact_before_all_points_are():

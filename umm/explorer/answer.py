@@ -8,7 +8,7 @@ from dash import html
 from umm.algorithms.universal.options import known
 from umm.explorer.layout import FIGURES, PARTS, named
 from umm.explorer.point import Files, point_of, tried
-from umm.explorer.state import OPERANDS, State, as_command, as_python, as_toml, read
+from umm.explorer.state import OPERANDS, SWITCHES, State, as_command, as_python, as_toml, read
 from umm.explorer.tabs import TABS
 from umm.explorer.view import Shown, View
 from umm.layouts.places import replication_factors
@@ -25,7 +25,7 @@ PLAIN = (
 )  # fmt: skip
 LOOKS = ("across", "rank", "op")
 CONTROLS = [
-    *(f"{name}.value" for name in (*PLAIN, *LOOKS, *(x.name for x in known()), "data", "fixed-index")),
+    *(f"{name}.value" for name in (*PLAIN, *LOOKS, *(x.name for x in known()), *SWITCHES, "fixed-index")),
     *(f"{x}-{what}" for x in OPERANDS for what in ("part.value", "index.value")),
 ]
 FACTS = [f"fact-{named(name)}.children" for name in FIGURES]
@@ -39,7 +39,7 @@ def control_values(state: State, divisors: list[int]) -> Shown:
     for option in known():
         value = getattr(state.options, option.name)
         shown[f"{option.name}.value"] = option.typed(value) if isinstance(value, bool) else value
-    shown["data.value"] = ["1"] if state.data else []
+    shown |= {f"{name}.value": ["1"] if getattr(state, name) else [] for name in SWITCHES}
     factors = [0, *divisors]
     shown["fixed-index.value"] = factors.index(state.fixed) if state.fixed in factors else 0
     for x in OPERANDS:
@@ -141,13 +141,27 @@ def compared(state: State, view: View, files: Files) -> Any:
         before, was = there[name]
         change = "the same" if number == was else f"{100 * (number / was - 1):+.1f} %" if was else "new"
         rows.append(html.Tr([html.Th(name, scope="row"), html.Td(before), html.Td(text), html.Td(change)]))
-    names = [f"{x.a} {x.b} {x.c}, {x.stationary}" for x in (other.state, state)]
+    names = _told_apart(other.state, state)
     head = html.Tr(
         [html.Th(x, scope="col") for x in ("", f"pinned: {names[0]}", f"this: {names[1]}", "difference")]
     )
     return html.Div(
         html.Table([html.Thead(head), html.Tbody(rows)], className="compared"), className="scroll"
     )
+
+
+def _told_apart(*states: State) -> list[str]:
+    """Return what each state is called: its layouts, what stays, and those of its other choices that differ.
+
+    >>> _told_apart(State(m=1024), State(m=4096, b="col@2"))
+    ['2d 2d 2d, auto, m=1024', '2d col@2 2d, auto, m=4096']
+    """
+    names = ("machine", "m", "n", "k", "dtype", "ranks", "given", "algorithm")
+    unlike = [x for x in names if len({getattr(state, x) for state in states}) > 1]
+    return [
+        ", ".join([f"{x.a} {x.b} {x.c}", x.stationary, *(f"{name}={getattr(x, name)}" for name in unlike)])
+        for x in states
+    ]
 
 
 def pinned(state: State) -> State:
@@ -164,11 +178,13 @@ def progress(view: View, cancelled: bool = False) -> Shown:
     """
     if view.point is None:
         return {"status.children": "", "status.title": "", "cancel.hidden": True}
-    priced = view.priced
+    priced, growing, asked = view.priced, view.growing, view.question
+    said = growing.words if growing and growing is asked else priced.words
+    stage = priced.stage or priced.refusal
     return {
-        "status.children": cancelled_words(priced.words) if cancelled else priced.words,
-        "status.title": priced.stage or priced.refusal,
-        "cancel.hidden": priced.done or bool(priced.failed) or cancelled,
+        "status.children": cancelled_words(said) if cancelled else said,
+        "status.title": f"{stage}, m {growing.stage}" if growing and stage else stage,
+        "cancel.hidden": asked.done or bool(asked.failed) or cancelled,
     }
 
 

@@ -52,16 +52,16 @@ def answered(asked: Asked, dropped: Dropped, behind: Behind) -> Answer:
         return Answer(shown | answer.progress(view), over=True)
     if asked.cancels:
         behind.cancel(asked.viewer)
-    sure = f"{asked.viewer} sure"
+    question, sure = view.question, f"{asked.viewer} sure"
     if first:
         behind.leave(sure, view.range)
     if first and not prices:  # a processor is left to the browser while it draws
-        behind.leave(asked.viewer, view.priced)
+        behind.leave(asked.viewer, question)
     else:
-        behind.want(asked.viewer, view.priced)
+        behind.want(asked.viewer, question)
     if prices:
         view.priced.heard.wait(SOON if first else LATER)
-    cancelled = behind.has_cancelled(asked.viewer, view.priced)
+    cancelled = behind.has_cancelled(asked.viewer, question)
     shown |= answer.progress(view, cancelled)
     if first or (prices and shown["status.title"] != asked.stage):
         shown |= answer.tab_shown(view)

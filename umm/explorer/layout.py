@@ -41,6 +41,7 @@ def page(dropped: str = "", presets: Sizes | None = None) -> Any:
             html.A("Skip to the answer", href="#answer", className="skip"),
             _header(),
             html.Div([_rail(presets or {}), _main()], className="columns"),
+            jump(),
         ],
         id="page",
     )
@@ -61,6 +62,12 @@ def kept(usual: Mapping[str, Any], presets: Mapping[str, Any]) -> list[Any]:
         dcc.Store(id="theme", data="light"),
         dcc.Store(id="shown"),
     ]
+
+
+def jump() -> Any:
+    """Return what leads to the controls and to the answer where one stands below the other."""
+    links = [html.A("Choose", href="#choose"), html.A("Answer", href="#answer")]
+    return html.Nav(links, className="jump", **{"aria-label": "on this page"})
 
 
 def text(name: str, **more: Any) -> Any:
@@ -136,6 +143,7 @@ def _rail(presets: Sizes) -> Any:
             **{"aria-label": "what to look at"},
         ),
         className="rail",
+        id="choose",
     )
 
 
@@ -216,7 +224,15 @@ def _advanced() -> Any:
         if isinstance(option.default, bool):
             control = select(option.name, option.texts)
         elif isinstance(option.default, int):
-            control = dcc.Input(id=option.name, type="number", min=option.least, max=64, step=1, debounce=0.3)
+            control = dcc.Input(
+                id=option.name,
+                type="number",
+                min=option.least,
+                max=64,
+                step=1,
+                value=option.default,  # from which − knows that it may go down
+                debounce=0.3,
+            )
         else:
             control = select(option.name, option.values)
         label = html.Label(option.name.replace("_", " "), htmlFor=option.name)
@@ -224,7 +240,7 @@ def _advanced() -> Any:
     memory = html.Div(
         [
             html.Label("memory", htmlFor="memory"),
-            text("memory", placeholder="the device less a tenth"),
+            text("memory", placeholder="90 % of its device"),
         ],
         className="field",
         title="Budget of a rank: 16GiB, or 2x the unreplicated share. Points over it are greyed.",

@@ -16,6 +16,7 @@ MOST_RANKS = 1024
 STATIONARY = ("auto", *MATRICES)
 OPERANDS = ("a", "b", "c")
 SPACES = ("search", "paper")
+SWITCHES = ("grow", "data")
 Sizes = Mapping[str, Mapping[str, int]]
 
 
@@ -42,6 +43,7 @@ class State:
         tab: The tab in sight.
         across: The operand whose replication factor the heat map leaves to its slider.
         fixed: That factor, or 0 for the best.
+        grow: Whether the heat map is followed over larger m.
         rank: The rank the schedule is zoomed to, or −1 for all.
         op: The action whose slices the tiles light, or −1.
         what: The number of the machine that is asked about, or nothing for the first.
@@ -67,6 +69,7 @@ class State:
     tab: str = "leaderboard"
     across: str = "C"
     fixed: int = 0
+    grow: bool = False
     rank: int = -1
     op: int = -1
     what: str = ""
@@ -92,7 +95,7 @@ class State:
         )
 
 
-LOOKS = ("memory", "space", "tab", "across", "fixed", "rank", "op", "what", "pin", "data")
+LOOKS = ("memory", "space", "tab", "across", "fixed", "grow", "rank", "op", "what", "pin", "data")
 
 
 def read(query: str) -> tuple[State, list[str]]:
@@ -130,7 +133,7 @@ def usual_values() -> dict[str, str]:
 def _values(state: State) -> dict[str, str]:
     """Return every part as the text that a URL has for it."""
     found = {x.name: getattr(state, x.name) for x in fields(state) if x.name != "options"}
-    found["data"] = "1" if state.data else "0"
+    found |= {x: "1" if getattr(state, x) else "0" for x in SWITCHES}
     texts = {name: str(value) for name, value in found.items()}
     return texts | {x.name: x.typed(getattr(state.options, x.name)) for x in known()}
 
@@ -165,7 +168,7 @@ READERS: Mapping[str, Reader] = {
     "op": whole("op", least=-1),
     "what": plain("what"),
     "pin": plain("pin", LONGEST // 4),
-    "data": switch("data"),
+    **{name: switch(name) for name in SWITCHES},
 }
 
 

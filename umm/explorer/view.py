@@ -6,12 +6,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from umm.algorithms.registry import UNIVERSAL
-from umm.explorer.behind import Behind
+from umm.explorer.behind import Behind, Question
+from umm.explorer.growing import Growing
 from umm.explorer.point import Point, deciding_of, is_varied, range_of, space_of
 from umm.explorer.priced import Priced
 from umm.explorer.state import State
 from umm.explorer.sure import Sure
 from umm.figures.style import themed
+from umm.problem import MATRICES
+from umm.space.search.budget import DEVICE
 from umm.space.what_if.advice import Advice, advice_among
 from umm.traces.trace import Trace
 
@@ -81,6 +84,34 @@ class View:
         assert self.point is not None
         asked = function, self.state.point, self.point.machine, *more
         return self.behind.of(asked, lambda: Sure(*asked))
+
+    @cached_property
+    def growing(self) -> Growing | None:
+        """What replicas save as m grows, where that is asked for: of the operand across the heat map.
+
+        The one that lies down has this point's factor, the third that of its slider.
+        """
+        if self.point is None or not self.state.grow or self.state.tab != "replication":
+            return None
+        third = MATRICES.index(self.state.across)
+        down, operand = (i for i in range(3) if i != third)
+        held = [0, 0, 0]
+        held[down], held[third] = self.point.problem.layouts[down].replicas, self.state.fixed
+        asked = (
+            space_of(self.point),
+            self.point.machine,
+            self.state.memory or DEVICE,
+            operand,
+            (held[0], held[1], held[2]),
+        )
+        return self.behind.of(("growing", *asked), lambda: Growing(*asked))
+
+    @property
+    def question(self) -> Question:
+        """What is found out now: the points of the space, then what else is asked for."""
+        if self.growing and self.priced.done and not (self.growing.done or self.growing.failed):
+            return self.growing
+        return self.priced
 
     @cached_property
     def selected(self) -> int | None:

@@ -24,7 +24,7 @@ def pareto(
     exact: Bools,
     front: Ints,
     limit: float | None = None,
-    selected: int | None = None,
+    here: tuple[float, float] | None = None,
 ) -> "go.Figure":
     """Return the points as marks, circles where simulated and small squares where bounds; with the front.
 
@@ -34,7 +34,7 @@ def pareto(
         exact: Whether its makespan was simulated.
         front: The points that no other beats in both, by ascending memory; none while they are not known.
         limit: The budget in bytes; what is over it is greyed, and says by how much.
-        selected: The point that is looked at.
+        here: Makespan and bytes of the point that is looked at, simulated; it need not be among them.
     """
     unit, per_second = time_unit(float(seconds.min(initial=np.inf)) if len(seconds) else 1.0)
     shown = _apart(seconds, memory)
@@ -65,9 +65,11 @@ def pareto(
                 "hovertemplate": _HOVER,
             }
         )
-    if selected is not None:
+    if here is not None:
         marker = {"symbol": "circle-open", "size": 18, "color": VERMILLION, "line": {"width": 3}}
-        data.append(_marks(seconds, memory, np.array([selected]), "this point", VERMILLION, "circle-open"))
+        second, nbyte = (np.array([x], dtype=np.float64) for x in here)
+        data.append(_marks(second, nbyte, np.array([0]), "this point", VERMILLION, "circle-open"))
+        del data[-1]["customdata"]  # it is taken already
         data[-1] |= {"type": "scatter", "marker": marker}
     for trace in data:
         trace["y"] = np.round(trace["y"] * per_second, 6)

@@ -53,8 +53,9 @@ def replication_map(
             if len(mine):
                 best = int(mine[np.argmin(seconds[mine])])
                 z[i, j], points[i, j] = seconds[best], numbers[best]
-                least = "" if exact[best] else "≥ "
-                text[i, j] = f"<b>{least}{format_seconds(seconds[best])}</b><br>{labels[best]}"
+                time = format_seconds(seconds[best])
+                time = f"<b>{time}</b>" if exact[best] else f"<i>≥ {time}</i>"
+                text[i, j] = f"{time}<br>{labels[best]}"
     times = np.log2(z / np.nanmin(z)) if np.isfinite(z).any() else z
     worst = float(np.clip(np.nanmax(times, initial=0.0), *SPREAD))
     ticks = worst * np.arange(4) / 3

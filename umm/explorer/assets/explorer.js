@@ -26,7 +26,7 @@ window.dash_clientside = window.dash_clientside || {};
       return put(params, facts, x, factor > 1 ? `${partition}@${factor}${order}` : partition);
     }
     if (id === "fixed-index") return put(params, facts, "fixed", facts.fixed[Number(value)] ?? 0);
-    if (id === "data") return put(params, facts, "data", value.length ? "1" : "0");
+    if (id === "data" || id === "grow") return put(params, facts, id, value.length ? "1" : "0");
     return put(params, facts, id, value);
   }
 
@@ -166,7 +166,7 @@ window.dash_clientside = window.dash_clientside || {};
           if (params.has("pin")) params.delete("pin");
           else {
             const point = new URLSearchParams(params);
-            for (const look of ["tab", "across", "fixed", "rank", "op", "what", "data"]) point.delete(look);
+            for (const look of ["tab", "across", "fixed", "grow", "rank", "op", "what", "data"]) point.delete(look);
             params.set("pin", "?" + point.toString());
           }
         } else if (id.startsWith("{")) {

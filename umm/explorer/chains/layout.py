@@ -7,7 +7,7 @@ from dash import dcc, html
 from umm.chains.presets import MODELS, PRESETS
 from umm.dtypes import DTYPES
 from umm.explorer.chains.state import MOST_RANKS, usual_values
-from umm.explorer.layout import copied, kept, pills, said, select, text
+from umm.explorer.layout import copied, jump, kept, pills, said, select, text
 from umm.figures.page import CONFIG
 from umm.space.chain_space import STATIONARY
 
@@ -32,6 +32,7 @@ def page() -> Any:
             html.A("Skip to the answer", href="#answer", className="skip"),
             _header(),
             html.Div([_rail(), _main()], className="columns"),
+            jump(),
         ],
         id="page",
     )
@@ -81,7 +82,7 @@ def _rail() -> Any:
         _field(
             "memory",
             "memory",
-            text("memory", placeholder="the device less a tenth"),
+            text("memory", placeholder="90 % of its device"),
             "of a rank: 16GiB, or 2x",
         ),
         _field(
@@ -106,7 +107,8 @@ def _rail() -> Any:
         ),
     ]
     form = [html.Fieldset(parts) for parts in (problem, where, limits)]
-    return html.Aside(html.Div(form, role="form", **{"aria-label": "what to look at"}), className="rail")
+    rail = html.Div(form, role="form", **{"aria-label": "what to look at"})
+    return html.Aside(rail, className="rail", id="choose")
 
 
 def _field(name: str, label: str, control: Any, unit: str, help_: str = "") -> Any:

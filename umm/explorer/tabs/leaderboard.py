@@ -21,7 +21,8 @@ HEADINGS = ("", "A", "B", "C", "stays", "makespan", "range", "of peak", "memory"
 
 def show(view: View) -> Shown:
     """Return the best points as rows and all as marks."""
-    priced = view.priced
+    assert view.point
+    priced, trace = view.priced, view.point.trace
     front = [priced.number_of(choice) for choice in priced.front] if priced.stage != "top" else []
     figure: Any = {}
     if priced.points:
@@ -32,7 +33,7 @@ def show(view: View) -> Shown:
                 exact=priced.exact,
                 front=np.array(front, dtype=np.int64),
                 limit=priced.limit,
-                selected=view.selected,
+                here=(trace.makespan_s, trace.memory_bytes),
             )
         )
     return {

@@ -2,11 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from umm.arrays import Ints
+from umm.explorer.growing import Growing, saving
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
 from umm.figures.replication import replication_map
+from umm.layouts.places import replication_factors
 from umm.problem import MATRICES
+from umm.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +22,7 @@ def show(view: View) -> Shown:
     assert view.point
     priced, state = view.priced, view.state
     if priced.points is None:
-        return {"replicas.figure": {}, "replication-data.children": None}
+        return dict.fromkeys(TAB.outputs) | {"replicas.figure": {}}
     third = MATRICES.index(state.across)
     down, across = (i for i in range(3) if i != third)
     mine = priced.best
@@ -55,7 +60,65 @@ def show(view: View) -> Shown:
 
         return pd.DataFrame(columns).groupby(list(columns)[:2], as_index=False).first()  # fastest first
 
-    return {"replicas.figure": view.drawn(figure), "replication-data.children": view.table(best)}
+    return {
+        "replicas.figure": view.drawn(figure),
+        "replication-words.children": _said(view, mine, down, across),
+        "grown.children": _grown(view.growing) if view.growing else None,
+        "replication-data.children": view.table(best),
+    }
+
+
+def _said(view: View, mine: Ints, down: int, across: int) -> str:
+    """Return what replicas of the operand across save at this m, once the best of every factor is proven."""
+    assert view.point
+    priced = view.priced
+    if priced.stage not in ("factors", "all"):
+        return "≥ is a lower bound: what is possible at best is being proven."
+    factors, name = replication_factors(view.point.problem.p), MATRICES[across]
+    here = view.point.problem.layouts[down].replicas
+    found = []
+    for kept, whose in (
+        (priced.factors[down][mine] == here, f"With {MATRICES[down]}@{here}, this point's, "),
+        (np.full(len(mine), True), f"With the best factor of {MATRICES[down]}, "),
+    ):
+        of = mine[kept]
+        times = [
+            float(priced.seconds[of[priced.factors[across][of] == x]].min(initial=np.inf)) for x in factors
+        ]
+        pays = saving(name, factors, times)
+        best = f"{pays} ({format_seconds(min(times))} for {format_seconds(times[0])})"
+        found.append(whose + (best if pays else f"no replica of {name} saves 1 %"))
+    return ". ".join(found) + "."
+
+
+def _grown(growing: Growing) -> Any:
+    """Return the times over m, those with replicas beside those without."""
+    from dash import html
+
+    name, rows = MATRICES[growing.operand], []
+    for m, times in sorted(growing.found.items()):
+        pays = saving(name, growing.factors, times)
+        cells = [html.Th(f"{m:,}", scope="row"), html.Td(_time(times[0]))]
+        for factor, seconds in zip(growing.factors[1:], times[1:], strict=True):
+            best = pays.startswith(f"{name}@{factor} ")
+            cells.append(
+                html.Td(_change(seconds, times[0]), title=_time(seconds), className="best" if best else "")
+            )
+        rows.append(html.Tr(cells))
+    heads = ["m", *(f"{name}@{factor}" for factor in growing.factors)]
+    head = html.Thead(html.Tr([html.Th(x, scope="col") for x in heads]))
+    table = html.Table([head, html.Tbody(rows)], className="compared")
+    return [html.P(growing.failed or growing.said, className="said"), html.Div(table, className="scroll")]
+
+
+def _time(seconds: float) -> str:
+    return format_seconds(seconds) if np.isfinite(seconds) else "does not fit"
+
+
+def _change(seconds: float, before: float) -> str:
+    change = 100 * (seconds / before - 1)
+    words = f"{change:+.1f} %" if abs(change) >= 0.05 else "0.0 %"
+    return words.replace("-", "−") if np.isfinite(change) else "does not fit"
 
 
 class _Labels:
@@ -83,9 +146,14 @@ def controls() -> list[Any]:
                 html.Label("its factor", htmlFor="fixed-index"),
                 dcc.Input(id="fixed-index", type="range", min=0, max=1, step=1, value=0),
                 html.Output("best of all", id="fixed-words"),
+                dcc.Checklist(
+                    [{"label": "as m grows", "value": "1"}], [], id="grow", className="check", inline=True
+                ),
             ],
             className="bar",
-        )
+        ),
+        html.P(id="replication-words", className="said", **{"aria-live": "polite"}),
+        html.Div(id="grown"),
     ]
 
 
@@ -93,10 +161,12 @@ TAB = Tab(
     "replication",
     "Replication",
     "The best time for every two replication factors under the memory budget, with the partitions that reach "
-    "it (A, B, C and the stationary matrix). Take a cell to look at its point.",
+    "it (A, B, C and the stationary matrix). Take a cell to look at its point. As m grows: the same "
+    "up to 64 times this m.",
     ("replicas",),
     show,
     controls,
     clicks=("replicas",),
     prices=True,
+    others=("replication-words.children", "grown.children"),
 )
