@@ -2,7 +2,10 @@
 
 import re
 
+import pytest
 from page_looks import answered, found, opened, painted
+
+pytestmark = pytest.mark.timeout(900)  # others may use the host too
 
 
 def chosen(page, name, text):

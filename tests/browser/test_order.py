@@ -4,9 +4,12 @@ import json
 import re
 import time
 
+import pytest
 from page_looks import START, found, makespan, opened, painted, show
 
 from umm.explorer import answer
+
+pytestmark = pytest.mark.timeout(900)  # others may use the host too
 
 RANGED = "document.querySelector('.fact .note').innerText.includes(' to ')"
 

@@ -9,6 +9,8 @@ from umm.explorer.point import point_of
 from umm.explorer.state import State
 from umm.traces.files import save_trace
 
+pytestmark = pytest.mark.timeout(900)  # others may use the host too
+
 
 def test_a_newcomer_s_path(page, address):
     """Change each replication factor by keyboard: verdict, address and figures follow; go back again."""
