@@ -101,8 +101,12 @@ def test_a_rank_that_ends_before_it_runs_ends_the_job(tmp_path, temporary, monke
     assert not list(temporary.iterdir())
 
 
-def test_an_mpiexec_that_stays_when_all_it_started_is_gone_is_ended(tmp_path, temporary, monkeypatch):
-    monkeypatch.setattr(job, "find_mpiexec", lambda: launcher(tmp_path, "sleep 0.5 & exec sleep 60"))
+@pytest.mark.parametrize("started", ["sleep 0.5 &", "/bin/true;"])
+def test_an_mpiexec_that_stays_when_all_it_started_is_gone_is_ended(
+    tmp_path, temporary, monkeypatch, started
+):
+    """The second is gone before anybody has seen it."""
+    monkeypatch.setattr(job, "find_mpiexec", lambda: launcher(tmp_path, f"{started} exec sleep 60"))
     with pytest.raises(UmmError, match="all that mpiexec had started was killed or ended early"):
         MpiJob(2)
     assert not list(temporary.iterdir())

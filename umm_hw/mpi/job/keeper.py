@@ -93,7 +93,7 @@ class Watch:
 
     def _wrong(self) -> Iterator[str]:
         begun = children(self._mpiexec)
-        self._worked = self._worked or bool(begun)
+        self._worked = self._worked or bool(begun) or has_lost_a_child(self._mpiexec)
         if self._worked and all(map(is_dead, begun)):
             yield "all that mpiexec had started was killed or ended early"
         if self._folder.exists():
