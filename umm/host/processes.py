@@ -61,6 +61,11 @@ def adopt_orphans() -> None:
     _ask(_CHILD_SUBREAPER, 1)
 
 
+def shown_as() -> str:
+    """Return what the system shows this process as."""
+    return (_PROC / "self" / "comm").read_text(errors="replace").strip()
+
+
 def show_as(name: str) -> None:
     """Have the system list this process by another name, of at most 15 letters."""
     _ask(_NAME, name.encode())

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import sleep, time
 
-from umm.host.processes import show_as
+from umm.host.processes import show_as, shown_as
 
 FOLDER = Path("/dev/shm")
 OF_MPICH, OF_UCX = "mpich_", "ucx_shm_posix_"  # how the names begin
@@ -53,11 +53,13 @@ def watch_over() -> None:
         return
     began = time()
     end, _ = os.pipe()  # the system closes the other end when this process has ended
+    own = shown_as()
+    show_as(NAME)  # of whom a child has it: nobody who looks at processes sees it without
     if os.fork():
+        show_as(own)
         os.close(end)
         return
     os.setsid()
-    show_as(NAME)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.dup2(end, 0)
