@@ -33,10 +33,19 @@ def drawn(page, tab):
     if tab == "measured":
         page.wait_for_selector("#measured-words")
         return
+    drawn_in_sight(page, f"#show-{tab} .dash-graph")
+
+
+def drawn_in_sight(page, figure):
+    """Scroll to the first figure there is of some until it is drawn: it is not before it comes near."""
     page.wait_for_function(
-        "tab => [...document.querySelectorAll(`#show-${tab} .main-svg`)]"
-        ".some(x => x.getBoundingClientRect().height > 90)",
-        arg=tab,
+        """figure => {
+          const tall = (places) => [...document.querySelectorAll(places)]
+            .find((x) => x.getBoundingClientRect().height > 90);
+          if (tall(`${figure} .main-svg`)) return true;
+          tall(figure)?.scrollIntoView({ block: "nearest" });
+        }""",
+        arg=figure,
     )
 
 
@@ -69,7 +78,7 @@ def found(page):
     """Wait until the search over a chain's layouts is over and its best row is drawn."""
     page.wait_for_selector("#leaders table")
     settled(page)
-    page.wait_for_selector("#lanes .main-svg")
+    drawn_in_sight(page, "#lanes")
 
 
 def show(page, tab):
