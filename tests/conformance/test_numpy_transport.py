@@ -1,5 +1,8 @@
 """The NumPy transport: the conformance suite with a thread for each rank, and what is refused."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import BrokenBarrierError
+
 import numpy as np
 import pytest
 from conformance.transport_suite import TransportConformance
@@ -89,3 +92,19 @@ def test_a_matrix_prints_its_layout_and_the_tiles_of_its_rank():
 def test_a_layout_says_what_a_rank_holds_even_nothing():
     assert Layout.parse("row", (2, 4), 3).describe(2) == "2x4 in row over 3 ranks; rank 2 holds nothing"
     assert Layout.parse("2d", (2, 4), 1).describe() == "2x4 in 2d over 1 rank"
+
+
+def test_an_interrupt_before_all_ranks_have_begun_ends_those_that_wait_for_them(monkeypatch):
+    """Ctrl-C while threads are started: those that ran waited at a barrier for ever, and so did the process."""
+    begin, begun = ThreadPoolExecutor.submit, []
+
+    def interrupted(threads, *program):
+        if begun:
+            raise KeyboardInterrupt
+        begun.append(begin(threads, *program))
+        return begun[0]
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_ranks(2, lambda transport: transport.barrier())
+    assert isinstance(begun[0].exception(), BrokenBarrierError)

@@ -1,7 +1,7 @@
 """The transport of p virtual ranks in one process: every rank's memory is a NumPy array."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Barrier, BrokenBarrierError, Lock
 from typing import Any, TypeVar
 
@@ -123,7 +123,7 @@ class NumpyTransport:
 def run_ranks(size: int, program: Callable[[NumpyTransport], T]) -> list[T]:
     """Run a program once for each of p virtual ranks, each in its own thread, and return what each returned.
 
-    If one fails, the others fail at their next barrier and its error is raised.
+    If one fails, or the caller is interrupted, the others fail at their next barrier and the error is raised.
 
     >>> run_ranks(3, lambda transport: transport.rank ** 2)
     [0, 1, 4]
@@ -138,7 +138,12 @@ def run_ranks(size: int, program: Callable[[NumpyTransport], T]) -> list[T]:
             raise
 
     with ThreadPoolExecutor(max_workers=size, thread_name_prefix="umm-rank") as threads:
-        futures = [threads.submit(run, rank) for rank in range(size)]
+        try:
+            futures = [threads.submit(run, rank) for rank in range(size)]
+            wait(futures)
+        except BaseException:  # Ctrl-C: those that run would wait for those that never began
+            first._world.barrier.abort()
+            raise
     errors = [error for error in (future.exception() for future in futures) if error is not None]
     if errors:
         raise next((e for e in errors if not isinstance(e, BrokenBarrierError)), errors[0])
