@@ -95,7 +95,7 @@ def test_a_layout_says_what_a_rank_holds_even_nothing():
 
 
 def test_an_interrupt_before_all_ranks_have_begun_ends_those_that_wait_for_them(monkeypatch):
-    """Ctrl-C while threads are started: those that ran waited at a barrier for ever, and so did the process."""
+    """Ctrl-C while threads are started: those that ran waited at a barrier for ever."""
     begin, begun = ThreadPoolExecutor.submit, []
 
     def interrupted(threads, *program):
