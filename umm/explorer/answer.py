@@ -184,7 +184,7 @@ def progress(view: View, cancelled: bool = False) -> Shown:
     return {
         "status.children": cancelled_words(said) if cancelled else said,
         "status.title": f"{stage}, m {growing.stage}" if growing and stage else stage,
-        "cancel.hidden": asked.done or bool(asked.failed) or cancelled,
+        "cancel.hidden": asked.over or cancelled,
     }
 
 

@@ -45,6 +45,11 @@ class Question(ABC):
     def take(self, message: Any) -> None:
         """Take in what the process has sent."""
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will be found out."""
+        return self.done or bool(self.failed)
+
 
 def get_ready() -> None:
     """Start the process that others fork from, which imports for a second what they need."""
@@ -123,7 +128,7 @@ class Behind:
         """End what nobody wants any more, and begin what waits as far as there is room."""
         for viewer, question in list(self._wanted.items()):
             gone = len(self._wanted) > AT_ONCE and monotonic() - self._seen[viewer] > PATIENCE
-            if question.done or question.failed or gone:
+            if question.over or gone:
                 del self._wanted[viewer], self._seen[viewer]
         wanted = list(dict.fromkeys(self._wanted.values()))
         for question in [x for x in self._running if x not in wanted]:

@@ -26,11 +26,6 @@ class Sure(Question):
         """Take in the answer."""
         self.found = message
 
-    @property
-    def over(self) -> bool:
-        """Whether nothing more will be known."""
-        return self.done or bool(self.failed)
-
 
 def look(send: Send, function: Callable[..., Any], *arguments: Any) -> None:
     """Tell what a function returns; it runs in a process of its own."""

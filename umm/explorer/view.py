@@ -71,7 +71,7 @@ class View:
         priced = self.priced
         if self.range is None or self.state.algorithm != UNIVERSAL:
             return None
-        if not (priced.front or priced.done or priced.failed):
+        if not (priced.front or priced.over):
             return None
         return self._sure(deciding_of, self.advice.choice if self.advice else None)
 
@@ -109,7 +109,7 @@ class View:
     @property
     def question(self) -> Question:
         """What is found out now: the points of the space, then what else is asked for."""
-        if self.growing and self.priced.done and not (self.growing.done or self.growing.failed):
+        if self.growing and self.priced.done and not self.growing.over:
             return self.growing
         return self.priced
 

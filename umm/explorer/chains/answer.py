@@ -88,12 +88,11 @@ def progress(view: ChainView) -> Shown:
     found = view.found
     if found is None:
         return {"status.children": "", "status.title": "", "cancel.hidden": True}
-    ended = found.done or bool(found.failed) or view.cancelled
     said = "" if found.refusal else found.words
     return {
         "status.children": cancelled_words(said) if view.cancelled else said,
         "status.title": stage(found),
-        "cancel.hidden": ended,
+        "cancel.hidden": found.over or view.cancelled,
     }
 
 
