@@ -133,8 +133,7 @@ def grow(
             points = here.points()
             looked = LookedAt(points, machine, makespan)
             limit = limit_of(budget, points.bare_share, machine, points.bare.p)
-            places = np.unravel_index(points.allowed, points.shape)
-            factors = factors_of(points, [np.asarray(x) for x in places])
+            factors = factors_of(points)
             kept = np.all([of == at for of, at in zip(factors, held, strict=True) if at], axis=0)
             best = []
             for factor in replication_factors(points.bare.p):

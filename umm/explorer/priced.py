@@ -106,16 +106,10 @@ class Priced(Question):
         return f"{proven}; {exact:,} of {count:,} points exact, the rest lower bounds{left}."
 
     @cached_property
-    def places(self) -> tuple[Ints, ...]:
-        """Numbers of the options, stationary matrix and layouts of each point."""
-        assert self.points
-        return tuple(np.asarray(x) for x in np.unravel_index(self.points.allowed, self.points.shape))
-
-    @cached_property
     def factors(self) -> Ints:
         """Replication factors of A, B and C, shape (3, points)."""
         assert self.points
-        return factors_of(self.points, self.places)
+        return factors_of(self.points)
 
     def parts(self, number: int) -> tuple[tuple[str, str, str], str, Options]:
         """Return the layouts of A, B and C of a point, its stationary matrix and its options."""
@@ -154,10 +148,11 @@ class Priced(Question):
         return np.asarray(fits[np.lexsort((self.memory[fits], np.round(self.seconds[fits], 12)))])
 
 
-def factors_of(points: Points, places: Sequence[Ints]) -> Ints:
+def factors_of(points: Points) -> Ints:
     """Return the replication factors of A, B and C, shape (3, points)."""
+    _, _, *places = np.unravel_index(points.allowed, points.shape)
     of = [np.array([layout.replicas for layout in layouts]) for layouts in points.layouts]
-    return np.stack([counts[at] for counts, at in zip(of, places[2:], strict=True)])
+    return np.stack([counts[at] for counts, at in zip(of, places, strict=True)])
 
 
 def look(send: Send, space: Space, machine: Machine, limit: int) -> None:
@@ -186,8 +181,7 @@ def _search(tell: "_Telling", looked: LookedAt, limit: int) -> None:
     tell(ranges=[found.sure.range(choice) for choice in found.top[:RANGES]])
     tell(stage="front", front=found.frontier)
     points = looked.points
-    places = tuple(np.asarray(x) for x in np.unravel_index(points.allowed, points.shape))
-    factors = factors_of(points, places)
+    factors = factors_of(points)
     for of in product(*(np.unique(x).tolist() for x in factors)):
         BestFirst(looked, limit, 1, among=np.all(factors == np.array(of)[:, np.newaxis], axis=0)).run()
     tell(stage="factors")
