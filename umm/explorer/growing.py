@@ -118,9 +118,18 @@ def saving(name: str, factors: Sequence[int], times: Sequence[float]) -> str:
     >>> saving("B", [1, 2, 4], [2.0, 1.9, 1.5]), saving("B", [1, 2], [2.0, 1.99])
     ('B@4 saves 25.0 %', '')
     """
+    place = paying(times)
+    return f"{name}@{factors[place]} saves {100 * (1 - times[place] / times[0]):.1f} %" if place else ""
+
+
+def paying(times: Sequence[float]) -> int:
+    """Return the place of the fastest, 0 (without replicas) where it does not pay.
+
+    >>> paying([2.0, 1.9, 1.5]), paying([2.0, 1.99])
+    (2, 0)
+    """
     fastest = int(np.argmin(np.nan_to_num(times, nan=np.inf)))
-    saved = 1 - times[fastest] / times[0]
-    return f"{name}@{factors[fastest]} saves {100 * saved:.1f} %" if saved >= PAYS else ""
+    return fastest if 1 - times[fastest] / times[0] >= PAYS else 0
 
 
 def grow(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from umm.arrays import Ints
-from umm.explorer.growing import Growing, saving
+from umm.explorer.growing import Growing, paying, saving
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
 from umm.figures.replication import replication_map
@@ -97,13 +97,11 @@ def _grown(growing: Growing) -> Any:
 
     name, rows = MATRICES[growing.operand], []
     for m, times in sorted(growing.found.items()):
-        pays = saving(name, growing.factors, times)
+        best = paying(times)
         cells = [html.Th(f"{m:,}", scope="row"), html.Td(_time(times[0]))]
-        for factor, seconds in zip(growing.factors[1:], times[1:], strict=True):
-            best = pays.startswith(f"{name}@{factor} ")
-            cells.append(
-                html.Td(_change(seconds, times[0]), title=_time(seconds), className="best" if best else "")
-            )
+        for place, seconds in enumerate(times[1:], 1):
+            look = "best" if place == best else ""
+            cells.append(html.Td(_change(seconds, times[0]), title=_time(seconds), className=look))
         rows.append(html.Tr(cells))
     heads = ["m", *(f"{name}@{factor}" for factor in growing.factors)]
     head = html.Thead(html.Tr([html.Th(x, scope="col") for x in heads]))
