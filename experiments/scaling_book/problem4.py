@@ -1,6 +1,7 @@
 """Problem 4: gather Y or sum the product, and from which size on each is bound by compute."""
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log10
 from pathlib import Path
@@ -68,44 +69,34 @@ def limits() -> dict[str, float]:
 
 
 def crossover(strategy: str, low: int, high: int) -> int:
-    """Return the first size from low on at which compute takes at least as long, between two."""
+    """Return the first size above low at which compute takes at least as long; high if none below is."""
 
-    def slower(size: int) -> bool:
+    def bound_by_compute(size: int) -> bool:
         found = performed(Point(strategy, size))
-        return found["communicate_s"] > found["compute_s"]
+        return found["communicate_s"] <= found["compute_s"]
 
-    return _first(slower, low, high)
-
-
-def _first(fails: Callable[[int], bool], low: int, high: int) -> int:
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fails(middle) else (low, middle)
-    return high
+    sizes = range(low + 1, high)
+    return low + 1 + bisect_left(sizes, True, key=bound_by_compute)
 
 
 def entries() -> Iterator[Entry]:
     """Yield where each is bound by compute, on a ring of four chips."""
     machine, wanted = shipped(MACHINE), limits()
     rate = wanted[GATHER] * bandwidth(machine, CHIPS)
-    found = crossover(GATHER, 1, 16384)
-    yield reproduced(
-        "gathering Y is bound by compute where B > F/W",
-        SAID["where"],
-        f"D = {D}, F = {F} on `{MACHINE}`: from B = {found} on; F/W = {wanted[GATHER]:.0f} with the "
-        f"{rate / 1e12:.0f} TFLOP/s that multiplies reach, of which (X − 1)/X is {0.75 * wanted[GATHER]:.0f}",
-        abs(found / (0.75 * wanted[GATHER]) - 1) < 0.02,
-        "peak and efficiency bfloat16, fabric.bandwidth",
-    )
-    found = crossover(SUM, 4, 65536)
-    yield reproduced(
-        "summing the product is bound by compute where D > 2X·F/W",
-        SAID["where"],
-        f"B = {B}, F = {F}: from D = {found} on; 2X·F/W = {wanted[SUM]:.0f}, of which (X − 1)/X is "
-        f"{0.75 * wanted[SUM]:.0f}",
-        abs(found / (0.75 * wanted[SUM]) - 1) < 0.02,
-        "peak and efficiency bfloat16, fabric.bandwidth",
-    )
+    reached = f" with the {rate / 1e12:.0f} TFLOP/s that multiplies reach"
+    for strategy, low, high, claim, sizes, size, limit, more in (
+        (GATHER, 1, 16384, "gathering Y", f"D = {D}, F = {F} on `{MACHINE}`", "B", "F/W", reached),
+        (SUM, 4, 65536, "summing the product", f"B = {B}, F = {F}", "D", "2X·F/W", ""),
+    ):
+        found, share = crossover(strategy, low, high), 0.75 * wanted[strategy]
+        yield reproduced(
+            f"{claim} is bound by compute where {size} > {limit}",
+            SAID["where"],
+            f"{sizes}: from {size} = {found} on; {limit} = {wanted[strategy]:.0f}{more}, of which (X − 1)/X "
+            f"is {share:.0f}",
+            abs(found / share - 1) < 0.02,
+            "peak and efficiency bfloat16, fabric.bandwidth",
+        )
 
 
 def figure(rows: list[Row]) -> "go.Figure":
