@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 import umm
 from experiments.common.bars import Bars, Panel
 from experiments.common.bars import figure as bars
@@ -17,7 +15,7 @@ from experiments.common.published import published
 from experiments.scaling_book.rings import chips, makespan, round_a_ring
 from umm.algorithms.collectives.closed_forms import bandwidth
 from umm.figures.style import BLUE, GREY
-from umm.schedules.kinds import TRANSFERS
+from umm.traces.traffic import bytes_by_kind
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -69,7 +67,7 @@ def product() -> tuple[int, float]:
     layouts = {x: MESH.format(y) for x, y in (("a", "x,None"), ("b", "None,y"), ("c", "x,y"))}
     problem = umm.Problem(m=SIDE, n=SIDE, k=SIDE, **layouts, dtype="bfloat16", c_dtype="bfloat16", ranks=16)
     schedule = umm.schedule(problem, shipped("tpu-v5e-16"), stationary="C")
-    return int(schedule.nbytes[np.isin(schedule.kind, TRANSFERS)].sum()), makespan(schedule)
+    return sum(bytes_by_kind(schedule).values()), makespan(schedule)
 
 
 def rows(size: str, jobs: int | None) -> list[Row]:

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 import umm
 from experiments.common.bars import Bars, Panel
 from experiments.common.bars import figure as bars
@@ -16,8 +14,8 @@ from experiments.common.published import published
 from experiments.scaling_book.rings import makespan
 from umm.algorithms.chains.lower import lower
 from umm.figures.style import BLUE
-from umm.schedules.kinds import TRANSFERS
 from umm.schedules.schedule import Schedule
+from umm.traces.traffic import bytes_by_kind
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -58,10 +56,9 @@ def performed(point: Point) -> dict[str, float | int]:
     made = schedules(point.way)
     one = TOKENS * HIDDEN * FFN
     terms = 2 * one if point.way == APART else HIDDEN * HIDDEN * FFN + TOKENS * HIDDEN * HIDDEN
-    between = [x.nbytes[np.isin(x.kind, TRANSFERS) & (x.src != x.dst)].sum() for x in made]
     return {
         "flop": 2 * terms,
-        "moved_bytes": int(sum(between)),
+        "moved_bytes": sum(sum(bytes_by_kind(x).values()) for x in made),
         "memory_bytes": max(int(x.memory_bytes.max()) for x in made),
         "seconds": sum(makespan(x) for x in made),
     }
