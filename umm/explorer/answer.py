@@ -9,6 +9,7 @@ from umm.algorithms.universal.options import known
 from umm.explorer.layout import FIGURES, PARTS, named
 from umm.explorer.point import Files, point_of, tried
 from umm.explorer.state import OPERANDS, SWITCHES, State, as_command, as_python, as_toml, read
+from umm.explorer.tables import table
 from umm.explorer.tabs import TABS
 from umm.explorer.view import Shown, View
 from umm.layouts.places import replication_factors
@@ -142,12 +143,8 @@ def compared(state: State, view: View, files: Files) -> Any:
         change = "the same" if number == was else f"{100 * (number / was - 1):+.1f} %" if was else "new"
         rows.append(html.Tr([html.Th(name, scope="row"), html.Td(before), html.Td(text), html.Td(change)]))
     names = _told_apart(other.state, state)
-    head = html.Tr(
-        [html.Th(x, scope="col") for x in ("", f"pinned: {names[0]}", f"this: {names[1]}", "difference")]
-    )
-    return html.Div(
-        html.Table([html.Thead(head), html.Tbody(rows)], className="compared"), className="scroll"
-    )
+    headings = ("", f"pinned: {names[0]}", f"this: {names[1]}", "difference")
+    return html.Div(table(headings, rows, "compared"), className="scroll")
 
 
 def _told_apart(*states: State) -> list[str]:

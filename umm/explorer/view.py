@@ -12,6 +12,7 @@ from umm.explorer.point import Point, deciding_of, is_varied, range_of, space_of
 from umm.explorer.priced import Priced
 from umm.explorer.state import State
 from umm.explorer.sure import Sure
+from umm.explorer.tables import table
 from umm.figures.style import themed
 from umm.problem import MATRICES
 from umm.space.search.budget import DEVICE
@@ -144,8 +145,7 @@ def numbers(frame: "pd.DataFrame") -> list[Any]:
         for row in shown.itertuples(index=False)
     ]
     more = f"The first {MOST_ROWS} of {len(frame)} rows." if len(frame) > MOST_ROWS else ""
-    head = html.Thead(html.Tr([html.Th(str(name), scope="col") for name in frame.columns]))
-    whole = html.Table([head, html.Tbody(rows)], className="numbers")
+    whole = table(map(str, frame.columns), rows, "numbers")
     return [
         html.Div(whole, className="scroll", tabIndex=0, role="region", **{"aria-label": "data"}),
         more,

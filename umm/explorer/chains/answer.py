@@ -12,6 +12,7 @@ from umm.explorer.chains.found import FoundBest, trace_of
 from umm.explorer.chains.layout import GRAPHS
 from umm.explorer.chains.state import SIZES, ChainState, as_command, as_python, as_text
 from umm.explorer.point import Files, tried
+from umm.explorer.tables import table
 from umm.explorer.view import Shown, numbers
 from umm.figures.beside import beside
 from umm.figures.lanes import RANKS, lane_table, timeline
@@ -176,13 +177,12 @@ def _sentence(view: ChainView, choice: ChainChoice, ends: tuple[float, float] | 
 
 
 def _leaders(view: ChainView, found: FoundBest) -> Any:
-    head = html.Tr([html.Th(x, scope="col") for x in HEADINGS])
     rows = [_row(view, found, place) for place in range(1, len(found.top) + 1)]
-    table = html.Table([html.Thead(head), html.Tbody(rows)], className="leaders rows")
+    leaders = table(HEADINGS, rows, "leaders rows")
     if len(found.tied) < 2:
-        return table
+        return leaders
     tied = ", ".join(map(str, found.tied))
-    return [table, html.P(f"{tied} tie: the ranges of the machine's numbers do not tell them apart.")]
+    return [leaders, html.P(f"{tied} tie: the ranges of the machine's numbers do not tell them apart.")]
 
 
 def _row(view: ChainView, found: FoundBest, place: int) -> Any:
@@ -214,11 +214,10 @@ def _layouts(choice: ChainChoice) -> Any:
     alike: dict[str, list[str]] = {}
     for x in choice.chain.tensors:
         alike.setdefault(str(x.layout), []).append(f"{x.name} {x.shape[0]}×{x.shape[1]}")
-    head = html.Tr([html.Th("layout", scope="col"), html.Th("tensors", scope="col")])
     rows = [
         html.Tr([html.Th(layout, scope="row"), html.Td(", ".join(names))]) for layout, names in alike.items()
     ]
-    return html.Table([html.Thead(head), html.Tbody(rows)], className="tensors")
+    return table(("layout", "tensors"), rows, "tensors")
 
 
 def _named(found: FoundBest) -> list[Any]:

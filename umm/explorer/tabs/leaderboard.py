@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from umm.algorithms.universal.options import known
+from umm.explorer.tables import table
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
 from umm.figures.pareto import pareto
@@ -70,9 +71,8 @@ def _table(view: View) -> Any:
     if not priced.top:
         words = priced.words if priced.refusal or priced.failed else "The best layouts are being proven."
         return html.P(words, className="empty")
-    head = html.Tr([html.Th(x, scope="col") for x in HEADINGS])
     rows = [_row(view, place, choice) for place, choice in enumerate(priced.top[:ROWS], 1)]
-    return html.Table([html.Thead(head), html.Tbody(rows)], className="leaders")
+    return table(HEADINGS, rows, "leaders")
 
 
 def _row(view: View, place: int, choice: Choice) -> Any:

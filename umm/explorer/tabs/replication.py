@@ -6,6 +6,7 @@ import numpy as np
 
 from umm.arrays import Ints
 from umm.explorer.growing import Growing, paying, saving
+from umm.explorer.tables import table
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
 from umm.figures.replication import replication_map
@@ -103,10 +104,9 @@ def _grown(growing: Growing) -> Any:
             look = "best" if place == best else ""
             cells.append(html.Td(_change(seconds, times[0]), title=_time(seconds), className=look))
         rows.append(html.Tr(cells))
-    heads = ["m", *(f"{name}@{factor}" for factor in growing.factors)]
-    head = html.Thead(html.Tr([html.Th(x, scope="col") for x in heads]))
-    table = html.Table([head, html.Tbody(rows)], className="compared")
-    return [html.P(growing.failed or growing.said, className="said"), html.Div(table, className="scroll")]
+    headings = ("m", *(f"{name}@{factor}" for factor in growing.factors))
+    whole = table(headings, rows, "compared")
+    return [html.P(growing.failed or growing.said, className="said"), html.Div(whole, className="scroll")]
 
 
 def _time(seconds: float) -> str:
