@@ -12,6 +12,7 @@ from umm.cost import (
     gemm_seconds,
     local_accumulate_seconds,
     local_copy_seconds,
+    refill_seconds,
     transfer_bytes,
 )
 from umm.errors import MachineError
@@ -86,6 +87,14 @@ def test_an_accumulate_into_some_of_a_tile_s_columns_may_be_slower():
     assert accumulate_bytes(slow, [1000, 1000], [False, True]).tolist() == [1250, 2500]
     assert local_accumulate_seconds(slow, 3.35e9, [False, True]) == pytest.approx([3e-3, 6e-3])
     assert accumulate_bytes(H100, 1000, True) == 1250
+
+
+def test_gemms_load_again_what_transfers_drove_out_of_the_caches():
+    """Of rank 0's gemms, 500 bytes in the mean, no transfer drives out more; rank 1 has none."""
+    rank, gemm_rank = np.array([0, 0, 1]), np.array([0, 0])
+    host = replace(H100, refill=100.0)
+    assert refill_seconds(host, [200, 9000, 9000], rank, gemm_rank, [400, 600]).tolist() == [2.0, 5.0, 0.0]
+    assert refill_seconds(H100, [200, 9000, 9000], rank, gemm_rank, [400, 600]) == 0.0
 
 
 def test_what_is_in_a_cache_goes_as_fast_as_the_fastest_smaller_message():

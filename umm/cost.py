@@ -88,6 +88,28 @@ def _strided_rate(machine: Machine, strided: npt.ArrayLike) -> Floats | float:
     return np.where(strided, machine.strided_accumulates, 1.0)
 
 
+def refill_seconds(
+    machine: Machine, payload: npt.ArrayLike, rank: Ints, gemm_rank: Ints, gemm_bytes: npt.ArrayLike
+) -> Floats | float:
+    """Return how much longer each transfer makes the GEMMs of its rank: their data have left its caches.
+
+    A transfer drives out as much as it moves, at most what a GEMM of its rank works on, in the mean.
+
+    Args:
+        machine: How fast they load it again.
+        payload: In bytes.
+        rank: Whose caches each goes through.
+        gemm_rank: The rank of each GEMM.
+        gemm_bytes: What each GEMM reads and adds to.
+    """
+    if not machine.refill:
+        return 0.0
+    ranks = 1 + int(max(rank.max(initial=0), gemm_rank.max(initial=0)))
+    count = np.bincount(gemm_rank, minlength=ranks)
+    mean = np.bincount(gemm_rank, gemm_bytes, ranks) / np.maximum(count, 1)
+    return np.minimum(payload, mean[rank]) / machine.refill
+
+
 def local_copy_seconds(machine: Machine, payload: npt.ArrayLike) -> Floats:
     """Return how long a copy inside one device takes: a read and a write of the payload."""
     return machine.local_overhead_s + np.asarray(payload, dtype=np.float64) * (2.0 / machine.work_bandwidth)

@@ -30,6 +30,7 @@ MEASURED = (
 CACHED = MEASURED.replace(
     "count = {",
     'strided_accumulates = { value = 0.4, source = "test" }\n'
+    'refill = { value = "40 GB/s", source = "test" }\n'
     'cache = { value = "600 B", source = "test" }\ncount = {',
     1,
 ).replace(

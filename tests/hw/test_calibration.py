@@ -20,7 +20,7 @@ from umm_hw.calibrate.figures import Figure
 from umm_hw.calibrate.gemm_law import drawn_to_law
 from umm_hw.calibrate.host import Calibration, GemmRates
 from umm_hw.calibrate.host_file import topology_text
-from umm_hw.calibrate.losses import Loss, lost_share, overhead
+from umm_hw.calibrate.losses import Loss, lost_share, overhead, refill
 from umm_hw.calibrate.small_schedules import gemms_beside, watched
 from umm_hw.cores.pace import Paced
 
@@ -36,6 +36,7 @@ def found(devices=2, share=1.0, pace=1.0, lost=0.4):
         launch=Figure(3e-6, 0.1),
         overhead=Figure(10e-6, 0.2),
         local_overhead=Figure(20e-6, 0.2),
+        refill=Figure(40e-12, 0.2),
         backplane=Figure(16e9, 0.03),
         by_size=[(2**16, Figure(5e9, 0.1)), (2**26, Figure(10e9, 0.03))],
         accumulate_efficiency=Figure(0.75, 0.05),
@@ -56,6 +57,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(host, "SIDES", (128,))
     monkeypatch.setattr(small_schedules, "TILES", 2**18)
     monkeypatch.setattr(host, "REPEATS", 2)
+    monkeypatch.setattr(host, "GET_REPEATS", 2)
     monkeypatch.setattr(host, "PASSES", 1)
 
 
@@ -75,8 +77,10 @@ def test_the_file_says_what_was_found(tmp_path):
     assert machine.accumulate_efficiency == 0.75
     assert (machine.local_overhead_s, machine.signal_s) == pytest.approx((20e-6, 50e-6))
     assert (machine.strided_accumulates, machine.cache) == (0.5, 2**24)
-    path.write_text(topology_text(replace(found(), cache=0)))  # where nothing tells
-    assert umm.machine(path).cache == 0
+    assert machine.refill == pytest.approx(25e9)
+    none = replace(found(), cache=0, refill=Figure(0.0, 0.0))  # where nothing tells, or no byte costs
+    path.write_text(topology_text(none))
+    assert (umm.machine(path).cache, umm.machine(path).refill) == (0, 0)
 
 
 @pytest.mark.parametrize(("lost", "on_engine"), [(0.1, False), (0.9, True)])
@@ -101,7 +105,7 @@ def test_every_measured_number_carries_date_versions_and_uncertainty(tmp_path):
     path = tmp_path / "here.toml"
     path.write_text(topology_text(found()))
     measured = [fact for fact in umm.machine(path).facts if fact.uncertainty is not None]
-    assert len(measured) == 16
+    assert len(measured) == 17
     for fact in measured:
         assert "numpy" in fact.source
         assert fact.source.split("; ")[-1][:2] == "20"
@@ -164,15 +168,25 @@ def test_what_lies_off_the_law_beyond_its_noise_stays_where_it_was_measured():
 def test_a_transfer_beside_gemms_costs_what_they_take_longer():
     """A gemm ends 70 us later where a transfer of 50 us runs beside it: it costs 20 us more than its own."""
     losses = [Loss(2**18, 70e-6, 50e-6)]
-    assert overhead(losses).value == pytest.approx(20e-6)
-    assert lost_share(losses, 20e-6).value == 0.95
+    assert overhead(losses, 0.0).value == pytest.approx(20e-6)
+    assert lost_share(losses, 20e-6, 0.0).value == 0.95
 
 
 def test_a_transfer_on_a_core_of_its_own_costs_a_part_of_its_time():
     """A gemm ends 10 us later beside a transfer of 50 us: a fifth of its time, and no overhead."""
     losses = [Loss(2**18, 10e-6, 50e-6)]
-    assert overhead(losses).value == 0
-    assert lost_share(losses, 0.0).value == pytest.approx(0.2)
+    assert overhead(losses, 0.0).value == 0
+    assert lost_share(losses, 0.0, 0.0).value == pytest.approx(0.2)
+
+
+def test_large_transfers_cost_gemms_what_they_drove_out_of_the_caches():
+    """16 us whatever the size, and 40 us for each MB; where the largest cost least, nothing is driven out."""
+    losses = [Loss(size, size / 1e10 + 16e-6 + size * 40e-12, size / 1e10) for size in (2**16, 2**18, 2**20)]
+    per_byte = refill(losses).value
+    assert per_byte == pytest.approx(40e-12)
+    assert overhead(losses, per_byte).value == pytest.approx(16e-6)
+    assert lost_share(losses, 16e-6, per_byte).value == 0.95
+    assert refill([Loss(2**16, 70e-6, 20e-6), Loss(2**20, 90e-6, 80e-6)]).value == 0
 
 
 @pytest.mark.parametrize("kind", ["get", "accumulate", "in", "local", "own in"])

@@ -1,17 +1,46 @@
 """The pace of a core: what is measured beside it, and which repeats count."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umm_hw.cores.pace import OWN_CORE, SLACK, Pace, Paced, Reading, fastest, seconds, together, undisturbed
+from umm_hw.cores.pace import (
+    OWN_CORE,
+    SLACK,
+    Pace,
+    Paced,
+    Reading,
+    fastest,
+    seconds,
+    slowest,
+    together,
+    undisturbed,
+    usual,
+)
 
 shares = st.floats(0.1, 1.0)
 repeats = st.lists(st.builds(Paced, st.floats(1e-3, 1.0), st.floats(1e-3, 2e-3), shares), min_size=1)
 
 
 def test_a_run_at_half_the_pace_does_not_count():
-    found = [Paced(0.1, 1e-3), Paced(0.2, 2e-3), Paced(0.104, 1.05e-3)]
-    assert seconds(found, 1e-3).tolist() == [0.1, 0.104]
+    found = [Paced(0.1, 1e-3), Paced(0.2, 2e-3), Paced(0.126, 1.05e-3)]
+    assert seconds(found, 1e-3, 1e-3) == pytest.approx([0.1, 0.12])
+
+
+def test_what_all_ranks_do_takes_as_long_as_on_the_slowest_core():
+    """One core is a tenth slower: of its peer's multiply, 0.1 s, a tenth more counts."""
+    assert slowest([Paced(0.1, 1e-3), Paced(0.11, 1.1e-3, share=0.97)]) == [
+        Paced(pytest.approx(0.11), 1.1e-3, 0.97),
+        Paced(0.11, 1.1e-3, 0.97),
+    ]
+
+
+@given(repeats, st.floats(1e-3, 2e-3), st.floats(1e-3, 2e-3))
+def test_the_usual_pace_is_among_those_that_count(found, best, pace):
+    """And what was measured at it counts as it is."""
+    readings = [one.reading for one in undisturbed(found, best)]
+    assert min(readings) <= usual(found, best) <= max(readings)
+    assert seconds([Paced(0.1, pace)], best, pace) == pytest.approx([0.1])
 
 
 def test_several_ranks_are_as_slow_as_the_slowest():

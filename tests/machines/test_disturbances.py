@@ -3,6 +3,7 @@
 from functools import partial
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from umm.cost import local_accumulate_seconds
 from umm.layouts.layout import Layout
 from umm.machines.files import shipped_folder
 from umm.schedules.builder import Builder
-from umm.schedules.kinds import ACCUMULATE, GEMM, GET
+from umm.schedules.kinds import ACCUMULATE, GEMM, GET, PUT
 from umm.tensors import Tensor
 from umm_sim.executor import SimExecutor
 
@@ -152,6 +153,23 @@ def test_an_algorithm_s_accumulates_know_their_tile_too(tmp_path):
             build.accumulate(build.temporary(0, "C", part.rows, part.cols, 0), part)
         sums[m.name] = build.schedule().nbytes.tolist()
     assert [b / a for a, b in zip(*sums.values(), strict=True)] == pytest.approx([1.0, 4.0])
+
+
+@pytest.mark.parametrize("how", ["direct", "greedy", "summa"])
+def test_transfers_beside_gemms_may_cost_them_what_they_have_in_the_caches(tmp_path, how):
+    """Every get and accumulate waits for its bytes at 1 GB/s, at most those of one 128 x 128 x 64 gemm."""
+    rate = machine(tmp_path, said("refill", '"1 GB/s"'), "refill.toml")
+    options = {"algorithm": how} if how == "summa" else {"policy": how, "stationary": "C"}
+    problem = umm.Problem(m=256, n=256, k=256, a="2d:2x2", b="2d:2x2", c="2d:2x2", ranks=4)
+    plain, slow = (umm.schedule(problem, m, **options) for m in (machine(tmp_path), rate))
+    moves = np.isin(plain.kind, (GET, PUT, ACCUMULATE))
+    assert moves.any()
+    m, n, k = slow.details.multiplied[slow.kind == GEMM].mean(axis=0)
+    worked_on = 4 * (m * k + k * n + m * n)
+    assert slow.seconds[moves] - plain.seconds[moves] == pytest.approx(
+        np.minimum(slow.payload[moves], worked_on) / 1e9
+    )
+    assert (slow.seconds == plain.seconds)[~moves].all()
 
 
 def test_what_a_rank_gets_again_comes_from_a_cache(tmp_path):

@@ -303,9 +303,19 @@ class Lowering:
         if src == dst:  # only a rank's accumulate into its own tile
             whole = self.machine.accumulate_efficiency
             details["seconds"] = 3 * payload / self.memory_bandwidth / (efficiency / whole)
+        if kind in ("get", "accumulate") and self.machine.refill:
+            refill = min(payload, self.worked_on(rank)) / self.machine.refill
+            details["seconds"] = details.get("seconds", 0.0) + refill
         rows, cols = ([*x] for x in span)
         details |= {"writes": [into or matrix, rows, cols], "reads": [[source or matrix, rows, cols]]}
         return self.emit(kind, rank, lane, after, **details)
+
+    def worked_on(self, rank: int) -> float:
+        """The bytes of a rank's gemms, in the mean."""
+        spans = [(op.m, op.n, op.k) for op in self.ops[rank]]
+        sizes = [[length(span) for span in of_op] for of_op in spans]
+        item, c_item = self.itemsize("A"), self.itemsize("C")
+        return sum((m * k + k * n) * item + m * n * c_item for m, n, k in sizes) / len(sizes)
 
     def gemm_seconds(self, m: int, n: int, k: int) -> float:
         machine, dtype = self.machine, self.problem.dtype

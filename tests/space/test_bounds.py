@@ -34,10 +34,10 @@ def machines(draw):
     slower, latency = draw(st.sampled_from([1.0, 1e3, 1e6])), draw(st.sampled_from([0.0, 0.1, 1.0]))
     peak, loss = draw(st.sampled_from([1.0, 1e-3, 1e-6])), draw(st.sampled_from([0.0, 0.2, 0.5]))
     sizes, cache = draw(st.sampled_from([(None, 0), (SIZES, 0), (UNEVEN, 2**9), (UNEVEN, 2**40)]))
-    strided = draw(st.sampled_from([1.0, 0.5]))
+    strided, refill = draw(st.sampled_from([(1.0, 0.0), (0.5, 0.0), (0.5, 1e6)]))
     return replace(
         machine,
-        name=f"{machine.name} {slower} {latency} {peak} {loss} {sizes is None} {cache} {strided}",
+        name=f"{machine.name} {slower} {latency} {peak} {loss} {sizes is None} {cache} {strided} {refill}",
         link_bandwidth=machine.link_bandwidth / slower,
         link_latency=machine.link_latency * latency,
         launch_s=machine.launch_s * latency,
@@ -47,6 +47,7 @@ def machines(draw):
         message_sizes=sizes,
         cache=cache,
         strided_accumulates=strided,
+        refill=refill,
     )
 
 

@@ -73,6 +73,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         copy_share=devices.copy_share.value if devices.copy_share else 0.0,
         strided_accumulates=devices.strided_accumulates.value if devices.strided_accumulates else 1.0,
         cache=int(devices.cache.number) if devices.cache else 0,
+        refill=devices.refill.number if devices.refill else 0.0,
     )
 
 

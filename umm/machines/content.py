@@ -89,6 +89,7 @@ class Devices(Table):
     copy_share: Share | None = None
     strided_accumulates: Share | None = None
     cache: Size | None = None
+    refill: Bandwidth | None = None
 
     @model_validator(mode="after")
     def _accumulates_disturb(self) -> "Devices":

@@ -68,6 +68,8 @@ class Machine:
             themselves; GEMMs and local work have the rest. With 0 both have all of it.
         strided_accumulates: Rate of an accumulate into some of its tile's columns over that into all of them.
         cache: Bytes that a rank may have got since it got something, for which this is in a cache still.
+        refill: Bytes/s at which a rank's gemms load again what its transfers drove out of the caches; 0 where
+            they drive out nothing.
         document: The file as read, for `facts` and for building it with other devices.
     """
 
@@ -103,6 +105,7 @@ class Machine:
     copy_share: float = 0.0
     strided_accumulates: float = 1.0
     cache: int = 0
+    refill: float = 0.0
     tf32_peak: float = 0.0
     tf32_efficiency: EfficiencyTable | None = None
     _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, init=False)

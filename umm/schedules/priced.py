@@ -12,7 +12,7 @@ from umm.errors import ScheduleError
 from umm.machines import Machine
 from umm.schedules.buffers import Buffers, owned_tiles
 from umm.schedules.details import Details, Multiplied
-from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, MAP, REDUCE, TRANSFERS
+from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, GET, MAP, PUT, REDUCE, TRANSFERS
 from umm.schedules.platform import platform
 from umm.schedules.resources import machine_lanes
 from umm.schedules.schedule import Schedule
@@ -140,9 +140,15 @@ class _Columns:
         )
         self._move(machine, transfers, payload, [a.means for a in moved], _strided(written, moved))
         self._multiply(machine, actions, tensors, ~given)
+        if machine.refill:
+            beside = np.isin(self.kind[transfers], (GET, PUT, ACCUMULATE))
+            gemms, rows = (self.kind == GEMM).nonzero()[0], transfers[beside]
+            touched = [_touched(actions[i], itemsize) for i in gemms.tolist()]
+            self.seconds[rows] += cost.refill_seconds(
+                machine, payload[beside], self.rank[rows], self.rank[gemms], touched
+            )
         for i in ((self.kind == MAP) & ~given).nonzero()[0].tolist():
-            touched = sum(piece.elements * itemsize[piece.tensor] for piece in actions[i].pieces)
-            self.seconds[i] = machine.launch_s + touched / machine.work_bandwidth
+            self.seconds[i] = machine.launch_s + _touched(actions[i], itemsize) / machine.work_bandwidth
 
     def _move(
         self, machine: Machine, rows: Ints, payload: Ints, means: Sequence[str | None], strided: Bools
@@ -181,6 +187,11 @@ class _Columns:
             took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize, members.batch)
             launch = machine.launch_s
             self.seconds[found] = launch + members.batch * (took - launch)
+
+
+def _touched(action: Action, itemsize: Sequence[int]) -> int:
+    """Return the bytes of all slices of an action."""
+    return sum(piece.elements * itemsize[piece.tensor] for piece in action.pieces)
 
 
 def _strided(written: Written, moved: Sequence[Action]) -> Bools:

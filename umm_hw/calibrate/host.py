@@ -14,7 +14,7 @@ from umm.schedules.schedule import Schedule
 from umm_hw.calibrate import host_benchmarks
 from umm_hw.calibrate.figures import Figure, average, figure, mean
 from umm_hw.calibrate.gemm_law import drawn_to_law
-from umm_hw.calibrate.losses import Loss, lost_share, overhead
+from umm_hw.calibrate.losses import Loss, lost_share, overhead, refill
 from umm_hw.calibrate.small_schedules import (
     KINDS,
     SIGNALS,
@@ -25,7 +25,7 @@ from umm_hw.calibrate.small_schedules import (
     signals,
     tiny_gemms,
 )
-from umm_hw.cores.pace import Paced, fastest, seconds, undisturbed
+from umm_hw.cores.pace import Paced, fastest, seconds, slowest, undisturbed, usual
 
 Call = Callable[..., list[Any]]
 Runs = Callable[[Schedule, int], list[Watched]]
@@ -39,6 +39,7 @@ LARGE = (2**18, 2**20, 2**22)  # what the bandwidth of all ranks together is tak
 SIDES = (128, 256, 512)  # of the tiles of gemms beside transfers
 PASSES = 4
 REPEATS = 4  # in each pass
+GET_REPEATS = 16  # they scatter most, and take least
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Calibration:
         launch: Seconds every gemm takes beside its arithmetic.
         overhead: Seconds of its rank's core that a transfer takes beside what it takes alone.
         local_overhead: The same of an accumulate into an own tile.
+        refill: Seconds of its rank's core that each byte of a transfer takes beside.
         backplane: Bytes/s of all ranks' gets together, at sizes at which one alone reaches the most.
         by_size: Bytes/s of one rank's gets alone, for each size.
         accumulate_efficiency: Bandwidth of an accumulate into a whole tile beside gemms over that of a get.
@@ -87,6 +89,7 @@ class Calibration:
     launch: Figure
     overhead: Figure
     local_overhead: Figure
+    refill: Figure
     backplane: Figure
     by_size: Sequence[tuple[int, Figure]]
     accumulate_efficiency: Figure
@@ -113,10 +116,14 @@ def calibrate(
     of_core = min(call(ranks, host_benchmarks.share_of_core))
     programs: dict[str, partial[Any]] = {
         f"multiplies in {dtype}": partial(
-            host_benchmarks.gemms, dtype=dtype, c_dtype=accumulated_in(dtype), shapes=shapes(dtype)
+            host_benchmarks.gemms,
+            dtype=dtype,
+            c_dtype=accumulated_in(dtype),
+            shapes=shapes(dtype),
+            repeats=REPEATS,
         )
         for dtype in dtypes
-    } | {"gets": partial(host_benchmarks.gets, wanted=_gets(ranks))}
+    } | {"gets": partial(host_benchmarks.gets, wanted=_gets(ranks), repeats=GET_REPEATS)}
     small = {("tiny", TINY): tiny_gemms(ranks, dtypes[0]), ("signals", TINY): signals(ranks, dtypes[0])} | {
         (kind, side): gemms_beside(ranks, _of_tiles(dtypes[0]), side, kind)
         for kind, side in product(chain(*KINDS.values()), SIDES)
@@ -126,7 +133,7 @@ def calibrate(
     for number in range(PASSES):  # a disturbance of a while meets a part of each measurement
         for place, (what, program) in enumerate(programs.items()):
             note(f"{what}, {number + 1} of {PASSES}")
-            repeats = _of_all(call(ranks, partial(program, repeats=REPEATS)))
+            repeats = _of_all(call(ranks, program))
             found[place] = [
                 [*a, *b] for a, b in zip(found[place] or [[]] * len(repeats), repeats, strict=True)
             ]
@@ -156,9 +163,11 @@ def fitted(
     first = next(iter(multiplied))
     readings = [one for shape in multiplied[first] for one in shape]
     best = fastest(readings)
-    rates = {dtype: gemm_rates(dtype, times, best) for dtype, times in multiplied.items()}
+    pace = usual(readings, best)
+    rates = {dtype: gemm_rates(dtype, times, best, pace) for dtype, times in multiplied.items()}
     bandwidth = {
-        get: figure(get[0] / seconds(repeats, best)) for get, repeats in zip(_gets(ranks), moved, strict=True)
+        get: figure(get[0] / seconds(repeats, best, pace))
+        for get, repeats in zip(_gets(ranks), moved, strict=True)
     }
     runs = {key: undisturbed(found, best) for key, found in smalls.items()}
 
@@ -167,13 +176,18 @@ def fitted(
         return [
             Loss(
                 side * side * itemsize(_of_tiles(first)),
-                *np.nanmedian([(run.cost, run.own) for run in runs[of, side]], axis=0).tolist(),
+                *np.nanmedian(
+                    [(run.cost * pace / run.reading, run.own * pace / run.reading) for run in runs[of, side]],
+                    axis=0,
+                ).tolist(),
             )
             for of, side in product(shown, SIDES)
         ]
 
     lost = {kind: losses(kind) for kind in KINDS}
-    start, local_start = overhead([*lost["get"], *lost["accumulate"]]), overhead(lost["local"])
+    per_byte = refill([loss for of_kind in lost.values() for loss in of_kind])
+    start = overhead([*lost["get"], *lost["accumulate"]], per_byte.value)
+    local_start = overhead(lost["local"], per_byte.value)
     alone = [bandwidth[size, 1].value for size in SIZES]
     whole = {kind: lost[kind][: len(SIDES)] for kind in ("accumulate", "local")}
     blocks = {kind: lost[kind][len(SIDES) :] for kind in whole}
@@ -183,7 +197,10 @@ def fitted(
         [y.rate / x.rate for kind in whole for x, y in zip(whole[kind], blocks[kind], strict=True)]
     )
     arithmetic = 2.0 * TINY**3 / (rates[first].peak.value * rates[first].efficiency[0][0][0])
-    tiny, steps = (np.array([run.seconds for run in runs[kind, TINY]]) for kind in ("tiny", "signals"))
+    tiny, steps = (
+        np.array([run.seconds * pace / run.reading for run in runs[kind, TINY]])
+        for kind in ("tiny", "signals")
+    )
     return Calibration(
         devices=ranks,
         share=of_core,
@@ -192,6 +209,7 @@ def fitted(
         launch=figure(np.maximum(tiny / TINY_GEMMS - arithmetic, 0.0)),
         overhead=start,
         local_overhead=local_start,
+        refill=per_byte,
         # Where a size reaches less alone, it is charged more bytes: then it reaches less together too.
         backplane=mean([bandwidth[x, ranks].times(max(alone) / bandwidth[x, 1].value) for x in LARGE]).times(
             ranks
@@ -203,22 +221,23 @@ def fitted(
         cache=cache_of_core(),
         signal=figure(np.maximum(steps / SIGNALS - start.value, 0.0)),
         interference={
-            kind: lost_share(found, (local_start if kind == "local" else start).value)
+            kind: lost_share(found, (local_start if kind == "local" else start).value, per_byte.value)
             for kind, found in lost.items()
         },
     )
 
 
-def gemm_rates(dtype: str, found: Sequence[Sequence[Paced]], best: float) -> GemmRates:
+def gemm_rates(dtype: str, found: Sequence[Sequence[Paced]], best: float, pace: float) -> GemmRates:
     """Return the rates of multiplies of all shapes of a grid.
 
     Args:
         dtype: Their type.
         found: The repeats of each shape, in the order of ``shapes``.
         best: The reading of an undisturbed core.
+        pace: The reading at whose pace the rates are stated.
     """
     wanted, sizes = shapes(dtype), GEMM_SIZES[dtype]
-    times = [figure(seconds(repeats, best)) for repeats in found]
+    times = [figure(seconds(repeats, best, pace)) for repeats in found]
     # The standard error of a median, from the median distance to it.
     noise = np.array([1.86 * time.uncertainty / len(x) ** 0.5 for time, x in zip(times, found, strict=True)])
     drawn, own = drawn_to_law(wanted, np.array([time.value for time in times]), noise)
@@ -246,6 +265,9 @@ def _gets(ranks: int) -> list[tuple[int, int]]:
     return [(size, 1) for size in SIZES] + [(size, ranks) for size in LARGE]
 
 
-def _of_all(found: Sequence[Sequence[Sequence[Any]]]) -> list[list[Any]]:
-    """Return the repeats of each measurement, of all ranks together."""
-    return [[one for of_rank in place for one in of_rank] for place in zip(*found, strict=True)]
+def _of_all(found: Sequence[Sequence[Sequence[Paced]]]) -> list[list[Paced]]:
+    """Return the repeats of each measurement, of all ranks that took part, as of the slowest core of them."""
+    return [
+        [one for at_once in zip(*filter(None, place), strict=True) for one in slowest(at_once)]
+        for place in zip(*found, strict=True)
+    ]

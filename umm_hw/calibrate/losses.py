@@ -1,6 +1,7 @@
 """What transfers cost the gemms beside them: a share of their rate, and seconds of their rank's core."""
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 from umm_hw.calibrate.figures import Figure, figure
@@ -30,25 +31,46 @@ class Loss(NamedTuple):
     def over(self) -> float:
         """Seconds of its rank's core that it takes beyond its own; 0 where it has a core of its own.
 
-        A lane is woken, the core turns from the gemm to the transfer and back, and the gemm's data have left
-        the core's cache: 15 to 30 µs beside gemms of 256 rows, whatever the transfer's size, 80 µs of 512.
+        A lane is woken, the core turns from the gemm to the transfer and back, and the gemm loads again what
+        the transfer has driven out of the core's caches.
         """
         return max(0.0, self.cost - self.own)
 
 
-def overhead(losses: Sequence[Loss]) -> Figure:
-    """Return the seconds of its rank's core that a transfer takes beyond its own."""
-    found = figure([loss.over for loss in losses])
+def refill(losses: Sequence[Loss]) -> Figure:
+    """Return the seconds of its rank's core that each byte of a transfer takes beyond its own; 0 if none.
+
+    >>> losses = [Loss(1_000_000, 140e-6, 80e-6), Loss(250_000, 50e-6, 20e-6), Loss(62_500, 28e-6, 5.5e-6)]
+    >>> round(refill(losses).value * 1e12)
+    40
+    """
+    slopes = [
+        (x.over - y.over) / (x.nbytes - y.nbytes) for x, y in combinations(losses, 2) if x.nbytes != y.nbytes
+    ]
+    found = figure(slopes)
+    return found if found.value > 0 else Figure(0.0, 0.0)
+
+
+def overhead(losses: Sequence[Loss], per_byte: float) -> Figure:
+    """Return the seconds of its rank's core that a transfer takes beyond its own, whatever its size.
+
+    Args:
+        losses: Those of all kinds.
+        per_byte: What each byte takes.
+    """
+    found = figure([max(0.0, loss.over - per_byte * loss.nbytes) for loss in losses])
     return found if found.value else Figure(0.0, 0.0)
 
 
-def lost_share(losses: Sequence[Loss], start: float) -> Figure:
+def lost_share(losses: Sequence[Loss], start: float, per_byte: float) -> Figure:
     """Return the share of its GEMM rate a rank loses while transfers run.
 
     Args:
         losses: Those of a kind.
         start: The overhead of each.
+        per_byte: What each of its bytes takes beside.
     """
-    whole = sum(loss.cost for loss in losses) / sum(start + loss.own for loss in losses)
-    spread = figure([loss.cost / (start + loss.own) for loss in losses]).uncertainty
+    whole_times = [start + per_byte * loss.nbytes + loss.own for loss in losses]
+    whole = sum(loss.cost for loss in losses) / sum(whole_times)
+    spread = figure([loss.cost / took for loss, took in zip(losses, whole_times, strict=True)]).uncertainty
     return Figure(round(min(MOST_LOST, max(0.0, whole)), 3), spread)

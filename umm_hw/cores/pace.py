@@ -56,6 +56,7 @@ class Pace:
     def reading(self, times: int = TIMES) -> Reading:
         """Return the mean of some multiplies in a row."""
         a, b, c = self._factors
+        multiply(a, b, c, beta=1.0)  # whatever ran before, they are in the core's cache
         began, computed = perf_counter(), thread_time()
         for _ in range(times):
             multiply(a, b, c, beta=1.0)
@@ -77,6 +78,18 @@ def together(seconds: float, readings: Sequence[tuple[Reading, Reading, Reading]
     """Return a measurement that ended when the last of some ranks did: each one's, between two readings."""
     ranks = [beside(of_rank, before, after) for before, of_rank, after in readings]
     return Paced(seconds, max(rank.reading for rank in ranks), min(rank.share for rank in ranks))
+
+
+def slowest(ranks: Sequence[Paced]) -> list[Paced]:
+    """Return what some ranks measured at once, each as long as it would take the slowest core of them.
+
+    What all ranks take part in ends when the slowest does.
+
+    >>> slowest([Paced(1.0, 2e-3), Paced(1.5, 3e-3, share=0.9)])
+    [Paced(seconds=1.5, reading=0.003, share=0.9), Paced(seconds=1.5, reading=0.003, share=0.9)]
+    """
+    reading, share = max(one.reading for one in ranks), min(one.share for one in ranks)
+    return [Paced(one.seconds * reading / one.reading, reading, share) for one in ranks]
 
 
 class Shared(Protocol):
@@ -127,6 +140,20 @@ def fastest(found: Iterable[Shared]) -> float:
     return float(np.quantile([one.reading for one in found], 0.05))
 
 
-def seconds(found: Sequence[Paced], best: float) -> Floats:
-    """Return the seconds of the repeats that count."""
-    return np.array([one.seconds for one in undisturbed(found, best)])
+def usual(found: Sequence[Shared], best: float) -> float:
+    """Return the median reading of the repeats that count."""
+    return float(np.median([one.reading for one in undisturbed(found, best)]))
+
+
+def seconds(found: Sequence[Paced], best: float, pace: float) -> Floats:
+    """Return what the repeats that count would take at one pace.
+
+    Args:
+        found: The repeats.
+        best: The reading of a core at its best, in seconds.
+        pace: The reading at that pace: within a measurement seconds go as the reading beside them.
+
+    >>> seconds([Paced(2.0, 1.0), Paced(2.1, 1.05), Paced(9.0, 3.0)], best=1.0, pace=1.0).tolist()
+    [2.0, 2.0]
+    """
+    return np.array([one.seconds * pace / one.reading for one in undisturbed(found, best)])

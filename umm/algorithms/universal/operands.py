@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from umm import cost
 from umm.algorithms.universal.oplist import OpList
-from umm.arrays import Bools, Ints
+from umm.arrays import Bools, Floats, Ints
 from umm.layouts.layout import Layout
+from umm.machines import Machine
 from umm.schedules.buffers import Buffers, first_tiles, temporaries
 from umm.schedules.details import Details
 
@@ -37,6 +39,20 @@ def updates(layout: Layout, rank: Ints, tile: Ints) -> tuple[Ints, Bools]:
     shared = np.zeros(layout.owners.size, dtype=bool)
     shared[flat_tile[owner != rank]] = True
     return owner, shared[flat_tile]
+
+
+def refills(machine: Machine, ops: OpList, op: Ints, payload: Ints) -> Floats | float:
+    """Return how much longer transfers make the GEMMs of their ranks, in seconds; see `cost.refill_seconds`.
+
+    Args:
+        machine: How fast GEMMs load their data again.
+        ops: The op list.
+        op: The op of each transfer.
+        payload: In bytes.
+    """
+    (m, n, k), itemsize = ops.sizes, ops.problem.itemsize
+    worked_on = (m * k + k * n) * itemsize("A") + m * n * itemsize("C")
+    return cost.refill_seconds(machine, payload, ops.rank[op], ops.rank, worked_on)
 
 
 def strided(ops: OpList) -> Bools:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from umm import cost
-from umm.algorithms.universal.operands import Writer, strided
+from umm.algorithms.universal.operands import Writer, elements, refills, strided
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
 from umm.algorithms.universal.steps.graph import Graph
@@ -198,6 +198,13 @@ class _Table:
             payload = (m * n)[op] * problem.itemsize("C")
             local = cost.local_accumulate_seconds(machine, payload, strided(ops)[op])
             seconds[row] = np.where(numbers[2, row] == numbers[3, row], local, 0.0)
+            seconds[row] += refills(machine, ops, op, payload)
+        for matrix in range(2):
+            got = [(row, graph.data[x].op) for row, graph, x in self.got if graph.data[x].matrix == matrix]
+            row, op = np.array(got, dtype=np.int64).reshape(-1, 2).T
+            name = "AB"[matrix]
+            moved = elements(ops, name, self.options.granularity == "slice")[op] * problem.itemsize(name)
+            seconds[row] = refills(machine, ops, op, moved)
         return Rows(
             np.array(columns.kind, dtype=np.int8),
             numbers,
