@@ -1,6 +1,7 @@
 """The page's server: what it answers, what it refuses, and that no upload brings it down."""
 
 import base64
+import json
 import os
 import random
 import re
@@ -9,7 +10,9 @@ import string
 import time
 from urllib.parse import quote
 
+import numpy as np
 import pytest
+from dash import html
 
 from umm.errors import InputError
 from umm.explorer import answer
@@ -21,6 +24,7 @@ from umm.explorer.state import read
 from umm.explorer.sure import look
 from umm.explorer.tabs import TABS
 from umm.explorer.view import View
+from umm.explorer.wiring import as_json
 from umm.machines.files import named_file
 from umm.space import Space, Store, sweep
 
@@ -93,6 +97,25 @@ def test_what_is_found_behind_the_page_comes_after_it(client):
         later = told(stage=later["shown"]["status.title"])
     assert " to " in later["shown"]["fact-range.children"]
     assert told()["shown"]["fact-range.children"] == later["shown"]["fact-range.children"]
+
+
+def test_figures_are_sent_as_the_bytes_of_their_numbers():
+    """What plotly.js has no bytes for comes as a list, NaN in one as null."""
+
+    def sent(values):
+        return json.loads(as_json({"x": values}))["x"]
+
+    assert sent(np.array([[1, -2], [3, 4]])) == {
+        "dtype": "i4",
+        "bdata": "AQAAAP7///8DAAAABAAAAA==",
+        "shape": "2, 2",
+    }
+    assert sent(np.array([0.5, np.nan])) == {"dtype": "f8", "bdata": "AAAAAAAA4D8AAAAAAAD4fw=="}
+    assert sent(np.array([2**40])) == [2**40]
+    assert sent(np.array(["µs", "</a>"], dtype=object)) == ["µs", "</a>"]
+    assert sent(np.zeros(0)) == []
+    assert sent([np.int64(1), float("nan")]) == [1, None]
+    assert sent(html.P("x"))["props"]["children"] == "x"
 
 
 def test_a_port_that_is_taken_is_said_in_a_line():

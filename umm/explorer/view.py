@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from umm.algorithms.registry import UNIVERSAL
 from umm.explorer.behind import Behind, Question
@@ -13,7 +13,7 @@ from umm.explorer.priced import Priced
 from umm.explorer.state import State
 from umm.explorer.sure import Sure
 from umm.explorer.tables import table
-from umm.figures.style import themed
+from umm.figures.style import parts_of, themed
 from umm.problem import MATRICES
 from umm.space.search.budget import DEVICE
 from umm.space.what_if.advice import Advice, advice_among
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Shown = dict[str, Any]
+P = ParamSpec("P")
 MOST_ROWS = 200
 
 
@@ -123,9 +124,9 @@ class View:
         stationary = self.point.trace.schedule.stationary
         return self.priced.number(self.point.problem.layouts, stationary, self.state.options)
 
-    def drawn(self, figure: "go.Figure") -> Mapping[str, Any]:
-        """Return a figure as the browser takes it, in the page's colours."""
-        return themed(figure.to_dict() if hasattr(figure, "to_dict") else figure, self.dark)
+    def drawn(self, figure: Callable[P, "go.Figure"], *args: P.args, **named: P.kwargs) -> Mapping[str, Any]:
+        """Return a figure of something as the browser takes it, in the page's colours."""
+        return themed(parts_of(figure)(*args, **named), self.dark)
 
     def table(self, frame: Callable[[], "pd.DataFrame"]) -> Any:
         """Return the numbers under a figure as a table, if they are asked for."""

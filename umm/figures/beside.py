@@ -1,17 +1,12 @@
 """Makespans beside each other, a bar each."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from umm.figures.style import BLUE, GREY, INK, SKY, drawn, time_unit
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
+from umm.figures.style import BLUE, GREY, INK, SKY, Parts, as_figure, drawing, time_unit
 
 
-def beside(
-    title: str, seconds: Mapping[str, float], taken: str, over: frozenset[str] = frozenset()
-) -> "go.Figure":
+@as_figure
+def beside(title: str, seconds: Mapping[str, float], taken: str, over: frozenset[str] = frozenset()) -> Parts:
     """Return a bar for each makespan, the first on top.
 
     Args:
@@ -39,7 +34,7 @@ def beside(
         },
         "hovertemplate": f"%{{y}}: %{{x:.4g}} {unit}<extra></extra>",
     }
-    return drawn(
+    return drawing(
         [data],
         title,
         height=130 + 26 * len(names),

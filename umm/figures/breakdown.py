@@ -1,17 +1,13 @@
 """Where the time of each rank goes, as stacked bars."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from umm.figures.style import INK, PART_LOOKS, drawn, time_unit
+from umm.figures.style import INK, PART_LOOKS, Parts, as_figure, drawing, time_unit
 from umm.traces.breakdown import PARTS, Breakdown
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
-
-def breakdown_bars(parts: Breakdown) -> "go.Figure":
+@as_figure
+def breakdown_bars(parts: Breakdown) -> Parts:
     """Return a bar per rank, stacked from compute, reduce, exposed communication and idle."""
     seconds = {part: getattr(parts, part) for part in PARTS}
     unit, per_second = time_unit(float(sum(seconds.values()).max()))
@@ -35,7 +31,7 @@ def breakdown_bars(parts: Breakdown) -> "go.Figure":
         }
         for part, (label, colour, pattern) in PART_LOOKS.items()
     ]
-    return drawn(
+    return drawing(
         data,
         "Where the time of each rank goes",
         height=380,

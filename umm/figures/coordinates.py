@@ -1,23 +1,21 @@
 """Parallel coordinates: a line for each of the best points, through its layouts, its time and its memory."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from umm.figures.style import BLUE, DARK_GREY, SKY, VERMILLION, drawn
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
+from umm.figures.style import BLUE, DARK_GREY, SKY, VERMILLION, Parts, as_figure, drawing
 
 
+@as_figure
 def parallel_coordinates(
     axes: Mapping[str, Sequence[Any]],
     points: Sequence[int],
     *,
     words: Mapping[str, Callable[[float], str]],
     selected: int | None = None,
-) -> "go.Figure":
+) -> Parts:
     """Return a line for each point, the first darkest.
 
     Args:
@@ -68,7 +66,7 @@ def parallel_coordinates(
         {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": {"color": DARK_GREY, "width": 1}}
         for x in across.tolist()
     ]
-    return drawn(
+    return drawing(
         data,
         f"The best {len(points)} points",
         height=520,

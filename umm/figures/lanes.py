@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from umm.arrays import Floats, Ints
-from umm.figures.style import BLACK, KIND_COLOURS, KIND_WIDTHS, PAPER, drawn, time_unit
+from umm.figures.style import BLACK, KIND_COLOURS, KIND_WIDTHS, PAPER, Parts, as_figure, drawing, time_unit
 from umm.schedules.kinds import KINDS
 from umm.traces.critical_path import critical_path
 from umm.traces.frame import touched_words
@@ -15,7 +15,6 @@ from umm.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
 RANKS = 16
 # Up to this many actions each has its own bar and a mark at its start. Of more, those of a kind that follow
@@ -27,7 +26,8 @@ MARK = 0.42  # half of the height of the mark at an action's start, in lanes: ba
 UNDER = (0.36, 0.36 + 2 / LANE)  # where the critical path lies under its bars, in lanes
 
 
-def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS) -> "go.Figure":
+@as_figure
+def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS) -> Parts:
     """Return the Gantt chart of a trace by rank and lane: for each kind its bars, and what they say.
 
     All bars of a kind are one path, for thousands of paths take a browser long.
@@ -80,7 +80,7 @@ def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS) -> "go.Figure":
     elif schedule.ranks > len(wanted):
         title += f", ranks {wanted[0]} to {wanted[-1]} of {schedule.ranks}"
     names = [f"rank {schedule.lanes.rank[lane]} {schedule.lanes.names[lane]}" for lane in lanes.tolist()]
-    return drawn(
+    return drawing(
         data,
         title,
         height=170 + LANE * len(lanes),

@@ -1,22 +1,18 @@
 """Links in time: how full each is in every part of the makespan, the busiest first."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.figures.style import BLUE, PAPER, drawn, time_unit
+from umm.figures.style import BLUE, PAPER, Parts, as_figure, drawing, time_unit
 from umm.traces.trace import Trace
 from umm.traces.traffic import crossings, link_utilisation
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 BINS = 200
 LINKS = 40
 
 
-def link_map(trace: Trace, links: int = LINKS) -> "go.Figure":
+@as_figure
+def link_map(trace: Trace, links: int = LINKS) -> Parts:
     """Return the heat map of the busiest links over time.
 
     Args:
@@ -46,7 +42,7 @@ def link_map(trace: Trace, links: int = LINKS) -> "go.Figure":
         title = f"Links: the busiest is {names[order[0]]}, {100 * used[order[0]]:.0f} % used overall"
         if len(order) < len(names):
             title += f" ({len(order)} of {len(names)} shown)"
-    return drawn(
+    return drawing(
         data,
         title,
         height=150 + 18 * len(order),

@@ -1,22 +1,20 @@
 """Time against memory of many points: the front, what is over budget, and the point that is looked at."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from umm.arrays import Bools, Floats, Ints
-from umm.figures.style import BLUE, DARK_GREY, GREEN, GREY, VERMILLION, drawn, time_unit
+from umm.figures.style import BLUE, DARK_GREY, GREEN, GREY, VERMILLION, Parts, as_figure, drawing, time_unit
 from umm.units import format_bytes
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 SLOWEST = 4.0  # points that take more times the best are left out: nobody chooses among them
 COLUMNS, ROWS = 150, 100  # of points that would share a spot of so many across and down one is drawn
 GIB = 2.0**30
 
 
+@as_figure
 def pareto(
     seconds: Floats,
     memory: Floats,
@@ -25,7 +23,7 @@ def pareto(
     front: Ints,
     limit: float | None = None,
     here: tuple[float, float] | None = None,
-) -> "go.Figure":
+) -> Parts:
     """Return the points as marks, circles where simulated and small squares where bounds; with the front.
 
     Args:
@@ -73,7 +71,7 @@ def pareto(
         data[-1] |= {"type": "scatter", "marker": marker}
     for trace in data:
         trace["y"] = np.round(trace["y"] * per_second, 6)
-    return drawn(
+    return drawing(
         data,
         "Time against memory",
         height=460,

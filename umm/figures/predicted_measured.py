@@ -1,21 +1,19 @@
 """Predicted against measured, a mark per action, with y = x and a ±20 % band."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umm.comparison import Comparison
 from umm.errors import InputError
-from umm.figures.style import BLACK, GREY, KIND_COLOURS, KIND_SYMBOLS, drawn, time_unit
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
+from umm.figures.style import BLACK, GREY, KIND_COLOURS, KIND_SYMBOLS, Parts, as_figure, drawing, time_unit
 
 BAND = 0.2
 
 
-def agreement(comparison: Comparison) -> "go.Figure":
+@as_figure
+def agreement(comparison: Comparison) -> Parts:
     """Return the predicted over the measured time of every action, on logarithmic axes.
 
     Raises:
@@ -52,7 +50,7 @@ def agreement(comparison: Comparison) -> "go.Figure":
         )
     error = f"{100 * comparison.makespan_error:+.1f} %"
     axis = {"type": "log", "dtick": 1, "tickformat": "~g", "minor": {"ticks": "outside"}}
-    return drawn(
+    return drawing(
         data,
         f"Predicted against measured, per action (makespan {error})",
         height=620,

@@ -1,23 +1,19 @@
 """The best time for every two replication factors, and the partitions that reach it."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from umm.arrays import Bools, Floats, Ints
-from umm.figures.style import BLACK, BLUE, SKY, drawn
+from umm.figures.style import BLACK, BLUE, SKY, Parts, as_figure, drawing
 from umm.units import format_seconds
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
 
 PALE = "#F4F8FB"
 SPREAD = (0.14, 2.0)
 """The least and the most doublings over the best that the colours span: from a tenth longer to four times."""
 
 
+@as_figure
 def replication_map(
     seconds: Floats,
     down: Ints,
@@ -29,7 +25,7 @@ def replication_map(
     names: tuple[str, str],
     selected: tuple[int, int] | None = None,
     where: str = "",
-) -> "go.Figure":
+) -> Parts:
     """Return the heat map of the best time by two replication factors.
 
     Args:
@@ -85,7 +81,7 @@ def replication_map(
         j, i = int(np.searchsorted(cols, selected[1])), int(np.searchsorted(rows, selected[0]))
         line = {"color": BLUE, "width": 4}
         shapes = [{"type": "rect", "x0": j - 0.5, "x1": j + 0.5, "y0": i - 0.5, "y1": i + 0.5, "line": line}]
-    return drawn(
+    return drawing(
         [cells],
         f"Best time by replication factor{where}",
         height=160 + 62 * len(rows),

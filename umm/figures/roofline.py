@@ -4,21 +4,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from umm.figures.style import BLACK, BLUE, DARK_GREY, GREEN, VERMILLION, drawn
+from umm.figures.style import BLACK, BLUE, DARK_GREY, GREEN, VERMILLION, Parts, as_figure, drawing
 from umm.schedules.kinds import GEMM
 from umm.traces.trace import Trace
 from umm.traces.traffic import crossings
 from umm.units import format_bandwidth, format_rate
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
     from umm.arrays import Floats
 
 SLOPES = 3
 
 
-def roofline(trace: Trace) -> "go.Figure":
+@as_figure
+def roofline(trace: Trace) -> Parts:
     """Return a mark for each rank under the peak, the rate of its gemms, and the bandwidths of links it uses.
 
     Under a slope a rank can be no faster than a single such link brings it bytes; a rank that several links
@@ -64,7 +63,7 @@ def roofline(trace: Trace) -> "go.Figure":
                 }
             )
     low = min(float(rate.min(initial=peak)), peak) / 3
-    return drawn(
+    return drawing(
         data,
         "Roofline: what a rank reaches, by the flop it does per byte it gets",
         height=460,

@@ -1,15 +1,12 @@
 """Who owns what: the tiles of the matrices in their owners' colours, and the slices of one op lit."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from umm.figures.style import BLACK, INK, VERMILLION, drawn
+from umm.figures.style import BLACK, INK, VERMILLION, Parts, as_figure, drawing
 from umm.layouts.layout import Layout
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 Slice = tuple[int, int, int, int]
 MOST_TILES = 4096  # of one matrix
@@ -18,7 +15,8 @@ MOST_NAMED = 256
 LIGHT = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00", "#DDDDDD")
 
 
-def tile_map(layouts: Mapping[str, Layout], lit: Sequence[tuple[str, Slice]] = ()) -> "go.Figure":
+@as_figure
+def tile_map(layouts: Mapping[str, Layout], lit: Sequence[tuple[str, Slice]] = ()) -> Parts:
     """Return a panel for each matrix with its tiles, each in the colour of its owner.
 
     Args:
@@ -51,7 +49,7 @@ def tile_map(layouts: Mapping[str, Layout], lit: Sequence[tuple[str, Slice]] = (
                 }
                 look = {"line": {"color": VERMILLION, "width": 4}, "fillcolor": VERMILLION, "opacity": 0.55}
                 shapes.append({"type": "rect", **box, **look})
-    return drawn(
+    return drawing(
         data, "Who owns what", height=470, annotations=notes, shapes=shapes,
         margin={"t": 110, "l": 10, "r": 10, "b": 10}, **axes,
     )  # fmt: skip

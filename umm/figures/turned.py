@@ -1,15 +1,22 @@
 """How the times of a few points change when one number of the machine is turned up or down."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from umm.arrays import Floats
-from umm.figures.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, drawn, time_unit
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
+from umm.figures.style import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    Parts,
+    as_figure,
+    drawing,
+    time_unit,
+)
 
 LOOKS = tuple(
     zip(
@@ -20,9 +27,8 @@ LOOKS = tuple(
 )
 
 
-def turned(
-    what: str, factors: Sequence[float], words: Sequence[str], times: Mapping[str, Floats]
-) -> "go.Figure":
+@as_figure
+def turned(what: str, factors: Sequence[float], words: Sequence[str], times: Mapping[str, Floats]) -> Parts:
     """Return a line for each point over the factors.
 
     Args:
@@ -50,7 +56,7 @@ def turned(
         for i, (name, seconds) in enumerate(times.items())
     ]
     ticks = [f"{factor:g}" for factor in factors]
-    return drawn(
+    return drawing(
         data,
         f"Makespan when {what} changes",
         height=460,

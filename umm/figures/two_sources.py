@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from umm.figures.predicted_measured import band
-from umm.figures.style import BLACK, BLUE, drawn, time_unit
+from umm.figures.style import BLACK, BLUE, Parts, as_figure, drawing, time_unit
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
 
-def makespans(pairs: "pd.DataFrame") -> "go.Figure":
+@as_figure
+def makespans(pairs: "pd.DataFrame") -> Parts:
     """Return a mark for each run.
 
     Args:
@@ -33,7 +33,7 @@ def makespans(pairs: "pd.DataFrame") -> "go.Figure":
         "name": "runs",
     }
     axis = {"type": "log", "dtick": 1, "tickformat": "~g", "minor": {"ticks": "outside"}}
-    return drawn(
+    return drawing(
         [*band(ends), marks],
         "Predicted against measured, per run",
         height=560,

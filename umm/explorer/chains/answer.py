@@ -16,7 +16,7 @@ from umm.explorer.tables import table
 from umm.explorer.view import Shown, numbers
 from umm.figures.beside import beside
 from umm.figures.lanes import RANKS, lane_table, timeline
-from umm.figures.style import themed
+from umm.figures.style import parts_of, themed
 from umm.machines import machine_names
 from umm.space import ChainChoice
 from umm.space.what_if.beside import Beside
@@ -138,11 +138,11 @@ def found_shown(view: ChainView) -> Shown:
         "moved.children": [*_named(found), *(_moved(found) if view.state.row == 1 else [])],
         "as-python.children": as_python(view.state, found.ranks, choice.layouts, choice.stationary),
         "as-row.children": as_command(view.state, choice.layouts),
-        "others.figure": beside("The best beside the layouts of others", others, "best"),
+        "others.figure": parts_of(beside)("The best beside the layouts of others", others, "best"),
     }
     if trace is not None:
         zoomed = 0 <= view.state.rank < found.ranks
-        shown["lanes.figure"] = timeline(trace, [view.state.rank] if zoomed else RANKS)
+        shown["lanes.figure"] = parts_of(timeline)(trace, [view.state.rank] if zoomed else RANKS)
     else:
         shown["lanes-data.children"] = html.P(
             f"Row {view.state.row} is not drawn: {problem}.", className="empty"
@@ -155,8 +155,7 @@ def found_shown(view: ChainView) -> Shown:
         if trace is not None:
             shown["lanes-data.children"] = numbers(lane_table(trace))
     for graph in GRAPHS:
-        figure = shown[f"{graph}.figure"]
-        drawn = themed(figure.to_dict(), view.dark) if figure else {}
+        drawn = themed(shown[f"{graph}.figure"], view.dark)
         height = drawn.get("layout", {}).get("height")
         shown[f"{graph}.figure"] = drawn
         shown[f"{graph}.style"] = {"height": f"{height}px"} if height else {"display": "none"}

@@ -25,7 +25,7 @@ def show(view: View) -> Shown:
     numbers = [view.priced.number_of(choice) for choice in best]
     figure: Any = {}
     if best:
-        figure = view.drawn(parallel_coordinates(axes, numbers, words=words, selected=view.selected))
+        figure = view.drawn(parallel_coordinates, axes, numbers, words=words, selected=view.selected)
     return {"lines.figure": figure, "coordinates-data.children": view.table(lambda: top_frame(view))}
 
 

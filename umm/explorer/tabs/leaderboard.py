@@ -28,14 +28,13 @@ def show(view: View) -> Shown:
     figure: Any = {}
     if priced.points:
         figure = view.drawn(
-            pareto(
-                priced.seconds,
-                priced.memory,
-                exact=priced.exact,
-                front=np.array(front, dtype=np.int64),
-                limit=priced.limit,
-                here=(trace.makespan_s, trace.memory_bytes),
-            )
+            pareto,
+            priced.seconds,
+            priced.memory,
+            exact=priced.exact,
+            front=np.array(front, dtype=np.int64),
+            limit=priced.limit,
+            here=(trace.makespan_s, trace.memory_bytes),
         )
     return {
         "pareto.figure": figure,

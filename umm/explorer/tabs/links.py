@@ -11,7 +11,7 @@ def show(view: View) -> Shown:
     assert view.point
     trace = view.point.trace
     return {
-        "fullness.figure": view.drawn(link_map(trace)),
+        "fullness.figure": view.drawn(link_map, trace),
         "links-data.children": view.table(lambda: link_frame(trace)),
     }
 

@@ -43,7 +43,7 @@ def show(view: View) -> Shown:
 def _of_trace(view: View, measured: Trace) -> Any:
     comparison = compare(executor("sim").run(measured.schedule), measured)
     return (
-        view.drawn(agreement(comparison)),
+        view.drawn(agreement, comparison),
         str(comparison),
         view.table(lambda: comparison.phases().reset_index()),
     )
@@ -63,7 +63,7 @@ def _of_store(view: View, rows: "pd.DataFrame") -> Any:
     error = pairs["predicted_s"] / pairs["measured_s"] - 1
     words = f"{len(pairs)} points measured; the median error is {100 * error.abs().median():.1f} %."
     shown = pairs[["label", "m", "n", "k", "predicted_s", "measured_s"]].assign(error=error)
-    return view.drawn(makespans(pairs)), words, view.table(lambda: shown)
+    return view.drawn(makespans, pairs), words, view.table(lambda: shown)
 
 
 def controls() -> list[Any]:

@@ -36,7 +36,8 @@ def show(view: View) -> Shown:
     if not state.fixed or view.point.problem.layouts[third].replicas == state.fixed:
         selected = (view.point.problem.layouts[down].replicas, view.point.problem.layouts[across].replicas)
     factors = priced.factors[:, mine]
-    figure = replication_map(
+    figure = view.drawn(
+        replication_map,
         priced.seconds[mine],
         factors[down],
         factors[across],
@@ -62,7 +63,7 @@ def show(view: View) -> Shown:
         return pd.DataFrame(columns).groupby(list(columns)[:2], as_index=False).first()  # fastest first
 
     return {
-        "replicas.figure": view.drawn(figure),
+        "replicas.figure": figure,
         "replication-words.children": _said(view, mine, down, across),
         "grown.children": _grown(view.growing) if view.growing else None,
         "replication-data.children": view.table(best),

@@ -25,7 +25,7 @@ def show(view: View) -> Shown:
         numbers["Tflop/s"] = numbers["flop"] / trace.makespan_s / 1e12
         return numbers
 
-    return {"roofs.figure": view.drawn(roofline(trace)), "roofline-data.children": view.table(frame)}
+    return {"roofs.figure": view.drawn(roofline, trace), "roofline-data.children": view.table(frame)}
 
 
 TAB = Tab(

@@ -19,12 +19,12 @@ def show(view: View) -> Shown:
     fits = measured is not None and measured.schedule.ranks > max(ranks[0], 0)
 
     def drawn(of: Trace) -> Any:
-        return view.drawn(timeline(of, ranks))
+        return view.drawn(timeline, of, ranks)
 
     return {
         "lanes.figure": drawn(trace),
         "lanes-measured.figure": drawn(measured) if measured and fits else {},
-        "parts.figure": view.drawn(breakdown_bars(trace.breakdown())),
+        "parts.figure": view.drawn(breakdown_bars, trace.breakdown()),
         "schedule-data.children": view.table(lambda: lane_table(trace)),
     }
 

@@ -27,7 +27,7 @@ def show(view: View) -> Shown:
         parts = [f"{name}[{top}:{bottom}, {left}:{right}]" for name, (top, bottom, left, right) in lit]
         words = f"Action {op}: {row['kind']} of rank {row['rank']}, {', '.join(parts) or 'no slice'}."
     return {
-        "owners.figure": view.drawn(tile_map(layouts, lit)),
+        "owners.figure": view.drawn(tile_map, layouts, lit),
         "op-words.children": words,
         "tiles-data.children": view.table(lambda: shares(problem)),
     }

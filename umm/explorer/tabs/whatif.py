@@ -46,7 +46,7 @@ def show(view: View) -> Shown:
         return pd.DataFrame(columns)
 
     return {
-        "turned.figure": view.drawn(turned(knob.name, factors, words, times)),
+        "turned.figure": view.drawn(turned, knob.name, factors, words, times),
         "whatif-words.children": said(knob, times),
         "what.options": list(known),
         "what.value": what,
