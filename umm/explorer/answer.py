@@ -24,11 +24,17 @@ PLAIN = (
     "machine", "m", "n", "k", "dtype", "ranks", "a", "b", "c", "given", "stationary", "algorithm", "memory",
     "space", "tab",
 )  # fmt: skip
+TYPED = ("m", "n", "k", "a", "b", "c", "given", "memory")
 LOOKS = ("across", "rank", "op")
 CONTROLS = [
-    *(f"{name}.value" for name in (*PLAIN, *LOOKS, *(x.name for x in known()), *SWITCHES, "fixed-index")),
-    *(f"{x}-{what}" for x in OPERANDS for what in ("part.value", "index.value")),
+    *(
+        f"{name}.value"
+        for name in (*PLAIN, *LOOKS, *(x.name for x in known()), *SWITCHES)
+        if name not in TYPED
+    ),
+    *(f"{x}-part.value" for x in OPERANDS),
 ]
+"""What tells of a choice by Dash; the browser itself hears of sliders and of what is typed."""
 FACTS = [f"fact-{named(name)}.children" for name in FIGURES]
 STRIP = ["fact-range.children", "facts-strip.hidden"]
 

@@ -55,7 +55,7 @@ def kept(usual: Mapping[str, Any], presets: Mapping[str, Any]) -> list[Any]:
         presets: Values of controls by the name of what sets them.
     """
     return [
-        dcc.Location(id="url", refresh=False),
+        dcc.Location(id="url", refresh="callback-nav"),
         dcc.Store(id="facts", data={"usual": usual, "divisors": [1], "fixed": [0]}),
         dcc.Store(id="presets", data=presets),
         dcc.Store(id="files", data={}, storage_type="session"),

@@ -116,7 +116,7 @@ def register_answers(
     Args:
         app: The page.
         path: Where it is served; it asks ``answer`` beside it.
-        controls: What changes its address, as ``id.property``.
+        controls: What changes its address, as ``id.property``, beside sliders and texts.
         dropped: The store of what was dropped in beside topology files.
         drops: Whether that is a name or texts by name: ``str`` or ``dict``.
         answer: What it shows.
@@ -145,10 +145,10 @@ def register_answers(
     app.clientside_callback(
         ClientsideFunction("umm", "show"),
         Output("shown", "data"),
-        Input("url", "search"),
         Input("theme", "data"),
         Input("files", "data"),
         Input(dropped, "data"),
+        State("facts", "data"),
     )
     app.clientside_callback(
         ClientsideFunction("umm", "cancel"),

@@ -2,6 +2,7 @@
 window.dash_clientside = window.dash_clientside || {};
 (function () {
   const skip = () => window.dash_clientside.no_update;
+  const idOf = (name) => name.slice(0, name.lastIndexOf("."));
   const replicas = (text) => (text.includes("@") ? text.slice(text.indexOf("@")) : "");
 
   function put(params, facts, name, value) {
@@ -28,6 +29,17 @@ window.dash_clientside = window.dash_clientside || {};
     if (id === "fixed-index") return put(params, facts, "fixed", facts.fixed[Number(value)] ?? 0);
     if (id === "data" || id === "grow") return put(params, facts, id, value.length ? "1" : "0");
     return put(params, facts, id, value);
+  }
+
+  const address = () => new URLSearchParams(window.location.search);
+
+  // The address once controls have changed these parameters; none if it is the one that is there.
+  function addressed(params, ids) {
+    if (params.toString() === address().toString()) return null;
+    // Another question has other rows; how one looks at it changes none.
+    if (ids.some((id) => id !== "rank" && id !== "data")) params.delete("row");
+    const text = params.toString();
+    return text ? "?" + text : "";
   }
 
   // Dash gives its file inputs no name, and makes them when it likes.
@@ -110,8 +122,8 @@ window.dash_clientside = window.dash_clientside || {};
       const large = name.endsWith(".figure") && (value.data || last[name]?.data); // not worth a comparison
       if (!large && !OTHERS.has(name) && same(last[name], value)) continue;
       last[name] = value;
-      const dot = name.lastIndexOf(".");
-      (parts[name.slice(0, dot)] ??= {})[name.slice(dot + 1)] = value;
+      const id = idOf(name);
+      (parts[id] ??= {})[name.slice(id.length + 1)] = value;
     }
     for (const [id, props] of Object.entries(parts)) window.dash_clientside.set_props(id, props);
   }
@@ -151,17 +163,37 @@ window.dash_clientside = window.dash_clientside || {};
   document.documentElement.dataset.theme = themed();
   begin({ query: window.location.search, theme: themed(), files: files(), dropped: null });
 
+  // Sliders and texts change the address themselves: Dash takes some frames to tell of a choice.
+  const NATIVE = { range: "input", text: "change" };
+
+  function choose({ type, target }) {
+    if (NATIVE[target.type] !== type || !target.id) return;
+    const value = target.type === "range" ? Number(target.value) : target.value;
+    last[`${target.id}.value`] = value;
+    const params = address();
+    apply(params, last["facts.data"], target.id, value);
+    const query = addressed(params, [target.id]);
+    if (query === null) return;
+    window.history.pushState({}, "", window.location.pathname + query);
+    moved();
+    setTimeout(() => window.dispatchEvent(new PopStateEvent("popstate"))); // of which Dash takes note
+  }
+
+  const moved = () => begin({ ...current.about, query: window.location.search });
+
+  for (const name of Object.values(NATIVE)) document.addEventListener(name, choose, { capture: true });
+  for (const name of ["popstate", "_dashprivate_pushstate"]) window.addEventListener(name, moved);
+
   window.dash_clientside.umm = {
     change(...given) {
       const [facts, presets] = given.slice(-2);
       const changed = window.dash_clientside.callback_context.triggered.filter(
         ({ prop_id, value }) => value !== null && value !== undefined
           && (prop_id.endsWith(".n_clicks") || !same(value, last[prop_id]))); // what was put is no choice
-      const params = new URLSearchParams(window.location.search);
-      const before = params.toString();
+      const params = address();
       for (const { prop_id, value } of changed) {
         last[prop_id] = value;
-        const id = prop_id.slice(0, prop_id.lastIndexOf("."));
+        const id = idOf(prop_id);
         if (id === "pin") {
           if (params.has("pin")) params.delete("pin");
           else {
@@ -175,19 +207,17 @@ window.dash_clientside = window.dash_clientside || {};
           if (named.pick) return named.pick === "?" ? "" : named.pick;
         } else apply(params, facts, id, value);
       }
-      if (params.toString() === before) return skip();
-      // Another question has other rows; how one looks at it changes none.
-      const asked = ({ prop_id }) => !/^(rank|data)\./.test(prop_id);
-      if (changed.some(asked)) params.delete("row");
-      const text = params.toString(), query = text ? "?" + text : "";
+      const query = addressed(params, changed.map(({ prop_id }) => idOf(prop_id)));
+      if (query === null) return skip();
       begin({ ...current.about, query });
       return query;
     },
 
-    show(query, theme, files, dropped) {
+    show(theme, files, dropped, facts) {
+      last["facts.data"] ??= facts;
       made();
       const none = !dropped || same(dropped, {});
-      begin({ query: query ?? "", theme, files: files ?? {}, dropped: none ? null : dropped });
+      begin({ query: window.location.search, theme, files: files ?? {}, dropped: none ? null : dropped });
       return skip();
     },
 

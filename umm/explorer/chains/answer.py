@@ -27,7 +27,11 @@ PLAIN = (
     "chain", "dtype", "given", "machine", "ranks", "memory", "choices", "stationary", "rank",
 )  # fmt: skip
 TEXTS = (*SIZES, "backward", "dropout", "optimizer")
-CONTROLS = [f"{name}.value" for name in (*PLAIN, *TEXTS, "data")]
+CONTROLS = [
+    f"{name}.value"
+    for name in ("chain", "dtype", "machine", "ranks", "stationary", "rank", "backward", "data")
+]
+"""What tells of a choice by Dash; the browser itself hears of what is typed."""
 ASKED = (*SIZES, "dtype", "backward", "dropout")
 FOUND = [
     "verdict.children", *FACTS, *STRIP, "leaders.children", "row-title.children", "layouts.children",
