@@ -57,9 +57,9 @@ def closed_form(points: Points, machine: Machine) -> Bounds:
     for s, stationary in enumerate(points.space.stationary):
         first, second = (x for x in MATRICES if x != stationary)
         step = max(1, AT_ONCE // (len(of[second]) * bare.p**2))
+        cuts = {start: of[first].cut(start, start + step) for start in range(0, len(of[first]), step)}
         for number, layout in enumerate(of[stationary].layouts):
-            for start in range(0, len(of[first]), step):
-                x = of[first].cut(start, start + step)
+            for start, x in cuts.items():
                 combinations = Combinations(bare, machine, stationary, layout, x, of[second])
                 where: dict[str, int | slice] = {
                     stationary: number,
