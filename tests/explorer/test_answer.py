@@ -84,6 +84,20 @@ def test_bounds_come_first_then_what_is_proven_then_all_points_exactly():
     assert fits.min() == priced.top[0].makespan_s
 
 
+def test_few_points_are_priced_at_once_and_many_by_a_process():
+    """The process is told the bounds, and tells none; the default space of a search has 100,000 points."""
+    few, many = (view_of(State(space=space)).priced for space in ("paper", "search"))
+    few.price()
+    assert few.words.startswith("The best are being proven; 0 of 8,232 points exact")
+    told = []
+    with pytest.raises(StopIteration):
+        look(lambda message: told.append(message) or next(iter(())), *few.asked()[1:])
+    assert "points" not in told[0]
+    assert few.asked()[-1].seconds is few.seconds
+    many.price()
+    assert many.asked()[-1] is None
+
+
 def test_what_the_page_ranks_is_what_a_search_finds():
     view = view_of(SMALL)
     looked_through(view)

@@ -55,11 +55,13 @@ def answered(asked: Asked, dropped: Dropped, behind: Behind) -> Answer:
     question, sure = view.question, f"{asked.viewer} sure"
     if first:
         behind.leave(sure, view.range)
-    if first and not prices:  # a processor is left to the browser while it draws
         behind.leave(asked.viewer, question)
-    else:
+    if first and prices:
+        view.priced.price()
+    draws = first and bool(not prices or view.priced.stage)
+    if not draws:  # a processor is left to the browser while it draws
         behind.want(asked.viewer, question)
-    if prices:
+    if prices and not draws:
         view.priced.heard.wait(SOON if first else LATER)
     cancelled = behind.has_cancelled(asked.viewer, question)
     shown |= answer.progress(view, cancelled)
@@ -71,7 +73,7 @@ def answered(asked: Asked, dropped: Dropped, behind: Behind) -> Answer:
         if waits:
             behind.want(sure, waits)
     over = bool(shown["cancel.hidden"]) and view.is_sure
-    return Answer(shown, over, soon=prices and not (shown["status.title"] or over))
+    return Answer(shown, over, soon=prices and not over and (draws or not shown["status.title"]))
 
 
 def register(app: Dash, dropped: Dropped, behind: Behind) -> None:

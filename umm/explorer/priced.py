@@ -17,6 +17,7 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.schedules.schedule import Schedule
 from umm.space import Choice, Space
+from umm.space.bounds.closed_form import Bounds, closed_form
 from umm.space.points import Points
 from umm.space.search.best_first import BestFirst
 from umm.space.search.front import front
@@ -67,11 +68,24 @@ class Priced(Question):
         self.ranges: list[tuple[float, float]] = []
         self.stage = self.refusal = ""
         self._began = self._left = 0.0
+        self._bounds: Bounds | None = None
+
+    def price(self) -> None:
+        """Price the points here if they are few: a process takes as long again to begin and to warm up."""
+        if self.stage:
+            return
+        try:
+            points = self.space.points()
+        except UmmError:
+            return  # the process says why
+        if len(points) <= MOST_EXACT and len(points) * points.bare.p**2 <= MOST_PAIRS:
+            self._bounds = closed_form(points, self.machine)
+            self.take(_told(points, self._bounds))
 
     def asked(self) -> tuple[Any, ...]:
         """Return what the process does."""
         self._began = monotonic()
-        return look, self.space, self.machine, self.limit
+        return look, self.space, self.machine, self.limit, self._bounds
 
     def take(self, message: dict[str, Any]) -> None:
         """Take in bounds, simulated points, or what a search has found."""
@@ -155,8 +169,12 @@ def factors_of(points: Points) -> Ints:
     return np.stack([counts[at] for counts, at in zip(of, places, strict=True)])
 
 
-def look(send: Send, space: Space, machine: Machine, limit: int) -> None:
-    """Price a space and search it; it runs in a process of its own."""
+def _told(points: Points, bounds: Bounds) -> dict[str, Any]:
+    return {"points": points, "seconds": bounds.seconds, "memory": bounds.memory, "stage": "priced"}
+
+
+def look(send: Send, space: Space, machine: Machine, limit: int, bounds: Bounds | None) -> None:
+    """Price a space, unless its bounds are known, and search it; it runs in a process of its own."""
     try:
         points = space.points()
         if len(points) * points.bare.p**2 > MOST_PAIRS:
@@ -165,9 +183,9 @@ def look(send: Send, space: Space, machine: Machine, limit: int) -> None:
                 "layouts and use umm search"
             )
         makespan = executor("sim").makespan
-        looked = LookedAt(points, machine, makespan)
-        send({"points": points, "seconds": looked.bounds.seconds, "memory": looked.bounds.memory}
-             | {"stage": "priced"})  # fmt: skip
+        looked = LookedAt(points, machine, makespan, bounds)
+        if bounds is None:
+            send(_told(points, looked.bounds))
         _search(_Telling(send, looked), looked, limit)
     except UmmError as error:
         send({"refusal": str(error)})

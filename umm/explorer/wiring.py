@@ -44,7 +44,7 @@ class Answer:
     Attributes:
         shown: By ``id.property``; what is not named stays as it is.
         over: Whether nothing more will be found.
-        soon: Whether what is looked at is not there yet, so that the page asks again at once.
+        soon: Whether the page asks again once it has drawn: what is looked at is not there, or a bound.
     """
 
     shown: Shown

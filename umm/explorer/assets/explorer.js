@@ -153,7 +153,8 @@ window.dash_clientside = window.dash_clientside || {};
     await ready;
     if (mine !== current) return;
     write(found.shown);
-    if (found.over === false) clock = setTimeout(answered, found.soon ? 0 : REST, mine, { stage: last["status.title"] ?? "" });
+    const next = (wait) => { clock = setTimeout(answered, wait, mine, { stage: last["status.title"] ?? "" }); };
+    if (found.over === false) found.soon ? requestAnimationFrame(() => mine === current && next(0)) : next(REST);
   }
 
   const themed = () => window.localStorage.getItem("umm-theme")

@@ -10,7 +10,7 @@ from umm.problem import MATRICES
 from umm.schedules.bound import schedule_bound
 from umm.schedules.schedule import Schedule
 from umm.space.bounds.bringing import bringing
-from umm.space.bounds.closed_form import closed_form
+from umm.space.bounds.closed_form import Bounds, closed_form
 from umm.space.choice import Choice
 from umm.space.given import bring
 from umm.space.points import Points
@@ -61,9 +61,11 @@ class LookedAt:
         respected: Whether no makespan was below its bound.
     """
 
-    def __init__(self, points: Points, machine: Machine, makespan: Makespan) -> None:
+    def __init__(
+        self, points: Points, machine: Machine, makespan: Makespan, bounds: Bounds | None = None
+    ) -> None:
         self.points, self.machine, self.makespan = points, machine, makespan
-        self.bounds = closed_form(points, machine)
+        self.bounds = closed_form(points, machine) if bounds is None else bounds
         self.choices: dict[int, Choice] = {}
         self.rows: dict[OneSchedule, list[int]] = {}
         self.respected = True
