@@ -59,6 +59,14 @@ def test_the_timeline_has_one_path_per_kind():
     ]  # fmt: skip
 
 
+def test_the_marks_at_starts_are_one_line_that_changes_lanes_between_them():
+    """Rank 0 multiplies from 0 and 5, gets from 1."""
+    marks = next(trace for trace in timeline(two_ranks()).data if trace.mode == "lines")
+    assert marks.x[:8].tolist() == [0, 0, 5, 5, 5, 1, 1, 1]
+    assert marks.y[:8] == pytest.approx([-0.42, 0.42, 0.42, -0.42, 0.5, 0.5, 0.58, 1.42])
+    assert not np.isnan(marks.x).any()
+
+
 def test_every_kind_has_a_look_of_its_own():
     assert set(KIND_WIDTHS) == set(KIND_SYMBOLS) == set(KIND_COLOURS) - {"barrier"}
     assert set(KINDS) <= set(KIND_COLOURS)

@@ -38,7 +38,7 @@ def machine_names() -> list[str]:
     >>> {"pvc-12", "h100-8"} <= set(machine_names())
     True
     """
-    return sorted({path.stem for folder in (shipped_folder(), user_folder()) for path in _files(folder)})
+    return sorted({*_stems(shipped_folder()), *_stems(user_folder())})
 
 
 def named_file(name: str) -> Path:
@@ -47,15 +47,16 @@ def named_file(name: str) -> Path:
     return path if _is_file(path) else shipped_folder() / path.name
 
 
-def _files(folder: Path) -> list[Path]:
-    """Return the topology files of a folder, none of one that cannot be looked into."""
+def _stems(folder: Path) -> list[str]:
+    """Return the names of a folder's topology files, none of one that cannot be looked into."""
     try:
-        return [path for path in folder.glob("*.toml") if _is_file(path)]
+        with os.scandir(folder) as entries:  # glob takes ten times as long, and the page asks at every change
+            return [x.name.removesuffix(".toml") for x in entries if x.name.endswith(".toml") and _is_file(x)]
     except OSError:
         return []
 
 
-def _is_file(path: Path) -> bool:
+def _is_file(path: "Path | os.DirEntry[str]") -> bool:
     """Whether there is a file, as far as can be seen."""
     try:
         return path.is_file()

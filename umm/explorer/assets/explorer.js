@@ -176,8 +176,8 @@ window.dash_clientside = window.dash_clientside || {};
     apply(params, last["facts.data"], target.id, value);
     const query = addressed(params, [target.id]);
     if (query === null) return;
+    begin({ ...current.about, query });
     window.history.pushState({}, "", window.location.pathname + query);
-    moved();
     setTimeout(() => window.dispatchEvent(new PopStateEvent("popstate"))); // of which Dash takes note
   }
 
