@@ -14,7 +14,8 @@ pytestmark = pytest.mark.timeout(900)
 SCHEDULE = "/?tab=schedule&a=row&b=row"
 
 # In the page itself, from a key on a control until what is watched, every answer of the server and the figure
-# are new and two more frames have passed.
+# are new and two more frames have passed. The page tells that it is not busy once the frame with all of it is
+# committed; in traces of Chromium its pixels were swapped 9 to 17 ms after that, where this ends within 7 ms.
 ARM = """
 ([control, watched, graph]) => {
   const plot = document.querySelector(`#${graph} .js-plotly-plot`), touched = document.querySelector(control);
