@@ -49,8 +49,6 @@ def serving(
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):
-        protocol_version = "HTTP/1.1"  # a connection stays for the next request
-
         def log_request(self, *_: object) -> None:
             """Say nothing of requests that were answered."""
 

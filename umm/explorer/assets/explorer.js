@@ -170,6 +170,7 @@ window.dash_clientside = window.dash_clientside || {};
 
   function choose({ type, target }) {
     if (NATIVE[target.type] !== type || !target.id) return;
+    if (!last["facts.data"]) return void ready.then(() => choose({ type, target })); // typed before the page had its parts
     const value = target.type === "range" ? Number(target.value) : target.value;
     last[`${target.id}.value`] = value;
     const params = address();
