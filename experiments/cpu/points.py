@@ -15,7 +15,7 @@ from umm.executor import Operands
 from umm.machines import Machine
 from umm.machines.corners import corners
 from umm.schedules.schedule import Schedule
-from umm_hw.cores.pace import Paced, at_best, fastest, undisturbed
+from umm_hw.cores.pace import Paced, at_best, fastest, undisturbed, usual
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.performance import operands_of
 
@@ -138,9 +138,9 @@ def judge(found: Sequence[Point]) -> None:
     """Tell every point the best reading of all runs, by which it knows its undisturbed ones, and theirs."""
     runs = [run for point in found for run in point.runs]
     best = fastest(runs) if runs else nan
-    usual = float(np.median([run.reading for run in undisturbed(runs, best)])) if runs else nan
+    pace = usual(runs, best) if runs else nan
     for point in found:
-        point.best, point.usual = best, usual
+        point.best, point.usual = best, pace
 
 
 def measure(found: Sequence[Point], ranks: int, duration: float, repeat: int) -> None:

@@ -169,17 +169,14 @@ def fitted(
         get: figure(get[0] / seconds(repeats, best, pace))
         for get, repeats in zip(_gets(ranks), moved, strict=True)
     }
-    runs = {key: undisturbed(found, best) for key, found in smalls.items()}
+    runs = {key: [run.at(pace) for run in undisturbed(found, best)] for key, found in smalls.items()}
 
     def losses(kind: str) -> list[Loss]:
         shown = KINDS[kind if ranks > 1 else "local"]
         return [
             Loss(
                 side * side * itemsize(_of_tiles(first)),
-                *np.nanmedian(
-                    [(run.cost * pace / run.reading, run.own * pace / run.reading) for run in runs[of, side]],
-                    axis=0,
-                ).tolist(),
+                *np.nanmedian([(run.cost, run.own) for run in runs[of, side]], axis=0).tolist(),
             )
             for of, side in product(shown, SIDES)
         ]
@@ -197,10 +194,7 @@ def fitted(
         [y.rate / x.rate for kind in whole for x, y in zip(whole[kind], blocks[kind], strict=True)]
     )
     arithmetic = 2.0 * TINY**3 / (rates[first].peak.value * rates[first].efficiency[0][0][0])
-    tiny, steps = (
-        np.array([run.seconds * pace / run.reading for run in runs[kind, TINY]])
-        for kind in ("tiny", "signals")
-    )
+    tiny, steps = (np.array([run.seconds for run in runs[kind, TINY]]) for kind in ("tiny", "signals"))
     return Calibration(
         devices=ranks,
         share=of_core,

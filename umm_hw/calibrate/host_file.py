@@ -68,55 +68,48 @@ def topology_text(found: Calibration) -> str:
 
 def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[str, InlineTable]:
     """Return the numbers of one core."""
-    cache = {"cache": number(f"{found.cache} B", "the system's, shared evenly", per="core")}
     per_byte, unsure = found.refill
-    refill = {
-        "refill": measured(
-            Figure(1 / per_byte if per_byte else 0.0, unsure),
-            "GB/s",
-            1e9,
-            "gemms with and without transfers of three sizes beside them: what each byte costs them more",
-        )
-    }
+    again = "gemms with and without transfers of three sizes beside them: what each byte costs them more"
+    more = {}
+    if per_byte:
+        more["refill"] = measured(Figure(1 / per_byte, unsure), "GB/s", 1e9, again)
+    if found.cache:
+        more["cache"] = number(f"{found.cache} B", "the system's, shared evenly", per="core")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // found.devices
     shared = found.interference["local"].value >= SHARES_CORE
     adds = "accumulates beside gemms into own tiles of three sizes, all cores at once, 3 x their bytes"
     beside = "gemms with and without a transfer beside them: what it costs them more than its own seconds"
     own = measured(found.interference["local"], "", 1, "gemms beside local accumulates: share lost")
-    return (
-        {
-            "count": number(found.devices, "cores this process may use, one rank each"),
-            "ranks_per_device": number(RANKS_PER_DEVICE, "more are of no use", assumed=True),
-            "memory": number(f"{memory / 1e9:.4g} GB", "the host's, shared evenly", per="core"),
-            "memory_bandwidth": measured(found.memory_bandwidth, "GB/s", 1e9, adds),
-            "copy_engines": number(1, "one copy thread per rank"),
-            "launch": measured(
-                found.launch, "us", 1e-6, f"{TINY_GEMMS} tiny gemms in a lane, less their arithmetic"
-            ),
-            "transfer_overhead": measured(found.overhead, "us", 1e-6, beside),
-            "local_overhead": measured(found.local_overhead, "us", 1e-6, beside),
-            "local_work": number(
-                "engine" if shared else "beside", f"{own['value']} of the rate lost; {own['source']}"
-            ),
-            "signal": measured(
-                found.signal, "us", 1e-6, f"a tiny tile that goes round all ranks, {SIGNALS} times"
-            ),
-            "accumulate_efficiency": measured(
-                found.accumulate_efficiency,
-                "",
-                1,
-                "accumulates beside gemms into tiles of three sizes, over gets of one core",
-            ),
-            "strided_accumulates": measured(
-                found.strided_accumulates,
-                "",
-                1,
-                "accumulates beside gemms into blocks of larger tiles, over tiles",
-            ),
-        }
-        | (cache if found.cache else {})
-        | (refill if per_byte else {})
-    )
+    return {
+        "count": number(found.devices, "cores this process may use, one rank each"),
+        "ranks_per_device": number(RANKS_PER_DEVICE, "more are of no use", assumed=True),
+        "memory": number(f"{memory / 1e9:.4g} GB", "the host's, shared evenly", per="core"),
+        "memory_bandwidth": measured(found.memory_bandwidth, "GB/s", 1e9, adds),
+        "copy_engines": number(1, "one copy thread per rank"),
+        "launch": measured(
+            found.launch, "us", 1e-6, f"{TINY_GEMMS} tiny gemms in a lane, less their arithmetic"
+        ),
+        "transfer_overhead": measured(found.overhead, "us", 1e-6, beside),
+        "local_overhead": measured(found.local_overhead, "us", 1e-6, beside),
+        "local_work": number(
+            "engine" if shared else "beside", f"{own['value']} of the rate lost; {own['source']}"
+        ),
+        "signal": measured(
+            found.signal, "us", 1e-6, f"a tiny tile that goes round all ranks, {SIGNALS} times"
+        ),
+        "accumulate_efficiency": measured(
+            found.accumulate_efficiency,
+            "",
+            1,
+            "accumulates beside gemms into tiles of three sizes, over gets of one core",
+        ),
+        "strided_accumulates": measured(
+            found.strided_accumulates,
+            "",
+            1,
+            "accumulates beside gemms into blocks of larger tiles, over tiles",
+        ),
+    } | more
 
 
 def _links(found: Calibration, measured: Callable[..., InlineTable], how: str) -> dict[str, Any]:

@@ -45,6 +45,11 @@ class Watched(NamedTuple):
     cost: float = nan
     own: float = nan
 
+    def at(self, pace: float) -> "Watched":
+        """Return it as it would be at a pace, given by its reading in seconds."""
+        scale = pace / self.reading
+        return Watched(self.seconds * scale, pace, self.share, self.cost * scale, self.own * scale)
+
 
 def watched(schedule: Schedule, paced: Paced, start: Floats, end: Floats) -> Watched:
     """Return a run of a schedule from the starts and ends of its actions."""
