@@ -4,6 +4,7 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 from page_looks import drawn, opened, painted, proven, settled, show
@@ -72,24 +73,30 @@ def said(what, times, target):
     print(f"\nfrom a key to the paint, {what}: {found} (target {target})")
 
 
-def test_the_first_page_of_a_cold_process(browser):
+@contextmanager
+def explored(browser, *options):
+    """A page, where a cold process of `umm explore` listens, and when it was started."""
     command = [sys.executable, "-m", "umm.cli.main", "explore", "--no-open", "--port", "0", "--quiet"]
     page, start = browser.new_page(), time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as served:
         try:
-            address = served.stdout.readline().strip()
-            listening = time.perf_counter() - start
-            page.goto(address)
-            page.wait_for_selector(".fact")
-            drawn(page, "leaderboard")
-            seconds = time.perf_counter() - start
-            print(
-                f"\nfirst page of a cold process: {seconds:.2f} s, {listening:.2f} s of it until it listens "
-                "(target under 4 s)"
-            )
+            yield page, served.stdout.readline().strip(), start
         finally:
             served.terminate()
             page.close()
+
+
+def test_the_first_page_of_a_cold_process(browser):
+    with explored(browser) as (page, address, start):
+        listening = time.perf_counter() - start
+        page.goto(address)
+        page.wait_for_selector(".fact")
+        drawn(page, "leaderboard")
+        seconds = time.perf_counter() - start
+    print(
+        f"\nfirst page of a cold process: {seconds:.2f} s, {listening:.2f} s of it until it listens "
+        "(target under 4 s)"
+    )
 
 
 def test_a_change_to_its_paint(page, address):
@@ -154,22 +161,15 @@ def test_the_space_of_a_search_has_its_front_proven(page, address):
 
 def test_what_replicas_of_b_pay_and_until_which_m(browser):
     """A newcomer's question on PVC, from the README's command to the sentence that answers it."""
-    command = [sys.executable, "-m", "umm.cli.main", "explore", "--no-open", "--port", "0", "--quiet"]
-    command += ["--machine", "pvc-12", "--preset", "mlp2", "-m", "1K"]
-    page, start = browser.new_page(), time.perf_counter()
-    page.set_default_timeout(800_000)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
-        try:
-            page.goto(served.stdout.readline().strip())
-            page.wait_for_selector(".fact")
-            show(page, "replication")
-            page.locator("#grow label").click()
-            page.wait_for_function("document.querySelector('#grown .said')?.innerText")
-            seconds = time.perf_counter() - start
-            savings = "B@4 saves 5.2 % at m = 1024, B@4 saves 2.4 % at m = 16384."
-            said = page.inner_text("#grown .said")
-            assert said == f"With A@1, replicas of B pay up to m = 16384: {savings}"
-            print(f"\nwhat replicas of B pay, and until which m: {seconds:.1f} s (target under two minutes)")
-        finally:
-            served.terminate()
-            page.close()
+    with explored(browser, "--machine", "pvc-12", "--preset", "mlp2", "-m", "1K") as (page, address, start):
+        page.set_default_timeout(800_000)
+        page.goto(address)
+        page.wait_for_selector(".fact")
+        show(page, "replication")
+        page.locator("#grow label").click()
+        page.wait_for_function("document.querySelector('#grown .said')?.innerText")
+        seconds = time.perf_counter() - start
+        savings = "B@4 saves 5.2 % at m = 1024, B@4 saves 2.4 % at m = 16384."
+        told = page.inner_text("#grown .said")
+    assert told == f"With A@1, replicas of B pay up to m = 16384: {savings}"
+    print(f"\nwhat replicas of B pay, and until which m: {seconds:.1f} s (target under two minutes)")
