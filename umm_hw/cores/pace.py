@@ -85,8 +85,8 @@ def slowest(ranks: Sequence[Paced]) -> list[Paced]:
 
     What all ranks take part in ends when the slowest does.
 
-    >>> slowest([Paced(1.0, 2e-3), Paced(1.5, 3e-3, share=0.9)])
-    [Paced(seconds=1.5, reading=0.003, share=0.9), Paced(seconds=1.5, reading=0.003, share=0.9)]
+    >>> slowest([Paced(1.0, 2.0), Paced(1.5, 3.0, share=0.9)])
+    [Paced(seconds=1.5, reading=3.0, share=0.9), Paced(seconds=1.5, reading=3.0, share=0.9)]
     """
     reading, share = max(one.reading for one in ranks), min(one.share for one in ranks)
     return [Paced(one.seconds * reading / one.reading, reading, share) for one in ranks]
