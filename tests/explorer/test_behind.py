@@ -103,6 +103,7 @@ def test_what_a_viewer_has_left_ends_before_anything_else_is_wanted(behind):
     counted = len(older.got)
     until(lambda: len(older.got) > counted)
     behind.leave("me", newer)
+    time.sleep(0.1)  # what was under way comes in
     stopped = len(older.got)
     time.sleep(0.1)
     assert (len(older.got), older.done, newer.got) == (stopped, False, [])
