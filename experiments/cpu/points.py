@@ -67,7 +67,7 @@ class Point:
     def times(self) -> Floats:
         """What each of these takes at the usual pace, in seconds; of too few, those disturbed least."""
         own = self.undisturbed if len(self.undisturbed) >= LEAST else undisturbed(self.runs, self.best)
-        return np.array([run.seconds * self.usual / run.reading for run in own])
+        return np.array([run.at(self.usual).seconds for run in own])
 
     @property
     def time(self) -> float:

@@ -46,6 +46,10 @@ class Paced(NamedTuple):
     reading: float
     share: float = 1.0
 
+    def at(self, pace: float) -> "Paced":
+        """Return it as it would be at the pace of a reading: seconds go as the reading beside them."""
+        return Paced(self.seconds * pace / self.reading, pace, self.share)
+
 
 class Pace:
     """Reads how long a small multiply takes on this core."""
@@ -89,7 +93,7 @@ def slowest(ranks: Sequence[Paced]) -> list[Paced]:
     [Paced(seconds=1.5, reading=3.0, share=0.9), Paced(seconds=1.5, reading=3.0, share=0.9)]
     """
     reading, share = max(one.reading for one in ranks), min(one.share for one in ranks)
-    return [Paced(one.seconds * reading / one.reading, reading, share) for one in ranks]
+    return [one.at(reading)._replace(share=share) for one in ranks]
 
 
 class Shared(Protocol):
@@ -151,9 +155,9 @@ def seconds(found: Sequence[Paced], best: float, pace: float) -> Floats:
     Args:
         found: The repeats.
         best: The reading of a core at its best, in seconds.
-        pace: The reading at that pace: within a measurement seconds go as the reading beside them.
+        pace: The reading at that pace.
 
     >>> seconds([Paced(2.0, 1.0), Paced(2.1, 1.05), Paced(9.0, 3.0)], best=1.0, pace=1.0).tolist()
     [2.0, 2.0]
     """
-    return np.array([one.seconds * pace / one.reading for one in undisturbed(found, best)])
+    return np.array([one.at(pace).seconds for one in undisturbed(found, best)])
