@@ -81,7 +81,8 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         moved = x.elements * problem.itemsize("A")
         again = cached(x, ops, moved, machine.cache) if machine.cache else False
         nbytes[get_row] = cost.transfer_bytes(machine, moved, again)
-        seconds[get_row] = refills(machine, ops, get_op, moved)
+        if machine.refill:
+            seconds[get_row] = refills(machine, ops, get_op, moved)
         waits[gemm_row[x.remote % count], (x.remote >= count).astype(np.int64)] = get_row[x.served_by]
         late = (number[get_op] >= depth).nonzero()[0]
         if len(late):
@@ -99,7 +100,8 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         nbytes[c_row] = cost.accumulate_bytes(machine, payload, apart)
         local = c_owner[slot_ops] == rank[slot_ops]
         seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload, apart), 0.0)
-        seconds[c_row] += refills(machine, ops, slot_ops, payload)
+        if machine.refill:
+            seconds[c_row] += refills(machine, ops, slot_ops, payload)
         waits[c_row, 0] = gemm_row[slot_ops]
         c_slots = options.max_gemms + options.max_accumulates
         reuse = (c_number >= c_slots).nonzero()[0]

@@ -15,7 +15,7 @@ from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
 from umm.algorithms.universal.steps.graph import Graph
 from umm.algorithms.universal.steps.ir import IR, Steps
-from umm.arrays import Ints
+from umm.arrays import Floats, Ints
 from umm.machines import Machine
 from umm.schedules.assemble import Rows, assemble
 from umm.schedules.buffers import Buffers, joined
@@ -198,13 +198,10 @@ class _Table:
             payload = (m * n)[op] * problem.itemsize("C")
             local = cost.local_accumulate_seconds(machine, payload, strided(ops)[op])
             seconds[row] = np.where(numbers[2, row] == numbers[3, row], local, 0.0)
-            seconds[row] += refills(machine, ops, op, payload)
-        for matrix in range(2):
-            got = [(row, graph.data[x].op) for row, graph, x in self.got if graph.data[x].matrix == matrix]
-            row, op = np.array(got, dtype=np.int64).reshape(-1, 2).T
-            name = "AB"[matrix]
-            moved = elements(ops, name, self.options.granularity == "slice")[op] * problem.itemsize(name)
-            seconds[row] = refills(machine, ops, op, moved)
+            if machine.refill:
+                seconds[row] += refills(machine, ops, op, payload)
+        if machine.refill:
+            self._refill(machine, seconds)
         return Rows(
             np.array(columns.kind, dtype=np.int8),
             numbers,
@@ -213,6 +210,15 @@ class _Table:
             seconds,
             self.fill,
         )
+
+    def _refill(self, machine: Machine, seconds: Floats) -> None:
+        """Set what gets make the gemms of their ranks longer."""
+        ops, slices = self.ir.ops, self.options.granularity == "slice"
+        for matrix, name in enumerate("AB"):
+            got = [(row, graph.data[x].op) for row, graph, x in self.got if graph.data[x].matrix == matrix]
+            row, op = np.array(got, dtype=np.int64).reshape(-1, 2).T
+            moved = elements(ops, name, slices)[op] * ops.problem.itemsize(name)
+            seconds[row] = refills(machine, ops, op, moved)
 
     def fill(self, details: Details, first: int) -> Buffers:
         """Write what each action touches; see :class:`Rows`."""
