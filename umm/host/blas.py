@@ -34,7 +34,7 @@ def cpu_model() -> str:
 
 
 def kernel_warning(library: str, kernel: str, flags: str | None = None) -> str | None:
-    """Return a warning if the CPU has AVX-512 and OpenBLAS's kernel does not use it, which halves its rate.
+    """Return a warning if the CPU has AVX-512 and OpenBLAS's kernel does not use it, down to half the rate.
 
     Args:
         library: Name of the library.
@@ -49,7 +49,7 @@ def kernel_warning(library: str, kernel: str, flags: str | None = None) -> str |
     if library != "openblas" or not able or kernel.lower() in _WITH_AVX512:
         return None
     return (
-        f"this CPU has AVX-512, but OpenBLAS's kernel {kernel} does not use it: about half the rate; "
+        f"this CPU has AVX-512, but OpenBLAS's kernel {kernel} does not use it: down to half the rate; "
         "unset OPENBLAS_CORETYPE, or set it to SkylakeX"
     )
 
