@@ -329,3 +329,16 @@ def test_a_terminal_gets_colour_unless_no_color():
     assert "\x1b[" in process("tiles", *SMALL, env=env).stdout
     assert "\x1b" not in process("tiles", *SMALL, env=env | {"NO_COLOR": "1"}).stdout
     assert "\x1b" not in process("tiles", *SMALL, "--no-color", env=env).stdout
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("search", "--chain", "mlp", "--hidden", "64", "--ffn", "64", "--tokens", "64", "--optimizer"),
+        ("what-if", *SMALL, "--margin"),
+        ("what-if", *SMALL, "--reach"),
+    ],
+)
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_a_number_that_is_none_is_refused(args, number):
+    assert refused(*args, number).startswith(f"Invalid value for '{args[-1]}': ")

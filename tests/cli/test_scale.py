@@ -59,6 +59,11 @@ def test_a_scaled_problem_is_cut_alike_and_says_what_it_is():
     assert layouts == ["cyclic:16x8:2x2", "col@2", "edges:0-16-64x0-24-48:2x2"]
 
 
+def test_a_scale_that_leaves_ranks_without_work_says_so():
+    result = umm("run", *SMALL, "--scale", "1/256")
+    assert "m = 1, n = 1, k = 1; 3 of 4 ranks multiply nothing" in result.stderr
+
+
 def test_a_scaled_chain_keeps_its_heads():
     sizes = ["--chain", "attention", "--hidden", 128, "--heads", 4, "--tokens", 64, "--ranks", 2]
     found = umm("run", *sizes, "--scale", "1/4", "--iters", 1, "--check")

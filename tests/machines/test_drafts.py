@@ -167,6 +167,31 @@ def test_a_check_tells_all_that_is_wrong_at_once(tmp_path):
     assert "h100-8: ok, 8 devices, 24 links" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            '"10 Tflop/s"',
+            '"10 Tflop"',
+            "devices.peak.float32.value: '10 Tflop' is not an arithmetic rate; write it like '67 Tflop/s'",
+        ),
+        ("float32 =", "float23 =", "unknown key 'devices.peak.float23'; did you mean 'float32'?"),
+    ],
+)
+def test_one_mistake_is_told_once(tmp_path, old, new, said):
+    """Of a table of numbers by their names the one that is wrong is mended, not the table."""
+    assert mistakes(write(tmp_path, (GOOD + SWITCH).replace(old, new))) == [said]
+
+
+def test_a_count_without_a_source_is_a_count(tmp_path):
+    text_ = (GOOD + SWITCH).replace('count = { value = 4, source = "test" }', "count = 4")
+    path = write(tmp_path, text_.replace("[devices]\n", '[devices]\nnames = ["a", "b"]\n'))
+    assert mistakes(path) == [
+        'devices.count has no source; write it like { value = …, source = "…" }',
+        "devices: names must hold 4 different names, one per device",
+    ]
+
+
 def test_a_check_names_every_pair_that_has_no_route(tmp_path):
     links = f'[fabric]\nkind = "links"\n[fabric.types.wire]\n{LINK}\n[[fabric.links]]\ntype = "wire"\n'
     path = write(tmp_path, GOOD + links + 'among = ["g0", "g1", "g2"]\n')

@@ -105,6 +105,21 @@ def test_an_unknown_name_suggests_the_nearest():
         ),
         (
             "copy_engines",
+            'default_ranks = { value = 9, source = "test" }\ncopy_engines',
+            "devices: default_ranks is 9, but the devices hold 4",
+        ),
+        (
+            "[devices.interference]",
+            '[[devices.efficiency]]\ndtype = "float16"\nsource = "test"\nvalue = 0.6\n[devices.interference]',
+            "devices: efficiency has float16, of which peak says nothing; state both",
+        ),
+        (
+            'value = "1 us", source = "test"',
+            'value = "1 us", source = "test", measured = true, assumed = true',
+            "devices.launch: measured and assumed contradict each other; keep one",
+        ),
+        (
+            "copy_engines",
             'names = ["a"]\ncopy_engines',
             "devices: names must hold 4 different names, one per device",
         ),

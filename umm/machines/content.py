@@ -114,9 +114,15 @@ class Devices(Table):
                 raise ValueError(f"names has {name!r} twice; give every device a name of its own")
             if len(self.names) != self.count.value:
                 raise ValueError(f"names must hold {self.count.value} different names, one per device")
+        most = self.count.value * (self.ranks_per_device.value if self.ranks_per_device else 1)
+        if self.default_ranks is not None and self.default_ranks.value > most:
+            raise ValueError(f"default_ranks is {self.default_ranks.value}, but the devices hold {most}")
         dtype = twice(table.dtype for table in self.efficiency)
         if dtype is not None:
             raise ValueError(f"efficiency has {dtype} twice; keep one")
+        lacking = next((table.dtype for table in self.efficiency if table.dtype not in self.peak), None)
+        if lacking is not None:
+            raise ValueError(f"efficiency has {lacking}, of which peak says nothing; state both")
         if "tf32" in self.peak and "float32" not in self.peak:
             raise ValueError("peak has tf32, a way to multiply float32, but no float32; state both")
         return self

@@ -110,15 +110,18 @@ def _meant(mistake: Any) -> str | None:
 
 def _mend(content: Any, mistakes: Sequence[Any]) -> bool:
     """Put something right in the place of all that is wrong; return whether that could be done."""
-    removed = set()
+    removed, named = set(), set()
     for mistake in mistakes:
         loc = mistake["loc"]
-        number = next((loc[:n] for n in range(1, len(loc) + 1) if issubclass(_model(loc[:n]), Number)), None)
+        number = _number(loc)
         path = _path(number or loc)
         item = next((n for n, part in enumerate(path) if isinstance(part, int)), None)
-        if number:
-            _at(content, path[:-1])[path[-1]] = _right(_model(number))
-        elif mistake["type"] == "extra_forbidden" or "[key]" in loc:
+        if "[key]" in loc:
+            named.add(_path(loc))
+        elif number:
+            table, key = _at(content, path[:-1]), path[-1]
+            table[key] = _right(_model(number), table.get(key))
+        elif mistake["type"] == "extra_forbidden":
             removed.add(path)
         elif item is not None:
             removed.add(path[: item + 1])
@@ -126,6 +129,9 @@ def _mend(content: Any, mistakes: Sequence[Any]) -> bool:
             return False
     for path in sorted(removed, key=lambda parts: [f"{part:>9}" for part in parts], reverse=True):
         del _at(content, path[:-1])[path[-1]]  # the last of a list first
+    for path in named:
+        table = _at(content, path[:-1])
+        table[next(name for name in DTYPES if name not in table)] = table.pop(path[-1])
     return True
 
 
@@ -140,9 +146,20 @@ def _at(content: Any, path: Sequence[int | str]) -> Any:
     return content
 
 
-def _right(number: type[BaseModel]) -> dict[str, Any]:
-    """Return a number of a kind, with nothing wrong."""
-    for value in RIGHT:
+def _number(loc: tuple[int | str, ...]) -> tuple[int | str, ...] | None:
+    """Return where the number lies of which a location tells, in a table by its name; None if none."""
+    for n in range(1, len(loc) + 1):
+        model = _model(loc[:n])
+        if issubclass(model, Number):
+            by_name = len(loc) > n and loc[n] not in model.model_fields
+            return loc[: n + by_name]
+    return None
+
+
+def _right(number: type[BaseModel], given: Any) -> dict[str, Any]:
+    """Return a number of a kind with nothing wrong: the value that is given, if it is a right one."""
+    own = given.get("value") if isinstance(given, Mapping) else given
+    for value in (own, *RIGHT):
         try:
             number.model_validate({"value": value, "source": MENDED})
         except ValidationError:

@@ -73,6 +73,8 @@ class Number(Table):
 
     @model_validator(mode="after")
     def _value_is_in_range(self) -> Self:
+        if self.assumed and self.measured:
+            raise ValueError("measured and assumed contradict each other; keep one")
         if self.range is None:
             return self
         if self.uncertainty is not None:

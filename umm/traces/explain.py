@@ -9,7 +9,7 @@ from umm.schedules.kinds import GEMM, KINDS
 from umm.schedules.schedule import Schedule
 from umm.traces.critical_path import critical_path, path_times
 from umm.traces.trace import Trace
-from umm.units import format_seconds
+from umm.units import counted, format_seconds
 
 MOST = 12
 """Steps listed one by one."""
@@ -52,7 +52,7 @@ def explain(schedule: Schedule, trace: Trace) -> str:
     lines = [
         f"{schedule.options['policy']}: {format_seconds(model_cost(schedule))} by the step model, "
         f"{format_seconds(trace.makespan_s)} by {trace.source}",
-        f"rank {rank} costs most: {len(of_rank)} steps{as_if}, {format_seconds(total)}; "
+        f"rank {rank} costs most: {counted(len(of_rank), 'step')}{as_if}, {format_seconds(total)}; "
         f"gemms {format_seconds(gemms)}, communication {format_seconds(communication)}, "
         f"{format_seconds(gemms + communication - total)} of it overlapped",
     ]

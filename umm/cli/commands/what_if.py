@@ -7,6 +7,7 @@ import click
 
 from umm.cli.flags.options import WRITE, option, output_options, problem_options
 from umm.cli.flags.schedule import asked_axes, axis_options
+from umm.cli.flags.values import Finite
 from umm.cli.printed.output import Output
 
 MEMORY = "memory"
@@ -31,7 +32,7 @@ MEMORY = "memory"
 )
 @option(
     "--reach",
-    type=click.FloatRange(min=1.0, min_open=True),
+    type=Finite(min=1.0, min_open=True),
     default=4.0,
     show_default=True,
     metavar="X",
@@ -39,7 +40,7 @@ MEMORY = "memory"
 )
 @option(
     "--margin",
-    type=click.FloatRange(min=0.0, max=0.5),
+    type=Finite(min=0.0, max=0.5),
     default=0.01,
     show_default=True,
     metavar="SHARE",

@@ -10,7 +10,7 @@ import click
 from umm.chains import Chain, Outline, load_chain
 from umm.chains.presets import MODELS, PRESETS, chain
 from umm.cli.flags.options import Command, all_of, given, option
-from umm.cli.flags.values import dimension, dimension_list
+from umm.cli.flags.values import Finite, dimension, dimension_list
 from umm.errors import InputError
 from umm.machines import Machine
 
@@ -67,7 +67,7 @@ def chain_search_options() -> Callable[[Command], Command]:
         "replicas; row,col,2d,row@p if not given.",
     )  # fmt: skip
     optimizer = option(
-        "--optimizer", type=click.FloatRange(min=0), metavar="BYTES",
+        "--optimizer", type=Finite(min=0, max=1024), metavar="BYTES",
         help="Optimizer state for each element of a chain's weights, held beside them: 12 for Adam in "
         "float32.",
     )  # fmt: skip

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from math import isfinite
 from typing import Any, TypeVar
 
 import click
@@ -44,6 +45,17 @@ nbytes = _read_by(_parse_buffer)
 """The bytes that a buffer's size means; 1M is 1 MiB, as nccl-tests takes it."""
 bandwidth = _read_by(parse_bandwidth)
 """The bytes/s that a bandwidth such as 25GB/s means."""
+
+
+class Finite(click.FloatRange):
+    """A number that can be reckoned with: neither nan nor inf, which are in no range and in every one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number that a text means."""
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
 
 
 def share(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:

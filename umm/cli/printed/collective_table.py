@@ -71,9 +71,10 @@ def print_collectives(console: Console, rows: list[Timed], machine: Machine, sou
         source: Which executor the times are from.
     """
     first, checked = rows[0].asked, rows[0].ok is not None
+    heard = format_bandwidth(bandwidth(machine, first.ranks))
+    hears = f"; a rank hears from the others by {heard}" if first.ranks > 1 else ""
     lines = [
-        f"# {first.what} among {counted(first.ranks, 'rank')} of {machine.name}, times from {source}; "
-        f"a rank hears from the others by {format_bandwidth(bandwidth(machine, first.ranks))}",
+        f"# {first.what} among {counted(first.ranks, 'rank')} of {machine.name}, times from {source}{hears}",
         LINE.format("# size", "count", "type", "algorithm", "time", "algbw", "busbw", "closed form", ""),
         LINE.format("# (B)", "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)", "(us)", ""),
     ]

@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +16,7 @@ from umm.errors import InfeasibleError
 from umm.figures.style import time_unit
 from umm.measure import Measured, Needs
 from umm.problem import Problem
+from umm.schedules.kinds import GEMM
 from umm.schedules.schedule import Schedule
 from umm.units import counted, duration, format_bytes, format_rate, format_seconds
 
@@ -26,7 +28,11 @@ def note_scale(scale: Fraction | None, schedule: Schedule, output: Output) -> No
     program = schedule.program
     if isinstance(program, Problem):
         sizes = ", ".join(f"{x} = {getattr(program, x)}" for x in "mnk")
-        output.note(f"at {scale} of every dimension: {sizes}; the layouts cut it alike")
+        idle = schedule.ranks - len(np.unique(schedule.rank[schedule.kind == GEMM]))
+        alike = (
+            "the layouts cut it alike" if not idle else f"{idle} of {schedule.ranks} ranks multiply nothing"
+        )
+        output.note(f"at {scale} of every dimension: {sizes}; {alike}")
     else:
         output.note(f"at {scale} of tokens, hidden and ffn; as many heads, each smaller")
 

@@ -66,7 +66,7 @@ def deciding(
     number = decides(machine, problem.dtype, ways, makespan)
     if number or found is None:
         return number
-    both = {"what was asked": lower, "what the search finds": found}
+    both = {"what was asked": lower, "what the search finds now": found}
     return decides(machine, problem.dtype, both, makespan)
 
 
