@@ -45,6 +45,9 @@ class Executor(Protocol):
     def makespan(self, schedule: Schedule) -> float:
         """Return the last finish in seconds, for searches that need no spans."""
 
+    def close(self, code: int = 0) -> None:
+        """End what it keeps running between runs, if anything; see :meth:`Leader.close` for the code."""
+
 
 @runtime_checkable
 class Timed(Protocol):

@@ -32,3 +32,6 @@ class SimExecutor:
         from umm_sim.simulation import simulate
 
         return max(simulate(schedule)[1], default=0.0)
+
+    def close(self, code: int = 0) -> None:
+        """Do nothing: between runs it keeps nothing that would have to end."""

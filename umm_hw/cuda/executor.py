@@ -135,6 +135,9 @@ class CudaExecutor:
         finally:
             transport.close()
 
+    def close(self, code: int = 0) -> None:
+        """Do nothing: between runs it keeps nothing that would have to end."""
+
     def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
         """Measure the GPUs, accumulating as this executor does; return a machine file. It takes minutes.
 

@@ -92,6 +92,9 @@ class NumpyExecutor:
         """Return the seconds a run with random operands takes."""
         return self.run(schedule).makespan_s
 
+    def close(self, code: int = 0) -> None:
+        """Do nothing: between runs it keeps nothing that would have to end."""
+
 
 def _perform_rows(steps: list[Step]) -> tuple[Floats, Floats]:
     """Do all steps in order; return when each started and ended, in seconds after the first start."""

@@ -2,7 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -227,5 +234,7 @@ def _performed(workers: Executor, tasks: Iterable[Task | ChainTask]) -> Iterator
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
     finally:
-        for future in waiting:
-            future.cancel()
+        # A pool of processes that is ended breaks what waits, which must not be cancelled by then.
+        if not isinstance(workers, ProcessPoolExecutor):
+            for future in waiting:
+                future.cancel()
