@@ -109,11 +109,6 @@ def test_an_unknown_name_suggests_the_nearest():
             "devices: default_ranks is 9, but the devices hold 4",
         ),
         (
-            "[devices.interference]",
-            '[[devices.efficiency]]\ndtype = "float16"\nsource = "test"\nvalue = 0.6\n[devices.interference]',
-            "devices: efficiency has float16, of which peak says nothing; state both",
-        ),
-        (
             'value = "1 us", source = "test"',
             'value = "1 us", source = "test", measured = true, assumed = true',
             "devices.launch: measured and assumed contradict each other; keep one",

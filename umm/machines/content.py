@@ -120,9 +120,6 @@ class Devices(Table):
         dtype = twice(table.dtype for table in self.efficiency)
         if dtype is not None:
             raise ValueError(f"efficiency has {dtype} twice; keep one")
-        lacking = next((table.dtype for table in self.efficiency if table.dtype not in self.peak), None)
-        if lacking is not None:
-            raise ValueError(f"efficiency has {lacking}, of which peak says nothing; state both")
         if "tf32" in self.peak and "float32" not in self.peak:
             raise ValueError("peak has tf32, a way to multiply float32, but no float32; state both")
         return self
