@@ -68,8 +68,7 @@ def of_layouts(ranks: int) -> Counter[Shape]:
         schedule = point.schedule
         of = schedule.kind == GEMM
         flop = schedule.flop[of]
-        c, a, _ = np.asarray(schedule.details.shape)[of, :3].swapaxes(0, 1)
-        for (m, n), k, part in zip(c.tolist(), a[:, 1].tolist(), flop / flop.sum(), strict=True):
+        for (m, n, k), part in zip(schedule.details.multiplied[of].tolist(), flop / flop.sum(), strict=True):
             share[m, n, k] += part
     return share
 
