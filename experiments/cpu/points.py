@@ -143,13 +143,12 @@ def judge(found: Sequence[Point]) -> None:
         point.best, point.usual = best, pace
 
 
-def measure(found: Sequence[Point], ranks: int, duration: float, repeat: int) -> None:
+def measure(found: Sequence[Point], executor: MpiExecutor, duration: float, repeat: int) -> None:
     """Execute points, those with the fewest runs that count first, a few times each, until the time is up.
 
     So all take turns, what disturbs the host for a while meets many of them a little, and those that it met
     come again.
     """
-    executor = MpiExecutor(ranks)
     until = perf_counter() + duration
     operands: dict[str, Operands] = {}
     turns: list[Point] = []
@@ -163,4 +162,3 @@ def measure(found: Sequence[Point], ranks: int, duration: float, repeat: int) ->
             operands = {point.shape: operands_of(point.schedule)}
         runs = executor.paced(point.schedule, operands[point.shape], repeat + 1)
         point.runs += runs[1:]  # the first one warms up
-    executor.close()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from math import isnan
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from experiments.cpu.figure import write_page
 from experiments.cpu.points import LEAST, SHAPES, Point, add, judge, measure, points, predict
 from umm.host.blas import blas_libraries
 from umm.machines import Machine
-from umm_hw.mpi.executor import MpiExecutor
+from umm_hw.calibrate.host import PASSES
+from umm_hw.calibrate.host_file import topology_text
+from umm_hw.mpi.executor import MpiExecutor, core_count
 
 
 @click.command()
@@ -21,7 +24,7 @@ from umm_hw.mpi.executor import MpiExecutor
     "--machine",
     "file",
     type=click.Path(path_type=Path),
-    help="Calibrated topology file; measured anew if not given.",
+    help="Calibrated topology file; if not given, one is measured between the runs.",
 )
 @click.option("--ranks", type=int, help="Ranks; one per core if not given.")
 @click.option("--seconds", default=600.0, show_default=True, help="How long to execute; 0 only predicts.")
@@ -48,18 +51,27 @@ def main(
     earlier: tuple[Path, ...],
     output: Path,
 ) -> None:
-    """Hold predictions of a fresh calibration against runs of many layouts on this host."""
+    """Hold predictions of a calibration against runs of many layouts on this host.
+
+    A fresh one takes turns with the runs: hosts change their pace by more within minutes than predictions
+    are off.
+    """
     output.mkdir(parents=True, exist_ok=True)
-    if file is None:
-        file = output / "localhost.toml"
-        executor = MpiExecutor(ranks)
-        file.write_text(executor.calibrate([dtype], lambda what: click.echo(f"measuring {what}", err=True)))
-        executor.close()
-    machine = umm.machine(file)
-    found = list(points(machine, ranks or machine.default_ranks, dtype, names or tuple(SHAPES), every))
+    machine = umm.machine(file or "localhost")
+    ranks = ranks or (machine.default_ranks if file else core_count())
+    executor = MpiExecutor(ranks)
+    found = list(points(machine, ranks, dtype, names or tuple(SHAPES), every))
     for path in earlier:
         add(found, json.loads(path.read_text()))
-    measure(found, ranks or machine.default_ranks, seconds, repeat)
+    if file:
+        measure(found, executor, seconds, repeat)
+    else:
+        run_some = partial(measure, found, executor, seconds / PASSES, repeat)
+        file = output / "localhost.toml"
+        told = partial(click.echo, err=True)
+        file.write_text(topology_text(executor.calibration([dtype], told, run_some)))
+        machine = umm.machine(file)
+    executor.close()
     judge(found)
     save(found, output)
     compared = [point for point in found if len(point.undisturbed) >= LEAST]

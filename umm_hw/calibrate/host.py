@@ -14,7 +14,7 @@ from umm.schedules.schedule import Schedule
 from umm_hw.calibrate import host_benchmarks
 from umm_hw.calibrate.figures import Figure, average, figure, mean
 from umm_hw.calibrate.gemm_law import drawn_to_law
-from umm_hw.calibrate.losses import Loss, lost_share, overhead, refill
+from umm_hw.calibrate.losses import Loss, lost_share, overhead, refill, shares_beside_gemms
 from umm_hw.calibrate.small_schedules import (
     KINDS,
     SIGNALS,
@@ -75,7 +75,7 @@ class Calibration:
         local_overhead: The same of an accumulate into an own tile.
         refill: Seconds of its rank's core that each byte of a transfer takes beside.
         backplane: Bytes/s of all ranks' gets together, at sizes at which one alone reaches the most.
-        by_size: Bytes/s of one rank's gets alone, for each size.
+        by_size: Bytes/s of one rank's gets, for each size: as beside gemms, with no other rank's.
         accumulate_efficiency: Bandwidth of an accumulate into a whole tile beside gemms over that of a get.
         memory_bandwidth: Bytes/s that local accumulates into whole tiles beside gemms read and write.
         strided_accumulates: Rate of accumulates into blocks of larger tiles over that into whole ones.
@@ -103,7 +103,12 @@ class Calibration:
 
 
 def calibrate(
-    call: Call, runs: Runs, ranks: int, dtypes: Sequence[str], note: Callable[[str], None]
+    call: Call,
+    runs: Runs,
+    ranks: int,
+    dtypes: Sequence[str],
+    note: Callable[[str], None],
+    between: Callable[[], object] | None = None,
 ) -> Calibration:
     """Measure and fit.
 
@@ -113,6 +118,7 @@ def calibrate(
         ranks: Ranks to measure together: one for each core.
         dtypes: Types to multiply.
         note: Given what is measured now, in words.
+        between: Called after each of the PASSES, for what else is to be measured on the same host.
     """
     note("whether others use the cores")
     of_core = min(call(ranks, host_benchmarks.share_of_core))
@@ -142,6 +148,8 @@ def calibrate(
         note(f"gemms beside transfers, and what an action costs beside its work, {number + 1} of {PASSES}")
         for key, schedule in small.items():
             smalls[key] += runs(schedule, REPEATS + 1)[1:]  # the first one warms up
+        if between:
+            between()
     *multiplied, moved = found
     return fitted(ranks, of_core, dict(zip(dtypes, multiplied, strict=True)), moved, smalls)
 
@@ -171,7 +179,13 @@ def fitted(
         get: figure(get[0] / seconds(repeats, best, pace))
         for get, repeats in zip(_gets(ranks), moved, strict=True)
     }
-    runs = {key: [run.at(pace) for run in undisturbed(found, best)] for key, found in smalls.items()}
+    # Readings beside runs are longer: after other work the first multiplies are slower, with AVX-512 by 6 %.
+    watched = [run for found in smalls.values() for run in found]
+    best_watched = fastest(watched)
+    runs = {
+        key: [run.at(usual(watched, best_watched)) for run in undisturbed(found, best_watched)]
+        for key, found in smalls.items()
+    }
 
     def losses(kind: str) -> list[Loss]:
         shown = KINDS[kind if ranks > 1 else "local"]
@@ -187,10 +201,15 @@ def fitted(
     per_byte = refill([loss for of_kind in lost.values() for loss in of_kind])
     start = overhead([*lost["get"], *lost["accumulate"]], per_byte.value)
     local_start = overhead(lost["local"], per_byte.value)
-    alone = [bandwidth[size, 1].value for size in SIZES]
+    alone = np.array([bandwidth[size, 1].value for size in SIZES])
+    # What a rank reaches while all move data, over what it reaches alone.
+    together = mean([bandwidth[size, ranks].times(1 / bandwidth[size, 1].value) for size in LARGE])
+    shared = min(1.0, together.value)
+    beside = shares_beside_gemms(lost["get"][: len(SIDES)], SIZES, alone * shared)
     whole = {kind: lost[kind][: len(SIDES)] for kind in ("accumulate", "local")}
     blocks = {kind: lost[kind][len(SIDES) :] for kind in whole}
-    expected = np.interp(np.log([x.nbytes for x in whole["accumulate"]]), np.log(SIZES), alone)
+    known, wanted = np.log(SIZES), np.log([x.nbytes for x in whole["accumulate"]])
+    expected = np.interp(wanted, known, alone * beside * shared)
     added = average([x.rate / rate for x, rate in zip(whole["accumulate"], expected, strict=True)])
     strided = average(
         [y.rate / x.rate for kind in whole for x, y in zip(whole[kind], blocks[kind], strict=True)]
@@ -207,10 +226,11 @@ def fitted(
         local_overhead=local_start,
         refill=per_byte,
         # Where a size reaches less alone, it is charged more bytes: then it reaches less together too.
-        backplane=mean([bandwidth[x, ranks].times(max(alone) / bandwidth[x, 1].value) for x in LARGE]).times(
-            ranks
-        ),
-        by_size=[(size, bandwidth[size, 1]) for size in SIZES],
+        backplane=together.times(ranks * float(max(alone * beside))),
+        by_size=[
+            (size, bandwidth[size, 1].times(share))
+            for size, share in zip(SIZES, beside.tolist(), strict=True)
+        ],
         accumulate_efficiency=Figure(min(1.0, added.value), added.uncertainty),
         memory_bandwidth=average([3.0 * x.rate for x in whole["local"]]),  # reads both sides and writes one
         strided_accumulates=Figure(min(1.0, strided.value), strided.uncertainty),

@@ -101,7 +101,7 @@ def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[s
             found.accumulate_efficiency,
             "",
             1,
-            "accumulates beside gemms into tiles of three sizes, over gets of one core",
+            "accumulates beside gemms into tiles of three sizes, over gets beside gemms",
         ),
         "strided_accumulates": measured(
             found.strided_accumulates,
@@ -115,7 +115,7 @@ def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[s
 def _links(found: Calibration, measured: Callable[..., InlineTable], how: str) -> dict[str, Any]:
     """Return the fabric of several cores, and what a message reaches of a link by its size."""
     alone, together = (
-        "the fastest gets of all sizes, one core",
+        "the fastest gets of all sizes, as beside gemms, one core",
         "gets of 256 KiB, 1 MiB and 4 MiB, all cores at once over one core, times the fastest",
     )
     port = max((rate for _, rate in found.by_size), key=lambda rate: rate.value)  # caches help some sizes
@@ -127,7 +127,7 @@ def _links(found: Calibration, measured: Callable[..., InlineTable], how: str) -
             "backplane": measured(found.backplane, "GB/s", 1e9, together, "host"),
         },
         "message_sizes": {
-            "source": f"gets of one core; {how}",
+            "source": f"gets of one core, small ones as beside gemms; {how}",
             "uncertainty": max(rate.uncertainty for _, rate in found.by_size),
             "link": measured(port, "GB/s", 1e9, alone),
             "sizes": [f"{size // 1024} KiB" for size, _ in found.by_size],

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
+import numpy as np
+
+from umm.arrays import Floats
 from umm_hw.calibrate.figures import Figure, figure
 
 MOST_LOST = 0.95  # a gemm beside transfers goes on, however slowly
@@ -35,6 +38,26 @@ class Loss(NamedTuple):
         the transfer has driven out of the core's caches.
         """
         return max(0.0, self.cost - self.own)
+
+
+def shares_beside_gemms(gets: Sequence[Loss], sizes: Sequence[int], rates: Floats) -> Floats:
+    """Return what gets reach beside gemms, as shares of what they reach one after the other.
+
+    Small tiles that are got one after the other are found in caches, and so is the code that gets them;
+    beside gemms neither is. Large ones are in no cache either way.
+
+    Args:
+        gets: Those beside gemms, smallest first.
+        sizes: Bytes of those one after the other.
+        rates: Their bytes/s.
+
+    >>> gets = [Loss(2**16, 40e-6, 16.384e-6), Loss(2**18, 70e-6, 32.768e-6)]
+    >>> shares_beside_gemms(gets, [2**14, 2**18, 2**22], np.array([4e9, 12e9, 10e9])).round(2).tolist()
+    [0.5, 0.67, 1.0]
+    """
+    spans, known = np.log([get.nbytes for get in gets]), np.log(sizes)
+    shares = np.minimum([get.rate for get in gets] / np.interp(spans, known, rates), 1.0)
+    return np.asarray(np.interp(known, [*spans, spans[-1] + np.log(4)], [*shares, 1.0]))
 
 
 def refill(losses: Sequence[Loss]) -> Figure:

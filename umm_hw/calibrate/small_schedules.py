@@ -35,8 +35,8 @@ class Watched(NamedTuple):
         reading: The pace about it, in seconds.
         share: The least share of a core.
         cost: Seconds from the end of a gemm to the end of the next, with a transfer of the rank meanwhile
-            less those without, in the medians; nan if there is none.
-        own: What a transfer took from its start to its end, in the median.
+            less those without, in the means; nan if there is none.
+        own: What a transfer took from its start to its end, in the mean.
     """
 
     seconds: float
@@ -62,8 +62,8 @@ def watched(schedule: Schedule, paced: Paced, start: Floats, end: Floats) -> Wat
         begun = np.histogram(start[moves & (schedule.rank == rank)], ends)[0]
         for step, number in zip(np.diff(ends), np.minimum(begun, 1), strict=True):
             times[number].append(float(step))
-    without, with_one = (float(np.median(x)) if x else nan for x in times)
-    return Watched(*paced, with_one - without, float(np.median((end - start)[moves])))
+    without, with_one = (float(np.mean(x)) if x else nan for x in times)
+    return Watched(*paced, with_one - without, float((end - start)[moves].mean()))
 
 
 def tiny_gemms(ranks: int, dtype: str) -> Schedule:

@@ -22,6 +22,7 @@ from umm_hw.mpi.program import Run, Runs, perform
 from umm_hw.performance import Arrays, check_replica, operands_of
 
 if TYPE_CHECKING:
+    from umm_hw.calibrate.host import Calibration
     from umm_hw.mpi.job.team import Team
 
 INSTALL = "pip install 'umm-sim[mpi]'"
@@ -163,17 +164,33 @@ class MpiExecutor:
             dtypes: Types whose multiplies are measured.
             note: Given what is measured now, in words.
         """
-        from umm_hw.calibrate.host import calibrate
         from umm_hw.calibrate.host_file import topology_text
+
+        return topology_text(self.calibration(dtypes, note))
+
+    def calibration(
+        self,
+        dtypes: Sequence[str],
+        note: Callable[[str], None],
+        between: Callable[[], object] | None = None,
+    ) -> "Calibration":
+        """Return the numbers of that file.
+
+        Args:
+            dtypes: Types whose multiplies are measured.
+            note: Given what is measured now, in words.
+            between: Called after each of some passes; it may run schedules.
+        """
+        from umm_hw.calibrate.host import calibrate
         from umm_hw.calibrate.small_schedules import Watched, watched
 
-        ranks = self.ranks or _cores()
+        ranks = self.ranks or core_count()
 
         def runs(schedule: Schedule, repeat: int) -> list[Watched]:
             found, _ = self._performed(schedule, repeat=repeat, paced=True)
             return [watched(schedule, _paced(run), run.start, run.end) for run in found]
 
-        return topology_text(calibrate(self._started(ranks).call, runs, ranks, dtypes, note))
+        return calibrate(self._started(ranks).call, runs, ranks, dtypes, note, between)
 
     def processes(self) -> str | None:
         """Return which process each rank is, in words; None if this executor starts them itself.
@@ -231,6 +248,6 @@ def _team() -> "Team":
     return team
 
 
-def _cores() -> int:
+def core_count() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
