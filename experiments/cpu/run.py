@@ -68,8 +68,10 @@ def main(
     else:
         run_some = partial(measure, found, executor, seconds / PASSES, repeat)
         file = output / "localhost.toml"
-        told = partial(click.echo, err=True)
-        file.write_text(topology_text(executor.calibration([dtype], told, run_some)))
+        found_out = executor.calibration(
+            [dtype], lambda what: click.echo(f"measuring {what}", err=True), run_some
+        )
+        file.write_text(topology_text(found_out))
         machine = umm.machine(file)
     executor.close()
     judge(found)
