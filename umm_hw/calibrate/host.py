@@ -182,8 +182,9 @@ def fitted(
     # Readings beside runs are longer: after other work the first multiplies are slower, with AVX-512 by 6 %.
     watched = [run for found in smalls.values() for run in found]
     best_watched = fastest(watched)
+    pace_watched = usual(watched, best_watched)
     runs = {
-        key: [run.at(usual(watched, best_watched)) for run in undisturbed(found, best_watched)]
+        key: [run.at(pace_watched) for run in undisturbed(found, best_watched)]
         for key, found in smalls.items()
     }
 
@@ -206,10 +207,10 @@ def fitted(
     together = mean([bandwidth[size, ranks].times(1 / bandwidth[size, 1].value) for size in LARGE])
     shared = min(1.0, together.value)
     beside = shares_beside_gemms(lost["get"][: len(SIDES)], SIZES, alone * shared)
+    in_runs = alone * beside
     whole = {kind: lost[kind][: len(SIDES)] for kind in ("accumulate", "local")}
     blocks = {kind: lost[kind][len(SIDES) :] for kind in whole}
-    known, wanted = np.log(SIZES), np.log([x.nbytes for x in whole["accumulate"]])
-    expected = np.interp(wanted, known, alone * beside * shared)
+    expected = np.interp(np.log([x.nbytes for x in whole["accumulate"]]), np.log(SIZES), in_runs * shared)
     added = average([x.rate / rate for x, rate in zip(whole["accumulate"], expected, strict=True)])
     strided = average(
         [y.rate / x.rate for kind in whole for x, y in zip(whole[kind], blocks[kind], strict=True)]
@@ -226,7 +227,7 @@ def fitted(
         local_overhead=local_start,
         refill=per_byte,
         # Where a size reaches less alone, it is charged more bytes: then it reaches less together too.
-        backplane=together.times(ranks * float(max(alone * beside))),
+        backplane=together.times(ranks * float(in_runs.max())),
         by_size=[
             (size, bandwidth[size, 1].times(share))
             for size, share in zip(SIZES, beside.tolist(), strict=True)
