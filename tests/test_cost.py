@@ -104,6 +104,8 @@ def test_what_is_in_a_cache_goes_as_fast_as_the_fastest_smaller_message():
     assert transfer_bytes(host, [16, 64, 512]).tolist() == [64, 64, 1024]
     assert transfer_bytes(host, [16, 64, 512], True).tolist() == [64, 64, 512]
     assert transfer_bytes(H100, 512, True) == 512
+    faster = replace(host, message_sizes=replace(sizes, link=8e9, cached=8e9))
+    assert transfer_bytes(faster, [8, 64, 512], True).tolist() == [64, 64, 512]
 
 
 def test_work_inside_a_device_may_have_an_overhead():

@@ -35,7 +35,8 @@ CACHED = MEASURED.replace(
     1,
 ).replace(
     'sizes = ["100 B", "1 kB"]\nbandwidth = ["3 GB/s", "10 GB/s"]',
-    'sizes = ["16 B", "64 B", "256 B", "512 B"]\nbandwidth = ["3 GB/s", "8 GB/s", "4 GB/s", "10 GB/s"]',
+    'sizes = ["16 B", "64 B", "256 B", "512 B"]\nbandwidth = ["3 GB/s", "8 GB/s", "4 GB/s", "10 GB/s"]\n'
+    'cached = { value = "9 GB/s", source = "test" }',
 )
 
 

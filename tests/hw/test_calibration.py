@@ -39,6 +39,7 @@ def found(devices=2, share=1.0, pace=1.0, lost=0.4):
         refill=Figure(40e-12, 0.2),
         backplane=Figure(16e9, 0.03),
         by_size=[(2**16, Figure(5e9, 0.1)), (2**26, Figure(10e9, 0.03))],
+        again=Figure(8e9, 0.1),
         accumulate_efficiency=Figure(0.75, 0.05),
         memory_bandwidth=Figure(30e9, 0.04),
         strided_accumulates=Figure(0.5, 0.1),
@@ -99,6 +100,9 @@ def test_the_port_is_as_fast_as_the_fastest_message(tmp_path):
     machine = umm.machine(path)
     assert machine.bandwidth_matrix()[0, 1] == 13e9
     assert machine.effective_bytes([2**20, 2**26]).tolist() == [2**20, -(-(2**26) * 13 // 10)]
+    path.write_text(topology_text(replace(found(), again=Figure(20e9, 0.0))))  # got again, all reach 20
+    machine = umm.machine(path)
+    assert machine.effective_bytes(2**26, cached=[True, False]).tolist() == [2**26, 2**27]
 
 
 def test_every_measured_number_carries_date_versions_and_uncertainty(tmp_path):

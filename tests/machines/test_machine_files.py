@@ -164,6 +164,8 @@ link = { value = "10 GB/s", source = "test" }
 """
     said = "message_sizes: 12 GB/s is more than the link's own 10 GB/s; no message beats its link"
     assert error_of(write(tmp_path, GOOD + SWITCH + sizes)) == f"mine.toml: {said}"
+    cached = sizes.replace("12", "9") + 'cached = { value = "12 GB/s", source = "test" }\n'
+    assert error_of(write(tmp_path, GOOD + SWITCH + cached)) == f"mine.toml: {said}"
     unsure = sizes.replace('source = "test"\n', 'source = "test"\nuncertainty = 0.25\n', 1)
     assert machine(write(tmp_path, GOOD + SWITCH + unsure)).message_sizes is not None
 

@@ -142,14 +142,15 @@ class Lowering:
     def charged(self, payload: int, efficiency: float = 1.0, cached: bool = False) -> int:
         """Bytes on the links; more than the payload for accumulates and, if measured, by the message's size.
 
-        What is in a cache goes as fast as the best of what smaller messages reach.
+        What is in a cache goes as fast as the best of what smaller messages reach, or as was measured of it.
         """
         charge = payload / efficiency
         sizes = self.machine.message_sizes
         if sizes is not None:
             slowdown = float(sizes.slowdown(payload))
             smaller = [2**x for x in sizes.log_sizes.tolist() if 2**x <= payload] if cached else []
-            charge *= min([slowdown, *(float(sizes.slowdown(x)) for x in smaller)])
+            measured = [sizes.link / sizes.cached] if smaller and sizes.cached else []
+            charge *= min([slowdown, *(float(sizes.slowdown(x)) for x in smaller), *measured])
         return math.ceil(charge)
 
     def cached(self, rank: int, payload: int, what: Any) -> bool:

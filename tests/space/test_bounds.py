@@ -23,6 +23,7 @@ from umm_sim.executor import SimExecutor
 SHIPPED = ("pvc-12", "pvc-12-planes", "h100-8", "h200-1", "dgx-h100x4", "tpu-v5e-16", "localhost")
 SIZES = MessageSizes(np.array([3.0, 6.0, 9.0]), np.array([1e9, 3e9, 4e9]), 5e9)
 UNEVEN = MessageSizes(np.array([3.0, 6.0, 7.0, 9.0]), np.array([1e9, 4e9, 2e9, 5e9]), 5e9)
+AGAIN = MessageSizes(np.array([3.0, 6.0, 9.0]), np.array([1e9, 3e9, 2e9]), 5e9, cached=5e9)
 
 GEMMS = EfficiencyTable.measured([2, 16], [4], [4], [[[0.3]], [[0.8]]])
 
@@ -33,7 +34,8 @@ def machines(draw):
     machine = umm.machine(draw(st.sampled_from(SHIPPED)))
     slower, latency = draw(st.sampled_from([1.0, 1e3, 1e6])), draw(st.sampled_from([0.0, 0.1, 1.0]))
     peak, loss = draw(st.sampled_from([1.0, 1e-3, 1e-6])), draw(st.sampled_from([0.0, 0.2, 0.5]))
-    sizes, cache = draw(st.sampled_from([(None, 0), (SIZES, 0), (UNEVEN, 2**9), (UNEVEN, 2**40)]))
+    tables = [(None, 0), (SIZES, 0), (UNEVEN, 2**9), (UNEVEN, 2**40), (AGAIN, 2**10)]
+    sizes, cache = draw(st.sampled_from(tables))
     strided, refill = draw(st.sampled_from([(1.0, 0.0), (0.5, 0.0), (0.5, 1e6)]))
     return replace(
         machine,

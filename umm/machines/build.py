@@ -120,4 +120,5 @@ def _message_sizes(sizes: doc.Sizes | None) -> MessageSizes | None:
         np.log2([parse_bytes(text) for text in sizes.sizes]),
         np.array([parse_bandwidth(text) for text in sizes.bandwidth]),
         sizes.link.number,
+        sizes.cached.number if sizes.cached else 0.0,
     )

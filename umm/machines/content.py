@@ -132,6 +132,7 @@ class Sizes(Table):
     link: Bandwidth
     sizes: Annotated[list[str], Field(min_length=1)]
     bandwidth: Annotated[list[str], Field(min_length=1)]
+    cached: Bandwidth | None = None
     uncertainty: Uncertainty = None
     measured: bool | None = None
     assumed: bool = False
@@ -144,7 +145,8 @@ class Sizes(Table):
         if min(parse_bandwidth(text) for text in self.bandwidth) <= 0:
             raise ValueError("every bandwidth must be more than zero")
         unsure = 1.0 + (self.uncertainty or 0.0) + (self.link.uncertainty or 0.0)
-        most = max(self.bandwidth, key=parse_bandwidth)
+        cached = [str(self.cached.value)] if self.cached else []
+        most = max([*self.bandwidth, *cached], key=parse_bandwidth)
         if parse_bandwidth(most) > self.link.number * unsure:
             raise ValueError(
                 f"{most} is more than the link's own {self.link.value}; no message beats its link"

@@ -93,22 +93,27 @@ class MessageSizes:
         log_sizes: log2 of the measured sizes in bytes, increasing.
         bandwidth: Bytes/s at these sizes.
         link: Bytes/s of the link they were measured on.
+        cached: Bytes/s of what is in a cache, if measured; else 0.
     """
 
     log_sizes: Floats
     bandwidth: Floats
     link: float
+    cached: float = 0.0
 
     def slowdown(self, nbytes: npt.ArrayLike, cached: npt.ArrayLike = False) -> Floats:
         """Return link bandwidth over reached bandwidth: linear in log2(size), the table's edge outside.
 
-        What is in a cache reaches as much as any smaller size does: large ones are slower only because they
-        come from memory.
+        What is in a cache reaches as much as any smaller size does, for large ones are slower only because
+        they come from memory, and at least what was measured of it.
 
         >>> sizes = MessageSizes(np.array([10.0, 20.0]), np.array([1e9, 4e9]), 4e9)
         >>> sizes.slowdown([1, 2**10, 2**15, 2**30]).tolist()
         [4.0, 4.0, 1.6, 1.0]
         >>> sizes = MessageSizes(np.array([10.0, 20.0]), np.array([4e9, 2e9]), 4e9)
+        >>> sizes.slowdown(2**20, [False, True]).tolist()
+        [2.0, 1.0]
+        >>> sizes = MessageSizes(np.array([10.0, 20.0]), np.array([2e9, 2e9]), 4e9, cached=4e9)
         >>> sizes.slowdown(2**20, [False, True]).tolist()
         [2.0, 1.0]
         """
@@ -117,6 +122,7 @@ class MessageSizes:
         if np.any(cached):
             smaller = np.maximum(self.log_sizes.searchsorted(log_size, side="right") - 1, 0)
             best = np.maximum(reached, np.maximum.accumulate(self.bandwidth)[smaller])
+            best = np.maximum(best, self.cached)
             reached = np.where(cached & (log_size >= self.log_sizes[0]), best, reached)
         return np.asarray(self.link / reached)
 

@@ -16,12 +16,14 @@ from umm_hw.calibrate.figures import Figure, average, figure, mean
 from umm_hw.calibrate.gemm_law import drawn_to_law
 from umm_hw.calibrate.losses import Loss, lost_share, overhead, refill, shares_beside_gemms
 from umm_hw.calibrate.small_schedules import (
+    AGAIN,
     KINDS,
     SIGNALS,
     TINY,
     TINY_GEMMS,
     Watched,
     gemms_beside,
+    gets_again,
     signals,
     tiny_gemms,
 )
@@ -38,10 +40,10 @@ GEMM_SIZES = {  # each of m, n and k takes all of these; float16 goes without BL
 SIZES = tuple(2**power for power in range(14, 25, 2))  # 16 KiB to 16 MiB
 LARGE = (2**18, 2**20, 2**22)  # what the bandwidth of all ranks together is taken from
 SIDES = (128, 256, 512)  # of the tiles of gemms beside transfers
-PASSES = 4
-REPEATS = 4  # in each pass
-GEMM_REPEATS = 2  # shapes are many, and share a law
-GET_REPEATS = 16  # they scatter most, and take least
+PASSES = 8
+REPEATS = 2  # in each pass
+GEMM_REPEATS = 1  # shapes are many, and share a law
+GET_REPEATS = 8  # they scatter most, and take least
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Calibration:
         refill: Seconds of its rank's core that each byte of a transfer takes beside.
         backplane: Bytes/s of all ranks' gets together, at sizes at which one alone reaches the most.
         by_size: Bytes/s of one rank's gets, for each size: as beside gemms, with no other rank's.
+        again: Bytes/s of gets of a tile that the rank got just before.
         accumulate_efficiency: Bandwidth of an accumulate into a whole tile beside gemms over that of a get.
         memory_bandwidth: Bytes/s that local accumulates into whole tiles beside gemms read and write.
         strided_accumulates: Rate of accumulates into blocks of larger tiles over that into whole ones.
@@ -94,6 +97,7 @@ class Calibration:
     refill: Figure
     backplane: Figure
     by_size: Sequence[tuple[int, Figure]]
+    again: Figure
     accumulate_efficiency: Figure
     memory_bandwidth: Figure
     strided_accumulates: Figure
@@ -136,6 +140,8 @@ def calibrate(
         (kind, side): gemms_beside(ranks, _of_tiles(dtypes[0]), side, kind)
         for kind, side in product(chain(*KINDS.values()), SIDES)
     }
+    if ranks > 1:
+        small["again", AGAIN] = gets_again(ranks, _of_tiles(dtypes[0]))
     found: list[list[list[Any]]] = [[] for _ in programs]
     smalls: dict[tuple[str, int], list[Watched]] = {key: [] for key in small}
     for number in range(PASSES):  # a disturbance of a while meets a part of each measurement
@@ -171,22 +177,16 @@ def fitted(
         smalls: Runs of small schedules, by what they are of and the side of their tiles.
     """
     first = next(iter(multiplied))
-    readings = [one for shape in multiplied[first] for one in shape]
+    watched = [run for found in smalls.values() for run in found]
+    readings: list[Paced | Watched] = [*watched, *(one for shape in multiplied[first] for one in shape)]
     best = fastest(readings)
-    pace = usual(readings, best)
+    pace = usual(watched, best)  # that of schedules, whose cores have more to do than between multiplies
     rates = {dtype: gemm_rates(GEMM_SIZES[dtype], times, best, pace) for dtype, times in multiplied.items()}
     bandwidth = {
         get: figure(get[0] / seconds(repeats, best, pace))
         for get, repeats in zip(_gets(ranks), moved, strict=True)
     }
-    # Readings beside runs are longer: after other work the first multiplies are slower, with AVX-512 by 6 %.
-    watched = [run for found in smalls.values() for run in found]
-    best_watched = fastest(watched)
-    pace_watched = usual(watched, best_watched)
-    runs = {
-        key: [run.at(pace_watched) for run in undisturbed(found, best_watched)]
-        for key, found in smalls.items()
-    }
+    runs = {key: [run.at(pace) for run in undisturbed(found, best)] for key, found in smalls.items()}
 
     def losses(kind: str) -> list[Loss]:
         shown = KINDS[kind if ranks > 1 else "local"]
@@ -211,6 +211,7 @@ def fitted(
     whole = {kind: lost[kind][: len(SIDES)] for kind in ("accumulate", "local")}
     blocks = {kind: lost[kind][len(SIDES) :] for kind in whole}
     expected = np.interp(np.log([x.nbytes for x in whole["accumulate"]]), np.log(SIZES), in_runs * shared)
+    again = figure([AGAIN / run.own for run in runs.get(("again", AGAIN), ())])
     added = average([x.rate / rate for x, rate in zip(whole["accumulate"], expected, strict=True)])
     strided = average(
         [y.rate / x.rate for kind in whole for x, y in zip(whole[kind], blocks[kind], strict=True)]
@@ -227,11 +228,12 @@ def fitted(
         local_overhead=local_start,
         refill=per_byte,
         # Where a size reaches less alone, it is charged more bytes: then it reaches less together too.
-        backplane=together.times(ranks * float(in_runs.max())),
+        backplane=together.times(ranks * max(again.value, float(in_runs.max()))),
         by_size=[
             (size, bandwidth[size, 1].times(share))
             for size, share in zip(SIZES, beside.tolist(), strict=True)
         ],
+        again=again,
         accumulate_efficiency=Figure(min(1.0, added.value), added.uncertainty),
         memory_bandwidth=average([3.0 * x.rate for x in whole["local"]]),  # reads both sides and writes one
         strided_accumulates=Figure(min(1.0, strided.value), strided.uncertainty),

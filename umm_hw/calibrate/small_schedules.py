@@ -25,6 +25,8 @@ COLUMNS = 16  # of its tiles, at least: large tiles come from memory, small ones
 TINY = 16  # rows, columns and length of the gemms
 TINY_GEMMS = 400
 SIGNALS = 200
+AGAIN = 2**22  # bytes of a tile that is got again and again: more than a core's own cache holds
+GETS_AGAIN = 8
 
 
 class Watched(NamedTuple):
@@ -133,6 +135,31 @@ def gemms_beside(ranks: int, dtype: str, side: int, kind: str) -> Schedule:
         build.gemm(aside, a, b, beta=0.0)
         if step % 2:
             build.accumulate(aside, c)
+    return build.schedule()
+
+
+def gets_again(ranks: int, dtype: str) -> Schedule:
+    """Return a schedule of gemms of all ranks, every second of which reads one and the same tile of a peer's.
+
+    Each rank gets that tile GETS_AGAIN times, and multiplies an own one between.
+    """
+    rows, cols = 64, 512
+    k = AGAIN // (cols * itemsize(dtype))
+    problem = Problem(
+        m=2 * GETS_AGAIN * rows,
+        n=ranks * cols,
+        k=k,
+        a=f"cyclic:{rows}x{k}:1x1@{ranks}",
+        b=f"cyclic:{k}x{cols}:1x{ranks}",
+        c=f"cyclic:{rows}x{cols}:1x1@{ranks}",
+        dtype=dtype,
+        ranks=ranks,
+    )
+    build = Builder("gets_again", problem, _host())
+    for step, rank in product(range(2 * GETS_AGAIN), range(ranks)):
+        j = (rank + step % 2) % ranks  # the peer's at every second step
+        a, b, c = build.tile("A", step, 0, rank), build.tile("B", 0, j), build.tile("C", step, j, rank)
+        build.gemm(c, a, brought(build, b, rank, step // 2 % 2))
     return build.schedule()
 
 

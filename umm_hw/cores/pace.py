@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from umm.arrays import Floats
 from umm_hw.gemm import multiply
 
-SIDE = 320  # rows, columns and length of the multiply that is timed, 65 Mflop
-TIMES = 3  # how often for one reading
+SIDE = 192  # rows, columns and length of the multiply that is timed: its matrices fit a core's own cache
+WARM_UP = 5  # multiplies before those that are timed: the first 0.3 ms after other work are up to 30 % slower
+TIMES = 12  # how often for one reading, about 1 ms
 OWN_CORE = 0.95  # share of its core below which others computed there meanwhile
 SLACK = 1.1  # reading over the best one, above which a core was slowed down
 FEWEST = 4  # one in so many repeats counts at least: those that had most of their core
@@ -60,7 +61,8 @@ class Pace:
     def reading(self, times: int = TIMES) -> Reading:
         """Return the mean of some multiplies in a row."""
         a, b, c = self._factors
-        multiply(a, b, c, beta=1.0)  # whatever ran before, they are in the core's cache
+        for _ in range(WARM_UP):  # whatever ran before, they are in the core's cache
+            multiply(a, b, c, beta=1.0)
         began, computed = perf_counter(), thread_time()
         for _ in range(times):
             multiply(a, b, c, beta=1.0)

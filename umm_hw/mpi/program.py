@@ -34,7 +34,7 @@ LEAD = 1e-3  # seconds from agreeing on the start to the start
 LEAST_LIMIT = 10.0  # seconds an action may run, whatever was predicted
 PATIENCE = 20.0  # times the predicted seconds an action may run
 SLOW_CORE, SLOW_COPY = 2e9, 2e8  # flop/s and bytes/s that any host reaches, where a prediction is for another
-READING = 24  # multiplies between two runs that tell the pace, about 20 ms: as long as short runs take
+READING = 100  # multiplies between two runs that tell the pace, about 10 ms: as long as short runs take
 _ONE = np.ones((1, 1), dtype=np.uint8)
 
 

@@ -41,4 +41,4 @@ def least_slowdown(sizes: MessageSizes | None, largest: int) -> float:
     if sizes is None or largest < 1:
         return 1.0
     measured = 2.0**sizes.log_sizes
-    return float(sizes.slowdown(np.append(measured[measured <= largest], largest)).min())
+    return float(sizes.slowdown(np.append(measured[measured <= largest], largest), True).min())
