@@ -145,7 +145,7 @@ class Sizes(Table):
         if min(parse_bandwidth(text) for text in self.bandwidth) <= 0:
             raise ValueError("every bandwidth must be more than zero")
         unsure = 1.0 + (self.uncertainty or 0.0) + (self.link.uncertainty or 0.0)
-        cached = [str(self.cached.value)] if self.cached else []
+        cached = [self.cached.value] if self.cached else []
         most = max([*self.bandwidth, *cached], key=parse_bandwidth)
         if parse_bandwidth(most) > self.link.number * unsure:
             raise ValueError(

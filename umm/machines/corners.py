@@ -52,13 +52,12 @@ def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> 
     if node.get("uncertainty"):
         share = float(node["uncertainty"])
         factor = 1.0 + share if higher else 1.0 / (1.0 + share)
-        name = "value" if "value" in node else "bandwidth"
         moved = _times(value, factor, 0.95 if less else 1.0)
-        if name == "value":
-            return sure | {name: moved}
+        if "value" in node:
+            return sure | {"value": moved}
         if not higher:  # of messages, whose link stays the link it is
             again = {"cached": _moved(node["cached"], keys, compute, transfers)} if "cached" in node else {}
-            return {**node, name: moved, **again}
+            return {**node, "bandwidth": moved, **again}
     return node
 
 

@@ -40,5 +40,4 @@ def least_slowdown(sizes: MessageSizes | None, largest: int) -> float:
     """Return the least factor by which messages of up to some bytes are charged more for their size."""
     if sizes is None or largest < 1:
         return 1.0
-    measured = 2.0**sizes.log_sizes
-    return float(sizes.slowdown(np.append(measured[measured <= largest], largest), True).min())
+    return float(sizes.slowdown(largest, True))  # what is in a cache goes as the best of smaller messages
