@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from umm.cost import (
     accumulate_bytes,
     gemm_seconds,
+    load_seconds,
     local_accumulate_seconds,
     local_copy_seconds,
     refill_seconds,
@@ -95,6 +96,11 @@ def test_gemms_load_again_what_transfers_drove_out_of_the_caches():
     host = replace(H100, refill=100.0)
     assert refill_seconds(host, [200, 9000, 9000], rank, gemm_rank, [400, 600]).tolist() == [2.0, 5.0, 0.0]
     assert refill_seconds(H100, [200, 9000, 9000], rank, gemm_rank, [400, 600]) == 0.0
+
+
+def test_gemms_load_what_they_are_the_first_to_read():
+    assert load_seconds(replace(H100, refill=100.0), [0, 200]).tolist() == [0.0, 2.0]
+    assert load_seconds(H100, [0, 200]) == 0.0
 
 
 def test_what_is_in_a_cache_goes_as_fast_as_the_fastest_smaller_message():

@@ -110,6 +110,18 @@ def refill_seconds(
     return np.minimum(payload, mean[rank]) / machine.refill
 
 
+def load_seconds(machine: Machine, new_bytes: npt.ArrayLike) -> Floats | float:
+    """Return how much longer each GEMM takes for what its rank's GEMMs read for the first time.
+
+    It is in no cache yet, as is what a transfer drove out.
+
+    Args:
+        machine: How fast they load it.
+        new_bytes: What each is the first to read.
+    """
+    return np.asarray(new_bytes, dtype=np.float64) / machine.refill if machine.refill else 0.0
+
+
 def local_copy_seconds(machine: Machine, payload: npt.ArrayLike) -> Floats:
     """Return how long a copy inside one device takes: a read and a write of the payload."""
     return machine.local_overhead_s + np.asarray(payload, dtype=np.float64) * (2.0 / machine.work_bandwidth)

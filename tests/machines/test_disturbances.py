@@ -157,7 +157,10 @@ def test_an_algorithm_s_accumulates_know_their_tile_too(tmp_path):
 
 @pytest.mark.parametrize("how", ["direct", "greedy", "summa"])
 def test_transfers_beside_gemms_may_cost_them_what_they_have_in_the_caches(tmp_path, how):
-    """Every get and accumulate waits for its bytes at 1 GB/s, at most those of one 128 x 128 x 64 gemm."""
+    """Every get and accumulate waits for its bytes at 1 GB/s, at most those of one 128 x 128 x 64 gemm.
+
+    And a rank's gemms wait for its own 64 KiB of A and of B, once.
+    """
     rate = machine(tmp_path, said("refill", '"1 GB/s"'), "refill.toml")
     options = {"algorithm": how} if how == "summa" else {"policy": how, "stationary": "C"}
     problem = umm.Problem(m=256, n=256, k=256, a="2d:2x2", b="2d:2x2", c="2d:2x2", ranks=4)
@@ -169,7 +172,25 @@ def test_transfers_beside_gemms_may_cost_them_what_they_have_in_the_caches(tmp_p
     assert slow.seconds[moves] - plain.seconds[moves] == pytest.approx(
         np.minimum(slow.payload[moves], worked_on) / 1e9
     )
-    assert (slow.seconds == plain.seconds)[~moves].all()
+    gemms = slow.kind == GEMM
+    loads = np.bincount(slow.rank[gemms], (slow.seconds - plain.seconds)[gemms])
+    assert loads == pytest.approx(4 * [2 * 2**16 / 1e9])
+    assert (slow.seconds == plain.seconds)[~(moves | gemms)].all()
+
+
+def test_a_rank_s_gemms_load_each_of_its_tiles_once(tmp_path):
+    """The first gemm loads 64 x 128 of A and half of 128 x 64 of B, the second the other half of it."""
+    problem = umm.Problem(m=128, n=128, k=128, a="row", b="col", c="row", ranks=2)
+    seconds = {}
+    for m in (machine(tmp_path), machine(tmp_path, said("refill", '"1 GB/s"'), "refill.toml")):
+        build = Builder("loads", problem, m)
+        a, b, c = build.tile("A", 0, 0), build.tile("B", 0, 0), build.tile("C", 0, 0)
+        for half in (0, 1, 0):
+            part = b.part(half, 2, axis=1)
+            build.gemm(c.cut(c.rows, part.cols), a, part)
+        seconds[m.name] = build.schedule().seconds
+    plain, slow = seconds.values()
+    assert ((slow - plain) * 1e9).round().tolist() == [4 * (64 + 32) * 128, 4 * 32 * 128, 0]
 
 
 def test_what_a_rank_gets_again_comes_from_a_cache(tmp_path):

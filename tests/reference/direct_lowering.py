@@ -200,7 +200,7 @@ class Lowering:
             self.lane(rank, "compute"),
             after,
             op=j,
-            seconds=self.gemm_seconds(length(op.m), length(op.n), length(op.k)),
+            seconds=self.gemm_seconds(length(op.m), length(op.n), length(op.k)) + self.loads(rank, j),
             writes=[where["C"], [*op.m], [*op.n]],
             reads=[[where["A"], [*op.m], [*op.k]], [where["B"], [*op.k], [*op.n]]],
             **({} if sends else {"beta": 1.0}),  # a slot is overwritten, a tile added to
@@ -317,6 +317,18 @@ class Lowering:
         sizes = [[length(span) for span in of_op] for of_op in spans]
         item, c_item = self.itemsize("A"), self.itemsize("C")
         return sum((m * k + k * n) * item + m * n * c_item for m, n, k in sizes) / len(sizes)
+
+    def loads(self, rank: int, number: int) -> float:
+        """The seconds for A and B in its own memory that no op of the rank before this one has read."""
+        if not self.machine.refill:
+            return 0.0
+        op, before = self.ops[rank][number], self.ops[rank][:number]
+        found = 0
+        for matrix, of in (("A", lambda x: (x.m, x.k)), ("B", lambda x: (x.k, x.n))):
+            own = self.home(matrix, op.tiles[matrix], rank) == rank
+            if own and not any(of(x) == of(op) for x in before):
+                found += self.payload(matrix, *of(op))
+        return found / self.machine.refill
 
     def gemm_seconds(self, m: int, n: int, k: int) -> float:
         machine, dtype = self.machine, self.problem.dtype

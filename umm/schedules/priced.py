@@ -10,7 +10,7 @@ from umm import cost
 from umm.arrays import Bools, Ints, offsets_of
 from umm.errors import ScheduleError
 from umm.machines import Machine
-from umm.schedules.buffers import Buffers, owned_tiles
+from umm.schedules.buffers import Buffers, first_tiles, owned_tiles
 from umm.schedules.details import Details, Multiplied
 from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, GET, MAP, PUT, REDUCE, TRANSFERS
 from umm.schedules.platform import platform
@@ -147,6 +147,10 @@ class _Columns:
             self.seconds[rows] += cost.refill_seconds(
                 machine, payload[beside], self.rank[rows], self.rank[gemms], touched
             )
+            new = gemms[~given[gemms]]
+            self.seconds[new] += cost.load_seconds(
+                machine, _first_read([actions[i] for i in new.tolist()], tensors)
+            )
         for i in ((self.kind == MAP) & ~given).nonzero()[0].tolist():
             self.seconds[i] = machine.launch_s + _touched(actions[i], itemsize) / machine.work_bandwidth
 
@@ -192,6 +196,18 @@ class _Columns:
 def _touched(action: Action, itemsize: Sequence[int]) -> int:
     """Return the bytes of all slices of an action."""
     return sum(piece.elements * itemsize[piece.tensor] for piece in action.pieces)
+
+
+def _first_read(gemms: Sequence[Action], tensors: tuple[Tensor, ...]) -> list[int]:
+    """Return the bytes of its rank's own tiles that each is the first to read."""
+    temporary = first_tiles(tensors)[-1]
+    seen: set[Slice] = set()
+    found = []
+    for gemm in gemms:
+        new = {x for x in gemm.pieces[1:] if x.buffer < temporary and x.rank == gemm.rank} - seen
+        found.append(sum(x.elements * tensors[x.tensor].itemsize for x in new))
+        seen.update(gemm.pieces)
+    return found
 
 
 def _strided(written: Written, moved: Sequence[Action]) -> Bools:

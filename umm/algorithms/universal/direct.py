@@ -9,7 +9,7 @@ import numpy as np
 
 from umm import cost
 from umm.algorithms.universal.gets import Fetches, cached, fetches, refill_waits, turns
-from umm.algorithms.universal.operands import Writer, in_place_chain, refills, strided, updates
+from umm.algorithms.universal.operands import Writer, first_read, in_place_chain, refills, strided, updates
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
@@ -68,6 +68,8 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     more: tuple[Ints, Ints] | None = None
     row_rank[gemm_row] = rank
     seconds[gemm_row] = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"))
+    if machine.refill:
+        seconds[gemm_row] += cost.load_seconds(machine, first_read(ops, gemm_row))
     if len(slot_ops) < count:
         before, later = in_place_chain(rank, ops.tiles[2], (~slotted).nonzero()[0])
         waits[gemm_row[later], 2] = gemm_row[before]

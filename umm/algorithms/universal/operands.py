@@ -55,6 +55,26 @@ def refills(machine: Machine, ops: OpList, op: Ints, payload: Ints) -> Floats | 
     return cost.refill_seconds(machine, payload, ops.rank[op], ops.rank, worked_on)
 
 
+def first_read(ops: OpList, row: Ints) -> Ints:
+    """Return for each op the bytes of its rank's own A and B that no op of the rank before it reads.
+
+    What a rank gets is in its caches when a GEMM reads it.
+
+    Args:
+        ops: The op list.
+        row: When each op runs: of two ops of a rank the one with the smaller number runs first.
+    """
+    found = np.zeros(len(ops), dtype=np.int64)
+    for matrix, layout, tile, span in zip(
+        "AB", ops.problem.layouts[:2], ops.tiles[:2], spans(ops, True), strict=True
+    ):
+        own = (layout.replica_owners[layout.replica_of_rank[ops.rank], tile] == ops.rank).nonzero()[0]
+        own = own[row[own].argsort()]
+        _, first = np.unique(ops.rank[own] * (int(span.max(initial=0)) + 1) + span[own], return_index=True)
+        found[own[first]] += elements(ops, matrix, True)[own[first]] * ops.problem.itemsize(matrix)
+    return found
+
+
 def strided(ops: OpList) -> Bools:
     """Return for each op whether what it adds to C is some of the tile's columns."""
     layout = ops.problem.layouts[2]

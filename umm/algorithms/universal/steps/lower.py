@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from umm import cost
-from umm.algorithms.universal.operands import Writer, elements, refills, strided
+from umm.algorithms.universal.operands import Writer, elements, first_read, refills, strided
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
 from umm.algorithms.universal.steps.graph import Graph
@@ -201,6 +201,7 @@ class _Table:
             if machine.refill:
                 seconds[row] += refills(machine, ops, op, payload)
         if machine.refill:
+            seconds[self.gemm_row] += cost.load_seconds(machine, first_read(ops, self.gemm_row))
             self._refill(machine, seconds)
         return Rows(
             np.array(columns.kind, dtype=np.int8),
