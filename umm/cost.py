@@ -111,13 +111,13 @@ def refill_seconds(
 
 
 def load_seconds(machine: Machine, new_bytes: npt.ArrayLike) -> Floats | float:
-    """Return how much longer each GEMM takes for what its rank's GEMMs read for the first time.
+    """Return how much longer each GEMM takes where its rank's GEMMs read an A for the first time.
 
-    It is in no cache yet, as is what a transfer drove out.
+    It is in no cache yet, no more than what a transfer drove out.
 
     Args:
         machine: How fast they load it.
-        new_bytes: What each is the first to read.
+        new_bytes: How much of A each is the first to read.
     """
     return np.asarray(new_bytes, dtype=np.float64) / machine.refill if machine.refill else 0.0
 

@@ -319,16 +319,12 @@ class Lowering:
         return sum((m * k + k * n) * item + m * n * c_item for m, n, k in sizes) / len(sizes)
 
     def loads(self, rank: int, number: int) -> float:
-        """The seconds for A and B in its own memory that no op of the rank before this one has read."""
-        if not self.machine.refill:
-            return 0.0
+        """The seconds for an A in its own memory that no op of the rank before this one has read."""
         op, before = self.ops[rank][number], self.ops[rank][:number]
-        found = 0
-        for matrix, of in (("A", lambda x: (x.m, x.k)), ("B", lambda x: (x.k, x.n))):
-            own = self.home(matrix, op.tiles[matrix], rank) == rank
-            if own and not any(of(x) == of(op) for x in before):
-                found += self.payload(matrix, *of(op))
-        return found / self.machine.refill
+        own = self.home("A", op.tiles["A"], rank) == rank
+        if not self.machine.refill or not own or any((x.m, x.k) == (op.m, op.k) for x in before):
+            return 0.0
+        return self.payload("A", op.m, op.k) / self.machine.refill
 
     def gemm_seconds(self, m: int, n: int, k: int) -> float:
         machine, dtype = self.machine, self.problem.dtype

@@ -199,14 +199,15 @@ def _touched(action: Action, itemsize: Sequence[int]) -> int:
 
 
 def _first_read(gemms: Sequence[Action], tensors: tuple[Tensor, ...]) -> list[int]:
-    """Return the bytes of its rank's own tiles that each is the first to read."""
+    """Return the bytes of each one's A where it is an own tile of its rank that none before it reads."""
     temporary = first_tiles(tensors)[-1]
     seen: set[Slice] = set()
     found = []
     for gemm in gemms:
-        new = {x for x in gemm.pieces[1:] if x.buffer < temporary and x.rank == gemm.rank} - seen
-        found.append(sum(x.elements * tensors[x.tensor].itemsize for x in new))
-        seen.update(gemm.pieces)
+        a = gemm.pieces[1]
+        new = a.buffer < temporary and a.rank == gemm.rank and a not in seen
+        found.append(a.elements * tensors[a.tensor].itemsize if new else 0)
+        seen.add(a)
     return found
 
 

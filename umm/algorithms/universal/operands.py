@@ -56,7 +56,7 @@ def refills(machine: Machine, ops: OpList, op: Ints, payload: Ints) -> Floats | 
 
 
 def first_read(ops: OpList, row: Ints) -> Ints:
-    """Return for each op the bytes of its rank's own A and B that no op of the rank before it reads.
+    """Return for each op the bytes of its rank's own A that no op of the rank before it reads.
 
     What a rank gets is in its caches when a GEMM reads it.
 
@@ -64,14 +64,12 @@ def first_read(ops: OpList, row: Ints) -> Ints:
         ops: The op list.
         row: When each op runs: of two ops of a rank the one with the smaller number runs first.
     """
+    layout, slices = ops.problem.layouts[0], spans(ops, True)[0]
+    own = (layout.replica_owners[layout.replica_of_rank[ops.rank], ops.tiles[0]] == ops.rank).nonzero()[0]
+    own = own[row[own].argsort()]
+    _, first = np.unique(ops.rank[own] * (int(slices.max(initial=0)) + 1) + slices[own], return_index=True)
     found = np.zeros(len(ops), dtype=np.int64)
-    for matrix, layout, tile, span in zip(
-        "AB", ops.problem.layouts[:2], ops.tiles[:2], spans(ops, True), strict=True
-    ):
-        own = (layout.replica_owners[layout.replica_of_rank[ops.rank], tile] == ops.rank).nonzero()[0]
-        own = own[row[own].argsort()]
-        _, first = np.unique(ops.rank[own] * (int(span.max(initial=0)) + 1) + span[own], return_index=True)
-        found[own[first]] += elements(ops, matrix, True)[own[first]] * ops.problem.itemsize(matrix)
+    found[own[first]] = elements(ops, "A", True)[own[first]] * ops.problem.itemsize("A")
     return found
 
 
