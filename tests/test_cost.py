@@ -98,7 +98,7 @@ def test_gemms_load_again_what_transfers_drove_out_of_the_caches():
     assert refill_seconds(H100, [200, 9000, 9000], rank, gemm_rank, [400, 600]) == 0.0
 
 
-def test_gemms_load_an_a_that_they_are_the_first_to_read():
+def test_gemms_load_what_they_are_the_first_to_use():
     assert load_seconds(replace(H100, refill=100.0), [0, 200]).tolist() == [0.0, 2.0]
     assert load_seconds(H100, [0, 200]) == 0.0
 

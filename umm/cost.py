@@ -111,13 +111,13 @@ def refill_seconds(
 
 
 def load_seconds(machine: Machine, new_bytes: npt.ArrayLike) -> Floats | float:
-    """Return how much longer each GEMM takes where its rank's GEMMs read an A for the first time.
+    """Return how much longer each GEMM takes for memory that no GEMM of its rank has used before.
 
     It is in no cache yet, no more than what a transfer drove out.
 
     Args:
         machine: How fast they load it.
-        new_bytes: How much of A each is the first to read.
+        new_bytes: How much of its rank's own A each is the first to read, and of a pool slot to write.
     """
     return np.asarray(new_bytes, dtype=np.float64) / machine.refill if machine.refill else 0.0
 

@@ -14,6 +14,7 @@ from umm.chains import Chain
 from umm.cost import local_accumulate_seconds
 from umm.layouts.layout import Layout
 from umm.machines.files import shipped_folder
+from umm.schedules.buffers import first_tiles
 from umm.schedules.builder import Builder
 from umm.schedules.kinds import ACCUMULATE, GEMM, GET, PUT
 from umm.tensors import Tensor
@@ -178,19 +179,42 @@ def test_transfers_beside_gemms_may_cost_them_what_they_have_in_the_caches(tmp_p
     assert (slow.seconds == plain.seconds)[~(moves | gemms)].all()
 
 
-def test_a_rank_s_gemms_load_each_of_its_blocks_of_a_once(tmp_path):
-    """The first gemm loads one half of 64 x 128, the second the other, the third nothing."""
+@pytest.mark.parametrize("how", ["direct", "greedy"])
+def test_gemms_load_what_they_are_the_first_to_use(tmp_path, how):
+    """Its own blocks of A and the slots that it sends C from, once each, at 1 GB/s."""
+    rate = machine(tmp_path, said("refill", '"1 GB/s"'), "refill.toml")
+    problem = umm.Problem(m=192, n=256, k=128, a="2d:2x2", b="row", c="col", ranks=4)
+    plain, slow = (umm.schedule(problem, m, policy=how, stationary="A") for m in (machine(tmp_path), rate))
+    temporary, held, used = first_tiles(slow.tensors)[-1], slow.temporaries, set()
+    expected = np.zeros(len(slow))
+    for row in (slow.kind == GEMM).nonzero()[0]:
+        c, a = slow.details.buffer[row, :2]
+        m, n, k = slow.details.multiplied[row]
+        block = ("A", a, *slow.details.rows[row, 1], *slow.details.cols[row, 1])
+        slot = ("C", slow.rank[row], *held.slot[[c - temporary]]) if c >= temporary else None
+        if a < temporary and block not in used:
+            expected[row] += m * k
+        if slot and slot not in used:
+            expected[row] += m * n
+        used |= {block, slot}
+    gemms = slow.kind == GEMM
+    assert 0 < np.count_nonzero(expected) < gemms.sum()
+    assert (slow.seconds - plain.seconds)[gemms] == pytest.approx(4 * expected[gemms] / 1e9)
+
+
+def test_an_algorithm_s_gemms_load_what_they_are_the_first_to_use(tmp_path):
+    """The first loads half of 64 x 128 of A and a slot of 32 x 64, the second the other half of A."""
     problem = umm.Problem(m=128, n=128, k=128, a="row", b="col", c="row", ranks=2)
-    seconds = {}
+    seconds = []
     for m in (machine(tmp_path), machine(tmp_path, said("refill", '"1 GB/s"'), "refill.toml")):
         build = Builder("loads", problem, m)
-        a, b, c = build.tile("A", 0, 0), build.tile("B", 0, 0), build.tile("C", 0, 0)
+        a, b = build.tile("A", 0, 0), build.tile("B", 0, 0)
         for half in (0, 1, 0):
             part = a.part(half, 2)
-            build.gemm(c.cut(part.rows, b.cols), part, b)
-        seconds[m.name] = build.schedule().seconds
-    plain, slow = seconds.values()
-    assert ((slow - plain) * 1e9).round().tolist() == [4 * 32 * 128, 4 * 32 * 128, 0]
+            build.gemm(build.temporary(0, "C", part.rows, b.cols, 0), part, b, beta=0.0)
+        seconds.append(build.schedule().seconds)
+    more = ((seconds[1] - seconds[0]) * 1e9).round()
+    assert more.tolist() == [4 * 32 * (128 + 64), 4 * 32 * 128, 0]
 
 
 def test_what_a_rank_gets_again_comes_from_a_cache(tmp_path):

@@ -194,13 +194,16 @@ class Lowering:
             where["C"] = self.temporary(rank, slots["C"], "C", op.m, op.n)
             self.temporaries.append(where["C"])
             after |= set(state.readers[slots["C"]][-1:])
+        loads = self.loads(rank, j)
+        if sends and self.machine.refill and not state.readers[slots["C"]]:  # nothing used the slot before
+            loads += self.payload("C", op.m, op.n) / self.machine.refill
         gemm = self.emit(
             "gemm",
             rank,
             self.lane(rank, "compute"),
             after,
             op=j,
-            seconds=self.gemm_seconds(length(op.m), length(op.n), length(op.k)) + self.loads(rank, j),
+            seconds=self.gemm_seconds(length(op.m), length(op.n), length(op.k)) + loads,
             writes=[where["C"], [*op.m], [*op.n]],
             reads=[[where["A"], [*op.m], [*op.k]], [where["B"], [*op.k], [*op.n]]],
             **({} if sends else {"beta": 1.0}),  # a slot is overwritten, a tile added to

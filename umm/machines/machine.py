@@ -68,8 +68,8 @@ class Machine:
             themselves; GEMMs and local work have the rest. With 0 both have all of it.
         strided_accumulates: Rate of an accumulate into some of its tile's columns over that into all of them.
         cache: Bytes that a rank may have got since it got something, for which this is in a cache still.
-        refill: Bytes/s at which a rank's gemms load an A that they read for the first time, and again what
-            its transfers drove out of the caches; 0 where neither takes time.
+        refill: Bytes/s at which a rank's gemms load what they use for the first time, of A and of slots for
+            C, and again what its transfers drove out of the caches; 0 where neither takes time.
         document: The file as read, for `facts` and for building it with other devices.
     """
 

@@ -149,7 +149,7 @@ class _Columns:
             )
             new = gemms[~given[gemms]]
             self.seconds[new] += cost.load_seconds(
-                machine, _first_read([actions[i] for i in new.tolist()], tensors)
+                machine, _first_used(written, [actions[i] for i in new.tolist()], itemsize)
             )
         for i in ((self.kind == MAP) & ~given).nonzero()[0].tolist():
             self.seconds[i] = machine.launch_s + _touched(actions[i], itemsize) / machine.work_bandwidth
@@ -198,16 +198,20 @@ def _touched(action: Action, itemsize: Sequence[int]) -> int:
     return sum(piece.elements * itemsize[piece.tensor] for piece in action.pieces)
 
 
-def _first_read(gemms: Sequence[Action], tensors: tuple[Tensor, ...]) -> list[int]:
-    """Return the bytes of each one's A where it is an own tile of its rank that none before it reads."""
-    temporary = first_tiles(tensors)[-1]
-    seen: set[Slice] = set()
+def _first_used(written: Written, gemms: Sequence[Action], itemsize: Sequence[int]) -> list[int]:
+    """Return the bytes that each is the first to use: an A in an own tile of its rank, a C in a slot."""
+    temporary = first_tiles((*written.program.tensors, *written.work))[-1]
+    seen: set[tuple[int, ...] | Slice] = set()
     found = []
     for gemm in gemms:
-        a = gemm.pieces[1]
-        new = a.buffer < temporary and a.rank == gemm.rank and a not in seen
-        found.append(a.elements * tensors[a.tensor].itemsize if new else 0)
-        seen.add(a)
+        c, a, _ = gemm.pieces
+        new: dict[tuple[int, ...] | Slice, Slice] = {}
+        if a.buffer < temporary and a.rank == gemm.rank:
+            new[a] = a
+        if c.buffer >= temporary:
+            new[written.temporaries[c.buffer - temporary][:2]] = c
+        found.append(sum(x.elements * itemsize[x.tensor] for key, x in new.items() if key not in seen))
+        seen.update(new)
     return found
 
 

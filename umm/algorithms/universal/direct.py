@@ -102,10 +102,12 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         nbytes[c_row] = cost.accumulate_bytes(machine, payload, apart)
         local = c_owner[slot_ops] == rank[slot_ops]
         seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload, apart), 0.0)
+        c_slots = options.max_gemms + options.max_accumulates
         if machine.refill:
             seconds[c_row] += refills(machine, ops, slot_ops, payload)
+            new = c_number < c_slots
+            seconds[gemm_row[slot_ops[new]]] += cost.load_seconds(machine, payload[new])
         waits[c_row, 0] = gemm_row[slot_ops]
-        c_slots = options.max_gemms + options.max_accumulates
         reuse = (c_number >= c_slots).nonzero()[0]
         waits[gemm_row[slot_ops[reuse]], 2] = c_row[reuse - c_slots]
 

@@ -194,12 +194,16 @@ class _Table:
             [columns.rank, columns.lane, columns.src, columns.dst, columns.nbytes], dtype=np.int64
         )
         if self.sent:
-            row, op, _ = np.array(self.sent, dtype=np.int64).T
+            row, op, slot = np.array(self.sent, dtype=np.int64).T
             payload = (m * n)[op] * problem.itemsize("C")
             local = cost.local_accumulate_seconds(machine, payload, strided(ops)[op])
             seconds[row] = np.where(numbers[2, row] == numbers[3, row], local, 0.0)
             if machine.refill:
                 seconds[row] += refills(machine, ops, op, payload)
+                order = self.gemm_row[op].argsort()
+                _, new = np.unique(np.stack([ops.rank[op], slot])[:, order], axis=1, return_index=True)
+                new = order[new]
+                seconds[self.gemm_row[op[new]]] += cost.load_seconds(machine, payload[new])
         if machine.refill:
             seconds[self.gemm_row] += cost.load_seconds(machine, first_read(ops, self.gemm_row))
             self._refill(machine, seconds)
