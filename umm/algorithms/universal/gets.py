@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from umm.algorithms.universal.operands import elements, spans
+from umm.algorithms.universal.operands import elements, owners, spans
 from umm.algorithms.universal.oplist import OpList
 from umm.arrays import Bools, Ints
 
@@ -60,11 +60,12 @@ def fetches(ops: OpList, starts: Ints, slices: bool, reuse: bool) -> Fetches:
         reuse: An op that needs the range of the op before it does not fetch again.
     """
     rank, count = ops.rank, len(ops)
-    owners = [
-        layout.replica_owners[layout.replica_of_rank[rank], tile]
-        for layout, tile in zip(ops.problem.layouts[:2], ops.tiles[:2], strict=True)
-    ]
-    src = np.concatenate(owners)
+    src = np.concatenate(
+        [
+            owners(layout, rank, tile)
+            for layout, tile in zip(ops.problem.layouts[:2], ops.tiles[:2], strict=True)
+        ]
+    )
     remote = src != np.concatenate((rank, rank))
     fetch, sizes = _ranges(ops, remote, False, reuse)
     reads = fetch.nonzero()[0]

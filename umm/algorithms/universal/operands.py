@@ -28,6 +28,12 @@ def elements(ops: OpList, matrix: str, slices: bool) -> Ints:
     return ops.problem.layout(matrix).tile_elements[ops.tiles[0 if matrix == "A" else 1]]
 
 
+def owners(layout: Layout, rank: Ints, tile: Ints) -> Ints:
+    """Return for each op the owner of its tile of A or B in its rank's own replica."""
+    found: Ints = layout.replica_owners[layout.replica_of_rank[rank], tile]
+    return found
+
+
 def updates(layout: Layout, rank: Ints, tile: Ints) -> tuple[Ints, Bools]:
     """Return for each op the owner of its tile of C, and whether it goes there through a pool slot.
 
@@ -64,13 +70,23 @@ def first_read(ops: OpList, row: Ints) -> Ints:
         ops: The op list.
         row: When each op runs: of two ops of a rank the one with the smaller number runs first.
     """
-    layout, slices = ops.problem.layouts[0], spans(ops, True)[0]
-    own = (layout.replica_owners[layout.replica_of_rank[ops.rank], ops.tiles[0]] == ops.rank).nonzero()[0]
-    own = own[row[own].argsort()]
-    _, first = np.unique(ops.rank[own] * (int(slices.max(initial=0)) + 1) + slices[own], return_index=True)
+    own = (owners(ops.problem.layouts[0], ops.rank, ops.tiles[0]) == ops.rank).nonzero()[0]
+    first = own[firsts(row[own], ops.rank[own], spans(ops, True)[0][own])]
     found = np.zeros(len(ops), dtype=np.int64)
-    found[own[first]] = elements(ops, "A", True)[own[first]] * ops.problem.itemsize("A")
+    found[first] = elements(ops, "A", True)[first] * ops.problem.itemsize("A")
     return found
+
+
+def firsts(row: Ints, rank: Ints, used: Ints) -> Ints:
+    """Return, of each thing that a rank uses, the place of the use with the smallest row.
+
+    >>> firsts(np.array([5, 3, 4, 6]), np.array([0, 0, 1, 1]), np.array([7, 7, 7, 8])).tolist()
+    [1, 2, 3]
+    """
+    order = np.lexsort((row, used, rank))
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (rank[order[1:]] != rank[order[:-1]]) | (used[order[1:]] != used[order[:-1]])
+    return order[new]
 
 
 def strided(ops: OpList) -> Bools:

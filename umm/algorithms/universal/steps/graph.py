@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from umm import cost
-from umm.algorithms.universal.operands import elements, spans, strided, updates
+from umm.algorithms.universal.operands import elements, owners, spans, strided, updates
 from umm.algorithms.universal.oplist import OpList
 from umm.algorithms.universal.options import Options
 from umm.arrays import Floats, Ints
@@ -147,7 +147,7 @@ def graphs(ops: OpList, machine: Machine, options: Options) -> list[Graph]:
     sides = []
     for matrix, span in enumerate(spans(ops, slices)):
         layout = problem.layouts[matrix]
-        source = layout.replica_owners[layout.replica_of_rank[rank], ops.tiles[matrix]]
+        source = owners(layout, rank, ops.tiles[matrix])
         nbytes = cost.transfer_bytes(
             machine, elements(ops, "AB"[matrix], slices) * problem.itemsize("AB"[matrix])
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from umm import cost
-from umm.algorithms.universal.operands import Writer, elements, first_read, refills, strided
+from umm.algorithms.universal.operands import Writer, elements, first_read, firsts, refills, strided
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
 from umm.algorithms.universal.steps.graph import Graph
@@ -200,9 +200,7 @@ class _Table:
             seconds[row] = np.where(numbers[2, row] == numbers[3, row], local, 0.0)
             if machine.refill:
                 seconds[row] += refills(machine, ops, op, payload)
-                order = self.gemm_row[op].argsort()
-                _, new = np.unique(np.stack([ops.rank[op], slot])[:, order], axis=1, return_index=True)
-                new = order[new]
+                new = firsts(self.gemm_row[op], ops.rank[op], slot)
                 seconds[self.gemm_row[op[new]]] += cost.load_seconds(machine, payload[new])
         if machine.refill:
             seconds[self.gemm_row] += cost.load_seconds(machine, first_read(ops, self.gemm_row))
