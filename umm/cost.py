@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from umm.arrays import Floats, Ints
+from umm.arrays import Bools, Floats, Ints
 from umm.dtypes import itemsize
 from umm.machines import Machine
 
@@ -51,7 +51,7 @@ def transfer_bytes(machine: Machine, payload: npt.ArrayLike, cached: npt.ArrayLi
     Args:
         machine: What messages reach.
         payload: In bytes.
-        cached: Whether what is moved is in a cache.
+        cached: Whether what is moved is in a cache, or a share; see ``MessageSizes.slowdown``.
     """
     return machine.effective_bytes(payload, cached=cached)
 
@@ -110,6 +110,14 @@ def refill_seconds(
     return np.minimum(payload, mean[rank]) / machine.refill
 
 
+def leaves_caches(machine: Machine, payload: npt.ArrayLike) -> Bools:
+    """Return which temporaries hold so much that it is no longer in the caches when a GEMM reads it.
+
+    The caches hold four of them: where it came from, what was got before, itself, and what is got next.
+    """
+    return np.asarray(payload) * 4 > (machine.cache or np.inf)
+
+
 def load_seconds(machine: Machine, new_bytes: npt.ArrayLike) -> Floats | float:
     """Return how much longer each GEMM takes for memory that no GEMM of its rank has used before.
 
@@ -117,7 +125,8 @@ def load_seconds(machine: Machine, new_bytes: npt.ArrayLike) -> Floats | float:
 
     Args:
         machine: How fast they load it.
-        new_bytes: How much of its rank's own A each is the first to read, and of a pool slot to write.
+        new_bytes: How much of its rank's own A each is the first to read, of tiles that have left the caches
+            since the rank got them, and of a pool slot to write.
     """
     return np.asarray(new_bytes, dtype=np.float64) / machine.refill if machine.refill else 0.0
 

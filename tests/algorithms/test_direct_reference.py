@@ -38,15 +38,18 @@ CACHED = MEASURED.replace(
     'sizes = ["16 B", "64 B", "256 B", "512 B"]\nbandwidth = ["3 GB/s", "8 GB/s", "4 GB/s", "10 GB/s"]\n'
     'cached = { value = "9 GB/s", source = "test" }',
 )
+CACHED_BY_SIZE = CACHED.replace(
+    'cached = { value = "9 GB/s", source = "test" }',
+    'cached_by_size = ["4 GB/s", "10 GB/s", "7 GB/s", "5 GB/s"]',
+)
 
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory):
-    """Own device per rank; twelve ranks on one; three ranks to a device with every measured table; caches."""
+    """Own device per rank; twelve on one; three to one with every measured table; caches; those by size."""
     folder = tmp_path_factory.mktemp("machines")
-    own = [
-        umm.machine(write(folder, text, name)) for text, name in ((MEASURED, "m.toml"), (CACHED, "c.toml"))
-    ]
+    texts = {"m.toml": MEASURED, "c.toml": CACHED, "s.toml": CACHED_BY_SIZE}
+    own = [umm.machine(write(folder, text, name)) for name, text in texts.items()]
     return [umm.machine("pvc-12"), umm.machine("h200-1"), *own]
 
 
@@ -70,7 +73,7 @@ def pick(machines, problem, which):
 
 
 @settings(max_examples=120)
-@given(typed_problems(), stationaries, direct_options, st.integers(0, 3))
+@given(typed_problems(), stationaries, direct_options, st.integers(0, 4))
 def test_every_action_is_the_one_the_definition_gives(machines, problem, stationary, options, which):
     machine = pick(machines, problem, which)
     schedule = umm.schedule(problem, machine, stationary=stationary, **options)
@@ -159,7 +162,7 @@ def test_a_replicas_share_is_cut_at_ceil_edges_and_counted_once():
 
 
 @settings(max_examples=40)
-@given(typed_problems(), stationaries, direct_options, st.integers(0, 3))
+@given(typed_problems(), stationaries, direct_options, st.integers(0, 4))
 def test_json_says_what_the_definition_says(machines, problem, stationary, options, which):
     """Beside what is described there are only the options, and C's type where it is not the usual one."""
     machine = pick(machines, problem, which)

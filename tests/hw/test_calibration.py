@@ -39,7 +39,7 @@ def found(devices=2, share=1.0, pace=1.0, lost=0.4):
         refill=Figure(40e-12, 0.2),
         backplane=Figure(16e9, 0.03),
         by_size=[(2**16, Figure(5e9, 0.1)), (2**26, Figure(10e9, 0.03))],
-        again=Figure(8e9, 0.1),
+        again=[(2**16, Figure(6e9, 0.1)), (2**26, Figure(8e9, 0.1))],
         accumulate_efficiency=Figure(0.75, 0.05),
         memory_bandwidth=Figure(30e9, 0.04),
         strided_accumulates=Figure(0.5, 0.1),
@@ -58,6 +58,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(host, "SIDES", (128,))
     monkeypatch.setattr(small_schedules, "TILES", 2**18)
     monkeypatch.setattr(host, "REPEATS", 2)
+    monkeypatch.setattr(host, "GEMM_REPEATS", 1)
     monkeypatch.setattr(host, "GET_REPEATS", 2)
     monkeypatch.setattr(host, "PASSES", 1)
 
@@ -100,9 +101,12 @@ def test_the_port_is_as_fast_as_the_fastest_message(tmp_path):
     machine = umm.machine(path)
     assert machine.bandwidth_matrix()[0, 1] == 13e9
     assert machine.effective_bytes([2**20, 2**26]).tolist() == [2**20, -(-(2**26) * 13 // 10)]
-    path.write_text(topology_text(replace(found(), again=Figure(20e9, 0.0))))  # got again, all reach 20
+    again = [(2**16, Figure(15e9, 0.0)), (2**26, Figure(12e9, 0.0))]  # of what was got before
+    path.write_text(topology_text(replace(found(), again=again)))
     machine = umm.machine(path)
-    assert machine.effective_bytes(2**26, cached=[True, False]).tolist() == [2**26, 2**27]
+    assert machine.bandwidth_matrix()[0, 1] == 15e9
+    assert machine.effective_bytes([2**16, 2**26], cached=True).tolist() == [2**16, 2**26 * 15 // 12]
+    assert machine.effective_bytes(2**26, cached=0.0) == 2**26 * 15 // 10
 
 
 def test_every_measured_number_carries_date_versions_and_uncertainty(tmp_path):

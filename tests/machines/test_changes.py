@@ -51,6 +51,16 @@ def test_a_change_within_both_uncertainties_comes_last_and_is_not_sure(tmp_path)
     ]
 
 
+def test_messages_from_memory_and_from_caches_are_held_against_themselves(tmp_path):
+    """Twice as fast again, as fast at first: a factor of 2; half as fast at first: of a half."""
+    sizes = '[message_sizes]\nsource = "test"\nsizes = ["1 KiB"]\nbandwidth = ["4 GB/s"]\n'
+    sizes += 'cached_by_size = ["5 GB/s"]\nlink = { value = "10 GB/s", source = "test" }\n'
+    old = made(tmp_path, "old", table=TABLE + sizes)
+    for name, change, factor in (("again", ("5 GB/s", "10 GB/s"), 2.0), ("first", ("4 GB/s", "2 GB/s"), 0.5)):
+        (found,) = changes(old, made(tmp_path, name, table=TABLE + sizes.replace(*change)))
+        assert (found.key, found.factor) == ("message_sizes", factor)
+
+
 def test_of_a_table_the_median_shape_counts(tmp_path):
     """One of four shapes at half its share changes nothing; all of them do."""
     old = made(tmp_path, "old")

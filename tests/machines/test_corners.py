@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import umm
@@ -46,6 +47,21 @@ def test_an_uncertainty_is_a_factor_either_way_and_no_share_passes_one():
     found = corners(build(content, machine.source_path, "x"))
     assert sorted({x.launch_s for x in found}) == pytest.approx([3.2e-6, 5e-6])
     assert sorted({float(x.efficiency["bfloat16"].values.max()) for x in found}) == pytest.approx([0.72, 1.0])
+
+
+def test_slow_messages_are_slow_from_a_cache_too():
+    """Sure to a quarter, rates by size are four fifths at the slow end; at the fast one they stay."""
+    machine = umm.machine("tpu-v5e-4")
+    link = {"value": "10 GB/s", "source": "measured"}
+    sizes = {
+        "sizes": ["1 KB", "1 MB"],
+        "bandwidth": ["2 GB/s", "5 GB/s"],
+        "cached_by_size": ["4 GB/s", "10 GB/s"],
+    }
+    sizes |= {"link": link, "source": "measured", "uncertainty": 0.25}
+    found = corners(build({**machine.document, "message_sizes": sizes}, machine.source_path, "x"))
+    rates = [np.array([x.message_sizes.bandwidth, x.message_sizes.cached]) / 1e9 for x in found]
+    assert sorted(x.round(9).tolist() for x in rates) == [[[1.6, 4], [3.2, 8]]] * 2 + [[[2, 5], [4, 10]]] * 2
 
 
 def test_less_of_a_time_and_of_a_loss_is_faster_and_counts_stay():

@@ -202,6 +202,33 @@ def test_gemms_load_what_they_are_the_first_to_use(tmp_path, how):
     assert (slow.seconds - plain.seconds)[gemms] == pytest.approx(4 * expected[gemms] / 1e9)
 
 
+@pytest.mark.parametrize("how", ["direct", "greedy", "summa"])
+def test_gemms_load_what_has_left_the_caches_since_it_was_got(tmp_path, how):
+    """Of gets of 32 KiB and of 4, with caches of 64 KiB: each part of the large ones once for each get."""
+    rate = said("refill", '"1 GB/s"')
+    small, large = (
+        machine(tmp_path, rate + said("cache", f'"{cache}"'), f"{cache[0]}.toml")
+        for cache in ("64 KiB", "1 MB")
+    )
+    options = {"algorithm": how} if how == "summa" else {"policy": how, "stationary": "C"}
+    problem = umm.Problem(m=64, n=128, k=256, a="row", b="cyclic:32x32:1x2", c="cyclic:16x64:1x2", ranks=2)
+    some, none = (umm.schedule(problem, m, **options) for m in (small, large))
+    temporary, held, used = first_tiles(some.tensors)[-1], some.temporaries, set()
+    size = 4 * np.diff(held.rows)[:, 0] * np.diff(held.cols)[:, 0]
+    expected = np.zeros(len(some))
+    for row in (some.kind == GEMM).nonzero()[0]:
+        m, n, k = some.details.multiplied[row]
+        for operand, elements in ((1, m * k), (2, k * n)):
+            buffer = some.details.buffer[row, operand]
+            part = (buffer, *some.details.rows[row, operand], *some.details.cols[row, operand])
+            if buffer >= temporary and size[buffer - temporary] > 2**14 and part not in used:
+                expected[row] += 4 * elements
+                used.add(part)
+    gemms = some.kind == GEMM
+    assert 0 < np.count_nonzero(expected) < gemms.sum()
+    assert (some.seconds - none.seconds)[gemms] == pytest.approx(expected[gemms] / 1e9)
+
+
 def test_an_algorithm_s_gemms_load_what_they_are_the_first_to_use(tmp_path):
     """The first loads half of 64 x 128 of A and a slot of 32 x 64, the second the other half of A."""
     problem = umm.Problem(m=128, n=128, k=128, a="row", b="col", c="row", ranks=2)
@@ -233,6 +260,25 @@ def test_what_a_rank_gets_again_comes_from_a_cache(tmp_path):
         gets = (schedule.kind == GET) & (schedule.rank == 0)
         found[cache] = (schedule.nbytes[gets] / 2**10).tolist()
     assert found == {"255 KiB": [512, 512, 512], "256 KiB": [512, 256, 256]}
+
+
+def test_what_few_ranks_get_again_has_more_of_the_caches(tmp_path):
+    """256 KiB for each row of C: rank 0 gets them again twice, rank 1 once, two devices are idle.
+
+    In the mean that is 3/4 of once. So they count as 3/8 for rank 0, at most 8 GB/s, and 3/4 for rank 1: 6.2.
+    """
+    sizes = '[message_sizes]\nsource = "test"\nlink = { value = "10 GB/s", source = "test" }\n'
+    sizes += 'sizes = ["128 KiB", "256 KiB"]\nbandwidth = ["2 GB/s", "2 GB/s"]\n'
+    sizes += 'cached_by_size = ["8 GB/s", "5 GB/s"]\n'
+    text = GOOD.replace("\n[devices.peak]", said("cache", '"1 MiB"') + "\n[devices.peak]") + SWITCH
+    problem = umm.Problem(
+        m=640, n=256, k=512, a="cyclic:128x512:2x1", b="col", c="cyclic:128x256:2x1", ranks=2
+    )
+    schedule = umm.schedule(
+        problem, umm.machine(write(tmp_path, text + sizes)), stationary="C", offset="none"
+    )
+    gets = [schedule.nbytes[(schedule.kind == GET) & (schedule.rank == rank)] for rank in range(2)]
+    assert [(10 * 2**18 / x).round(1).tolist() for x in gets] == [[2.0, 8.0, 8.0], [2.0, 6.2]]
 
 
 @given(st.integers(1, 2**31))

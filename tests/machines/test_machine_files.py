@@ -166,8 +166,30 @@ link = { value = "10 GB/s", source = "test" }
     assert error_of(write(tmp_path, GOOD + SWITCH + sizes)) == f"mine.toml: {said}"
     cached = sizes.replace("12", "9") + 'cached = { value = "12 GB/s", source = "test" }\n'
     assert error_of(write(tmp_path, GOOD + SWITCH + cached)) == f"mine.toml: {said}"
+    by_size = sizes.replace("12", "9") + 'cached_by_size = ["12 GB/s"]\n'
+    assert error_of(write(tmp_path, GOOD + SWITCH + by_size)) == f"mine.toml: {said}"
     unsure = sizes.replace('source = "test"\n', 'source = "test"\nuncertainty = 0.25\n', 1)
     assert machine(write(tmp_path, GOOD + SWITCH + unsure)).message_sizes is not None
+
+
+@pytest.mark.parametrize(
+    ("cached", "said"),
+    [
+        ('_by_size = ["9 GB/s", "8 GB/s"]', ": sizes and cached_by_size must be equally long"),
+        ('_by_size = ["0 GB/s"]', ": every bandwidth must be more than zero"),
+        ('_by_size = ["fast"]', ": 'fast' is not a bandwidth; write it like '450 GB/s'"),
+        ('_by_size = "9 GB/s"', ".cached_by_size: input should be a valid list, not '9 GB/s'"),
+        ('_by_size = ["9 GB/s", 5]', ".cached_by_size[1]: input should be a valid string, not 5"),
+        (
+            '_by_size = ["9 GB/s"]\ncached = { value = "9 GB/s", source = "test" }',
+            ": cached and cached_by_size say the same; keep one of the two",
+        ),
+    ],
+)
+def test_rates_of_what_is_got_again_are_one_for_each_size(tmp_path, cached, said):
+    sizes = '\n[message_sizes]\nsource = "test"\nsizes = ["1 MB"]\nbandwidth = ["9 GB/s"]\n'
+    sizes += f'link = {{ value = "10 GB/s", source = "test" }}\ncached{cached}\n'
+    assert error_of(write(tmp_path, GOOD + SWITCH + sizes)) == f"mine.toml: message_sizes{said}"
 
 
 def test_a_copy_with_another_number_is_another_machine(tmp_path):

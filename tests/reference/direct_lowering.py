@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 from reference.plain_layout import Range, Tile, length
 from reference.plain_ops import Op, layouts_of, ops_of
 
@@ -42,6 +43,8 @@ class State:
     sends: int = 0  # actions in the accumulate lanes
     moved: int = 0  # bytes got
     got: dict[Any, int] = field(default_factory=dict)  # what was got → how much had been by then
+    again: list[tuple[int, int]] = field(default_factory=list)  # gets from a cache: action id, bytes
+    read: set[Any] = field(default_factory=set)  # slices that gemms have read, each with where they were
     fetched: dict[str, Fetched] = field(default_factory=dict)  # what the last op to need a get of A or B has
     turn: Counter[str] = field(default_factory=Counter)  # slots handed out, by matrix
     readers: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # slot → who reads it
@@ -96,6 +99,7 @@ class Lowering:
             for rank in range(problem.p):
                 if j < len(self.ops[rank]):
                     self.lower_op(rank, j)
+        self.charge_again()
         if self.layouts["C"].replicas > 1:
             self.lower_reduce()
             if final == "broadcast":
@@ -139,19 +143,33 @@ class Lowering:
     def itemsize(self, matrix: str) -> int:
         return ITEMSIZE[self.problem.c_dtype if matrix == "C" else self.problem.dtype]
 
-    def charged(self, payload: int, efficiency: float = 1.0, cached: bool = False) -> int:
+    def charged(self, payload: int, efficiency: float = 1.0, cached: float = 0.0) -> int:
         """Bytes on the links; more than the payload for accumulates and, if measured, by the message's size.
 
-        What is in a cache goes as fast as the best of what smaller messages reach, or as was measured of it.
+        What is in a cache goes as fast as the best of what smaller messages reach, or as was measured of it,
+        for a message as much smaller as the rank gets more so than the machine's ranks in the mean.
         """
         charge = payload / efficiency
         sizes = self.machine.message_sizes
         if sizes is not None:
             slowdown = float(sizes.slowdown(payload))
             smaller = [2**x for x in sizes.log_sizes.tolist() if 2**x <= payload] if cached else []
-            measured = [sizes.link / sizes.cached] if smaller and sizes.cached else []
+            measured = []
+            if smaller and np.any(sizes.cached):
+                rates = sizes.cached + 0 * sizes.log_sizes
+                size = math.log2(payload) + math.log2(cached)
+                measured = [sizes.link / float(np.interp(size, sizes.log_sizes, rates))]
             charge *= min([slowdown, *(float(sizes.slowdown(x)) for x in smaller), *measured])
         return math.ceil(charge)
+
+    def charge_again(self) -> None:
+        """Charge the gets from a cache, now that all ranks' are known."""
+        of_rank = [sum(nbytes for _, nbytes in state.again) for state in self.state]
+        for state, own in zip(self.state, of_rank, strict=True):
+            for action, nbytes in state.again:
+                mean = sum(of_rank) / max(len(of_rank), self.machine.device_count)
+                share = min(1.0, mean / own)
+                self.actions[action]["nbytes"] = self.charged(nbytes, cached=share)
 
     def cached(self, rank: int, payload: int, what: Any) -> bool:
         """Whether a rank that gets something now has got it before, and little since."""
@@ -181,12 +199,14 @@ class Lowering:
         where: dict[str, Where] = {x: x for x in "ABC"}
         slots: dict[str, int] = {}
         after = set()
+        loads = self.loads(rank, j)
         for matrix in "AB":
             if self.home(matrix, op.tiles[matrix], rank) != rank:
                 held = self.lower_get(rank, j, matrix)
                 slots[matrix] = held.slot
                 where[matrix] = self.temporary(rank, held.slot, matrix, held.rows, held.cols)
                 after.add(held.get)
+                loads += self.loads_large(rank, op, matrix, held)
         target = op.tiles["C"]
         sends = self.sends(op, rank)
         if sends:
@@ -194,7 +214,6 @@ class Lowering:
             where["C"] = self.temporary(rank, slots["C"], "C", op.m, op.n)
             self.temporaries.append(where["C"])
             after |= set(state.readers[slots["C"]][-1:])
-        loads = self.loads(rank, j)
         if sends and self.machine.refill and not state.readers[slots["C"]]:  # nothing used the slot before
             loads += self.payload("C", op.m, op.n) / self.machine.refill
         gemm = self.emit(
@@ -303,7 +322,7 @@ class Lowering:
             if end - first < length(tile[1]):
                 efficiency *= self.machine.strided_accumulates
         again = kind == "get" and self.cached(rank, payload, (matrix, *span))
-        details["nbytes"] = self.charged(payload, efficiency, again)
+        details["nbytes"] = self.charged(payload, efficiency)
         if src == dst:  # only a rank's accumulate into its own tile
             whole = self.machine.accumulate_efficiency
             details["seconds"] = 3 * payload / self.memory_bandwidth / (efficiency / whole)
@@ -312,7 +331,10 @@ class Lowering:
             details["seconds"] = details.get("seconds", 0.0) + refill
         rows, cols = ([*x] for x in span)
         details |= {"writes": [into or matrix, rows, cols], "reads": [[source or matrix, rows, cols]]}
-        return self.emit(kind, rank, lane, after, **details)
+        action = self.emit(kind, rank, lane, after, **details)
+        if again:
+            state.again.append((action, payload))
+        return action
 
     def worked_on(self, rank: int) -> float:
         """The bytes of a rank's gemms, in the mean."""
@@ -328,6 +350,15 @@ class Lowering:
         if not self.machine.refill or not own or any((x.m, x.k) == (op.m, op.k) for x in before):
             return 0.0
         return self.payload("A", op.m, op.k) / self.machine.refill
+
+    def loads_large(self, rank: int, op: Op, matrix: str, held: Fetched) -> float:
+        """The seconds for a slice of over a quarter of the cache that no op has read since it was got."""
+        slice_, read = (held.get, matrix, op.slice(matrix)), self.state[rank].read
+        whole = self.payload(matrix, held.rows, held.cols)
+        if not self.machine.refill or 4 * whole <= (self.machine.cache or math.inf) or slice_ in read:
+            return 0.0
+        read.add(slice_)
+        return self.payload(matrix, *op.slice(matrix)) / self.machine.refill
 
     def gemm_seconds(self, m: int, n: int, k: int) -> float:
         machine, dtype = self.machine, self.problem.dtype

@@ -24,6 +24,7 @@ SHIPPED = ("pvc-12", "pvc-12-planes", "h100-8", "h200-1", "dgx-h100x4", "tpu-v5e
 SIZES = MessageSizes(np.array([3.0, 6.0, 9.0]), np.array([1e9, 3e9, 4e9]), 5e9)
 UNEVEN = MessageSizes(np.array([3.0, 6.0, 7.0, 9.0]), np.array([1e9, 4e9, 2e9, 5e9]), 5e9)
 AGAIN = MessageSizes(np.array([3.0, 6.0, 9.0]), np.array([1e9, 3e9, 2e9]), 5e9, cached=5e9)
+AGAIN_BY_SIZE = replace(AGAIN, cached=np.array([2e9, 5e9, 1e9]))
 
 GEMMS = EfficiencyTable.measured([2, 16], [4], [4], [[[0.3]], [[0.8]]])
 
@@ -34,7 +35,7 @@ def machines(draw):
     machine = umm.machine(draw(st.sampled_from(SHIPPED)))
     slower, latency = draw(st.sampled_from([1.0, 1e3, 1e6])), draw(st.sampled_from([0.0, 0.1, 1.0]))
     peak, loss = draw(st.sampled_from([1.0, 1e-3, 1e-6])), draw(st.sampled_from([0.0, 0.2, 0.5]))
-    tables = [(None, 0), (SIZES, 0), (UNEVEN, 2**9), (UNEVEN, 2**40), (AGAIN, 2**10)]
+    tables = [(None, 0), (SIZES, 0), (UNEVEN, 2**9), (UNEVEN, 2**40), (AGAIN, 2**10), (AGAIN_BY_SIZE, 2**10)]
     sizes, cache = draw(st.sampled_from(tables))
     strided, refill = draw(st.sampled_from([(1.0, 0.0), (0.5, 0.0), (0.5, 1e6)]))
     return replace(
@@ -158,6 +159,8 @@ def test_the_least_slowdown_of_messages_is_that_of_the_largest():
     assert least_slowdown(machine.message_sizes, 64) == pytest.approx(5 / 3)
     assert least_slowdown(machine.message_sizes, 2**30) == pytest.approx(5 / 4)
     assert least_slowdown(umm.machine("h100-8").message_sizes, 64) == 1.0
+    assert least_slowdown(AGAIN_BY_SIZE, 8) == pytest.approx(5 / 2)  # and up to 64 bytes again all of it
+    assert least_slowdown(AGAIN_BY_SIZE, 2**30) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -116,9 +116,11 @@ def _means(means: doc.Means) -> Means:
 def _message_sizes(sizes: doc.Sizes | None) -> MessageSizes | None:
     if sizes is None:
         return None
+    at_any_size = sizes.cached.number if sizes.cached else 0.0
+    again = [parse_bandwidth(text) for text in sizes.cached_by_size or ()]
     return MessageSizes(
         np.log2([parse_bytes(text) for text in sizes.sizes]),
         np.array([parse_bandwidth(text) for text in sizes.bandwidth]),
         sizes.link.number,
-        sizes.cached.number if sizes.cached else 0.0,
+        np.array(again) if again else at_any_size,
     )

@@ -133,6 +133,7 @@ class Sizes(Table):
     sizes: Annotated[list[str], Field(min_length=1)]
     bandwidth: Annotated[list[str], Field(min_length=1)]
     cached: Bandwidth | None = None
+    cached_by_size: list[str] | None = None
     uncertainty: Uncertainty = None
     measured: bool | None = None
     assumed: bool = False
@@ -142,11 +143,16 @@ class Sizes(Table):
         increasing([parse_bytes(size) for size in self.sizes])
         if len(self.sizes) != len(self.bandwidth):
             raise ValueError("sizes and bandwidth must be equally long")
-        if min(parse_bandwidth(text) for text in self.bandwidth) <= 0:
+        again = self.cached_by_size or []
+        if again and len(self.sizes) != len(again):
+            raise ValueError("sizes and cached_by_size must be equally long")
+        if again and self.cached:
+            raise ValueError("cached and cached_by_size say the same; keep one of the two")
+        rates = [*self.bandwidth, *again, *([self.cached.value] if self.cached else [])]
+        if min(parse_bandwidth(text) for text in rates) <= 0:
             raise ValueError("every bandwidth must be more than zero")
+        most = max(rates, key=parse_bandwidth)
         unsure = 1.0 + (self.uncertainty or 0.0) + (self.link.uncertainty or 0.0)
-        cached = [self.cached.value] if self.cached else []
-        most = max([*self.bandwidth, *cached], key=parse_bandwidth)
         if parse_bandwidth(most) > self.link.number * unsure:
             raise ValueError(
                 f"{most} is more than the link's own {self.link.value}; no message beats its link"

@@ -56,8 +56,9 @@ def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> 
         if "value" in node:
             return sure | {"value": moved}
         if not higher:  # of messages, whose link stays the link it is
+            by_size = {x: _times(node[x], factor, 1.0) for x in ("bandwidth", "cached_by_size") if x in node}
             again = {"cached": _moved(node["cached"], keys, compute, transfers)} if "cached" in node else {}
-            return {**node, "bandwidth": moved, **again}
+            return {**node, **by_size, **again}
     return node
 
 

@@ -93,19 +93,25 @@ class MessageSizes:
         log_sizes: log2 of the measured sizes in bytes, increasing.
         bandwidth: Bytes/s at these sizes.
         link: Bytes/s of the link they were measured on.
-        cached: Bytes/s of what is in a cache, if measured; else 0.
+        cached: Bytes/s of what is in a cache, at these sizes or at any, if measured; else 0.
     """
 
     log_sizes: Floats
     bandwidth: Floats
     link: float
-    cached: float = 0.0
+    cached: Floats | float = 0.0
 
     def slowdown(self, nbytes: npt.ArrayLike, cached: npt.ArrayLike = False) -> Floats:
         """Return link bandwidth over reached bandwidth: linear in log2(size), the table's edge outside.
 
         What is in a cache reaches as much as any smaller size does, for large ones are slower only because
-        they come from memory, and at least what was measured of it.
+        they come from memory, and at least what was measured of it, of all ranks at once. Of a rank that gets
+        twice as much again as the ranks in the mean a size counts as half, for it has more of the caches.
+
+        Args:
+            nbytes: The size.
+            cached: What the ranks get from a cache in the mean over what its rank does, at most 1; 0 for what
+                comes from memory.
 
         >>> sizes = MessageSizes(np.array([10.0, 20.0]), np.array([1e9, 4e9]), 4e9)
         >>> sizes.slowdown([1, 2**10, 2**15, 2**30]).tolist()
@@ -116,14 +122,20 @@ class MessageSizes:
         >>> sizes = MessageSizes(np.array([10.0, 20.0]), np.array([2e9, 2e9]), 4e9, cached=4e9)
         >>> sizes.slowdown(2**20, [False, True]).tolist()
         [2.0, 1.0]
+        >>> sizes = MessageSizes(np.array([10.0, 20.0]), np.array([2e9, 2e9]), 8e9, np.array([8e9, 4e9]))
+        >>> sizes.slowdown(2**20, [1.0, 2**-5, 2**-10]).round(2).tolist()
+        [2.0, 1.33, 1.0]
         """
         log_size = np.log2(np.maximum(np.asarray(nbytes, dtype=np.float64), 1.0))
         reached = np.interp(log_size, self.log_sizes, self.bandwidth)
-        if np.any(cached):
+        share = np.asarray(cached, dtype=np.float64)
+        if share.any():
             smaller = np.maximum(self.log_sizes.searchsorted(log_size, side="right") - 1, 0)
             best = np.maximum(reached, np.maximum.accumulate(self.bandwidth)[smaller])
-            best = np.maximum(best, self.cached)
-            reached = np.where(cached & (log_size >= self.log_sizes[0]), best, reached)
+            held = log_size + np.log2(np.where(share > 0, share, 1.0))
+            known = np.broadcast_to(self.cached, self.log_sizes.shape)
+            best = np.maximum(best, np.interp(held, self.log_sizes, known))
+            reached = np.where((share > 0) & (log_size >= self.log_sizes[0]), best, reached)
         return np.asarray(self.link / reached)
 
 
@@ -139,7 +151,7 @@ def effective_bytes(
         payload: Bytes that travel.
         efficiency: Share of the link's bandwidth that large transfers of this kind reach.
         sizes: What messages of each size reach of it, if measured.
-        cached: Whether the payload is in a cache.
+        cached: Whether the payload is in a cache, or a share; see ``MessageSizes.slowdown``.
 
     Returns:
         Whole bytes, rounded up.

@@ -211,7 +211,7 @@ class Machine:
         Args:
             payload: Bytes that travel.
             efficiency: Bandwidth of this kind of transfer over that of a get.
-            cached: Whether the payload is in a cache.
+            cached: Whether the payload is in a cache, or a share; see ``MessageSizes.slowdown``.
 
         Returns:
             Whole bytes, rounded up; more than the payload where the file's size table says that a

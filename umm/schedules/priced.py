@@ -199,15 +199,18 @@ def _touched(action: Action, itemsize: Sequence[int]) -> int:
 
 
 def _first_used(written: Written, gemms: Sequence[Action], itemsize: Sequence[int]) -> list[int]:
-    """Return the bytes that each is the first to use: an A in an own tile of its rank, a C in a slot."""
+    """Return the bytes that each is the first to use: A in own tiles, C in slots, large temporaries."""
     temporary = first_tiles((*written.program.tensors, *written.work))[-1]
+    held = [piece.elements * itemsize[piece.tensor] for _, _, piece in written.temporaries]
+    large = cost.leaves_caches(written.machine, held)
     seen: set[tuple[int, ...] | Slice] = set()
     found = []
     for gemm in gemms:
-        c, a, _ = gemm.pieces
+        c, a, b = gemm.pieces
         new: dict[tuple[int, ...] | Slice, Slice] = {}
         if a.buffer < temporary and a.rank == gemm.rank:
             new[a] = a
+        new |= {x: x for x in (a, b) if x.buffer >= temporary and large[x.buffer - temporary]}
         if c.buffer >= temporary:
             new[written.temporaries[c.buffer - temporary][:2]] = c
         found.append(sum(x.elements * itemsize[x.tensor] for key, x in new.items() if key not in seen))

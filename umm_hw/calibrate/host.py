@@ -16,7 +16,6 @@ from umm_hw.calibrate.figures import Figure, average, figure, mean
 from umm_hw.calibrate.gemm_law import drawn_to_law
 from umm_hw.calibrate.losses import Loss, lost_share, overhead, refill, shares_beside_gemms
 from umm_hw.calibrate.small_schedules import (
-    AGAIN,
     KINDS,
     SIGNALS,
     TINY,
@@ -41,8 +40,8 @@ SIZES = tuple(2**power for power in range(14, 25, 2))  # 16 KiB to 16 MiB
 LARGE = (2**18, 2**20, 2**22)  # what the bandwidth of all ranks together is taken from
 SIDES = (128, 256, 512)  # of the tiles of gemms beside transfers
 PASSES = 8
-REPEATS = 2  # in each pass
-GEMM_REPEATS = 1  # shapes are many, and share a law
+REPEATS = 4  # in each pass
+GEMM_REPEATS = 3  # of multiplies: the order of layouts hangs on the noise of single shapes
 GET_REPEATS = 8  # they scatter most, and take least
 
 
@@ -78,7 +77,7 @@ class Calibration:
         refill: Seconds of its rank's core that each byte of a transfer takes beside.
         backplane: Bytes/s of all ranks' gets together, at sizes at which one alone reaches the most.
         by_size: Bytes/s of one rank's gets, for each size: as beside gemms, with no other rank's.
-        again: Bytes/s of gets of a tile that the rank got just before.
+        again: Bytes/s of one rank's gets of a tile that it got just before, for each size, all ranks at once.
         accumulate_efficiency: Bandwidth of an accumulate into a whole tile beside gemms over that of a get.
         memory_bandwidth: Bytes/s that local accumulates into whole tiles beside gemms read and write.
         strided_accumulates: Rate of accumulates into blocks of larger tiles over that into whole ones.
@@ -97,7 +96,7 @@ class Calibration:
     refill: Figure
     backplane: Figure
     by_size: Sequence[tuple[int, Figure]]
-    again: Figure
+    again: Sequence[tuple[int, Figure]]
     accumulate_efficiency: Figure
     memory_bandwidth: Figure
     strided_accumulates: Figure
@@ -141,7 +140,7 @@ def calibrate(
         for kind, side in product(chain(*KINDS.values()), SIDES)
     }
     if ranks > 1:
-        small["again", AGAIN] = gets_again(ranks, _of_tiles(dtypes[0]))
+        small |= {("again", size): gets_again(ranks, _of_tiles(dtypes[0]), size) for size in SIZES}
     found: list[list[list[Any]]] = [[] for _ in programs]
     smalls: dict[tuple[str, int], list[Watched]] = {key: [] for key in small}
     for number in range(PASSES):  # a disturbance of a while meets a part of each measurement
@@ -211,7 +210,11 @@ def fitted(
     whole = {kind: lost[kind][: len(SIDES)] for kind in ("accumulate", "local")}
     blocks = {kind: lost[kind][len(SIDES) :] for kind in whole}
     expected = np.interp(np.log([x.nbytes for x in whole["accumulate"]]), np.log(SIZES), in_runs * shared)
-    again = figure([AGAIN / run.own for run in runs.get(("again", AGAIN), ())])
+    again = [
+        (size, figure([size / run.own for run in found]))
+        for (of, size), found in runs.items()
+        if of == "again"
+    ]
     added = average([x.rate / rate for x, rate in zip(whole["accumulate"], expected, strict=True)])
     strided = average(
         [y.rate / x.rate for kind in whole for x, y in zip(whole[kind], blocks[kind], strict=True)]
@@ -228,7 +231,7 @@ def fitted(
         local_overhead=local_start,
         refill=per_byte,
         # Where a size reaches less alone, it is charged more bytes: then it reaches less together too.
-        backplane=together.times(ranks * max(again.value, float(in_runs.max()))),
+        backplane=together.times(ranks * max([float(in_runs.max()), *(rate.value for _, rate in again)])),
         by_size=[
             (size, bandwidth[size, 1].times(share))
             for size, share in zip(SIZES, beside.tolist(), strict=True)

@@ -25,7 +25,6 @@ COLUMNS = 16  # of its tiles, at least: large tiles come from memory, small ones
 TINY = 16  # rows, columns and length of the gemms
 TINY_GEMMS = 400
 SIGNALS = 200
-AGAIN = 2**22  # bytes of a tile that is got again and again: more than a core's own cache holds
 GETS_AGAIN = 8
 
 
@@ -138,13 +137,13 @@ def gemms_beside(ranks: int, dtype: str, side: int, kind: str) -> Schedule:
     return build.schedule()
 
 
-def gets_again(ranks: int, dtype: str) -> Schedule:
+def gets_again(ranks: int, dtype: str, nbytes: int) -> Schedule:
     """Return a schedule of gemms of all ranks, every second of which reads one and the same tile of a peer's.
 
-    Each rank gets that tile GETS_AGAIN times, and multiplies an own one between.
+    Each rank gets that tile, of so many bytes, GETS_AGAIN times, and multiplies an own one between.
     """
     rows, cols = 64, 512
-    k = AGAIN // (cols * itemsize(dtype))
+    k = nbytes // (cols * itemsize(dtype))
     problem = Problem(
         m=2 * GETS_AGAIN * rows,
         n=ranks * cols,

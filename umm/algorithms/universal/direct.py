@@ -8,7 +8,7 @@ scatters over the op list.
 import numpy as np
 
 from umm import cost
-from umm.algorithms.universal.gets import Fetches, cached, fetches, refill_waits, turns
+from umm.algorithms.universal.gets import Fetches, fetches, readers, refill_waits, shares_cached, turns
 from umm.algorithms.universal.operands import Writer, first_read, in_place_chain, refills, strided, updates
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options
@@ -68,8 +68,10 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     more: tuple[Ints, Ints] | None = None
     row_rank[gemm_row] = rank
     seconds[gemm_row] = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"))
+    moved = x.elements * problem.itemsize("A")
     if machine.refill:
-        seconds[gemm_row] += cost.load_seconds(machine, first_read(ops, gemm_row))
+        large = readers(x, cost.leaves_caches(machine, moved))
+        seconds[gemm_row] += cost.load_seconds(machine, first_read(ops, gemm_row, large))
     if len(slot_ops) < count:
         before, later = in_place_chain(rank, ops.tiles[2], (~slotted).nonzero()[0])
         waits[gemm_row[later], 2] = gemm_row[before]
@@ -80,8 +82,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         row_rank[get_row] = dst[get_row] = rank[get_op]
         src[get_row] = x.src
         lane[get_row] = 1 + turns(x, rank, starts) % machine.copy_engines
-        moved = x.elements * problem.itemsize("A")
-        again = cached(x, ops, moved, machine.cache) if machine.cache else False
+        again = shares_cached(x, ops, moved, machine) if machine.cache else False
         nbytes[get_row] = cost.transfer_bytes(machine, moved, again)
         if machine.refill:
             seconds[get_row] = refills(machine, ops, get_op, moved)

@@ -10,7 +10,8 @@ import numpy as np
 
 from umm.algorithms.universal.operands import elements, owners, spans
 from umm.algorithms.universal.oplist import OpList
-from umm.arrays import Bools, Ints
+from umm.arrays import Bools, Floats, Ints
+from umm.machines import Machine
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,14 +115,17 @@ def _ranges(ops: OpList, remote: Bools, slices: bool, reuse: bool) -> tuple[Bool
     return fetch, np.concatenate([elements(ops, matrix, slices) for matrix in "AB"])
 
 
-def cached(x: Fetches, ops: OpList, nbytes: Ints, most: int) -> Bools:
-    """Return which gets find what they move in a cache: their rank got it before, and few bytes since.
+def shares_cached(x: Fetches, ops: OpList, nbytes: Ints, machine: Machine) -> Floats:
+    """Return for each get from a cache what the machine's ranks get so in the mean over what its rank does.
+
+    At most 1, and 0 for gets from memory: of what their rank did not get before, or got too many bytes ago.
+    Ranks that the problem leaves idle get nothing.
 
     Args:
         x: The gets.
         ops: The op list.
         nbytes: Bytes that each moves.
-        most: Bytes that a rank may have got since, its own included.
+        machine: How many bytes a rank may have got since, its own included.
     """
     rank, b = ops.rank[x.op], x.of_b == 1
     tile, piece = (
@@ -134,9 +138,19 @@ def cached(x: Fetches, ops: OpList, nbytes: Ints, most: int) -> Bools:
     order = np.lexsort((until, piece, b, rank))
     before, then = order[:-1], order[1:]
     same = (piece[before] == piece[then]) & (b[before] == b[then]) & (rank[before] == rank[then])
-    found = np.zeros(len(b), dtype=bool)
-    found[then] = same & (until[then] - until[before] <= most)
-    return found
+    found = np.zeros(len(b))
+    found[then] = same & (until[then] - until[before] <= machine.cache)
+    of_rank = np.bincount(rank, found * nbytes, ops.problem.p)
+    mean = of_rank.sum() / max(ops.problem.p, machine.device_count)
+    shares: Floats = found * np.minimum(1.0, mean / np.maximum(of_rank, 1.0))[rank]
+    return shares
+
+
+def readers(x: Fetches, gets: Bools) -> list[tuple[Ints, Ints]]:
+    """Return for A and for B the ops that read what these gets brought, and each one's get."""
+    of_b, some = x.remote >= x.count, gets[x.served_by]
+    reads = [some & ~of_b, some & of_b]
+    return [(x.remote[read] % x.count, x.served_by[read]) for read in reads]
 
 
 def turns(x: Fetches, rank: Ints, starts: Ints) -> Ints:

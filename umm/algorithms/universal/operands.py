@@ -1,5 +1,7 @@
 """What ops read and update: the ranges they fetch, how large they are, and how their part of C gets home."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from umm import cost
@@ -61,31 +63,31 @@ def refills(machine: Machine, ops: OpList, op: Ints, payload: Ints) -> Floats | 
     return cost.refill_seconds(machine, payload, ops.rank[op], ops.rank, worked_on)
 
 
-def first_read(ops: OpList, row: Ints) -> Ints:
-    """Return for each op the bytes of its rank's own A that no op of the rank before it reads.
-
-    What a rank gets is in its caches when a GEMM reads it.
+def first_read(ops: OpList, row: Ints, large: Sequence[tuple[Ints, Ints]]) -> Ints:
+    """Return for each op the bytes in no cache that it is first to read: of its rank's own A, and of gets.
 
     Args:
         ops: The op list.
         row: When each op runs: of two ops of a rank the one with the smaller number runs first.
+        large: Of A and of B the ops that read what has left the caches since it was got, and the get of each.
     """
     own = (owners(ops.problem.layouts[0], ops.rank, ops.tiles[0]) == ops.rank).nonzero()[0]
-    first = own[firsts(row[own], ops.rank[own], spans(ops, True)[0][own])]
-    found = np.zeros(len(ops), dtype=np.int64)
-    found[first] = elements(ops, "A", True)[first] * ops.problem.itemsize("A")
+    slices, found = spans(ops, True), np.zeros(len(ops), dtype=np.int64)
+    for matrix, op, place in ((0, own, ops.rank[own]), (0, *large[0]), (1, *large[1])):
+        first = op[firsts(row[op], place, slices[matrix][op])]
+        found[first] += elements(ops, "AB"[matrix], True)[first] * ops.problem.itemsize("A")
     return found
 
 
-def firsts(row: Ints, rank: Ints, used: Ints) -> Ints:
-    """Return, of each thing that a rank uses, the place of the use with the smallest row.
+def firsts(row: Ints, place: Ints, used: Ints) -> Ints:
+    """Return, of each thing that is used in a place, which use has the smallest row.
 
     >>> firsts(np.array([5, 3, 4, 6]), np.array([0, 0, 1, 1]), np.array([7, 7, 7, 8])).tolist()
     [1, 2, 3]
     """
-    order = np.lexsort((row, used, rank))
+    order = np.lexsort((row, used, place))
     new = np.ones(len(order), dtype=bool)
-    new[1:] = (rank[order[1:]] != rank[order[:-1]]) | (used[order[1:]] != used[order[:-1]])
+    new[1:] = (place[order[1:]] != place[order[:-1]]) | (used[order[1:]] != used[order[:-1]])
     return order[new]
 
 

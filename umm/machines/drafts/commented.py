@@ -26,7 +26,7 @@ NOTES = {
     "devices.copy_share": "share of the memory bandwidth that ranks of one device have to exchange data",
     "devices.strided_accumulates": "rate of an accumulate into some of a tile's columns over one into all",
     "devices.cache": "of a rank: how much it may get and still find what it got before in a cache",
-    "devices.refill": "rate at which GEMMs load what they use first, and again what transfers drove out",
+    "devices.refill": "rate at which GEMMs load what they use first, and what has left the caches",
     "devices.peak": "of one device, by type. Data sheet: dense, without sparsity",
     "devices.interference": "share of a rank's own GEMM rate lost while its transfer runs",
     "devices.accumulate_blocks": "an accumulate kernel: its blocks, the device's units (SMs), a block's rate",

@@ -40,4 +40,5 @@ def least_slowdown(sizes: MessageSizes | None, largest: int) -> float:
     """Return the least factor by which messages of up to some bytes are charged more for their size."""
     if sizes is None or largest < 1:
         return 1.0
-    return float(sizes.slowdown(largest, True))  # what is in a cache goes as the best of smaller messages
+    smaller = [size for size in np.exp2(sizes.log_sizes).tolist() if size < largest]
+    return float(sizes.slowdown([*smaller, largest], True).min())  # anything may come from a cache

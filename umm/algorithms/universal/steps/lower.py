@@ -203,7 +203,6 @@ class _Table:
                 new = firsts(self.gemm_row[op], ops.rank[op], slot)
                 seconds[self.gemm_row[op[new]]] += cost.load_seconds(machine, payload[new])
         if machine.refill:
-            seconds[self.gemm_row] += cost.load_seconds(machine, first_read(ops, self.gemm_row))
             self._refill(machine, seconds)
         return Rows(
             np.array(columns.kind, dtype=np.int8),
@@ -215,13 +214,24 @@ class _Table:
         )
 
     def _refill(self, machine: Machine, seconds: Floats) -> None:
-        """Set what gets make the gemms of their ranks longer."""
+        """Set what gets make the gemms of their ranks longer, and add what gemms are the first to read."""
         ops, slices = self.ir.ops, self.options.granularity == "slice"
+        large = []
         for matrix, name in enumerate("AB"):
-            got = [(row, graph.data[x].op) for row, graph, x in self.got if graph.data[x].matrix == matrix]
-            row, op = np.array(got, dtype=np.int64).reshape(-1, 2).T
+            row, op, _, (reader, get) = self._gets(matrix)
             moved = elements(ops, name, slices)[op] * ops.problem.itemsize(name)
             seconds[row] = refills(machine, ops, op, moved)
+            some = cost.leaves_caches(machine, moved)[get]
+            large.append((reader[some], get[some]))
+        seconds[self.gemm_row] += cost.load_seconds(machine, first_read(ops, self.gemm_row, large))
+
+    def _gets(self, matrix: int) -> tuple[Ints, Ints, Ints, Ints]:
+        """Return row, op and slot of each get of a matrix, and the ops that read them, each with its get."""
+        got = [(row, graph, x) for row, graph, x in self.got if graph.data[x].matrix == matrix]
+        gets = [(row, graph.data[x].op, self.pools[graph.rank].data[x]) for row, graph, x in got]
+        readers = [(graph.first + i, get) for get, (_, graph, x) in enumerate(got) for i in graph.readers[x]]
+        row, op, slot = np.array(gets, dtype=np.int64).reshape(-1, 3).T
+        return row, op, slot, np.array(readers, dtype=np.int64).reshape(-1, 2).T
 
     def fill(self, details: Details, first: int) -> Buffers:
         """Write what each action touches; see :class:`Rows`."""
@@ -232,13 +242,7 @@ class _Table:
         whole = self.options.granularity == "tile"
         writer.gemms(self.gemm_row)
         for matrix in range(2):
-            got = [(row, graph, x) for row, graph, x in self.got if graph.data[x].matrix == matrix]
-            gets = [(row, graph.data[x].op, self.pools[graph.rank].data[x]) for row, graph, x in got]
-            readers = [
-                (graph.first + i, get) for get, (_, graph, x) in enumerate(got) for i in graph.readers[x]
-            ]
-            row, op, slot = np.array(gets, dtype=np.int64).reshape(-1, 3).T
-            reader, get = np.array(readers, dtype=np.int64).reshape(-1, 2).T
+            row, op, slot, (reader, get) = self._gets(matrix)
             writer.gets(matrix, row, op, np.full(len(row), whole), slot, (self.gemm_row[reader], get))
         row, op, slot = np.array(self.sent, dtype=np.int64).reshape(-1, 3).T
         writer.updates(row, self.gemm_row[op], op, slot)
