@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 HERE = Path(__file__).parent
-IMAGE, DRAWN = HERE / "agreement.svg", "agreement-avx512"
+IMAGE, DRAWN = HERE / "agreement.svg", "large-avx512"
 TITLE = "Predicted against measured makespan on two cores, a mark per layout"
 MARKS = tuple(product(("circle", "square"), (GREEN, PURPLE, ORANGE, BLUE)))
 
@@ -69,7 +69,7 @@ def write_page(found: list[Point], path: Path) -> None:
 def committed(name: str) -> list[Point]:
     """Return the points of a committed file, predicted then."""
     rows = json.loads((HERE / f"data/{name}.json").read_text(encoding="utf-8"))
-    machine = umm.machine(HERE / f"data/localhost{name.removeprefix('agreement')}.toml")
+    machine = umm.machine(HERE / f"data/localhost-{name}.toml")
     predicted = {(row["shape"], row["layouts"]): row["predicted_s"] for row in rows}
     found = list(points(machine, 2, "float32", list(SHAPES)))
     add(found, rows)
