@@ -52,9 +52,8 @@ def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> 
     if node.get("uncertainty"):
         share = float(node["uncertainty"])
         factor = 1.0 + share if higher else 1.0 / (1.0 + share)
-        moved = _times(value, factor, 0.95 if less else 1.0)
         if "value" in node:
-            return sure | {"value": moved}
+            return sure | {"value": _times(value, factor, 0.95 if less else 1.0)}
         if not higher:  # of messages, whose link stays the link it is
             by_size = {x: _times(node[x], factor, 1.0) for x in ("bandwidth", "cached_by_size") if x in node}
             again = {"cached": _moved(node["cached"], keys, compute, transfers)} if "cached" in node else {}
