@@ -89,11 +89,17 @@ def _strided_rate(machine: Machine, strided: npt.ArrayLike) -> Floats | float:
 
 
 def refill_seconds(
-    machine: Machine, payload: npt.ArrayLike, rank: Ints, gemm_rank: Ints, gemm_bytes: npt.ArrayLike
+    machine: Machine,
+    payload: npt.ArrayLike,
+    rank: Ints,
+    gemm_rank: Ints,
+    gemm_bytes: npt.ArrayLike,
+    got: npt.ArrayLike = False,
 ) -> Floats | float:
     """Return how much longer each transfer makes the GEMMs of its rank: their data have left its caches.
 
-    A transfer drives out as much as it moves, at most what a GEMM of its rank works on, in the mean.
+    A transfer drives out as much as it moves, at most what a GEMM of its rank works on, in the mean. A get of
+    at most a sixteenth of the cache costs nothing so: what it brings is there when a GEMM reads it.
 
     Args:
         machine: How fast they load it again.
@@ -101,13 +107,15 @@ def refill_seconds(
         rank: Whose caches each goes through.
         gemm_rank: The rank of each GEMM.
         gemm_bytes: What each GEMM reads and adds to.
+        got: Whether each is a get.
     """
     if not machine.refill:
         return 0.0
     ranks = 1 + int(max(rank.max(initial=0), gemm_rank.max(initial=0)))
     count = np.bincount(gemm_rank, minlength=ranks)
     mean = np.bincount(gemm_rank, gemm_bytes, ranks) / np.maximum(count, 1)
-    return np.minimum(payload, mean[rank]) / machine.refill
+    brought = np.asarray(got) & (np.asarray(payload) * 16 <= machine.cache)
+    return np.where(brought, 0.0, np.minimum(payload, mean[rank]) / machine.refill)
 
 
 def leaves_caches(machine: Machine, payload: npt.ArrayLike) -> Bools:

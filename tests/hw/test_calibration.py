@@ -188,13 +188,13 @@ def test_a_transfer_on_a_core_of_its_own_costs_a_part_of_its_time():
 
 
 def test_large_transfers_cost_gemms_what_they_drove_out_of_the_caches():
-    """16 us whatever the size, and 40 us for each MB; where the largest cost least, nothing is driven out."""
+    """16 us whatever the size, and 40 for each MB, where copies take 80; a core of their own costs nothing."""
     losses = [Loss(size, size / 1e10 + 16e-6 + size * 40e-12, size / 1e10) for size in (2**16, 2**18, 2**20)]
-    per_byte = refill(losses).value
+    per_byte = refill(losses, 12.5e9).value
     assert per_byte == pytest.approx(40e-12)
     assert overhead(losses, per_byte).value == pytest.approx(16e-6)
     assert lost_share(losses, 16e-6, per_byte).value == 0.95
-    assert refill([Loss(2**16, 70e-6, 20e-6), Loss(2**20, 90e-6, 80e-6)]).value == 0
+    assert refill([Loss(2**16, 10e-6, 20e-6), Loss(2**20, 30e-6, 80e-6)], 12.5e9).value == 0
 
 
 @pytest.mark.parametrize("kind", ["get", "accumulate", "in", "local", "own in"])

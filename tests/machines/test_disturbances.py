@@ -179,6 +179,20 @@ def test_transfers_beside_gemms_may_cost_them_what_they_have_in_the_caches(tmp_p
     assert (slow.seconds == plain.seconds)[~(moves | gemms)].all()
 
 
+@pytest.mark.parametrize("how", ["direct", "greedy", "summa"])
+def test_what_is_got_in_small_tiles_is_in_the_caches_when_it_is_read(tmp_path, how):
+    """A get costs nothing beside where the cache holds sixteen of it, and all its bytes where it holds fewer."""
+    rate = said("refill", '"1 GB/s"')
+    options = {"algorithm": how} if how == "summa" else {"policy": how, "stationary": "C"}
+    problem = umm.Problem(m=128, n=128, k=128, a="row", b="2d:2x2", c="row", ranks=4)
+    plain = umm.schedule(problem, machine(tmp_path), **options)
+    gets, largest = plain.kind == GET, plain.payload[plain.kind == GET].max()
+    for cache, paid in ((16 * largest, 0), (16 * largest - 1, largest)):
+        m = machine(tmp_path, rate + said("cache", f'"{cache} B"'), f"{cache}.toml")
+        more = (umm.schedule(problem, m, **options).seconds - plain.seconds)[gets]
+        assert more == pytest.approx(np.where(plain.payload[gets] == paid, paid, 0) / 1e9)
+
+
 @pytest.mark.parametrize("how", ["direct", "greedy"])
 def test_gemms_load_what_they_are_the_first_to_use(tmp_path, how):
     """Its own blocks of A and the slots that it sends C from, once each, at 1 GB/s."""

@@ -326,7 +326,7 @@ class Lowering:
         if src == dst:  # only a rank's accumulate into its own tile
             whole = self.machine.accumulate_efficiency
             details["seconds"] = 3 * payload / self.memory_bandwidth / (efficiency / whole)
-        if kind in ("get", "accumulate") and self.machine.refill:
+        if self.machine.refill and (kind == "accumulate" or kind == "get" and 16 * payload > self.machine.cache):
             refill = min(payload, self.worked_on(rank)) / self.machine.refill
             details["seconds"] = details.get("seconds", 0.0) + refill
         rows, cols = ([*x] for x in span)

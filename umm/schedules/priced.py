@@ -145,7 +145,12 @@ class _Columns:
             gemms, rows = (self.kind == GEMM).nonzero()[0], transfers[beside]
             touched = [_touched(actions[i], itemsize) for i in gemms.tolist()]
             self.seconds[rows] += cost.refill_seconds(
-                machine, payload[beside], self.rank[rows], self.rank[gemms], touched
+                machine,
+                payload[beside],
+                self.rank[rows],
+                self.rank[gemms],
+                touched,
+                got=self.kind[rows] == GET,
             )
             new = gemms[~given[gemms]]
             self.seconds[new] += cost.load_seconds(

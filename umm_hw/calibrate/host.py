@@ -74,7 +74,7 @@ class Calibration:
         launch: Seconds every gemm takes beside its arithmetic.
         overhead: Seconds of its rank's core that a transfer takes beside what it takes alone.
         local_overhead: The same of an accumulate into an own tile.
-        refill: Seconds of its rank's core that each byte of a transfer takes beside.
+        refill: Seconds in which gemms load each byte that no cache holds.
         backplane: Bytes/s of all ranks' gets together, at sizes at which one alone reaches the most.
         by_size: Bytes/s of one rank's gets, for each size: as beside gemms, with no other rank's.
         again: Bytes/s of one rank's gets of a tile that it got just before, for each size, all ranks at once.
@@ -198,7 +198,8 @@ def fitted(
         ]
 
     lost = {kind: losses(kind) for kind in KINDS}
-    per_byte = refill([loss for of_kind in lost.values() for loss in of_kind])
+    copied = bandwidth[SIZES[-1], 1].value
+    per_byte = refill([loss for of_kind in lost.values() for loss in of_kind], copied)
     start = overhead([*lost["get"], *lost["accumulate"]], per_byte.value)
     local_start = overhead(lost["local"], per_byte.value)
     alone = np.array([bandwidth[size, 1].value for size in SIZES])

@@ -69,7 +69,7 @@ def topology_text(found: Calibration) -> str:
 def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[str, InlineTable]:
     """Return the numbers of one core."""
     per_byte, unsure = found.refill
-    again = "gemms with and without transfers of three sizes beside them: what each byte costs them more"
+    again = "twice what gets of 16 MiB by one core reach: they write what gemms only read"
     more = {}
     if per_byte:
         more["refill"] = measured(Figure(1 / per_byte, unsure), "GB/s", 1e9, again)

@@ -85,7 +85,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         again = shares_cached(x, ops, moved, machine) if machine.cache else False
         nbytes[get_row] = cost.transfer_bytes(machine, moved, again)
         if machine.refill:
-            seconds[get_row] = refills(machine, ops, get_op, moved)
+            seconds[get_row] = refills(machine, ops, get_op, moved, got=True)
         waits[gemm_row[x.remote % count], (x.remote >= count).astype(np.int64)] = get_row[x.served_by]
         late = (number[get_op] >= depth).nonzero()[0]
         if len(late):
@@ -105,7 +105,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload, apart), 0.0)
         c_slots = options.max_gemms + options.max_accumulates
         if machine.refill:
-            seconds[c_row] += refills(machine, ops, slot_ops, payload)
+            seconds[c_row] += refills(machine, ops, slot_ops, payload, got=False)
             new = c_number < c_slots
             seconds[gemm_row[slot_ops[new]]] += cost.load_seconds(machine, payload[new])
         waits[c_row, 0] = gemm_row[slot_ops]

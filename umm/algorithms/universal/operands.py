@@ -49,7 +49,7 @@ def updates(layout: Layout, rank: Ints, tile: Ints) -> tuple[Ints, Bools]:
     return owner, shared[flat_tile]
 
 
-def refills(machine: Machine, ops: OpList, op: Ints, payload: Ints) -> Floats | float:
+def refills(machine: Machine, ops: OpList, op: Ints, payload: Ints, got: bool) -> Floats | float:
     """Return how much longer transfers make the GEMMs of their ranks, in seconds; see `cost.refill_seconds`.
 
     Args:
@@ -57,10 +57,11 @@ def refills(machine: Machine, ops: OpList, op: Ints, payload: Ints) -> Floats | 
         ops: The op list.
         op: The op of each transfer.
         payload: In bytes.
+        got: Whether they are gets.
     """
     (m, n, k), itemsize = ops.sizes, ops.problem.itemsize
     worked_on = (m * k + k * n) * itemsize("A") + m * n * itemsize("C")
-    return cost.refill_seconds(machine, payload, ops.rank[op], ops.rank, worked_on)
+    return cost.refill_seconds(machine, payload, ops.rank[op], ops.rank, worked_on, got)
 
 
 def first_read(ops: OpList, row: Ints, large: Sequence[tuple[Ints, Ints]]) -> Ints:

@@ -199,7 +199,7 @@ class _Table:
             local = cost.local_accumulate_seconds(machine, payload, strided(ops)[op])
             seconds[row] = np.where(numbers[2, row] == numbers[3, row], local, 0.0)
             if machine.refill:
-                seconds[row] += refills(machine, ops, op, payload)
+                seconds[row] += refills(machine, ops, op, payload, got=False)
                 new = firsts(self.gemm_row[op], ops.rank[op], slot)
                 seconds[self.gemm_row[op[new]]] += cost.load_seconds(machine, payload[new])
         if machine.refill:
@@ -220,7 +220,7 @@ class _Table:
         for matrix, name in enumerate("AB"):
             row, op, _, (reader, get) = self._gets(matrix)
             moved = elements(ops, name, slices)[op] * ops.problem.itemsize(name)
-            seconds[row] = refills(machine, ops, op, moved)
+            seconds[row] = refills(machine, ops, op, moved, got=True)
             some = cost.leaves_caches(machine, moved)[get]
             large.append((reader[some], get[some]))
         seconds[self.gemm_row] += cost.load_seconds(machine, first_read(ops, self.gemm_row, large))
