@@ -7,6 +7,8 @@ from umm.arrays import Bools, Floats, Ints
 from umm.dtypes import itemsize
 from umm.machines import Machine
 
+LOADED_OF_C = 2.0 / 3.0  # of what measured multiplies add to: at every third call it is that of the call before
+
 
 def gemm_seconds(
     machine: Machine,
@@ -137,6 +139,29 @@ def load_seconds(machine: Machine, new_bytes: npt.ArrayLike) -> Floats | float:
             since the rank got them, and of a pool slot to write.
     """
     return np.asarray(new_bytes, dtype=np.float64) / machine.refill if machine.refill else 0.0
+
+
+def adding_again(
+    machine: Machine, dtype: str, sizes: tuple[Ints, Ints, Ints], seconds: Floats, again: npt.ArrayLike
+) -> Floats:
+    """Return how long GEMMs take, some of which add to what their caches hold.
+
+    The multiplies of a measured table load two tiles of C in three. None goes below its arithmetic at the best
+    rate of any.
+
+    Args:
+        machine: How fast they load it.
+        dtype: Of A and B.
+        sizes: m, n and k of each.
+        seconds: What each takes by the table.
+        again: The bytes of C that each adds to again.
+    """
+    if not machine.refill:
+        return seconds
+    m, n, k = (size.astype(np.float64) for size in sizes)
+    least = machine.launch_s + 2.0 * m * n * k / (machine.peak(dtype) * machine.most_efficiency(dtype, k))
+    less = seconds - np.asarray(again, dtype=np.float64) * (LOADED_OF_C / machine.refill)
+    return np.maximum(less, np.minimum(seconds, least))
 
 
 def local_copy_seconds(machine: Machine, payload: npt.ArrayLike) -> Floats:

@@ -243,6 +243,30 @@ def test_gemms_load_what_has_left_the_caches_since_it_was_got(tmp_path, how):
     assert (some.seconds - none.seconds)[gemms] == pytest.approx(expected[gemms] / 1e9)
 
 
+@pytest.mark.parametrize("how", ["direct", "greedy"])
+def test_gemms_that_add_again_to_a_part_of_c_take_less(tmp_path, how):
+    """By two thirds of its bytes at 1 TB/s if the gemm before did not add to it; at 1 MB/s down to the best rate."""
+    table = '\n[[devices.efficiency]]\ndtype = "float32"\nsource = "test"\n'
+    table += "m = [16, 64]\nn = [64]\nk = [64]\nvalue = [[[0.1]], [[1.0]]]\n"
+    problem = umm.Problem(m=32, n=64, k=64, a="row", b="cyclic:16x16:1x2", c="row", ranks=2)
+    rates = {"plain": "", "quick": said("refill", '"1 TB/s"'), "slow": said("refill", '"1 MB/s"')}
+    machines = [machine(tmp_path, more + table, f"{name}.toml") for name, more in rates.items()]
+    plain, quick, slow = (umm.schedule(problem, m, policy=how, stationary="C") for m in machines)
+    used, last, more, again = set(), {}, np.zeros(len(plain)), np.zeros(len(plain), dtype=bool)
+    for row in (plain.kind == GEMM).nonzero()[0]:
+        m, n, k = plain.details.multiplied[row]
+        rank, (c, a) = plain.rank[row], ((x, *plain.details.cols[row, x]) for x in (0, 1))
+        again[row] = (rank, c) in used and last[rank] != c
+        more[row] = ((rank, a) not in used) * 4 * m * k - again[row] * 4 * m * n * 2 / 3
+        used |= {(rank, c), (rank, a)}
+        last[rank] = c
+    assert 0 < again.sum() < (plain.kind == GEMM).sum()
+    gemms = plain.kind == GEMM
+    assert (quick.seconds - plain.seconds)[gemms] == pytest.approx(more[gemms] / 1e12)
+    alone = again & (more < 0)  # no A to load besides
+    assert slow.seconds[alone] == pytest.approx(1e-6 + 2 * 16**3 / 10e12)
+
+
 def test_an_algorithm_s_gemms_load_what_they_are_the_first_to_use(tmp_path):
     """The first loads half of 64 x 128 of A and a slot of 32 x 64, the second the other half of A."""
     problem = umm.Problem(m=128, n=128, k=128, a="row", b="col", c="row", ranks=2)

@@ -222,7 +222,7 @@ class Lowering:
             self.lane(rank, "compute"),
             after,
             op=j,
-            seconds=self.gemm_seconds(length(op.m), length(op.n), length(op.k)) + loads,
+            seconds=self.added_to(rank, j, sends) + loads,
             writes=[where["C"], [*op.m], [*op.n]],
             reads=[[where["A"], [*op.m], [*op.k]], [where["B"], [*op.k], [*op.n]]],
             **({} if sends else {"beta": 1.0}),  # a slot is overwritten, a tile added to
@@ -359,6 +359,20 @@ class Lowering:
             return 0.0
         read.add(slice_)
         return self.payload(matrix, *op.slice(matrix)) / self.machine.refill
+
+    def added_to(self, rank: int, number: int, sends: bool) -> float:
+        """The seconds of an op's gemm, less two thirds of C's where the rank added to it two ops ago or more."""
+        ops, op = self.ops[rank][: number + 1], self.ops[rank][number]
+        seconds = self.gemm_seconds(length(op.m), length(op.n), length(op.k))
+        there = [(x.m, x.n) == (op.m, op.n) and not self.sends(x, rank) for x in ops[:-1]]
+        if not self.machine.refill or sends or not any(there) or there[-1]:
+            return seconds
+        flop = 2 * length(op.m) * length(op.n) * length(op.k)
+        most = self.machine.peaks[self.problem.dtype] * float(
+            self.machine.most_efficiency(self.problem.dtype, length(op.k))
+        )
+        less = seconds - self.payload("C", op.m, op.n) * 2 / 3 / self.machine.refill
+        return max(less, min(seconds, self.machine.launch_s + flop / most))
 
     def gemm_seconds(self, m: int, n: int, k: int) -> float:
         machine, dtype = self.machine, self.problem.dtype

@@ -9,7 +9,7 @@ from umm.arrays import Floats
 from umm_hw.calibrate.figures import Figure, figure
 
 MOST_LOST = 0.95  # a gemm beside transfers goes on, however slowly
-READS_SPREAD = 0.25  # on three hosts what transfers cost gemms per byte was 1.5 to 2.6 times as fast as copies
+READS_SPREAD = 0.25  # of 18 calibrations what transfers cost gemms per byte was 1.4 to 2.6 times as fast as copies
 
 
 class Loss(NamedTuple):

@@ -9,7 +9,15 @@ import numpy as np
 
 from umm import cost
 from umm.algorithms.universal.gets import Fetches, fetches, readers, refill_waits, shares_cached, turns
-from umm.algorithms.universal.operands import Writer, first_read, in_place_chain, refills, strided, updates
+from umm.algorithms.universal.operands import (
+    Writer,
+    added_again,
+    first_read,
+    in_place_chain,
+    refills,
+    strided,
+    updates,
+)
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
@@ -70,6 +78,8 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     seconds[gemm_row] = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"))
     moved = x.elements * problem.itemsize("A")
     if machine.refill:
+        again = added_again(ops, gemm_row, ~slotted)
+        seconds[gemm_row] = cost.adding_again(machine, problem.dtype, (m, n, k), seconds[gemm_row], again)
         large = readers(x, cost.leaves_caches(machine, moved))
         seconds[gemm_row] += cost.load_seconds(machine, first_read(ops, gemm_row, large))
     if len(slot_ops) < count:
@@ -82,8 +92,8 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         row_rank[get_row] = dst[get_row] = rank[get_op]
         src[get_row] = x.src
         lane[get_row] = 1 + turns(x, rank, starts) % machine.copy_engines
-        again = shares_cached(x, ops, moved, machine) if machine.cache else False
-        nbytes[get_row] = cost.transfer_bytes(machine, moved, again)
+        cached = shares_cached(x, ops, moved, machine) if machine.cache else False
+        nbytes[get_row] = cost.transfer_bytes(machine, moved, cached)
         if machine.refill:
             seconds[get_row] = refills(machine, ops, get_op, moved, got=True)
         waits[gemm_row[x.remote % count], (x.remote >= count).astype(np.int64)] = get_row[x.served_by]
