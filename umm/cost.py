@@ -7,7 +7,8 @@ from umm.arrays import Bools, Floats, Ints
 from umm.dtypes import itemsize
 from umm.machines import Machine
 
-LOADED_OF_C = 2.0 / 3.0  # of what measured multiplies add to: at every third call it is that of the call before
+LOADED_OF_C = 2.0 / 3.0  # of what calibration's multiplies add to: every third adds to the tile of the one before
+BROUGHT = 16  # gets of which the cache holds so many drive nothing out that is missed
 
 
 def gemm_seconds(
@@ -18,11 +19,13 @@ def gemm_seconds(
     k: npt.ArrayLike,
     c_itemsize: int,
     batch: npt.ArrayLike = 1,
+    again: npt.ArrayLike = 0,
 ) -> Floats:
     """Return how long local multiplies take with a device to themselves, in seconds.
 
     Launch overhead plus the larger of the arithmetic, 2mnk over peak times efficiency, and the memory
-    traffic: A and B read once, C read and written.
+    traffic: A and B read once, C read and written. What of C a rank adds to again it does not load, where the
+    machine says how fast it would; with that no multiply goes below the roofline at the best efficiency.
 
     Args:
         machine: The device's peak, efficiency, memory bandwidth and launch overhead.
@@ -32,6 +35,7 @@ def gemm_seconds(
         k: Length of the sums.
         c_itemsize: Bytes of one element of C.
         batch: Multiplies of this shape that run together, of which this is what one takes.
+        again: Bytes of C that are in a cache, for each was added to before.
 
     Raises:
         MachineError: The machine states no peak for this dtype.
@@ -40,11 +44,16 @@ def gemm_seconds(
     """
     m, n, k = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
     elements = m * n
-    arithmetic = elements * k * (2.0 / machine.peak(dtype))
+    at_peak = arithmetic = elements * k * (2.0 / machine.peak(dtype))
     if dtype in machine.efficiency:
-        arithmetic = arithmetic / machine.gemm_efficiency(dtype, m, n, k, batch)
+        arithmetic = at_peak / machine.gemm_efficiency(dtype, m, n, k, batch)
     traffic = ((m + n) * k * itemsize(dtype) + elements * (2 * c_itemsize)) / machine.work_bandwidth
-    return machine.launch_s + np.maximum(arithmetic, traffic)
+    took = np.maximum(arithmetic, traffic)
+    if machine.refill:
+        best = np.maximum(at_peak / machine.most_efficiency(dtype, k), traffic)
+        saved = np.asarray(again, dtype=np.float64) * (LOADED_OF_C / machine.refill)
+        took = np.maximum(took - saved, np.minimum(took, best))
+    return machine.launch_s + took
 
 
 def transfer_bytes(machine: Machine, payload: npt.ArrayLike, cached: npt.ArrayLike = False) -> Ints:
@@ -101,7 +110,7 @@ def refill_seconds(
     """Return how much longer each transfer makes the GEMMs of its rank: their data have left its caches.
 
     A transfer drives out as much as it moves, at most what a GEMM of its rank works on, in the mean. A get of
-    at most a sixteenth of the cache costs nothing so: what it brings is there when a GEMM reads it.
+    at most a sixteenth of the cache costs nothing: what it brings is there when a GEMM reads it.
 
     Args:
         machine: How fast they load it again.
@@ -116,8 +125,8 @@ def refill_seconds(
     ranks = 1 + int(max(rank.max(initial=0), gemm_rank.max(initial=0)))
     count = np.bincount(gemm_rank, minlength=ranks)
     mean = np.bincount(gemm_rank, gemm_bytes, ranks) / np.maximum(count, 1)
-    brought = np.asarray(got) & (np.asarray(payload) * 16 <= machine.cache)
-    return np.where(brought, 0.0, np.minimum(payload, mean[rank]) / machine.refill)
+    small = np.asarray(got) & (np.asarray(payload) * BROUGHT <= machine.cache)
+    return np.where(small, 0.0, np.minimum(payload, mean[rank]) / machine.refill)
 
 
 def leaves_caches(machine: Machine, payload: npt.ArrayLike) -> Bools:
@@ -139,29 +148,6 @@ def load_seconds(machine: Machine, new_bytes: npt.ArrayLike) -> Floats | float:
             since the rank got them, and of a pool slot to write.
     """
     return np.asarray(new_bytes, dtype=np.float64) / machine.refill if machine.refill else 0.0
-
-
-def adding_again(
-    machine: Machine, dtype: str, sizes: tuple[Ints, Ints, Ints], seconds: Floats, again: npt.ArrayLike
-) -> Floats:
-    """Return how long GEMMs take, some of which add to what their caches hold.
-
-    The multiplies of a measured table load two tiles of C in three. None goes below its arithmetic at the best
-    rate of any.
-
-    Args:
-        machine: How fast they load it.
-        dtype: Of A and B.
-        sizes: m, n and k of each.
-        seconds: What each takes by the table.
-        again: The bytes of C that each adds to again.
-    """
-    if not machine.refill:
-        return seconds
-    m, n, k = (size.astype(np.float64) for size in sizes)
-    least = machine.launch_s + 2.0 * m * n * k / (machine.peak(dtype) * machine.most_efficiency(dtype, k))
-    less = seconds - np.asarray(again, dtype=np.float64) * (LOADED_OF_C / machine.refill)
-    return np.maximum(less, np.minimum(seconds, least))
 
 
 def local_copy_seconds(machine: Machine, payload: npt.ArrayLike) -> Floats:

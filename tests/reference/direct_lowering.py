@@ -367,16 +367,14 @@ class Lowering:
         there = [(x.m, x.n) == (op.m, op.n) and not self.sends(x, rank) for x in ops[:-1]]
         if not self.machine.refill or sends or not any(there) or there[-1]:
             return seconds
-        flop = 2 * length(op.m) * length(op.n) * length(op.k)
-        most = self.machine.peaks[self.problem.dtype] * float(
-            self.machine.most_efficiency(self.problem.dtype, length(op.k))
-        )
-        less = seconds - self.payload("C", op.m, op.n) * 2 / 3 / self.machine.refill
-        return max(less, min(seconds, self.machine.launch_s + flop / most))
+        most = float(self.machine.most_efficiency(self.problem.dtype, length(op.k)))
+        best = self.gemm_seconds(length(op.m), length(op.n), length(op.k), most)
+        return max(seconds - self.payload("C", op.m, op.n) * 2 / 3 / self.machine.refill, min(seconds, best))
 
-    def gemm_seconds(self, m: int, n: int, k: int) -> float:
+    def gemm_seconds(self, m: int, n: int, k: int, efficiency: float | None = None) -> float:
         machine, dtype = self.machine, self.problem.dtype
-        arithmetic = 2 * m * n * k / (machine.peaks[dtype] * float(machine.gemm_efficiency(dtype, m, n, k)))
+        efficiency = efficiency or float(machine.gemm_efficiency(dtype, m, n, k))
+        arithmetic = 2 * m * n * k / (machine.peaks[dtype] * efficiency)
         moved = (m * k + k * n) * self.itemsize("A") + 2 * m * n * self.itemsize("C")
         return machine.launch_s + max(arithmetic, moved / self.memory_bandwidth)
 

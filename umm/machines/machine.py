@@ -69,8 +69,8 @@ class Machine:
         strided_accumulates: Rate of an accumulate into some of its tile's columns over that into all of them.
         cache: Bytes that a rank may have got since it got something, for which this is in a cache still.
         refill: Bytes/s at which a rank's gemms load what they use for the first time, of A and of slots for
-            C, and again what its transfers drove out of the caches, and what they save where they add again
-            to a part of C; 0 where none of these takes time.
+            C, and again what its transfers drove out of the caches; what they find of C when they add to it
+            again they save at this rate; 0 where none of these takes time.
         document: The file as read, for `facts` and for building it with other devices.
     """
 

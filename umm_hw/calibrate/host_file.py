@@ -69,10 +69,10 @@ def topology_text(found: Calibration) -> str:
 def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[str, InlineTable]:
     """Return the numbers of one core."""
     per_byte, unsure = found.refill
-    again = "twice what gets of 16 MiB by one core reach: they write what gemms only read"
+    loads = "twice what gets of 16 MiB by one core reach: they write what gemms only read"
     more = {}
     if per_byte:
-        more["refill"] = measured(Figure(1 / per_byte, unsure), "GB/s", 1e9, again)
+        more["refill"] = measured(Figure(1 / per_byte, unsure), "GB/s", 1e9, loads)
     if found.cache:
         more["cache"] = number(f"{found.cache} B", "the system's, shared evenly", per="core")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // found.devices

@@ -9,7 +9,7 @@ from umm.arrays import Floats
 from umm_hw.calibrate.figures import Figure, figure
 
 MOST_LOST = 0.95  # a gemm beside transfers goes on, however slowly
-READS_SPREAD = 0.25  # of 18 calibrations what transfers cost gemms per byte was 1.4 to 2.6 times as fast as copies
+REFILL_UNSURE = 0.25  # slopes over what transfers cost gave 1.4 to 2.6 times the rate of copies in 18 calibrations
 
 
 class Loss(NamedTuple):
@@ -72,9 +72,9 @@ def refill(losses: Sequence[Loss], copied: float) -> Figure:
     >>> refill([Loss(2**18, 40e-6, 20e-6)], 20e9).value
     2.5e-11
     """
-    if not any(loss.over for loss in losses):
+    if not np.median([loss.over for loss in losses]):
         return Figure(0.0, 0.0)
-    return Figure(0.5 / copied, READS_SPREAD)
+    return Figure(0.5 / copied, REFILL_UNSURE)
 
 
 def overhead(losses: Sequence[Loss], per_byte: float) -> Figure:

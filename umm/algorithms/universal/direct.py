@@ -75,11 +75,17 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     waits = np.full((rows, 3), -1, dtype=np.int64)  # mostly there are at most three, a column per reason
     more: tuple[Ints, Ints] | None = None
     row_rank[gemm_row] = rank
-    seconds[gemm_row] = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"))
+    seconds[gemm_row] = cost.gemm_seconds(
+        machine,
+        problem.dtype,
+        m,
+        n,
+        k,
+        problem.itemsize("C"),
+        again=added_again(ops, gemm_row) if machine.refill else 0,
+    )
     moved = x.elements * problem.itemsize("A")
     if machine.refill:
-        again = added_again(ops, gemm_row, ~slotted)
-        seconds[gemm_row] = cost.adding_again(machine, problem.dtype, (m, n, k), seconds[gemm_row], again)
         large = readers(x, cost.leaves_caches(machine, moved))
         seconds[gemm_row] += cost.load_seconds(machine, first_read(ops, gemm_row, large))
     if len(slot_ops) < count:

@@ -80,20 +80,19 @@ def first_read(ops: OpList, row: Ints, large: Sequence[tuple[Ints, Ints]]) -> In
     return found
 
 
-def added_again(ops: OpList, row: Ints, in_place: Bools) -> Ints:
-    """Return for each op the bytes of C that its rank has added to before, but not right before.
+def added_again(ops: OpList, row: Ints) -> Ints:
+    """Return for each op that adds to C in place the bytes that its rank has so added to before, but not right before.
 
     Args:
         ops: The op list.
         row: When each op runs: of two ops of a rank the one with the smaller number runs first.
-        in_place: Which ops add to their rank's own tile.
     """
     turn = np.empty(len(ops), dtype=np.int64)
     turn[np.lexsort((row, ops.rank))] = np.arange(len(ops))
     part = ops.m_segment * len(ops.n_axis.edges) + ops.n_segment
-    some = in_place.nonzero()[0]
-    some = some[np.lexsort((turn[some], part[some]))]
-    before, later = some[:-1], some[1:]
+    in_place = (~updates(ops.problem.layouts[2], ops.rank, ops.tiles[2])[1]).nonzero()[0]
+    by_part = in_place[np.lexsort((turn[in_place], part[in_place]))]
+    before, later = by_part[:-1], by_part[1:]
     again = (part[before] == part[later]) & (ops.rank[before] == ops.rank[later])
     again &= turn[later] > turn[before] + 1
     found, (m, n, _) = np.zeros(len(ops), dtype=np.int64), ops.sizes

@@ -6,6 +6,8 @@ once, multiplies all its ops and accumulates all its contributions.
 
 import numpy as np
 
+from umm import cost
+from umm.algorithms.universal.operands import updates
 from umm.algorithms.universal.oplist import OpList
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.steps.graph import graphs
@@ -21,7 +23,7 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
 
     The longest of three kinds of resource, then the time replicas of C take to come together:
 
-    - an engine: all its gemms; of a rank with the device to itself also the cheapest get it has to wait for
+    - an engine: all its gemms, each that adds to C in place as if not the first to; of a rank with the device to itself also the cheapest get it has to wait for
       before its first gemm, and the cheapest accumulate after its last;
     - a link: the bytes of all tiles that must cross it once and of all accumulates, after the shortest
       latency; if only gets cross it, the shortest gemm that reads one of them has to follow;
@@ -49,15 +51,21 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
         follows[route] = np.minimum(follows[route], then)
         return wait + charged / float(links.bandwidth[narrowest(route, links.bandwidth)])
 
+    (m, n, k), c_itemsize = ops.sizes, problem.itemsize("C")
+    slotted = updates(problem.layouts[2], ops.rank, ops.tiles[2])[1]
+    least = cost.gemm_seconds(
+        machine, problem.dtype, m, n, k, c_itemsize, again=np.where(slotted, 0, m * n * c_itemsize)
+    )
     for graph in of_ranks:
-        compute = sum(graph.seconds)
+        seconds = least[graph.first : graph.first + len(graph)].tolist()
+        compute = sum(seconds)
         engine[devices[graph.rank]] += compute
         took = {}
         for x, data in enumerate(graph.data):
             if x in graph.own:
                 continue
             took[x] = cross(
-                data.source, graph.rank, data.nbytes, min(graph.seconds[i] for i in graph.readers[x])
+                data.source, graph.rank, data.nbytes, min(seconds[i] for i in graph.readers[x])
             )
         accumulates = []
         for update in graph.updates:
@@ -65,14 +73,14 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
                 accumulates.append(0.0)
             else:
                 accumulates.append(cross(graph.rank, update.target, update.nbytes, 0.0))
-        if not graph.seconds:
+        if not seconds:
             continue
         head = min(max((took[x] for x in needs), default=0.0) for needs in graph.needs)
         tail = min(accumulates)
         if alone:
             longest = max(longest, head + compute + tail)
         gets = sum(took.values()) / machine.copy_engines
-        longest = max(longest, gets + min(graph.seconds) + tail if took else 0.0)
+        longest = max(longest, gets + min(seconds) + tail if took else 0.0)
     busy = nbytes > 0
     with_ends = latency + nbytes / links.bandwidth + follows
     longest = max(longest, float(engine.max()), float(with_ends[busy].max(initial=0.0)))

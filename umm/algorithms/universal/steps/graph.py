@@ -131,11 +131,9 @@ def graphs(ops: OpList, machine: Machine, options: Options) -> list[Graph]:
         return seconds_per_byte(shared.links, shared.routes, src, dst)
 
     m, n, k = ops.sizes
+    gemm = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C")).tolist()
     target, slotted = updates(problem.layouts[2], rank, ops.tiles[2])
     payload = m * n * problem.itemsize("C")
-    took = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"))
-    again = np.where(slotted, 0, payload)  # whichever op comes first, the others may take no longer
-    gemm = cost.adding_again(machine, problem.dtype, (m, n, k), took, again).tolist()
     apart = strided(ops)
     charged = cost.accumulate_bytes(machine, payload, apart)
     local = cost.local_accumulate_seconds(machine, payload, apart)

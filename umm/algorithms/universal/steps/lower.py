@@ -189,13 +189,15 @@ class _Table:
         problem = ops.problem
         m, n, k = ops.sizes
         seconds = np.zeros(len(columns.kind))
-        took = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"))
-        if machine.refill:
-            in_place = np.ones(len(ops), dtype=bool)
-            in_place[[op for _, op, _ in self.sent]] = False
-            again = added_again(ops, self.gemm_row, in_place)
-            took = cost.adding_again(machine, problem.dtype, (m, n, k), took, again)
-        seconds[self.gemm_row] = took
+        seconds[self.gemm_row] = cost.gemm_seconds(
+            machine,
+            problem.dtype,
+            m,
+            n,
+            k,
+            problem.itemsize("C"),
+            again=added_again(ops, self.gemm_row) if machine.refill else 0,
+        )
         numbers = np.array(
             [columns.rank, columns.lane, columns.src, columns.dst, columns.nbytes], dtype=np.int64
         )
