@@ -188,7 +188,7 @@ def test_a_transfer_on_a_core_of_its_own_costs_a_part_of_its_time():
 
 
 def test_large_transfers_cost_gemms_what_they_drove_out_of_the_caches():
-    """16 us whatever the size, and 40 for each MB, where copies take 80; a core of their own costs nothing."""
+    """16 us whatever the size, and 40 for each MB, where copies take 80; on a core of its own none."""
     losses = [Loss(size, size / 1e10 + 16e-6 + size * 40e-12, size / 1e10) for size in (2**16, 2**18, 2**20)]
     per_byte = refill(losses, 12.5e9).value
     assert per_byte == pytest.approx(40e-12)

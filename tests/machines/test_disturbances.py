@@ -181,7 +181,7 @@ def test_transfers_beside_gemms_may_cost_them_what_they_have_in_the_caches(tmp_p
 
 @pytest.mark.parametrize("how", ["direct", "greedy", "summa"])
 def test_what_is_got_in_small_tiles_is_in_the_caches_when_it_is_read(tmp_path, how):
-    """A get costs nothing beside where the cache holds sixteen of it, and all its bytes where it holds fewer."""
+    """A get costs nothing beside where the cache holds sixteen of it, all its bytes where it holds fewer."""
     rate = said("refill", '"1 GB/s"')
     options = {"algorithm": how} if how == "summa" else {"policy": how, "stationary": "C"}
     problem = umm.Problem(m=128, n=128, k=128, a="row", b="2d:2x2", c="row", ranks=4)
@@ -245,7 +245,7 @@ def test_gemms_load_what_has_left_the_caches_since_it_was_got(tmp_path, how):
 
 @pytest.mark.parametrize("how", ["direct", "greedy"])
 def test_gemms_that_add_again_to_a_part_of_c_take_less(tmp_path, how):
-    """By two thirds of its bytes at 1 TB/s if the gemm before did not add to it; at 1 MB/s to the roofline."""
+    """By two thirds of it at 1 TB/s where the gemm before did not add to it; at 1 MB/s to the roofline."""
     table = '\n[[devices.efficiency]]\ndtype = "float32"\nsource = "test"\n'
     table += "m = [16, 64]\nn = [64]\nk = [64]\nvalue = [[[0.1]], [[1.0]]]\n"
     problem = umm.Problem(m=32, n=64, k=64, a="row", b="cyclic:16x16:1x2", c="row", ranks=2)
@@ -264,7 +264,9 @@ def test_gemms_that_add_again_to_a_part_of_c_take_less(tmp_path, how):
     gemms = plain.kind == GEMM
     assert (quick.seconds - plain.seconds)[gemms] == pytest.approx(more[gemms] / 1e12)
     alone = again & (more < 0)  # no A to load besides
-    assert slow.seconds[alone] == pytest.approx(1e-6 + 4 * 4 * 16**2 / 1e12)  # A, B, and C twice, as memory goes
+    assert slow.seconds[alone] == pytest.approx(
+        1e-6 + 4 * 4 * 16**2 / 1e12
+    )  # A, B, and C twice, as memory goes
 
 
 def test_an_algorithm_s_gemms_load_what_they_are_the_first_to_use(tmp_path):

@@ -326,7 +326,9 @@ class Lowering:
         if src == dst:  # only a rank's accumulate into its own tile
             whole = self.machine.accumulate_efficiency
             details["seconds"] = 3 * payload / self.memory_bandwidth / (efficiency / whole)
-        if self.machine.refill and (kind == "accumulate" or kind == "get" and 16 * payload > self.machine.cache):
+        if self.machine.refill and (
+            kind == "accumulate" or (kind == "get" and 16 * payload > self.machine.cache)
+        ):
             refill = min(payload, self.worked_on(rank)) / self.machine.refill
             details["seconds"] = details.get("seconds", 0.0) + refill
         rows, cols = ([*x] for x in span)
@@ -361,7 +363,7 @@ class Lowering:
         return self.payload(matrix, *op.slice(matrix)) / self.machine.refill
 
     def added_to(self, rank: int, number: int, sends: bool) -> float:
-        """The seconds of an op's gemm, less two thirds of C's where the rank added to it two ops ago or more."""
+        """The seconds of an op's gemm, less two thirds of C's if the rank added to it two ops ago or more."""
         ops, op = self.ops[rank][: number + 1], self.ops[rank][number]
         seconds = self.gemm_seconds(length(op.m), length(op.n), length(op.k))
         there = [(x.m, x.n) == (op.m, op.n) and not self.sends(x, rank) for x in ops[:-1]]

@@ -37,7 +37,7 @@ def machines(draw):
     peak, loss = draw(st.sampled_from([1.0, 1e-3, 1e-6])), draw(st.sampled_from([0.0, 0.2, 0.5]))
     tables = [(None, 0), (SIZES, 0), (UNEVEN, 2**9), (UNEVEN, 2**40), (AGAIN, 2**10), (AGAIN_BY_SIZE, 2**10)]
     sizes, cache = draw(st.sampled_from(tables))
-    strided, refill = draw(st.sampled_from([(1.0, 0.0), (0.5, 0.0), (0.5, 1e6)]))
+    strided, refill = draw(st.sampled_from([(1.0, 0.0), (0.5, 0.0), (0.5, 1e6), (1.0, 1e12)]))
     return replace(
         machine,
         name=f"{machine.name} {slower} {latency} {peak} {loss} {sizes is None} {cache} {strided} {refill}",

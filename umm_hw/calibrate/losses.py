@@ -9,7 +9,7 @@ from umm.arrays import Floats
 from umm_hw.calibrate.figures import Figure, figure
 
 MOST_LOST = 0.95  # a gemm beside transfers goes on, however slowly
-REFILL_UNSURE = 0.25  # slopes over what transfers cost gave 1.4 to 2.6 times the rate of copies in 18 calibrations
+REFILL_UNSURE = 0.25  # in 18 calibrations what gemms lost by transfers gave 1.4 to 2.6 times a copy's rate
 
 
 class Loss(NamedTuple):

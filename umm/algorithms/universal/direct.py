@@ -75,15 +75,8 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     waits = np.full((rows, 3), -1, dtype=np.int64)  # mostly there are at most three, a column per reason
     more: tuple[Ints, Ints] | None = None
     row_rank[gemm_row] = rank
-    seconds[gemm_row] = cost.gemm_seconds(
-        machine,
-        problem.dtype,
-        m,
-        n,
-        k,
-        problem.itemsize("C"),
-        again=added_again(ops, gemm_row) if machine.refill else 0,
-    )
+    again = added_again(ops, gemm_row) if machine.refill else 0
+    seconds[gemm_row] = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"), again=again)
     moved = x.elements * problem.itemsize("A")
     if machine.refill:
         large = readers(x, cost.leaves_caches(machine, moved))

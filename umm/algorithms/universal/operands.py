@@ -81,7 +81,7 @@ def first_read(ops: OpList, row: Ints, large: Sequence[tuple[Ints, Ints]]) -> In
 
 
 def added_again(ops: OpList, row: Ints) -> Ints:
-    """Return for each op that adds to C in place the bytes that its rank has so added to before, but not right before.
+    """Return the bytes of C that each op adds to in place as its rank did before, but not right before.
 
     Args:
         ops: The op list.

@@ -23,8 +23,9 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
 
     The longest of three kinds of resource, then the time replicas of C take to come together:
 
-    - an engine: all its gemms, each that adds to C in place as if not the first to; of a rank with the device to itself also the cheapest get it has to wait for
-      before its first gemm, and the cheapest accumulate after its last;
+    - an engine: all its gemms, each that adds to C in place as if it found C in a cache; of a rank with the
+      device to itself also the cheapest get it has to wait for before its first gemm, and the cheapest
+      accumulate after its last;
     - a link: the bytes of all tiles that must cross it once and of all accumulates, after the shortest
       latency; if only gets cross it, the shortest gemm that reads one of them has to follow;
     - a rank's own gets: the two-machine flow shop of gets and gemms is at least its gets on the fastest
@@ -64,9 +65,7 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
         for x, data in enumerate(graph.data):
             if x in graph.own:
                 continue
-            took[x] = cross(
-                data.source, graph.rank, data.nbytes, min(seconds[i] for i in graph.readers[x])
-            )
+            took[x] = cross(data.source, graph.rank, data.nbytes, min(seconds[i] for i in graph.readers[x]))
         accumulates = []
         for update in graph.updates:
             if update is None or update.target == graph.rank:

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from umm import cost
-from umm.algorithms.universal.operands import Writer, added_again, elements, first_read, firsts, refills, strided
+from umm.algorithms.universal.operands import (
+    Writer,
+    added_again,
+    elements,
+    first_read,
+    firsts,
+    refills,
+    strided,
+)
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
 from umm.algorithms.universal.steps.graph import Graph
@@ -189,14 +197,9 @@ class _Table:
         problem = ops.problem
         m, n, k = ops.sizes
         seconds = np.zeros(len(columns.kind))
+        again = added_again(ops, self.gemm_row) if machine.refill else 0
         seconds[self.gemm_row] = cost.gemm_seconds(
-            machine,
-            problem.dtype,
-            m,
-            n,
-            k,
-            problem.itemsize("C"),
-            again=added_again(ops, self.gemm_row) if machine.refill else 0,
+            machine, problem.dtype, m, n, k, problem.itemsize("C"), again=again
         )
         numbers = np.array(
             [columns.rank, columns.lane, columns.src, columns.dst, columns.nbytes], dtype=np.int64
