@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 HERE = Path(__file__).parent
-IMAGE, DRAWN = HERE / "agreement.svg", "large-avx512"
+IMAGE, DRAWN = HERE / "agreement.svg", "all-avx512"
 TITLE = "Predicted against measured makespan on two cores, a mark per layout"
 MARKS = tuple(product(("circle", "square"), (GREEN, PURPLE, ORANGE, BLUE)))
 
