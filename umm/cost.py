@@ -7,9 +7,8 @@ from umm.arrays import Bools, Floats, Ints
 from umm.dtypes import itemsize
 from umm.machines import Machine
 
-LOADED_OF_C = (
-    2.0 / 3.0
-)  # of what calibration's multiplies add to: every third adds to the tile of the one before
+# Of what calibration's multiplies add to: every third adds to the tile of the one before.
+LOADED_OF_C = 2.0 / 3.0
 BROUGHT = 16  # gets of which the cache holds so many drive nothing out that is missed
 
 

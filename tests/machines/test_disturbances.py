@@ -264,9 +264,8 @@ def test_gemms_that_add_again_to_a_part_of_c_take_less(tmp_path, how):
     gemms = plain.kind == GEMM
     assert (quick.seconds - plain.seconds)[gemms] == pytest.approx(more[gemms] / 1e12)
     alone = again & (more < 0)  # no A to load besides
-    assert slow.seconds[alone] == pytest.approx(
-        1e-6 + 4 * 4 * 16**2 / 1e12
-    )  # A, B, and C twice, as memory goes
+    traffic = 4 * 4 * 16**2  # A, B, and C twice
+    assert slow.seconds[alone] == pytest.approx(1e-6 + traffic / 1e12)
 
 
 def test_an_algorithm_s_gemms_load_what_they_are_the_first_to_use(tmp_path):

@@ -364,9 +364,9 @@ class Lowering:
 
     def added_to(self, rank: int, number: int, sends: bool) -> float:
         """The seconds of an op's gemm, less two thirds of C's if the rank added to it two ops ago or more."""
-        ops, op = self.ops[rank][: number + 1], self.ops[rank][number]
+        op, before = self.ops[rank][number], self.ops[rank][:number]
         seconds = self.gemm_seconds(length(op.m), length(op.n), length(op.k))
-        there = [(x.m, x.n) == (op.m, op.n) and not self.sends(x, rank) for x in ops[:-1]]
+        there = [(x.m, x.n) == (op.m, op.n) and not self.sends(x, rank) for x in before]
         if not self.machine.refill or sends or not any(there) or there[-1]:
             return seconds
         most = float(self.machine.most_efficiency(self.problem.dtype, length(op.k)))

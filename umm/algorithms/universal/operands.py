@@ -91,12 +91,10 @@ def added_again(ops: OpList, row: Ints) -> Ints:
     turn[np.lexsort((row, ops.rank))] = np.arange(len(ops))
     part = ops.m_segment * len(ops.n_axis.edges) + ops.n_segment
     in_place = (~updates(ops.problem.layouts[2], ops.rank, ops.tiles[2])[1]).nonzero()[0]
-    by_part = in_place[np.lexsort((turn[in_place], part[in_place]))]
-    before, later = by_part[:-1], by_part[1:]
-    again = (part[before] == part[later]) & (ops.rank[before] == ops.rank[later])
-    again &= turn[later] > turn[before] + 1
+    before, later = in_place_chain(ops.rank, part, in_place[row[in_place].argsort()])
+    again = later[turn[later] > turn[before] + 1]
     found, (m, n, _) = np.zeros(len(ops), dtype=np.int64), ops.sizes
-    found[later[again]] = (m * n)[later[again]] * ops.problem.itemsize("C")
+    found[again] = (m * n)[again] * ops.problem.itemsize("C")
     return found
 
 
@@ -120,11 +118,17 @@ def strided(ops: OpList) -> Bools:
     return found
 
 
-def in_place_chain(rank: Ints, tile: Ints, ops: Ints) -> tuple[Ints, Ints]:
-    """Return pairs of consecutive ops of a rank that add to the same tile of C in place."""
-    by_tile = ops[(rank[ops] * (int(tile.max()) + 1) + tile[ops]).argsort(kind="stable")]
-    same = (tile[by_tile[1:]] == tile[by_tile[:-1]]) & (rank[by_tile[1:]] == rank[by_tile[:-1]])
-    return by_tile[:-1][same], by_tile[1:][same]
+def in_place_chain(rank: Ints, part: Ints, ops: Ints) -> tuple[Ints, Ints]:
+    """Return pairs of consecutive ops of a rank that add to the same tile, or part, of C in place.
+
+    Args:
+        rank: The rank of each op.
+        part: A number for what each adds to.
+        ops: Those that add in place, in their order.
+    """
+    by_part = ops[(rank[ops] * (int(part.max()) + 1) + part[ops]).argsort(kind="stable")]
+    same = (part[by_part[1:]] == part[by_part[:-1]]) & (rank[by_part[1:]] == rank[by_part[:-1]])
+    return by_part[:-1][same], by_part[1:][same]
 
 
 class Writer:
