@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
-from umm.chains import Chain, Multiply
+from umm.chains import Chain, Multiply, Outline, Shape
 from umm.dtypes import accumulated_in, canonical, itemsize
 from umm.errors import ProblemError, expect
 from umm.layouts.layout import Layout
@@ -52,6 +52,7 @@ class Problem:
     dtype: str = "float32"
     c_dtype: str = ""
     given: str | Mapping[str, str | Layout] = ""
+    _ROLES: ClassVar[tuple[str, str, str]] = ("input", "input", "output")
     layouts: tuple[Layout, Layout, Layout] = field(init=False, repr=False, compare=False)
     outside: tuple[Layout, Layout, Layout] = field(init=False, repr=False, compare=False)
 
@@ -179,6 +180,38 @@ class Problem:
             Tensor("B", b, self.dtype, "input"),
             Tensor("C", c, self.c_dtype, "output"),
         )
+
+    @classmethod
+    def of(cls, outline: Outline) -> "Problem | None":
+        """Return the multiply that a chain is, without layouts and ranks; None if it is something else.
+
+        >>> Problem.of(Problem(m=4, n=8, k=6, given="a=col").outline)
+        Problem(m=4, n=8, k=6, a='row', b='row', c='row', ranks=None, dtype='float32', c_dtype='float32', given='a=col')
+        """
+        product, shapes = outline.statements[0], {x.name: x for x in outline.tensors}
+        if len(outline.statements) > 1 or not isinstance(product, Multiply) or len(shapes) != len(MATRICES):
+            return None
+        a, b, c = (shapes[name] for name in (product.a, product.b, product.out))
+        if product != Multiply(c.name, a.name, b.name) or (a.role, b.role, c.role) != cls._ROLES:
+            return None
+        names = {a.name: "a", b.name: "b", c.name: "c"}
+        given = {names[name]: text for name, text in outline.given.items()}
+        return cls(m=a.rows, n=b.cols, k=a.cols, dtype=a.dtype, c_dtype=c.dtype, given=given)
+
+    @property
+    def outline(self) -> Outline:
+        """The chain whose one statement is C = AB, without layouts."""
+        given = {name.upper(): str(text) for name, text in read_given(self.given).items()}
+        return Outline(self.name, self.shapes, (Multiply("C", "A", "B"),), given=given)
+
+    @property
+    def shapes(self) -> tuple[Shape, Shape, Shape]:
+        """A, B and C before they are laid out."""
+        a, b, c = (
+            Shape(x, *self.shape(x), self.c_dtype if x == "C" else self.dtype, role)
+            for x, role in zip(MATRICES, self._ROLES, strict=True)
+        )
+        return a, b, c
 
     @cached_property
     def chain(self) -> Chain:

@@ -7,7 +7,7 @@ every executor's results are compared with.
 from umm.chains.chain import Chain
 from umm.chains.files import load_chain, save_chain
 from umm.chains.multiply import Multiply
-from umm.chains.outline import Outline
+from umm.chains.outline import Outline, Shape
 from umm.chains.statements import Copy, Map, Statement, Sum
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Map",
     "Multiply",
     "Outline",
+    "Shape",
     "Statement",
     "Sum",
     "load_chain",

@@ -101,6 +101,11 @@ class Outline:
         self._check_given()
 
     @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The tensors before they are laid out."""
+        return self.tensors
+
+    @property
     def default_layouts(self) -> Mapping[str, str]:
         """The first of its layouts; nothing if it has none, so that all is ``row``."""
         return next(iter(self.layouts.values()), {})

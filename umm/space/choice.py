@@ -1,15 +1,20 @@
 """A point of a space that was simulated: what was chosen, and what came out."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from umm.algorithms.universal.options import Options, known
+from umm.chains import Chain
 from umm.machines import Machine
 from umm.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.space.given import schedule
 from umm.units import format_bytes
+
+FIGURES = ("makespan_s", "bound_s", "fraction_of_peak", "memory_bytes")
+OF_A_MULTIPLY = ("makespan_s", "fraction_of_peak", "memory_bytes", "pool_bytes", "bound_s", "steps_gap")
 
 
 @dataclass(frozen=True)
@@ -17,39 +22,48 @@ class Choice:
     """One simulated point.
 
     Attributes:
-        problem: The problem with the point's layouts.
-        stationary: The matrix that stays in place.
-        options: How its ops become actions.
+        program: The program in the point's layouts.
+        layouts: The layout of each tensor as text.
+        stationary: The matrix that stays in place; of several multiplies by what they write.
+        options: How ops become actions.
         makespan_s: Simulated makespan in seconds.
         bound_s: What was known of it before simulating.
-        memory_bytes: What the fullest rank allocates.
+        memory_bytes: What the fullest rank holds: what it allocates, and the optimizer's state.
         pool_bytes: The largest pool of a rank.
         fraction_of_peak: Useful flop over what the devices could do in that time.
         steps_gap: Share of the step model's cost that better steps save at most; None where the policy
             proves nothing of the kind.
+        actions: How many actions its schedule has.
         ties: Stationary matrix and options of the other points that are this very schedule.
     """
 
-    problem: Problem
-    stationary: str
+    program: Problem | Chain = field(repr=False)
+    layouts: Mapping[str, str] = field(hash=False)
+    stationary: str | Mapping[str, str] = field(hash=False)
     options: Options
     makespan_s: float
     bound_s: float
     memory_bytes: int
     pool_bytes: int
     fraction_of_peak: float
-    steps_gap: float | None
+    steps_gap: float | None = None
+    actions: int = field(default=0, compare=False)
     ties: tuple[tuple[str, Options], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return layouts, choices and figures as plain values; of ties what they have in its place."""
-        layouts = {x: getattr(self.problem, x) for x in "abc"}
-        figures = ("makespan_s", "fraction_of_peak", "memory_bytes", "pool_bytes", "bound_s", "steps_gap")
+        """Return layouts, choices and figures as plain values: the keys of ``--json`` and of columns.
+
+        A multiply has its layouts as a, b and c and each option by name, with what ties have in its place;
+        a program of several statements has its layouts, and stationary matrices, by tensor.
+        """
+        if isinstance(self.stationary, Mapping):
+            figures = {name: getattr(self, name) for name in FIGURES}
+            return {"layouts": dict(self.layouts), "stationary": dict(self.stationary), **figures}
         return {
-            **layouts,
+            **{name.lower(): text for name, text in self.layouts.items()},
             "stationary": self.stationary,
             **self.options.to_dict(),
-            **{name: getattr(self, name) for name in figures},
+            **{name: getattr(self, name) for name in OF_A_MULTIPLY},
             "ties": [self._unlike(stationary, options) for stationary, options in self.ties],
         }
 
@@ -63,36 +77,48 @@ class Choice:
     def how(self) -> dict[str, str]:
         """Its stationary matrix and its options as texts, each with those of the same schedule: ``A,B,C``.
 
-        Ties that are not every combination of what they have are not told.
+        Ties that are not every combination of what they have are left out.
         """
-        ways = ((self.stationary, self.options), *self.ties)
+        ways = ((self.kept, self.options), *self.ties)
         same = [{"stationary": x, **options.to_dict()} for x, options in ways]
         values = {name: {x[name] for x in same} for name in same[0]}
         if prod(len(x) for x in values.values()) != len(same):
             values = {name: {value} for name, value in same[0].items()}
         return {name: ",".join(sorted(map(str, x))) for name, x in values.items()}
 
-    def schedule(self, machine: Machine | str) -> Schedule:
-        """Return its schedule, on the machine it was found for or on another."""
-        return schedule(self.problem, machine, stationary=self.stationary, **self.options.to_dict())
+    @property
+    def kept(self) -> str:
+        """The matrix that stays in place as a text, of several multiplies ``H=A,Y=B``."""
+        if isinstance(self.stationary, str):
+            return self.stationary
+        return ",".join(f"{name}={matrix}" for name, matrix in self.stationary.items())
 
     @property
-    def layouts(self) -> str:
-        """The layouts of A, B and C in words."""
-        return f"A {self.problem.a}, B {self.problem.b}, C {self.problem.c}"
+    def name(self) -> tuple[Any, ...]:
+        """What makes it the point it is: equal for one point on two machines."""
+        return (*self.layouts.items(), self.kept, self.options)
+
+    def schedule(self, machine: Machine | str) -> Schedule:
+        """Return its schedule, on the machine it was found for or on another."""
+        return schedule(self.program, machine, stationary=self.stationary, **self.options.to_dict())
+
+    @property
+    def words(self) -> str:
+        """The layout of each tensor in words."""
+        return ", ".join(f"{name} {layout}" for name, layout in self.layouts.items())
 
     @property
     def way(self) -> str:
         """Its stationary matrix and those options that are not the default, in words."""
         unlike = (x for x in known() if getattr(self.options, x.name) != x.default)
         said = (x.words(getattr(self.options, x.name)) for x in unlike)
-        return ", ".join([f"stationary {self.stationary}", *(words for words in said if words)])
+        return ", ".join([f"stationary {self.kept}", *(words for words in said if words)])
 
     def __repr__(self) -> str:
         return f"Choice({self})"
 
     def __str__(self) -> str:
         return (
-            f"{self.layouts}, {self.way}: {self.makespan_s * 1e3:.4g} ms, "
+            f"{self.words}, {self.way}: {self.makespan_s * 1e3:.4g} ms, "
             f"{self.fraction_of_peak:.1%} of peak, {format_bytes(self.memory_bytes)} per rank"
         )

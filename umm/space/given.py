@@ -121,7 +121,7 @@ def schedule(
     machine: Machine | str,
     *,
     algorithm: str = UNIVERSAL,
-    stationary: str = "auto",
+    stationary: str | Mapping[str, str] = "auto",
     ways: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Schedule:

@@ -18,12 +18,12 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem
 from umm.schedules.bound import ROUNDING
-from umm.space.bounds.bringing import least_bringing
 from umm.space.bounds.combinations import Combinations
 from umm.space.bounds.link_times import link_times
+from umm.space.bounds.moves import least_bringing
 from umm.space.bounds.operand_layouts import OperandLayouts
-from umm.space.bounds.summed_replicas import summed_seconds
-from umm.space.points import Points
+from umm.space.bounds.replica_sums import summed_seconds
+from umm.space.points import MultiplyPoints
 
 AT_ONCE = 1 << 22  # numbers in one array: about 32 MB
 
@@ -43,7 +43,7 @@ class Bounds:
     brings: Floats
 
 
-def closed_form(points: Points, machine: Machine) -> Bounds:
+def closed_form(points: MultiplyPoints, machine: Machine) -> Bounds:
     """Return lower bounds for every point of a space.
 
     Args:
@@ -51,10 +51,10 @@ def closed_form(points: Points, machine: Machine) -> Bounds:
         machine: Where they would run.
     """
     bare = points.bare
-    of = {x: OperandLayouts(x, points.layouts[i], bare.itemsize(x)) for i, x in enumerate(MATRICES)}
+    of = {x: OperandLayouts(x, points.choices[i], bare.itemsize(x)) for i, x in enumerate(MATRICES)}
     seconds, memory = np.empty(points.shape), np.empty(points.shape)
     alike = _alike_but_for_final(points.options)
-    for s, stationary in enumerate(points.space.stationary):
+    for s, stationary in enumerate(points.stationary):
         first, second = (x for x in MATRICES if x != stationary)
         step = max(1, AT_ONCE // (len(of[second]) * bare.p**2))
         cuts = {start: of[first].cut(start, start + step) for start in range(0, len(of[first]), step)}

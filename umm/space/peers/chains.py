@@ -15,14 +15,14 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.notebook.shown import Shown
 from umm.schedules.schedule import Schedule
+from umm.space.budget import DEVICE, limit_of
 from umm.space.chain_space import ChainSpace
 from umm.space.peers.choose import MARGIN
 from umm.space.peers.contender import Figures, figures_of
 from umm.space.peers.crossover import Stretch, stretches
 from umm.space.peers.table import Crossover
-from umm.space.search.any_space import Told
-from umm.space.search.budget import DEVICE, limit_of
 from umm.space.search.chain_layouts import search_chain
+from umm.space.search.search import Told
 from umm.traces.trace import Trace
 from umm.units import format_seconds
 

@@ -12,6 +12,7 @@ from umm.errors import LayoutError, ProblemError
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.problem import Problem
+from umm.space.budget import DEVICE, rank_limit
 from umm.space.peers.chains import ChainPeers, chain_peers
 from umm.space.peers.choose import MARGIN, chosen, in_words, least_seconds
 from umm.space.peers.contender import Contender, Row, Timed, row_of, timed
@@ -19,8 +20,7 @@ from umm.space.peers.crossover import REACH, Stretch, stretches
 from umm.space.peers.table import Peers
 from umm.space.peers.tuned import tuned
 from umm.space.peers.universal import anywhere, in_place, redistributed
-from umm.space.search.any_space import Told
-from umm.space.search.budget import DEVICE, rank_limit
+from umm.space.search.search import Told
 
 RIVAL = 1.25
 """Asked about at all m is who takes at most so many times the best at this one or at an end."""

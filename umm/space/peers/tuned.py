@@ -13,7 +13,7 @@ from umm.layouts.places import replication_factors
 from umm.machines import Machine
 from umm.problem import Problem
 from umm.space.peers.contender import Contender
-from umm.space.search.any_space import Progress
+from umm.space.search.walk import Progress
 
 
 class Tuned(NamedTuple):

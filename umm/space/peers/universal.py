@@ -7,8 +7,9 @@ from umm.machines import Machine
 from umm.problem import Problem
 from umm.space.choice import Choice
 from umm.space.peers.contender import Contender
-from umm.space.points import Space
-from umm.space.search.any_space import Progress, search
+from umm.space.search.search import search
+from umm.space.search.walk import Progress
+from umm.space.space import Space
 
 IN_PLACE, REDISTRIBUTE = "universal", "redistribute"
 

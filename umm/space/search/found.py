@@ -1,19 +1,26 @@
 """What a search found: the best points, the front of time against memory, and how sure both are."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from umm.notebook.shown import Shown
+from umm.problem import Problem
+from umm.space.budget import device_share
 from umm.space.choice import Choice
 from umm.space.given import bring_seconds
-from umm.space.search.budget import device_share
+from umm.space.pricing.pricer import Pricer
 from umm.space.search.front import REACH, front, knee, worth_more
-from umm.space.search.looked_at import LookedAt
-from umm.space.search.sure import TOLERANCE, Sure
+from umm.space.search.uncertainty import TOLERANCE, Sure
+from umm.space.space import Space
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MOST_RANGED = 60_000
+"""Actions simulated for the ranges of several statements; the best after which they would be more have none."""
 
 
 @dataclass(frozen=True)
@@ -21,20 +28,28 @@ class Found(Shown):
     """The best points of a space, and how much had to be looked at to know that they are.
 
     Attributes:
+        space: The space that was searched.
         machine: Name of the machine.
         limit: Bytes a rank was allowed: the budget, or what it has of its device if that is less.
         top: The best points by makespan (to ten figures), memory and text; points that are one schedule once.
-        priced: Points of the space as written, all of them priced by the closed form.
+        priced: Points of the space as written, all of them priced.
         distinct: Points left after merging equal ones.
         pruned: Points that were never simulated, because a bound or their memory ruled them out.
         bounded: Points whose schedule was built to bound it.
         simulated: Points simulated.
         proven: Whether every simulated makespan respected its bound, so that the pruned ones are worse: in
-            this model, to the :data:`umm.space.search.sure.TOLERANCE` that its makespans have.
+            this model, to the :data:`umm.space.search.uncertainty.TOLERANCE` that its makespans have.
+        gap: How far the best may be above the best there is, as a share of itself; 0 if proven.
         reserves: Whether the limit is the device less a reserve for all else, because no budget was given.
-        looked: The points with what is known of them, from which the front comes.
+        named: Makespan of each layout that the program has by name, in seconds, and of the assignment that
+            is chosen multiply by multiply; None where it does not fit.
+        left_out: Of those for which there was no time a lower bound of the makespan, in seconds.
+        moved: What each statement of the best moves: of each tensor the bytes that reach the rank that gets
+            most of it.
+        pricer: What is known of the points, from which the front and ranges come.
     """
 
+    space: Space
     machine: str
     limit: int
     top: list[Choice]
@@ -44,15 +59,19 @@ class Found(Shown):
     bounded: int
     simulated: int
     proven: bool
+    gap: float
     reserves: bool
-    looked: LookedAt = field(repr=False, compare=False)
+    named: Mapping[str, float | None]
+    left_out: Mapping[str, float]
+    moved: list[tuple[str, Mapping[str, int]]]
+    pricer: Pricer = field(repr=False, compare=False)
 
     tolerance = TOLERANCE
 
     @property
     def device(self) -> int:
         """Bytes a rank has of its device."""
-        return device_share(self.looked.machine, self.looked.points.bare.p)
+        return device_share(self.pricer.machine, self.pricer.points.ranks)
 
     @cached_property
     def frontier(self) -> list[Choice]:
@@ -60,7 +79,7 @@ class Found(Shown):
 
         Those that take more than :data:`umm.space.search.front.REACH` times as long as the best are left out.
         """
-        return front(self.looked, self.limit, reach=REACH)
+        return front(self.pricer, self.limit, reach=REACH)
 
     @cached_property
     def knee(self) -> Choice | None:
@@ -72,36 +91,52 @@ class Found(Shown):
         """What a little more memory than the budget would buy, see :func:`front.worth_more`."""
         if self.limit >= self.device or self.reserves:
             return None
-        return worth_more(self.looked, self.limit, self.device, self.top[0].makespan_s)
+        return worth_more(self.pricer, self.limit, self.device, self.top[0].makespan_s)
 
     @cached_property
     def sure(self) -> Sure:
         """What the ranges of the machine's numbers make of makespans: their ranges, and what ties."""
-        return Sure(self.looked.machine, self.looked.makespan)
+        return Sure(self.pricer.machine, self.pricer.makespan)
+
+    @cached_property
+    def ranged(self) -> list[Choice]:
+        """The first of the top, as many as can be simulated with the machine's numbers at their ends too."""
+        if self.space.is_multiply:
+            return self.top
+        actions = accumulate(x.actions * self.sure.corners for x in self.top)
+        return [x for x, count in zip(self.top, actions, strict=True) if count <= MOST_RANGED]
 
     @cached_property
     def tied(self) -> list[Choice]:
-        """Those of the top that cannot be told apart from the first, itself included; see :class:`Sure`."""
-        return [x for x in self.top if self.sure.tie(self.top[0], x)]
+        """Those of them that cannot be told apart from the first, itself included; see :class:`Sure`."""
+        return [x for x in self.ranged if self.sure.tie(self.top[0], x)]
 
     def bringing(self, choice: Choice) -> dict[str, float] | None:
-        """Return what bringing its operands takes, by matrix; None for many ranks, or a search cut short."""
-        if not self.proven:
+        """Return what moving its operands from rows takes, by matrix; None for many ranks, or several statements."""
+        if not self.proven or not isinstance(choice.program, Problem):
             return None
-        return bring_seconds(choice.problem, self.looked.machine, choice.options.final)
+        return bring_seconds(choice.program, self.pricer.machine, choice.options.final)
 
     def record(self, choice: Choice) -> dict[str, Any]:
-        """Return a point as plain values, with its range and what bringing takes, in seconds."""
-        return choice.to_dict() | {
-            "makespan_range_s": list(self.sure.range(choice)),
-            "bring_s": self.bringing(choice),
-        }
+        """Return a point as plain values, with its range in seconds, and of a multiply what moving takes."""
+        ends = list(self.sure.range(choice)) if self.is_ranged(choice) else None
+        moves = {"bring_s": self.bringing(choice)} if self.space.is_multiply else {}
+        return choice.to_dict() | {"makespan_range_s": ends} | moves
+
+    def is_ranged(self, choice: Choice) -> bool:
+        """Whether a point has a range: those of one multiply all have, of several statements the first."""
+        return self.space.is_multiply or choice in self.ranged
 
     def to_frame(self) -> "pd.DataFrame":
         """Return the best points as a pandas DataFrame, one row each, best first."""
         import pandas as pd
 
-        return pd.DataFrame([self.record(choice) for choice in self.top])
+        if self.space.is_multiply:
+            return pd.DataFrame([self.record(choice) for choice in self.top])
+        names = ("makespan_s", "fraction_of_peak", "memory_bytes")
+        return pd.DataFrame(
+            [{x: getattr(choice, x) for x in names} | dict(choice.layouts) for choice in self.top]
+        )
 
     def __repr__(self) -> str:
         sure = "proven best" if self.proven else "best so far"

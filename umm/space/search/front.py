@@ -4,27 +4,27 @@ import math
 from collections.abc import Sequence
 
 from umm.space.choice import Choice
-from umm.space.search.best_first import BestFirst
-from umm.space.search.looked_at import LookedAt
+from umm.space.pricing.pricer import Pricer
+from umm.space.search.walk import BestFirst
 
 REACH = 4.0
 """How many times as long as the best what a search shows of a front may take."""
 
 
-def front(looked: LookedAt, limit: int, least: int = 0, reach: float = math.inf) -> list[Choice]:
+def front(pricer: Pricer, limit: int, least: int = 0, reach: float = math.inf) -> list[Choice]:
     """Return the points that no other beats in both time and memory, by ascending memory.
 
     Each is the fastest for every budget from its own memory up to the next one's.
 
     Args:
-        looked: The points of a space.
+        pricer: Prices the points of a space.
         limit: Most bytes a rank may hold.
         least: Points that need no more than this are left out.
         reach: So are those that take more than this many times as long as the fastest.
     """
     found: list[Choice] = []
     while limit > least:
-        best = BestFirst(looked, limit, 1)
+        best = BestFirst(pricer, limit, 1)
         best.run()
         choices = best.choices()
         if not choices or choices[0].memory_bytes <= least:
@@ -54,11 +54,11 @@ def knee(front: Sequence[Choice]) -> Choice | None:
     return min(front[1:-1], key=above)
 
 
-def worth_more(looked: LookedAt, limit: int, most: int, now: float) -> Choice | None:
+def worth_more(pricer: Pricer, limit: int, most: int, now: float) -> Choice | None:
     """Return what a little more memory than a limit buys: half or more of what twice as much would.
 
     Args:
-        looked: The points of a space.
+        pricer: Prices the points of a space.
         limit: Bytes a rank may hold now.
         most: Bytes it has at most.
         now: Makespan of the best within the limit.
@@ -66,7 +66,7 @@ def worth_more(looked: LookedAt, limit: int, most: int, now: float) -> Choice | 
     Returns:
         The point with the least memory that does, None if twice the memory saves less than a hundredth.
     """
-    beyond = front(looked, min(most, 2 * limit), limit)
+    beyond = front(pricer, min(most, 2 * limit), limit)
     if not beyond or beyond[-1].makespan_s > 0.99 * now:
         return None
     return next(x for x in beyond if now - x.makespan_s >= (now - beyond[-1].makespan_s) / 2)

@@ -12,25 +12,21 @@ from concurrent.futures import (
 )
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from umm.errors import ExecutorUnavailableError, InputError, UmmError, expect
 from umm.executor import executor as find_executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.space.chain_space import ChainSpace
-from umm.space.points import Space
-from umm.space.search.budget import bytes_of_budget
-from umm.space.store.chain_runs import ChainRuns, ChainTask, NamedLayouts
+from umm.space.budget import bytes_of_budget
+from umm.space.space import Space
 from umm.space.store.database import Store
 from umm.space.store.pool import find_pool
-from umm.space.store.rows import PointRuns, Task
+from umm.space.store.runs import Runs, Task
 
 if TYPE_CHECKING:
     import pandas as pd
 
-AnySpace = Space | ChainSpace | NamedLayouts
-Runs = PointRuns | ChainRuns
 MOST_LOST = 3
 """How often workers may be killed, one time after another, before anything more is stored."""
 AT_ONCE = 16
@@ -96,7 +92,7 @@ class Swept:
 
 
 def sweep(
-    spaces: AnySpace | Sequence[AnySpace],
+    spaces: Space | Sequence[Space],
     machines: Machine | str | Sequence[Machine | str],
     store: str | Path,
     *,
@@ -141,14 +137,14 @@ def sweep(
         raise ExecutorUnavailableError(reason)
     spaces = [spaces] if not isinstance(spaces, Sequence) else list(spaces)
     for space in spaces:
-        expect(space, get_args(AnySpace), "sweep", "a Space or several, such as umm.Space(m=64, n=48, k=32)")
+        expect(space, Space, "sweep", "a Space or several, such as umm.Space(m=64, n=48, k=32)")
     names = [machines] if isinstance(machines, Machine | str) else list(machines)
     found_machines = [x if isinstance(x, Machine) else find_machine(x) for x in names]
     pairs = [(space.on(x.default_ranks), x) for x in found_machines for space in spaces]
     for space, machine in pairs:
-        machine.check_ranks(space.bare.p if isinstance(space, Space) else space.ranks or 1)
+        machine.check_ranks(space.ranks or 1)
     bytes_of_budget(memory, 2.0**40)  # says what is wrong with it before anything starts
-    runs = [_runs(space, machine, executor, memory) for space, machine in pairs]
+    runs = [Runs(space, machine, executor, memory) for space, machine in pairs]
     counts, stored, lost = {"found": 0, "performed": 0, "failed": 0}, 0, 0
     asked, why = 0, ""
 
@@ -185,7 +181,7 @@ def sweep(
     )
 
 
-def _tasks(runs: Iterable[Runs], store: Store, counts: dict[str, int]) -> Iterator[Task | ChainTask]:
+def _tasks(runs: Iterable[Runs], store: Store, counts: dict[str, int]) -> Iterator[Task]:
     """Yield what the store does not have yet; it is asked again before every task."""
     for some_runs in runs:
         ids = some_runs.ids
@@ -203,13 +199,7 @@ def _tasks(runs: Iterable[Runs], store: Store, counts: dict[str, int]) -> Iterat
                 yield some_runs.task(now)
 
 
-def _runs(space: AnySpace, machine: Machine, source: str, memory: str | int | None) -> Runs:
-    if isinstance(space, Space):
-        return PointRuns(space, machine, source, memory)
-    return ChainRuns(space, machine, source, memory)
-
-
-def _perform(task: Task | ChainTask) -> list[dict[str, Any]]:
+def _perform(task: Task) -> list[dict[str, Any]]:
     return task.perform()
 
 
@@ -218,7 +208,7 @@ def _are_done(store: Store, ids: list[str]) -> list[bool]:
     return [x in done for x in ids]
 
 
-def _performed(workers: Executor, tasks: Iterable[Task | ChainTask]) -> Iterator[list[dict[str, Any]]]:
+def _performed(workers: Executor, tasks: Iterable[Task]) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows of each task as it is done, with a few tasks waiting for every worker."""
     waiting: set[Future[list[dict[str, Any]]]] = set()
     room = 3 * getattr(workers, "_max_workers", 8)

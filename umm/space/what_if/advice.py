@@ -9,12 +9,12 @@ from umm.errors import InfeasibleError
 from umm.machines import Machine
 from umm.problem import Problem
 from umm.schedules.schedule import Schedule
+from umm.space.budget import DEVICE
 from umm.space.choice import Choice
-from umm.space.points import Space
-from umm.space.search.best_first import Progress
-from umm.space.search.budget import DEVICE
 from umm.space.search.front import front
-from umm.space.search.proven import search
+from umm.space.search.search import search
+from umm.space.search.walk import Progress
+from umm.space.space import Space
 from umm.units import format_bytes
 
 MOST_ACTIONS = 20_000
@@ -47,7 +47,7 @@ class Advice:
         more = "more" if self.extra_bytes >= 0 else "less"
         return (
             f"search finds {found} with {format_bytes(abs(self.extra_bytes))} {more}: "
-            f"{self.choice.layouts}, {self.choice.way}"
+            f"{self.choice.words}, {self.choice.way}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,14 +87,14 @@ def advise(
         return None
     space = space_around(schedule.problem, schedule.options)
     ranks = schedule.ranks
-    if len(space.searched.points()) * ranks**2 > MOST_PAIRS:
+    if space.searched.points().count * ranks**2 > MOST_PAIRS:
         return None
     now, held = makespan(schedule), int(schedule.memory_bytes.max())
     try:
         found = search(space, machine, memory=DEVICE, makespan=makespan, top=1, progress=progress)
     except InfeasibleError:
         return None
-    return advice_among(front(found.looked, found.limit, reach=1 + LEAST), now, held)
+    return advice_among(front(found.pricer, found.limit, reach=1 + LEAST), now, held)
 
 
 def advice_among(choices: Sequence[Choice], now: float, held: int) -> Advice | None:

@@ -9,7 +9,7 @@ from umm.machines import Machine
 from umm.machines.settings import numbers, with_settings
 from umm.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
-from umm.space.search.sure import TOLERANCE
+from umm.space.search.uncertainty import TOLERANCE
 
 MOST_ACTIONS = 4000
 """Above this many actions of all schedules together nothing is tried: it would take seconds."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,11 @@ from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.notebook.shown import Shown
+from umm.space.budget import DEVICE
 from umm.space.choice import Choice
-from umm.space.points import Space
-from umm.space.search.any_space import Told
-from umm.space.search.budget import DEVICE
-from umm.space.search.looked_at import Makespan
-from umm.space.search.proven import search
+from umm.space.pricing.pricer import Makespan
+from umm.space.search.search import Told, search
+from umm.space.space import Space
 from umm.space.what_if.changed_machines import LINKS, changed, knob
 from umm.space.what_if.sensitivity import frontier
 
@@ -46,8 +45,7 @@ class Stretch:
     @property
     def label(self) -> str:
         """The layouts of A, B and C, and the stationary matrix."""
-        problem = self.choice.problem
-        return f"{problem.a}, {problem.b}, {problem.c}; {self.choice.stationary}"
+        return f"{', '.join(self.choice.layouts.values())}; {self.choice.kept}"
 
 
 @dataclass(frozen=True)
@@ -86,9 +84,9 @@ class DecisionMap(Shown):
 
         rows: list[dict[str, Any]] = []
         for x in self.stretches:
-            problem = x.choice.problem
-            row = {"m": x.m, "start": x.start, "stop": x.stop, "a": problem.a, "b": problem.b, "c": problem.c}
-            row |= {"stationary": x.choice.stationary, "makespan_s": x.choice.makespan_s}
+            row: dict[str, Any] = {"m": x.m, "start": x.start, "stop": x.stop}
+            row |= {name.lower(): text for name, text in x.choice.layouts.items()}
+            row |= {"stationary": x.choice.kept, "makespan_s": x.choice.makespan_s}
             rows.append(row | {"memory_bytes": x.choice.memory_bytes})
         return pd.DataFrame(rows)
 
@@ -121,8 +119,8 @@ def map_over_memory(
     for number, m in enumerate(rows):
         if progress:
             progress(f"m = {m}", number, len(rows))
-        here = replace(space.on(machine.default_ranks), m=m)
-        share = here.bare.unreplicated_share
+        here = space.on(machine.default_ranks).changed(m=m)
+        share = here.points().share
         best = frontier(here, machine, most=f"{most}x", makespan=makespan)
         starts = [choice.memory_bytes / share for choice in best]
         for start, stop, choice in zip(starts, [*starts, most][1:], best, strict=True):
@@ -171,7 +169,7 @@ def map_over_number(
     for done, m in enumerate(rows):
         if progress:
             progress(f"m = {m}", done, len(rows))
-        here = replace(space, m=m)
+        here = space.changed(m=m)
 
         def best(factor: float, here: Space = here) -> Choice:
             there = changed(machine, turned, factor)
@@ -208,15 +206,10 @@ def _crossovers(
     best: Callable[[float], Choice], low: tuple[float, Choice], high: tuple[float, Choice]
 ) -> list[tuple[float, Choice]]:
     """Return where the best changes between two factors, and to what."""
-    if _name(low[1]) == _name(high[1]):
+    if low[1].name == high[1].name:
         return []
     if math.log(high[0] / low[0]) < 0.01:
         return [high]
     factor = math.sqrt(low[0] * high[0])
     middle = (factor, best(factor))
     return _crossovers(best, low, middle) + _crossovers(best, middle, high)
-
-
-def _name(choice: Choice) -> tuple[Any, ...]:
-    problem = choice.problem
-    return problem.a, problem.b, problem.c, choice.stationary, choice.options

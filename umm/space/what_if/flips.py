@@ -6,8 +6,8 @@ from typing import NamedTuple
 from umm.executor import executor
 from umm.machines import Machine
 from umm.space.choice import Choice
-from umm.space.points import Space
-from umm.space.search.proven import search
+from umm.space.search.search import search
+from umm.space.space import Space
 
 # MLP-1 and MLP-2 at one sixteenth of the paper's n and k, a square, and a long sum; m, n, k.
 PROBLEMS = ((1024, 3072, 768), (1024, 768, 3072), (2048, 2048, 2048), (512, 512, 8192))

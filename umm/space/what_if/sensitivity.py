@@ -4,20 +4,20 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from umm.errors import expect
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.notebook.shown import Shown
+from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
-from umm.space.points import Space
-from umm.space.search.any_space import Told
-from umm.space.search.budget import DEVICE, rank_limit
+from umm.space.pricing.pricer import Makespan
+from umm.space.pricing.pricers import pricer_of
 from umm.space.search.front import front
-from umm.space.search.looked_at import LookedAt, Makespan
-from umm.space.search.proven import search
+from umm.space.search.search import Told, search
+from umm.space.space import Space
 from umm.space.what_if.changed_machines import Knob, changed, knobs
 from umm.units import format_bytes
 
@@ -47,10 +47,7 @@ class Flip:
         if self.factor is None or self.choice is None:
             return f"{self.what} {self.now}: no change {self.then}"
         x = self.choice
-        return (
-            f"{self.what} {self.now} → {self.then} (x{self.factor:.3g}): A {x.problem.a}, B {x.problem.b}, "
-            f"C {x.problem.c}, stationary {x.stationary}"
-        )
+        return f"{self.what} {self.now} → {self.then} (x{self.factor:.3g}): {x.words}, stationary {x.kept}"
 
 
 @dataclass(frozen=True)
@@ -92,10 +89,9 @@ class Sensitivity(Shown):
         """Return a row per number and direction: what, now, factor, then, and the choice there."""
         import pandas as pd
 
-        layouts = {x: [getattr(f.choice and f.choice.problem, x, None) for f in self.flips] for x in "abc"}
-        columns = {name: [getattr(f, name) for f in self.flips] for name in ("what", "now", "factor", "then")}
-        stationary = [f.choice.stationary if f.choice else None for f in self.flips]
-        return pd.DataFrame(columns | layouts | {"stationary": stationary})
+        names = ("what", "now", "factor", "then")
+        rows = [{name: getattr(flip, name) for name in names} | _chosen(flip, self) for flip in self.flips]
+        return pd.DataFrame(rows)
 
     def moves_frame(self) -> "pd.DataFrame":
         """Return a row per number: what, now, half_s, most, most_s."""
@@ -165,7 +161,7 @@ def sensitivity(
         ours = simulate(choice.schedule(changed(machine, knob, factor)))
         return best if best.makespan_s < ours * (1 - margin) else None
 
-    known = knobs(machine, choice.problem.p, space.dtype)
+    known = knobs(machine, choice.program.p, space.program.shapes[0].dtype)
     moves = []
     for number, knob in enumerate(known):
         told(f"half and twice the {knob.name}", number, len(known))
@@ -182,6 +178,14 @@ def sensitivity(
     told("more and less memory", 0, 0)
     flips += _memory_flips(space, machine, memory, simulate, choice, margin)
     return Sensitivity(choice, margin, moves, flips)
+
+
+def _chosen(flip: Flip, answer: Sensitivity) -> dict[str, Any]:
+    """Return the layouts and the stationary matrix of a flip by column; None where nothing changes."""
+    x = flip.choice
+    if x is None:
+        return dict.fromkeys([*map(str.lower, answer.choice.layouts), "stationary"])
+    return {name.lower(): text for name, text in x.layouts.items()} | {"stationary": x.kept}
 
 
 def _moved(knob: Knob, seconds: Callable[[Machine], float], machine: Machine) -> Move:
@@ -238,10 +242,8 @@ def frontier(
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
-    points = space.searched.on(machine.default_ranks).points()
-    machine.check_ranks(points.bare.p)
-    looked = LookedAt(points, machine, makespan or executor("sim").makespan)
-    return front(looked, rank_limit(most, points.bare, machine))
+    pricer = pricer_of(space.searched, machine, makespan)
+    return front(pricer, limit_of(most, pricer.points.share, machine, pricer.points.ranks))
 
 
 def _memory_flips(
@@ -253,7 +255,8 @@ def _memory_flips(
     margin: float,
 ) -> list[Flip]:
     """Return the budget below which the choice no longer fits, and the first above that a better one does."""
-    limit = rank_limit(memory, space.bare, machine)
+    points = space.points()
+    limit = limit_of(memory, points.share, machine, points.ranks)
     now = "without a budget" if memory is None else format_bytes(limit)
     base = choice.memory_bytes if memory is None else limit
     best = frontier(space, machine, makespan=makespan)

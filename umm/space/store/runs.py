@@ -1,19 +1,22 @@
-"""Rows of the store: points performed, each with what was asked and what came out."""
+"""The runs of a store: every point of a space on a machine, what was asked, and what came out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
+from itertools import repeat
 from typing import Any
 
 from umm.algorithms.registry import UNIVERSAL
 from umm.errors import UmmError
 from umm.executor import Executor, executor
 from umm.machines import Machine
-from umm.space.bounds.closed_form import Bounds, closed_form
-from umm.space.points import Points, Space
-from umm.space.search.budget import rank_limit
-from umm.space.store.columns import FACTS, LATER, Performed, config_id
+from umm.space.bounds.closed_form import closed_form
+from umm.space.bounds.statement_work import schedule_work
+from umm.space.budget import limit_of
+from umm.space.points import MultiplyPoints, Points
+from umm.space.space import Space
+from umm.space.store.columns import FACTS, Performed, config_id
 
 
 @dataclass(frozen=True)
@@ -23,62 +26,57 @@ class Task:
     Attributes:
         space: The space, with its number of ranks.
         machine: The machine.
-        source: Executor that performs the schedules, or ``bound`` for the closed-form bound alone.
-        limit: Bytes a rank may allocate; None for any number.
-        points: Numbers of the points.
-        seconds: Lower bound of each one's makespan.
-        memory: Lower bound of each one's memory in bytes.
+        source: Executor that performs the schedules, or ``bound`` for a lower bound alone.
+        limit: Bytes a rank may allocate.
+        points: Places of the points among those of the space.
+        bounds: Lower bounds of each one's makespan and memory where all points have them beforehand; else
+            none, and those of its schedule count.
     """
 
     space: Space
     machine: Machine
     source: str
-    limit: int | None
+    limit: int
     points: list[int]
-    seconds: list[float]
-    memory: list[float]
+    bounds: list[tuple[float, float]]
 
     def perform(self) -> list[dict[str, Any]]:
         """Perform the task and return its rows."""
         points, rows = points_of(self.space), []
-        for point, seconds, memory in zip(self.points, self.seconds, self.memory, strict=True):
-            of_run = asked_of(points, point, self.machine, self.source)
-            rows.append(recorded(of_run, partial(self._results, points, point, seconds, memory)))
+        for place, bounds in zip(self.points, self.bounds or repeat(None), strict=False):
+            of_run = asked_of(points, place, self.machine, self.source)
+            rows.append(recorded(of_run, partial(self._results, points, place, bounds)))
         return rows
 
-    def _results(self, points: Points, point: int, seconds: float, memory: float) -> Mapping[str, Any]:
+    def _results(self, points: Points, place: int, bounds: tuple[float, float] | None) -> Mapping[str, Any]:
         """Return the measured or predicted columns of one point."""
-        limit = self.limit
-        if limit is not None and memory > limit:
-            return too_large(limit, int(memory))
-        if self.source == "bound":
-            return {"time_s": seconds, "memory_bytes": int(memory), "gap": 0.0}
-        schedule = points.schedule(point, self.machine)
+        if bounds is not None:
+            seconds, memory = bounds
+            if memory > self.limit:
+                return too_large(self.limit, int(memory))
+            if self.source == "bound":
+                return {"time_s": seconds, "memory_bytes": int(memory), "gap": 0.0}
+        schedule = points.listed(place, self.machine)
         memory_bytes = int(schedule.memory_bytes.max())
-        if limit is not None and memory_bytes > limit:
-            return too_large(limit, memory_bytes)
+        if memory_bytes > self.limit:
+            return too_large(self.limit, memory_bytes)
+        if bounds is None:
+            seconds = float(schedule_work(schedule, self.machine, {}).max())
+        if self.source == "bound":
+            return {"time_s": seconds, "memory_bytes": memory_bytes, "gap": 0.0}
         run = Performed(schedule, performer(self.source).run(schedule), seconds)
         return {name: fact.of(run) for name, fact in FACTS.items()}
 
 
-def asked_of(points: Points, point: int, machine: Machine, source: str) -> dict[str, Any]:
+def asked_of(points: Points, place: int, machine: Machine, source: str) -> dict[str, Any]:
     """Return what makes a run the one it is, by its columns."""
-    options, stationary, a, b, c = points.parts(point)
-    bare = points.bare
-    said = bare.to_dict()
     return {
         "source": source,
         "machine": machine.name,
         "machine_sha": machine.sha,
-        "ranks": bare.p,
-        **{name: getattr(bare, name) for name in ("m", "n", "k", "dtype")},
-        "a": str(a),
-        "b": str(b),
-        "c": str(c),
+        "ranks": points.ranks,
         "algorithm": UNIVERSAL,
-        "stationary": stationary,
-        **{name: said[name] for name in LATER if name in said},
-        **options.to_dict(),
+        **points.asked(place),
     }
 
 
@@ -124,13 +122,13 @@ def too_large(limit: int, memory_bytes: int) -> dict[str, Any]:
     return {"status": "too large", "error": why, "memory_bytes": memory_bytes}
 
 
-class PointRuns:
+class Runs:
     """The points of a space on a machine, as runs of a store.
 
     Args:
         space: The space, with its number of ranks.
         machine: The machine.
-        source: Executor that performs the schedules, or ``bound`` for the closed-form bound alone.
+        source: Executor that performs the schedules, or ``bound`` for a lower bound alone.
         memory: Budget per rank.
     """
 
@@ -142,29 +140,28 @@ class PointRuns:
     def ids(self) -> list[str]:
         """The key of each run."""
         points = points_of(self._space)
-        asked = (asked_of(points, x, self._machine, self._source) for x in points.allowed.tolist())
+        asked = (asked_of(points, x, self._machine, self._source) for x in range(len(self)))
         return [config_id(x) for x in asked]
 
     @cached_property
-    def _bounds(self) -> Bounds:
-        return closed_form(points_of(self._space), self._machine)
+    def _bounds(self) -> list[tuple[float, float]]:
+        """Lower bounds of the makespan and memory of every point; none where they follow from schedules."""
+        points = points_of(self._space)
+        if not isinstance(points, MultiplyPoints):
+            return []
+        bounds = closed_form(points, self._machine)
+        return list(zip(bounds.seconds.tolist(), bounds.memory.tolist(), strict=True))
 
-    def best_first(self, numbers: list[int]) -> list[int]:
+    def best_first(self, places: list[int]) -> list[int]:
         """Return some points in the order of their bounds: an early look at the store shows the best."""
-        return sorted(numbers, key=self._bounds.seconds.tolist().__getitem__)
+        return sorted(places, key=lambda x: self._bounds[x][0]) if self._bounds else places
 
-    def task(self, numbers: Sequence[int]) -> Task:
+    def task(self, places: Sequence[int]) -> Task:
         """Return what performs some points."""
-        points, bounds, some = points_of(self._space), self._bounds, list(numbers)
-        return Task(
-            self._space,
-            self._machine,
-            self._source,
-            rank_limit(self._memory, points.bare, self._machine),
-            points.allowed[some].tolist(),
-            bounds.seconds[some].tolist(),
-            bounds.memory[some].tolist(),
-        )
+        points = points_of(self._space)
+        limit = limit_of(self._memory, points.share, self._machine, points.ranks)
+        bounds = [self._bounds[x] for x in places] if self._bounds else []
+        return Task(self._space, self._machine, self._source, limit, list(places), bounds)
 
     def __len__(self) -> int:
-        return len(points_of(self._space))
+        return points_of(self._space).count

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from umm.arrays import Floats
-from umm.space.bounds.chain_tables import ChainTables, Place
+from umm.space.assignments import Place
+from umm.space.bounds.tables import Tables
 
 MOST = 1_000_000  # entries of one table while eliminating
 ROUNDS = 80
@@ -39,7 +40,7 @@ class Relaxed:
     held: tuple[Floats, ...]
 
     @classmethod
-    def of(cls, tables: ChainTables, limit: int) -> "Relaxed":
+    def of(cls, tables: Tables, limit: int) -> "Relaxed":
         """Return the sums of a chain.
 
         Args:

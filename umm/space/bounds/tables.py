@@ -1,4 +1,4 @@
-"""The work of every statement of a chain for all layouts of its tensors, and bounds that follow from it."""
+"""The work of every statement of a program for all layouts of its tensors, and bounds that follow from it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +15,9 @@ from umm.chains import Copy, Map, Multiply, Statement
 from umm.chains.statements import statement_to_dict
 from umm.machines import Machine
 from umm.problem import MATRICES
-from umm.space.bounds.chain_work import StatementWork, statement_work
-from umm.space.chain_space import ChainSpace
+from umm.space.assignments import Assignments, Place
+from umm.space.bounds.statement_work import StatementWork, statement_work
 from umm.tensors import Tensor
-
-Place = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,18 +51,18 @@ class StatementTable:
 
 
 @dataclass(frozen=True, eq=False)
-class ChainTables:
+class Tables:
     """The tables of a chain's statements, and the bytes of its tensors.
 
     Attributes:
-        space: Of which chain and layouts.
+        points: Of which program and layouts.
         statements: A table for each statement, in order.
         brings: A table for each tensor that is given elsewhere, of what brings it.
         held: By group and choice the bytes of its tensors on each rank.
         state: Likewise those of the optimizer's state of its weights, held too.
     """
 
-    space: ChainSpace
+    points: Assignments
     statements: tuple[StatementTable, ...]
     brings: tuple[StatementTable, ...]
     held: tuple[Floats, ...]
@@ -78,7 +76,7 @@ class ChainTables:
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of choices of each group."""
-        return tuple(len(x) for x in self.space.choices)
+        return tuple(len(x) for x in self.points.choices)
 
     def busiest(self, place: Sequence[int]) -> float:
         """Return the seconds of the busiest resource of an assignment, a lower bound of its makespan."""
@@ -99,7 +97,7 @@ class ChainTables:
 
     def stationary(self, place: Sequence[int]) -> dict[str, str]:
         """Return the matrix that stays in place of each product that is no batch."""
-        pairs = zip(self.space.chain.statements, self.statements, strict=True)
+        pairs = zip(self.points.outline.statements, self.statements, strict=True)
         return {
             x.out: table.work(place).stationary
             for x, table in pairs
@@ -115,8 +113,8 @@ class ChainTables:
         ended: dict[str, float] = {}  # the last gemm before the sums of a tensor
         finish: Any = 0.0
         end = 0.0
-        for statement, table in zip(self.space.chain.statements, self.statements, strict=True):
-            work, start = table.work(place), np.zeros(self.space.ranks or 1)
+        for statement, table in zip(self.points.outline.statements, self.statements, strict=True):
+            work, start = table.work(place), np.zeros(self.points.ranks)
             for name, wait in table.waiting(place).items():
                 start = np.maximum(start, ended.get(name, 0.0) + wait)
             computes = work.span > 0
@@ -152,60 +150,60 @@ class ChainTables:
         return [n if group in groups else 1 for group, n in enumerate(self.shape)]
 
 
-def chain_tables(space: ChainSpace, machine: Machine, options: Mapping[str, Any]) -> ChainTables:
+def tables_of(points: Assignments, machine: Machine, options: Mapping[str, Any], state: float) -> Tables:
     """Return the tables of a chain; equal multiplies and equal statements are priced once."""
-    ranks = space.ranks or 1
-    group_of = {name: number for number, names in enumerate(space.groups) for name in names}
+    ranks = points.ranks
+    group_of = {name: number for number, names in enumerate(points.groups) for name in names}
     laid = {
-        x.name: [x.laid_out(text, ranks) for text in space.choices[group_of[x.name]]]
-        for x in space.chain.tensors
+        x.name: [x.laid_out(text, ranks) for text in points.choices[group_of[x.name]]]
+        for x in points.outline.tensors
     }
     known: dict[object, StatementWork] = {}
     tables = []
-    for number, statement in enumerate(space.chain.statements):
+    for number, statement in enumerate(points.outline.statements):
         names = dict.fromkeys((statement.out, *statement.reads))
         groups = tuple(sorted({group_of[x] for x in names}))
-        stays = _stays(space, statement)
+        stays = _stays(points, statement)
         works: dict[Place, StatementWork] = {}
         waits: dict[Place, Mapping[str, Floats]] = {}
-        for place in product(*(range(len(space.choices[x])) for x in groups)):
+        for place in product(*(range(len(points.choices[x])) for x in groups)):
             chosen = dict(zip(groups, place, strict=True))
             tensors = {x: laid[x][chosen[group_of[x]]] for x in names}
             key = stays, _work_key(statement, tensors)
             if key not in known:
                 known[key] = _least(statement, tensors, machine, options, stays)
             works[place] = known[key]
-            waits[place] = _waits(space, number, tensors, machine, options)
-        seconds = np.array([_seconds(space, number, works[x], waits[x]) for x in works])
-        shape = [len(space.choices[x]) for x in groups]
+            waits[place] = _waits(points, number, tensors, machine, options)
+        seconds = np.array([_seconds(points, number, works[x], waits[x]) for x in works])
+        shape = [len(points.choices[x]) for x in groups]
         tables.append(StatementTable(groups, seconds.reshape(*shape, -1), works, waits))
-    state = [
-        np.sum([_elements(laid[x]) * space.state for x in names if x in space.chain.weights], axis=0)
+    of_state = [
+        np.sum([_elements(laid[x]) * state for x in names if x in points.outline.weights], axis=0)
         + np.zeros((len(choices), ranks))
-        for names, choices in zip(space.groups, space.choices, strict=True)
+        for names, choices in zip(points.groups, points.choices, strict=True)
     ]
     held = [
         np.sum([[x.nbytes_of_rank for x in laid[name]] for name in names], axis=0) + of
-        for names, of in zip(space.groups, state, strict=True)
+        for names, of in zip(points.groups, of_state, strict=True)
     ]
     brings = []
-    for name in space.chain.given:
+    for name in points.outline.given:
         group = group_of[name]
-        table, more = _bring(space, group, laid[name], machine, options)
+        table, more = _bring(points, group, laid[name], machine, options)
         brings.append(table)
         held[group] = held[group] + more
-    return ChainTables(space, tuple(tables), tuple(brings), tuple(held), tuple(state))
+    return Tables(points, tuple(tables), tuple(brings), tuple(held), tuple(of_state))
 
 
 def _bring(
-    space: ChainSpace, group: int, laid: Sequence[Tensor], machine: Machine, options: Mapping[str, Any]
+    points: Assignments, group: int, laid: Sequence[Tensor], machine: Machine, options: Mapping[str, Any]
 ) -> tuple[StatementTable, Floats]:
     """Return what it takes to bring a tensor from where it is given, and the bytes that it has there."""
-    ranks, name = space.ranks or 1, laid[0].name
+    ranks, name = points.ranks, laid[0].name
     works: dict[Place, StatementWork] = {}
     held = np.zeros((len(laid), ranks))
     for choice, wanted in enumerate(laid):
-        there = space.chain.given_elsewhere({name: wanted}).get(name)
+        there = points.outline.given_elsewhere({name: wanted}).get(name)
         here = replace(wanted, name=f"{name}.here")
         tensors = {name: wanted if there is None else there, here.name: here}
         work = statement_work(Copy(here.name, name), tensors, machine, options)
@@ -218,11 +216,11 @@ def _bring(
     return StatementTable((group,), seconds, works, {x: {} for x in works}), held
 
 
-def _stays(space: ChainSpace, statement: Statement) -> str:
+def _stays(points: Assignments, statement: Statement) -> str:
     """Return which matrix a statement keeps in place, or ``best``, where it alone writes its product."""
-    writers = [x for x in space.chain.statements if x.out == statement.out and isinstance(x, Multiply)]
+    writers = [x for x in points.outline.statements if x.out == statement.out and isinstance(x, Multiply)]
     free = isinstance(statement, Multiply) and not statement.is_batch and len(writers) == 1
-    return "auto" if space.stationary == "best" and not free else space.stationary
+    return "auto" if points.stationary == "best" and not free else points.stationary
 
 
 def _least(
@@ -243,20 +241,20 @@ def _elements(laid: Sequence[Tensor]) -> Floats:
     return np.array([x.layout.elements_of_rank for x in laid], dtype=np.float64)
 
 
-def _seconds(space: ChainSpace, number: int, work: StatementWork, waits: Mapping[str, Floats]) -> Floats:
+def _seconds(points: Assignments, number: int, work: StatementWork, waits: Mapping[str, Floats]) -> Floats:
     """Return the seconds of a statement by resource; the last ones are ranks in their order.
 
     A rank's spans of statements do not overlap. Where one reads a replicated result of the one before,
     a rank waits for its sums between the two; and all is over when the last statement's are.
     """
-    statements = space.chain.statements
+    statements = points.outline.statements
     before = waits.get(statements[number - 1].out, 0.0) if number else 0.0
     order = work.span + np.where(work.span > 0, before, 0.0)
     return np.append(work.seconds, order + (work.summed if number + 1 == len(statements) else 0.0))
 
 
 def _waits(
-    space: ChainSpace,
+    points: Assignments,
     number: int,
     tensors: Mapping[str, Tensor],
     machine: Machine,
@@ -267,9 +265,9 @@ def _waits(
     What was written last counts. A map of tiles that lie as it does reads them whole; so is what is written
     to a replica but the first that is to be added to.
     """
-    statement, found = space.chain.statements[number], {}
+    statement, found = points.outline.statements[number], {}
     for name in dict.fromkeys(statement.reads):
-        last = next((x for x in reversed(space.chain.statements[:number]) if x.out == name), None)
+        last = next((x for x in reversed(points.outline.statements[:number]) if x.out == name), None)
         if not isinstance(last, Multiply) or last.is_batch:
             continue
         layout = tensors[name].layout

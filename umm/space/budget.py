@@ -1,17 +1,13 @@
-"""Memory budgets: what ``--memory`` means in bytes, what a device has, and the least that a space needs."""
+"""Memory budgets: what ``--memory`` means in bytes, and what a rank has of its device."""
 
 import math
 import re
 from collections import Counter
 
-import numpy as np
-
 from umm.errors import InputError
 from umm.files import shown
 from umm.machines import Machine
 from umm.problem import Problem
-from umm.space.bounds.closed_form import Bounds
-from umm.space.points import Points
 from umm.tensors import LARGEST
 from umm.units import parse_bytes
 
@@ -98,14 +94,3 @@ def device_share(machine: Machine, ranks: int) -> int:
     """Return the bytes each rank has where the most ranks share a device."""
     sharing = Counter(machine.device_of(rank, ranks) for rank in range(ranks))
     return machine.memory // max(sharing.values())
-
-
-def least_memory(points: Points, machine: Machine, bounds: Bounds) -> int:
-    """Return the fewest bytes per rank with which some point of a space can run."""
-    least = math.inf
-    for i in np.argsort(bounds.memory, kind="stable").tolist():
-        if bounds.memory[i] >= least:
-            break
-        schedule = points.schedule(int(points.allowed[i]), machine)
-        least = min(least, int(schedule.memory_bytes.max()))
-    return int(least)

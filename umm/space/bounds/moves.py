@@ -8,18 +8,18 @@ from umm.machines import Machine
 from umm.problem import MATRICES
 from umm.schedules.bound import ROUNDING
 from umm.space.given import brought
-from umm.space.points import Points
+from umm.space.points import MultiplyPoints
 
 
-def least_bringing(points: Points, machine: Machine) -> tuple[Floats, Floats]:
+def least_bringing(points: MultiplyPoints, machine: Machine) -> tuple[Floats, Floats]:
     """Return lower bounds of the seconds that bringing adds to each point of a space, and of the bytes.
 
     A rank gets what it lacks once, over the last links of its routes. What is given elsewhere is held beside
     what is multiplied. Both arrays have the axes of ``points.shape``.
     """
     seconds, memory = np.zeros(points.shape), np.zeros(points.shape)
-    into = _inward(machine, points.bare.p)
-    for i, (x, layouts) in enumerate(zip(MATRICES, points.layouts, strict=True)):
+    into = _inward(machine, points.ranks)
+    for i, (x, layouts) in enumerate(zip(MATRICES, points.choices, strict=True)):
         outside = points.given.get(x)
         if outside is None:
             continue
@@ -38,9 +38,9 @@ def least_bringing(points: Points, machine: Machine) -> tuple[Floats, Floats]:
     return seconds, memory
 
 
-def bringing(points: Points, point: int, machine: Machine) -> tuple[float, Ints]:
+def bringing(points: MultiplyPoints, point: int, machine: Machine) -> tuple[float, Ints]:
     """Return the seconds that bringing adds to a point, and the bytes that each rank holds for it."""
-    problem, options = points.problem(point), points.parts(point)[0]
+    problem, options = points.program(point), points.parts(point)[0]
     found = brought(problem, machine, options.final)
     held = sum(
         (problem.tensors[MATRICES.index(x)].nbytes_of_rank for x in found),

@@ -1,25 +1,32 @@
-"""What is known of a space's points so far: bounded all at once, some built, some simulated."""
+"""Prices the points of one multiply: bounded all at once in closed form, some built, some simulated."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
+import numpy as np
+
+from umm.algorithms.universal.options import Options
+from umm.arrays import Bools
+from umm.errors import InfeasibleError
 from umm.machines import Machine
 from umm.problem import MATRICES
-from umm.schedules.bound import schedule_bound
+from umm.schedules.bound import ROUNDING, schedule_bound
 from umm.schedules.schedule import Schedule
-from umm.space.bounds.bringing import bringing
 from umm.space.bounds.closed_form import Bounds, closed_form
+from umm.space.bounds.moves import bringing
+from umm.space.budget import device_share
 from umm.space.choice import Choice
 from umm.space.given import bring
-from umm.space.points import Points
-
-Makespan = Callable[[Schedule], float]
+from umm.space.points import MultiplyPoints
+from umm.space.pricing.pricer import Makespan
+from umm.units import format_bytes
 
 
 class Built(NamedTuple):
-    """What the schedule of a point has told.
+    """What the schedule of a point shows.
 
     Attributes:
         memory: Bytes of the fullest rank, with what it holds of operands that are given elsewhere.
@@ -28,6 +35,7 @@ class Built(NamedTuple):
         gap: What the policy knows of better steps, or None.
         peak: flop/s of the devices used.
         content: The same where the actions of the multiply are the same.
+        actions: How many actions it is.
     """
 
     memory: int
@@ -36,6 +44,7 @@ class Built(NamedTuple):
     gap: float | None
     peak: float
     content: bytes
+    actions: int
 
 
 @dataclass(frozen=True)
@@ -48,8 +57,8 @@ class OneSchedule:
     brings: float
 
 
-class LookedAt:
-    """The points of a space on a machine, with what several searches of it have found out.
+class MultiplyPricer:
+    """The points of one multiply on a machine, with what several searches of them have found out.
 
     Attributes:
         points: The points.
@@ -62,7 +71,7 @@ class LookedAt:
     """
 
     def __init__(
-        self, points: Points, machine: Machine, makespan: Makespan, bounds: Bounds | None = None
+        self, points: MultiplyPoints, machine: Machine, makespan: Makespan, bounds: Bounds | None = None
     ) -> None:
         self.points, self.machine, self.makespan = points, machine, makespan
         self.bounds = closed_form(points, machine) if bounds is None else bounds
@@ -75,21 +84,55 @@ class LookedAt:
         self._schedules: dict[int, Schedule] = {}
         self._brings: dict[tuple[str, int, str], float] = {}
 
+    equals = True
+
     @property
-    def bounded(self) -> int:
+    def built(self) -> int:
         """How many points have been built."""
         return len(self._built)
 
+    def ascending(self, limit: int, among: Bools | None = None) -> tuple[list[int], list[float]]:
+        """Return the points that may fit into so many bytes a rank, by ascending bound, and the bounds.
+
+        Args:
+            limit: Bytes a rank may hold.
+            among: Which of the points to look at; all of them if None.
+        """
+        able = self.bounds.memory <= limit
+        fits = np.nonzero(able if among is None else able & among)[0]
+        by_bound = fits[np.argsort(self.bounds.seconds[fits], kind="stable")]
+        return self.points.allowed[by_bound].tolist(), self.bounds.seconds[by_bound].tolist()
+
+    def better(self, point: int, bound: float) -> float:
+        """Return a bound of a point with what moving operands that are given elsewhere takes by simulation."""
+        if not self.points.given:
+            return bound
+        number = int(np.searchsorted(self.points.allowed, point))
+        return max(bound, bound - float(self.bounds.brings[number]) + self.brings(point) * ROUNDING)
+
+    def fits(self, point: int, limit: int) -> bool:
+        """Return whether the fullest rank holds at most so many bytes at a point."""
+        return self.memory(point) <= limit
+
+    def text(self, point: int) -> tuple[Any, ...]:
+        """Return a ranking's last tie-break."""
+        return self.points.text(point)
+
+    def alike(self, row: Hashable) -> list[tuple[str, Options]]:
+        """Return the stationary matrix and the options of all points simulated that are one schedule."""
+        others = [self.points.parts(point) for point in self.rows[cast(OneSchedule, row)]]
+        return [(stationary, options) for options, stationary, *_ in others]
+
     def memory(self, point: int) -> int:
         """Return what the fullest rank allocates at a point."""
-        return self._told(point).memory
+        return self._build(point).memory
 
     def bound(self, point: int) -> float:
         """Return a lower bound of the makespan of a point, from its schedule."""
-        content = self._told(point).content
+        content = self._build(point).content
         if content not in self._bound:
             self._bound[content] = schedule_bound(self._schedule(point))
-        return self._bound[content] + self._told(point).brings
+        return self._bound[content] + self._build(point).brings
 
     def brings(self, point: int) -> float:
         """Return what bringing operands that are given elsewhere adds to a point, in seconds."""
@@ -102,7 +145,7 @@ class LookedAt:
         )
 
     def _bring(self, x: str, number: int, final: str) -> float:
-        inside, outside = self.points.layouts[MATRICES.index(x)][number], self.points.given[x]
+        inside, outside = self.points.choices[MATRICES.index(x)][number], self.points.given[x]
         if x == "C":
             asked = (inside, outside, self.points.bare.c_dtype, final if inside.replicas > 1 else "broadcast")
         else:
@@ -113,8 +156,34 @@ class LookedAt:
             self._brings[key] = bring(source, target, self.machine, dtype, final).seconds
         return self._brings[key]
 
+    def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
+        """Return nothing: what one multiply moves is in its schedule."""
+        return []
+
+    def infeasible(self, limit: int) -> InfeasibleError:
+        """Return the refusal of a limit that no point fits, with the least that would do."""
+        points, machine = self.points, self.machine
+        whole = limit == device_share(machine, points.ranks)
+        where = f", what a rank has of a device of {machine.name}" if whole else ""
+        nbytes = self._least_memory()
+        multiple = math.ceil(100 * nbytes / points.share) / 100
+        return InfeasibleError(
+            f"nothing fits {format_bytes(limit)} per rank{where}; the smallest memory that works is "
+            f"{nbytes} bytes ({format_bytes(nbytes)}, {multiple:g}x)"
+        )
+
+    def _least_memory(self) -> int:
+        """Return the fewest bytes per rank with which some point can run."""
+        least = math.inf
+        for i in np.argsort(self.bounds.memory, kind="stable").tolist():
+            if self.bounds.memory[i] >= least:
+                break
+            schedule = self.points.schedule(int(self.points.allowed[i]), self.machine)
+            least = min(least, int(schedule.memory_bytes.max()))
+        return int(least)
+
     def drop(self, point: int) -> None:
-        """Keep no longer the schedule of a point, only what it has told."""
+        """Keep no longer the schedule of a point, only what it shows."""
         self._schedules.pop(point, None)
 
     def _schedule(self, point: int) -> Schedule:
@@ -122,7 +191,7 @@ class LookedAt:
             self._schedules[point] = self.points.multiply(point, self.machine)
         return self._schedules[point]
 
-    def _told(self, point: int) -> Built:
+    def _build(self, point: int) -> Built:
         if point not in self._built:
             schedule = self._schedule(point)
             brings, held = bringing(self.points, point, self.machine)
@@ -133,6 +202,7 @@ class LookedAt:
                 schedule.options.get("gap"),
                 schedule.peak,
                 content_of(schedule),
+                len(schedule),
             )
         return self._built[point]
 
@@ -143,7 +213,7 @@ class LookedAt:
             point: Its number.
             bound: What is known of its makespan from below.
         """
-        built = self._told(point)
+        built = self._build(point)
         options, stationary, *_ = self.points.parts(point)
         row = OneSchedule(self.points.layout_numbers(point), built.content, built.memory, built.brings)
         if point not in self.choices:
@@ -152,9 +222,10 @@ class LookedAt:
             self.drop(point)
             seconds = self._seconds[built.content] + built.brings
             self.respected &= bound <= seconds
-            problem = self.points.problem(point)
+            problem = self.points.program(point)
             self.choices[point] = Choice(
                 problem,
+                self.points.layouts(point),
                 stationary,
                 options,
                 seconds,
@@ -163,6 +234,7 @@ class LookedAt:
                 built.pool,
                 problem.flop / (seconds * built.peak),
                 built.gap,
+                built.actions,
             )
             self.rows[row] = sorted([*self.rows.get(row, []), point])
         return row, self.choices[point]

@@ -1,0 +1,249 @@
+"""The points of a program of several statements: a layout for each group of tensors that share one."""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from hashlib import blake2b
+from math import lcm, prod
+from typing import Any
+
+from umm.algorithms.universal.options import Options
+from umm.chains import Chain, Map, Outline
+from umm.errors import InputError
+from umm.functions import function
+from umm.layouts.layout import Layout
+from umm.machines import Machine
+from umm.schedules.schedule import Schedule
+from umm.space import given
+from umm.space.families import written_layouts
+
+Place = tuple[int, ...]
+ALL = "all"
+DEFAULT = ("row", "col", "2d", "row@p")
+"""The layouts to choose from where nothing is said; ``@p`` is a replica on every rank."""
+MOST_LISTED = 200_000
+"""Assignments that are listed one by one."""
+
+
+class Assignments:
+    """Every assignment of layouts that gives one layout to tensors that belong together.
+
+    A gradient shares its tensor's layout (dW that of W), and a map's output its input's where they have one
+    shape: such tensors are a group. What a map needs columns of together, such as the scores of a head for a
+    softmax, is not cut between them. A point is its place: for each group the number of its choice.
+
+    Attributes:
+        outline: What is computed.
+        ranks: Ranks that share the work.
+        options: Of the universal algorithm, for all multiplies.
+        stationary: The matrix that every multiply keeps in place: A, B, C, ``auto`` for its largest, or
+            ``best`` for the one with which it takes least by itself.
+
+    >>> from umm.chains.presets import chain
+    >>> of = Assignments(chain("mlp", hidden=8, ffn=16, tokens=8, backward=True), ranks=2)
+    >>> of.groups
+    (('X', 'dX'), ('Y', 'dY'), ('W1', 'dW1'), ('W2', 'dW2'), ('H', 'G', 'dG', 'dH'))
+    >>> of.choices[0]
+    ('row', 'col', 'row@2')
+    """
+
+    def __init__(
+        self,
+        outline: Outline,
+        ranks: int,
+        texts: Mapping[str, Sequence[str]] | None = None,
+        options: Options | None = None,
+        stationary: str = "auto",
+        named: Sequence[str] | None = None,
+    ) -> None:
+        """Prepare the points.
+
+        Args:
+            outline: What is computed.
+            ranks: Ranks that share the work.
+            texts: For each tensor with a choice of its own the layouts to choose from; ``all`` is row, col
+                and 2d with every number of replicas.
+            options: Of the universal algorithm, for all multiplies.
+            stationary: The matrix that every multiply keeps in place.
+            named: Names of the program's own layouts, ``all`` for all of them: these alone are listed.
+        """
+        self.outline, self.ranks = outline, ranks
+        self.options, self.stationary = options or Options(), stationary
+        self._texts, self._named = texts or {}, named
+        self._shapes = {x.name: x for x in outline.tensors}
+
+    @cached_property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The tensors that have one layout, group by group in the order of the program."""
+        shapes = {name: (x.rows, x.cols) for name, x in self._shapes.items()}
+        alike = [(name, f"d{name}") for name in shapes if f"d{name}" in shapes]
+        alike += [(x.out, read) for x in self.outline.statements if isinstance(x, Map) for read in x.reads]
+        group = {name: name for name in shapes}
+        for one, other in alike:
+            if shapes[one] == shapes[other] and group[one] != group[other]:
+                old, new = group[other], group[one]
+                group = {name: new if of == old else of for name, of in group.items()}
+        found: dict[str, list[str]] = {}
+        for name, of in group.items():
+            found.setdefault(of, []).append(name)
+        return tuple(map(tuple, found.values()))
+
+    @cached_property
+    def choices(self) -> tuple[tuple[str, ...], ...]:
+        """The different layouts of each group.
+
+        Raises:
+            InputError: for a text that is not a layout, or if none is left for a tensor.
+        """
+        found = []
+        for names in self.groups:
+            seen: dict[object, str] = {}
+            for layout in (self._layout(names[0], x) for x in self._written(names)):
+                if all(_at_multiples(layout, self._units.get(name, 1)) for name in names):
+                    seen.setdefault(_same(layout), str(layout))
+            if not seen:
+                raise InputError(
+                    f"{names[0]} is needed by whole rows or heads, so no layout is left for it; allow row, "
+                    "or row@p"
+                )
+            found.append(tuple(seen.values()))
+        return tuple(found)
+
+    def _written(self, names: Sequence[str]) -> list[str]:
+        """Return the texts that a group chooses from: of all its tensors that somebody has said some of."""
+        said = dict.fromkeys(text for name in names for text in self._texts.get(name, ()))
+        factors = [count for count in range(1, self.ranks + 1) if self.ranks % count == 0]
+        family = list(written_layouts(self.ranks, ("row", "col", "2d"), factors, ("blocked",), "square"))
+        return [x for text in said or DEFAULT for x in (family if text == ALL else [text])]
+
+    @cached_property
+    def _units(self) -> dict[str, int]:
+        """Columns that some map needs together, by tensor; 0 for whole rows."""
+        found: dict[str, int] = {}
+        for x in self.outline.statements:
+            if isinstance(x, Map):
+                unit = function(x.fn).unit(x.parameters)
+                for name in (x.out, *x.reads):
+                    found[name] = lcm(found.get(name, 1), unit)
+        return found
+
+    @cached_property
+    def count(self) -> int:
+        """How many assignments there are; of layouts by name those."""
+        return prod(map(len, self.choices)) if self._named is None else len(self.all)
+
+    @property
+    def written(self) -> int:
+        """The same: each has its layouts once."""
+        return self.count
+
+    @cached_property
+    def share(self) -> float:
+        """Bytes of a rank's share of all tensors without replicas."""
+        tensors = self.outline.laid_out({}, self.ranks).tensors
+        return sum(x.shape[0] * x.shape[1] * x.itemsize for x in tensors) / self.ranks
+
+    @cached_property
+    def all(self) -> list[dict[str, str]]:
+        """The layout of each tensor of every point, one after another.
+
+        Raises:
+            InputError: if there are too many.
+            ProblemError: if the program has no layouts of a name.
+        """
+        if self._named is not None:
+            names = list(self.outline.layouts) if ALL in self._named else self._named
+            chains = [self.outline.laid_out(self.outline.layouts_of(x), self.ranks) for x in names]
+            full = [{x.name: str(x.layout) for x in chain.tensors} for chain in chains]
+            return list({json.dumps(x): x for x in full}.values())
+        if self.count > MOST_LISTED:
+            raise InputError(
+                f"chain {self.outline.name} has {self.count:.2g} assignments of layouts, more than the "
+                f"{MOST_LISTED} that a sweep takes; give fewer layouts, or search it"
+            )
+        return [self.layouts(self.at(number)) for number in range(self.count)]
+
+    def at(self, number: int) -> Place:
+        """Return the place of a number, that of the last group fastest."""
+        place = []
+        for choices in reversed(self.choices):
+            number, chosen = divmod(number, len(choices))
+            place.append(chosen)
+        return tuple(reversed(place))
+
+    def place(self, layouts: Mapping[str, str]) -> Place | None:
+        """Return the place that has some layouts; None if none has."""
+        found = []
+        for names, choices in zip(self.groups, self.choices, strict=True):
+            try:
+                wanted = {_same(self._layout(x, layouts.get(x, "row"))) for x in names}
+            except InputError:
+                return None  # cannot be on so many ranks
+            able = [_same(self._layout(names[0], text)) for text in choices]
+            if len(wanted) > 1 or (held := wanted.pop()) not in able:
+                return None
+            found.append(able.index(held))
+        return tuple(found)
+
+    def layouts(self, point: Place) -> dict[str, str]:
+        """Return the layout of each tensor at a place."""
+        return {
+            name: self.choices[number][chosen]
+            for number, chosen in enumerate(point)
+            for name in self.groups[number]
+        }
+
+    def program(self, point: Place) -> Chain:
+        """Return the chain in the layouts of a place."""
+        return self.outline.laid_out(self.layouts(point), self.ranks)
+
+    def schedule(self, point: Place, machine: Machine) -> Schedule:
+        """Return the schedule of a place on a machine, every multiply with its largest matrix in place."""
+        return self.lowered(self.layouts(point), machine)
+
+    def listed(self, place: int, machine: Machine) -> Schedule:
+        """Return the schedule of the assignment at a place among all, from 0."""
+        return self.lowered(self.all[place], machine)
+
+    def lowered(self, layouts: Mapping[str, str], machine: Machine) -> Schedule:
+        """Return the schedule of some layouts."""
+        stationary = "auto" if self.stationary == "best" else self.stationary
+        chain = self.outline.laid_out(layouts, self.ranks)
+        return given.schedule(chain, machine, stationary=stationary, **self.options.to_dict())
+
+    def asked(self, place: int) -> dict[str, Any]:
+        """Return what makes a run of the assignment at a place the one it is, by the columns of a store."""
+        return {
+            "chain": in_words(self.outline),
+            "dtype": ",".join(dict.fromkeys(x.dtype for x in self.outline.tensors)),
+            "layouts": self.all[place],
+            "stationary": self.stationary if self.stationary != "best" else "auto",
+            **self.options.to_dict(),
+        }
+
+    def _layout(self, name: str, text: str) -> Layout:
+        return self._shapes[name].laid_out(text, self.ranks).layout
+
+
+def in_words(chain: Outline) -> str:
+    """Return a chain as a store names it: its name, the shapes of what goes in, a hash of all it does.
+
+    >>> from umm.chains.presets import chain
+    >>> in_words(chain("mlp", hidden=8, ffn=16, tokens=4))
+    'mlp X:4x8 W1:8x16 W2:16x8 #7d985b3c'
+    """
+    shapes = [f"{x.name}:{x.rows}x{x.cols}" for x in chain.tensors if x.role in ("input", "both")]
+    said = {name: value for name, value in chain.to_dict().items() if name not in ("layouts", "kept")}
+    digest = blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=4).hexdigest()
+    return " ".join([chain.name, *shapes, f"#{digest}"])
+
+
+def _at_multiples(layout: Layout, unit: int) -> bool:
+    """Whether columns are cut only at multiples of a unit, or not at all if that is 0."""
+    inner = layout.col_edges[1:-1]
+    return not len(inner) or (unit > 0 and not (inner % unit).any())
+
+
+def _same(layout: Layout) -> object:
+    """Return what two layouts of one shape and type that put all at the same ranks have in common."""
+    return layout.cuts, layout.owners.tobytes()

@@ -1,0 +1,148 @@
+"""Prices assignments of layouts to a program of several statements: from tables, then by simulation."""
+
+import math
+from collections.abc import Mapping
+from math import nan
+from typing import Any
+
+import numpy as np
+
+from umm.algorithms.chains.lower import lower
+from umm.algorithms.universal.options import Options
+from umm.arrays import Bools, Ints
+from umm.errors import InfeasibleError
+from umm.machines import Machine
+from umm.schedules.schedule import Schedule
+from umm.space.assignments import Assignments, Place
+from umm.space.bounds.statement_work import moved_bytes
+from umm.space.bounds.tables import Tables, tables_of
+from umm.space.choice import Choice
+from umm.space.pricing.pricer import Makespan
+from umm.units import format_bytes
+
+
+class AssignmentPricer:
+    """The assignments of a program's layouts on a machine, with what several searches of them have found out.
+
+    Attributes:
+        points: The assignments.
+        machine: Where.
+        makespan: What simulates a schedule.
+        tables: What every statement takes, for all layouts of its tensors.
+        choices: The simulated assignments.
+        respected: Whether no makespan was below its bound.
+    """
+
+    equals = False
+
+    def __init__(self, points: Assignments, machine: Machine, makespan: Makespan, state: float = 0.0) -> None:
+        """Price every statement.
+
+        Args:
+            points: The assignments.
+            machine: Where.
+            makespan: What simulates a schedule.
+            state: Bytes of optimizer state for each element of a weight.
+        """
+        self.points, self.machine, self.makespan = points, machine, makespan
+        self._options = points.options.to_dict()
+        self.tables: Tables = tables_of(points, machine, self._options, state)
+        self.choices: dict[Place, Choice] = {}
+        self.respected, self.built = True, 0
+        self._schedules: dict[Place, Schedule] = {}
+        self._memory: dict[Place, int] = {}
+
+    def ascending(self, limit: int, among: Bools | None = None) -> tuple[list[Place], list[float]]:
+        """Return the assignments that may fit by ascending bound, that of their busiest resource."""
+        busiest = self.tables.all_busiest()
+        able = self.tables.all_memory() <= limit
+        able = able if among is None else able & among
+        order: Ints = np.argsort(np.where(able, busiest, math.inf), kind="stable")[: np.count_nonzero(able)]
+        places = zip(*(x.tolist() for x in np.unravel_index(order, self.tables.shape)), strict=True)
+        return list(places), busiest[order].tolist()
+
+    def better(self, point: Place, bound: float) -> float:
+        """Return a better bound of an assignment, by the order of its statements."""
+        return max(bound, self.tables.in_order(point))
+
+    def memory(self, point: Place) -> int:
+        """Return what the fullest rank holds at an assignment."""
+        if point not in self._memory:
+            schedule = self._schedules[point] = self._lowered(point)
+            self._memory[point] = int((schedule.memory_bytes + self.tables.state_bytes(point)).max())
+            self.built += 1
+        return self._memory[point]
+
+    def fits(self, point: Place, limit: int) -> bool:
+        """Return whether the fullest rank holds at most so many bytes at an assignment."""
+        return self.memory(point) <= limit
+
+    def bound(self, point: Place) -> float:
+        """Return the best lower bound of an assignment there is; its schedule adds nothing."""
+        return self.tables.bound(point)
+
+    def actions(self, point: Place) -> int:
+        """Return how many actions the schedule of an assignment has, about."""
+        return sum(table.work(point).actions for table in self.tables.statements)
+
+    def simulated(self, point: Place, bound: float) -> tuple[Place, Choice]:
+        """Return an assignment, and it with its makespan.
+
+        Args:
+            point: Which.
+            bound: What is known of its makespan from below.
+        """
+        if point not in self.choices:
+            memory = self.memory(point)
+            schedule = self._schedules.get(point) or self._lowered(point)
+            self.drop(point)
+            seconds, program = self.makespan(schedule), self.points.program(point)
+            self.respected = self.respected and seconds >= bound
+            self.choices[point] = Choice(
+                program, self.points.layouts(point), self.tables.stationary(point), self.points.options,
+                seconds, bound, memory, int(schedule.pool_bytes.max()),
+                program.flop / (seconds * schedule.peak) if schedule.peak else nan, actions=len(schedule),
+            )  # fmt: skip
+        return point, self.choices[point]
+
+    def alike(self, row: object) -> list[tuple[str, Options]]:
+        """Return nothing: each assignment is a schedule of its own."""
+        return []
+
+    def text(self, point: Place) -> str:
+        """Return a ranking's last tie-break."""
+        return str(self.points.layouts(point))
+
+    def drop(self, point: Place) -> None:
+        """Keep no longer the schedule of an assignment."""
+        self._schedules.pop(point, None)
+
+    def infeasible(self, limit: int) -> InfeasibleError:
+        """Return the refusal of a limit that no assignment fits, with what its tensors alone take."""
+        least = int(sum(of.max(axis=-1).min() for of in self.tables.held))
+        return InfeasibleError(
+            f"no layouts of chain {self.points.outline.name} fit {format_bytes(limit)} a rank; "
+            f"its tensors alone take about {format_bytes(least)} or more"
+        )
+
+    def laid_out(self, layouts: Mapping[str, str], limit: int) -> float | None:
+        """Return the makespan of layouts that are no assignment of the space; None if they do not fit."""
+        schedule = self.points.lowered(layouts, self.machine)
+        return self.makespan(schedule) if int(schedule.memory_bytes.max()) <= limit else None
+
+    def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
+        """Return for each statement that moves something what it is, and the bytes of each tensor."""
+        chain: Any = self.points.outline.laid_out(choice.layouts, self.points.ranks)
+        found: list[tuple[str, Mapping[str, int]]] = []
+        tensors = {x.name: x for x in chain.tensors}
+        assert isinstance(choice.stationary, Mapping)
+        for statement in chain.statements:
+            stays = choice.stationary.get(statement.out, "auto")
+            nbytes = moved_bytes(statement, tensors, self.machine, self._options, stays)
+            if nbytes:
+                found.append((str(statement), nbytes))
+        return found
+
+    def _lowered(self, point: Place) -> Schedule:
+        stationary = self.tables.stationary(point)
+        return lower(self.points.program(point), self.machine, stationary=stationary, **self._options)

@@ -1,0 +1,80 @@
+"""What a search asks of whoever prices the points of a space."""
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Protocol
+
+from umm.algorithms.universal.options import Options
+from umm.arrays import Bools
+from umm.errors import InfeasibleError
+from umm.machines import Machine
+from umm.schedules.schedule import Schedule
+from umm.space.choice import Choice
+from umm.space.points import Point, Points
+
+Makespan = Callable[[Schedule], float]
+
+
+class Pricer(Protocol):
+    """Prices points from cheap to dear: a bound of all, a better one of some, then a makespan by simulation.
+
+    Each bound is at most the simulated makespan; so a search may leave out what a bound rules out.
+
+    Attributes:
+        points: The points.
+        machine: Where they would run.
+        makespan: What simulates a schedule.
+        respected: Whether no makespan was below its bound.
+        built: How many points have been built.
+        equals: Whether points that cannot be faster than the last of the best, but as fast, are of interest.
+    """
+
+    machine: Machine
+    makespan: Makespan
+    respected: bool
+    equals: bool
+
+    @property
+    def points(self) -> Points: ...
+
+    @property
+    def built(self) -> int: ...
+
+    def ascending(self, limit: int, among: Bools | None = None) -> tuple[list[Point], list[float]]:
+        """Return the points that may fit into so many bytes a rank, by ascending bound, and the bounds.
+
+        Args:
+            limit: Bytes a rank may hold.
+            among: Which of the points to look at, in the order of their numbers; all if None.
+        """
+
+    def better(self, point: Point, bound: float) -> float:
+        """Return a better bound of a point that costs little: its schedule is not built."""
+
+    def fits(self, point: Point, limit: int) -> bool:
+        """Return whether the fullest rank holds at most so many bytes; its schedule is built."""
+
+    def bound(self, point: Point) -> float:
+        """Return a lower bound of a point from its schedule."""
+
+    def simulated(self, point: Point, bound: float) -> tuple[Hashable, Choice]:
+        """Return what is the same for points that are one schedule, and the point with its makespan.
+
+        Args:
+            point: Which.
+            bound: What is known of its makespan from below.
+        """
+
+    def alike(self, row: Hashable) -> list[tuple[str, Options]]:
+        """Return the stationary matrix and the options of all points simulated that are one schedule."""
+
+    def text(self, point: Point) -> object:
+        """Return a ranking's last tie-break."""
+
+    def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
+        """Return for each statement that moves something what it is, and the bytes of each tensor."""
+
+    def infeasible(self, limit: int) -> InfeasibleError:
+        """Return the refusal of a limit that no point fits: what it takes at least."""
+
+    def drop(self, point: Point) -> None:
+        """Keep no longer the schedule of a point."""

@@ -1,0 +1,194 @@
+"""The search of a space: its best points, with proof."""
+
+from collections.abc import Callable
+from time import process_time
+
+from umm.errors import InputError, expect
+from umm.machines import Machine
+from umm.machines import machine as find_machine
+from umm.space.budget import DEVICE, limit_of
+from umm.space.pricing.assignments import AssignmentPricer
+from umm.space.pricing.pricer import Makespan, Pricer
+from umm.space.pricing.pricers import pricer_of
+from umm.space.search.descent import near_the_bound
+from umm.space.search.found import Found
+from umm.space.search.incumbents import Effort, Incumbents
+from umm.space.search.named import Named, named_layouts
+from umm.space.search.walk import BestFirst, Progress
+from umm.space.space import Space
+
+Told = Callable[[str, int, int], None]
+"""Called with what is looked at, how much of it has been, and how much there is; 0 if that is not known."""
+EVERY = 100_000
+"""Assignments up to which all are gone through; of more, those near a bound below all."""
+MOST_ACTIONS = 150_000
+"""Actions that a search of several statements simulates before it stops with a gap."""
+SECONDS = 60.0
+"""Of processor time after which it does too."""
+
+
+class SearchInterruptedError(KeyboardInterrupt):
+    """Ctrl-C during a search.
+
+    Attributes:
+        found: The best points so far, not proven.
+    """
+
+    def __init__(self, found: Found) -> None:
+        super().__init__("interrupted")
+        self.found = found
+
+
+def search(
+    space: Space,
+    machine: Machine | str,
+    *,
+    makespan: Makespan | None = None,
+    memory: str | int | None = DEVICE,
+    top: int = 10,
+    progress: Progress | None = None,
+    most: float | None = None,
+    seconds: float | None = None,
+) -> Found:
+    """Return the best points of a space, with proof.
+
+    All points get a lower bound at once: of one multiply in closed form, of several statements from what each
+    takes for all layouts of its tensors. From the lowest up, a point gets tighter bounds, then it is
+    simulated, until no bound left is below the top's last makespan. Points that are one schedule, as
+    stationary A, B and C are where nothing is communicated, are one of the top, and its ``ties``. Of more
+    than 100,000 assignments of layouts to several tensors a bound below all is found by duality, and what is
+    simulated is near it.
+
+    Args:
+        space: What may be chosen, see :attr:`Space.searched`; without ranks it gets the machine's own number.
+        machine: A machine, its name, or the path of its topology file.
+        makespan: What simulates a schedule, in seconds; None for the executor ``sim``. The proof holds
+            for anything that never beats the bounds.
+        memory: Budget per rank: bytes (``16GiB``), a multiple of the unreplicated share (``2x``), ``device``
+            for what a rank has of its device less a tenth for all else, or None for all of that.
+        top: How many of the best to find.
+        progress: Called now and then with the number of points settled and of all points.
+        most: Actions simulated after which it stops with a gap; for one multiply without end if not given,
+            for several statements 150,000.
+        seconds: Of processor time after which it does too; 60 for several statements.
+
+    Raises:
+        InfeasibleError: if no point fits the budget and the device; says the smallest that would do.
+        InputError: for a budget, layout or machine that does not exist.
+        SearchInterruptedError: on Ctrl-C, with the best found so far.
+    """
+    expect(space, Space, "search", "a Space, such as umm.Space(m=8192, n=49152, k=12288)")
+    if top < 1:
+        raise InputError(f"top = {top} is not possible; it must be a whole number ≥ 1")
+    effort = _effort(space, most, seconds)
+    if not isinstance(machine, Machine):
+        machine = find_machine(machine)
+    space = space.searched.on(machine.default_ranks)
+    pricer = pricer_of(space, machine, makespan, progress)
+    limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
+    return best_of(space, pricer, limit, top, reserves=memory == DEVICE, progress=progress, effort=effort)
+
+
+def best_of(
+    space: Space,
+    pricer: Pricer,
+    limit: int,
+    top: int,
+    *,
+    reserves: bool = False,
+    progress: Progress | None = None,
+    effort: Effort | None = None,
+) -> Found:
+    """Return the best of some points, with proof.
+
+    Args:
+        space: Whose points they are.
+        pricer: Prices them.
+        limit: Bytes a rank may hold.
+        top: How many of the best to find.
+        reserves: Whether the limit is the device less a reserve, because no budget was given.
+        progress: As :func:`search` takes it.
+        effort: What may be spent; without end if None.
+
+    Raises:
+        InfeasibleError: if none fits.
+        SearchInterruptedError: on Ctrl-C, with the best found so far.
+    """
+    if isinstance(pricer, AssignmentPricer) and pricer.points.count > EVERY:
+        return _near(space, pricer, Incumbents(pricer, limit, top, effort or Effort()), reserves, progress)
+    walk = BestFirst(pricer, limit, top, effort=effort)
+    try:
+        walk.run(progress)
+    except KeyboardInterrupt:
+        raise SearchInterruptedError(_found(space, walk.found, reserves, walk.settled)) from None
+    return _ended(space, walk.found, reserves, walk.settled, walk.lowest)
+
+
+def _near(
+    space: Space,
+    pricer: AssignmentPricer,
+    found: Incumbents,
+    reserves: bool,
+    progress: Progress | None,
+) -> Found:
+    """Return the best of too many points to go through all."""
+    try:
+        lowest = near_the_bound(pricer, found, progress)
+    except KeyboardInterrupt:
+        raise SearchInterruptedError(_found(space, found, reserves, found.simulated)) from None
+    return _ended(space, found, reserves, pricer.points.count, lowest)
+
+
+def _ended(space: Space, found: Incumbents, reserves: bool, settled: int, lowest: float) -> Found:
+    """Return what a search has found at its end, with what no point left can beat.
+
+    Raises:
+        InfeasibleError: if nothing fits.
+    """
+    if found.first is None:
+        raise found.pricer.infeasible(found.limit)
+    named = named_layouts(found)
+    gap = max(0.0, 1 - lowest / found.first.makespan_s)
+    return _found(space, found, reserves, settled, gap, named)
+
+
+def _found(
+    space: Space,
+    found: Incumbents,
+    reserves: bool,
+    settled: int,
+    gap: float | None = None,
+    named: Named | None = None,
+) -> Found:
+    """Return what has been found; before the end, what is open yet counts as neither."""
+    pricer, best = found.pricer, found.choices()
+    return Found(
+        space=space,
+        machine=pricer.machine.name,
+        limit=found.limit,
+        top=best,
+        priced=pricer.points.written,
+        distinct=pricer.points.count,
+        pruned=settled - found.simulated,
+        bounded=pricer.built,
+        simulated=found.simulated,
+        proven=pricer.respected and gap == 0.0,
+        gap=1.0 if gap is None else gap,
+        reserves=reserves,
+        named=named.makespans if named else {},
+        left_out=named.left_out if named else {},
+        moved=pricer.moved(best[0]) if best else [],
+        pricer=pricer,
+    )
+
+
+def _effort(space: Space, most: float | None, seconds: float | None) -> Effort:
+    """Return what a search may spend where the defaults hold if nothing is said."""
+    if not space.is_multiply:
+        most, seconds = MOST_ACTIONS if most is None else most, SECONDS if seconds is None else seconds
+    effort = Effort()
+    if most is not None:
+        effort.actions = most
+    if seconds is not None:
+        effort.until = process_time() + seconds
+    return effort

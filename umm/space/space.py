@@ -1,0 +1,259 @@
+"""The design space of a program: layouts of its tensors, stationary matrices, and choices of its schedule."""
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from umm.algorithms.universal.options import Options, showing_options
+from umm.chains import Outline
+from umm.dtypes import canonical
+from umm.errors import InputError
+from umm.files import shown
+from umm.layouts.layout import Layout
+from umm.layouts.places import ORDERS, replication_factors
+from umm.problem import MATRICES, Problem, given_text, read_given
+from umm.space.assignments import Assignments
+from umm.space.axes import Axes, axis
+from umm.space.families import written_layouts
+from umm.space.points import MultiplyPoints
+
+Texts = str | Sequence[str]
+ALL = "all"
+KEPT = ("auto", "best", *MATRICES)
+"""What the multiplies of a program may keep in place: their largest matrix, or the best one."""
+
+
+@dataclass(frozen=True, init=False)
+class Space:
+    """Every layout, replication factor, stationary matrix and schedule option that may be chosen.
+
+    ``Space(m=…, n=…, k=…)`` is the space of one multiply, ``Space(chain=umm.chain("mlp", …))`` that of a
+    program of several statements. The defaults of a multiply are the space of the paper: {row, col, 2d}³ ×
+    replication³ × {A, B, C}; a search tries more where nothing is said, see :attr:`searched`.
+
+    Attributes:
+        program: What is computed, without layouts. A chain whose one statement is a plain multiply is that
+            multiply, its operands called A, B and C.
+        ranks: Processes that share the work; None until a machine says how many it has.
+        layouts: For each tensor with a choice of its own the texts of its layouts, ``row@2``; ``all``, alone
+            or among them, stands for every partition and replication factor.
+        named: Names of layouts that the program has itself: these alone are the points; None for all of
+            ``layouts``.
+        partitions: What ``all`` means, without replication factors: ``row``, ``2d``, ``2d:3x4``,
+            ``cyclic:256x128``, ``row:balanced``, … One that names a process grid is kept for the replication
+            factors whose replicas have that many ranks.
+        replication: Replication factors; None for all divisors of the ranks.
+        orders: Replica orders: ``blocked``, ``interleaved``.
+        grids: Process grids of ``2d`` and ``cyclic`` without one: ``square`` or ``all``; None for square,
+            and all in a search.
+        stationary: Matrices that may stay in place; of several statements one: a matrix, ``auto`` for each
+            multiply's largest, or ``best`` for that with which it takes least by itself.
+        equal_replication: Only points whose three operands have the same replication factor.
+        fully_replicated: Whether an operand may have as many replicas as there are ranks.
+        state: Bytes of optimizer state for each element of a weight, which has the layout of the weight.
+        axes: The values of every choice of a schedule.
+
+    Source: Brock & Golin (2025), section 5.2.
+
+    >>> points = Space(m=1024, n=49152, k=12288, ranks=12).points()
+    >>> points.written, len(points)
+    (17496, 8232)
+    """
+
+    program: Problem | Outline
+    ranks: int | None
+    layouts: tuple[tuple[str, tuple[str, ...]], ...]
+    named: tuple[str, ...] | None
+    partitions: tuple[str, ...]
+    replication: tuple[int, ...] | None
+    orders: tuple[str, ...]
+    grids: str | None
+    stationary: tuple[str, ...]
+    equal_replication: bool
+    fully_replicated: bool
+    state: float
+    axes: Axes
+
+    @showing_options
+    def __init__(
+        self,
+        m: int | None = None,
+        n: int | None = None,
+        k: int | None = None,
+        dtype: str = "float32",
+        ranks: int | None = None,
+        *,
+        chain: Outline | None = None,
+        c_dtype: str = "",
+        given: str | Mapping[str, str | Layout] = "",
+        layouts: Texts | Mapping[str, Texts] | None = None,
+        a: Texts | None = None,
+        b: Texts | None = None,
+        c: Texts | None = None,
+        named: Texts | None = None,
+        partitions: Texts = ("row", "col", "2d"),
+        replication: int | Sequence[int] | None = None,
+        orders: Texts = ("blocked",),
+        grids: str | None = None,
+        stationary: Texts | None = None,
+        equal_replication: bool = False,
+        fully_replicated: bool = True,
+        state: float = 0.0,
+        axes: Axes | None = None,
+        **options: Any,
+    ) -> None:
+        """Turn single values into axes and refuse what names nothing.
+
+        The arguments are the attributes, but for those that say what is computed: m, n, k, dtype, c_dtype
+        and given as of a ``Problem``, or ``chain``. ``a``, ``b`` and ``c`` are ``layouts`` of these matrices;
+        ``layouts`` that names no tensors is of all. Each field of
+        :class:`umm.algorithms.universal.options.Options` is an argument too, with one value or several:
+        ``prefetch=(1, 2)``.
+        """
+        program: Problem | Outline
+        called: Mapping[str, str] = {}
+        if chain is None:
+            types = {"dtype": canonical(dtype), "c_dtype": canonical(c_dtype)}
+            program = _multiply(m, n, k, given=given_text(read_given(given)), **types)
+        else:
+            program, called = _of_chain(chain, named is not None)
+        texts: dict[str, Texts] = {}
+        if isinstance(layouts, Mapping):
+            texts = {called.get(name, name): of_it for name, of_it in layouts.items()}
+        elif layouts is not None:
+            texts = {x.name: layouts for x in program.shapes}
+        texts |= {x: of_it for x, of_it in zip(MATRICES, (a, b, c), strict=True) if of_it is not None}
+        if stationary is None:
+            stationary = MATRICES if isinstance(program, Problem) else "auto"
+        vars(self).update(
+            program=program, ranks=ranks, grids=grids, state=state,
+            layouts=tuple((name, axis(of_it)) for name, of_it in texts.items()),
+            named=None if named is None else axis(named),
+            partitions=axis(partitions), orders=axis(orders),
+            replication=None if replication is None else axis(replication),
+            stationary=axis(stationary),
+            equal_replication=equal_replication, fully_replicated=fully_replicated,
+            axes=Axes.of(options, axes),
+        )  # fmt: skip
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse what names nothing."""
+        if self.grids not in ("square", "all", None):
+            raise InputError(f"grids {shown(self.grids)} is unknown; choose from square, all")
+        known = [x.name for x in self.program.shapes]
+        _refuse_unknown("tensor", [name for name, _ in self.layouts], known)
+        _refuse_unknown("stationary matrix", self.stationary, MATRICES if self.is_multiply else KEPT)
+        _refuse_unknown("replica order", self.orders, ORDERS)
+        if self.state < 0:
+            raise InputError(f"{self.state} bytes of optimizer state are not possible; give 0 or more")
+
+    def changed(self, **changes: Any) -> "Space":
+        """Return it with other values of some attributes; of the program's sizes too, such as ``m=4096``.
+
+        >>> Space(m=64, n=48, k=32).changed(m=128, ranks=4).program.m
+        128
+        """
+        sizes = {name: changes.pop(name) for name in ("m", "n", "k") if name in changes}
+        found = copy(self)
+        vars(found).update(changes)
+        if sizes:
+            vars(found)["program"] = replace(self.program, **sizes)
+        return found
+
+    def on(self, ranks: int) -> "Space":
+        """Return the space on this many ranks if it does not say how many itself."""
+        return self if self.ranks is not None else self.changed(ranks=ranks)
+
+    @property
+    def searched(self) -> "Space":
+        """The space a search looks at.
+
+        Where nothing was said it has all process grids, and all values of the schedule options that a search
+        of one multiply tries.
+        """
+        if not self.is_multiply:
+            return self
+        return self.changed(grids=self.grids or "all", axes=self.axes.searched)
+
+    @property
+    def is_multiply(self) -> bool:
+        """Whether the program is one multiply."""
+        return isinstance(self.program, Problem)
+
+    @property
+    def options(self) -> Options:
+        """The choices of a schedule, where each has one value.
+
+        Raises:
+            InputError: if one has several.
+        """
+        if self.axes.varied:
+            raise InputError(
+                f"{', '.join(self.axes.varied)} is not an axis of a chain's space; give it one value"
+            )
+        return self.axes.combinations[0]
+
+    def points(self) -> "MultiplyPoints | Assignments":
+        """Return the points, equal ones merged.
+
+        Raises:
+            InputError: if the space does not say on how many ranks, or nothing is left in it.
+            LayoutError: for a layout that does not exist.
+        """
+        texts = dict(self.layouts)
+        if isinstance(self.program, Outline):
+            return Assignments(
+                self.program, self.ranks or 1, texts, self.options, self.stationary[0], self.named
+            )
+        bare = replace(self.program, ranks=self.ranks)
+        layouts = tuple(self._layouts(x, bare, texts.get(x, (ALL,))) for x in MATRICES)
+        return MultiplyPoints(bare, layouts, self.axes.combinations, self.stationary, self.equal_replication)
+
+    def _layouts(self, matrix: str, bare: Problem, written: Sequence[str]) -> list[Layout]:
+        """Return the layouts of an operand as written, equal ones not yet merged."""
+        factors = self.replication or replication_factors(bare.p)
+        family = partial(
+            written_layouts, bare.p, self.partitions, factors, self.orders, self.grids or "square"
+        )
+        texts = [x for text in written for x in (family() if text == ALL else [text])]
+        found = [Layout.parse(text, bare.shape(matrix), bare.p) for text in texts]
+        if not self.fully_replicated and bare.p > 1:
+            found = [layout for layout in found if layout.replicas < bare.p]
+        if not found:
+            raise InputError(f"no layout is left for {matrix}; allow more partitions or replication factors")
+        return found
+
+
+def _of_chain(chain: Outline, named: bool) -> tuple[Problem | Outline, Mapping[str, str]]:
+    """Return what a chain computes, and what its tensors are called there.
+
+    Args:
+        chain: The chain; if its one statement is a plain multiply, that multiply comes back.
+        named: Whether its own layouts are asked for, which a multiply has not.
+    """
+    if not isinstance(chain, Outline):
+        raise InputError(f"a space needs a chain without layouts, such as umm.chain gives, not {chain!r}")
+    found = None if named else Problem.of(chain)
+    if found is None:
+        return chain, {}
+    product = chain.statements[0]
+    return found, dict(zip((*product.reads, product.out), MATRICES, strict=True))
+
+
+def _multiply(m: int | None, n: int | None, k: int | None, **more: Any) -> Problem:
+    missing = [name for name, size in zip("mnk", (m, n, k), strict=True) if size is None]
+    if missing:
+        raise InputError(f"the space lacks {' and '.join(missing)}; give m, n and k, or chain=umm.chain(…)")
+    assert m is not None
+    assert n is not None
+    assert k is not None
+    return Problem(m=m, n=n, k=k, **more)
+
+
+def _refuse_unknown(noun: str, given: Sequence[str], known: Sequence[str]) -> None:
+    for value in given:
+        if value not in known:
+            raise InputError(f"{noun} {shown(value)} is unknown; choose from {', '.join(known)}")
