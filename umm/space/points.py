@@ -22,22 +22,19 @@ Point = Any
 
 
 class Points(Protocol):
-    """The points of a space.
-
-    Attributes:
-        written: How many points there were before equal ones were merged.
-        ranks: Ranks that share the work.
-        share: Bytes of a rank's share of all tensors without replicas: the unit of budgets such as ``2x``.
-    """
+    """The points of a space."""
 
     @property
-    def written(self) -> int: ...
+    def written(self) -> int:
+        """How many points there were before equal ones were merged."""
 
     @property
-    def ranks(self) -> int: ...
+    def ranks(self) -> int:
+        """Ranks that share the work."""
 
     @property
-    def share(self) -> float: ...
+    def share(self) -> float:
+        """Bytes of a rank's share of all tensors without replicas: the unit of budgets such as ``2x``."""
 
     @property
     def count(self) -> int:

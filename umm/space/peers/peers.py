@@ -1,186 +1,234 @@
-"""One table of what people use: the universal algorithm in place, after redistribution, and every other."""
+"""One table of what people use: the universal algorithm, and everything else that computes the same."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import overload
+from typing import Any, Protocol
 
 from umm.algorithms.registry import algorithms
 from umm.chains import Outline
-from umm.errors import LayoutError, ProblemError
+from umm.errors import InfeasibleError, InputError
+from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.problem import Problem
-from umm.space.budget import DEVICE, rank_limit
-from umm.space.peers.chains import ChainPeers, chain_peers
-from umm.space.peers.choose import MARGIN, chosen, in_words, least_seconds
-from umm.space.peers.contender import Contender, Row, Timed, row_of, timed
-from umm.space.peers.crossover import REACH, Stretch, stretches
+from umm.space.budget import DEVICE, limit_of
+from umm.space.choice import Choice
+from umm.space.peers.around import Around
+from umm.space.peers.choice import MARGIN
+from umm.space.peers.contender import Contender, Row, row_of
+from umm.space.peers.crossover import Stretch, stretches
+from umm.space.peers.multiplies import anywhere, in_place, redistributed
+from umm.space.peers.systems import BEST, Scheme, systems
 from umm.space.peers.table import Peers
 from umm.space.peers.tuned import tuned
-from umm.space.peers.universal import anywhere, in_place, redistributed
-from umm.space.search.search import Told
+from umm.space.search.search import Told, search
+from umm.space.space import Space
 
-RIVAL = 1.25
-"""Asked about at all m is who takes at most so many times the best at this one or at an end."""
 Memory = str | int | None
 
 
-@overload
 def peers(
-    problem: Problem,
+    program: Problem | Outline,
     machine: Machine | str,
     *,
+    ranks: int | None = None,
     memory: Memory = DEVICE,
     crossover: bool = True,
+    at: Callable[[int], Outline] | None = None,
+    tokens: int = 0,
     progress: Told | None = None,
-) -> Peers: ...
+) -> Peers:
+    """Return the universal algorithm beside everything else that computes a program, and a verdict.
 
-
-@overload
-def peers(
-    problem: Outline,
-    machine: Machine | str,
-    *,
-    memory: Memory = DEVICE,
-    crossover: bool = True,
-    progress: Told | None = None,
-) -> ChainPeers: ...
-
-
-def peers(
-    problem: Problem | Outline,
-    machine: Machine | str,
-    *,
-    memory: Memory = DEVICE,
-    crossover: bool = True,
-    progress: Told | None = None,
-) -> Peers | ChainPeers:
-    """Return the universal algorithm beside everything else that multiplies, and a verdict.
-
-    Every row starts with A and B where the problem has them (``given``, else its layouts) and ends with C
-    where it has that; what an algorithm wants elsewhere it brings first. In place and after redistribution
-    the universal algorithm has the options that a search proves best, every other the best of its own.
+    Of one multiply every row starts with A and B where the problem has them (``given``, else its layouts) and
+    ends with C where it has that; what an algorithm wants elsewhere it moves first. In place and after
+    redistribution the universal algorithm has the options that a search proves best, every other the best of
+    its own. Of several statements the best layouts are beside those of training systems; inputs start as a
+    row wants them, unless the program says where they are given and each row moves them.
 
     Args:
-        problem: What is multiplied, and where its operands lie; without ranks it gets the machine's number.
-            Of a chain the best layouts are beside those of training systems, each assumed at the start; other
-            numbers of tokens are :func:`umm.space.peers.chains.chain_peers`'.
+        program: A problem, or a chain with the layouts of a preset.
         machine: A machine, its name, or the path of its topology file.
+        ranks: Ranks that share the work where the program does not say; the machine's own number if None.
         memory: Budget a rank, as in ``umm.search``. A row above it is in the table but never the one to take.
-        crossover: Whether other m are simulated for where the verdict changes.
+        crossover: Whether other sizes are simulated for where the verdict changes: other m of a multiply.
+        at: Returns a chain with another number of tokens, for where the verdict changes; None leaves that
+            out.
+        tokens: Those of the chain, if ``at`` is given.
         progress: Called with what is looked at, how much of it has been, and how much there is; 0 if that is
             not known.
 
     Raises:
-        InputError: for a machine, a layout or a budget that there is none of.
+        InputError: for an unknown machine, layout or budget.
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
     told = progress or (lambda what, done, of: None)
-    if isinstance(problem, Outline):
-        return chain_peers(problem, machine, memory=memory, told=told)
-    problem = problem.on(machine.default_ranks)
-    machine.check_ranks(problem.p)
-    a, b, c = map(str, problem.outside)
-    start = replace(problem, a=a, b=b, c=c, given="")
-    limit = rank_limit(memory, start, machine)
-    others, refused = [], {}
-    for name, algorithm in sorted(algorithms().items()):
-        found = tuned(algorithm, start, machine, limit, partial(told, name))
-        if found.contender is not None:
-            others.append(found.contender)
-        elif found.refusal is not None:
-            refused[name] = found.refusal
-    rows = _rows(start, machine, memory, others, told)
-    free = anywhere(start, machine, memory, partial(told, "any layouts"))
-    around = _Around(start, machine, memory, told).stretches(rows) if crossover else []
-    return Peers(start, machine, limit, rows, refused, free, around)
+    count = machine.default_ranks if ranks is None else ranks
+    if isinstance(program, Outline):
+        at = at if crossover else None
+        return _compared(OfProgram(program, count, machine, memory, told, at, tokens), machine, told)
+    return _compared(OfMultiply(program.on(count), machine, memory, told, crossover), machine, told)
 
 
-def _rows(start: Problem, machine: Machine, memory: Memory, others: list[Contender], told: Told) -> list[Row]:
-    """Return a row for each contender: in place, then those that fit, the fastest first."""
-    limit = rank_limit(memory, start, machine)
-    stay = row_of(in_place(start, machine, memory, partial(told, "in place")), start, machine, limit)
-    moved = redistributed(start, machine, memory, partial(told, "redistribute"))
-    rows = [row_of(x, start, machine, limit) for x in (*([moved] if moved else []), *others)]
-    return [stay, *sorted(rows, key=lambda row: (not row.fits, row.makespan_s))]
+def _compared(field: "Field", machine: Machine, told: Told) -> Peers:
+    """Return a row for each contender, and what follows from them."""
+    limit = field.limit(field.start)
+    rows = [row_of(x, field.start, machine, limit) for x in _told(field.contenders(limit), told)]
+    first, others = rows[:1], sorted(rows[1:], key=lambda row: (not row.fits, row.makespan_s))
+    rows = [*first, *others]
+    return Peers(
+        field.start, field.ranks, machine, limit, rows, field.refused, field.proven, field.free(),
+        field.stretches(rows), field.size,
+    )  # fmt: skip
 
 
-class _Around:
-    """What to do at other m than the one at hand.
+def _told(contenders: Sequence[Contender], told: Told) -> Iterator[Contender]:
+    """Yield contenders, saying which is looked at."""
+    for number, contender in enumerate(contenders):
+        told(contender.name, number, len(contenders))
+        yield contender
 
-    Args:
-        start: The problem, and where its operands lie.
-        machine: Where it runs.
-        memory: Budget a rank.
-        told: As :func:`peers` takes it.
+
+class Field(Protocol):
+    """Who competes in a program.
+
+    Attributes:
+        start: The program, and where its operands start.
+        ranks: Ranks that share the work.
+        size: What of it varies for where the verdict changes: ``m`` or ``tokens``.
+        refused: By name, why an algorithm cannot compute it, and what would work.
+        proven: Whether the first contender is proven to be the best of its space.
     """
 
-    def __init__(self, start: Problem, machine: Machine, memory: Memory, told: Told) -> None:
-        self.start, self.machine, self.memory, self.told = start, machine, memory, told
-        self.others: list[Contender] = []
-        self._stays: dict[int, Timed] = {}
+    start: Any
+    ranks: int
+    size: str
+    refused: dict[str, str]
+    proven: bool
+
+    def limit(self, start: Any) -> int:
+        """Return the bytes a rank may hold of the program at some size."""
+
+    def contenders(self, limit: int) -> Sequence[Contender]:
+        """Return who competes, first who asks for no change."""
+
+    def free(self) -> Choice | None:
+        """Return the best point with free choice of layouts, if the first contender is not that."""
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
-        """Return what to do at all m around; nothing if the layouts are for this one alone.
+        """Return what to do at all sizes around, given the rows of the one at hand."""
 
-        Layouts to bring operands to are searched for at the ends; in between those are tried, and those of
-        the m at hand.
 
-        Args:
-            rows: Those of the m at hand.
-        """
-        m, here = self.start.m, [row.timed for row in rows]
-        self.preferred = in_words(chosen(here, self.start), self.start)
-        self.others = [x.contender for x in here[1:]]
-        try:
-            for end in (max(1, m // REACH), m * REACH):
-                start = replace(self.start, m=end)
-                moved = self._moved(start) if self._is_open(end) else None
-                self.others += [moved] if moved else []
-            looked_at = [here, *(self._timed(x) for x in (max(1, m // REACH), m * REACH))]
-            self.others = [x for x in self.others if any(_rivals(x, timed) for timed in looked_at)]
-            return stretches(m, self.way_at)
-        except LayoutError:
+class OfMultiply:
+    """Who competes in one multiply: the universal algorithm in place, redistributed, and every other one."""
+
+    size = "m"
+    proven = True
+
+    def __init__(
+        self, problem: Problem, machine: Machine, memory: Memory, told: Told, crossover: bool
+    ) -> None:
+        machine.check_ranks(problem.p)
+        a, b, c = map(str, problem.outside)
+        self.start, self.ranks = replace(problem, a=a, b=b, c=c, given=""), problem.p
+        self.refused: dict[str, str] = {}
+        self._machine, self._memory, self._told, self._crossover = machine, memory, told, crossover
+
+    def limit(self, start: Problem) -> int:
+        """Return the bytes a rank may hold of the problem."""
+        return limit_of(self._memory, start.unreplicated_share, self._machine, start.p)
+
+    def contenders(self, limit: int) -> Sequence[Contender]:
+        """Return the universal algorithm in place, redistributed, then every other with its best options."""
+        others = []
+        for name, algorithm in sorted(algorithms().items()):
+            found = tuned(algorithm, self.start, self._machine, limit, partial(self._told, name))
+            if found.contender is not None:
+                others.append(found.contender)
+            elif found.refusal is not None:
+                self.refused[name] = found.refusal
+        where = self.start, self._machine, self._memory
+        stay = in_place(*where, partial(self._told, "in place"))
+        moved = redistributed(*where, partial(self._told, "redistribute"))
+        return [stay, *([moved] if moved else []), *others]
+
+    def free(self) -> Choice | None:
+        """Return the best point with free choice of layouts."""
+        return anywhere(self.start, self._machine, self._memory, partial(self._told, "any layouts"))
+
+    def stretches(self, rows: list[Row]) -> list[Stretch]:
+        """Return what to do at all m around."""
+        if not self._crossover:
             return []
-
-    def way_at(self, m: int) -> str:
-        """Return what to do at an m, in words."""
-        timed, start = self._timed(m), replace(self.start, m=m)
-        return in_words(chosen(timed, start, self.preferred), start)
-
-    def _timed(self, m: int) -> list[Timed]:
-        """Return how long contenders take at an m; in place alone if nothing could be worth more."""
-        found = [self._in_place(m)]
-        if not self._is_open(m):
-            return found
-        start = replace(self.start, m=m)
-        for number, x in enumerate(self.others):
-            self.told(f"m = {m}", number, len(self.others))
-            with suppress(ProblemError):  # what it needs may depend on m
-                found.append(timed(x, start, self.machine, rank_limit(self.memory, start, self.machine)))
-        return found
-
-    def _in_place(self, m: int) -> Timed:
-        if m not in self._stays:
-            start = replace(self.start, m=m)
-            stay = in_place(start, self.machine, self.memory, partial(self.told, f"m = {m}, in place"))
-            self._stays[m] = timed(stay, start, self.machine, rank_limit(self.memory, start, self.machine))
-        return self._stays[m]
-
-    def _moved(self, start: Problem) -> Contender | None:
-        told = partial(self.told, f"m = {start.m}, redistribute")
-        return redistributed(start, self.machine, self.memory, told)
-
-    def _is_open(self, m: int) -> bool:
-        """Whether something could be worth more than staying in place."""
-        stay, least = self._in_place(m), least_seconds(replace(self.start, m=m), self.machine)
-        return not stay.fits or stay.makespan_s * (1 - MARGIN) > least
+        return Around(self.start, self._machine, self._memory, self._told).stretches(rows)
 
 
-def _rivals(contender: Contender, timed: Sequence[Timed]) -> bool:
-    """Whether a contender is nearly as fast as the fastest of some."""
-    best = min(x.makespan_s for x in timed)
-    return any(x.contender is contender and x.makespan_s <= RIVAL * best for x in timed)
+class OfProgram:
+    """Who competes in several statements: the best layouts of the space, and those of training systems."""
+
+    size = "tokens"
+
+    def __init__(
+        self,
+        outline: Outline,
+        ranks: int,
+        machine: Machine,
+        memory: Memory,
+        told: Told,
+        at: Callable[[int], Outline] | None,
+        tokens: int,
+    ) -> None:
+        machine.check_ranks(ranks)
+        self.start, self.ranks, self.proven = outline, ranks, False
+        self.refused: dict[str, str] = {}
+        self._machine, self._memory, self._told = machine, memory, told
+        self._at, self._tokens = at, tokens
+        self._schemes: list[Scheme] = []
+
+    def limit(self, start: Outline) -> int:
+        """Return the bytes a rank may hold of the program."""
+        share = sum(x.nbytes_of_rank.sum() for x in start.laid_out({}, self.ranks).tensors) / self.ranks
+        return limit_of(self._memory, float(share), self._machine, self.ranks)
+
+    def contenders(self, limit: int) -> Sequence[Contender]:
+        """Return the best layouts, if any fit, then those of training systems."""
+        self._schemes = list(systems(self.start, self.ranks))
+        try:
+            self._told("the best layouts", 0, 0)
+            best = partial(self._told, "the best layouts")
+            space = Space(chain=self.start, ranks=self.ranks)
+            found = search(space, self._machine, memory=self._memory, top=1, progress=best)
+            first = found.top[0]
+            scheme = Scheme(BEST, first.layouts, self.ranks, stationary=first.stationary)
+            self._schemes.insert(0, scheme)
+            self.proven = found.proven
+        except InfeasibleError:
+            pass
+        return self._schemes
+
+    def free(self) -> None:
+        """Return nothing: the first contender has free choice."""
+
+    def stretches(self, rows: list[Row]) -> list[Stretch]:
+        """Return which scheme is fastest at other numbers of tokens, each with the layouts it has here."""
+        if self._at is None:
+            return []
+        if self._tokens < 1:
+            raise InputError(f"{self._tokens} tokens are none; say how many the chain has")
+        at, schemes, makespan = self._at, self._schemes, executor("sim").makespan
+
+        def way_at(count: int) -> str:
+            self._told(f"{count} tokens", 0, 0)
+            start = at(count)
+            made = {scheme.name: scheme.schedule(start, self._machine) for scheme in schemes}
+            limit = self.limit(start)
+            seconds = {x: makespan(y) for x, y in made.items() if int(y.memory_bytes.max()) <= limit}
+            if not seconds:
+                return "none fits"
+            fastest = min(seconds, key=seconds.__getitem__)
+            stays = seconds.get(schemes[0].name, float("inf")) * (1 - MARGIN) <= seconds[fastest]
+            return schemes[0].name if stays else fastest
+
+        return stretches(self._tokens, way_at)

@@ -3,15 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from umm.executor import run
 from umm.machines import Machine
 from umm.notebook.shown import Shown
-from umm.problem import Problem
 from umm.space.choice import Choice
-from umm.space.peers.choose import chosen, in_words
-from umm.space.peers.contender import Row, performed
+from umm.space.peers.choice import chosen
+from umm.space.peers.contender import Row
 from umm.space.peers.crossover import Stretch
+from umm.space.peers.multiplies import STAY
 from umm.traces.trace import Trace
 from umm.units import format_seconds
 
@@ -24,43 +25,59 @@ class Crossover:
     """Where what to do changes.
 
     Attributes:
-        m: The first m at which it is another thing.
+        at: The first size at which it is another thing.
         below: What to do below, in words.
         above: What to do from there on.
     """
 
-    m: int
+    at: int
     below: str
     above: str
 
 
 @dataclass(frozen=True)
 class Peers(Shown):
-    """Ways to multiply beside each other, from one start, on one machine, within one budget.
+    """Ways to compute a program beside each other, from one start, on one machine, within one budget.
 
     Attributes:
-        start: The problem; its layouts are where A and B lie before and C shall lie after.
+        start: The program; of a problem the layouts are where A and B start and C ends.
+        ranks: Ranks that share the work.
         machine: The machine.
         limit: Bytes a rank may hold.
-        rows: The universal algorithm in place first; then the others, those that fit first, fastest first.
-        refused: By name, why an algorithm cannot serve, and what would work.
-        anywhere: The best point of the whole space if operands may lie as they like; None if none fits.
-        stretches: What to do at other m.
+        rows: First of a multiply the universal algorithm in place, of several statements the best layouts;
+            then the others, those that fit first, fastest first.
+        refused: By name, why an algorithm cannot compute it, and what would work.
+        proven: Whether the first row is proven to be the best of its space.
+        anywhere: Of a multiply the best point with free choice of layouts; None if none fits.
+        stretches: What to do at other sizes.
+        size: What of the program varies there: ``m`` or ``tokens``.
     """
 
-    start: Problem
+    start: Any
+    ranks: int
     machine: Machine
     limit: int
     rows: list[Row]
     refused: Mapping[str, str]
+    proven: bool
     anywhere: Choice | None
     stretches: list[Stretch]
+    size: str
+
+    def record(self, row: Row) -> dict[str, Any]:
+        """Return a row as plain values; of a multiply its layouts are a, b and c."""
+        found = row.figures()
+        if self.size != "m":
+            del found["own_s"], found["how"]
+            return found | {"layouts": dict(row.layouts)}
+        name = {"algorithm": found.pop("algorithm")}
+        return name | {x.lower(): text for x, text in row.layouts.items()} | found
 
     def to_frame(self) -> "pd.DataFrame":
         """Return the rows as a pandas DataFrame."""
         import pandas as pd
 
-        return pd.DataFrame([row.to_dict() for row in self.rows])
+        return pd.DataFrame([self.record(row) for row in self.rows])
 
     @property
     def best(self) -> Row:
@@ -70,29 +87,36 @@ class Peers(Shown):
 
     @property
     def crossover(self) -> Crossover | None:
-        """Where what to do changes, the nearest to this m; None if it does not."""
-        m = self.start.m
+        """Where what to do changes first, or of a multiply the nearest to its m; None if it does not."""
         changes = [
             Crossover(after.start, before.way, after.way) for before, after in pairwise(self.stretches)
         ]
-        return min(changes, key=lambda x: max(x.m / m, m / x.m), default=None)
+        if self.size != "m":
+            return changes[0] if changes else None
+        m = self.start.m
+        return min(changes, key=lambda x: max(x.at / m, m / x.at), default=None)
 
     @property
     def verdict(self) -> str:
         """What to do here, what it is worth, and where that changes."""
-        stay, best = self.rows[0], self.best
-        said = f"{_sentence(in_words(best.contender, self.start))}: {format_seconds(best.makespan_s)}"
-        others = [row for row in self.rows[1:] if row.fits]
-        if best is not stay:
-            share = 100 * (1 - best.makespan_s / stay.makespan_s)
-            said += (
-                f", {share:.0f} % less than in place" if stay.fits else "; in place does not fit the budget"
-            )
-        elif others:
-            nearest = min(others, key=lambda row: row.makespan_s)
+        first, best = self.rows[0], self.best
+        words = best.contender.in_words(self.start)
+        said = f"{_sentence(words) if self.size == 'm' else words}: {format_seconds(best.makespan_s)}"
+        stays = first.contender.in_words(self.start) == STAY
+        nearest = min(
+            (row for row in self.rows if row.fits and row is not best),
+            key=lambda row: row.makespan_s,
+            default=None,
+        )
+        if stays and best is not first:
+            saved = f", {_saved(best, first)} less than in place"
+            said += saved if first.fits else "; in place does not fit the budget"
+        elif stays and nearest is not None:
+            small = nearest.makespan_s < first.makespan_s
             seconds = format_seconds(nearest.makespan_s)
-            small = nearest.makespan_s < stay.makespan_s
             said += f"; {nearest.algorithm} takes {seconds}" + (", too little to gain" if small else "")
+        elif nearest is not None:
+            said += f", {_saved(best, nearest)} less than {nearest.algorithm}, the next"
         return f"{said}. {self._elsewhere()}".strip()
 
     def __repr__(self) -> str:
@@ -100,19 +124,28 @@ class Peers(Shown):
 
     def traces(self) -> list[tuple[Row, Trace]]:
         """Return the simulated trace of every row."""
-        return [(row, performed(row.contender, self.start, self.machine)) for row in self.rows]
+        return [(row, run(row.contender.schedule(self.start, self.machine))) for row in self.rows]
 
     def _elsewhere(self) -> str:
-        """Return where what to do changes, in a sentence; empty if other m were not looked at."""
+        """Return where what to do changes, in a sentence; empty if other sizes were not looked at."""
         if not self.stretches:
             return ""
         first, *others = self.stretches
         last = self.stretches[-1]
+        if self.size != "m":
+            if not others:
+                return f"The same holds from {first.start} to {first.stop} tokens."
+            ways = [f"{first.way} wins below {first.stop} tokens"]
+            return f"{'; '.join(ways + [f'from {x.start} {x.way}' for x in others])}."
         if not others:
             return f"The same holds from m = {first.start} to m = {last.stop}."
         said = [f"{_sentence(first.way)} wins below m = {first.stop}"]
         said += [f"from there {x.way}" if x is others[0] else f"from m = {x.start} {x.way}" for x in others]
         return f"{'; '.join(said)} (m = {first.start} to {last.stop})."
+
+
+def _saved(best: Row, other: Row) -> str:
+    return f"{100 * (1 - best.makespan_s / other.makespan_s):.0f} %"
 
 
 def _sentence(text: str) -> str:

@@ -12,7 +12,7 @@ from umm.executor import executor
 from umm.layouts.places import replication_factors
 from umm.machines import Machine
 from umm.problem import Problem
-from umm.space.peers.contender import Contender
+from umm.space.peers.multiplies import Way
 from umm.space.search.walk import Progress
 
 
@@ -24,7 +24,7 @@ class Tuned(NamedTuple):
         refusal: Why it cannot with its own options, and what would work; None if it can.
     """
 
-    contender: Contender | None
+    contender: Way | None
     refusal: str | None
 
 
@@ -44,7 +44,7 @@ def tuned(
         progress: Called with how many choices of options were tried, and how many there are.
     """
     makespan = executor("sim").makespan
-    best: tuple[tuple[int, float], Contender] | None = None
+    best: tuple[tuple[int, float], Way] | None = None
     refusal = algorithm.refusal(start, machine, algorithm.chosen({}))
     trials: list[tuple[str, Any]] = [("", None)]
     trials += [(x.name, value) for x in algorithm.options for value in _values(x, start, limit)]
@@ -55,7 +55,7 @@ def tuned(
         options |= {name: value} if name else {}
         if not _serves(algorithm, start, machine, options):
             continue
-        contender = Contender(algorithm.name, algorithm.name, options)
+        contender = Way(algorithm.name, algorithm.name, options)
         schedule = contender.schedule(start, machine)
         cost = max(0, int(schedule.memory_bytes.max()) - limit), makespan(schedule)
         if best is None or cost < best[0]:

@@ -104,7 +104,7 @@ class MultiplyPricer:
         return self.points.allowed[by_bound].tolist(), self.bounds.seconds[by_bound].tolist()
 
     def better(self, point: int, bound: float) -> float:
-        """Return a bound of a point with what moving operands that are given elsewhere takes by simulation."""
+        """Return a bound with what moving operands that are given elsewhere takes by simulation."""
         if not self.points.given:
             return bound
         number = int(np.searchsorted(self.points.allowed, point))

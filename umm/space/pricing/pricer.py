@@ -20,11 +20,9 @@ class Pricer(Protocol):
     Each bound is at most the simulated makespan; so a search may leave out what a bound rules out.
 
     Attributes:
-        points: The points.
         machine: Where they would run.
         makespan: What simulates a schedule.
         respected: Whether no makespan was below its bound.
-        built: How many points have been built.
         equals: Whether points that cannot be faster than the last of the best, but as fast, are of interest.
     """
 
@@ -34,10 +32,12 @@ class Pricer(Protocol):
     equals: bool
 
     @property
-    def points(self) -> Points: ...
+    def points(self) -> Points:
+        """The points."""
 
     @property
-    def built(self) -> int: ...
+    def built(self) -> int:
+        """How many points have been built."""
 
     def ascending(self, limit: int, among: Bools | None = None) -> tuple[list[Point], list[float]]:
         """Return the points that may fit into so many bytes a rank, by ascending bound, and the bounds.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_RANGED = 60_000
-"""Actions simulated for the ranges of several statements; the best after which they would be more have none."""
+"""Actions simulated for ranges of several statements; the best that would take more have none."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Found(Shown):
         return [x for x in self.ranged if self.sure.tie(self.top[0], x)]
 
     def bringing(self, choice: Choice) -> dict[str, float] | None:
-        """Return what moving its operands from rows takes, by matrix; None for many ranks, or several statements."""
+        """Return what moving its operands takes, by matrix; None for many ranks or several statements."""
         if not self.proven or not isinstance(choice.program, Problem):
             return None
         return bring_seconds(choice.program, self.pricer.machine, choice.options.final)

@@ -1,0 +1,188 @@
+"""Who competes in one multiply: the universal algorithm where operands start or elsewhere, and every other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from umm.algorithms.registry import UNIVERSAL, choices_in_words, find_algorithm
+from umm.algorithms.universal.options import Options
+from umm.errors import InfeasibleError
+from umm.executor import run
+from umm.layouts.layout import Layout
+from umm.machines import Machine
+from umm.problem import MATRICES, Problem
+from umm.schedules.schedule import Schedule
+from umm.space.choice import Choice
+from umm.space.given import schedule
+from umm.space.search.search import search
+from umm.space.search.walk import Progress
+from umm.space.space import Space
+from umm.traces.trace import Trace
+
+IN_PLACE, REDISTRIBUTE = "universal", "redistribute"
+STAY = "in place"
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to multiply operands that start somewhere already, and to leave C somewhere.
+
+    Attributes:
+        name: What its row is called.
+        algorithm: Name of the algorithm.
+        options: Its options, and of the universal one the stationary matrix.
+        layouts: Where the universal algorithm multiplies; None where A, B and C are.
+    """
+
+    name: str
+    algorithm: str = UNIVERSAL
+    options: Mapping[str, Any] = field(default_factory=dict)
+    layouts: tuple[str, str, str] | None = None
+
+    def schedule(self, start: Problem, machine: Machine) -> Schedule:
+        """Return its schedule for a problem whose layouts say where A and B start and C ends."""
+        if self.layouts is not None:
+            given = dict(zip("abc", start.layouts, strict=True))
+            a, b, c = self.layouts
+            start = replace(start, a=a, b=b, c=c, given=given)
+        return schedule(start, machine, algorithm=self.algorithm, **self.options)
+
+    def works_in(self, start: Problem) -> dict[str, str]:
+        """Return the layouts of A, B and C in which it multiplies."""
+        if self.layouts is not None:
+            return dict(zip(MATRICES, self.layouts, strict=True))
+        layouts = start.layouts
+        if self.algorithm != UNIVERSAL:
+            algorithm = find_algorithm(self.algorithm)
+            layouts = algorithm.native(start, **algorithm.chosen(self.options))
+        pairs = zip(MATRICES, layouts, start.layouts, strict=True)
+        return {name: _shortest(x, now) for name, x, now in pairs}
+
+    def how(self, made: Schedule) -> str:
+        """Return its choices in words; of the universal algorithm those that are not usual."""
+        if "policy" not in made.options:
+            return choices_in_words(made)
+        usual = Options().to_dict()
+        others = [f"{x} {made.options[x]}" for x, value in usual.items() if made.options[x] != value]
+        return ", ".join([f"stationary {made.stationary}", *others])
+
+    def own_seconds(self, start: Problem, machine: Machine, trace: Trace) -> float:
+        """Return its makespan with operands that start as it multiplies them."""
+        a, b, c = self.works_in(start).values()
+        own = replace(start, a=a, b=b, c=c, given="")
+        if all(x == y for x, y in zip(own.layouts, start.layouts, strict=True)):
+            return trace.makespan_s
+        return run(replace(self, layouts=None).schedule(own, machine)).makespan_s
+
+    def in_words(self, start: Problem) -> str:
+        """Return what taking it means to do.
+
+        >>> start = Problem(m=64, n=64, k=64, a="row", b="col", c="col", ranks=4)
+        >>> for layouts in (None, ("row@4", "col", "col"), ("row", "2d", "col@2")):
+        ...     print(Way("", layouts=layouts).in_words(start))
+        in place
+        gather A
+        move B to 2d, C from col@2
+        """
+        if self.algorithm != UNIVERSAL:
+            return f"multiply by {self.name}"
+        if self.layouts is None:
+            return STAY
+        gathered, moved = [], []
+        for name, now, then in zip(MATRICES, start.layouts, self.layouts, strict=True):
+            if str(now) == then:
+                continue
+            if name != "C" and then.endswith(f"@{start.p}"):
+                gathered.append(name)
+            else:
+                moved.append(f"{name} {'from' if name == 'C' else 'to'} {then}")
+        parts = [f"gather {' and '.join(gathered)}"] if gathered else []
+        parts += [f"move {', '.join(moved)}"] if moved else []
+        return " and ".join(parts)
+
+
+def _shortest(layout: Layout, now: Layout) -> str:
+    """Return the text of a layout: that of another if they are equal, else the shortest of its own."""
+    usual = (Layout.parse(text, layout.shape, layout.ranks) for text in ("row", "col", "2d"))
+    return str(next((x for x in (now, *usual) if x == layout), layout))
+
+
+def in_place(
+    start: Problem, machine: Machine, memory: str | int | None, progress: Progress | None = None
+) -> Way:
+    """Return the best way to multiply where A, B and C are: proven over stationary matrices and options.
+
+    Args:
+        start: The problem, and where its operands are.
+        machine: Where it runs.
+        memory: Budget a rank; where nothing fits it, the fastest without one.
+        progress: As the search takes it.
+    """
+    layouts = {x: getattr(start, x) for x in "abc"}
+    space = _space(start, **layouts)
+    try:
+        best = search(space, machine, memory=memory, top=1, progress=progress).top[0]
+    except InfeasibleError:
+        best = search(space, machine, memory=None, top=1, progress=progress).top[0]
+    return Way(IN_PLACE, options=_options(best))
+
+
+def redistributed(
+    start: Problem, machine: Machine, memory: str | int | None, progress: Progress | None = None
+) -> Way | None:
+    """Return the best way that moves operands to other layouts first, proven best.
+
+    Each to row, col or the squarest 2d, or to every rank; a search with ``given`` knows more layouts.
+
+    Args:
+        start: The problem, and where its operands are.
+        machine: Where it runs.
+        memory: Budget a rank, for what is there and what is moved.
+        progress: As the search takes it.
+
+    Returns:
+        None if nothing else fits the budget.
+    """
+    given = {x: getattr(start, x) for x in "abc"}
+    space = _space(start, given=given, grids="square", replication=(1, start.p))
+    top = 8
+    while True:
+        try:
+            found = search(space, machine, memory=memory, top=top, progress=progress).top
+        except InfeasibleError:
+            return None
+        for choice in found:
+            if cast(Problem, choice.program).layouts != start.layouts:
+                a, b, c = choice.layouts.values()
+                return Way(REDISTRIBUTE, options=_options(choice), layouts=(a, b, c))
+        if len(found) < top:
+            return None
+        top *= 4
+
+
+def anywhere(
+    start: Problem, machine: Machine, memory: str | int | None, progress: Progress | None = None
+) -> Choice | None:
+    """Return the best point of the space with free choice of layouts; None if nothing fits."""
+    try:
+        space = _space(start, grids="square")
+        return search(space, machine, memory=memory, top=1, progress=progress).top[0]
+    except InfeasibleError:
+        return None
+
+
+def least_seconds(problem: Problem, machine: Machine) -> float:
+    """Return a bound below any way to multiply: all devices at the best rate a gemm reaches, nothing else."""
+    table = machine.efficiency.get(problem.dtype)
+    best = 1.0 if table is None else float(table.values.max())
+    devices = len({machine.device_of(rank, problem.p) for rank in range(problem.p)})
+    return problem.flop / (devices * machine.peak(problem.dtype) * best)
+
+
+def _space(start: Problem, **more: Any) -> Space:
+    sizes = {x: getattr(start, x) for x in ("m", "n", "k", "dtype", "c_dtype")}
+    return Space(**sizes, ranks=start.p, **more)
+
+
+def _options(choice: Choice) -> dict[str, Any]:
+    return {"stationary": choice.stationary, **choice.options.to_dict()}
