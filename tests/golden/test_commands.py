@@ -1,6 +1,6 @@
 """What forty commands print and save is what it was: text and ``--json`` of multiplies and chains.
 
-``UMM_GOLDEN=write python -m pytest tests/golden/test_commands.py`` writes the files anew; read the difference.
+``UMM_GOLDEN=write python -m pytest tests/golden/test_commands.py`` writes the files anew; read what changed.
 """
 
 import json
