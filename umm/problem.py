@@ -185,8 +185,9 @@ class Problem:
     def of(cls, outline: Outline) -> "Problem | None":
         """Return the multiply that a chain is, without layouts and ranks; None if it is something else.
 
-        >>> Problem.of(Problem(m=4, n=8, k=6, given="a=col").outline)
-        Problem(m=4, n=8, k=6, a='row', b='row', c='row', ranks=None, dtype='float32', c_dtype='float32', given='a=col')
+        >>> problem = Problem(m=4, n=8, k=6, given="a=col")
+        >>> Problem.of(problem.outline) == problem
+        True
         """
         product, shapes = outline.statements[0], {x.name: x for x in outline.tensors}
         if len(outline.statements) > 1 or not isinstance(product, Multiply) or len(shapes) != len(MATRICES):

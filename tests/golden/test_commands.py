@@ -12,6 +12,7 @@ import pytest
 from command import umm
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 FILES = HERE / "commands"
 CHAIN = HERE / "block.toml"
 SMALL = "-m 512 -n 768 -k 640"
@@ -70,7 +71,7 @@ def told(name, args):
     """What a command prints, with floats to nine digits and what is measured left out."""
     found = umm(*args.split())
     text = found.stdout if found.exit_code == 0 else found.output
-    text = text.replace(str(HERE), "HERE")
+    text = text.replace(str(HERE), "HERE").replace(str(ROOT), "ROOT")
     if name.startswith("run"):
         text = TIMES.sub(r"\1 …", MEASURED.sub(r'"\1": 0', text))
     return f"exit {found.exit_code}\n{text}"
@@ -88,7 +89,7 @@ def as_json(name, args):
     found = umm(*args.split(), "--json")
     if found.exit_code:
         return f"exit {found.exit_code}\n"
-    text = json.dumps(plain(json.loads(found.stdout)), indent=1, ensure_ascii=False).replace(
+    text = json.dumps(plain(json.loads(found.stdout)), indent=1, ensure_ascii=False, sort_keys=True).replace(
         str(HERE), "HERE"
     )
     return (MEASURED.sub(r'"\1": 0', text) if name.startswith("run") else text) + "\n"

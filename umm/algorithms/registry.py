@@ -21,7 +21,7 @@ from umm.algorithms.moved import lowered
 from umm.algorithms.universal.lowered import lowered as by_universal
 from umm.algorithms.universal.options import in_words, showing_options
 from umm.chains import Chain, Outline
-from umm.errors import ScheduleError, expect
+from umm.errors import ProblemError, ScheduleError, expect
 from umm.files import shown
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -112,6 +112,10 @@ def schedule(
         return lower_chain(problem, machine, stationary=stationary, **options)
     problem = problem.on(machine.default_ranks)
     machine.check_ranks(problem.p)
+    if not isinstance(stationary, str):
+        raise ProblemError(
+            f"one multiply keeps one matrix in place, not {dict(stationary)}; choose A, B or C"
+        )
     if algorithm != UNIVERSAL:
         other = find_algorithm(algorithm)
         if stationary != "auto":

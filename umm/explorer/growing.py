@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,14 @@ import numpy as np
 from umm.errors import UmmError
 from umm.executor import executor
 from umm.explorer.behind import Question, Send
-from umm.explorer.priced import factors_of
+from umm.explorer.priced import factors_of, points_of
 from umm.layouts.places import replication_factors
 from umm.machines import Machine
 from umm.problem import MATRICES
 from umm.space import Space
-from umm.space.search.best_first import BestFirst
-from umm.space.search.budget import limit_of
-from umm.space.search.looked_at import LookedAt
+from umm.space.budget import limit_of
+from umm.space.pricing.multiplies import MultiplyPricer
+from umm.space.search.walk import BestFirst
 
 TIMES = (1, 2, 4, 8, 16, 32, 64)
 """What m is multiplied by."""
@@ -45,7 +44,7 @@ class Growing(Question):
         super().__init__()
         self.space, self.machine, self.budget = space, machine, budget
         self.operand, self.held = operand, held
-        self.factors = replication_factors(space.bare.p)
+        self.factors = replication_factors(space.ranks or 1)
         self.found: dict[int, list[float]] = {}
 
     def asked(self) -> tuple[Any, ...]:
@@ -138,10 +137,11 @@ def grow(
     """Prove the best of every factor for one m after the other; it runs in a process of its own."""
     makespan = executor("sim").makespan
     with suppress(UmmError):  # of an m that cannot be, and of those above
-        for here in (replace(space, m=times * space.m) for times in TIMES):
-            points = here.points()
-            looked = LookedAt(points, machine, makespan)
-            limit = limit_of(budget, points.bare_share, machine, points.bare.p)
+        now = points_of(space).bare.m
+        for m in (times * now for times in TIMES):
+            points = points_of(space.changed(m=m))
+            looked = MultiplyPricer(points, machine, makespan)
+            limit = limit_of(budget, points.share, machine, points.bare.p)
             factors = factors_of(points)
             kept = np.all([of == at for of, at in zip(factors, held, strict=True) if at], axis=0)
             best = []
@@ -149,4 +149,4 @@ def grow(
                 search = BestFirst(looked, limit, 1, among=kept & (factors[operand] == factor))
                 search.run()
                 best.append(min((x.makespan_s for x in search.choices()), default=math.nan))
-            send({here.m: best})
+            send({m: best})

@@ -19,7 +19,7 @@ from umm.machines import Machine, machine_names
 from umm.machines import machine as named_machine
 from umm.problem import Problem
 from umm.space import Choice, Space, makespan_range
-from umm.space.search.budget import DEVICE, rank_limit
+from umm.space.budget import DEVICE, rank_limit
 from umm.space.what_if.advice import space_around
 from umm.space.what_if.assumed import Decides, deciding
 from umm.traces.trace import Trace

@@ -18,11 +18,11 @@ from umm.machines import Machine
 from umm.schedules.schedule import Schedule
 from umm.space import Choice, Space
 from umm.space.bounds.closed_form import Bounds, closed_form
-from umm.space.points import Points
-from umm.space.search.best_first import BestFirst
+from umm.space.points import MultiplyPoints
+from umm.space.pricing.multiplies import MultiplyPricer
 from umm.space.search.front import front
-from umm.space.search.looked_at import LookedAt
-from umm.space.search.proven import best_of
+from umm.space.search.search import best_of
+from umm.space.search.walk import BestFirst
 
 TOP = 40
 """How many of the best are proven and ranked."""
@@ -59,7 +59,7 @@ class Priced(Question):
     def __init__(self, space: Space, machine: Machine, limit: int) -> None:
         super().__init__()
         self.space, self.machine, self.limit = space, machine, limit
-        self.points: Points | None = None
+        self.points: MultiplyPoints | None = None
         self.seconds: Floats = np.zeros(0)
         self.memory: Floats = np.zeros(0)
         self.exact: Bools = np.zeros(0, dtype=bool)
@@ -75,7 +75,7 @@ class Priced(Question):
         if self.stage:
             return
         try:
-            points = self.space.points()
+            points = points_of(self.space)
         except UmmError:
             return  # the process says why
         if len(points) <= MOST_EXACT and len(points) * points.bare.p**2 <= MOST_PAIRS:
@@ -146,14 +146,14 @@ class Priced(Question):
 
     def number_of(self, choice: Choice) -> int:
         """Return the number of a point that a search has found."""
-        number = self.number(choice.problem.layouts, choice.stationary, choice.options)
+        number = self.number(choice.problem.layouts, choice.kept, choice.options)
         assert number is not None
         return number
 
     @cached_property
     def _numbers(self) -> list[dict[Layout, int]]:
         assert self.points
-        return [{layout: i for i, layout in enumerate(layouts)} for layouts in self.points.layouts]
+        return [{layout: i for i, layout in enumerate(layouts)} for layouts in self.points.choices]
 
     @property
     def best(self) -> Ints:
@@ -162,39 +162,46 @@ class Priced(Question):
         return np.asarray(fits[np.lexsort((self.memory[fits], np.round(self.seconds[fits], 12)))])
 
 
-def factors_of(points: Points) -> Ints:
+def points_of(space: Space) -> MultiplyPoints:
+    """Return the points of one multiply."""
+    points = space.points()
+    assert isinstance(points, MultiplyPoints)
+    return points
+
+
+def factors_of(points: MultiplyPoints) -> Ints:
     """Return the replication factors of A, B and C, shape (3, points)."""
     _, _, *places = np.unravel_index(points.allowed, points.shape)
-    of = [np.array([layout.replicas for layout in layouts]) for layouts in points.layouts]
+    of = [np.array([layout.replicas for layout in layouts]) for layouts in points.choices]
     return np.stack([counts[at] for counts, at in zip(of, places, strict=True)])
 
 
-def _told(points: Points, bounds: Bounds) -> dict[str, Any]:
+def _told(points: MultiplyPoints, bounds: Bounds) -> dict[str, Any]:
     return {"points": points, "seconds": bounds.seconds, "memory": bounds.memory, "stage": "priced"}
 
 
 def look(send: Send, space: Space, machine: Machine, limit: int, bounds: Bounds | None) -> None:
     """Price a space, unless its bounds are known, and search it; it runs in a process of its own."""
     try:
-        points = space.points()
+        points = points_of(space)
         if len(points) * points.bare.p**2 > MOST_PAIRS:
             raise InputError(
                 f"{len(points):,} points on {points.bare.p} ranks are more than this page looks at; fix "
                 "layouts and use umm search"
             )
         makespan = executor("sim").makespan
-        looked = LookedAt(points, machine, makespan, bounds)
+        looked = MultiplyPricer(points, machine, makespan, bounds)
         if bounds is None:
             send(_told(points, looked.bounds))
-        _search(_Telling(send, looked), looked, limit)
+        _search(_Telling(send, looked), space, looked, limit)
     except UmmError as error:
         send({"refusal": str(error)})
 
 
-def _search(tell: "_Telling", looked: LookedAt, limit: int) -> None:
+def _search(tell: "_Telling", space: Space, looked: MultiplyPricer, limit: int) -> None:
     """Tell what is best, then the front, then the best of all factors, then of few points all."""
     looked.makespan = tell.timed(looked.makespan)
-    found = best_of(looked, limit, TOP)
+    found = best_of(space, looked, limit, TOP)
     tell(stage="top", top=found.top, front=front(looked, limit, reach=NEAR))
     tell(ranges=[found.sure.range(choice) for choice in found.top[:RANGES]])
     tell(stage="front", front=found.frontier)
@@ -212,7 +219,7 @@ def _search(tell: "_Telling", looked: LookedAt, limit: int) -> None:
 class _Telling:
     """Sends what is found, and every now and then the points that have been simulated meanwhile."""
 
-    def __init__(self, send: Send, looked: LookedAt) -> None:
+    def __init__(self, send: Send, looked: MultiplyPricer) -> None:
         self._send, self._looked = send, looked
         self._told, self._last = 0, monotonic()
 

@@ -15,7 +15,7 @@ from umm.explorer.sure import Sure
 from umm.explorer.tables import table
 from umm.figures.style import parts_of, themed
 from umm.problem import MATRICES
-from umm.space.search.budget import DEVICE
+from umm.space.budget import DEVICE
 from umm.space.what_if.advice import Advice, advice_among
 from umm.traces.trace import Trace
 

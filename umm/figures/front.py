@@ -1,6 +1,7 @@
 """The page of a search: time against memory of the whole space, and the front as a table."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +21,14 @@ def write_front(found: Found, path: str | Path) -> None:
     """
     import pandas as pd
 
-    looked, best = found.looked, found.top[0]
+    pricer: Any = found.pricer
+    best = found.top[0]
     front = found.frontier  # it simulates more points
-    place = {point: i for i, point in enumerate(looked.points.allowed.tolist())}
-    seconds, memory = looked.bounds.seconds.copy(), looked.bounds.memory.copy()
+    place = {point: i for i, point in enumerate(pricer.points.allowed.tolist())}
+    seconds, memory = pricer.bounds.seconds.copy(), pricer.bounds.memory.copy()
     exact = np.zeros(len(seconds), dtype=bool)
     marks = {}
-    for point, choice in looked.choices.items():
+    for point, choice in pricer.choices.items():
         i = place[point]
         seconds[i], memory[i], exact[i] = choice.makespan_s, choice.memory_bytes, True
         marks[choice.makespan_s, choice.memory_bytes] = i
@@ -39,4 +41,4 @@ def write_front(found: Found, path: str | Path) -> None:
     )
     table = pd.DataFrame([choice.to_dict() for choice in front])
     sections = [Section(verdict=str(best), text=text), Section(figure=figure, table=table)]
-    write_page(path, f"Time against memory: {computed(looked.points.bare)}", sections)
+    write_page(path, f"Time against memory: {computed(pricer.points.bare)}", sections)

@@ -20,8 +20,7 @@ from umm.figures.report import asked, found
 from umm.figures.tiles import tile_map
 from umm.figures.what_if import sensitivity_figure
 from umm.layouts.layout import Layout
-from umm.space import DecisionMap, Found, FoundChain, Sensitivity
-from umm.space.peers.chains import ChainPeers
+from umm.space import DecisionMap, Found, Sensitivity
 from umm.space.peers.table import Peers
 from umm.traces.trace import Trace
 
@@ -132,6 +131,8 @@ def _held(layout: Layout) -> "pd.DataFrame":
 
 @card.register
 def _search(result: Found) -> Card:
+    if not result.space.is_multiply:
+        return _assignments(result)
     proof = "Proven best" if result.proven else "Not proven: the best so far"
     names = ("a", "b", "c", "stationary", "makespan_s", "fraction_of_peak", "memory_bytes")
     return Card(
@@ -144,21 +145,19 @@ def _search(result: Found) -> Card:
 
 def _simulated(result: Found) -> "go.Figure":
     """Return time against memory of the points that were simulated, the front among them."""
-    choices = list({*result.frontier, *result.top, *result.looked.choices.values()})
+    choices = list({*result.frontier, *result.top, *result.pricer.choices.values()})
     front = np.array([choices.index(choice) for choice in result.frontier], dtype=np.int64)
     seconds = np.array([choice.makespan_s for choice in choices])
     memory = np.array([float(choice.memory_bytes) for choice in choices])
     return pareto(seconds, memory, exact=np.full(len(choices), True), front=front, limit=result.limit)
 
 
-@card.register
-def _search_of_chain(result: FoundChain) -> Card:
+def _assignments(result: Found) -> Card:
     best = result.top[0]
     named = {name: seconds for name, seconds in result.named.items() if seconds is not None}
-    layouts = ", ".join(f"{name} {layout}" for name, layout in best.layouts.items())
     return Card(
         f"{result}.",
-        f"Layouts: {layouts}.",
+        f"Layouts: {best.words}.",
         lambda: beside("The best layouts beside others", {"best": best.makespan_s, **named}, "best"),
         result.to_frame,
     )
@@ -167,17 +166,15 @@ def _search_of_chain(result: FoundChain) -> Card:
 @card.register
 def _peers(peers: Peers) -> Card:
     start = peers.start
+    if peers.size != "m":
+        text = f"{start.name}, {peers.ranks} ranks of {peers.machine.name}."
+        frame = peers.to_frame().drop(columns="layouts")
+        return Card(peers.verdict, text, lambda: _rows(peers), lambda: frame)
     text = f"From A {start.a}, B {start.b} to C {start.c}, {start.p} ranks of {peers.machine.name}."
     return Card(peers.verdict, text, lambda: _rows(peers), peers.to_frame)
 
 
-@card.register
-def _chain_peers(peers: ChainPeers) -> Card:
-    text = f"{peers.outline.name}, {peers.ranks} ranks of {peers.machine.name}."
-    return Card(peers.verdict, text, lambda: _rows(peers), lambda: peers.to_frame().drop(columns="layouts"))
-
-
-def _rows(peers: Peers | ChainPeers) -> "go.Figure":
+def _rows(peers: Peers) -> "go.Figure":
     seconds = {row.algorithm: row.makespan_s for row in peers.rows}
     over = frozenset(row.algorithm for row in peers.rows if not row.fits)
     return beside("Ways to multiply", seconds, peers.best.algorithm, over)

@@ -6,7 +6,7 @@ from umm.figures.lanes import timeline
 from umm.figures.page import Section, write_page
 from umm.figures.report import computed, found
 from umm.figures.style import time_unit
-from umm.space.peers.chains import ChainPeers
+from umm.space.peers.contender import Row
 from umm.space.peers.table import Peers
 from umm.traces.trace import Trace
 
@@ -20,27 +20,26 @@ def write_peers(peers: Peers, path: str | Path) -> None:
     Raises:
         InputError: if the file cannot be written.
     """
-    start = peers.start
-    where = (
-        f"m={start.m} n={start.n} k={start.k} {start.types}, {start.p} ranks of {peers.machine.name}. Every "
-        f"row goes from A {start.a}, B {start.b} to C {start.c}. Timelines show {RANKS} ranks on one scale."
-    )
-    sections = [Section(verdict=peers.verdict, text=where), Section(table=peers.to_frame())]
-    traces = [(f"{row.algorithm}: A {row.a}, B {row.b}, C {row.c}", trace) for row, trace in peers.traces()]
-    write_page(path, f"Peers: {computed(start)}", [*sections, *_timelines(traces)])
-
-
-def write_chain_peers(peers: ChainPeers, path: str | Path) -> None:
-    """Write a comparison of a chain's layouts as one HTML file that opens offline.
-
-    Raises:
-        InputError: if the file cannot be written.
-    """
-    where = f"{peers.outline}; {peers.ranks} ranks of {peers.machine.name}. Timelines show {RANKS} ranks."
-    frame = peers.to_frame().drop(columns="layouts")
+    start, frame = peers.start, peers.to_frame()
+    if peers.size == "m":
+        where = (
+            f"m={start.m} n={start.n} k={start.k} {start.types}, {start.p} ranks of {peers.machine.name}. "
+            f"Every row goes from A {start.a}, B {start.b} to C {start.c}. Timelines show {RANKS} ranks on "
+            "one scale."
+        )
+    else:
+        where = f"{start}; {peers.ranks} ranks of {peers.machine.name}. Timelines show {RANKS} ranks."
+        frame = frame.drop(columns="layouts")
     sections = [Section(verdict=peers.verdict, text=where), Section(table=frame)]
-    traces = [(row.algorithm, trace) for row, trace in peers.traces()]
-    write_page(path, f"Peers: {peers.outline.name}", [*sections, *_timelines(traces)])
+    traces = [(_heading(peers, row), trace) for row, trace in peers.traces()]
+    title = computed(start) if peers.size == "m" else start.name
+    write_page(path, f"Peers: {title}", [*sections, *_timelines(traces)])
+
+
+def _heading(peers: Peers, row: Row) -> str:
+    if peers.size != "m":
+        return row.algorithm
+    return f"{row.algorithm}: {', '.join(f'{name} {layout}' for name, layout in row.layouts.items())}"
 
 
 def _timelines(traces: list[tuple[str, Trace]]) -> list[Section]:

@@ -163,6 +163,22 @@ class Assignments:
             )
         return [self.layouts(self.at(number)) for number in range(self.count)]
 
+    @property
+    def words(self) -> str:
+        """What is computed, in a line."""
+        return f"{self.outline}; {self.ranks} ranks"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is computed, without layouts, as plain values."""
+        return {
+            "chain": self.outline.name,
+            "tensors": {x.name: [x.rows, x.cols] for x in self.outline.tensors},
+            "ranks": self.ranks,
+            "given": dict(self.outline.given),
+            "alike": [list(x) for x in self.groups],
+            "stationary": self.stationary,
+        }
+
     def at(self, number: int) -> Place:
         """Return the place of a number, that of the last group fastest."""
         place = []

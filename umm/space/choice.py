@@ -7,6 +7,7 @@ from typing import Any
 
 from umm.algorithms.universal.options import Options, known
 from umm.chains import Chain
+from umm.errors import InputError
 from umm.machines import Machine
 from umm.problem import Problem
 from umm.schedules.schedule import Schedule
@@ -85,6 +86,17 @@ class Choice:
         if prod(len(x) for x in values.values()) != len(same):
             values = {name: {value} for name, value in same[0].items()}
         return {name: ",".join(sorted(map(str, x))) for name, x in values.items()}
+
+    @property
+    def problem(self) -> Problem:
+        """The program, of one multiply.
+
+        Raises:
+            InputError: for a program of several statements.
+        """
+        if not isinstance(self.program, Problem):
+            raise InputError(f"chain {self.program.name} is not a single multiply")
+        return self.program
 
     @property
     def kept(self) -> str:

@@ -40,6 +40,13 @@ class Points(Protocol):
     def count(self) -> int:
         """How many points there are; it may be more than ``len`` can say."""
 
+    @property
+    def words(self) -> str:
+        """What is computed, in a line."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is computed, without layouts, as plain values."""
+
     def program(self, point: Point) -> Problem | Chain:
         """Return the program in the layouts of a point."""
 
@@ -105,6 +112,17 @@ class MultiplyPoints:
     def share(self) -> float:
         """Bytes of (|A| + |B| + |C|) / p."""
         return self.bare.unreplicated_share
+
+    @property
+    def words(self) -> str:
+        """What is multiplied, in a line."""
+        bare = self.bare
+        return f"C = AB with m={bare.m}, n={bare.n}, k={bare.k}, {bare.types}, {bare.p} ranks"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is multiplied, without layouts, as plain values."""
+        names = ("m", "n", "k", "dtype", "c_dtype", "given")
+        return {name: getattr(self.bare, name) for name in names} | {"ranks": self.bare.p}
 
     def parts(self, point: int) -> tuple[Options, str, Layout, Layout, Layout]:
         """Return the options, stationary matrix and layouts of a point."""

@@ -65,7 +65,7 @@ def calibrate(
     """
     from umm.cli.flags.performer import performing
     from umm.cli.printed.machine_page import machine_record, print_machine
-    from umm.cli.printed.recalibrated import decision_record, print_changes, print_decisions
+    from umm.cli.printed.recalibration import decision_record, print_changes, print_decisions
     from umm.cli.printed.save import check_targets
     from umm.executor import Calibrator
     from umm.files import whole_file

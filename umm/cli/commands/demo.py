@@ -8,9 +8,9 @@ import pandas as pd
 
 from umm.checks import Check, check_product, random_operands, reference_product
 from umm.cli.flags.config import PRESETS
-from umm.cli.printed.found_in_words import proof
 from umm.cli.printed.leaderboard import cells_of, print_front
 from umm.cli.printed.output import Output
+from umm.cli.printed.sentences import proof
 from umm.errors import CheckError
 from umm.executor import run
 from umm.figures.page import Section, write_page
@@ -64,7 +64,7 @@ def execute_all(found: Found) -> list[Check]:
     checks = []
     for choice, problem in zip(found.frontier, small, strict=True):
         # The localhost model only sets times here, which the NumPy executor does not look at.
-        schedule = replace(choice, problem=problem).schedule("localhost")
+        schedule = replace(choice, program=problem).schedule("localhost")
         trace = run(schedule, "numpy", operands=(a, b))
         assert trace.result is not None
         check = check_product(problem, reference, trace.result)

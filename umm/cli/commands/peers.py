@@ -10,8 +10,9 @@ from umm.cli.flags.options import WRITE, option, output_options, problem_options
 from umm.cli.printed.output import Output
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from umm.chains import Outline
-    from umm.space.peers.chains import ChainPeers
 
 
 @click.command()
@@ -57,32 +58,22 @@ def peers(
     from umm.cli.flags.asked import asked_problem
     from umm.cli.flags.chain import asked_outline
     from umm.cli.flags.machine import asked_machine
-    from umm.cli.printed.peers_table import chain_record, peers_record, print_chain, print_peers
+    from umm.cli.printed.peers_table import peers_record, print_peers
     from umm.cli.printed.save import check_targets
     from umm.space.peers.peers import peers as compare
 
     output = Output(as_json, quiet, no_color)
     check_targets(html)
-    limit = None if memory == "none" else memory
     outline = asked_outline(ctx, flags)
-    if outline is not None:
-        chain = _of_chain(ctx, outline, limit, output, not no_crossover, flags)
-        if as_json:
-            output.json("peers", chain_record(chain))
-        else:
-            print_chain(output.console(), chain)
-        if html is not None:
-            from umm.figures.peers import write_chain_peers
-
-            write_chain_peers(chain, html)
-            output.note(f"wrote {html}; it opens in any browser, offline")
-        return
     with output.telling() as told:
         found = compare(
-            asked_problem(flags),
+            outline or asked_problem(flags),
             asked_machine(flags),
-            memory=limit,
+            ranks=flags["ranks"],
+            memory=None if memory == "none" else memory,
             crossover=not no_crossover,
+            at=_at(ctx, flags),
+            tokens=flags["tokens"] or 0,
             progress=told,
         )
     if as_json:
@@ -96,31 +87,11 @@ def peers(
         output.note(f"wrote {html}; it opens in any browser, offline")
 
 
-def _of_chain(
-    ctx: click.Context,
-    outline: "Outline",
-    memory: str | None,
-    output: Output,
-    crossover: bool,
-    flags: dict[str, Any],
-) -> "ChainPeers":
-    """Compare a chain; a preset also with other numbers of tokens."""
+def _at(ctx: click.Context, flags: dict[str, Any]) -> "Callable[[int], Outline] | None":
+    """Return what gives a preset with another number of tokens; None of anything else."""
     from umm.chains.presets import PRESETS
     from umm.cli.flags.chain import asked_outline
-    from umm.cli.flags.machine import asked_machine
-    from umm.space.peers.chains import chain_peers
 
-    def at(tokens: int) -> "Outline":
-        return cast("Outline", asked_outline(ctx, flags | {"tokens": tokens}))
-
-    again = crossover and flags["chain"] in PRESETS
-    with output.telling() as told:
-        return chain_peers(
-            outline,
-            asked_machine(flags),
-            ranks=flags["ranks"],
-            memory=memory,
-            at=at if again else None,
-            tokens=flags["tokens"] or 0,
-            told=told,
-        )
+    if flags["chain"] not in PRESETS:
+        return None
+    return lambda tokens: cast("Outline", asked_outline(ctx, flags | {"tokens": tokens}))

@@ -1,6 +1,5 @@
 """``umm search``: the best layouts for a problem and a machine, proven by bounds."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,7 @@ from umm.cli.printed.output import Output
 from umm.errors import InputError
 
 if TYPE_CHECKING:
-    from umm.chains import Outline
-    from umm.space import FoundChain
+    from umm.space import Space
 
 PARTITIONS = ("row", "col", "2d")
 TOP = 10
@@ -75,56 +73,35 @@ def search(
 
     With --emit the winner as a program: DTensor or torch.distributed, JAX shardings and jit, a script on umm.
     """
-    from umm.chains import save_chain as write_chain
-    from umm.cli.flags.asked import dimensions
-    from umm.cli.flags.chain import asked_outline
     from umm.cli.flags.machine import asked_machines
     from umm.cli.printed.answers import answers_record, print_answers
-    from umm.cli.printed.emitted import program_of
+    from umm.cli.printed.emission import program_of
     from umm.cli.printed.leaderboard import found_record, print_front, print_ranking
     from umm.cli.printed.save import check_targets
     from umm.machines.settings import split_settings
-    from umm.space import SearchInterruptedError, Space
+    from umm.space import SearchInterruptedError
     from umm.space import search as find
 
     output = Output(as_json, quiet, no_color)
-    outline = asked_outline(ctx, flags)
-    if emit and (as_json or outline is not None):
+    chain = flags["chain"] is not None
+    if emit and (as_json or chain):
         raise InputError(
-            f"--emit prints a program for one multiply; leave out --{'json' if as_json else 'chain'}"
+            f"--emit prints a program for one multiply; leave out --{'chain' if chain else 'json'}"
         )
-    if html is not None and (emit or outline is not None):
-        raise InputError(f"--html draws the space of one multiply; leave out --{'emit' if emit else 'chain'}")
-    check_targets(html)
-    if outline is not None:
-        check_targets(save_chain)
-        found_chain = _search_chain(ctx, outline, memory, TOP if top is None else top, output, flags)
-        if save_chain is not None:
-            write_chain(outline.with_layouts(BEST, found_chain.top[0].layouts), save_chain)
-            output.note(f"wrote the chain to {save_chain}")
-        return
-    if save_chain is not None:
+    if html is not None and (emit or chain):
+        raise InputError(
+            f"--html draws the space of one multiply; leave out --{'chain' if chain else 'emit'}"
+        )
+    check_targets(html, save_chain)
+    spaces = asked_spaces(ctx, flags)
+    if save_chain is not None and not chain:
         raise InputError("--save-chain is of a chain; give one, such as --chain mlp")
-    sizes = dimensions(flags)
-    rows = sizes.pop("m")
     machines = asked_machines(flags["machine"], flags)
-    several = len(rows) * len(machines) > 1
-    if several and (emit or html is not None or top is not None):
-        which = "--emit" if emit else "--html" if html is not None else "--top"
+    several = len(spaces) * len(machines) > 1
+    if several and (emit or html is not None or top is not None or chain):
+        which = "--emit" if emit else "--html" if html is not None else "--chain" if chain else "--top"
         raise InputError(f"several sizes or settings have one answer each; leave out {which}")
-    named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
-    partitions = PARTITIONS + (tuple(f"{x}:balanced" for x in PARTITIONS) if flags["balanced"] else ())
-    space = Space(
-        rows[0],
-        **sizes,
-        **named,
-        ranks=flags["ranks"],
-        **asked_axes(flags),
-        grids=flags["grids"],
-        partitions=partitions,
-        orders=("blocked", "interleaved") if flags["interleaved"] else ("blocked",),
-    )
-    asked = [(replace(space, m=m), machine) for machine in machines for m in rows]
+    asked = [(space, machine) for machine in machines for space in spaces]
     answers = []
     with output.progress() as bar:
         task = bar.add_task("searching", total=None)
@@ -165,35 +142,45 @@ def search(
 
             write_front(found, html)
             output.note(f"wrote {html}; it opens in any browser, offline")
+        if save_chain is not None:
+            from umm.chains import save_chain as write_chain
+
+            write_chain(found.points.outline.with_layouts(BEST, found.top[0].layouts), save_chain)
+            output.note(f"wrote the chain to {save_chain}")
 
 
-def _search_chain(
-    ctx: click.Context, outline: "Outline", memory: str, top: int, output: Output, flags: dict[str, Any]
-) -> "FoundChain":
-    """Search the layouts of a chain, print what was found, and return it."""
-    from umm.cli.flags.machine import asked_machine
-    from umm.cli.printed.chain_leaderboard import found_chain_record, print_chain_leaderboard
-    from umm.space import ChainSpace, search_chain
+def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":
+    """Return the spaces that the flags describe: one for each m, or that of a chain.
 
-    typed = given(ctx, [x for x in SCHEDULE if x != "stationary"])
-    if typed:
-        raise InputError(f"{', '.join(typed)} is not an axis of a chain's search; leave it out")
-    stationary = flags["stationary"] if given(ctx, ["stationary"]) else "auto"
-    machine = asked_machine(flags)
-    ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
-    choices = None if flags["choices"] is None else tuple(x.strip() for x in flags["choices"].split(","))
-    space = ChainSpace(outline, ranks, choices, stationary, flags["optimizer"] or 0.0)
-    with output.progress() as bar:
-        task = bar.add_task("searching", total=None)
-        found = search_chain(
-            space,
-            machine,
-            memory=None if memory == "none" else memory,
-            top=top,
-            progress=lambda settled, points: bar.update(task, completed=settled, total=points),
-        )
-    if output.as_json:
-        output.json("search", found_chain_record(space, found))
-    else:
-        print_chain_leaderboard(output.console(), space, found)
-    return found
+    Raises:
+        InputError: for an axis of one multiply in the search of a chain.
+    """
+    from umm.cli.flags.asked import dimensions
+    from umm.cli.flags.chain import asked_outline
+    from umm.space import Space
+
+    outline = asked_outline(ctx, flags)
+    if outline is not None:
+        typed = given(ctx, [x for x in SCHEDULE if x != "stationary"])
+        if typed:
+            raise InputError(f"{', '.join(typed)} is not an axis of a chain's search; leave it out")
+        stationary = flags["stationary"] if given(ctx, ["stationary"]) else None
+        choices = None if flags["choices"] is None else [x.strip() for x in flags["choices"].split(",")]
+        state = flags["optimizer"] or 0.0
+        return [
+            Space(chain=outline, ranks=flags["ranks"], layouts=choices, stationary=stationary, state=state)
+        ]
+    sizes = dimensions(flags)
+    rows = sizes.pop("m")
+    named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
+    space = Space(
+        rows[0],
+        **sizes,
+        **named,
+        ranks=flags["ranks"],
+        **asked_axes(flags),
+        grids=flags["grids"],
+        partitions=PARTITIONS + (tuple(f"{x}:balanced" for x in PARTITIONS) if flags["balanced"] else ()),
+        orders=("blocked", "interleaved") if flags["interleaved"] else ("blocked",),
+    )
+    return [space.changed(m=m) for m in rows]

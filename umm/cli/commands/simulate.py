@@ -15,7 +15,7 @@ from umm.cli.printed.output import Output
 if TYPE_CHECKING:
     from umm.cli.flags.asked import Asked
     from umm.schedules.schedule import Schedule
-    from umm.space.search.best_first import Progress
+    from umm.space.search.walk import Progress
     from umm.space.what_if.beside import Beside
     from umm.traces.trace import Trace
 
@@ -107,7 +107,7 @@ def sure_of(trace: "Trace", request: "Asked | None") -> "Beside":
     """Return the range of a prediction, and what a rank has of its device's memory."""
     from umm.cli.printed.report import device_room
     from umm.executor import executor
-    from umm.space.search.sure import makespan_range
+    from umm.space.search.uncertainty import makespan_range
     from umm.space.what_if.beside import Beside
 
     room = device_room(trace.schedule)

@@ -28,8 +28,7 @@ from umm.units import format_seconds
 
 if TYPE_CHECKING:
     from umm.chains import Outline
-    from umm.space import Progress
-    from umm.space.store.sweeps import AnySpace
+    from umm.space import Progress, Space
 
 
 @click.command()
@@ -109,7 +108,7 @@ def sweep(
         checked_export(export)
         check_targets(store, export)
     chains = asked_outlines(ctx, flags)
-    spaces: list[AnySpace] = []
+    spaces: list[Space] = []
     if chains:
         spaces += _of_chains(ctx, chains, flags)
     else:
@@ -146,13 +145,13 @@ def sweep(
     )
 
 
-def _of_chains(ctx: click.Context, chains: list["Outline"], flags: dict[str, Any]) -> list["AnySpace"]:
+def _of_chains(ctx: click.Context, chains: list["Outline"], flags: dict[str, Any]) -> list["Space"]:
     """Return the points of chains: their own layouts by name, or every assignment of choices.
 
     Raises:
         InputError: if both are asked for, or an axis of a multiply is.
     """
-    from umm.space import ChainSpace, NamedLayouts
+    from umm.space import Space
 
     typed = given(ctx, SCHEDULE)
     if typed:
@@ -162,10 +161,10 @@ def _of_chains(ctx: click.Context, chains: list["Outline"], flags: dict[str, Any
         for x in ("layouts", "choices")
     )
     if choices is None:
-        return [NamedLayouts(x, named, flags["ranks"]) for x in chains]
+        return [Space(chain=x, ranks=flags["ranks"], named=named or "all") for x in chains]
     if named is not None:
         raise InputError("--choices makes every assignment, --layouts names some; leave out one or the other")
-    return [ChainSpace(x, flags["ranks"], choices) for x in chains]
+    return [Space(chain=x, ranks=flags["ranks"], layouts=choices) for x in chains]
 
 
 def _layers(flags: dict[str, Any]) -> list[tuple[int, int, list[int]]]:

@@ -161,6 +161,6 @@ def best_layouts(outline: Outline, machine: Machine, ranks: int) -> dict[str, st
         InfeasibleError: if none fits.
         InputError: if there are too many to choose from.
     """
-    from umm.space import ChainSpace, search_chain
+    from umm.space import Space, search
 
-    return search_chain(ChainSpace(outline, ranks), machine, top=1).top[0].layouts
+    return dict(search(Space(chain=outline, ranks=ranks), machine, top=1).top[0].layouts)

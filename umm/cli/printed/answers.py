@@ -37,7 +37,7 @@ def changes(answers: Sequence[Found]) -> list[tuple[int, int]]:
 
 def print_answers(console: Console, answers: Sequence[Found]) -> None:
     """Print a row for each answer, then where the best changes and whether all of them are proven."""
-    bare = answers[0].looked.points.bare
+    bare = answers[0].points.bare
     settings = [_set(found) for found in answers]
     several = len(set(settings)) > 1
     given = f", given {bare.given}" if bare.given else ""
@@ -53,7 +53,7 @@ def print_answers(console: Console, answers: Sequence[Found]) -> None:
         x = found.top[0]
         lines.append([
             str(_m(found)), *([setting.removeprefix(f"{what}=")] if several else []),
-            *(str(getattr(x.problem, name)) for name in "abc"), x.stationary,
+            *x.layouts.values(), x.kept,
             format_seconds(x.makespan_s), range_in_words(x.makespan_s, found.sure.range(x)),
             f"{100 * x.fraction_of_peak:.1f} %", format_bytes(x.memory_bytes),
         ])  # fmt: skip
@@ -81,10 +81,9 @@ def _set(found: Found) -> str:
 
 
 def _m(found: Found) -> int:
-    return found.looked.points.bare.m
+    return int(found.points.bare.m)
 
 
 def _what(choice: Choice) -> tuple[Any, ...]:
     """Return what is chosen, the options of the schedule aside."""
-    problem = choice.problem
-    return problem.a, problem.b, problem.c
+    return tuple(choice.layouts.values())

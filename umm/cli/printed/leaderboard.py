@@ -7,7 +7,8 @@ from rich.console import Console
 from rich.text import Text
 
 from umm.algorithms.universal.options import known
-from umm.cli.printed.found_in_words import bring_in_words, budget, proof, ties
+from umm.cli.printed.assignments import assignments_record, print_assignments
+from umm.cli.printed.sentences import bring_in_words, budget, proof, ties
 from umm.cli.printed.tables import print_fitting
 from umm.space import Choice, Found
 from umm.units import format_bytes, format_seconds, range_in_words, short_seconds
@@ -23,13 +24,11 @@ def found_record(found: Found, whole: bool = True) -> dict[str, Any]:
         found: What was found.
         whole: Whether the search came to its end; if not, there are no ranges and no front.
     """
-    space = found.looked.points.space
-    bare = space.bare
-    sizes = {name: getattr(bare, name) for name in "mnk"}
+    if not found.space.is_multiply:
+        return assignments_record(found)
     counts = {name: getattr(found, name) for name in ("priced", "distinct", "pruned", "simulated", "proven")}
     record = {
-        "problem": sizes
-        | {"dtype": bare.dtype, "c_dtype": bare.c_dtype, "given": bare.given, "ranks": bare.p},
+        "problem": found.points.to_dict(),
         "machine": found.machine,
         "memory_limit_bytes": found.limit,
         **counts,
@@ -46,7 +45,13 @@ def found_record(found: Found, whole: bool = True) -> dict[str, Any]:
 
 
 def print_front(console: Console, found: Found) -> None:
-    """Print the front of time against memory with its knee, what ties, and how much was looked at."""
+    """Print the front of time against memory with its knee, what ties, and how much was looked at.
+
+    Of several statements the best assignments of layouts are printed, fastest first.
+    """
+    if not found.space.is_multiply:
+        print_assignments(console, found)
+        return
     _print_asked(console, found)
     places = {x: ("*" if x == found.knee else "") + str(n) for n, x in enumerate(found.frontier, 1)}
     _print_table(console, found, list(places.values()), found.frontier, found.knee or found.frontier[-1])
@@ -57,6 +62,9 @@ def print_front(console: Console, found: Found) -> None:
 
 def print_ranking(console: Console, found: Found) -> None:
     """Print the best points, fastest first, what ties, and how much was looked at."""
+    if not found.space.is_multiply:
+        print_assignments(console, found)
+        return
     _print_asked(console, found)
     places = [str(n) for n in range(1, len(found.top) + 1)]
     _print_table(console, found, places, found.top, found.top[0])
@@ -64,11 +72,7 @@ def print_ranking(console: Console, found: Found) -> None:
 
 
 def _print_asked(console: Console, found: Found) -> None:
-    problem = found.looked.points.bare
-    console.print(
-        f"C = AB with m={problem.m}, n={problem.n}, k={problem.k}, {problem.types}, {problem.p} ranks on "
-        f"{found.machine}\n{budget(found)}"
-    )
+    console.print(f"{found.points.words} on {found.machine}\n{budget(found)}")
 
 
 def _print_sure(console: Console, found: Found, rows: Sequence[Choice]) -> None:
@@ -81,7 +85,7 @@ def _print_sure(console: Console, found: Found, rows: Sequence[Choice]) -> None:
             console.print(
                 f"{format_bytes(more.memory_bytes - found.limit)} more would buy {100 * saved:.0f} %: "
                 f"{format_seconds(more.makespan_s)} in {format_bytes(more.memory_bytes)} with "
-                f"{more.layouts}."
+                f"{more.words}."
             )
     console.print(Text(proof(found), style="bold"))
 
@@ -100,7 +104,7 @@ def _print_table(
 
 def cells_of(found: Found, rows: Sequence[Choice]) -> list[list[str]]:
     """Return the headings of some rows of what was found, then the cells of each."""
-    asked = found.looked.points.space.axes.varied
+    asked = found.space.axes.varied
     shown = [
         x
         for x in known()
@@ -114,7 +118,7 @@ def cells_of(found: Found, rows: Sequence[Choice]) -> list[list[str]]:
     headings += [*"ABC", "how", *(x.heading or x.name for x in numbers)]
     cells = [headings + (["gap"] if proves else [])]
     for choice in rows:
-        layouts = [str(x) for x in (choice.problem.a, choice.problem.b, choice.problem.c)]
+        layouts = list(choice.layouts.values())
         row = [format_bytes(choice.memory_bytes), format_seconds(choice.makespan_s)]
         if ranges:
             row.append(range_in_words(choice.makespan_s, found.sure.range(choice)))

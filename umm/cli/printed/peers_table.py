@@ -5,11 +5,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from umm.cli.printed.chain_leaderboard import given_in_words
+from umm.cli.printed.assignments import given_in_words
 from umm.cli.printed.report import program_record
 from umm.problem import MATRICES
-from umm.space.peers.chains import BEST, ChainPeers
-from umm.space.peers.contender import Figures, Row
+from umm.space.peers.contender import Row
+from umm.space.peers.systems import BEST
 from umm.space.peers.table import Peers
 from umm.units import format_bytes, format_seconds
 
@@ -20,17 +20,26 @@ LINE = "{:<12} {:>10} {:>10} {:>10} {:>11} {:>12}"
 def peers_record(found: Peers) -> dict[str, Any]:
     """Return the rows, the verdict and where it changes as plain values."""
     free, crossover = found.anywhere, found.crossover
-    return {
-        "problem": program_record(found.start),
+    size = found.size
+    record = {
+        "problem": _start_record(found),
         "machine": found.machine.name,
         "memory_limit_bytes": found.limit,
-        "rows": [row.to_dict() for row in found.rows],
-        "refused": dict(found.refused),
-        "anywhere": None if free is None else free.to_dict(),
+        "rows": [found.record(row) for row in found.rows],
         "verdict": found.verdict,
-        "crossover": crossover and {"m": crossover.m, "below": crossover.below, "from": crossover.above},
+        "crossover": crossover and {size: crossover.at, "below": crossover.below, "from": crossover.above},
         "stretches": [vars(x) for x in found.stretches],
     }
+    if size == "tokens":
+        return record | {"proven": found.proven}
+    anywhere = None if free is None else free.to_dict()
+    return record | {"refused": dict(found.refused), "anywhere": anywhere}
+
+
+def _start_record(found: Peers) -> dict[str, Any]:
+    if found.size == "tokens":
+        return {"chain": found.start.name, "ranks": found.ranks, "given": dict(found.start.given)}
+    return program_record(found.start)
 
 
 def print_peers(console: Console, found: Peers, refused: bool) -> None:
@@ -39,8 +48,41 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
     Args:
         console: Where to.
         found: What was found.
-        refused: Whether those that cannot serve are listed too.
+        refused: Whether those that are not applicable are listed too.
     """
+    (_print_multiply if found.size == "m" else _print_program)(console, found)
+    if not all(row.fits for row in found.rows):
+        console.print("*: more than a rank may hold.")
+    if refused:
+        for name, why in found.refused.items():
+            console.print(f"{name} is not applicable: {why}")
+    elif found.refused:
+        console.print(f"Not applicable here: {', '.join(found.refused)} (see --refused).")
+    if found.anywhere is not None:
+        console.print(f"With free choice of layouts: {found.anywhere}.")
+    console.print(Text(found.verdict, style="bold"))
+
+
+def _print_program(console: Console, found: Peers) -> None:
+    """Print what is computed, and a line for each row with its layouts below."""
+    console.print(f"{found.start}; {found.ranks} ranks on {found.machine.name}")
+    if found.start.given:
+        console.print(given_in_words(found.start))
+    sure = "proven best of its space" if found.proven else "not proven best"
+    console.print(f"At most {format_bytes(found.limit)} a rank; {BEST} is {sure}.")
+    console.print(Text(CHAIN_LINE.format("", "time", "exposed", "moved", "memory"), style="dim"))
+    for row in found.rows:
+        cells = (row.algorithm, format_seconds(row.makespan_s), *_moved_and_held(row))
+        console.print(Text(CHAIN_LINE.format(*cells).rstrip(), style=_style(row, found)))
+        alike: dict[str, list[str]] = {}
+        for name, layout in row.layouts.items():
+            alike.setdefault(layout, []).append(name)
+        lies = "; ".join(f"{layout}: {' '.join(names)}" for layout, names in alike.items())
+        console.print(Text(f"  {lies}", style="dim"))
+
+
+def _print_multiply(console: Console, found: Peers) -> None:
+    """Print where operands start, and a line for each row with what it does below."""
     start = found.start
     console.print(
         f"C = AB with m={start.m}, n={start.n}, k={start.k}, {start.types}, {start.p} ranks on "
@@ -50,71 +92,24 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
     header = LINE.format("", "time", "own", "exposed", "moved", "memory")
     console.print(Text(header, style="dim"))
     for row in found.rows:
-        style = "bold" if row is found.best else "" if row.fits else "dim"
         times = format_seconds(row.makespan_s), format_seconds(row.own_s)
         cells = (row.algorithm, *times, *_moved_and_held(row))
-        console.print(Text(LINE.format(*cells).rstrip(), style=style))
+        console.print(Text(LINE.format(*cells).rstrip(), style=_style(row, found)))
         console.print(Text(f"  {_choices(row, found)}", style="dim"))
     console.print("own: if A, B and C lay as the row multiplies them.")
-    if not all(row.fits for row in found.rows):
-        console.print("*: more than a rank may hold.")
-    if refused:
-        for name, why in found.refused.items():
-            console.print(f"{name} cannot serve: {why}")
-    elif found.refused:
-        console.print(f"Cannot serve: {', '.join(found.refused)}; --refused tells why.")
-    free = found.anywhere
-    if free is not None:
-        console.print(f"If they lay where they liked best: {free}.")
-    console.print(Text(found.verdict, style="bold"))
 
 
-def chain_record(found: ChainPeers) -> dict[str, Any]:
-    """Return the rows of a chain, the verdict and where it changes as plain values."""
-    crossover = found.crossover
-    return {
-        "problem": {
-            "chain": found.outline.name,
-            "ranks": found.ranks,
-            "given": dict(found.outline.given),
-        },
-        "machine": found.machine.name,
-        "memory_limit_bytes": found.limit,
-        "rows": [row.to_dict() for row in found.rows],
-        "proven": found.proven,
-        "verdict": found.verdict,
-        "crossover": crossover and {"tokens": crossover.m, "below": crossover.below, "from": crossover.above},
-        "stretches": [vars(x) for x in found.stretches],
-    }
+def _style(row: Row, found: Peers) -> str:
+    return "bold" if row is found.best else "" if row.fits else "dim"
 
 
-def print_chain(console: Console, found: ChainPeers) -> None:
-    """Print two lines for every row of a chain, the second with its layouts, and which is fastest."""
-    console.print(f"{found.outline}; {found.ranks} ranks on {found.machine.name}")
-    if found.outline.given:
-        console.print(given_in_words(found.outline))
-    sure = "proven best of its space" if found.proven else "not proven best"
-    console.print(f"At most {format_bytes(found.limit)} a rank; {BEST} is {sure}.")
-    console.print(Text(CHAIN_LINE.format("", "time", "exposed", "moved", "memory"), style="dim"))
-    for row in found.rows:
-        style = "bold" if row is found.best else "" if row.fits else "dim"
-        cells = (row.algorithm, format_seconds(row.makespan_s), *_moved_and_held(row))
-        console.print(Text(CHAIN_LINE.format(*cells).rstrip(), style=style))
-        alike: dict[str, list[str]] = {}
-        for name, layout in row.scheme.layouts.items():
-            alike.setdefault(layout, []).append(name)
-        lies = "; ".join(f"{layout}: {' '.join(names)}" for layout, names in alike.items())
-        console.print(Text(f"  {lies}", style="dim"))
-    console.print(Text(found.verdict, style="bold"))
-
-
-def _moved_and_held(row: Figures) -> tuple[str, str, str]:
+def _moved_and_held(row: Row) -> tuple[str, str, str]:
     held = format_bytes(row.memory_bytes) + ("" if row.fits else " *")
     return format_seconds(row.exposed_s), format_bytes(row.bytes), held
 
 
 def _choices(row: Row, found: Peers) -> str:
-    """Return where a row multiplies what lies elsewhere, and how."""
-    layouts = zip(MATRICES, found.start.layouts, (row.a, row.b, row.c), strict=True)
+    """Return where a row multiplies what is elsewhere, and how."""
+    layouts = zip(MATRICES, found.start.layouts, row.layouts.values(), strict=True)
     moved = [f"{name} in {then}" for name, now, then in layouts if str(now) != then]
     return "; ".join(x for x in (", ".join(moved) or "all where they lie", row.how) if x)

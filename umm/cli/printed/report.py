@@ -15,7 +15,7 @@ from umm.machines import machine as find_machine
 from umm.problem import MATRICES, Problem
 from umm.schedules.kinds import KINDS
 from umm.schedules.schedule import Schedule
-from umm.space.search.budget import device_share
+from umm.space.budget import device_share
 from umm.space.what_if.beside import Beside
 from umm.tensors import Program
 from umm.traces.trace import Trace

@@ -12,13 +12,12 @@ from umm.space import DecisionMap, Flip, Sensitivity, Space, Stretch
 from umm.units import format_bytes, format_seconds
 
 SAME = "same"
-SIZES = ("m", "n", "k", "dtype", "c_dtype", "given", "ranks")
 
 
 def sensitivity_record(space: Space, machine: str, answer: Sensitivity, reach: float) -> dict[str, Any]:
     """Return a choice and what would change it as plain values."""
     return {
-        "problem": {name: getattr(space.bare, name) for name in SIZES},
+        "problem": space.points().to_dict(),
         "machine": machine,
         "choice": answer.choice.to_dict(),
         "margin": answer.margin,
@@ -78,10 +77,7 @@ def _flip_in_words(flip: Flip) -> str:
     assert flip.choice is not None
     where = flip.then if flip.what == "memory" else f"{'from' if _is_up(flip) else 'below'} {flip.then}"
     x = flip.choice
-    return (
-        f"{flip.what} {where}: A {x.problem.a}, B {x.problem.b}, C {x.problem.c}, stationary {x.stationary}, "
-        f"{format_seconds(x.makespan_s)} there"
-    )
+    return f"{flip.what} {where}: {x.words}, stationary {x.kept}, {format_seconds(x.makespan_s)} there"
 
 
 def print_map(console: Console, space: Space, decisions: DecisionMap) -> None:
@@ -98,10 +94,9 @@ def print_map(console: Console, space: Space, decisions: DecisionMap) -> None:
         table.add_column(header, justify="right", no_wrap=True)
     last = None
     for x in _merged(decisions):
-        problem = x.choice.problem
         table.add_row(
-            "" if x.m == last else str(x.m), f"{x.start:.3g}x", f"{x.stop:.3g}x", str(problem.a),
-            str(problem.b), str(problem.c), x.choice.stationary, format_seconds(x.choice.makespan_s),
+            "" if x.m == last else str(x.m), f"{x.start:.3g}x", f"{x.stop:.3g}x",
+            *x.choice.layouts.values(), x.choice.kept, format_seconds(x.choice.makespan_s),
             format_bytes(x.choice.memory_bytes),
         )  # fmt: skip
         last = x.m
@@ -132,7 +127,10 @@ def _said(x: Stretch, decisions: DecisionMap) -> str:
 
 def problem_in_words(space: Space, where: str, size: bool = True) -> str:
     """Return what is multiplied, in a line."""
-    bare = space.bare
+    points: Any = space.points()
+    if not space.is_multiply:
+        return f"{points.words} {where}"
+    bare = points.bare
     sizes = f"m={bare.m}, n={bare.n}, k={bare.k}" if size else f"n={bare.n}, k={bare.k}"
     given = f", given {bare.given}" if bare.given else ""
     return f"C = AB with {sizes}, {bare.types}{given}, {bare.p} ranks {where}"

@@ -18,7 +18,7 @@ from umm.figures.beside import beside
 from umm.figures.lanes import RANKS, lane_table, timeline
 from umm.figures.style import parts_of, themed
 from umm.machines import machine_names
-from umm.space import ChainChoice
+from umm.space import Choice
 from umm.space.what_if.beside import Beside
 from umm.traces.verdict import percent
 from umm.units import format_bytes, format_seconds, range_in_words
@@ -62,7 +62,7 @@ class ChainView:
     cancelled: bool = False
 
     @property
-    def chosen(self) -> ChainChoice | None:
+    def chosen(self) -> Choice | None:
         """The row that is looked at; None before there is one."""
         top = self.found.top if self.found else []
         return top[self.state.row - 1] if self.state.row <= len(top) else None
@@ -140,7 +140,7 @@ def found_shown(view: ChainView) -> Shown:
         "row-title.children": f"Row {view.state.row}: where its tensors lie, and its schedule",
         "layouts.children": _layouts(choice),
         "moved.children": [*_named(found), *(_moved(found) if view.state.row == 1 else [])],
-        "as-python.children": as_python(view.state, found.ranks, choice.layouts, choice.stationary),
+        "as-python.children": as_python(view.state, found.ranks, choice.layouts, _stays(choice)),
         "as-row.children": as_command(view.state, choice.layouts),
         "others.figure": parts_of(beside)("The best beside the layouts of others", others, "best"),
     }
@@ -166,7 +166,7 @@ def found_shown(view: ChainView) -> Shown:
     return shown
 
 
-def _sentence(view: ChainView, choice: ChainChoice, ends: tuple[float, float] | None) -> str:
+def _sentence(view: ChainView, choice: Choice, ends: tuple[float, float] | None) -> str:
     """Return how long it takes, with its range, how much it needs, and beside what it is the best."""
     assert view.found
     seconds = format_seconds(choice.makespan_s)
@@ -212,10 +212,10 @@ def _row(view: ChainView, found: FoundBest, place: int) -> Any:
     return html.Tr(cells, className="chosen" if place == view.state.row else "")
 
 
-def _layouts(choice: ChainChoice) -> Any:
+def _layouts(choice: Choice) -> Any:
     """Return each layout with the tensors that have it, and their sizes."""
     alike: dict[str, list[str]] = {}
-    for x in choice.chain.tensors:
+    for x in choice.program.tensors:
         alike.setdefault(str(x.layout), []).append(f"{x.name} {x.shape[0]}×{x.shape[1]}")
     rows = [
         html.Tr([html.Th(layout, scope="row"), html.Td(", ".join(names))]) for layout, names in alike.items()
@@ -242,3 +242,9 @@ def _moved(found: FoundBest) -> list[Any]:
         for statement, nbytes in found.moved
     )
     return [html.Ul([html.Li(f"{statement} brings a rank {moved}") for statement, moved in parts])]
+
+
+def _stays(choice: Choice) -> Mapping[str, str]:
+    """Return the matrix that stays in place of each product."""
+    assert isinstance(choice.stationary, Mapping)
+    return choice.stationary

@@ -106,5 +106,5 @@ def register(app: Dash, behind: Behind, named: Texts) -> None:
         view = viewed(query, "light", files or {}, there(dropped), behind)
         if view.found is None or view.chosen is None:
             return no_update, "There is no row to save yet."
-        text = toml(view.found.space.chain.with_layouts("best", view.chosen.layouts))
+        text = toml(view.found.outline.with_layouts("best", view.chosen.layouts))
         return {"content": text, "filename": "chain.toml", "type": "application/toml"}, ""

@@ -11,8 +11,9 @@ from umm.executor import executor
 from umm.explorer.behind import Question, Send
 from umm.explorer.chains.state import ChainState
 from umm.machines import Machine
-from umm.space import ChainChoice, ChainSpace, search
-from umm.space.search.budget import DEVICE
+from umm.space import Choice, Space, search
+from umm.space.assignments import Assignments
+from umm.space.budget import DEVICE
 from umm.traces.trace import Trace
 
 EVERY = 0.25
@@ -50,10 +51,18 @@ class FoundBest(Question):
         self.state, self.machine = state.asked, machine
         self.ranks = state.ranks or machine.default_ranks
         machine.check_ranks(self.ranks)
-        self.space = ChainSpace(outline, self.ranks, state.texts, state.stationary, state.optimizer)
-        self.groups = self.space.groups if self.space.choices else ()
+        self.outline = outline
+        self.space = Space(
+            chain=outline,
+            ranks=self.ranks,
+            layouts=state.texts,
+            stationary=state.stationary,
+            state=state.optimizer,
+        )
+        points = Assignments(outline, self.ranks, dict(self.space.layouts))
+        self.groups = points.groups if points.choices else ()
         self.settled = (0, 0)
-        self.top: list[ChainChoice] = []
+        self.top: list[Choice] = []
         self.named: dict[str, float | None] = {}
         self.left_out: dict[str, float] = {}
         self.moved: list[tuple[str, Mapping[str, int]]] = []
@@ -82,7 +91,7 @@ class FoundBest(Question):
 
 
 @lru_cache(maxsize=16)
-def trace_of(choice: ChainChoice, machine: Machine) -> Trace:
+def trace_of(choice: Choice, machine: Machine) -> Trace:
     """Return what the simulator predicts of some layouts that a search has found.
 
     Raises:
@@ -96,7 +105,7 @@ def trace_of(choice: ChainChoice, machine: Machine) -> Trace:
     return executor("sim").run(choice.schedule(machine))
 
 
-def look(send: Send, space: ChainSpace, machine: Machine, memory: str) -> None:
+def look(send: Send, space: Space, machine: Machine, memory: str) -> None:
     """Search a space and tell what is found, then how sure that is; it runs in a process of its own."""
     last = monotonic()
 

@@ -9,7 +9,7 @@ from umm.dtypes import DTYPES
 from umm.explorer.chains.state import MOST_RANKS, usual_values
 from umm.explorer.layout import copied, jump, kept, pills, said, select, text
 from umm.figures.page import CONFIG
-from umm.space.chain_space import STATIONARY
+from umm.space.space import KEPT as STATIONARY
 
 FIELDS = (
     ("tokens", "tokens", "rows of the activations", "8K is 8192."),

@@ -10,7 +10,7 @@ from umm.dtypes import canonical
 from umm.errors import InputError
 from umm.explorer import address
 from umm.explorer.address import Reader, number, one_of, plain, query_of, size, switch, unknown, whole
-from umm.space.chain_space import STATIONARY
+from umm.space.space import KEPT as STATIONARY
 
 MOST_RANKS = 256
 SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads", "sequences")
@@ -211,16 +211,15 @@ def as_python(
         f"umm.chains.load_chain({state.chain!r})" if state.of_file else f"umm.chain({state.chain!r}, {named})"
     )
     given = f".with_given({state.given!r})" if state.given else ""
-    more = [repr(state.texts)] if state.texts else []
+    more = [f"layouts={state.texts!r}"] if state.texts else []
     more += [f"stationary={state.stationary!r}"] if state.stationary != "auto" else []
     more += [f"state={state.optimizer!r}"] if state.optimizer else []
     memory = f", memory={state.memory!r}" if state.memory else ""
     lines = [
         "import umm",
-        "from umm.space import ChainSpace",
         "",
         f"chain = {made}{given}",
-        f"space = ChainSpace({', '.join(['chain', str(ranks), *more])})",
+        f"space = umm.Space({', '.join(['chain=chain', f'ranks={ranks}', *more])})",
         f"print(umm.search(space, {state.machine!r}{memory}))",
     ]
     if layouts is not None:

@@ -79,7 +79,7 @@ def _row(view: View, place: int, choice: Choice) -> Any:
 
     priced, seconds = view.priced, choice.makespan_s
     layouts = tuple(str(getattr(choice.problem, x)) for x in "abc")
-    there = view.state.at(layouts, choice.stationary, choice.options).query or "?"  # type: ignore[arg-type]
+    there = view.state.at(layouts, choice.kept, choice.options).query or "?"  # type: ignore[arg-type]
     label = f"Take number {place}: A {layouts[0]}, B {layouts[1]}, C {layouts[2]}, stationary {how(choice)}"
     button = html.Button(str(place), id={"pick": there}, className="pick", **{"aria-label": label})
     ends = priced.ranges[place - 1] if place <= len(priced.ranges) else None
@@ -98,7 +98,7 @@ def _row(view: View, place: int, choice: Choice) -> Any:
 
 def _numbers(view: View, choice: Choice) -> set[int | None]:
     """Return the points that are the schedule of a row."""
-    ways = ((choice.stationary, choice.options), *choice.ties)
+    ways = ((choice.kept, choice.options), *choice.ties)
     return {view.priced.number(choice.problem.layouts, x, options) for x, options in ways} - {None}
 
 

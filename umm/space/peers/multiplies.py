@@ -1,4 +1,4 @@
-"""Who competes in one multiply: the universal algorithm where operands start or elsewhere, and every other."""
+"""Who competes in one multiply: the universal algorithm, in place or elsewhere, and every other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,7 @@
 """What a search asks of whoever prices the points of a space."""
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from umm.algorithms.universal.options import Options
 from umm.arrays import Bools
@@ -30,6 +30,10 @@ class Pricer(Protocol):
     makespan: Makespan
     respected: bool
     equals: bool
+
+    @property
+    def choices(self) -> Mapping[Any, Choice]:
+        """The points that were simulated."""
 
     @property
     def points(self) -> Points:

@@ -69,6 +69,11 @@ class Found(Shown):
     tolerance = TOLERANCE
 
     @property
+    def points(self) -> Any:
+        """The points: ``MultiplyPoints`` of one multiply, else ``Assignments``."""
+        return self.pricer.points
+
+    @property
     def device(self) -> int:
         """Bytes a rank has of its device."""
         return device_share(self.pricer.machine, self.pricer.points.ranks)

@@ -1,4 +1,4 @@
-"""What a search over a chain's layouts found: the best assignments, and how sure that is."""
+"""The best assignments of layouts to several tensors that a search found, and how sure that is."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -9,25 +9,17 @@ from rich.table import Table
 from rich.text import Text
 
 from umm.chains import Outline
-from umm.cli.printed.found_in_words import ties
-from umm.space import ChainChoice, ChainSpace, FoundChain
+from umm.cli.printed.sentences import ties
+from umm.space import Choice, Found
+from umm.space.assignments import Assignments
 from umm.units import format_bytes, format_seconds, range_in_words
 
 
-def found_chain_record(space: ChainSpace, found: FoundChain) -> dict[str, Any]:
+def assignments_record(found: Found) -> dict[str, Any]:
     """Return the best assignments and what they rest on as plain values."""
-    outline = space.chain
     counts = {x: getattr(found, x) for x in ("priced", "pruned", "simulated", "proven", "gap")}
     return {
-        "problem": {
-            "chain": outline.name,
-            "tensors": {x.name: [x.rows, x.cols] for x in outline.tensors},
-            "ranks": space.ranks,
-            "given": dict(outline.given),
-            "alike": [list(x) for x in space.groups],
-            "stationary": space.stationary,
-            "optimizer_bytes": space.state,
-        },
+        "problem": found.points.to_dict() | {"optimizer_bytes": found.space.state},
         "machine": found.machine,
         "memory_limit_bytes": found.limit,
         **counts,
@@ -35,20 +27,21 @@ def found_chain_record(space: ChainSpace, found: FoundChain) -> dict[str, Any]:
         "left_out": found.left_out,
         "moved": [{"statement": statement, "nbytes": dict(nbytes)} for statement, nbytes in found.moved],
         "tolerance": found.tolerance,
-        "top": [found.record(x) for x in found.top],
+        "top": [found.record(x) | {"ties_with_first": x in found.tied} for x in found.top],
     }
 
 
-def print_chain_leaderboard(console: Console, space: ChainSpace, found: FoundChain) -> None:
+def print_assignments(console: Console, found: Found) -> None:
     """Print the best layouts, the next best by what they change, those with a name, what moves, the proof."""
-    state = f", of it {space.state:g} B of optimizer for each element of a weight" if space.state else ""
-    console.print(f"{space.chain}; {space.ranks} ranks on {found.machine}", highlight=False)
-    console.print(f"At most {format_bytes(found.limit)} a rank{state}; stationary {space.stationary}.")
-    if space.chain.given:
-        console.print(given_in_words(space.chain))
+    state, points = found.space.state, found.points
+    optimizer = f", of it {state:g} B of optimizer for each element of a weight" if state else ""
+    console.print(f"{points.words} on {found.machine}", highlight=False)
+    console.print(f"At most {format_bytes(found.limit)} a rank{optimizer}; stationary {points.stationary}.")
+    if points.outline.given:
+        console.print(given_in_words(points.outline))
     best = found.top[0]
-    console.print(_layouts(space, best))
-    console.print(_ranking(space, found))
+    console.print(_layouts(points, best))
+    console.print(_ranking(points, found))
     if len(found.ranged) > 1:
         console.print(ties(found, found.ranged))
     for name, seconds in found.named.items():
@@ -61,7 +54,7 @@ def print_chain_leaderboard(console: Console, space: ChainSpace, found: FoundCha
         console.print(f"{statement} brings a rank {moved}", highlight=False)
     if not found.moved:
         console.print("No statement moves anything between ranks.")
-    if not space.chain.given:
+    if not points.outline.given:
         console.print("Inputs lie as their layouts say at t = 0; --given adds what bringing them takes.")
     sure = "Proven best" if found.proven else f"Not proven, within {100 * found.gap:.2g} %"
     counts = f"{found.priced:.4g} assignments" if found.priced >= 10**6 else f"{found.priced} assignments"
@@ -78,20 +71,20 @@ def given_in_words(outline: Outline) -> str:
     return f"At the start {lies}; each is brought to where it is wanted."
 
 
-def _layouts(space: ChainSpace, best: ChainChoice) -> Table:
+def _layouts(points: Assignments, best: Choice) -> Table:
     """Return the layout of each group of tensors."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("layout", no_wrap=True)
     table.add_column("tensors of the best", overflow="fold")
     by_layout: dict[str, list[str]] = {}
-    for names in space.groups:
+    for names in points.groups:
         by_layout.setdefault(best.layouts[names[0]], []).extend(names)
     for layout, tensors in by_layout.items():
         table.add_row(layout, " ".join(tensors))
     return table
 
 
-def _ranking(space: ChainSpace, found: FoundChain) -> Table:
+def _ranking(points: Assignments, found: Found) -> Table:
     """Return the best assignments by what they change of the best; those of equal numbers are one row."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("#", no_wrap=True)
@@ -100,7 +93,7 @@ def _ranking(space: ChainSpace, found: FoundChain) -> Table:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("layouts", overflow="fold")
 
-    def numbers(placed: tuple[int, ChainChoice]) -> tuple[str, ...]:
+    def numbers(placed: tuple[int, Choice]) -> tuple[str, ...]:
         choice = placed[1]
         of_range = [_range(found, choice)] if spread else []
         peak = f"{100 * choice.fraction_of_peak:.1f} %" if choice.fraction_of_peak >= 0 else "no flop"
@@ -109,10 +102,10 @@ def _ranking(space: ChainSpace, found: FoundChain) -> Table:
     for cells, alike in groupby(enumerate(found.top, 1), key=numbers):
         places, choices = zip(*alike, strict=True)
         first, last = places[0], places[-1]
-        of_best = _differing(space, found.top[0], choices[:1])
+        of_best = _differing(points, found.top[0], choices[:1])
         said = ", ".join(f"{name} {choices[0].layouts[name]}" for name in of_best) or "as above"
         if last > first:
-            others = _differing(space, choices[0], choices[1:])
+            others = _differing(points, choices[0], choices[1:])
             said += f"; {last - first} more by other layouts of {', '.join(others)}"
         table.add_row(
             str(first) if first == last else f"{first} to {last}",
@@ -123,15 +116,15 @@ def _ranking(space: ChainSpace, found: FoundChain) -> Table:
     return table
 
 
-def _differing(space: ChainSpace, one: ChainChoice, others: Sequence[ChainChoice]) -> list[str]:
+def _differing(points: Assignments, one: Choice, others: Sequence[Choice]) -> list[str]:
     """Return the first tensor of each group that others lay out differently from one."""
-    names = [group[0] for group in space.groups]
+    names = [group[0] for group in points.groups]
     return [x for x in names if any(other.layouts[x] != one.layouts[x] for other in others)]
 
 
-def _range(found: FoundChain, choice: ChainChoice) -> str:
+def _range(found: Found, choice: Choice) -> str:
     """Return the range of a makespan; nothing for one that was not simulated at its ends."""
-    if choice not in found.ranged:
+    if not found.is_ranged(choice):
         return ""
     return range_in_words(choice.makespan_s, found.sure.range(choice))
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from umm.algorithms.universal.options import known
 from umm.problem import MATRICES
-from umm.space import ChainChoice, Choice, Found, FoundChain, Space
+from umm.space import Choice, Found, Space
 from umm.units import format_bytes
 
 
 def budget(found: Found) -> str:
     """Return the most a rank may hold, in words."""
-    device, share = found.device, found.limit / found.looked.points.bare_share
+    device, share = found.device, found.limit / found.points.share
     if found.limit == device:
         return f"At most {format_bytes(device)} a rank, all it has of its device ({share:.3g}x)."
     if found.reserves:
@@ -22,7 +22,7 @@ def budget(found: Found) -> str:
 
 def bring_in_words(found: Found) -> str:
     """Return what the column of bringing operands says, and where they lie."""
-    given = found.looked.points.given
+    given = found.points.given
     if given:
         words = ", ".join(f"{x} {'to' if x == 'C' else 'from'} {layout}" for x, layout in given.items())
         return f"bring: what bringing {words} takes, part of the makespan."
@@ -34,7 +34,7 @@ def bring_in_words(found: Found) -> str:
 
 def proof(found: Found) -> str:
     """Return one line on how many points were looked at, and of what the best is proven to be the best."""
-    space, simulated = found.looked.points.space, len(found.looked.choices)
+    space, simulated = found.space, len(found.pricer.choices)
     if not found.proven:
         return (
             f"Not proven: {found.distinct:,} points priced, {found.pruned:,} ruled out, "
@@ -52,7 +52,8 @@ def space_in_words(space: Space) -> str:
     >>> space_in_words(Space(m=64, n=64, k=64, ranks=4, a="row", b="row", c="col", prefetch=(1, 2)))
     'A row, B row, C col; stationary A, B, C; prefetch 1, 2'
     """
-    each = {x: ", ".join(getattr(space, x.lower())) for x in MATRICES}
+    written = dict(space.layouts)
+    each = {x: ", ".join(written.get(x, ("all",))) for x in MATRICES}
     grids = " on every process grid" if space.grids == "all" else ""
     factors = "every replication factor" if space.replication is None else f"@{space.replication}"
     family = f"{', '.join(space.partitions)}{grids} with {factors}"
@@ -72,7 +73,7 @@ def space_in_words(space: Space) -> str:
     return "; ".join(parts)
 
 
-def ties(found: Found | FoundChain, rows: Sequence[Choice | ChainChoice]) -> str:
+def ties(found: Found, rows: Sequence[Choice]) -> str:
     """Return which of some rows tie with the fastest, and what would decide, in words."""
     fastest = min(rows, key=lambda x: x.makespan_s)
     numbers = {number: x for number, x in enumerate(rows, 1) if found.sure.tie(fastest, x)}

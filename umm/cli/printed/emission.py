@@ -20,4 +20,4 @@ def program_of(choice: Choice, machine: str, target: str) -> str:
         f"umm predicts {format_seconds(choice.makespan_s)} on {machine}, "
         f"{choice.fraction_of_peak:.1%} of peak, {format_bytes(choice.memory_bytes)} a rank."
     )
-    return emit(target, choice.problem, machine, choice.stationary, choice.options.to_dict(), note)
+    return emit(target, choice.problem, machine, choice.kept, choice.options.to_dict(), note)

@@ -58,5 +58,4 @@ def print_decisions(console: Console, found: Sequence[Decision]) -> None:
 
 
 def _words(choice: Choice) -> str:
-    problem = choice.problem
-    return f"A {problem.a}, B {problem.b}, C {problem.c}, stationary {choice.stationary}"
+    return f"{choice.words}, stationary {choice.kept}"
