@@ -1,5 +1,6 @@
 """Everything the page of a chain shows for a state, by ``id.property``."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
