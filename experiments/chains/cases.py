@@ -6,7 +6,7 @@ from time import process_time
 
 import umm
 from umm.errors import InfeasibleError
-from umm.space import ChainSpace, FoundChain, search_chain
+from umm.space import Found, Space, search
 
 TOKENS = (1024, 2048, 4096, 8192)
 BUDGETS = ("2x", "device")
@@ -23,14 +23,14 @@ class Case:
     memory: str
     model: str = ""
 
-    def found(self) -> tuple[FoundChain | None, float]:
+    def found(self) -> tuple[Found | None, float]:
         """Return what the search finds, None if nothing fits, and the CPU seconds it takes."""
         sizes = {"model": self.model} if self.model else {"hidden": 8192, "ffn": 28672}
         dtype = "float32" if self.machine.startswith("pvc") else "bfloat16"
         outline = umm.chain(self.chain, tokens=self.tokens, backward=True, dtype=dtype, **sizes)
         begin = process_time()
         try:
-            found = search_chain(ChainSpace(outline), self.machine, memory=self.memory, top=1)
+            found = search(Space(chain=outline), self.machine, memory=self.memory, top=1)
         except InfeasibleError:
             found = None
         return found, process_time() - begin

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.chains.cases import NAMED, Case, blocks, layers
-from umm.space import FoundChain
+from umm.space import Found
 
-Searched = tuple[Case, FoundChain | None, float]
+Searched = tuple[Case, Found | None, float]
 HERE = Path(__file__).parent
 HEADER = ("chain", "model", "machine", "tokens", "memory", "best_s", "gap", "simulated", "search_cpu_s")
 
@@ -34,7 +34,7 @@ def _write(name: str, found: Sequence[Searched]) -> None:
         csv.writer(file, lineterminator="\n").writerows(rows)
 
 
-def _row(case: Case, found: FoundChain | None, seconds: float) -> list[object]:
+def _row(case: Case, found: Found | None, seconds: float) -> list[object]:
     asked = [case.chain, case.model, case.machine, case.tokens, case.memory]
     if found is None:
         return [*asked, "", "", 0, f"{seconds:.1f}", *("" for _ in NAMED)]
@@ -43,7 +43,7 @@ def _row(case: Case, found: FoundChain | None, seconds: float) -> list[object]:
     return [*asked, *best, *("" if x is None else f"{x:.6g}" for x in named)]
 
 
-def _beside(result: FoundChain, name: str) -> str:
+def _beside(result: Found, name: str) -> str:
     """Return how much longer than the best some layouts take; at least, if there was no time for them."""
     best = result.top[0].makespan_s
     if name in result.left_out:

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -106,7 +105,7 @@ def test_what_the_page_ranks_is_what_a_search_finds():
     assert view.priced.front == found.frontier
     assert view.priced.ranges == [found.sure.range(x) for x in found.top[:10]]
     assert [
-        view.priced.points.problem(view.priced.points.allowed[view.priced.number_of(x)]) for x in found.top
+        view.priced.points.program(view.priced.points.allowed[view.priced.number_of(x)]) for x in found.top
     ] == [x.problem for x in found.top]
 
 
@@ -135,11 +134,11 @@ def test_replicas_are_followed_over_larger_m_once_the_points_are_proven():
     assert view.question is view.priced
     assert list(found.found) == [512 * 2**i for i in range(7)]
     for m in (512, 4096):
-        space = replace(space_of(view.point), m=m)
+        space = space_of(view.point).changed(m=m)
         for factor, seconds in zip((1, 2), found.found[m], strict=True):
-            layouts = [x for x in space.points().layouts[0] if x.replicas == 1]
-            b = [x for x in space.points().layouts[1] if x.replicas == factor]
-            only = replace(space, a=tuple(map(str, layouts)), b=tuple(map(str, b)))
+            layouts = [x for x in space.points().choices[0] if x.replicas == 1]
+            b = [x for x in space.points().choices[1] if x.replicas == factor]
+            only = space.changed(a=tuple(map(str, layouts)), b=tuple(map(str, b)))
             assert search(only, view.point.machine).top[0].makespan_s == pytest.approx(seconds, rel=1e-9)
     shown = answer.tab_shown(view)
     assert shown["replication-words.children"].startswith("With A@1, this point's, B@2 saves ")
@@ -171,7 +170,7 @@ def test_following_the_advice_gives_what_it_says_and_ends_it():
     view = view_of(SMALL)
     looked_through(view)
     said = answer.verdict(view)
-    (advice,) = [x for x in view.priced.front if f"{x.layouts}, {x.way}" in said]
+    (advice,) = [x for x in view.priced.front if f"{x.words}, {x.way}" in said]
     layouts = tuple(str(x) for x in advice.problem.layouts)
     followed = SMALL.at(layouts, advice.stationary, advice.options)
     after = View(followed, point_of(followed, {}), view.behind)
@@ -247,7 +246,7 @@ def test_a_dropped_trace_is_held_against_its_prediction(tmp_path):
 
 def test_the_paper_s_space_can_be_asked_for():
     space = space_of(point_of(State(space="paper"), {}))
-    assert (space.points().written, len(space.points())) == (17496, 8232)
+    assert (space.points().written, space.points().count) == (17496, 8232)
 
 
 ASSUMED = "machine=pvc-12-planes&m=4096&n=12288&k=12288&a=col@12&dtype=bfloat16"

@@ -237,7 +237,7 @@ def test_the_page_finds_for_a_file_what_the_command_finds(behind, tmp_path, monk
 
 def test_a_preset_is_searched_with_dropout_and_given_inputs(behind):
     view = found(SMALL + "&dropout=0.1&given=X=row", behind)
-    chain = view.found.space.chain
+    chain = view.found.space.program
     assert any(x.fn == "dropout" for x in chain.statements if hasattr(x, "fn"))
     assert chain.given == {"X": "row"}
     command = shlex.split(as_command(view.state, view.found.top[0].layouts))[1:]

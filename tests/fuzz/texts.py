@@ -11,7 +11,7 @@ from umm.layouts.frameworks.mesh import holdings
 from umm.layouts.layout import Layout
 from umm.machines import machine
 from umm.problem import Problem
-from umm.space.search.budget import memory_limit
+from umm.space.budget import memory_limit
 from umm.units import parse_bandwidth, parse_bytes, parse_dimension, parse_rate, parse_seconds
 
 PARSERS = {

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """What forty commands print and save is what it was: text and ``--json`` of multiplies and chains.
 
 ``UMM_GOLDEN=write python -m pytest tests/golden/test_commands.py`` writes the files anew; read what changed.
@@ -56,7 +57,7 @@ CASES = {
     "tiles": "tiles -m 8 -n 12 -k 10 --a row@2 --b 2d --c col --ranks 4",
     "machine-show": "machine show pvc-12",
     "machine-check": "machine check tpu-v5e-4",
-    "run": f"run --executor numpy -m 64 -n 48 -k 40 --a row --b col --c 2d --ranks 4 --check --iters 1",
+    "run": "run --executor numpy -m 64 -n 48 -k 40 --a row --b col --c 2d --ranks 4 --check --iters 1",
     "run-chain": "run --executor numpy --chain mlp --tokens 16 --hidden 24 --ffn 32 --ranks 2 --check --iters 1",
     "bad-layout": f"simulate {SMALL} --a rwo",
     "bad-replicas": f"simulate --machine h100-8 {SMALL} --a row@3",
@@ -115,7 +116,7 @@ def test_a_command_gives_the_json_it_did(name):
 
 
 SWEEPS = {
-    "sweep": f"-m 64 -n 48 -k 40 --ranks 2 --a row,col --b row --c row@2 --machine h100-8",
+    "sweep": "-m 64 -n 48 -k 40 --ranks 2 --a row,col --b row --c row@2 --machine h100-8",
     "sweep-chain": "--chain mlp --tokens 16 --hidden 24 --ffn 32 --ranks 2 --machine h100-8",
 }
 

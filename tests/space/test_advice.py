@@ -57,7 +57,7 @@ def test_following_a_verdict_gives_what_it_said_and_ends_the_advice(one):
     found = search(space, machine, top=1)
     seconds, held = makespan(schedule), int(schedule.memory_bytes.max())
     assert found.top[0].makespan_s > seconds * (1 - LEAST)
-    as_fast = [x for x in front(found.looked, found.limit, reach=1 + LEAST) if x.makespan_s <= seconds]
+    as_fast = [x for x in front(found.pricer, found.limit, reach=1 + LEAST) if x.makespan_s <= seconds]
     assert all(x.memory_bytes > held * (1 - LEAST) for x in as_fast)
 
 

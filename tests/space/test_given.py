@@ -19,7 +19,7 @@ from umm.layouts.layout import Layout
 from umm.machines.settings import numbers, with_settings
 from umm.schedules.schedule import Schedule
 from umm.space import Space, search
-from umm.space.bounds.bringing import lacking, least_bringing
+from umm.space.bounds.moves import lacking, least_bringing
 from umm.space.given import OF_MULTIPLIES, bring, brought
 
 H100 = umm.machine("h100-8")
@@ -95,8 +95,8 @@ def test_no_floor_is_above_what_bringing_takes(name, where):
     points = Space(**SMALL, given=where, replication=(1, 4)).on(machine.default_ranks).points()
     seconds, memory = least_bringing(points, machine)
     (x, outside), axis = next(iter(points.given.items())), 2 + "abc".index(where[0])
-    floors = np.moveaxis(seconds, axis, 0).reshape(len(points.layouts[axis - 2]), -1)[:, 0]
-    for layout, floor in zip(points.layouts[axis - 2], floors.tolist(), strict=True):
+    floors = np.moveaxis(seconds, axis, 0).reshape(len(points.choices[axis - 2]), -1)[:, 0]
+    for layout, floor in zip(points.choices[axis - 2], floors.tolist(), strict=True):
         ends = (layout, outside) if x == "C" else (outside, layout)
         took = bring(*ends, machine, "float32").seconds
         assert 0 <= floor <= took

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 import umm as um
 from umm.algorithms.registry import UNIVERSAL, algorithms
 from umm.problem import Problem
-from umm.space.peers.choose import MARGIN, chosen, in_words, least_seconds
-from umm.space.peers.contender import Contender, Timed
+from umm.space.peers.choice import MARGIN, chosen
+from umm.space.peers.contender import Timed
 from umm.space.peers.crossover import REACH, stretches
+from umm.space.peers.multiplies import Way, least_seconds
 from umm.space.peers.peers import peers
 from umm_hw.numpy.executor import NumpyExecutor
 
@@ -51,8 +52,8 @@ def test_rows_start_alike_and_say_what_they_move_and_hold():
     problem = Problem(m=4096, **MLP["mlp1"], a="2d", b="2d", c="2d", ranks=8)
     found = peers(problem, "h100-8", crossover=False)
     rows = {row.algorithm: row for row in found.rows}
-    assert (rows["universal"].a, rows["universal"].b, rows["universal"].c) == ("2d", "2d", "2d")
-    assert (rows["megatron"].a, rows["megatron"].b, rows["megatron"].c) == ("row@8", "col", "col")
+    assert rows["universal"].layouts == {"A": "2d", "B": "2d", "C": "2d"}
+    assert rows["megatron"].layouts == {"A": "row@8", "B": "col", "C": "col"}
     assert rows["megatron"].bytes > problem.m * problem.k * 4 * 6
     for row in found.rows:
         made = row.contender.schedule(problem, found.machine)
@@ -72,7 +73,7 @@ def test_given_says_where_operands_start():
     one = peers(Problem(**size, a="col", b="row", c="2d"), "h100-8", crossover=False)
     other = peers(Problem(**size, a="row@4", given="a=col,b=row,c=2d"), "h100-8", crossover=False)
     assert one.start == other.start
-    assert [row.to_dict() for row in one.rows] == [row.to_dict() for row in other.rows]
+    assert [one.record(row) for row in one.rows] == [other.record(row) for row in other.rows]
 
 
 def test_in_place_is_proven_by_a_search_over_stationary_matrices():
@@ -97,10 +98,10 @@ def test_what_does_not_fit_the_budget_is_listed_but_never_taken():
 
 START = Problem(m=64, n=64, k=64, a="row", b="col", c="col", ranks=4)
 CONTENDERS = [
-    Contender("universal"),
-    Contender("redistribute", layouts=("row@4", "col", "col")),
-    Contender("ring", "ring"),
-    Contender("redistribute", layouts=("row", "row@4", "row")),
+    Way("universal"),
+    Way("redistribute", layouts=("row@4", "col", "col")),
+    Way("ring", "ring"),
+    Way("redistribute", layouts=("row", "row@4", "row")),
 ]
 
 
@@ -116,12 +117,12 @@ def test_in_place_is_left_only_for_what_fits_and_is_faster_by_the_margin(facts):
         assert all(x.makespan_s >= taken.makespan_s * (1 - MARGIN) for x in timed if x.fits)
     preferred = chosen(timed, START, "multiply by ring")
     if preferred is not chosen(timed, START):
-        assert in_words(preferred, START) == "multiply by ring"
+        assert preferred.in_words(START) == "multiply by ring"
 
 
 def test_what_to_do_is_said_in_words():
-    words = [in_words(x, START) for x in CONTENDERS]
-    assert words == ["in place", "gather A", "multiply by ring", "gather B and bring C from row"]
+    words = [x.in_words(START) for x in CONTENDERS]
+    assert words == ["in place", "gather A", "multiply by ring", "gather B and move C from row"]
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**7))
@@ -147,7 +148,7 @@ def test_the_verdict_names_where_what_to_do_changes_and_simulation_agrees():
     found = peers(problem, "h100-8")
     crossover = found.crossover
     assert crossover is not None
-    assert f"m = {crossover.m}" in found.verdict
+    assert f"m = {crossover.at}" in found.verdict
     assert {crossover.below, crossover.above} <= {x.way for x in found.stretches}
     for stretch in found.stretches:
         middle = replace(problem, m=(stretch.start + stretch.stop) // 2)
@@ -184,7 +185,7 @@ def test_the_command_prints_json_with_the_rows_and_the_verdict():
     assert {"universal", "dtensor", "cosma", "megatron", "fsdp"} <= {row["algorithm"] for row in rows}
     keys = {"algorithm", "a", "b", "c", "makespan_s", "exposed_s", "bytes", "memory_bytes"}
     assert all(keys <= set(row) and row["makespan_s"] > 0 for row in rows)
-    assert found["verdict"] == "Bring A to col, C from col: 13.16 ms, 4 % less than in place."
+    assert found["verdict"] == "Move A to col, C from col: 13.16 ms, 4 % less than in place."
     assert (found["crossover"], found["stretches"]) == (None, [])
     assert "cannon" in found["refused"]
 
@@ -192,9 +193,9 @@ def test_the_command_prints_json_with_the_rows_and_the_verdict():
 def test_the_command_lists_refusals_on_request_and_writes_a_page(tmp_path):
     page = tmp_path / "peers.html"
     flags = ["peers", "-m", 128, "-n", 256, "-k", 64, "--ranks", 6, "--no-crossover"]
-    assert "--refused tells why" in good(*flags)
+    assert "(see --refused)" in good(*flags)
     text = good(*flags, "--refused", "--html", page)
-    assert "cannon cannot serve: 6 ranks do not fit p = q²; choose 4" in text
+    assert "cannon is not applicable: 6 ranks do not fit p = q²; choose 4" in text
     written = page.read_text()
     assert written.count('class="half"') == sum(line.startswith("  ") for line in text.splitlines()) - 1
     assert "universal: A row, B row, C row" in written

@@ -6,8 +6,8 @@ import umm
 from umm.errors import InfeasibleError, InputError
 from umm.problem import Problem
 from umm.space import Space, search
-from umm.space.search.budget import device_share, memory_limit, rank_limit
-from umm.space.search.looked_at import content_of
+from umm.space.budget import device_share, memory_limit, rank_limit
+from umm.space.pricing.multiplies import content_of
 from umm_sim.executor import SimExecutor
 
 SMALL = {"m": 512, "n": 3072, "k": 768}
@@ -38,7 +38,7 @@ def test_the_search_finds_what_simulating_every_point_finds(name, memory):
     space = Space(**SMALL, **PAPER, partitions=("row", "col"), replication=(1, 2))
     found = search(space, machine, memory=memory)
     shown = [
-        (float(f"{x.makespan_s:.9e}"), x.memory_bytes, (x.problem.a, x.problem.b, x.problem.c, x.stationary))
+        (float(f"{x.makespan_s:.9e}"), x.memory_bytes, (x.problem.a, x.problem.b, x.problem.c, x.kept))
         for x in found.top
     ]
     everything = exhaustive(space, machine, found.limit)

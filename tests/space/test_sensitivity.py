@@ -1,7 +1,6 @@
 """What would change a choice, and maps of choices: crossovers that a search on either side confirms."""
 
 import doctest
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import umm
 from umm.errors import InfeasibleError
 from umm.figures import decision_figure
 from umm.space import Space, map_over_memory, map_over_number, search
-from umm.space.search.budget import memory_limit
+from umm.space.budget import memory_limit
 from umm.space.what_if.changed_machines import changed, knob, knobs
 from umm.space.what_if.sensitivity import frontier, sensitivity
 
@@ -66,7 +65,7 @@ def test_one_device_has_no_links_to_change():
 def test_a_flip_is_where_the_choice_falls_behind_by_the_margin():
     """A hundredth before the factor the choice holds its own, at the factor something is 1 % better."""
     machine = umm.machine("pvc-12")
-    space = replace(SPACE, c=("row",))
+    space = SPACE.changed(c=("row",))
     answer = sensitivity(space, machine, memory="2x", reach=8.0)
     flips = [x for x in answer.flips if x.factor is not None and x.what != "memory"]
     assert flips
@@ -86,8 +85,8 @@ def test_a_flip_is_where_the_choice_falls_behind_by_the_margin():
 def test_half_and_twice_of_each_number_are_simulated():
     """Half the peak doubles nearly all of a time that is nearly all compute; what moves most is first."""
     machine = umm.machine("pvc-12")
-    space = replace(SPACE, m=8192, a="row", b="row@12", c="row", stationary="C", partitions=("row",))
-    answer = sensitivity(replace(space, replication=None), machine, memory=None, reach=2.0)
+    space = SPACE.changed(m=8192, a="row", b="row@12", c="row", stationary="C", partitions=("row",))
+    answer = sensitivity(space.changed(replication=None), machine, memory=None, reach=2.0)
     first, now = answer.moves[0], answer.choice.makespan_s
     assert first.what == "peak.float32"
     assert 1.9 * now < first.half_s < 2 * now
@@ -117,14 +116,14 @@ def test_a_map_over_memory_is_the_frontier_of_every_m():
     assert frame.m.unique().tolist() == [256, 1024]
     steps = frontier(SPACE, "h100-8", most="3x")
     assert frame.memory_bytes[frame.m == 256].tolist() == [x.memory_bytes for x in steps]
-    share = SPACE.on(8).bare.unreplicated_share
+    share = SPACE.on(8).points().share
     assert frame.start[0] == pytest.approx(steps[0].memory_bytes / share)
     assert frame.stop[frame.m == 256].tolist() == [*frame.start[frame.m == 256].tolist()[1:], 3.0]
 
 
 def test_an_m_for_which_nothing_fits_keeps_the_others_rows():
     """2^24 rows of 3072 float32 are 26 GB a rank on eight H100s; 2^28 are 16 times as many."""
-    tight = replace(SPACE, replication=(1,))
+    tight = SPACE.changed(replication=(1,))
     decisions = map_over_memory(tight, "h100-8", [256, 2**28])
     assert {x.m for x in decisions.stretches} == {256}
     assert decisions.without == (2**28,)
@@ -167,7 +166,7 @@ def test_the_figure_has_a_bar_for_every_stretch():
 
 
 def test_without_a_budget_nothing_needs_more_memory():
-    answer = sensitivity(replace(SPACE, a="row", b="row", c="row"), "h100-8", memory=None, reach=2.0)
+    answer = sensitivity(SPACE.changed(a="row", b="row", c="row"), "h100-8", memory=None, reach=2.0)
     assert [x.now for x in answer.flips[-2:]] == ["without a budget"] * 2
     assert answer.flips[-1].factor is None
 

@@ -20,7 +20,7 @@ def test_the_papers_space_has_its_number_of_points(ranks, written, distinct):
 
 def test_equal_layouts_go_by_the_first_text_that_means_them():
     """On 8 ranks with 4 replicas a 2d layout is 1x2, which is col; with 8 replicas all are the same."""
-    layouts = Space(**MLP1, ranks=8).points().layouts[0]
+    layouts = Space(**MLP1, ranks=8).points().choices[0]
     assert [str(x) for x in layouts if x.replicas >= 4] == ["row@4", "col@4", "row@8"]
 
 
@@ -28,7 +28,7 @@ def test_nothing_fully_replicated_leaves_factors_below_the_ranks():
     points = Space(**MLP1, ranks=12, fully_replicated=False).points()
     assert points.written == 15**3 * 3
     assert len(points) == 13**3 * 3
-    assert max(x.replicas for of in points.layouts for x in of) == 6
+    assert max(x.replicas for of in points.choices for x in of) == 6
 
 
 def test_equal_replication_leaves_points_whose_operands_have_one_factor():
@@ -43,16 +43,16 @@ def test_equal_replication_leaves_points_whose_operands_have_one_factor():
 def test_all_may_stand_among_other_layouts():
     """{row, col, 2d} × {1, 2, 4} and a block-cyclic one; the row given twice is one."""
     bare = {"m": 64, "n": 64, "k": 64, "ranks": 4, "b": "row", "c": "row"}
-    alone = Space(**bare).points().layouts[0]
-    assert Space(**bare, a="all").points().layouts[0] == alone
+    alone = Space(**bare).points().choices[0]
+    assert Space(**bare, a="all").points().choices[0] == alone
     for among in ("all,cyclic:8x8:2x2,row", ["all", "cyclic:8x8:2x2"]):
-        found = [str(layout) for layout in Space(**bare, a=among).points().layouts[0]]
+        found = [str(layout) for layout in Space(**bare, a=among).points().choices[0]]
         assert found == [*map(str, alone), "cyclic:8x8:2x2"]
 
 
 def test_an_operand_can_be_fixed_to_one_layout_or_to_some():
     points = Space(**MLP1, ranks=8, a="row", b="row@2, col@2", c=["2d"], stationary="C").points()
-    assert [[str(x) for x in of] for of in points.layouts] == [["row"], ["row@2", "col@2"], ["2d"]]
+    assert [[str(x) for x in of] for of in points.choices] == [["row"], ["row@2", "col@2"], ["2d"]]
     assert len(points) == 2
 
 
@@ -67,7 +67,7 @@ def test_grids_tile_sizes_and_replica_orders_are_axes():
         orders=("blocked", "interleaved"),
         replication=(1, 2),
     )
-    texts = [str(x) for x in space.points().layouts[0]]
+    texts = [str(x) for x in space.points().choices[0]]
     assert texts == [
         "2d:1x4", "2d:2x2", "2d:4x1", "cyclic:8x8:1x4", "cyclic:8x8:2x2", "cyclic:8x8:4x1",
         "2d:1x2@2", "2d:2x1@2", "2d:1x2@2:interleaved", "2d:2x1@2:interleaved",
@@ -78,14 +78,14 @@ def test_grids_tile_sizes_and_replica_orders_are_axes():
 
 def test_a_written_grid_is_kept_where_it_fits():
     points = Space(m=64, n=64, k=64, ranks=12, partitions=("2d:2x3", "row:balanced")).points()
-    assert [str(x) for x in points.layouts[0]][:3] == ["row:balanced", "2d:2x3@2", "row:balanced@2"]
+    assert [str(x) for x in points.choices[0]][:3] == ["row:balanced", "2d:2x3@2", "row:balanced@2"]
 
 
 def test_column_major_grids_are_kept_with_every_grid():
     space = Space(
         m=64, n=64, k=64, ranks=4, partitions=("2d:balanced:colmajor",), grids="all", replication=(1,)
     )
-    texts = [str(x) for x in space.points().layouts[0]]
+    texts = [str(x) for x in space.points().choices[0]]
     assert texts == [f"2d:{grid}:balanced:colmajor" for grid in ("1x4", "2x2", "4x1")]
 
 

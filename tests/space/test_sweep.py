@@ -18,7 +18,7 @@ from command import good, umm
 from umm.errors import InputError, MachineError, UmmError
 from umm.space import Space, Store, search, sweep
 from umm.space.store.pool import find_pool
-from umm.space.store.rows import Task
+from umm.space.store.runs import Task
 
 SPACE = Space(m=64, n=96, k=48, partitions=("row", "col"), replication=(1, 2))  # 192 points
 SCRIPT = """
@@ -102,7 +102,7 @@ def test_a_budget_and_bounds_are_stored_as_such(tmp_path):
     path = tmp_path / "s.db"
     tight = sweep(SPACE, "h100-8", path, memory="2x", pool="none").to_frame()
     assert set(tight.status) == {"ok", "too large"}
-    limit = 2 * SPACE.on(8).bare.unreplicated_share
+    limit = 2 * SPACE.on(8).points().share
     assert (tight.memory_bytes[tight.status == "ok"] <= limit).all()
     assert (tight.memory_bytes[tight.status == "too large"] > limit).all()
     sweep(SPACE, "h100-8", path, pool="none")

@@ -31,7 +31,7 @@ class Growing(Question):
     Attributes:
         space: What may be chosen.
         machine: Where.
-        budget: Of a rank, as :func:`umm.space.search.budget.limit_of` takes it: its share of m's problem.
+        budget: Of a rank, as :func:`umm.space.budget.limit_of` takes it: its share of m's problem.
         operand: The one whose factors are compared, by its place among A, B and C.
         held: The factor that each of the others has, or 0 for the best.
         factors: Those that are compared.

@@ -103,6 +103,8 @@ class Choice:
         """The matrix that stays in place as a text, of several multiplies ``H=A,Y=B``."""
         if isinstance(self.stationary, str):
             return self.stationary
+        if len(set(self.stationary.values())) == 1:
+            return next(iter(self.stationary.values()))
         return ",".join(f"{name}={matrix}" for name, matrix in self.stationary.items())
 
     @property

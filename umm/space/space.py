@@ -21,6 +21,8 @@ from umm.space.points import MultiplyPoints
 
 Texts = str | Sequence[str]
 ALL = "all"
+AXES = ("named", "partitions", "replication", "orders", "stationary")
+"""Attributes with several values."""
 KEPT = ("auto", "best", *MATRICES)
 """What the multiplies of a program may keep in place: their largest matrix, or the best one."""
 
@@ -151,16 +153,23 @@ class Space:
             raise InputError(f"{self.state} bytes of optimizer state are not possible; give 0 or more")
 
     def changed(self, **changes: Any) -> "Space":
-        """Return it with other values of some attributes; of the program's sizes too, such as ``m=4096``.
+        """Return it with other values of some attributes, as the constructor takes them.
+
+        Of a multiply its sizes and the layouts of its matrices too: ``m=4096, a="row"``.
 
         >>> Space(m=64, n=48, k=32).changed(m=128, ranks=4).program.m
         128
         """
-        sizes = {name: changes.pop(name) for name in ("m", "n", "k") if name in changes}
+        sizes = {name: changes.pop(name) for name in "mnk" if name in changes}
+        layouts = {x.upper(): axis(changes.pop(x)) for x in "abc" if x in changes}
+        axes = {name: axis(changes.pop(name)) for name in AXES if changes.get(name) is not None}
         found = copy(self)
-        vars(found).update(changes)
+        vars(found).update(changes | axes)
         if sizes:
             vars(found)["program"] = replace(self.program, **sizes)
+        if layouts:
+            vars(found)["layouts"] = tuple((dict(self.layouts) | layouts).items())
+        found._check()
         return found
 
     def on(self, ranks: int) -> "Space":

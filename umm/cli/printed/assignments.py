@@ -27,7 +27,7 @@ def assignments_record(found: Found) -> dict[str, Any]:
         "left_out": found.left_out,
         "moved": [{"statement": statement, "nbytes": dict(nbytes)} for statement, nbytes in found.moved],
         "tolerance": found.tolerance,
-        "top": [found.record(x) | {"ties_with_first": x in found.tied} for x in found.top],
+        "top": [found.record(x) for x in found.top],
     }
 
 

@@ -15,6 +15,7 @@ from umm.space.pricing.pricer import Pricer
 from umm.space.search.front import REACH, front, knee, worth_more
 from umm.space.search.uncertainty import TOLERANCE, Sure
 from umm.space.space import Space
+from umm.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,8 +126,10 @@ class Found(Shown):
     def record(self, choice: Choice) -> dict[str, Any]:
         """Return a point as plain values, with its range in seconds, and of a multiply what moving takes."""
         ends = list(self.sure.range(choice)) if self.is_ranged(choice) else None
-        moves = {"bring_s": self.bringing(choice)} if self.space.is_multiply else {}
-        return choice.to_dict() | {"makespan_range_s": ends} | moves
+        more: dict[str, Any] = {"bring_s": self.bringing(choice)}
+        if not self.space.is_multiply:
+            more = {"ties_with_first": choice in self.tied}
+        return choice.to_dict() | {"makespan_range_s": ends} | more
 
     def is_ranged(self, choice: Choice) -> bool:
         """Whether a point has a range: those of one multiply all have, of several statements the first."""
@@ -148,6 +151,14 @@ class Found(Shown):
         return f"Found({self.machine}: {self.top[0]}; {sure} of {self.distinct:,})"
 
     def __str__(self) -> str:
+        if not self.space.is_multiply:
+            best = self.top[0]
+            sure = "proven best" if self.proven else f"within {100 * self.gap:.2g} % of the best"
+            return (
+                f"{format_seconds(best.makespan_s)}, {best.fraction_of_peak:.1%} of peak, "
+                f"{format_bytes(best.memory_bytes)} per rank: {sure} of {self.priced:,} assignments on "
+                f"{self.machine}"
+            )
         lines = [f"{i:>3}  {choice}" for i, choice in enumerate(self.top, 1)]
         share = self.simulated / self.distinct
         lines.append(

@@ -16,11 +16,14 @@ from umm.chains import Chain
 from umm.errors import InfeasibleError, InputError
 from umm.executor import executor
 from umm.schedules.kinds import GEMM
-from umm.space import ChainSpace, search_chain
 from umm.space.bounds.batch_work import batch_work
-from umm.space.bounds.chain_dual import ROUNDS, Factor, Relaxed, by_cases, cheapest
-from umm.space.bounds.chain_tables import chain_tables
-from umm.space.search.chain_layouts import ONE_BY_ONE
+from umm.space.bounds.dual import ROUNDS, Factor, Relaxed, by_cases, cheapest
+from umm.space.bounds.tables import tables_of
+from umm.space.search.named import ONE_BY_ONE
+
+
+def of_chain(chain, ranks, layouts=None, **more):
+    return umm.Space(chain=chain, ranks=ranks, layouts=layouts, **more)
 
 
 def outline(name="mlp", backward=True, **sizes):
@@ -42,13 +45,13 @@ def test_no_joined_schedule_beats_its_bound(machine, ranks, layouts, options):
     machine = umm.machine(machine)
     dtype = "float16" if "float16" in machine.peaks else "float32"
     chain = umm.chain("mlp", tokens=500, hidden=1024, ffn=2048, backward=True, dtype=dtype)
-    space = ChainSpace(chain, ranks, layouts)
-    tables = chain_tables(space, machine, options)
+    space = of_chain(chain, ranks, layouts)
+    tables = tables_of(space.points(), machine, options, 0.0)
     busiest, held = tables.all_busiest(), tables.all_memory()
     rng, simulate = random.Random(0), executor("sim").makespan
     for number in rng.sample(range(len(busiest)), 8):
         place = tuple(np.unravel_index(number, tables.shape))
-        schedule = lower(space.laid_out(place), machine, **options)
+        schedule = lower(space.points().program(place), machine, **options)
         assert tables.busiest(place) == pytest.approx(busiest[number], rel=1e-12)
         assert simulate(schedule) >= tables.bound(place) >= tables.busiest(place)
         assert schedule.memory_bytes.max() >= tables.memory(place) == held[number]
@@ -65,12 +68,12 @@ def test_no_layer_beats_its_bound(name, machine):
     dtype = "float16" if "float16" in machine.peaks else "float32"
     chain = umm.chain(name, tokens=128, backward=True, dtype=dtype, **sizes)
     layouts = ("row", "row@p") if name == "transformer-layer" else ("row", "2d", "row@p")
-    space = ChainSpace(chain, 4, layouts, stationary="best")
-    tables = chain_tables(space, machine, {})
+    space = of_chain(chain, 4, layouts, stationary="best")
+    tables = tables_of(space.points(), machine, {}, 0.0)
     rng, simulate = random.Random(1), executor("sim").makespan
     for _ in range(3):
         place = tuple(rng.randrange(count) for count in tables.shape)
-        schedule = lower(space.laid_out(place), machine, stationary=tables.stationary(place))
+        schedule = lower(space.points().program(place), machine, stationary=tables.stationary(place))
         assert simulate(schedule) >= tables.bound(place)
 
 
@@ -87,12 +90,12 @@ def test_no_attention_beats_its_bound(data):
     )  # fmt: skip
     machine = umm.machine(name)
     options = {"prefetch": data.draw(st.integers(0, 2)), "max_gemms": data.draw(st.integers(1, 2))}
-    space = ChainSpace(
+    space = of_chain(
         chain, ranks, tuple(data.draw(st.permutations(["row", "col", "2d", "row@p", "col@2"]))[:2])
     )
-    tables = chain_tables(space, machine, options)
+    tables = tables_of(space.points(), machine, options, 0.0)
     place = tuple(data.draw(st.integers(0, count - 1)) for count in tables.shape)
-    schedule = lower(space.laid_out(place), machine, stationary=tables.stationary(place), **options)
+    schedule = lower(space.points().program(place), machine, stationary=tables.stationary(place), **options)
     assert executor("sim").makespan(schedule) >= tables.bound(place)
 
 
@@ -149,8 +152,8 @@ def test_the_cheapest_assignment_is_that_of_all(data):
 
 
 def test_the_dual_bound_is_below_every_assignment_and_near_the_least():
-    space = ChainSpace(outline(tokens=1024, hidden=1024, ffn=2048), 4)
-    tables = chain_tables(space, umm.machine("h100-8"), {})
+    space = of_chain(outline(tokens=1024, hidden=1024, ffn=2048), 4)
+    tables = tables_of(space.points(), umm.machine("h100-8"), {}, 0.0)
     relaxed = Relaxed.of(tables, 2**40)
     rounds = list(relaxed.rounds(ROUNDS))
     root = max(rounds, key=lambda x: x.bound)
@@ -160,14 +163,12 @@ def test_the_dual_bound_is_below_every_assignment_and_near_the_least():
 
 
 def test_the_best_is_the_best_of_all_assignments_simulated():
-    space = ChainSpace(
-        outline(backward=False, tokens=2048, hidden=2048, ffn=4096), 4, ("row", "col", "row@4")
-    )
+    space = of_chain(outline(backward=False, tokens=2048, hidden=2048, ffn=4096), 4, ("row", "col", "row@4"))
     machine, simulate = umm.machine("h100-8"), executor("sim").makespan
-    found = search_chain(space, machine, memory=None, top=3)
+    found = umm.search(space, machine, memory=None, top=3)
     times = sorted(
-        simulate(lower(space.laid_out(place), machine))
-        for place in product(*(range(len(x)) for x in space.choices))
+        simulate(lower(space.points().program(place), machine))
+        for place in product(*(range(len(x)) for x in space.points().choices))
     )
     assert found.proven
     assert found.simulated < found.priced == len(times)
@@ -175,7 +176,7 @@ def test_the_best_is_the_best_of_all_assignments_simulated():
 
 
 def test_a_smaller_budget_is_kept_and_never_faster():
-    space = ChainSpace(outline(tokens=1024, hidden=1024, ffn=2048), 4, ("col", "row@4"))
+    space = of_chain(outline(tokens=1024, hidden=1024, ffn=2048), 4, ("col", "row@4"))
     times = []
     for memory in ("3x", "4x", None):
         found = umm.search(space, "h100-8", memory=memory, top=1)
@@ -187,8 +188,8 @@ def test_a_smaller_budget_is_kept_and_never_faster():
 
 
 def test_a_search_that_stops_early_states_its_gap():
-    space = ChainSpace(outline(), 4, ("row", "col"))
-    found = search_chain(space, "h100-8", memory=None, top=1, most=1)
+    space = of_chain(outline(), 4, ("row", "col"))
+    found = umm.search(space, "h100-8", memory=None, top=1, most=1)
     assert not found.proven
     assert 1 <= found.simulated <= 1 + len(found.named)
     assert 0 < found.gap < 1
@@ -196,7 +197,7 @@ def test_a_search_that_stops_early_states_its_gap():
 
 def test_a_makespan_of_a_chain_has_a_range_and_what_ties_with_it():
     """Every corner of the machine's numbers; the best of two that are nearly alike may be either."""
-    found = search_chain(ChainSpace(outline(backward=False), 4), "h100-8", memory=None, top=3)
+    found = umm.search(of_chain(outline(backward=False), 4), "h100-8", memory=None, top=3)
     assert found.ranged == found.top
     best = found.record(found.top[0])
     low, high = best["makespan_range_s"]
@@ -209,23 +210,23 @@ def test_a_makespan_of_a_chain_has_a_range_and_what_ties_with_it():
 def test_bringing_inputs_is_bounded_and_changes_the_best():
     """Weights that lie by rows: to bring them costs more than to multiply where they are."""
     given_ = outline(backward=False, tokens=1024).with_given({"W1": "row", "W2": "row"})
-    space, machine = ChainSpace(given_, 4, ("row", "col")), umm.machine("h100-8")
-    tables, simulate = chain_tables(space, machine, {}), executor("sim").makespan
+    space, machine = of_chain(given_, 4, ("row", "col")), umm.machine("h100-8")
+    tables, simulate = tables_of(space.points(), machine, {}, 0.0), executor("sim").makespan
     for place in product(*map(range, tables.shape)):
-        schedule = lower(space.laid_out(place), machine)
+        schedule = lower(space.points().program(place), machine)
         assert simulate(schedule) >= tables.bound(place)
         assert schedule.memory_bytes.max() >= tables.memory(place)
-    found, free = (search_chain(x, machine, memory=None, top=1) for x in (space, bare_forward()))
+    found, free = (umm.search(x, machine, memory=None, top=1) for x in (space, bare_forward()))
     assert found.proven
     assert found.top[0].makespan_s >= free.top[0].makespan_s
 
 
 def bare_forward():
-    return ChainSpace(outline(backward=False, tokens=1024), 4, ("row", "col"))
+    return of_chain(outline(backward=False, tokens=1024), 4, ("row", "col"))
 
 
 def test_a_search_without_time_has_one_assignment_and_bounds_of_others():
-    found = search_chain(ChainSpace(outline(), 4), "h100-8", memory=None, seconds=0.0)
+    found = umm.search(of_chain(outline(), 4), "h100-8", memory=None, seconds=0.0)
     assert found.simulated == len(found.top) == 1
     assert 0 < found.gap < 1
     assert len(found.left_out) + len(found.named) == 4
@@ -234,16 +235,15 @@ def test_a_search_without_time_has_one_assignment_and_bounds_of_others():
 
 def test_a_space_of_a_chain_is_asked_for_by_name():
     space = umm.Space(chain=outline(), ranks=4)
-    assert isinstance(space, ChainSpace)
-    assert ("H", "G", "dG", "dH") in space.groups
+    assert ("H", "G", "dG", "dH") in space.points().groups
 
 
 def test_a_long_chain_is_searched_near_a_bound_and_states_its_gap():
     """Four million assignments of an attention; the best is no slower than what has a name."""
     layer = umm.chain("attention", tokens=512, hidden=512, heads=8, dtype="float16")
-    space = ChainSpace(layer, 4)
-    found = search_chain(space, "h100-8", memory=None, top=1, most=5_000)
-    assert found.priced == space.assignments == 4**11
+    space = of_chain(layer, 4)
+    found = umm.search(space, "h100-8", memory=None, top=1, most=5_000)
+    assert found.priced == space.points().count == 4**11
     assert not found.proven
     assert 0 < found.gap < 0.9
     assert set(found.named) == {"megatron", "sequence", "data", ONE_BY_ONE}
@@ -251,39 +251,39 @@ def test_a_long_chain_is_searched_near_a_bound_and_states_its_gap():
 
 
 def test_the_chains_own_layouts_are_points_of_the_space():
-    space = ChainSpace(outline(), 4)
-    for name, texts in space.chain.layouts.items():
-        place = space.place(texts)
-        chain = space.chain.laid_out(name, 4)
-        assert [x.layout for x in space.laid_out(place).tensors] == [x.layout for x in chain.tensors]
-    assert space.place({"W1": "row@2"}) is None
+    space = of_chain(outline(), 4)
+    for name, texts in space.program.layouts.items():
+        place = space.points().place(texts)
+        chain = space.program.laid_out(name, 4)
+        assert [x.layout for x in space.points().program(place).tensors] == [x.layout for x in chain.tensors]
+    assert space.points().place({"W1": "row@2"}) is None
 
 
 def test_optimizer_state_counts_against_the_budget():
     """12 B for each element of W1 and W2, 128x256 both, a quarter of them on each rank where they are cut."""
-    bare = ChainSpace(outline(), 4, ("row", "col"))
-    held = [search_chain(x, "h100-8", memory=None, top=1).top[0].memory_bytes for x in (bare, bare_and(12.0))]
+    bare = of_chain(outline(), 4, ("row", "col"))
+    held = [umm.search(x, "h100-8", memory=None, top=1).top[0].memory_bytes for x in (bare, bare_and(12.0))]
     assert held[1] - held[0] == 12 * 2 * 128 * 256 / 4
     with pytest.raises(InfeasibleError):
-        search_chain(bare_and(1000.0), "h100-8", memory="4x")
+        umm.search(bare_and(1000.0), "h100-8", memory="4x")
 
 
 def bare_and(state):
-    return ChainSpace(outline(), 4, ("row", "col"), state=state)
+    return of_chain(outline(), 4, ("row", "col"), state=state)
 
 
 def test_scores_are_cut_between_heads_alone():
     """Four heads of eight keys: between 4 ranks by columns, but not between 8."""
     layer = umm.chain("attention", tokens=8, hidden=32, heads=4)
     for ranks, choices in ((4, ("row", "col", "2d", "row@4")), (8, ("row", "2d", "row@8"))):
-        space = ChainSpace(layer, ranks)
-        assert space.choices[[x[0] for x in space.groups].index("S")] == choices
+        space = of_chain(layer, ranks)
+        assert space.points().choices[[x[0] for x in space.points().groups].index("S")] == choices
     with pytest.raises(InputError, match="S is needed by whole rows or heads, so no layout is left for it"):
-        _ = ChainSpace(layer, 8, ("col",)).choices
+        _ = of_chain(layer, 8, ("col",)).points().choices
 
 
 def test_the_best_says_what_each_statement_moves():
     """All on every rank: each multiplies a share of k, and three others add to rank 0, which gets most."""
-    space = ChainSpace(outline(backward=False), 4, ("row@p",))
-    found = search_chain(space, "h100-8", memory=None, top=1)
+    space = of_chain(outline(backward=False), 4, ("row@p",))
+    found = umm.search(space, "h100-8", memory=None, top=1)
     assert found.moved == [("H = X·W1", {"H": 3 * 96 * 256 * 2}), ("Y = G·W2", {"Y": 3 * 96 * 128 * 2})]

@@ -13,7 +13,7 @@ from umm.chains import Copy
 from umm.chains.outline import Outline
 from umm.chains.systems import fully_sharded, gradients_by_tokens, over_mesh
 from umm.errors import ProblemError
-from umm.space.peers.chains import chain_peers
+from umm.space.peers.peers import peers
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/peers.md"
 SIZES = {"hidden": 16, "ffn": 20, "tokens": 12, "heads": 4, "kv_heads": 2}
@@ -75,13 +75,13 @@ def test_a_chain_without_such_layouts_is_told_what_it_lacks():
 
 def test_rows_are_what_is_simulated_and_no_row_of_the_space_beats_the_proven_best():
     outline = preset("mlp", True, hidden=256, ffn=512, tokens=128)
-    found = chain_peers(outline, "h100-8", ranks=4)
+    found = peers(outline, "h100-8", ranks=4)
     names = [row.algorithm for row in found.rows]
     assert set(names) == {"universal", "megatron", "sequence", "data", "fsdp", "data-tensor 2x2"}
     assert names[0] == "universal"
     assert found.proven
     for row in found.rows:
-        made = row.scheme.schedule(outline, 4, found.machine)
+        made = row.contender.schedule(outline, found.machine)
         assert is_right(made)
         assert umm.run(made).makespan_s == row.makespan_s
         if row.algorithm in ("megatron", "sequence", "data"):
