@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from umm.chains import Chain, Multiply, Outline, Shape
 from umm.dtypes import accumulated_in, canonical, itemsize
@@ -52,6 +52,7 @@ class Problem:
     dtype: str = "float32"
     c_dtype: str = ""
     given: str | Mapping[str, str | Layout] = ""
+    kind: ClassVar[Literal["problem"]] = "problem"
     _ROLES: ClassVar[tuple[str, str, str]] = ("input", "input", "output")
     layouts: tuple[Layout, Layout, Layout] = field(init=False, repr=False, compare=False)
     outside: tuple[Layout, Layout, Layout] = field(init=False, repr=False, compare=False)

@@ -20,7 +20,7 @@ from umm.machines.settings import numbers, with_settings
 from umm.schedules.schedule import Schedule
 from umm.space import Space, search
 from umm.space.bounds.moves import lacking, least_bringing
-from umm.space.given import OF_MULTIPLIES, bring, brought
+from umm.algorithms.moves import OF_MULTIPLIES, bring, brought
 
 H100 = umm.machine("h100-8")
 SMALL = {"m": 512, "n": 3072, "k": 768}

@@ -7,7 +7,7 @@ from command import good, record
 from readable import MACHINE
 
 import umm
-from umm.traces.explain import explain
+from umm.algorithms.universal.explanation import explain
 
 PROBLEM = umm.Problem(m=8, n=8, k=8, a="col", b="row", c="col", ranks=2)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,6 +48,7 @@ class Chain:
     (('X', 'W'), ('Y',), 384)
     """
 
+    kind: ClassVar[Literal["chain"]] = "chain"
     name: str
     tensors: tuple[Tensor, ...]
     statements: tuple[Statement, ...]
@@ -85,6 +86,10 @@ class Chain:
                 )
         object.__setattr__(self, "operand_names", tuple(x.name for x in self.tensors if x.is_input))
         object.__setattr__(self, "outputs", tuple(x.name for x in self.tensors if x.is_output))
+
+    def on(self, ranks: int) -> "Chain":
+        """Return it as it is: it says on how many ranks it runs."""
+        return self
 
     @property
     def p(self) -> int:

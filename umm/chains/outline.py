@@ -135,6 +135,10 @@ class Outline:
             statements.append(reading(statement, here))
         return Chain(self.name, tuple(tensors.values()), tuple(statements), ranks)
 
+    def on(self, ranks: int) -> Chain:
+        """Return the chain on so many ranks in the first of its layouts."""
+        return self.laid_out(ranks=ranks)
+
     def given_elsewhere(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the inputs that do not lie where some laid-out tensors have them, as they lie before."""
         found = {}

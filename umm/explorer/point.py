@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from umm.algorithms.registry import UNIVERSAL, schedule
+from umm.algorithms.registry import UNIVERSAL
+from umm.algorithms.scheduling import schedule
 from umm.algorithms.universal.policies import POLICIES
 from umm.errors import InputError, MachineError, UmmError
 from umm.executor import executor

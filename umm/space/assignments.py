@@ -7,6 +7,7 @@ from hashlib import blake2b
 from math import lcm, prod
 from typing import Any
 
+from umm.algorithms.scheduling import schedule
 from umm.algorithms.universal.options import Options
 from umm.chains import Chain, Map, Outline
 from umm.errors import InputError
@@ -14,7 +15,6 @@ from umm.functions import function
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.schedules.schedule import Schedule
-from umm.space import given
 from umm.space.families import written_layouts
 
 Place = tuple[int, ...]
@@ -225,7 +225,7 @@ class Assignments:
         """Return the schedule of some layouts."""
         stationary = "auto" if self.stationary == "best" else self.stationary
         chain = self.outline.laid_out(layouts, self.ranks)
-        return given.schedule(chain, machine, stationary=stationary, **self.options.to_dict())
+        return schedule(chain, machine, stationary=stationary, **self.options.to_dict())
 
     def asked(self, place: int) -> dict[str, Any]:
         """Return what makes a run of the assignment at a place the one it is, by the columns of a store."""

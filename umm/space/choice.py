@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from umm.algorithms.scheduling import schedule
 from umm.algorithms.universal.options import Options, known
 from umm.chains import Chain
 from umm.errors import InputError
 from umm.machines import Machine
 from umm.problem import Problem
 from umm.schedules.schedule import Schedule
-from umm.space.given import schedule
 from umm.units import format_bytes
 
 FIGURES = ("makespan_s", "bound_s", "fraction_of_peak", "memory_bytes")

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from umm.algorithms.scheduling import schedule
 from umm.algorithms.universal.options import Options
 from umm.arrays import Bools, Ints
 from umm.chains import Chain
@@ -15,7 +16,6 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import MATRICES, Problem, read_given
 from umm.schedules.schedule import Schedule
-from umm.space import given
 
 Point = Any
 """What identifies a point: a number, or its place, a number for each group of tensors."""
@@ -142,13 +142,13 @@ class MultiplyPoints:
     def schedule(self, point: int, machine: Machine) -> Schedule:
         """Return the schedule of a point on a machine, with what moves operands that are given elsewhere."""
         options, stationary, *_ = self.parts(point)
-        return given.schedule(self.program(point), machine, stationary=stationary, **options.to_dict())
+        return schedule(self.program(point), machine, stationary=stationary, **options.to_dict())
 
     def multiply(self, point: int, machine: Machine) -> Schedule:
         """Return the schedule of a point on a machine where all operands start as it wants them."""
         options, stationary, *_ = self.parts(point)
         problem = replace(self.program(point), given="")
-        return given.schedule(problem, machine, stationary=stationary, **options.to_dict())
+        return schedule(problem, machine, stationary=stationary, **options.to_dict())
 
     def listed(self, place: int, machine: Machine) -> Schedule:
         """Return the schedule of the point at a place among all, from 0."""

@@ -13,6 +13,8 @@ from math import inf
 
 from umm.algorithms.collectives.registry import ways
 from umm.algorithms.counted import counted
+from umm.algorithms.fastest import fastest_of
+from umm.algorithms.redistribution.redistribution import redistribute
 from umm.chains import Chain, Copy, Statement, Sum
 from umm.executor import executor
 from umm.interval import Interval
@@ -21,8 +23,6 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.schedules.builder import Builder
 from umm.schedules.slices import Slice
-from umm.space.fastest import fastest_of
-from umm.space.redistribution import redistribute
 from umm.tensors import Tensor
 from umm.torch.placed import PARTIAL, Matter, State
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from umm.algorithms.brought import brought
-from umm.algorithms.registry import schedule
+from umm.algorithms.scheduling import schedule
 from umm.arrays import Floats
 from umm.dtypes import itemsize
 from umm.machines import Machine, machine

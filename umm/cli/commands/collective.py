@@ -79,6 +79,7 @@ def collective(
     a rank, a node or half of the ranks over the links there, latencies left out. --executor mpi performs the
     same schedules with a process for each rank; the best of --iters runs counts.
     """
+    from umm.algorithms.collectives.collective import fastest
     from umm.algorithms.collectives.program import Collective
     from umm.algorithms.collectives.registry import lowered, possible, refusals
     from umm.algorithms.collectives.way import Manner
@@ -89,7 +90,6 @@ def collective(
     from umm.executor import executor as made
     from umm.executor import times_of
     from umm.measure import measure
-    from umm.space.collectives import fastest
 
     if begin < 1:
         raise InputError(f"a buffer of {begin} bytes has nothing to move; give a --begin of at least 1")

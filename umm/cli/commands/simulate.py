@@ -51,6 +51,8 @@ def simulate(
     Tells the makespan, the fraction of peak, where the time goes, what moves, what is held, and what
     bounds it.
     """
+    from umm.algorithms.moves import bring_seconds
+    from umm.algorithms.universal.explanation import explain as explained
     from umm.cli.flags.asked import saved_or_asked
     from umm.cli.printed.report import (
         predicted_record,
@@ -62,8 +64,6 @@ def simulate(
     from umm.cli.printed.save import check_targets, save_files
     from umm.executor import executor
     from umm.problem import Problem
-    from umm.space.given import bring_seconds
-    from umm.traces.explain import explain as explained
 
     output = Output(as_json, quiet, no_color)
     console = output.console()

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from umm.algorithms.scheduling import schedule as build
 from umm.chains import Chain
 from umm.cli.flags.chain import CHAIN, asked_chain
 from umm.cli.flags.machine import asked_machine
@@ -17,7 +18,6 @@ from umm.machines import Machine
 from umm.problem import Problem
 from umm.schedules.files import load
 from umm.schedules.schedule import Schedule
-from umm.space.given import schedule as build
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from umm.algorithms.registry import schedule
+from umm.algorithms.scheduling import schedule
 from umm.arrays import Floats
 from umm.executor import executor
 from umm.explorer.point import how_of

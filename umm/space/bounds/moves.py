@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from umm.algorithms.moves import brought
 from umm.arrays import Floats, Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.problem import MATRICES
 from umm.schedules.bound import ROUNDING
-from umm.space.given import brought
 from umm.space.points import MultiplyPoints
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from umm.algorithms.registry import UNIVERSAL, choices_in_words, find_algorithm
+from umm.algorithms.scheduling import schedule
 from umm.algorithms.universal.options import Options
 from umm.errors import InfeasibleError
 from umm.executor import run
@@ -13,7 +14,6 @@ from umm.machines import Machine
 from umm.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.space.choice import Choice
-from umm.space.given import schedule
 from umm.space.search.search import search
 from umm.space.search.walk import Progress
 from umm.space.space import Space

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from umm.algorithms.moves import bring
 from umm.algorithms.universal.options import Options
 from umm.arrays import Bools
 from umm.errors import InfeasibleError
@@ -19,7 +20,6 @@ from umm.space.bounds.closed_form import Bounds, closed_form
 from umm.space.bounds.moves import bringing
 from umm.space.budget import device_share
 from umm.space.choice import Choice
-from umm.space.given import bring
 from umm.space.points import MultiplyPoints
 from umm.space.pricing.pricer import Makespan
 from umm.units import format_bytes

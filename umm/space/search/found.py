@@ -6,11 +6,11 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from umm.algorithms.moves import bring_seconds
 from umm.notebook.shown import Shown
 from umm.problem import Problem
 from umm.space.budget import device_share
 from umm.space.choice import Choice
-from umm.space.given import bring_seconds
 from umm.space.pricing.pricer import Pricer
 from umm.space.search.front import REACH, front, knee, worth_more
 from umm.space.search.uncertainty import TOLERANCE, Sure

@@ -1,24 +1,17 @@
-"""What it takes to bring operands from where they are given, and the schedule that does it fastest."""
+"""What it takes to move operands from where they are given, the fastest way."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from umm.algorithms import registry
+from umm.algorithms.fastest import fastest_of
 from umm.algorithms.given import moves
 from umm.algorithms.redistribution.program import lowered, program, ways_of
 from umm.algorithms.redistribution.ways import GETS
-from umm.algorithms.registry import UNIVERSAL
-from umm.algorithms.universal.options import Options, showing_options
-from umm.chains import Chain, Outline
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.machines import machine as find_machine
 from umm.machines.machine import content_sha
 from umm.problem import MATRICES, Problem
-from umm.schedules.schedule import Schedule
-from umm.space.fastest import fastest_of
 
 ROWS = "a=row,b=row,c=row"
 """Where operands are taken to be where nothing is said."""
@@ -103,6 +96,11 @@ def brought(problem: Problem, machine: Machine, final: str) -> dict[str, Bring]:
     return found
 
 
+def fastest_ways(problem: Problem, machine: Machine, final: str) -> dict[str, str]:
+    """Return for each of A, B and C that is not where it is multiplied the fastest way to move it."""
+    return {x: taken.way for x, taken in brought(problem, machine, final).items()}
+
+
 def bring_seconds(problem: Problem, machine: Machine, final: str) -> dict[str, float] | None:
     """Return what bringing A and B from where they are given takes, and C out; from rows if nothing is given.
 
@@ -113,51 +111,3 @@ def bring_seconds(problem: Problem, machine: Machine, final: str) -> dict[str, f
         return None
     asked = problem if problem.given else replace(problem, given=ROWS)
     return {x: taken.seconds for x, taken in brought(asked, machine, final).items()}
-
-
-@showing_options
-def schedule(
-    problem: Problem | Chain | Outline,
-    machine: Machine | str,
-    *,
-    algorithm: str = UNIVERSAL,
-    stationary: str | Mapping[str, str] = "auto",
-    ways: Mapping[str, str] | None = None,
-    **options: Any,
-) -> Schedule:
-    """Return the schedule of a problem, or of a whole chain, on a machine.
-
-    Args:
-        problem: What is multiplied; without ranks it gets the machine's own number. Operands that are given
-            elsewhere are brought first, and C is brought out at the end. Of a chain every multiply that is
-            not a batch is by the universal algorithm, with the same options; an outline gets the machine's
-            number of ranks and the first of its layouts.
-        machine: A machine, its name, or the path of its topology file.
-        algorithm: ``universal``, or another of ``umm.algorithms.names()``; it redistributes in and out of its
-            own layouts.
-        stationary: For the universal algorithm: A, B, C or ``auto`` for the largest matrix.
-        ways: How the universal algorithm brings A, B and C that are given elsewhere: a way to redistribute
-            for each, as in ``umm.redistribute``; None for the fastest by simulation.
-        options: The algorithm's own; those of the universal one are fields of
-            :class:`umm.algorithms.universal.options.Options`, such as ``prefetch=1``.
-
-    Raises:
-        ScheduleError: for an option that there is none of or a value that means nothing.
-        ProblemError: for an unknown stationary matrix.
-        MachineError: for an unknown machine, too many ranks, or a dtype without a peak.
-
-    >>> import umm
-    >>> problem = umm.Problem(m=4096, n=4096, k=4096, a="row@8", b="col", c="col", given="a=row")
-    >>> umm.schedule(problem, "h100-8").options["bring_a"]
-    'gets'
-    """
-    if not isinstance(machine, Machine):
-        machine = find_machine(machine)
-    if isinstance(problem, Problem) and problem.given and algorithm == UNIVERSAL and ways is None:
-        problem = problem.on(machine.default_ranks)
-        machine.check_ranks(problem.p)
-        found = brought(problem, machine, options.get("final", Options.final))
-        ways = {x: taken.way for x, taken in found.items()}
-    return registry.schedule(
-        problem, machine, algorithm=algorithm, stationary=stationary, ways=ways, **options
-    )

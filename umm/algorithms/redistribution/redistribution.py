@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from umm.algorithms.fastest import Makespan, fastest_of
 from umm.algorithms.redistribution.program import lowered, program, ways_of
 from umm.dtypes import canonical
 from umm.errors import expect
@@ -9,7 +10,6 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.schedules.schedule import Schedule
-from umm.space.fastest import Makespan, fastest_of
 
 
 def redistribute(

@@ -3,11 +3,11 @@
 from umm.algorithms.collectives.program import Collective
 from umm.algorithms.collectives.registry import lowered, possible
 from umm.algorithms.collectives.way import Manner
+from umm.algorithms.fastest import Makespan, fastest_of
 from umm.dtypes import canonical
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.schedules.schedule import Schedule
-from umm.space.fastest import Makespan, fastest_of
 
 
 def collective(

@@ -1,0 +1,81 @@
+"""The schedule of a program on a machine, by the algorithm of a name."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from umm.algorithms.chains.lower import lower as lower_chain
+from umm.algorithms.given import joined
+from umm.algorithms.moved import lowered
+from umm.algorithms.moves import fastest_ways
+from umm.algorithms.registry import UNIVERSAL, find_algorithm
+from umm.algorithms.universal.lowered import lowered as by_universal
+from umm.algorithms.universal.options import showing_options
+from umm.chains import Chain, Outline
+from umm.errors import ProblemError, ScheduleError, expect
+from umm.machines import Machine
+from umm.machines import machine as find_machine
+from umm.problem import Problem
+from umm.schedules.schedule import Schedule
+
+
+@showing_options
+def schedule(
+    problem: Problem | Chain | Outline,
+    machine: Machine | str,
+    *,
+    algorithm: str = UNIVERSAL,
+    stationary: str | Mapping[str, str] = "auto",
+    ways: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Schedule:
+    """Return the schedule of a problem, or of a whole chain, on a machine.
+
+    Args:
+        problem: What is multiplied; without ranks it gets the machine's own number. Operands that are given
+            elsewhere are moved first, and C is moved out at the end. Of a chain every multiply that is
+            not a batch is by the universal algorithm, with the same options; an outline gets the machine's
+            number of ranks and the first of its layouts.
+        machine: A machine, its name, or the path of its topology file.
+        algorithm: ``universal``, or another of ``umm.algorithms.names()``; it redistributes in and out of its
+            own layouts.
+        stationary: For the universal algorithm: A, B, C or ``auto`` for the largest matrix; of a chain for all
+            multiplies, or for each by the name of what it writes.
+        ways: How the universal algorithm moves A, B and C that are given elsewhere: a way to redistribute
+            for each, as in ``umm.redistribute``; None for the fastest by simulation.
+        options: The algorithm's own; those of the universal one are fields of
+            :class:`umm.algorithms.universal.options.Options`, such as ``prefetch=1``.
+
+    Raises:
+        ScheduleError: for an unknown option or a value that means nothing.
+        ProblemError: for an unknown stationary matrix.
+        MachineError: for an unknown machine, too many ranks, or a dtype without a peak.
+
+    >>> import umm
+    >>> problem = umm.Problem(m=4096, n=4096, k=4096, a="row@8", b="col", c="col", given="a=row")
+    >>> umm.schedule(problem, "h100-8").options["bring_a"]
+    'gets'
+    """
+    if not isinstance(machine, Machine):
+        machine = find_machine(machine)
+    works = "a Problem or a chain, such as umm.Problem(m=64, n=48, k=32)"
+    expect(problem, (Problem, Chain, Outline), "schedule", works)
+    program = problem.on(machine.default_ranks)
+    machine.check_ranks(program.p)
+    if program.kind == "chain":
+        if algorithm != UNIVERSAL:
+            raise ScheduleError(f"a chain is lowered by {UNIVERSAL}, not by {algorithm}; leave algorithm out")
+        return lower_chain(program, machine, stationary=stationary, **options)
+    if not isinstance(stationary, str):
+        raise ProblemError(f"one multiply keeps A, B or C in place, not {dict(stationary)}")
+    if algorithm != UNIVERSAL:
+        other = find_algorithm(algorithm)
+        if stationary != "auto":
+            raise ScheduleError(f"{algorithm} has no stationary matrix to choose; leave stationary out")
+        return lowered(other, program, machine, options)
+    if not program.given:
+        return by_universal(program, machine, stationary, **options)
+    part = by_universal(replace(program, given=""), machine, stationary, **options)
+    if ways is None:
+        ways = fastest_ways(program, machine, str(part.options["final"]))
+    return joined(program, machine, part, ways)
