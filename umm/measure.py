@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,15 +181,17 @@ def _held(
 ) -> tuple[Operands, Callable[[Trace], Check] | None]:
     """Return operands, and what holds the results of a run against a reference, if asked for."""
     program = schedule.program
+    single = program.kind == "problem"
     if operands is None:
-        given = random_inputs(program) if isinstance(program, Chain) else _factors(schedule.problem)
+        given = _factors(schedule.problem) if single else random_inputs(cast(Chain, program))
     else:
         given = _chosen(schedule, operands)
     if not check:
         return given, None
-    if isinstance(program, Chain):
-        outputs = chain_reference(program, given)
-        return given, lambda trace: check_outputs(program, outputs, trace.results)
+    if not single:
+        chain = cast(Chain, program)
+        outputs = chain_reference(chain, given)
+        return given, lambda trace: check_outputs(chain, outputs, trace.results)
     problem = schedule.problem
     product = reference_product(given["A"], given["B"])
     return given, lambda trace: check_product(problem, product, trace.results["C"])

@@ -167,6 +167,30 @@ class Problem:
         """What the program is called."""
         return "multiply"
 
+    @property
+    def title(self) -> str:
+        """What it computes, for a title."""
+        return f"C = AB, {self.m}×{self.n}×{self.k}"
+
+    @property
+    def words(self) -> str:
+        """What it computes and in which layouts, in a line."""
+        given = f", given {self.given}" if self.given else ""
+        return f"m={self.m} n={self.n} k={self.k} {self.types}, {self.layout_words}{given}"
+
+    @property
+    def layout_words(self) -> str:
+        """The layouts of A, B and C, in a line."""
+        return f"A {self.a}, B {self.b}, C {self.c}"
+
+    def facts(self, where: str) -> list[tuple[str, str]]:
+        """Return what it computes as names and what there is to say of each."""
+        return [("problem", f"C = AB with m={self.m}, n={self.n}, k={self.k}, {self.types}, {where}")]
+
+    def record(self) -> dict[str, Any]:
+        """Return its sizes, layouts and types as plain values, for reports."""
+        return self.to_dict() | {"c_dtype": self.c_dtype, "ranks": self.p}
+
     @cached_property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         """A, B and C as tensors where they lie before and after: two inputs and an output.

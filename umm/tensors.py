@@ -121,8 +121,30 @@ class Program(Protocol):
     """
 
     @property
+    def kind(self) -> str:
+        """Its key in files: ``problem`` or ``chain``."""
+
+    @property
     def name(self) -> str:
         """What it is called."""
+
+    @property
+    def title(self) -> str:
+        """What it computes, for a title: ``C = AB, 4×6×2``, or the name of a chain."""
+
+    @property
+    def words(self) -> str:
+        """What it computes and in which layouts, in a line."""
+
+    @property
+    def layout_words(self) -> str:
+        """The layout of each tensor, in a line."""
+
+    def facts(self, where: str) -> list[tuple[str, str]]:
+        """Return what it computes as names and what there is to say of each, with where it runs."""
+
+    def record(self) -> dict[str, Any]:
+        """Return its sizes, layouts and types as plain values, for reports."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -12,6 +12,7 @@ from tests.command import record
 from tests.command import umm as command
 from tests.strategies import finals, layout_texts, problems, stationaries
 from umm.algorithms.counted import counted
+from umm.algorithms.moves import OF_MULTIPLIES, bring, brought
 from umm.algorithms.redistribution.program import lowered, program, ways_of
 from umm.errors import ProblemError
 from umm.executor import executor
@@ -20,7 +21,6 @@ from umm.machines.settings import numbers, with_settings
 from umm.schedules.schedule import Schedule
 from umm.space import Space, search
 from umm.space.bounds.moves import lacking, least_bringing
-from umm.algorithms.moves import OF_MULTIPLIES, bring, brought
 
 H100 = umm.machine("h100-8")
 SMALL = {"m": 512, "n": 3072, "k": 768}

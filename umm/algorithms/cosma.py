@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -161,8 +161,7 @@ def write(
     overlap: bool,
 ) -> None:
     """Part after part: gather A and B where a step before left them whole, multiply, sum C."""
-    problem = build.program
-    assert isinstance(problem, Problem)
+    problem = cast(Problem, build.program)
     grid = Grid(steps_of(problem, steps, memory) or ())
     run = _Run(build, grid, dict(zip(AXES, names, strict=True)), gather, sum, 1 + overlap)
     for numbers, part in grid.moments():

@@ -10,7 +10,7 @@ Source: PyTorch, torch.distributed.tensor; see :mod:`umm.algorithms.dtensor_choi
 from collections.abc import Callable, Mapping
 from itertools import product
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -170,8 +170,7 @@ def refuses(problem: Problem, machine: Machine, placements: str, mesh: str) -> s
 
 def write(build: Builder, names: Names, placements: str, mesh: str) -> None:
     """Redistribute the inputs, multiply, redistribute the output."""
-    problem = build.program
-    assert isinstance(problem, Problem)
+    problem = cast(Problem, build.program)
     on = device_mesh(problem, mesh)
     now = [on.placements(build.layout(name)) or () for name in names]
     shapes = problem.shape("A"), problem.shape("B")

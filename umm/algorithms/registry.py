@@ -10,7 +10,6 @@ from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
 
-import umm.algorithms
 from umm.algorithms.algorithm import Algorithm
 from umm.algorithms.universal.options import in_words
 from umm.errors import ScheduleError
@@ -24,7 +23,9 @@ UNIVERSAL = "universal"
 @lru_cache(maxsize=1)
 def algorithms() -> dict[str, Algorithm]:
     """Return all algorithms but the universal one, by name."""
-    modules = [import_module(f"{GROUP}.{x.name}") for x in pkgutil.iter_modules(umm.algorithms.__path__)]
+    modules = [
+        import_module(f"{GROUP}.{x.name}") for x in pkgutil.iter_modules(import_module(GROUP).__path__)
+    ]
     found = [module.ALGORITHM for module in modules if hasattr(module, "ALGORITHM")]
     found += [entry.load() for entry in entry_points(group=GROUP)]
     return {algorithm.name: algorithm for algorithm in found}

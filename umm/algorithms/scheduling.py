@@ -39,8 +39,8 @@ def schedule(
         machine: A machine, its name, or the path of its topology file.
         algorithm: ``universal``, or another of ``umm.algorithms.names()``; it redistributes in and out of its
             own layouts.
-        stationary: For the universal algorithm: A, B, C or ``auto`` for the largest matrix; of a chain for all
-            multiplies, or for each by the name of what it writes.
+        stationary: For the universal algorithm: A, B, C or ``auto`` for the largest matrix; of a chain for
+            all multiplies, or for each by the name of what it writes.
         ways: How the universal algorithm moves A, B and C that are given elsewhere: a way to redistribute
             for each, as in ``umm.redistribute``; None for the fastest by simulation.
         options: The algorithm's own; those of the universal one are fields of

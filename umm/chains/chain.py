@@ -87,6 +87,42 @@ class Chain:
         object.__setattr__(self, "operand_names", tuple(x.name for x in self.tensors if x.is_input))
         object.__setattr__(self, "outputs", tuple(x.name for x in self.tensors if x.is_output))
 
+    @property
+    def title(self) -> str:
+        """What it computes, for a title."""
+        return self.name
+
+    @property
+    def words(self) -> str:
+        """What it computes, in a line."""
+        return str(self)
+
+    @property
+    def layout_words(self) -> str:
+        """Each tensor with its sizes and layout, those of one layout together."""
+        alike: dict[str, list[str]] = {}
+        for x in self.tensors:
+            alike.setdefault(str(x.layout), []).append(f"{x.name} {x.shape[0]}x{x.shape[1]}")
+        return "; ".join(f"{layout}: {', '.join(names)}" for layout, names in alike.items())
+
+    def facts(self, where: str) -> list[tuple[str, str]]:
+        """Return what it computes as names and what there is to say of each."""
+        dtypes = ", ".join(sorted({x.dtype for x in self.tensors}))
+        return [("chain", str(self).partition(": ")[2]), ("", f"{dtypes}, {where}")]
+
+    def record(self) -> dict[str, Any]:
+        """Return its statements, and the sizes, layouts and types of its tensors, as plain values."""
+        dtypes = {x.name: x.dtype for x in self.tensors}
+        alike = set(dtypes.values())
+        return {
+            "chain": self.name,
+            "tensors": {x.name: list(x.shape) for x in self.tensors},
+            "layouts": {x.name: str(x.layout) for x in self.tensors},
+            "statements": [statement_to_dict(statement) for statement in self.statements],
+            "dtype": alike.pop() if len(alike) == 1 else dtypes,
+            "ranks": self.ranks,
+        }
+
     def on(self, ranks: int) -> "Chain":
         """Return it as it is: it says on how many ranks it runs."""
         return self

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import isqrt
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from umm.chains.chain import Chain
 from umm.chains.statements import (
@@ -83,6 +83,7 @@ class Outline:
     ['row', 'row@2', 'row']
     """
 
+    kind: ClassVar[Literal["outline"]] = "outline"
     name: str
     tensors: tuple[Shape, ...]
     statements: tuple[Statement, ...]
@@ -99,6 +100,11 @@ class Outline:
         for texts in (*self.layouts.values(), dict.fromkeys((*self.kept, *self.weights), DEFAULT)):
             self._check_names(texts)
         self._check_given()
+
+    @property
+    def title(self) -> str:
+        """What it computes, for a title."""
+        return self.name
 
     @property
     def shapes(self) -> tuple[Shape, ...]:

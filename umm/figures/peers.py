@@ -4,7 +4,7 @@ from pathlib import Path
 
 from umm.figures.lanes import timeline
 from umm.figures.page import Section, write_page
-from umm.figures.report import computed, found
+from umm.figures.report import found
 from umm.figures.style import time_unit
 from umm.space.peers.contender import Row
 from umm.space.peers.table import Peers
@@ -32,8 +32,7 @@ def write_peers(peers: Peers, path: str | Path) -> None:
         frame = frame.drop(columns="layouts")
     sections = [Section(verdict=peers.verdict, text=where), Section(table=frame)]
     traces = [(_heading(peers, row), trace) for row, trace in peers.traces()]
-    title = computed(start) if peers.size == "m" else start.name
-    write_page(path, f"Peers: {title}", [*sections, *_timelines(traces)])
+    write_page(path, f"Peers: {start.title}", [*sections, *_timelines(traces)])
 
 
 def _heading(peers: Peers, row: Row) -> str:

@@ -10,8 +10,7 @@ from umm.figures.lanes import lane_table, timeline
 from umm.figures.links import link_map
 from umm.figures.page import Section, write_page
 from umm.figures.predicted_measured import agreement
-from umm.problem import MATRICES, Problem
-from umm.tensors import Program
+from umm.problem import MATRICES
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind, link_frame
 from umm.traces.verdict import percent
@@ -29,7 +28,7 @@ def write_html(trace: Trace, path: str | Path, verdict: str = "") -> None:
     Raises:
         InputError: if the file cannot be written.
     """
-    title = f"{computed(trace.schedule.program)} on {trace.schedule.machine}"
+    title = f"{trace.schedule.program.title} on {trace.schedule.machine}"
     write_page(path, title, trace_sections(trace, verdict=verdict))
 
 
@@ -54,7 +53,7 @@ def write_comparison(comparison: Comparison, path: str | Path) -> None:
             for trace in (predicted, measured)
         ),
     ]
-    write_page(path, f"Predicted against measured: {computed(predicted.schedule.program)}", sections)
+    write_page(path, f"Predicted against measured: {predicted.schedule.program.title}", sections)
 
 
 def trace_sections(trace: Trace, heading: str = "", verdict: str = "") -> list[Section]:
@@ -82,24 +81,12 @@ def asked(trace: Trace) -> str:
 
     schedule, program = trace.schedule, trace.schedule.program
     options = choices_in_words(schedule)
-    if isinstance(program, Problem):
-        how = f"stationary {schedule.stationary}" if schedule.stationary in MATRICES else schedule.stationary
-        given = f", given {program.given}" if program.given else ""
-        sizes = f"m={program.m} n={program.n} k={program.k} {program.types}"
-        said = f"{sizes}, A {program.a}, B {program.b}, C {program.c}{given}, {how}"
-    else:
-        said = f"{program}; {schedule.stationary}"
+    how = f"stationary {schedule.stationary}" if schedule.stationary in MATRICES else schedule.stationary
+    joint = ", " if program.kind == "problem" else "; "
     return (
-        f"{said}, ranks {schedule.ranks} of {schedule.machine}"
+        f"{program.words}{joint}{how}, ranks {schedule.ranks} of {schedule.machine}"
         f"{', ' + options if options else ''}; times from {trace.source}."
     )
-
-
-def computed(program: Program) -> str:
-    """Return what a program computes, for a title: ``C = AB, 4×6×2``, or the name of a chain."""
-    if isinstance(program, Problem):
-        return f"C = AB, {program.m}×{program.n}×{program.k}"
-    return program.name
 
 
 def found(trace: Trace) -> str:

@@ -38,7 +38,7 @@ def header(schedule: Table) -> dict[str, Any]:
         "name": schedule.stationary,
         "machine": schedule.machine,
         "ranks": schedule.ranks,
-        "problem" if isinstance(program, Problem) else "chain": program.to_dict(),
+        program.kind: program.to_dict(),
         "tensors": [tensor.to_dict() for tensor in schedule.tensors],
         "options": dict(schedule.options) | {"peak": schedule.peak},
         "interference": dict(schedule.interference),

@@ -129,11 +129,11 @@ class Table:
     @property
     def scattered(self) -> bool:
         """Whether C ends cut over its replicas: of each tile's rows, replica r then has part r of the sum."""
-        if not isinstance(self.program, Problem) or self.stationary not in MATRICES:
+        if self.program.kind != "problem" or self.stationary not in MATRICES:
             return False
-        if self.program.layouts[2] != self.program.outside[2]:
+        if self.problem.layouts[2] != self.problem.outside[2]:
             return False  # it was, before it was brought out
-        return self.options.get("final") == "reduce-scatter" and self.program.layout("C").replicas > 1
+        return self.options.get("final") == "reduce-scatter" and self.problem.layout("C").replicas > 1
 
     @property
     def details(self) -> Details:

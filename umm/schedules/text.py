@@ -1,6 +1,5 @@
 """A schedule as text that a person can read, an action a line."""
 
-from umm.problem import Problem
 from umm.schedules.kinds import BARRIER, GEMM, KINDS, LOCAL, MAP
 from umm.schedules.table import Table
 from umm.units import format_bytes, format_seconds
@@ -15,7 +14,7 @@ def text(schedule: Table) -> str:
     A gemm that starts with ``+=`` adds to what is there.
     """
     program = schedule.program
-    sizes = f"{program.m}x{program.n}x{program.k}" if isinstance(program, Problem) else program.name
+    sizes = program.title.removeprefix("C = AB, ").replace("×", "x")
     lines = [
         f"{schedule.stationary} of {sizes} on {schedule.machine}: "
         f"{schedule.ranks} ranks, {len(schedule.lanes)} lanes, {len(schedule)} actions"

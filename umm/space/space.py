@@ -128,7 +128,7 @@ class Space:
             texts = {x.name: layouts for x in program.shapes}
         texts |= {x: of_it for x, of_it in zip(MATRICES, (a, b, c), strict=True) if of_it is not None}
         if stationary is None:
-            stationary = MATRICES if isinstance(program, Problem) else "auto"
+            stationary = MATRICES if program.kind == "problem" else "auto"
         vars(self).update(
             program=program, ranks=ranks, grids=grids, state=state,
             layouts=tuple((name, axis(of_it)) for name, of_it in texts.items()),
@@ -190,7 +190,7 @@ class Space:
     @property
     def is_multiply(self) -> bool:
         """Whether the program is one multiply."""
-        return isinstance(self.program, Problem)
+        return self.program.kind == "problem"
 
     @property
     def options(self) -> Options:
@@ -213,7 +213,7 @@ class Space:
             LayoutError: for a layout that does not exist.
         """
         texts = dict(self.layouts)
-        if isinstance(self.program, Outline):
+        if self.program.kind == "outline":
             return Assignments(
                 self.program, self.ranks or 1, texts, self.options, self.stationary[0], self.named
             )

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.arrays import Ints
-from umm.problem import Problem
 from umm.schedules.buffers import tile_at
 from umm.schedules.details import OPERANDS
 from umm.schedules.kinds import KINDS
@@ -51,7 +50,7 @@ def action_frame(spans: Spans) -> "pd.DataFrame":
 def tile_columns(schedule: Schedule) -> list[str]:
     """Return the columns of the frame that hold tiles, one for each tensor of the program."""
     names = [tensor.name for tensor in schedule.program.tensors]
-    if isinstance(schedule.program, Problem):
+    if schedule.program.kind == "problem":
         names = [name.lower() for name in names]
     return [f"{name}_tile" for name in names]
 

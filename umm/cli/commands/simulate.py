@@ -63,7 +63,6 @@ def simulate(
     )
     from umm.cli.printed.save import check_targets, save_files
     from umm.executor import executor
-    from umm.problem import Problem
 
     output = Output(as_json, quiet, no_color)
     console = output.console()
@@ -75,7 +74,7 @@ def simulate(
         trace = executor("sim").run(schedule)
         beside = sure_of(trace, request)
         brings = None
-        if request and isinstance(request.problem, Problem):
+        if request and request.problem.kind == "problem":
             final = str(request.choices.get("final", "reduce"))
             brings = bring_seconds(request.problem, request.machine, final)
     save_files(trace, output, save_schedule, save_trace, perfetto)
@@ -127,17 +126,16 @@ def better_than(trace: "Trace", request: "Asked | None", beside: "Beside", progr
         progress: Called now and then with the number of points settled and of all points.
     """
     from umm.executor import executor
-    from umm.problem import Problem
     from umm.space.what_if.advice import advise
     from umm.space.what_if.assumed import deciding
 
     schedule, makespan = trace.schedule, executor("sim").makespan
     problem, universal = schedule.program, "policy" in schedule.options
-    if request is None or takes_long(schedule) or not (universal and isinstance(problem, Problem)):
+    if request is None or takes_long(schedule) or not (universal and problem.kind == "problem"):
         return beside
     advice = advise(schedule, request.machine, makespan, progress)
     better = advice.choice.schedule if advice else None
-    assumed = deciding(request.machine, problem, request.on, better, makespan)
+    assumed = deciding(request.machine, schedule.problem, request.on, better, makespan)
     return replace(beside, advice=advice, assumed=assumed)
 
 

@@ -96,7 +96,7 @@ def saved_or_asked(
     """
     if path is None:
         request = asked(ctx, flags if scale is None else flags | {"scale": scale})
-        if scale is not None and isinstance(request.problem, Problem):
+        if scale is not None and request.problem.kind == "problem":
             request = replace(request, problem=request.problem.at_scale(float(scale)))
         return request.lower(request.problem), request
     typed = given(ctx, (*PROBLEM, *CHAIN, *SCHEDULE, "scale"))

@@ -6,7 +6,6 @@ from rich.console import Console
 from rich.text import Text
 
 from umm.cli.printed.assignments import given_in_words
-from umm.cli.printed.report import program_record
 from umm.problem import MATRICES
 from umm.space.peers.contender import Row
 from umm.space.peers.systems import BEST
@@ -39,7 +38,7 @@ def peers_record(found: Peers) -> dict[str, Any]:
 def _start_record(found: Peers) -> dict[str, Any]:
     if found.size == "tokens":
         return {"chain": found.start.name, "ranks": found.ranks, "given": dict(found.start.given)}
-    return program_record(found.start)
+    return dict(found.start.record())
 
 
 def print_peers(console: Console, found: Peers, refused: bool) -> None:

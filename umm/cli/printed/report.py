@@ -12,12 +12,11 @@ from rich.text import Text
 from umm.algorithms.registry import choices_in_words
 from umm.errors import MachineError
 from umm.machines import machine as find_machine
-from umm.problem import MATRICES, Problem
+from umm.problem import MATRICES
 from umm.schedules.kinds import KINDS
 from umm.schedules.schedule import Schedule
 from umm.space.budget import device_share
 from umm.space.what_if.beside import Beside
-from umm.tensors import Program
 from umm.traces.trace import Trace
 from umm.units import counted, format_bytes, format_rate, format_seconds
 
@@ -27,33 +26,15 @@ BAR = 36  # columns of the bar that stands for the whole makespan
 def problem_record(schedule: Schedule) -> dict[str, Any]:
     """Return what was multiplied, how and where, as the keys problem, machine and options."""
     return {
-        "problem": program_record(schedule.program) | {"stationary": _stationary(schedule)},
+        "problem": schedule.program.record() | {"stationary": _stationary(schedule)},
         "machine": schedule.machine,
         "options": dict(schedule.options),
     }
 
 
-def program_record(program: Program) -> dict[str, Any]:
-    """Return a problem as its sizes and layouts, a chain as its statements and the layout of each tensor."""
-    if isinstance(program, Problem):
-        return program.to_dict() | {"c_dtype": program.c_dtype, "ranks": program.p}
-    said = program.to_dict()
-    tensors = {x.name: list(x.shape) for x in program.tensors}
-    layouts = {x.name: str(x.layout) for x in program.tensors}
-    dtypes = {x.dtype for x in program.tensors}
-    return {
-        "chain": program.name,
-        "tensors": tensors,
-        "layouts": layouts,
-        "statements": said["statements"],
-        "dtype": dtypes.pop() if len(dtypes) == 1 else {x.name: x.dtype for x in program.tensors},
-        "ranks": program.p,
-    }
-
-
 def _stationary(schedule: Schedule) -> str:
     """Return what stays in place; of a chain the choice for all its multiplies."""
-    if isinstance(schedule.program, Problem):
+    if schedule.program.kind == "problem":
         return schedule.stationary
     return str(schedule.options.get("stationary", schedule.stationary))
 
@@ -99,24 +80,21 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
     table = facts()
     program = schedule.program
     where = f"{counted(program.p, 'rank')} on {schedule.machine}"
-    if isinstance(program, Problem):
-        sizes = f"m={program.m}, n={program.n}, k={program.k}, {program.types}"
-        layouts = f"A {program.a}, B {program.b}, C {program.c}"
-        table.add_row("problem", f"C = AB with {sizes}, {where}")
-    else:
-        dtypes = ", ".join(sorted({x.dtype for x in program.tensors}))
-        layouts = chain_layouts(program)
-        table.add_row("chain", f"{str(program).partition(': ')[2]}")
-        table.add_row("", f"{dtypes}, {where}")
-    by_policy = "policy" in schedule.options or not isinstance(program, Problem)
-    table.add_row("layouts", layouts + (f"; stationary {_stationary(schedule)}" if by_policy else ""))
+    for name, said in program.facts(where):
+        table.add_row(name, said)
+    single = program.kind == "problem"
+    by_policy = "policy" in schedule.options or not single
+    table.add_row(
+        "layouts", program.layout_words + (f"; stationary {_stationary(schedule)}" if by_policy else "")
+    )
     if not by_policy:
         choices = choices_in_words(schedule)
         table.add_row("algorithm", schedule.stationary + (f": {choices}" if choices else ""))
     elif schedule.options:
         table.add_row("choices", choices_in_words(schedule))
-    if isinstance(program, Problem):
-        table.add_row("operands", given_words(schedule) if program.given else as_they_lie(brings))
+    if single:
+        there = given_words(schedule) if schedule.problem.given else as_they_lie(brings)
+        table.add_row("operands", there)
     kinds = Counter(KINDS[kind] for kind in schedule.kind.tolist())
     parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     table.add_row("schedule", f"{counted(len(schedule), 'action')}: {parts}")
@@ -141,14 +119,6 @@ def given_words(schedule: Schedule) -> str:
             how = schedule.options.get(f"bring_{x.lower()}")
             words.append(f"{x} {'to' if x == 'C' else 'from'} {outside}" + (f" by {how}" if how else ""))
     return ", ".join(words) or "all there already"
-
-
-def chain_layouts(program: Program) -> str:
-    """Return each tensor of a chain with its sizes and layout, those of one layout together."""
-    alike: dict[str, list[str]] = {}
-    for x in program.tensors:
-        alike.setdefault(str(x.layout), []).append(f"{x.name} {x.shape[0]}x{x.shape[1]}")
-    return "; ".join(f"{layout}: {', '.join(names)}" for layout, names in alike.items())
 
 
 def device_room(schedule: Schedule) -> int | None:

@@ -15,7 +15,6 @@ from umm.comparison import Comparison
 from umm.errors import InfeasibleError
 from umm.figures.style import time_unit
 from umm.measure import Measured, Needs
-from umm.problem import Problem
 from umm.schedules.kinds import GEMM
 from umm.schedules.schedule import Schedule
 from umm.units import counted, duration, format_bytes, format_rate, format_seconds
@@ -25,9 +24,8 @@ def note_scale(scale: Fraction | None, schedule: Schedule, output: Output) -> No
     """Say what a scale has changed."""
     if scale is None:
         return
-    program = schedule.program
-    if isinstance(program, Problem):
-        sizes = ", ".join(f"{x} = {getattr(program, x)}" for x in "mnk")
+    if schedule.program.kind == "problem":
+        sizes = ", ".join(f"{x} = {getattr(schedule.problem, x)}" for x in "mnk")
         idle = schedule.ranks - len(np.unique(schedule.rank[schedule.kind == GEMM]))
         alike = (
             "the layouts cut it alike" if not idle else f"{idle} of {schedule.ranks} ranks multiply nothing"

@@ -66,7 +66,7 @@ def peers(
         machine = find_machine(machine)
     told = progress or (lambda what, done, of: None)
     count = machine.default_ranks if ranks is None else ranks
-    if isinstance(program, Outline):
+    if program.kind == "outline":
         at = at if crossover else None
         return _compared(OfProgram(program, count, machine, memory, told, at, tokens), machine, told)
     return _compared(OfMultiply(program.on(count), machine, memory, told, crossover), machine, told)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from umm.algorithms.moves import bring_seconds
 from umm.notebook.shown import Shown
-from umm.problem import Problem
 from umm.space.budget import device_share
 from umm.space.choice import Choice
 from umm.space.pricing.pricer import Pricer
@@ -119,9 +118,9 @@ class Found(Shown):
 
     def bringing(self, choice: Choice) -> dict[str, float] | None:
         """Return what moving its operands takes, by matrix; None for many ranks or several statements."""
-        if not self.proven or not isinstance(choice.program, Problem):
+        if not self.proven or not self.space.is_multiply:
             return None
-        return bring_seconds(choice.program, self.pricer.machine, choice.options.final)
+        return bring_seconds(choice.problem, self.pricer.machine, choice.options.final)
 
     def record(self, choice: Choice) -> dict[str, Any]:
         """Return a point as plain values, with its range in seconds, and of a multiply what moving takes."""

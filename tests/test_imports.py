@@ -1,0 +1,39 @@
+"""No file of the packages needs itself: imports for types, in functions and by name count too."""
+
+import ast
+from pathlib import Path
+
+import networkx as nx
+
+ROOT = Path(__file__).parents[1]
+
+
+def module_of(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def named(node):
+    """What an import names, one by ``import_module`` too."""
+    if isinstance(node, ast.Import):
+        return [x.name for x in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [f"{node.module}.{x.name}" for x in node.names]
+    called = getattr(getattr(node, "func", None), "id", getattr(getattr(node, "func", None), "attr", ""))
+    if isinstance(node, ast.Call) and called == "import_module" and isinstance(node.args[0], ast.Constant):
+        return [node.args[0].value]
+    return []
+
+
+def test_no_file_needs_itself_by_any_import():
+    files = [path for x in ("umm", "umm_sim", "umm_hw") for path in (ROOT / x).rglob("*.py")]
+    modules = {module_of(path): path for path in files}
+    needs = nx.DiGraph()
+    for module, path in modules.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            for name in named(node):
+                while name and name not in modules:
+                    name = name.rpartition(".")[0]
+                if name and name != module and "__getattr__" not in name:
+                    needs.add_edge(module, name)
+    circles = [sorted(x) for x in nx.strongly_connected_components(needs) if len(x) > 1]
+    assert not circles
