@@ -33,12 +33,13 @@ def is_dead(number: int) -> bool:
     return _stat(number)[0] in "ZX"
 
 
-def has_lost_a_child(number: int) -> bool:
-    """Whether a child of a process has ended and its parent has asked how; nobody lists it from then on.
+def faults_of_lost_children(number: int) -> int:
+    """Return the page faults of a process's children that have ended and whose exit it has asked for.
 
-    Linux counts the page faults of such children, and every program has some (proc(5): cminflt).
+    Nobody lists such a child, but every program has some faults (proc(5): cminflt): where the number grows,
+    a child was lost. A process keeps the number when it becomes another program.
     """
-    return int(_stat(number)[8]) > 0
+    return int(_stat(number)[8])
 
 
 def is_proxy(number: int) -> bool:

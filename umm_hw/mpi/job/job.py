@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 START_WITHIN = 60.0  # seconds for mpiexec to start the ranks
 END_WITHIN = 5.0  # seconds for the ranks to end
+KEEPER_WITHIN = 30.0  # seconds for a keeper to end all it has started; killed, it would leave some
 LOOK_UP = 0.1  # seconds between two looks whether mpiexec still runs
 ENDED = "was killed or ended early"
 LONGEST_NAME = 107  # bytes of a socket's name
@@ -195,7 +196,7 @@ def _end(
                 break
             except subprocess.TimeoutExpired:
                 stop()
-                patience = END_WITHIN
+                patience = KEEPER_WITHIN
         keeper.wait()
     with output:
         output.seek(0)

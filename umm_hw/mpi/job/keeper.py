@@ -22,7 +22,7 @@ from umm.host.processes import (
     children,
     descendants,
     die_with,
-    has_lost_a_child,
+    faults_of_lost_children,
     is_dead,
     is_proxy,
 )
@@ -31,6 +31,7 @@ LOOK_UP = 0.1  # seconds between two looks at who is there
 UNNOTICED = 1.0  # seconds mpiexec has to notice how a process ended
 WHILE_STARTING = "was killed or ended while the ranks started"
 END_WITHIN = 1.0  # seconds mpiexec has to end its ranks itself, on other hosts too
+GONE_WITHIN = 20.0  # seconds for what was killed to be gone; a busy host takes some
 _ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
@@ -55,7 +56,7 @@ def keep(parent: int, folder: Path, command: list[str]) -> int:
     try:
         segments.sweep(since=began)
         mpiexec = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=unblocked)
-        watch = Watch(mpiexec.pid, folder)
+        watch = Watch(mpiexec.pid, folder, int(command[command.index("-n") + 1]))
         while mpiexec.poll() is None and os.getppid() == parent:
             got = signal.sigtimedwait(waits_for, LOOK_UP)
             if got is not None and got.si_signo in _ASKED_TO_END:
@@ -77,12 +78,14 @@ class Watch:
     Args:
         mpiexec: Its process.
         folder: There until the ranks watch each other.
+        size: How many ranks there shall be.
     """
 
-    def __init__(self, mpiexec: int, folder: Path) -> None:
-        self._mpiexec, self._folder = mpiexec, folder
+    def __init__(self, mpiexec: int, folder: Path, size: int) -> None:
+        self._mpiexec, self._folder, self._size = mpiexec, folder, size
         self._worked = False
         self._ranks: set[int] = set()
+        self._faults: dict[int, int] = {}  # of a proxy when it was first seen
         self._since: dict[str, float] = {}
 
     def trouble(self) -> str | None:
@@ -93,7 +96,7 @@ class Watch:
 
     def _wrong(self) -> Iterator[str]:
         begun = children(self._mpiexec)
-        self._worked = self._worked or bool(begun) or has_lost_a_child(self._mpiexec)
+        self._worked = self._worked or bool(begun) or faults_of_lost_children(self._mpiexec) > 0
         if self._worked and all(map(is_dead, begun)):
             yield "all that mpiexec had started was killed or ended early"
         if self._folder.exists():
@@ -102,8 +105,23 @@ class Watch:
             self._ranks.update(x for proxy in proxies for x in children(proxy))
             for process in filter(is_dead, {*started, *self._ranks}):
                 yield f"process {process} {WHILE_STARTING}"
-            if any(map(has_lost_a_child, proxies)):  # perhaps of one that was there between two looks
+            if self._has_lost_a_rank(begun, proxies):
                 yield f"a rank {WHILE_STARTING}"
+
+    def _has_lost_a_rank(self, begun: list[int], proxies: list[int]) -> bool:
+        """Whether a rank has ended between two looks, so that nobody lists it.
+
+        A proxy that a launcher starts was a shell, whose children (a hostname, say) count as the proxy's: so
+        only what it loses after it is first seen is a rank. A rank lost before that is missing once all that
+        mpiexec has started are proxies with ranks.
+        """
+        now = {proxy: faults_of_lost_children(proxy) for proxy in proxies}
+        self._faults = now | self._faults
+        if any(faults > self._faults[proxy] for proxy, faults in now.items()):
+            return True
+        ranks = [len(children(proxy)) for proxy in proxies]
+        started = all(is_proxy(process) for process in begun) and all(ranks)
+        return started and any(now.values()) and sum(ranks) < self._size
 
 
 def _end(mpiexec: "subprocess.Popen[bytes]") -> None:
@@ -112,7 +130,7 @@ def _end(mpiexec: "subprocess.Popen[bytes]") -> None:
         mpiexec.terminate()
         with suppress(subprocess.TimeoutExpired):
             mpiexec.wait(END_WITHIN)
-    until = monotonic() + END_WITHIN
+    until = monotonic() + GONE_WITHIN
     while (left := descendants(os.getpid())) and monotonic() < until:
         for process in left:
             with suppress(ProcessLookupError):

@@ -1,0 +1,81 @@
+"""What the keeper of an MPI job takes for a lost rank, on processes that are made up."""
+
+import pytest
+
+from umm_hw.mpi.job import keeper
+
+MPIEXEC = 10
+
+
+class Table:
+    """Processes by number: their parents' children, what they are, the faults of children that have ended."""
+
+    def __init__(self):
+        self.below = {MPIEXEC: []}
+        self.proxies, self.faults, self.dead = set(), {}, set()
+
+    def children(self, number):
+        return list(self.below.get(number, []))
+
+    def descendants(self, number):
+        found = self.children(number)
+        for x in found:
+            found += self.children(x)
+        return found
+
+
+@pytest.fixture
+def watched(monkeypatch, tmp_path):
+    table, clock = Table(), [0.0]
+    for name, of in {
+        "children": table.children,
+        "descendants": table.descendants,
+        "is_dead": table.dead.__contains__,
+        "is_proxy": table.proxies.__contains__,
+        "faults_of_lost_children": lambda x: table.faults.get(x, 0),
+        "monotonic": lambda: clock[0],
+    }.items():
+        monkeypatch.setattr(keeper, name, of)
+    watch = keeper.Watch(MPIEXEC, tmp_path, size=4)
+
+    def after(seconds):
+        clock[0] += seconds
+        return watch.trouble()
+
+    return table, after
+
+
+def test_children_that_a_launchers_shell_had_are_no_ranks(watched):
+    """Two shells that have run hostname become proxies, one three seconds after the other."""
+    table, after = watched
+    table.below[MPIEXEC] = [20, 30]
+    table.faults |= {20: 200, 30: 210}
+    assert after(0.1) is None
+    table.proxies.add(20)
+    table.below[20] = [21, 22]
+    assert [after(1.0) for _ in range(3)] == [None] * 3
+    table.proxies.add(30)
+    assert [after(1.0) for _ in range(3)] == [None] * 3
+    table.below[30] = [31, 32]
+    assert [after(1.0) for _ in range(3)] == [None] * 3
+
+
+def test_a_rank_lost_after_its_proxy_was_seen_is_trouble_a_second_later(watched):
+    table, after = watched
+    table.below |= {MPIEXEC: [20], 20: [21, 22, 23, 24]}
+    table.proxies.add(20)
+    assert after(0.1) is None
+    table.below[20].remove(23)
+    table.faults[20] = 90
+    assert after(0.1) is None
+    assert "a rank was killed or ended while the ranks started" in after(1.1)
+
+
+def test_a_rank_lost_before_its_proxy_was_seen_is_missing(watched):
+    """Four ranks, of which one ended before anybody looked."""
+    table, after = watched
+    table.below |= {MPIEXEC: [20], 20: [21, 22, 24]}
+    table.proxies.add(20)
+    table.faults[20] = 90
+    assert after(0.1) is None
+    assert "a rank was killed or ended while the ranks started" in after(1.1)
