@@ -6,7 +6,7 @@ COMPILED := build/compiled
 DOCS := build/sphinx
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore docs notebooks test fuzz kill test-two-hosts test-simgrid test-browser screenshots test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-simgrid test-browser screenshots test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 
@@ -23,8 +23,11 @@ demo: venv  ## search MLP-1 on two machines, execute the winner, write build/dem
 explore: venv  ## open the page on which layouts are explored
 	$(BIN)/umm explore
 
-test: venv  ## every law, story and doctest; on two cores
+test: venv  ## every law, story and doctest, laws with fewer examples; on two cores
 	$(BIN)/python -m tests
+
+test-all: venv  ## the same with all examples of every law
+	UMM_TESTS=all $(BIN)/python -m tests
 
 test-mpi: venv  ## the part of the tests that starts several processes; wheels alone
 	$(BIN)/python -m pytest -q -m "mpi and not two_hosts" tests

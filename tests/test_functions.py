@@ -4,6 +4,7 @@ from math import erf, exp, pi, sqrt, tanh
 
 import numpy as np
 import pytest
+from examples import examples
 from function_reads import COLS, PARAMETERS, ROWS, operands, shape_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,7 +37,7 @@ def cuts(draw, size, unit):
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_pieces_of_any_cut_make_the_whole(name, data):
     """What the result lacks a letter for adds up; everything else is put side by side."""

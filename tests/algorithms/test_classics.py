@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conformance.algorithm_suite import requests, scheduled
 from conformance.executor_suite import MACHINE, laws
+from examples import examples
 from hazards import without
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,7 +43,7 @@ def in_place(name, n, ranks, dtype="float32", **options):
 # Races --------------------------------------------------------------------------------------------
 
 
-@settings(laws, max_examples=40)
+@settings(laws, max_examples=examples(40))
 @given(requests())
 def test_what_touches_the_same_memory_is_ordered(request):
     """Whatever the algorithm, its options and the layouts: no two actions race, and the table is sound."""
@@ -258,7 +259,7 @@ def is_exact(build, chain, seed):
             assert np.array_equal(results[name], np.broadcast_to(wanted[name], results[name].shape))
 
 
-@settings(laws, max_examples=25)
+@settings(laws, max_examples=examples(25))
 @given(
     st.tuples(*[st.integers(1, 13)] * 3),
     st.sampled_from([(1, 1), (2, 2), (2, 3), (3, 2), (1, 4), (3, 3)]),
@@ -278,7 +279,7 @@ def test_summa_multiplies_transposed_operands_where_they_lie(sizes, grid, way, p
     is_exact(build, chain, seed=panel)
 
 
-@settings(laws, max_examples=25)
+@settings(laws, max_examples=examples(25))
 @given(
     st.tuples(*[st.integers(1, 13)] * 3),
     st.sampled_from([(1, 1), (2, 1), (2, 2), (1, 3), (3, 2)]),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_text import GOOD
@@ -105,7 +106,7 @@ def test_a_collective_is_right_in_every_order_or_refused(suiting, what, way, p):
         assert not races(schedule)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_any_size_root_and_manner_gives_what_the_chain_says(suiting, data):
     """Elements, root, directions, chunks and type are free."""

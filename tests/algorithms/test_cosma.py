@@ -5,6 +5,7 @@ from math import prod
 import numpy as np
 import pytest
 from conformance.executor_suite import MACHINE, laws
+from examples import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -60,7 +61,7 @@ def test_steps_make_use_of_all_ranks(sizes, ranks, memory):
     assert memory or prod(parts_of(steps, "s").values()) == 1
 
 
-@settings(laws, max_examples=30)
+@settings(laws, max_examples=examples(30))
 @given(st.tuples(POWERS, POWERS, POWERS), st.sampled_from([2, 4, 8, 16]), st.sampled_from([1.25, 1.5, 2, 3]))
 def test_a_rank_holds_no_more_than_its_memory(sizes, ranks, memory):
     """Tiles and pool; of sizes that are cut evenly."""
@@ -73,7 +74,7 @@ def test_a_rank_holds_no_more_than_its_memory(sizes, ranks, memory):
     assert schedule.memory_bytes.max() <= memory * schedule.problem.unreplicated_share
 
 
-@settings(laws, max_examples=30)
+@settings(laws, max_examples=examples(30))
 @given(st.tuples(*[st.integers(1, 40)] * 3), RANKS, st.sampled_from(["", "sm2", "sk3", "sn2,sk2"]))
 def test_every_element_is_owned_once(sizes, ranks, more):
     """Over all ranks, whatever the parts in time; and a place's pieces of a block follow each other."""

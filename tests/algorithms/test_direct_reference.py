@@ -6,6 +6,7 @@ from math import isclose
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_text import GOOD, SWITCH, write
@@ -72,7 +73,7 @@ def pick(machines, problem, which):
 # Actions ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(typed_problems(), stationaries, direct_options, st.integers(0, 4))
 def test_every_action_is_the_one_the_definition_gives(machines, problem, stationary, options, which):
     machine = pick(machines, problem, which)
@@ -129,7 +130,7 @@ def misaligned_texts(draw, shape, ranks):
     return f"edges:{edges[0]}x{edges[1]}:{grid}"
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data(), st.sampled_from([1, 2, 4]), st.tuples(*[st.integers(5, 14)] * 3), offsets)
 def test_misaligned_tiles_are_multiplied_in_the_defined_order(data, ranks, sizes, offset):
     m, n, k = sizes
@@ -161,7 +162,7 @@ def test_a_replicas_share_is_cut_at_ceil_edges_and_counted_once():
 # JSON ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(typed_problems(), stationaries, direct_options, st.integers(0, 4))
 def test_json_says_what_the_definition_says(machines, problem, stationary, options, which):
     """Beside what is described there are only the options, and C's type where it is not the usual one."""

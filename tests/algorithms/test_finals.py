@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -64,7 +65,7 @@ def test_an_all_reduce_completes_every_replica_and_a_scatter_a_part_of_each(text
     assert not np.array_equal(every[0], a @ b)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from(SHIPPED),
     st.sampled_from([2, 3, 4, 8, 16, 32]),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conformance.executor_suite import MACHINE, MOST_ACTIONS, laws
 from drawn_chains import drawn_chains
+from examples import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import exact_replay
@@ -50,7 +51,7 @@ def assert_right(chain, operands, results):
             assert np.abs(replica - expected[name]).max() <= 1e-11 * most, name
 
 
-@settings(laws, max_examples=60)
+@settings(laws, max_examples=examples(60))
 @given(drawn_chains(), options, st.integers(0, 99))
 def test_a_random_chain_is_right_in_any_legal_order_and_has_no_races(drawn, chosen, seed):
     _, chain = drawn
@@ -74,7 +75,7 @@ def mpi():
 
 
 @pytest.mark.mpi
-@settings(laws, max_examples=15)
+@settings(laws, max_examples=examples(15))
 @given(drawn=drawn_chains(), chosen=options, seed=st.integers(0, 99))
 def test_a_random_chain_is_right_on_processes(mpi, drawn, chosen, seed):
     _, chain = drawn
@@ -82,7 +83,7 @@ def test_a_random_chain_is_right_on_processes(mpi, drawn, chosen, seed):
     assert_right(chain, operands, mpi.run(lowered(chain, chosen), operands).results)
 
 
-@settings(laws, max_examples=25)
+@settings(laws, max_examples=examples(25))
 @given(drawn_chains(), options)
 def test_a_random_chain_is_simulated_as_it_is_replayed(drawn, chosen):
     schedule = lowered(drawn[1], chosen)
@@ -91,7 +92,7 @@ def test_a_random_chain_is_simulated_as_it_is_replayed(drawn, chosen):
     assert found == pytest.approx(float(exact_replay.makespan(schedule)), rel=1e-9)
 
 
-@settings(laws, max_examples=60)
+@settings(laws, max_examples=examples(60))
 @given(drawn_chains())
 def test_a_random_chain_comes_back_from_its_file(drawn):
     outline, chain = drawn

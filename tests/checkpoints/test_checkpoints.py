@@ -10,6 +10,7 @@ import mpi_programs
 import numpy as np
 import pytest
 from conformance.executor_suite import laws
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import layout_texts
@@ -43,7 +44,7 @@ def layouts(draw, shape):
     return ranks, draw(layout_texts(shape, ranks, replicas)), draw(st.integers(0, replicas - 1))
 
 
-@settings(laws, max_examples=40)
+@settings(laws, max_examples=examples(40))
 @given(st.data(), st.sampled_from(DTYPES))
 def test_a_matrix_comes_back_bit_for_bit_in_another_layout_on_other_ranks(data, dtype):
     """Any rows of bits, as they are; of replicas that differ, the one that was asked for."""

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 from conformance.executor_suite import MACHINE, integer_operands, laws
+from examples import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import SIZES, layout_texts
@@ -123,7 +124,7 @@ class AlgorithmConformance:
             schedule = umm.schedule(problem, MACHINE, algorithm=name)
             assert all_replicas_are_right(schedule, executor(replica=None)), p
 
-    @settings(laws, max_examples=12)
+    @settings(laws, max_examples=examples(12))
     @given(st.data())
     def test_every_replica_of_c_is_exact_for_any_layouts_and_options(self, executor, data):
         schedule = scheduled(data.draw(requests()))

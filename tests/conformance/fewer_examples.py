@@ -2,6 +2,7 @@
 
 from conformance.executor_suite import ExecutorConformance, laws
 from conformance.program_suite import ProgramConformance, comparable_programs
+from examples import examples
 from hypothesis import given, settings
 from strategies import problems, schedule_options, stationaries
 
@@ -34,7 +35,7 @@ FewerExamples = fewer(ranks=8, examples=12)
 
 class FewerPrograms(ProgramConformance):
     ranks = (2, 3, 6)
-    test_any_program_gives_what_its_actions_give_one_after_another = settings(laws, max_examples=8)(
+    test_any_program_gives_what_its_actions_give_one_after_another = settings(laws, max_examples=examples(8))(
         given(schedule=comparable_programs)(
             ProgramConformance.test_any_program_gives_what_its_actions_give_one_after_another.hypothesis.inner_test
         )

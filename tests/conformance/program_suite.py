@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conformance.executor_suite import MACHINE, laws
+from examples import examples
 from hypothesis import assume, given, settings
 from programs import programs
 from reference import plain_program
@@ -132,7 +133,7 @@ class ProgramConformance:
             for replica in found[name]:
                 np.testing.assert_allclose(replica, expected[name], rtol=1e-9, atol=1e-9, err_msg=name)
 
-    @settings(laws, max_examples=20)
+    @settings(laws, max_examples=examples(20))
     @given(schedule=comparable_programs)
     def test_any_program_gives_what_its_actions_give_one_after_another(self, executor, schedule):
         """Everything that every rank owns at the end, to the rounding that each action may add."""

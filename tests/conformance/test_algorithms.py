@@ -11,6 +11,7 @@ from conformance.algorithm_suite import AlgorithmConformance, all_replicas_are_r
 from conformance.executor_suite import MACHINE, laws
 from conformance.test_cuda_executor import fake_executor
 from conformance.test_nvshmem_executor import FakeNvshmem
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ class TestRandomOrder(AlgorithmConformance):
         return partial(NumpyExecutor, order="random", seed=5)
 
 
-@settings(laws, max_examples=40)
+@settings(laws, max_examples=examples(40))
 @given(requests(), st.integers(0, 2**32))
 def test_any_order_that_the_dependencies_allow_gives_the_product(request, seed):
     """Whatever the algorithm, its options and the layouts, in all replicas."""

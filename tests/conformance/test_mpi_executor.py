@@ -7,6 +7,7 @@ import pytest
 from conformance.executor_suite import integer_operands, laws, scheduled
 from conformance.fewer_examples import FewerPrograms, fewer
 from conformance.program_suite import ProgramConformance
+from examples import examples
 from hypothesis import given, settings
 from strategies import problems, schedule_options, stationaries
 
@@ -50,7 +51,7 @@ class TestProgramsAcrossHosts(FewerPrograms):
         return partial(MpiExecutor, job=remote_job)
 
 
-@settings(laws, max_examples=25)
+@settings(laws, max_examples=examples(25))
 @given(problem=problems(max_ranks=8), stationary=stationaries, options=schedule_options)
 def test_the_way_across_hosts_gives_the_same_product(remote, problem, stationary, options):
     schedule = scheduled(problem, stationary, options)

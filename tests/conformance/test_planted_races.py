@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from conformance.executor_suite import laws, scheduled
+from examples import examples
 from hazards import conflicts, unordered, without
 from hypothesis import assume, given, settings
 from strategies import problems, schedule_options, stationaries
@@ -71,7 +72,7 @@ def planted(name):
                 yield broken, (KINDS[schedule.kind[action]], KINDS[schedule.kind[dependency]]), action
 
 
-@settings(laws, max_examples=60)
+@settings(laws, max_examples=examples(60))
 @given(problems(max_ranks=8), stationaries, schedule_options)
 def test_dependencies_order_all_that_touches_the_same_memory(problem, stationary, options):
     """Without looking at lanes: two actions on one element both read, both accumulate, or are ordered."""

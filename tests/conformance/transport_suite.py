@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance.executor_suite import laws
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import layout_texts
@@ -21,7 +22,7 @@ from umm_hw.matrix import DTYPES, DistributedMatrix
 from umm_hw.transport import Block, Transport
 
 FACTORS = [(p, c) for p in (1, 2, 4, 6, 12) for c in range(1, p + 1) if p % c == 0]
-few = settings(laws, max_examples=6)
+few = settings(laws, max_examples=examples(6))
 dtypes = st.sampled_from(DTYPES)
 
 

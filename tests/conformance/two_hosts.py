@@ -69,7 +69,7 @@ def two_hosts(folder: Path):
             for link in ("lo", cable):
                 call("ip", "-n", name, "link", "set", link, "up")
         mpiexec = _mpiexec(folder, names)
-        call(mpiexec, "-n", "2", "true")
+        call(mpiexec, "-n", "2", "sleep", "0.3")  # what ends at once may break a pipe of mpiexec
         yield Hosts(mpiexec, (one, other))
     finally:
         for name in made:

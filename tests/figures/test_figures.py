@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from made_traces import gelu_of_a_product, slower, two_ranks
 from strategies import problems, stationaries
@@ -99,7 +100,7 @@ def test_the_link_map_says_when_nothing_is_communicated():
     assert figure.layout.title.text == "Links: nothing is communicated"
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(problems(max_ranks=8), stationaries)
 def test_the_link_map_loses_no_byte(problem, stationary):
     trace = umm.run(umm.schedule(problem, "h100-8", stationary=stationary))

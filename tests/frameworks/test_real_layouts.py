@@ -5,6 +5,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from examples import examples
 from framework_words import MESHES, dtensors, held
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed; make test-f
 jax = pytest.importorskip("jax", reason="jax is not installed; make test-frameworks has it")
 dist = torch.distributed
 RANKS = 12
-settings.register_profile("real", deadline=None, max_examples=60)
+settings.register_profile("real", deadline=None, max_examples=examples(60))
 settings.load_profile("real")
 
 

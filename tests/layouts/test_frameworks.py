@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from command import SMALL, good, record, umm
+from examples import examples
 from framework_words import MESHES, dtensors, held, plain_dtensor
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -49,7 +50,7 @@ def layouts(draw):
     return Layout.parse(draw(layout_texts(shape, ranks)), shape, ranks)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(layouts(), st.sampled_from(["dtensor", "jax", "hpf", "scalapack"]))
 def test_any_layout_is_said_with_the_same_elements_on_every_rank_or_refused_in_a_line(layout, framework):
     try:

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_text import GOOD, SWITCH, error_of, write
@@ -348,7 +349,7 @@ def shuffled(m, ranks, side, rounds):
     return build.schedule(), traffic
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(2, 4), st.sampled_from([512, 1024, 2048]), st.integers(1, 4))
 def test_ranks_on_one_device_share_its_memory_bandwidth(ranks, side, rounds):
     """Multiplies of one column, copies and local accumulates of all ranks together never beat the memory."""

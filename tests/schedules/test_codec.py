@@ -4,6 +4,7 @@ import json
 
 import pytest
 from conformance.executor_suite import laws, scheduled
+from examples import examples
 from hypothesis import given, settings
 from programs import programs
 from readable import made
@@ -23,7 +24,7 @@ def test_json_keeps_every_column(problem, stationary, options):
     assert_same(schedule, Schedule.from_json(schedule.to_json()))
 
 
-@settings(laws, max_examples=25)
+@settings(laws, max_examples=examples(25))
 @given(problems(dtype="float32"), stationaries, schedule_options)
 def test_npz_keeps_every_column(tmp_path_factory, problem, stationary, options):
     schedule = scheduled(problem, stationary, options)
@@ -32,7 +33,7 @@ def test_npz_keeps_every_column(tmp_path_factory, problem, stationary, options):
     assert_same(schedule, load(path))
 
 
-@settings(laws, max_examples=60)
+@settings(laws, max_examples=examples(60))
 @given(programs())
 def test_json_keeps_any_program(schedule):
     """Details and text alike: several tensors, temporaries filled in pieces, maps, batches, means, chains."""
@@ -42,7 +43,7 @@ def test_json_keeps_any_program(schedule):
     assert again.to_json() == text
 
 
-@settings(laws, max_examples=40)
+@settings(laws, max_examples=examples(40))
 @given(programs())
 def test_npz_keeps_any_program(tmp_path_factory, schedule):
     path = tmp_path_factory.mktemp("schedules") / "saved.npz"

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from examples import examples
 from hazards import after_more, conflicts_by_rule, idle, needed, unordered, unwritten_by_rule, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,7 +35,7 @@ def scheduled(case, policy):
     return umm.schedule(problem, machine, stationary=stationary, policy=policy, **options)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(programs(), st.data())
 def test_races_are_those_of_comparing_every_pair(schedule, data):
     """Dependencies are dropped and added: the pairs found do race, and in order they leave no other race."""
@@ -53,14 +54,14 @@ def test_races_are_those_of_comparing_every_pair(schedule, data):
 EDGES = st.tuples(st.integers(0, 100), st.integers(0, 60))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(programs())
 def test_what_the_builder_writes_has_no_race(schedule):
     check(schedule)
     assert races(schedule) == []
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(programs(most=12, signals=(False,), fences=False))
 def test_every_dependency_of_the_builder_is_needed(schedule):
     """Each orders two actions on the same memory, and those that others do not imply are missed at once."""
@@ -178,7 +179,7 @@ def test_what_is_read_or_added_to_must_be_there():
     ]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(programs().filter(len), st.data())
 def test_what_is_read_of_a_temporary_was_written_before_element_by_element(schedule, data):
     """With what one action does left out, so that something may be missing."""

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import programs
@@ -276,7 +277,7 @@ def test_a_map_on_an_engine_is_disturbed_as_a_gemm_is():
 MACHINES = st.sampled_from(["h100-8", "pvc-12", "pvc-12-planes", "h200-1", "localhost"])
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     problems(max_ranks=8, dtype="float32"),
     stationaries,
@@ -307,7 +308,7 @@ def test_every_player_of_the_semantics_agrees(
         assert found == pytest.approx(max(process_simulator.simulate(schedule)[1]), rel=1e-9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(programs(16))
 def test_every_player_agrees_on_any_program(schedule):
     """Maps, copies within a rank on engines, means, waits and signals, several ranks on a device."""

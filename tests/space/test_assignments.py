@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import layout_texts
@@ -77,7 +78,7 @@ def test_no_layer_beats_its_bound(name, machine):
         assert simulate(schedule) >= tables.bound(place)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.data())
 def test_no_attention_beats_its_bound(data):
     """Heads that share keys or not, cut between ranks of one or more nodes: what is got waits for room."""
@@ -99,7 +100,7 @@ def test_no_attention_beats_its_bound(data):
     assert executor("sim").makespan(schedule) >= tables.bound(place)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_a_batch_is_priced_as_its_schedule_is(data):
     """Heads, shared or not, of one or two sequences, in any layouts: the same gemms, the same bytes."""
@@ -132,7 +133,7 @@ def test_a_batch_is_priced_as_its_schedule_is(data):
         assert found.span[rank] >= found.gemms[rank] * (1 - 1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_the_cheapest_assignment_is_that_of_all(data):
     """Up to five groups of up to three choices, costs of one to three groups together."""

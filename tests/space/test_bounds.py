@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import finals, problems, stationaries
@@ -67,7 +68,7 @@ options = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(problems(dtype="float32"), stationaries, machines(), options)
 def test_no_bound_is_above_the_simulated_makespan_or_the_memory_allocated(problem, stationary, machine, how):
     """Any layouts on any fabric, devices shared or not, any policy and option: closed form ≤, op list ≤."""

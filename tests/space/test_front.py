@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ def fastest(m, n, k, name, **more):
     return search(Space(m=m, n=n, k=k, ranks=4, dtype="bfloat16", **more), name, top=1)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(SIZES, SIZES, SIZES, NAMES)
 def test_along_the_front_more_memory_is_never_slower(m, n, k, name):
     """Strictly: each point of it has more memory and less time; its last is the fastest there is."""
@@ -32,7 +33,7 @@ def test_along_the_front_more_memory_is_never_slower(m, n, k, name):
     assert found.knee is None or found.knee in found.frontier[1:-1]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(SIZES, SIZES, SIZES, NAMES)
 def test_nothing_is_above_the_rate_of_a_gemm(m, n, k, name):
     """Not even the best layout, on the best day of the machine."""
@@ -45,7 +46,7 @@ def test_nothing_is_above_the_rate_of_a_gemm(m, n, k, name):
     assert found.top[0].fraction_of_peak * found.top[0].makespan_s / low <= 1
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(SIZES, SIZES, SIZES, NAMES)
 def test_the_best_by_slices_is_not_slower_than_the_best_by_tiles_by_more_than_requests(m, n, k, name):
     """Slices need more requests, each of which takes the latency of its route."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ def given_problems(draw):
     return replace(problem, given=where)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(given_problems(), stationaries, finals)
 def test_bringing_adds_its_time_its_memory_and_nothing_to_the_product(problem, stationary, final):
     """The makespan is that of the multiply and of each matrix brought; what is given is held beside."""

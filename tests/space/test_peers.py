@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from command import good, record, umm
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,7 +106,7 @@ CONTENDERS = [
 ]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.tuples(st.floats(0.1, 10), st.booleans()), min_size=4, max_size=4))
 def test_in_place_is_left_only_for_what_fits_and_is_faster_by_the_margin(facts):
     timed = [Timed(x, seconds, fits) for x, (seconds, fits) in zip(CONTENDERS, facts, strict=True)]

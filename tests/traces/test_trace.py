@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from made_traces import gelu_of_a_product, slower, two_ranks
 from strategies import problems, stationaries
@@ -155,7 +156,7 @@ def union(spans):
     return total
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(problems(max_ranks=8), stationaries)
 def test_the_breakdown_is_exact(problem, stationary):
     """The parts add up to the makespan for every rank, and are unions of spans one may take by hand."""
@@ -176,7 +177,7 @@ def test_the_breakdown_is_exact(problem, stationary):
         assert parts.in_flight[rank] == pytest.approx(union(moves), **close)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(problems(max_ranks=8), stationaries)
 def test_a_simulated_critical_path_has_no_gap(problem, stationary):
     trace = simulated(problem, stationary)
@@ -185,7 +186,7 @@ def test_a_simulated_critical_path_has_no_gap(problem, stationary):
     assert seconds.sum() == pytest.approx(trace.makespan_s, rel=1e-12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(problems(max_ranks=8), stationaries)
 def test_no_link_carries_more_than_its_bandwidth(problem, stationary):
     trace = simulated(problem, stationary)
