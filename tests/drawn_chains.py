@@ -3,8 +3,8 @@
 from hypothesis import strategies as st
 from strategies import layout_texts
 
-from umm.chains import Copy, Map, Multiply, Outline, Sum
-from umm.chains.outline import Shape
+from umm.program import Copy, Map, Multiply, Outline, Sum
+from umm.program.outline import Shape
 
 SIZES = st.integers(1, 5)
 LIKE = {  # of one matrix, a matrix of its shape

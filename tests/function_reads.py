@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from umm.functions import function
+from umm.program.functions import function
 
 PARAMETERS = {
     "scale": {"factor": -0.5},

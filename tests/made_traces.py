@@ -3,10 +3,10 @@
 import numpy as np
 
 from umm import Problem, machine, schedule
-from umm.chains import Chain, Map, Multiply
 from umm.layouts.layout import Layout
-from umm.schedules.builder import Builder
-from umm.tensors import Tensor
+from umm.program import Chain, Map, Multiply
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
 from umm.traces.trace import Trace
 
 

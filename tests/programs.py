@@ -12,15 +12,15 @@ import numpy as np
 from hypothesis import strategies as st
 from readable import MACHINE
 
-from umm.chains import Chain, Map, Multiply
 from umm.errors import ProblemError
-from umm.functions import FUNCTIONS
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines.curves import Means
-from umm.problem import Problem
-from umm.schedules.builder import Builder
-from umm.tensors import Tensor
+from umm.program import Chain, Map, Multiply
+from umm.program.functions import FUNCTIONS
+from umm.program.problem import Problem
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
 
 ROUND = replace(
     MACHINE,

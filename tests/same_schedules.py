@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import numpy as np
 
-from umm.schedules.buffers import Buffers
-from umm.schedules.details import Details
+from umm.schedules.table.buffers import Buffers
+from umm.schedules.table.details import Details
 
 COLUMNS = ("kind", "rank", "lane", "after_offsets", "after", "src", "dst", "nbytes", "seconds")
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from strategies import layout_texts, problems
 
 from umm import Layout, Problem
-from umm.chains import Chain, Copy, Map, Multiply, Sum
 from umm.errors import InputError, ProblemError
-from umm.tensors import Program, Tensor
+from umm.program import Chain, Copy, Map, Multiply, Sum
+from umm.program.tensors import Program, Tensor
 
 RANKS = 4
 

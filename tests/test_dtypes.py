@@ -6,7 +6,7 @@ import pytest
 
 from umm.dtypes import DTYPES, Dtype, accumulated_in, itemsize
 from umm.errors import ProblemError
-from umm.problem import Problem
+from umm.program.problem import Problem
 
 
 def test_element_sizes_and_the_type_of_c():

@@ -9,9 +9,9 @@ import pytest
 
 import umm
 from umm import Problem, machine, schedule
-from umm.chains import load_chain
 from umm.errors import InputError
 from umm.files import read_text, read_toml, whole_file
+from umm.program import load_chain
 from umm.schedules.files import load, save
 from umm.space import Store
 from umm.traces.files import load_trace

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from umm.errors import InputError, ProblemError
-from umm.functions import FUNCTIONS, Function, Parameter, function, register
-from umm.functions.forms import kept
 from umm.interval import Interval
+from umm.program.functions import FUNCTIONS, Function, Parameter, function, register
+from umm.program.functions.forms import kept
 
 
 def apply(name, *reads, **parameters):

@@ -10,7 +10,7 @@ from strategies import layout_texts
 from umm import Layout, Problem
 from umm.dtypes import DTYPES
 from umm.errors import InputError, ProblemError
-from umm.tensors import ROLES, Tensor, by_name
+from umm.program.tensors import ROLES, Tensor, by_name
 
 
 @st.composite

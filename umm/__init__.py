@@ -9,8 +9,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "Interval": "umm.interval",
     "Layout": "umm.layouts.layout",
-    "Problem": "umm.problem",
-    "chain": "umm.chains.presets",
+    "Problem": "umm.program.problem",
+    "chain": "umm.program.presets",
     "Machine": "umm.machines",
     "machine": "umm.machines",
     "op_list": "umm.algorithms.universal.oplist",

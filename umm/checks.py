@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.chains import Chain, Multiply, Sum
 from umm.dtypes import itemsize
 from umm.errors import InfeasibleError
 from umm.host.memory import free_memory
-from umm.problem import Problem
-from umm.tensors import by_name
+from umm.program import Chain, Multiply, Sum
+from umm.program.problem import Problem
+from umm.program.tensors import by_name
 from umm.units import format_bytes
 
 # Largest error allowed, relative to C's largest element, by the type C is accumulated in. Rounding alone

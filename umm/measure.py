@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.chains import Chain
 from umm.checks import (
     Check,
     chain_reference,
@@ -23,7 +22,8 @@ from umm.errors import InputError
 from umm.executor import Executor, Leader, OnHost, Operands, expect_ranks, saver
 from umm.host.memory import free_memory
 from umm.host.speed import copy_rate, multiply_rate
-from umm.problem import Problem
+from umm.program import Chain
+from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 

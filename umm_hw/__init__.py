@@ -6,8 +6,8 @@ from typing import Any
 # Where each public name lives; a module is imported when one of its names is first used.
 _HOMES = {
     "DistributedMatrix": "umm_hw.matrix",
-    "save": "umm_hw.saved",
-    "load": "umm_hw.saved",
+    "save": "umm_hw.checkpoints",
+    "load": "umm_hw.checkpoints",
 }
 
 __all__ = list(_HOMES)

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.arrays import Ints
-from umm.functions import Function, function
-from umm.schedules.details import OPERANDS, Multiplied
-from umm.schedules.kinds import ACCUMULATE, GEMM, MAP, REDUCE
+from umm.program.functions import Function, function
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.details import OPERANDS, Multiplied
+from umm.schedules.table.kinds import ACCUMULATE, GEMM, MAP, REDUCE
 from umm_hw.matrix import DistributedMatrix, array_dtype
 from umm_hw.transport import Block, Transport
 

@@ -18,8 +18,8 @@ from umm.executor import Operands
 from umm.schedules.schedule import Schedule
 from umm_hw.bfloat16 import BFLOAT16, dtype_name, to_bfloat16, to_float32
 from umm_hw.blocks import place
+from umm_hw.checkpoints import saved_as, write_parts
 from umm_hw.matrix import DistributedMatrix, array_dtype
-from umm_hw.saved import saved_as, write_parts
 from umm_hw.transport import Transport
 
 Types = Callable[[str], np.dtype[Any]]

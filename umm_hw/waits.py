@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from umm.schedules.kinds import BARRIER, GEMM, MAP
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.kinds import BARRIER, GEMM, MAP
 
 
 @dataclass(frozen=True)

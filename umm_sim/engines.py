@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 
 from umm.arrays import Bools, Floats
-from umm.schedules.kinds import BARRIER, KINDS, LOCAL
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.kinds import BARRIER, KINDS, LOCAL
 from umm_sim.clock import Call, Clock, nothing
 from umm_sim.work import Work
 

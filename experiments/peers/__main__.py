@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from umm.machines import machine as find_machine
-from umm.problem import Problem
+from umm.program.problem import Problem
 from umm.space.peers.contender import Row
 from umm.space.peers.peers import peers
 from umm.space.peers.table import Peers

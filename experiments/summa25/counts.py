@@ -9,13 +9,13 @@ import umm
 from experiments.common.ledger import Entry, reproduced
 from experiments.common.machines import shipped
 from experiments.summa25.layer import MACHINE, backward, forward, layouts
-from umm.algorithms.counted import Counted, counted
 from umm.algorithms.registry import algorithms as registered
 from umm.algorithms.summa import Panels, plane
-from umm.chains import Chain, Multiply
+from umm.algorithms.writing.counts import Counted, counted
 from umm.layouts.layout import Layout
-from umm.schedules.builder import Builder
-from umm.tensors import Tensor
+from umm.program import Chain, Multiply
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
 from umm_hw.numpy.executor import NumpyExecutor
 
 N, RANKS = 192, 16

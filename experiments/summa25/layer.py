@@ -7,12 +7,12 @@ from experiments.common.machines import shipped
 from umm.algorithms import summa25
 from umm.algorithms.algorithm import Names
 from umm.algorithms.summa import Panels
-from umm.chains import Chain, Multiply
 from umm.executor import executor
 from umm.layouts.layout import Layout
-from umm.schedules.builder import Builder
+from umm.program import Chain, Multiply
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
 from umm.schedules.schedule import Schedule
-from umm.tensors import Tensor
 
 MACHINE = "frontera-rtx"
 TOKENS = 512  # a sequence; the document does not say how many

@@ -16,7 +16,7 @@ from experiments.truth.figure import figure
 from experiments.truth.fits import fits
 from experiments.truth.page import Judged, csv_rows, fitted_in, judged, with_tables
 from experiments.universal.layers import BATCHES, SIZES
-from umm.algorithms.dtensor_choice import SHARD_0, SHARD_1, Mesh, chosen_way
+from umm.algorithms.dtensor.choice import SHARD_0, SHARD_1, Mesh, chosen_way
 
 HERE = Path(__file__).parent
 SAID = published("truth")

@@ -17,8 +17,8 @@ from umm.algorithms.registry import algorithms
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines.settings import with_settings
-from umm.schedules.kinds import TRANSFERS
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.kinds import TRANSFERS
 
 HERE = Path(__file__).parent
 SAID = published("universal")

@@ -19,7 +19,7 @@ from umm.algorithms.universal.steps.exhaustive import Solution, exhaustive
 from umm.algorithms.universal.steps.ir import IR, total
 from umm.algorithms.universal.steps.lower import stepwise
 from umm.executor import executor
-from umm.schedules.kinds import GET
+from umm.schedules.table.kinds import GET
 from umm.space.search.op_order import best_order
 
 HERE = Path(__file__).parent

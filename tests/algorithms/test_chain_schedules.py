@@ -4,10 +4,10 @@ import pytest
 
 import umm
 from umm.algorithms.chains.lower import lower
-from umm.chains import Chain, Copy
 from umm.errors import InputError
 from umm.layouts.layout import Layout
-from umm.tensors import Tensor
+from umm.program import Chain, Copy
+from umm.program.tensors import Tensor
 
 MLP = umm.chain("mlp", tokens=8, hidden=4, ffn=6, backward=True)
 

@@ -7,11 +7,11 @@ import pytest
 
 import umm
 from umm.algorithms.chains.lower import lower
-from umm.chains import Chain, Copy, Map, Multiply, Sum
 from umm.layouts.layout import Layout
-from umm.schedules.invariants import check
-from umm.schedules.kinds import KINDS
-from umm.tensors import Tensor
+from umm.program import Chain, Copy, Map, Multiply, Sum
+from umm.program.tensors import Tensor
+from umm.schedules.rules.invariants import check
+from umm.schedules.table.kinds import KINDS
 
 MACHINE = umm.machine("dgx-h100x4")
 ORDERS = ({"order": "rows"}, {"order": "random", "seed": 1}, {"order": "random", "seed": 2})

@@ -19,16 +19,16 @@ from machine_text import GOOD, SWITCH, write
 import umm
 from umm.algorithms import summa, summa25
 from umm.algorithms.algorithm import Names
-from umm.algorithms.counted import counted
 from umm.algorithms.registry import algorithms
-from umm.chains import Chain, Multiply
+from umm.algorithms.writing.counts import counted
 from umm.errors import ProblemError, ScheduleError
 from umm.layouts.layout import Layout
-from umm.schedules.builder import Builder
-from umm.schedules.invariants import check
-from umm.schedules.kinds import ACCUMULATE, GEMM, TRANSFERS
+from umm.program import Chain, Multiply
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
 from umm.schedules.races import races
-from umm.tensors import Tensor
+from umm.schedules.rules.invariants import check
+from umm.schedules.table.kinds import ACCUMULATE, GEMM, TRANSFERS
 from umm_hw.numpy.executor import NumpyExecutor
 
 

@@ -19,15 +19,15 @@ from umm.algorithms.collectives.order import ring_of
 from umm.algorithms.collectives.program import Collective
 from umm.algorithms.collectives.registry import lowered, possible, refusals, ways
 from umm.algorithms.collectives.way import COLLECTIVES, Manner
-from umm.algorithms.counted import counted
-from umm.chains import Chain, Sum
+from umm.algorithms.writing.counts import counted
 from umm.errors import MachineError, ProblemError, ScheduleError
 from umm.interval import Interval
 from umm.layouts.layout import Layout
-from umm.schedules.builder import Builder
-from umm.schedules.invariants import check
+from umm.program import Chain, Sum
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
 from umm.schedules.races import races
-from umm.tensors import Tensor
+from umm.schedules.rules.invariants import check
 
 RANKS = (1, 2, 3, 4, 6, 8)
 KIND = {"grid": "mesh", "hierarchical": "tiers"}

@@ -9,9 +9,9 @@ from strategies import direct_options, problems, schedule_options, stationaries
 
 import umm
 from umm.errors import ScheduleError
-from umm.problem import MATRICES
-from umm.schedules.invariants import check
-from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, GET, REDUCE, TRANSFERS
+from umm.program.problem import MATRICES
+from umm.schedules.rules.invariants import check
+from umm.schedules.table.kinds import ACCUMULATE, BARRIER, GEMM, GET, REDUCE, TRANSFERS
 
 
 @pytest.mark.parametrize("name", READABLE)

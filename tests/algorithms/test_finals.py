@@ -11,7 +11,7 @@ from umm.algorithms.collectives.registry import ways
 from umm.algorithms.registry import choices_in_words
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import how_summed
-from umm.schedules.kinds import BARRIER, REDUCE
+from umm.schedules.table.kinds import BARRIER, REDUCE
 from umm.traces.traffic import bytes_by_kind
 from umm_hw.numpy.executor import NumpyExecutor
 from umm_sim.executor import SimExecutor

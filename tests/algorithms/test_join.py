@@ -3,12 +3,12 @@
 import numpy as np
 
 import umm
-from umm.chains import Chain, Map, Multiply
 from umm.layouts.layout import Layout
-from umm.schedules.builder import Builder
-from umm.schedules.invariants import check
-from umm.schedules.kinds import GEMM, MAP
-from umm.tensors import Tensor
+from umm.program import Chain, Map, Multiply
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
+from umm.schedules.rules.invariants import check
+from umm.schedules.table.kinds import GEMM, MAP
 
 MACHINE = umm.machine("h100-8")
 LAYOUTS = {"X": "row", "W1": "col", "W2": "row", "H": "col", "Y": "row"}

@@ -13,9 +13,9 @@ from umm.algorithms.universal.oplist import op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import POLICIES, Policy, in_steps, ir_policies, lower_to_ir
 from umm.algorithms.universal.steps.ir import Step
-from umm.schedules.invariants import check
-from umm.schedules.kinds import ACCUMULATE, BARRIER, GEMM, GET
 from umm.schedules.races import races
+from umm.schedules.rules.invariants import check
+from umm.schedules.table.kinds import ACCUMULATE, BARRIER, GEMM, GET
 from umm_hw.numpy.executor import NumpyExecutor
 
 CORPUS = corpus(510)

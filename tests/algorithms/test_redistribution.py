@@ -16,8 +16,8 @@ from umm.algorithms.redistribution import relays
 from umm.algorithms.redistribution.program import program, ways_of
 from umm.errors import LayoutError, ScheduleError
 from umm.machines.settings import with_settings
-from umm.schedules.invariants import check
 from umm.schedules.races import races
+from umm.schedules.rules.invariants import check
 
 MACHINE = umm.machine("dgx-h100x4")
 ORDERS = ({"order": "rows"}, {"order": "random", "seed": 1}, {"order": "random", "seed": 2})

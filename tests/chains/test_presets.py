@@ -5,9 +5,9 @@ import pytest
 
 import umm
 from umm.algorithms.chains.lower import lower
-from umm.chains import load_chain, save_chain
-from umm.chains.presets import MODELS
 from umm.errors import InputError
+from umm.program import load_chain, save_chain
+from umm.program.presets import MODELS
 
 SIZES = {
     "mlp": {"tokens": 5, "hidden": 4, "ffn": 6},

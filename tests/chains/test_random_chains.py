@@ -14,11 +14,11 @@ from strategies import offsets
 
 import umm
 from umm.algorithms.chains.lower import lower
-from umm.chains import load_chain, save_chain
 from umm.checks import random_inputs
 from umm.errors import InputError
-from umm.schedules.invariants import check
+from umm.program import load_chain, save_chain
 from umm.schedules.races import races
+from umm.schedules.rules.invariants import check
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.mpi.job.job import MpiJob
 

@@ -19,7 +19,7 @@ import umm
 import umm_hw
 from umm.errors import InputError
 from umm.layouts.layout import Layout
-from umm.tensors import Tensor
+from umm.program.tensors import Tensor
 from umm_hw.matrix import DTYPES, DistributedMatrix
 from umm_hw.mpi.job.job import MpiJob
 from umm_hw.numpy.transport import run_ranks

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from command import good, record, umm
 
-from umm.chains import save_chain
-from umm.chains.presets import chain
+from umm.program import save_chain
+from umm.program.presets import chain
 from umm.space import Store
 
 MLP = ["--chain", "mlp", "--hidden", "64", "--ffn", "96", "--tokens", "40", "--backward"]

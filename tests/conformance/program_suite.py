@@ -11,10 +11,10 @@ from programs import programs
 from reference import plain_program
 
 import umm
-from umm.chains import Chain, Copy, Sum
 from umm.layouts.layout import Layout
-from umm.schedules.builder import Builder
-from umm.tensors import Tensor
+from umm.program import Chain, Copy, Sum
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
 
 SIGNALLING = replace(MACHINE, signal_s=1e-6)
 # What grows with what it is done to, so that rounding can be bounded.

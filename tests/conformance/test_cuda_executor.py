@@ -17,11 +17,11 @@ from hazards import without_waits
 from programs import ROUND
 
 import umm
-from umm.chains import Chain, Sum
 from umm.errors import InputError
 from umm.layouts.layout import Layout
-from umm.schedules.builder import Builder
-from umm.tensors import Tensor
+from umm.program import Chain, Sum
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
 from umm_hw.bfloat16 import to_bfloat16, to_float32
 from umm_hw.cuda.executor import CudaExecutor
 

@@ -7,8 +7,8 @@ import pytest
 from conformance import fake_cupy
 from function_reads import COLS, PARAMETERS, ROWS, operands, shape_of
 
-from umm.functions import FUNCTIONS, Function, function
-from umm.schedules.details import Multiplied
+from umm.program.functions import FUNCTIONS, Function, function
+from umm.schedules.table.details import Multiplied
 from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from umm_hw.blocks import Mapped
 from umm_hw.gpu.cupy_device import CupyDevice

@@ -11,14 +11,14 @@ from click.testing import CliRunner
 from umm.cli.main import main
 from umm.executor import executor
 from umm.explorer import answer
-from umm.explorer.behind import Behind
-from umm.explorer.dropped import trace_or_store
-from umm.explorer.growing import grow
+from umm.explorer.background import Behind
+from umm.explorer.certainty import look as look_sure
 from umm.explorer.point import point_of, range_of, space_of, tried
-from umm.explorer.priced import look
+from umm.explorer.prices import look
+from umm.explorer.savings import grow
 from umm.explorer.state import State, as_command, read
-from umm.explorer.sure import look as look_sure
 from umm.explorer.tabs import TABS
+from umm.explorer.uploads import trace_or_store
 from umm.explorer.view import View
 from umm.machines.files import named_file
 from umm.space import search

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from umm.explorer import behind as module
-from umm.explorer.behind import Behind, Question
+from umm.explorer.background import Behind, Question
 
 
 def counts(send, upto, seconds):

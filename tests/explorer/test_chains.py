@@ -12,16 +12,16 @@ import pytest
 from click.testing import CliRunner
 
 import umm
-from umm.chains import load_chain
-from umm.chains.files import toml
 from umm.cli.main import main
 from umm.errors import InputError
 from umm.explorer.app import make_app
-from umm.explorer.behind import Behind
+from umm.explorer.background import Behind
 from umm.explorer.chains import answer
 from umm.explorer.chains.callbacks import viewed
 from umm.explorer.chains.files import MOST_BYTES, MOST_PARTS, chain_of, dropped_chain
 from umm.explorer.chains.state import ChainState, as_command, read
+from umm.program import load_chain
+from umm.program.files import toml
 
 SMALL = "?ranks=4&tokens=64&hidden=64&ffn=128&choices=row%2Ccol%2Crow%40p"
 LAYER = toml(umm.chain("gated-mlp", tokens=64, hidden=64, ffn=128))

@@ -17,12 +17,12 @@ from dash import html
 from umm.errors import InputError
 from umm.explorer import answer
 from umm.explorer.app import make_app, serving
-from umm.explorer.behind import Behind
-from umm.explorer.dropped import content_of, topology, trace_or_store
+from umm.explorer.background import Behind
+from umm.explorer.certainty import look
 from umm.explorer.point import point_of, tried
 from umm.explorer.state import read
-from umm.explorer.sure import look
 from umm.explorer.tabs import TABS
+from umm.explorer.uploads import content_of, topology, trace_or_store
 from umm.explorer.view import View
 from umm.explorer.wiring import as_json
 from umm.machines.files import named_file

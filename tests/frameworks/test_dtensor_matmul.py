@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import umm
-from umm.algorithms.dtensor import DeviceMesh
-from umm.algorithms.dtensor_choice import Mesh, chosen_way, redistribute_cost, steps
+from umm.algorithms.dtensor.algorithm import DeviceMesh
+from umm.algorithms.dtensor.choice import Mesh, chosen_way, redistribute_cost, steps
 
 torch = pytest.importorskip("torch", reason="torch is not installed; make test-frameworks has it")
 dist = torch.distributed

@@ -17,15 +17,15 @@ import umm
 from fuzz.judged import REFUSED, TAKEN, tried
 from fuzz.strings import changed_text, odd_text
 from fuzz.texts import NUMBER, SCALES, TIMES
-from umm.chains.files import load_chain, save_chain, toml
-from umm.chains.presets import chain
 from umm.checkpoints import load as load_checkpoint
 from umm.checkpoints import save as save_checkpoint
 from umm.executor import executor
 from umm.machines import Machine, machine
 from umm.machines.build import build
-from umm.machines.drafts.imported import imported, read
+from umm.machines.drafts.imports import imported, read
 from umm.machines.files import _read, named_file
+from umm.program.files import load_chain, save_chain, toml
+from umm.program.presets import chain
 from umm.schedules.files import from_arrays, load
 from umm.traces.files import load_trace
 

@@ -12,8 +12,8 @@ from fuzz.files import MACHINES, bytes_changed
 from fuzz.judged import REFUSED, TAKEN, shown, tried
 from fuzz.strings import odd_text
 from fuzz.texts import FOREIGN, LAYOUTS
-from umm.explorer.dropped import content_of, topology, trace_or_store
 from umm.explorer.state import READERS, as_command, as_python, as_toml, read
+from umm.explorer.uploads import content_of, topology, trace_or_store
 from umm.machines.files import named_file
 from umm.space import Store
 

@@ -10,7 +10,7 @@ from fuzz.strings import changed_text, odd_text
 from umm.layouts.frameworks.mesh import holdings
 from umm.layouts.layout import Layout
 from umm.machines import machine
-from umm.problem import Problem
+from umm.program.problem import Problem
 from umm.space.budget import memory_limit
 from umm.units import parse_bandwidth, parse_bytes, parse_dimension, parse_rate, parse_seconds
 

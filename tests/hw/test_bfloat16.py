@@ -9,7 +9,7 @@ from command import record, umm
 from umm import Interval, Problem, load, run, save, schedule
 from umm.errors import InputError
 from umm.layouts.layout import Layout
-from umm.tensors import Tensor
+from umm.program.tensors import Tensor
 from umm_hw.bfloat16 import bfloat16_bits
 from umm_hw.matrix import DistributedMatrix
 from umm_hw.numpy.transport import NumpyTransport

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import umm
 from umm.host import blas
-from umm.schedules.kinds import ACCUMULATE, GEMM, GET
+from umm.schedules.table.kinds import ACCUMULATE, GEMM, GET
 from umm.space.what_if.flips import PROBLEMS
 from umm_hw.calibrate import host, host_benchmarks, small_schedules
 from umm_hw.calibrate.figures import Figure

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from machine_text import GOOD, SWITCH, error_of, write
 
 import umm
-from umm.chains import Chain
 from umm.cost import local_accumulate_seconds
 from umm.layouts.layout import Layout
 from umm.machines.files import shipped_folder
-from umm.schedules.buffers import first_tiles
-from umm.schedules.builder import Builder
-from umm.schedules.kinds import ACCUMULATE, GEMM, GET, PUT
-from umm.tensors import Tensor
+from umm.program import Chain
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
+from umm.schedules.table.buffers import first_tiles
+from umm.schedules.table.kinds import ACCUMULATE, GEMM, GET, PUT
 from umm_sim.executor import SimExecutor
 
 MS = 1e-3

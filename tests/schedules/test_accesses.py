@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umm.schedules.accesses import READ, WRITE, Accesses
+from umm.schedules.table.accesses import READ, WRITE, Accesses
 
 SPANS = [(0, 1), (1, 2), (2, 3), (0, 2), (1, 3), (0, 3)]
 RECTANGLES = st.builds(lambda rows, cols: (*rows, *cols), *(st.sampled_from(SPANS),) * 2)

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from readable import MACHINE
 from strategies import edge_texts
 
-from umm.chains import Chain
 from umm.errors import ScheduleError
 from umm.interval import Interval
 from umm.layouts.layout import Layout
-from umm.schedules.builder import Builder
-from umm.schedules.invariants import check
-from umm.schedules.kinds import KINDS
+from umm.program import Chain
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
 from umm.schedules.races import races
-from umm.tensors import Tensor
+from umm.schedules.rules.invariants import check
+from umm.schedules.table.kinds import KINDS
 from umm_hw.numpy.executor import NumpyExecutor
 from umm_sim.executor import SimExecutor
 

@@ -12,7 +12,7 @@ from same_schedules import assert_same
 from strategies import problems, schedule_options, stationaries
 
 from umm.errors import InputError, ScheduleError
-from umm.schedules import codec
+from umm.schedules.file import codec
 from umm.schedules.files import load, save
 from umm.schedules.schedule import Schedule
 

@@ -14,13 +14,13 @@ from readable import MACHINE, READABLE, made
 
 import umm
 from umm.algorithms.universal.policies import ir_policies
-from umm.chains import Chain
 from umm.errors import ScheduleError
 from umm.layouts.layout import Layout
-from umm.schedules.builder import Builder
-from umm.schedules.invariants import check
+from umm.program import Chain
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
 from umm.schedules.races import MOST_ACTIONS, races
-from umm.tensors import Tensor
+from umm.schedules.rules.invariants import check
 
 CORPUS = corpus(200)
 SMALL = [case for case in CORPUS if case[0].m * case[0].n * case[0].k < 100_000]

@@ -12,7 +12,7 @@ from umm.executor import executor
 from umm.space import Space, search
 from umm.space.search.front import front
 from umm.space.what_if.advice import LEAST, advise
-from umm.space.what_if.assumed import decides
+from umm.space.what_if.assumptions import decides
 
 SIZES = st.sampled_from((96, 512, 1000, 4096))
 

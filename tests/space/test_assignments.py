@@ -13,10 +13,10 @@ from strategies import layout_texts
 
 import umm
 from umm.algorithms.chains.lower import lower
-from umm.chains import Chain
 from umm.errors import InfeasibleError, InputError
 from umm.executor import executor
-from umm.schedules.kinds import GEMM
+from umm.program import Chain
+from umm.schedules.table.kinds import GEMM
 from umm.space.bounds.batch_work import batch_work
 from umm.space.bounds.dual import ROUNDS, Factor, Relaxed, by_cases, cheapest
 from umm.space.bounds.tables import tables_of

@@ -12,9 +12,9 @@ import umm
 from tests.command import record
 from tests.command import umm as command
 from tests.strategies import finals, layout_texts, problems, stationaries
-from umm.algorithms.counted import counted
 from umm.algorithms.moves import OF_MULTIPLIES, bring, brought
 from umm.algorithms.redistribution.program import lowered, program, ways_of
+from umm.algorithms.writing.counts import counted
 from umm.errors import ProblemError
 from umm.executor import executor
 from umm.layouts.layout import Layout

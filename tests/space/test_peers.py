@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import umm as um
 from umm.algorithms.registry import UNIVERSAL, algorithms
-from umm.problem import Problem
+from umm.program.problem import Problem
 from umm.space.peers.choice import MARGIN, chosen
 from umm.space.peers.contender import Timed
 from umm.space.peers.crossover import REACH, stretches

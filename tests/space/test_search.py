@@ -4,7 +4,7 @@ import pytest
 
 import umm
 from umm.errors import InfeasibleError, InputError
-from umm.problem import Problem
+from umm.program.problem import Problem
 from umm.space import Space, search
 from umm.space.budget import device_share, memory_limit, rank_limit
 from umm.space.pricing.multiplies import content_of

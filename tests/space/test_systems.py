@@ -9,10 +9,10 @@ from command import record
 
 import umm
 from umm.algorithms.chains.lower import lower
-from umm.chains import Copy
-from umm.chains.outline import Outline
-from umm.chains.systems import fully_sharded, gradients_by_tokens, over_mesh
 from umm.errors import ProblemError
+from umm.program import Copy
+from umm.program.outline import Outline
+from umm.program.systems import fully_sharded, gradients_by_tokens, over_mesh
 from umm.space.peers.peers import peers
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/peers.md"

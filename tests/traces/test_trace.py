@@ -12,7 +12,7 @@ from made_traces import gelu_of_a_product, slower, two_ranks
 from strategies import problems, stationaries
 
 import umm
-from umm.schedules.kinds import BROADCAST, GEMM, REDUCE
+from umm.schedules.table.kinds import BROADCAST, GEMM, REDUCE
 from umm.traces.critical_path import critical_path, path_times
 from umm.traces.frame import touched_words
 from umm.traces.trace import Trace

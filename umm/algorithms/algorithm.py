@@ -10,7 +10,7 @@ from umm.algorithms.option import Option, chosen
 from umm.errors import ProblemError, ScheduleError
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.problem import Problem
+from umm.program.problem import Problem
 from umm.units import counted
 
 Mesh = tuple[int, ...]

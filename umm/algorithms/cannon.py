@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
-from umm.algorithms.brought import brought
+from umm.algorithms.writing.gathers import brought
 from umm.layouts.layout import Layout
-from umm.problem import MATRICES, Problem
-from umm.schedules.builder import Builder
-from umm.schedules.slices import Slice
+from umm.program.problem import MATRICES, Problem
+from umm.schedules.build.builder import Builder
+from umm.schedules.table.slices import Slice
 
 
 class Pair(NamedTuple):

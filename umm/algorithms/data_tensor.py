@@ -10,7 +10,7 @@ from umm.algorithms.algorithm import Algorithm, Mesh, Native, read_mesh
 from umm.algorithms.megatron import COLLECTIVE, PART, over_mesh, write
 from umm.algorithms.option import Option
 from umm.layouts.edges import square_grid
-from umm.problem import Problem
+from umm.program.problem import Problem
 
 
 def mesh(ranks: int, grid: str, **options: Any) -> Mesh | None:

@@ -9,11 +9,11 @@ from typing import Any
 
 from umm.algorithms.algorithm import Algorithm, Names, Native
 from umm.algorithms.option import Option
-from umm.algorithms.summed import sum_replicas
+from umm.algorithms.writing.sums import sum_replicas
 from umm.layouts.layout import Layout
-from umm.problem import MATRICES, Problem
-from umm.schedules.builder import Builder
-from umm.schedules.slices import Slice
+from umm.program.problem import MATRICES, Problem
+from umm.schedules.build.builder import Builder
+from umm.schedules.table.slices import Slice
 
 COLUMN, ROW = "column", "row"
 PART = Option(

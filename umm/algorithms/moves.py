@@ -5,13 +5,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from umm.algorithms.fastest import fastest_of
-from umm.algorithms.given import moves
 from umm.algorithms.redistribution.program import lowered, program, ways_of
 from umm.algorithms.redistribution.ways import GETS
+from umm.algorithms.writing.moved_operands import moves
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines.machine import content_sha
-from umm.problem import MATRICES, Problem
+from umm.program.problem import MATRICES, Problem
 
 ROWS = "a=row,b=row,c=row"
 """Where operands are taken to be where nothing is said."""

@@ -11,9 +11,9 @@ from typing import Any
 from umm.algorithms.algorithm import Algorithm, Formula, Names, Native
 from umm.algorithms.option import Option
 from umm.layouts.layout import Layout
-from umm.problem import MATRICES, Problem
-from umm.schedules.builder import Builder, Row
-from umm.schedules.slices import Slice
+from umm.program.problem import MATRICES, Problem
+from umm.schedules.build.builder import Builder, Row
+from umm.schedules.table.slices import Slice
 from umm.units import format_seconds
 
 GATHER, SCATTER = "all-gather", "reduce-scatter"

@@ -5,17 +5,17 @@ from dataclasses import replace
 from typing import Any
 
 from umm.algorithms.chains.lower import lower as lower_chain
-from umm.algorithms.given import joined
-from umm.algorithms.moved import lowered
 from umm.algorithms.moves import fastest_ways
 from umm.algorithms.registry import UNIVERSAL, find_algorithm
-from umm.algorithms.universal.lowered import lowered as by_universal
+from umm.algorithms.universal.lowering import lowered as by_universal
 from umm.algorithms.universal.options import showing_options
-from umm.chains import Chain, Outline
+from umm.algorithms.writing.lowering import lowered
+from umm.algorithms.writing.moved_operands import joined
 from umm.errors import ProblemError, ScheduleError, expect
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.problem import Problem
+from umm.program import Chain, Outline
+from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 
 

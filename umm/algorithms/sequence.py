@@ -8,12 +8,12 @@ layers, and no rank holds all activations at rest.
 from typing import Any
 
 from umm.algorithms.algorithm import Algorithm, Names, Native
-from umm.algorithms.brought import gathered
 from umm.algorithms.megatron import COLLECTIVE, PART, by_rows, laid_out, own
-from umm.algorithms.summed import scatter_sum
+from umm.algorithms.writing.gathers import gathered
+from umm.algorithms.writing.sums import scatter_sum
 from umm.interval import Interval
-from umm.problem import Problem
-from umm.schedules.builder import Builder
+from umm.program.problem import Problem
+from umm.schedules.build.builder import Builder
 
 
 def native(problem: Problem, part: str, **options: Any) -> Native:

@@ -18,9 +18,9 @@ from umm.algorithms.option import Option
 from umm.interval import Interval
 from umm.layouts.edges import square_grid
 from umm.layouts.layout import Layout
-from umm.problem import MATRICES, Problem
-from umm.schedules.builder import Builder
-from umm.schedules.slices import Slice
+from umm.program.problem import MATRICES, Problem
+from umm.schedules.build.builder import Builder
+from umm.schedules.table.slices import Slice
 
 Place = tuple[int, int]
 Product = tuple[Slice, Slice]

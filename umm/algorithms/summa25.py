@@ -11,12 +11,12 @@ from typing import Any
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
 from umm.algorithms.option import Option
 from umm.algorithms.summa import PANELS, Panels, Plane
-from umm.algorithms.summed import sum_replicas
 from umm.algorithms.two_and_half_d import layers_in_words
+from umm.algorithms.writing.sums import sum_replicas
 from umm.layouts.layout import Layout
-from umm.problem import Problem
-from umm.schedules.builder import Builder
-from umm.schedules.slices import Slice
+from umm.program.problem import Problem
+from umm.schedules.build.builder import Builder
+from umm.schedules.table.slices import Slice
 
 
 def mesh(ranks: int, layers: int, **options: Any) -> Mesh | None:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, read_mesh
-from umm.algorithms.brought import brought
 from umm.algorithms.option import Option
-from umm.algorithms.spread import spread
-from umm.algorithms.summed import SUM, scatter_sum
-from umm.problem import Problem
-from umm.schedules.builder import Builder
-from umm.schedules.slices import Slice
+from umm.algorithms.writing.gathers import brought
+from umm.algorithms.writing.mesh_tiles import spread
+from umm.algorithms.writing.sums import SUM, scatter_sum
+from umm.program.problem import Problem
+from umm.schedules.build.builder import Builder
+from umm.schedules.table.slices import Slice
 
 
 def mesh(ranks: int, grid: str, **options: Any) -> Mesh | None:

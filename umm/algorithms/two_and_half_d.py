@@ -10,12 +10,12 @@ from typing import Any
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
 from umm.algorithms.cannon import shifts
 from umm.algorithms.option import Option
-from umm.algorithms.spread import spread
-from umm.algorithms.summed import SUM, scatter_sum, sum_replicas
+from umm.algorithms.writing.mesh_tiles import spread
+from umm.algorithms.writing.sums import SUM, scatter_sum, sum_replicas
 from umm.layouts.layout import Layout
-from umm.problem import MATRICES, Problem
-from umm.schedules.builder import Builder
-from umm.schedules.slices import Slice
+from umm.program.problem import MATRICES, Problem
+from umm.schedules.build.builder import Builder
+from umm.schedules.table.slices import Slice
 from umm.units import counted
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from umm.errors import InputError
 from umm.files import fields_of, parse_json, shown, whole_number
 from umm.layouts.layout import Layout
-from umm.tensors import LARGEST, MOST_RANKS
+from umm.program.tensors import LARGEST, MOST_RANKS
 
 MANIFEST = "checkpoint.json"
 SCHEMA = 1
@@ -38,7 +38,7 @@ class Saved:
     """A matrix of a checkpoint.
 
     Attributes:
-        name: As of a :class:`~umm.tensors.Tensor`.
+        name: As of a :class:`~umm.program.tensors.Tensor`.
         layout: How it lay over the ranks that saved it.
         dtype: Type of its elements.
         replica: The replica that was saved.

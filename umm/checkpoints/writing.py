@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from umm.checkpoints.manifest import MANIFEST, SCHEMA, STORED, Saved, is_checksum, part_name, part_names
 from umm.errors import InputError
 from umm.files import PARTIAL, synced, whole_file
-from umm.tensors import Tensor
+from umm.program.tensors import Tensor
 
 Array = NDArray[Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from umm.checks import TOLERANCE
 from umm.layouts.layout import Layout
-from umm.problem import MATRICES, Problem
+from umm.program.problem import MATRICES, Problem
 
 WIDTH = 88
 

@@ -9,7 +9,7 @@ from umm.errors import InputError, LayoutError
 from umm.layouts.edges import ceil_edges
 from umm.layouts.frameworks.held import held_by
 from umm.layouts.layout import Layout
-from umm.problem import MATRICES
+from umm.program.problem import MATRICES
 
 PROGRAM = '''"""<what>
 

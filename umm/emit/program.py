@@ -9,7 +9,7 @@ from umm.emit import jax_program, torch_mesh, torch_ranges, umm_script
 from umm.emit.described import Described
 from umm.errors import InputError
 from umm.layouts.frameworks.shared import shared_mesh
-from umm.problem import Problem
+from umm.program.problem import Problem
 
 
 def emit(

@@ -83,12 +83,12 @@ def make_app(
         raise InputError(MISSING) from None
     from flask import Response, abort, redirect, request
 
-    from umm.explorer.behind import Behind
+    from umm.explorer.background import Behind
     from umm.explorer.callbacks import register
     from umm.explorer.chains import callbacks as of_chains
     from umm.explorer.chains import layout as chain_layout
-    from umm.explorer.dropped import Dropped, trace_or_store
     from umm.explorer.layout import CHAINS, page
+    from umm.explorer.uploads import Dropped, trace_or_store
 
     dropped, first = Dropped(), ""
     if file is not None:

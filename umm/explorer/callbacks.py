@@ -11,12 +11,12 @@ from dash.exceptions import PreventUpdate
 
 from umm.errors import UmmError
 from umm.explorer import answer
-from umm.explorer.behind import Behind
-from umm.explorer.dropped import Dropped, content_of, topology, trace_or_store
+from umm.explorer.background import Behind
 from umm.explorer.point import point_of, tried
 from umm.explorer.state import read, usual_values
 from umm.explorer.tabs import TABS
 from umm.explorer.tabs.leaderboard import top_frame
+from umm.explorer.uploads import Dropped, content_of, topology, trace_or_store
 from umm.explorer.view import Shown, View
 from umm.explorer.wiring import Answer, Asked, register_answers
 from umm.figures.report import write_html

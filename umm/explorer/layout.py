@@ -7,10 +7,10 @@ from dash import dcc, html
 
 from umm.algorithms.registry import names
 from umm.algorithms.universal.options import known
-from umm.chains.presets import PRESETS
 from umm.dtypes import DTYPES
 from umm.explorer.state import OPERANDS, STATIONARY, Sizes, State, usual_values
 from umm.explorer.tabs import TABS
+from umm.program.presets import PRESETS
 
 CHAINS = "/chain/"  # the path of their page
 PARTS = ("row", "col", "2d")

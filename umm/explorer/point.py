@@ -18,11 +18,11 @@ from umm.explorer.state import State
 from umm.files import parse_toml
 from umm.machines import Machine, machine_names
 from umm.machines import machine as named_machine
-from umm.problem import Problem
+from umm.program.problem import Problem
 from umm.space import Choice, Space, makespan_range
 from umm.space.budget import DEVICE, rank_limit
 from umm.space.what_if.advice import space_around
-from umm.space.what_if.assumed import Decides, deciding
+from umm.space.what_if.assumptions import Decides, deciding
 from umm.traces.trace import Trace
 
 Files = Mapping[str, str]

@@ -10,7 +10,7 @@ from umm.algorithms.universal.options import Options, known
 from umm.dtypes import DTYPES, canonical
 from umm.explorer import address
 from umm.explorer.address import LONGEST, Reader, one_of, plain, query_of, size, switch, toml, unknown, whole
-from umm.problem import MATRICES
+from umm.program.problem import MATRICES
 
 MOST_RANKS = 1024
 STATIONARY = ("auto", *MATRICES)

@@ -6,15 +6,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from umm.algorithms.registry import UNIVERSAL
-from umm.explorer.behind import Behind, Question
-from umm.explorer.growing import Growing
+from umm.explorer.background import Behind, Question
+from umm.explorer.certainty import Sure
 from umm.explorer.point import Point, deciding_of, is_varied, range_of, space_of
-from umm.explorer.priced import Priced
+from umm.explorer.prices import Priced
+from umm.explorer.savings import Growing
 from umm.explorer.state import State
-from umm.explorer.sure import Sure
 from umm.explorer.tables import table
 from umm.figures.style import parts_of, themed
-from umm.problem import MATRICES
+from umm.program.problem import MATRICES
 from umm.space.budget import DEVICE
 from umm.space.what_if.advice import Advice, advice_among
 from umm.traces.trace import Trace

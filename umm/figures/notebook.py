@@ -10,7 +10,7 @@ import numpy as np
 
 from umm.comparison import Comparison
 from umm.errors import InputError
-from umm.figures.beside import beside
+from umm.figures.bars import beside
 from umm.figures.decision_map import decision_figure
 from umm.figures.lanes import lane_table, timeline
 from umm.figures.page import CONFIG, SECTION_CSS, Section, section_html

@@ -10,7 +10,7 @@ from umm.figures.lanes import lane_table, timeline
 from umm.figures.links import link_map
 from umm.figures.page import Section, write_page
 from umm.figures.predicted_measured import agreement
-from umm.problem import MATRICES
+from umm.program.problem import MATRICES
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind, link_frame
 from umm.traces.verdict import percent

@@ -13,13 +13,13 @@ from umm.archives import Archive
 from umm.arrays import Ints
 from umm.errors import InputError, ScheduleError
 from umm.files import parse_json, read_text, whole_file
-from umm.schedules.buffers import Buffers, joined
-from umm.schedules.codec import as_schedule_error, to_json
-from umm.schedules.details import Details
-from umm.schedules.header import header, read_header
-from umm.schedules.invariants import check
+from umm.schedules.file.codec import as_schedule_error, to_json
+from umm.schedules.file.header import header, read_header
+from umm.schedules.rules.invariants import check
 from umm.schedules.schedule import Schedule
-from umm.schedules.table import Data
+from umm.schedules.table.buffers import Buffers, joined
+from umm.schedules.table.details import Details
+from umm.schedules.table.table import Data
 
 _ACTION = {
     "kind": np.int8, "rank": np.int64, "lane": np.int64, "src": np.int64, "dst": np.int64,

@@ -13,12 +13,12 @@ import numpy as np
 
 from umm.arrays import Bools, Ints
 from umm.errors import ScheduleError
-from umm.schedules.accesses import ADD, READ, WRITE, Accesses
-from umm.schedules.details import OPERANDS
-from umm.schedules.kinds import ACCUMULATE, KINDS, REDUCE
-from umm.schedules.table import Table
-from umm.schedules.text import slice_text
-from umm.schedules.written import unwritten
+from umm.schedules.file.text import slice_text
+from umm.schedules.rules.temporaries import unwritten
+from umm.schedules.table.accesses import ADD, READ, WRITE, Accesses
+from umm.schedules.table.details import OPERANDS
+from umm.schedules.table.kinds import ACCUMULATE, KINDS, REDUCE
+from umm.schedules.table.table import Table
 
 MOST_ACTIONS = 100_000
 _BLOCK = 8192  # actions whose followers are found together, a bit for each

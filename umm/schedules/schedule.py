@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from umm.schedules.codec import from_json, to_json
-from umm.schedules.table import Table
-from umm.schedules.text import text
+from umm.schedules.file.codec import from_json, to_json
+from umm.schedules.file.text import text
+from umm.schedules.table.table import Table
 from umm.units import counted
 
 

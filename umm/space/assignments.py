@@ -9,11 +9,11 @@ from typing import Any
 
 from umm.algorithms.scheduling import schedule
 from umm.algorithms.universal.options import Options
-from umm.chains import Chain, Map, Outline
 from umm.errors import InputError
-from umm.functions import function
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.program import Chain, Map, Outline
+from umm.program.functions import function
 from umm.schedules.schedule import Schedule
 from umm.space.families import written_layouts
 
@@ -39,7 +39,7 @@ class Assignments:
         stationary: The matrix that every multiply keeps in place: A, B, C, ``auto`` for its largest, or
             ``best`` for the one with which it takes least by itself.
 
-    >>> from umm.chains.presets import chain
+    >>> from umm.program.presets import chain
     >>> of = Assignments(chain("mlp", hidden=8, ffn=16, tokens=8, backward=True), ranks=2)
     >>> of.groups
     (('X', 'dX'), ('Y', 'dY'), ('W1', 'dW1'), ('W2', 'dW2'), ('H', 'G', 'dG', 'dH'))
@@ -244,7 +244,7 @@ class Assignments:
 def in_words(chain: Outline) -> str:
     """Return a chain as a store names it: its name, the shapes of what goes in, a hash of all it does.
 
-    >>> from umm.chains.presets import chain
+    >>> from umm.program.presets import chain
     >>> in_words(chain("mlp", hidden=8, ffn=16, tokens=4))
     'mlp X:4x8 W1:8x16 W2:16x8 #7d985b3c'
     """

@@ -7,8 +7,8 @@ from collections import Counter
 from umm.errors import InputError
 from umm.files import shown
 from umm.machines import Machine
-from umm.problem import Problem
-from umm.tensors import LARGEST
+from umm.program.problem import Problem
+from umm.program.tensors import LARGEST
 from umm.units import parse_bytes
 
 DEVICE = "device"

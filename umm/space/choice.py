@@ -7,10 +7,10 @@ from typing import Any
 
 from umm.algorithms.scheduling import schedule
 from umm.algorithms.universal.options import Options, known
-from umm.chains import Chain
 from umm.errors import InputError
 from umm.machines import Machine
-from umm.problem import Problem
+from umm.program import Chain
+from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.units import format_bytes
 

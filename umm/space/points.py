@@ -10,11 +10,11 @@ import numpy as np
 from umm.algorithms.scheduling import schedule
 from umm.algorithms.universal.options import Options
 from umm.arrays import Bools, Ints
-from umm.chains import Chain
 from umm.errors import InputError
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.problem import MATRICES, Problem, read_given
+from umm.program import Chain
+from umm.program.problem import MATRICES, Problem, read_given
 from umm.schedules.schedule import Schedule
 
 Point = Any

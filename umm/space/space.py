@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 from umm.algorithms.universal.options import Options, showing_options
-from umm.chains import Outline
 from umm.dtypes import canonical
 from umm.errors import InputError
 from umm.files import shown
 from umm.layouts.layout import Layout
 from umm.layouts.places import ORDERS, replication_factors
-from umm.problem import MATRICES, Problem, given_text, read_given
+from umm.program import Outline
+from umm.program.problem import MATRICES, Problem, given_text, read_given
 from umm.space.assignments import Assignments
 from umm.space.axes import Axes, axis
 from umm.space.families import written_layouts

@@ -12,18 +12,18 @@ from itertools import count, product
 from math import inf
 
 from umm.algorithms.collectives.registry import ways
-from umm.algorithms.counted import counted
 from umm.algorithms.fastest import fastest_of
 from umm.algorithms.redistribution.redistribution import redistribute
-from umm.chains import Chain, Copy, Statement, Sum
+from umm.algorithms.writing.counts import counted
 from umm.executor import executor
 from umm.interval import Interval
 from umm.layouts.frameworks.mesh import Cut
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.schedules.builder import Builder
-from umm.schedules.slices import Slice
-from umm.tensors import Tensor
+from umm.program import Chain, Copy, Statement, Sum
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
+from umm.schedules.table.slices import Slice
 from umm.torch.placed import PARTIAL, Matter, State
 
 PLAIN = (None, Cut(0), Cut(1))

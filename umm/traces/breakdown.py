@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from umm.arrays import Floats
-from umm.schedules.kinds import BROADCAST, GEMM, MAP, REDUCE, TRANSFERS
+from umm.schedules.table.kinds import BROADCAST, GEMM, MAP, REDUCE, TRANSFERS
 from umm.traces.intervals import time_by_classes
 from umm.traces.spans import Spans
 

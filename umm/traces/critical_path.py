@@ -3,7 +3,7 @@
 import numpy as np
 
 from umm.arrays import Floats, Ints, neighbours_within
-from umm.schedules.kinds import BARRIER
+from umm.schedules.table.kinds import BARRIER
 from umm.traces.spans import Spans
 
 

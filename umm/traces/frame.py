@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.arrays import Ints
-from umm.schedules.buffers import tile_at
-from umm.schedules.details import OPERANDS
-from umm.schedules.kinds import KINDS
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.buffers import tile_at
+from umm.schedules.table.details import OPERANDS
+from umm.schedules.table.kinds import KINDS
 from umm.traces.spans import Spans
 
 if TYPE_CHECKING:

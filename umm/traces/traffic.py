@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from umm.arrays import Floats, Ints, offsets_of, rows_of_groups
-from umm.schedules.kinds import KINDS, TRANSFERS
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.kinds import KINDS, TRANSFERS
 from umm.traces.intervals import busy_time
 from umm.traces.spans import Spans
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from umm.schedules.kinds import GEMM, KINDS
+from umm.schedules.table.kinds import GEMM, KINDS
 from umm.traces.breakdown import breakdown
 from umm.traces.critical_path import critical_path, path_times
 from umm.traces.spans import Spans

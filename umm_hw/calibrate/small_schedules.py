@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from umm.algorithms.brought import brought
 from umm.algorithms.scheduling import schedule
+from umm.algorithms.writing.gathers import brought
 from umm.arrays import Floats
 from umm.dtypes import itemsize
 from umm.machines import Machine, machine
 from umm.machines.files import shipped_folder
-from umm.problem import Problem
-from umm.schedules.builder import Builder
-from umm.schedules.kinds import ACCUMULATE, GEMM, GET
+from umm.program.problem import Problem
+from umm.schedules.build.builder import Builder
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.kinds import ACCUMULATE, GEMM, GET
 from umm_hw.cores.pace import Paced
 
 KINDS = {"get": ("get",), "accumulate": ("accumulate", "in"), "local": ("local", "own in")}

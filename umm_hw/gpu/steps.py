@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from umm.schedules.details import Multiplied
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.details import Multiplied
 from umm_hw.blocks import Work
 from umm_hw.gpu.device import Device, Region, Stream
 from umm_hw.steps import members

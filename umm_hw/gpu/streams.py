@@ -6,8 +6,8 @@ from typing import Protocol
 import numpy as np
 
 from umm.arrays import Bools, Floats
-from umm.schedules.kinds import BARRIER, KINDS
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.kinds import BARRIER, KINDS
 from umm_hw.gpu.device import Device, Event, Stream
 
 Step = Callable[[Stream], object]

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from umm.machines.routes import narrowest
-from umm.schedules.resources import Routes
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.resources import Routes
 
 
 class Route:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from umm.algorithms.chains.gathered import gathered, tiles_by_rank
-from umm.chains import Multiply
-from umm.chains.multiply import Members, Tensors
+from umm.algorithms.chains.pieces import gathered, tiles_by_rank
 from umm.interval import Interval
 from umm.layouts.tile_grid import Tile
-from umm.schedules.builder import Builder
+from umm.program import Multiply
+from umm.program.multiply import Members, Tensors
+from umm.schedules.build.builder import Builder
 
 Region = tuple[Interval, Interval]
 

@@ -8,14 +8,14 @@ from umm.algorithms.chains.multiplies import multiply
 from umm.algorithms.chains.sums import sum_replicas
 from umm.algorithms.option import check_names
 from umm.algorithms.redistribution import redistribute
-from umm.algorithms.redistribution.quickest import quickest
+from umm.algorithms.redistribution.choice import quickest
 from umm.algorithms.universal.options import Options, known
-from umm.chains import Chain, Copy, Map, Multiply, Sum
 from umm.errors import ProblemError, did_you_mean
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.schedules.builder import Builder
-from umm.schedules.collector import without_collector
+from umm.program import Chain, Copy, Map, Multiply, Sum
+from umm.schedules.build.builder import Builder
+from umm.schedules.build.collector import without_collector
 from umm.schedules.schedule import Schedule
 
 

@@ -1,11 +1,11 @@
 """The maps of a chain: each tile of the output by its owner, with what it needs of others brought there."""
 
-from umm.algorithms.chains.gathered import gathered, tiles_by_rank
-from umm.chains import Map
-from umm.functions import Function, function
+from umm.algorithms.chains.pieces import gathered, tiles_by_rank
 from umm.interval import Interval
-from umm.schedules.builder import Builder
-from umm.schedules.slices import Slice
+from umm.program import Map
+from umm.program.functions import Function, function
+from umm.schedules.build.builder import Builder
+from umm.schedules.table.slices import Slice
 
 
 def map_tiles(build: Builder, statement: Map, written: bool) -> None:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from umm.algorithms.chains.batches import write_batch
-from umm.algorithms.chains.gathered import tiles_by_rank
-from umm.algorithms.universal.lowered import lowered
-from umm.chains import Multiply
-from umm.chains.multiply import Tensors
-from umm.problem import Problem
-from umm.schedules.builder import Builder
+from umm.algorithms.chains.pieces import tiles_by_rank
+from umm.algorithms.universal.lowering import lowered
+from umm.program import Multiply
+from umm.program.multiply import Tensors
+from umm.program.problem import Problem
+from umm.schedules.build.builder import Builder
 
 
 def multiply(

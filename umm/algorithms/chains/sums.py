@@ -1,9 +1,9 @@
 """The sums of a chain over replicas that hold partial sums: all-reduce, reduce-scatter, reduce."""
 
-from umm.algorithms.chains.gathered import tiles_by_rank
+from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.collectives.replicas import SUMMED, summed
-from umm.chains import Sum
-from umm.schedules.builder import Builder
+from umm.program import Sum
+from umm.schedules.build.builder import Builder
 
 
 def sum_replicas(build: Builder, statement: Sum, written: bool) -> None:

@@ -5,13 +5,13 @@ from functools import cached_property
 from typing import Any
 
 from umm.algorithms.collectives.way import COLLECTIVES
-from umm.chains import Chain, Copy, Statement, Sum
 from umm.dtypes import itemsize
 from umm.errors import ProblemError
 from umm.layouts.layout import Layout
-from umm.schedules.builder import Builder
-from umm.schedules.slices import Slice
-from umm.tensors import Tensor
+from umm.program import Chain, Copy, Statement, Sum
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
+from umm.schedules.table.slices import Slice
 
 X, Y, SUMS = "X", "Y", "sums"
 IN_PLACE = ("all-reduce",)

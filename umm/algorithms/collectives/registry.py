@@ -10,7 +10,7 @@ from umm.algorithms.collectives.way import PLAIN, Manner, Way
 from umm.errors import ScheduleError
 from umm.files import shown
 from umm.machines import Machine
-from umm.schedules.builder import Builder
+from umm.schedules.build.builder import Builder
 from umm.schedules.schedule import Schedule
 
 

@@ -8,14 +8,14 @@ import numpy as np
 
 from umm.algorithms.collectives.registry import ways
 from umm.arrays import Floats, Ints
-from umm.chains import Chain, Sum
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.program import Chain, Sum
+from umm.program.tensors import Tensor
 from umm.schedules.bound import earliest_finishes, schedule_bound
-from umm.schedules.builder import Builder
+from umm.schedules.build.builder import Builder
 from umm.schedules.schedule import Schedule
-from umm.schedules.slices import Slice
-from umm.tensors import Tensor
+from umm.schedules.table.slices import Slice
 
 SUMMED = "C"
 """The one tensor of the schedules made here; each sum lies where its parts are given."""

@@ -1,13 +1,13 @@
 """The schedule of a redistribution by itself: X goes in, and comes out as Y in another layout."""
 
 from umm.algorithms.redistribution.ways import check_way, possible, redistribute
-from umm.chains import Chain, Copy
 from umm.errors import LayoutError
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.schedules.builder import Builder
+from umm.program import Chain, Copy
+from umm.program.tensors import Tensor
+from umm.schedules.build.builder import Builder
 from umm.schedules.schedule import Schedule
-from umm.tensors import Tensor
 from umm.units import counted
 
 NAME = "redistribute"

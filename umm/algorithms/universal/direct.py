@@ -23,12 +23,12 @@ from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
 from umm.arrays import Ints
 from umm.machines import Machine
-from umm.problem import Problem
-from umm.schedules.assemble import Rows, assemble
-from umm.schedules.buffers import Buffers, joined
-from umm.schedules.details import Details
-from umm.schedules.kinds import ACCUMULATE, GEMM, GET
+from umm.program.problem import Problem
+from umm.schedules.build.assembly import Rows, assemble
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.buffers import Buffers, joined
+from umm.schedules.table.details import Details
+from umm.schedules.table.kinds import ACCUMULATE, GEMM, GET
 
 
 def direct(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:

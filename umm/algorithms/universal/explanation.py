@@ -5,8 +5,8 @@ import numpy as np
 from umm.algorithms.universal.model import TableStep, action_seconds, model_cost, steps
 from umm.algorithms.universal.policies import POLICIES
 from umm.machines.routes import narrowest
-from umm.schedules.kinds import GEMM, KINDS
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.kinds import GEMM, KINDS
 from umm.traces.critical_path import critical_path, path_times
 from umm.traces.trace import Trace
 from umm.units import counted, format_seconds

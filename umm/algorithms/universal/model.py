@@ -14,8 +14,8 @@ from umm.algorithms.universal.policies import POLICIES
 from umm.algorithms.universal.steps.graph import seconds_per_byte
 from umm.arrays import Floats
 from umm.errors import ScheduleError
-from umm.schedules.kinds import ACCUMULATE, BROADCAST, GEMM, GET, REDUCE
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.kinds import ACCUMULATE, BROADCAST, GEMM, GET, REDUCE
 
 
 class TableStep(NamedTuple):

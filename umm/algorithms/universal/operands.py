@@ -9,8 +9,8 @@ from umm.algorithms.universal.oplist import OpList
 from umm.arrays import Bools, Floats, Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.schedules.buffers import Buffers, first_tiles, temporaries
-from umm.schedules.details import Details
+from umm.schedules.table.buffers import Buffers, first_tiles, temporaries
+from umm.schedules.table.details import Details
 
 
 def spans(ops: OpList, slices: bool) -> tuple[Ints, Ints]:

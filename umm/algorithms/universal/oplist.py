@@ -18,7 +18,7 @@ from umm.host.memory import free_memory
 from umm.interval import Interval
 from umm.layouts.edges import ceil_edges
 from umm.layouts.tile_grid import Tile
-from umm.problem import MATRICES, Problem
+from umm.program.problem import MATRICES, Problem
 from umm.units import counted, format_bytes
 
 MOST_OPS = 5 * 10**7

@@ -16,7 +16,7 @@ from umm.algorithms.universal.steps.greedy import cost_greedy, greedy
 from umm.algorithms.universal.steps.ir import IR, Limits, Steps
 from umm.algorithms.universal.steps.lower import stepwise
 from umm.machines import Machine
-from umm.problem import Problem
+from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 
 Method = Callable[[Graph, Limits], tuple[Steps, float | None]]

@@ -13,12 +13,12 @@ from umm.algorithms.universal.options import Options
 from umm.arrays import Floats, Ints, numbered_within
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.problem import Problem
-from umm.schedules.assemble import Rows, no_data
-from umm.schedules.buffers import Buffers, first_tiles, joined
-from umm.schedules.details import Details
-from umm.schedules.kinds import ACCUMULATE, BARRIER, BROADCAST, PUT, REDUCE
-from umm.schedules.platform import Platform, platform
+from umm.program.problem import Problem
+from umm.schedules.build.assembly import Rows, no_data
+from umm.schedules.table.buffers import Buffers, first_tiles, joined
+from umm.schedules.table.details import Details
+from umm.schedules.table.kinds import ACCUMULATE, BARRIER, BROADCAST, PUT, REDUCE
+from umm.schedules.table.platform import Platform, platform
 
 COLLECTIVES = ("all-reduce", "reduce-scatter")
 """Finals that are collectives."""

@@ -17,7 +17,7 @@ from umm.figures.page import Section, write_page
 from umm.figures.report import trace_sections
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.problem import Problem
+from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.space import Found, Space, search
 

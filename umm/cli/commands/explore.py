@@ -46,7 +46,7 @@ def explore(
     """
     import webbrowser
 
-    from umm.explorer.behind import get_ready
+    from umm.explorer.background import get_ready
 
     get_ready()  # while this process imports too
     from umm.explorer.app import serving

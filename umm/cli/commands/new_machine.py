@@ -79,7 +79,7 @@ def import_machine(described: IO[str], nvlink: float, nodes: int | None, source:
     FILE is what 'nvidia-smi topo -m' prints or 'lstopo --of xml' writes; - is stdin. It gives the devices and
     the links between them; all else is another machine's, and says so until it is replaced.
     """
-    from umm.machines.drafts.imported import imported, read
+    from umm.machines.drafts.imports import imported, read
 
     node = read(described.read(), nvlink)
 
@@ -109,7 +109,7 @@ def _write(
     from umm.files import whole_file
     from umm.machines import machine as find_machine
     from umm.machines.build import build
-    from umm.machines.drafts.commented import text
+    from umm.machines.drafts.comments import text
     from umm.machines.drafts.scaffold import copied, marked
     from umm.machines.files import named_file, user_folder
     from umm.machines.settings import read_setting

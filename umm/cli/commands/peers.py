@@ -12,7 +12,7 @@ from umm.cli.printed.output import Output
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from umm.chains import Outline
+    from umm.program import Outline
 
 
 @click.command()
@@ -89,8 +89,8 @@ def peers(
 
 def _at(ctx: click.Context, flags: dict[str, Any]) -> "Callable[[int], Outline] | None":
     """Return what gives a preset with another number of tokens; None of anything else."""
-    from umm.chains.presets import PRESETS
     from umm.cli.flags.chain import asked_outline
+    from umm.program.presets import PRESETS
 
     if flags["chain"] not in PRESETS:
         return None

@@ -143,7 +143,7 @@ def search(
             write_front(found, html)
             output.note(f"wrote {html}; it opens in any browser, offline")
         if save_chain is not None:
-            from umm.chains import save_chain as write_chain
+            from umm.program import save_chain as write_chain
 
             write_chain(found.points.outline.with_layouts(BEST, found.top[0].layouts), save_chain)
             output.note(f"wrote the chain to {save_chain}")

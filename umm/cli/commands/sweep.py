@@ -27,7 +27,7 @@ from umm.files import shown
 from umm.units import format_seconds
 
 if TYPE_CHECKING:
-    from umm.chains import Outline
+    from umm.program import Outline
     from umm.space import Progress, Space
 
 

@@ -25,7 +25,7 @@ def tiles(words: str | None, as_json: bool, quiet: bool, no_color: bool, **flags
     """
     from umm.cli.flags.asked import asked_problem
     from umm.cli.printed.tile_grid import print_layout, tiles_record
-    from umm.problem import MATRICES
+    from umm.program.problem import MATRICES
 
     output = Output(as_json, quiet, no_color)
     problem = asked_problem(flags)

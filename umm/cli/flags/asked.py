@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from umm.algorithms.scheduling import schedule as build
-from umm.chains import Chain
 from umm.cli.flags.chain import CHAIN, asked_chain
 from umm.cli.flags.machine import asked_machine
 from umm.cli.flags.options import PROBLEM, given
 from umm.cli.flags.schedule import SCHEDULE, asked_choices
 from umm.errors import InputError
 from umm.machines import Machine
-from umm.problem import Problem
+from umm.program import Chain
+from umm.program.problem import Problem
 from umm.schedules.files import load
 from umm.schedules.schedule import Schedule
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from umm.chains import Chain, Outline, load_chain
-from umm.chains.presets import MODELS, PRESETS, chain
 from umm.cli.flags.options import Command, all_of, given, option
 from umm.cli.flags.values import Finite, dimension, dimension_list
 from umm.errors import InputError
 from umm.machines import Machine
+from umm.program import Chain, Outline, load_chain
+from umm.program.presets import MODELS, PRESETS, chain
 
 SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads", "sequences")
 SCALED = ("tokens", "hidden", "ffn")

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from umm.chains import Outline
 from umm.cli.printed.sentences import ties
+from umm.program import Outline
 from umm.space import Choice, Found
 from umm.space.assignments import Assignments
 from umm.units import format_bytes, format_seconds, range_in_words

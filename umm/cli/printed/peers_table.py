@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from umm.cli.printed.assignments import given_in_words
-from umm.problem import MATRICES
+from umm.program.problem import MATRICES
 from umm.space.peers.contender import Row
 from umm.space.peers.systems import BEST
 from umm.space.peers.table import Peers

@@ -12,11 +12,11 @@ from rich.text import Text
 from umm.algorithms.registry import choices_in_words
 from umm.errors import MachineError
 from umm.machines import machine as find_machine
-from umm.problem import MATRICES
-from umm.schedules.kinds import KINDS
+from umm.program.problem import MATRICES
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.kinds import KINDS
 from umm.space.budget import device_share
-from umm.space.what_if.beside import Beside
+from umm.space.what_if.context import Beside
 from umm.traces.trace import Trace
 from umm.units import counted, format_bytes, format_rate, format_seconds
 

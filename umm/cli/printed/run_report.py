@@ -15,8 +15,8 @@ from umm.comparison import Comparison
 from umm.errors import InfeasibleError
 from umm.figures.style import time_unit
 from umm.measure import Measured, Needs
-from umm.schedules.kinds import GEMM
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.kinds import GEMM
 from umm.units import counted, duration, format_bytes, format_rate, format_seconds
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from umm.algorithms.universal.options import known
-from umm.problem import MATRICES
+from umm.program.problem import MATRICES
 from umm.space import Choice, Found, Space
 from umm.units import format_bytes
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from umm.layouts.layout import Layout
-from umm.problem import MATRICES, Problem
+from umm.program.problem import MATRICES, Problem
 from umm.units import format_bytes
 
 # Okabe and Ito's colours, light enough for black text, then again for rank 8 and up; the label tells.

@@ -5,18 +5,18 @@ from typing import Any
 
 from dash import Dash, Input, Output, State, no_update
 
-from umm.chains.files import toml
 from umm.errors import UmmError
-from umm.explorer.behind import Behind
+from umm.explorer.background import Behind
 from umm.explorer.chains import answer
 from umm.explorer.chains.answer import ChainView
 from umm.explorer.chains.files import Texts, dropped_chain, outline_of
 from umm.explorer.chains.found import FoundBest
 from umm.explorer.chains.state import read
-from umm.explorer.dropped import content_of
 from umm.explorer.layout import CHAINS
 from umm.explorer.point import Files, machine_of, tried
+from umm.explorer.uploads import content_of
 from umm.explorer.wiring import Answer, Asked, register_answers
+from umm.program.files import toml
 
 MOST_KEPT = 4  # chains that were dropped in
 SOON = 0.15  # seconds that the page waits for an answer that may be there at once

@@ -5,13 +5,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from umm.chains import Outline
-from umm.chains.files import parse_chain
-from umm.chains.presets import chain
 from umm.errors import InputError
 from umm.explorer.chains.state import ChainState
-from umm.explorer.dropped import text_of
+from umm.explorer.uploads import text_of
 from umm.files import shown
+from umm.program import Outline
+from umm.program.files import parse_chain
+from umm.program.presets import chain
 
 Texts = Mapping[str, str]
 MOST_BYTES = 128 * 1024

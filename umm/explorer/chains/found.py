@@ -5,12 +5,12 @@ from functools import lru_cache
 from time import monotonic
 from typing import Any
 
-from umm.chains import Outline
 from umm.errors import InputError, UmmError
 from umm.executor import executor
-from umm.explorer.behind import Question, Send
+from umm.explorer.background import Question, Send
 from umm.explorer.chains.state import ChainState
 from umm.machines import Machine
+from umm.program import Outline
 from umm.space import Choice, Space, search
 from umm.space.assignments import Assignments
 from umm.space.budget import DEVICE

@@ -4,11 +4,11 @@ from typing import Any
 
 from dash import dcc, html
 
-from umm.chains.presets import MODELS, PRESETS
 from umm.dtypes import DTYPES
 from umm.explorer.chains.state import MOST_RANKS, usual_values
 from umm.explorer.layout import copied, jump, kept, pills, said, select, text
 from umm.figures.page import CONFIG
+from umm.program.presets import MODELS, PRESETS
 from umm.space.space import KEPT as STATIONARY
 
 FIELDS = (

@@ -5,11 +5,11 @@ from dataclasses import dataclass, fields, replace
 from shlex import quote
 from typing import Any
 
-from umm.chains.presets import MODELS, PRESETS
 from umm.dtypes import canonical
 from umm.errors import InputError
 from umm.explorer import address
 from umm.explorer.address import Reader, number, one_of, plain, query_of, size, switch, unknown, whole
+from umm.program.presets import MODELS, PRESETS
 from umm.space.space import KEPT as STATIONARY
 
 MOST_RANKS = 256
@@ -95,7 +95,7 @@ class ChainState:
 
     @property
     def named(self) -> dict[str, Any]:
-        """What is asked of a preset beside its sizes, as :func:`umm.chains.presets.chain` takes it."""
+        """What is asked of a preset beside its sizes, as :func:`umm.program.presets.chain` takes it."""
         return {x: getattr(self, x) for x in self.own if x not in SIZES and (x != "dropout" or self.dropout)}
 
     @property
@@ -208,7 +208,9 @@ def as_python(
     said = {**state.sizes, **state.named}
     named = ", ".join(f"{name}={value!r}" for name, value in said.items())
     made = (
-        f"umm.chains.load_chain({state.chain!r})" if state.of_file else f"umm.chain({state.chain!r}, {named})"
+        f"umm.program.load_chain({state.chain!r})"
+        if state.of_file
+        else f"umm.chain({state.chain!r}, {named})"
     )
     given = f".with_given({state.given!r})" if state.given else ""
     more = [f"layouts={state.texts!r}"] if state.texts else []

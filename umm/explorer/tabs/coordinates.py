@@ -6,7 +6,7 @@ from umm.explorer.tabs.leaderboard import how, top_frame
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
 from umm.figures.coordinates import parallel_coordinates
-from umm.problem import MATRICES
+from umm.program.problem import MATRICES
 from umm.units import format_bytes, format_seconds
 
 

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from umm.arrays import Ints
-from umm.explorer.growing import Growing, paying, saving
+from umm.explorer.savings import Growing, paying, saving
 from umm.explorer.tables import table
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
 from umm.figures.replication import replication_map
 from umm.layouts.places import replication_factors
-from umm.problem import MATRICES
+from umm.program.problem import MATRICES
 from umm.units import format_seconds
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import numpy as np
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
 from umm.figures.tiles import Slice, tile_map
-from umm.problem import MATRICES, Problem
+from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from umm.algorithms.universal.steps.graph import graphs
 from umm.machines import Machine
 from umm.machines.routes import narrowest
 from umm.schedules.bound import ROUNDING
-from umm.schedules.platform import platform
+from umm.schedules.table.platform import platform
 from umm.space.bounds.closed_form import replica_seconds
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from umm import cost
 from umm.algorithms.chains.batches import products
 from umm.arrays import Floats, Ints
-from umm.chains import Multiply
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.program import Multiply
+from umm.program.tensors import Tensor
 from umm.space.bounds.link_times import link_times
-from umm.tensors import Tensor
 
 
 class BatchWork(NamedTuple):

@@ -16,7 +16,7 @@ from umm.algorithms.universal.replicas import COLLECTIVES
 from umm.arrays import Floats, numbered_within
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.problem import MATRICES, Problem
+from umm.program.problem import MATRICES, Problem
 from umm.schedules.bound import ROUNDING
 from umm.space.bounds.combinations import Combinations
 from umm.space.bounds.link_times import link_times

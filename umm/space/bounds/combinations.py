@@ -15,7 +15,7 @@ from umm.algorithms.universal.policies import POLICIES
 from umm.arrays import Bools, Floats
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.problem import Problem
+from umm.program.problem import Problem
 from umm.space.bounds.link_times import LinkTimes, link_times
 from umm.space.bounds.operand_layouts import DIMENSIONS, OperandLayouts
 from umm.space.bounds.overlaps import (

@@ -8,7 +8,7 @@ import numpy as np
 from umm.arrays import Floats, Ints
 from umm.machines import Machine
 from umm.machines.routes import narrowest
-from umm.schedules.platform import platform
+from umm.schedules.table.platform import platform
 
 
 @dataclass(frozen=True, eq=False)

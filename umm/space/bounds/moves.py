@@ -6,7 +6,7 @@ from umm.algorithms.moves import brought
 from umm.arrays import Floats, Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.problem import MATRICES
+from umm.program.problem import MATRICES
 from umm.schedules.bound import ROUNDING
 from umm.space.points import MultiplyPoints
 

@@ -11,13 +11,13 @@ from umm.algorithms.chains.multiplies import as_problem, completing
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import how_summed_as
 from umm.arrays import Floats
-from umm.chains import Copy, Map, Multiply, Statement
-from umm.chains.statements import statement_to_dict
 from umm.machines import Machine
-from umm.problem import MATRICES
+from umm.program import Copy, Map, Multiply, Statement
+from umm.program.problem import MATRICES
+from umm.program.statements import statement_to_dict
+from umm.program.tensors import Tensor
 from umm.space.assignments import Assignments, Place
 from umm.space.bounds.statement_work import StatementWork, statement_work
-from umm.tensors import Tensor
 
 
 @dataclass(frozen=True, eq=False)

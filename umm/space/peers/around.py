@@ -7,7 +7,7 @@ from functools import partial
 
 from umm.errors import LayoutError, ProblemError
 from umm.machines import Machine
-from umm.problem import Problem
+from umm.program.problem import Problem
 from umm.space.budget import rank_limit
 from umm.space.peers.choice import MARGIN, chosen
 from umm.space.peers.contender import Contender, Row, Timed, timed

@@ -11,7 +11,7 @@ from umm.errors import InfeasibleError
 from umm.executor import run
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.problem import MATRICES, Problem
+from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.space.choice import Choice
 from umm.space.search.search import search

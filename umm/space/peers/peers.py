@@ -6,12 +6,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from umm.algorithms.registry import algorithms
-from umm.chains import Outline
 from umm.errors import InfeasibleError, InputError
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.problem import Problem
+from umm.program import Outline
+from umm.program.problem import Problem
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
 from umm.space.peers.around import Around

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from umm.algorithms.chains.lower import lower
-from umm.chains import Outline
-from umm.chains.systems import fully_sharded, gradients_by_tokens, over_mesh
 from umm.errors import ProblemError
 from umm.machines import Machine
+from umm.program import Outline
+from umm.program.systems import fully_sharded, gradients_by_tokens, over_mesh
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from umm.executor import run
 from umm.machines import Machine
-from umm.notebook.shown import Shown
+from umm.notebook.display import Shown
 from umm.space.choice import Choice
 from umm.space.peers.choice import chosen
 from umm.space.peers.contender import Row

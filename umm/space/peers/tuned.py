@@ -11,7 +11,7 @@ from umm.errors import ScheduleError
 from umm.executor import executor
 from umm.layouts.places import replication_factors
 from umm.machines import Machine
-from umm.problem import Problem
+from umm.program.problem import Problem
 from umm.space.peers.multiplies import Way
 from umm.space.search.walk import Progress
 

@@ -13,7 +13,7 @@ from umm.algorithms.universal.options import Options
 from umm.arrays import Bools
 from umm.errors import InfeasibleError
 from umm.machines import Machine
-from umm.problem import MATRICES
+from umm.program.problem import MATRICES
 from umm.schedules.bound import ROUNDING, schedule_bound
 from umm.schedules.schedule import Schedule
 from umm.space.bounds.closed_form import Bounds, closed_form

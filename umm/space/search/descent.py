@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from umm.chains import Multiply
+from umm.program import Multiply
 from umm.space.assignments import Place
 from umm.space.bounds.dual import ROUNDS, Relaxed, by_cases
 from umm.space.bounds.tables import Tables

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from umm.algorithms.moves import bring_seconds
-from umm.notebook.shown import Shown
+from umm.notebook.display import Shown
 from umm.space.budget import device_share
 from umm.space.choice import Choice
 from umm.space.pricing.pricer import Pricer

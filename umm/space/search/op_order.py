@@ -19,7 +19,7 @@ from umm.algorithms.universal.steps.lower import stepwise
 from umm.arrays import Ints
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.problem import Problem
+from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.space.bounds.any_order import order_bound
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from umm.algorithms.registry import UNIVERSAL
 from umm.algorithms.universal.options import known
-from umm.problem import MATRICES
+from umm.program.problem import MATRICES
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 

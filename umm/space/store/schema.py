@@ -7,7 +7,7 @@ import sqlite3
 
 from umm.algorithms.universal.options import known
 from umm.errors import InputError
-from umm.problem import MATRICES
+from umm.program.problem import MATRICES
 from umm.space.store.columns import ASKED, ENDED, KEY, LATER, added, all_columns, columns, config_id, options
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (

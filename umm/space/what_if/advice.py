@@ -7,7 +7,7 @@ from typing import Any
 from umm.algorithms.universal.options import known
 from umm.errors import InfeasibleError
 from umm.machines import Machine
-from umm.problem import Problem
+from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.space.budget import DEVICE
 from umm.space.choice import Choice

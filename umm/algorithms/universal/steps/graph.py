@@ -19,8 +19,8 @@ from umm.algorithms.universal.options import Options
 from umm.arrays import Floats, Ints
 from umm.machines import Machine
 from umm.machines.routes import narrowest
-from umm.schedules.platform import platform
-from umm.schedules.resources import Links, Routes
+from umm.schedules.table.platform import platform
+from umm.schedules.table.resources import Links, Routes
 
 
 class Data(NamedTuple):

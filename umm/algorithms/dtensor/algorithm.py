@@ -1,0 +1,321 @@
+"""DTensor's matmul: the placements its own cost model picks, NCCL-like rings, one local multiply a rank.
+
+Along each axis of a device mesh a matrix is Replicate, Shard(0), cut by rows, or Shard(1), by columns.
+DTensor takes the way to multiply whose inputs are cheapest to redistribute to, whatever becomes of the
+output, and then brings the output to where it shall be: axis by axis, a collective each.
+
+Source: PyTorch, torch.distributed.tensor; see :mod:`umm.algorithms.dtensor.choice`.
+"""
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from math import prod
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from umm.algorithms.algorithm import Algorithm, Names, Native, read_mesh
+from umm.algorithms.collectives import direct, ring
+from umm.algorithms.collectives.parts import in_parts
+from umm.algorithms.dtensor.choice import (
+    PARTIAL,
+    REPLICATE,
+    SHARD_0,
+    SHARD_1,
+    SHARDS,
+    Mesh,
+    Placements,
+    chosen_way,
+    steps,
+)
+from umm.algorithms.option import Option
+from umm.arrays import Ints
+from umm.interval import Interval
+from umm.layouts.frameworks.held import chunk, whole
+from umm.layouts.frameworks.shared import shared_mesh
+from umm.layouts.layout import Layout
+from umm.machines import Machine
+from umm.program.problem import MATRICES, Problem
+from umm.schedules.build.builder import Builder
+from umm.schedules.table.slices import Slice
+
+ALL_REDUCE = in_parts(ring.reduce_scatter, ring.all_gather)
+Box = tuple[Interval, Interval]
+Held = Mapping[int, Slice]
+
+
+class DeviceMesh(NamedTuple):
+    """The ranks of a device mesh.
+
+    Attributes:
+        ranks: The rank at each place.
+    """
+
+    ranks: Ints
+
+    def box(self, shape: tuple[int, int], placements: Placements, rank: int) -> Box:
+        """Return the rows and columns that a rank has of a matrix in placements; all of what is Partial."""
+        (at,) = np.argwhere(self.ranks == rank).tolist()
+        found = []
+        for size, shard in zip(shape, SHARDS, strict=True):
+            spans = whole(size)
+            for place, parts, placement in zip(at, self.ranks.shape, placements, strict=True):
+                spans = chunk(spans, place, parts) if placement == shard else spans
+            found.append(Interval(*spans[0]) if spans else Interval(0, 0))
+        return found[0], found[1]
+
+    def boxes(self, shape: tuple[int, int], placements: Placements) -> dict[int, Box]:
+        """Return the same for every rank."""
+        return {rank: self.box(shape, placements, rank) for rank in range(self.ranks.size)}
+
+    def groups(self, axis: int) -> list[list[int]]:
+        """Return the ranks that are joined along an axis, in its order."""
+        lines: list[list[int]] = (
+            np.moveaxis(self.ranks, axis, -1).reshape(-1, self.ranks.shape[axis]).tolist()
+        )
+        return lines
+
+    def placed(self, placements: Placements, like: Layout) -> Layout:
+        """Return the layout that placements mean for a matrix of the shape of another."""
+        return Layout.from_dtensor(self.ranks, placements, like.shape)
+
+    def placements(self, layout: Layout) -> Placements | None:
+        """Return what DTensor calls a layout on this mesh; None if it has no name for it."""
+        return next((x for x in self.all_placements() if layout == self.placed(x, layout)), None)
+
+    def all_placements(self) -> list[Placements]:
+        """Return all that a matrix can be on this mesh, Replicate first."""
+        return list(product((REPLICATE, SHARD_0, SHARD_1), repeat=self.ranks.ndim))
+
+    def nearest(self, layout: Layout) -> Layout:
+        """Return a layout as it is if DTensor has a name for it, else the nearest.
+
+        A full copy on every rank is Replicate, however it is cut. Of what has no more replicas those are
+        nearest of which ranks need fewest bytes from others; of equals those cut by rows.
+
+        >>> mesh = DeviceMesh(np.arange(8))
+        >>> for text in ("2d:4x2", "2d:2x4:colmajor", "col:balanced", "cyclic:2x2:1x1@8"):
+        ...     print(text, *mesh.placements(mesh.nearest(Layout.parse(text, (66, 66), ranks=8))))
+        2d:4x2 Shard(0)
+        2d:2x4:colmajor Shard(1)
+        col:balanced Shard(1)
+        cyclic:2x2:1x1@8 Replicate
+        """
+        name = self.placements(layout)
+        if name is not None:
+            everyone = len(np.unique(layout.owners)) == layout.ranks  # has a tile, if only an empty one
+            return layout if everyone else self.placed(name, layout)
+        if layout.replicas == layout.ranks:
+            return self.placed((REPLICATE,) * self.ranks.ndim, layout)
+        able = [
+            x
+            for x in self.all_placements()
+            if prod(n for n, name in zip(self.ranks.shape, x, strict=True) if name == REPLICATE)
+            <= layout.replicas
+        ]
+        return max((self.placed(x, layout) for x in able), key=lambda to: _elements_in_place(layout, to))
+
+
+def device_mesh(problem: Problem, mesh: str) -> DeviceMesh:
+    """Return the mesh that a problem is multiplied on.
+
+    Args:
+        problem: With its layouts.
+        mesh: Its shape as text; empty for one axis where DTensor has a name for all layouts on it, else the
+            one on which it has, else one axis.
+
+    >>> device_mesh(Problem(m=8, n=8, k=8, a="2d", b="row", c="col@2", ranks=8), "").ranks.shape
+    (2, 4)
+    """
+    ranks = np.arange(problem.p, dtype=np.int64)
+    if mesh:
+        return DeviceMesh(ranks.reshape(read_mesh(mesh, mesh.count("x") + 1)))
+    one = DeviceMesh(ranks)
+    if all(one.placements(layout) for layout in problem.layouts):
+        return one
+    shared = shared_mesh(problem.layouts)
+    found = DeviceMesh(shared[0].ranks) if shared else one
+    return found if all(found.placements(layout) for layout in problem.layouts) else one
+
+
+def native(problem: Problem, placements: str, mesh: str) -> Native:
+    """The problem's own layouts where DTensor has a name for them, else the nearest that it has one for."""
+    on = device_mesh(problem, mesh)
+    return Native(*(on.nearest(problem.layout(name)) for name in MATRICES))
+
+
+def _elements_in_place(layout: Layout, to: Layout) -> int:
+    """Return how many elements of what ranks shall own they own already."""
+    held = 0
+    for rank in range(layout.ranks):
+        for wanted in to.tiles_of(rank):
+            there = to.tile_bounds(wanted)
+            for tile in layout.tiles_of(rank):
+                here = layout.tile_bounds(tile)
+                held += here[0].intersect(there[0]).size * here[1].intersect(there[1]).size
+    return held
+
+
+def refuses(problem: Problem, machine: Machine, placements: str, mesh: str) -> str | None:
+    """With the placements as given, layouts that DTensor has no name for."""
+    on = device_mesh(problem, mesh)
+    if placements == "nearest" or all(on.placements(layout) for layout in problem.layouts):
+        return None
+    a, b = problem.layouts[:2]
+    return (
+        f"A {a.shape[0]}x{a.shape[1]} in {a} and B {b.shape[0]}x{b.shape[1]} in {b} on {problem.p} ranks are "
+        f"not Replicate, Shard(0) or Shard(1) all; use row, col or row@{problem.p}, or placements=nearest"
+    )
+
+
+def write(build: Builder, names: Names, placements: str, mesh: str) -> None:
+    """Redistribute the inputs, multiply, redistribute the output."""
+    problem = cast(Problem, build.program)
+    on = device_mesh(problem, mesh)
+    now = [on.placements(build.layout(name)) or () for name in names]
+    shapes = problem.shape("A"), problem.shape("B")
+    assumed = Mesh.of(build.machine, on.ranks.shape)
+    way = chosen_way(shapes, problem.itemsize("A"), now[0], now[1], assumed)
+    ranks = range(build.ranks)
+    a, b = (
+        _redistributed(build, on, name, {rank: _own(build, name, rank) for rank in ranks}, at, to)
+        for name, at, to in zip(names[:2], now[:2], way[:2], strict=True)
+    )
+    own = {rank: _own(build, names.c, rank) for rank in ranks}
+    boxes = on.boxes(problem.shape("C"), way.c)
+    computed = {rank: _room(build, names.c, rank, boxes[rank], "product", own) for rank in ranks}
+    for rank in ranks:
+        build.gemm(computed[rank], a[rank], b[rank], beta=0)
+    there = _redistributed(build, on, names.c, computed, way.c, now[2], own)
+    for rank in ranks:
+        if there[rank] != own[rank]:
+            build.get(there[rank], own[rank])
+
+
+def _own(build: Builder, name: str, rank: int) -> Slice:
+    """Return the one tile that a rank holds of a matrix, and that may be empty, as others beside it are."""
+    layout = build.layout(name)
+    tiles = [build.tile(name, i, j, layout.replica(rank)) for i, j in layout.tiles_of(rank)]
+    return max(tiles, key=lambda tile: tile.elements)
+
+
+def _room(build: Builder, name: str, rank: int, box: Box, slot: object, own: Held) -> Slice:
+    """Return where a rank keeps a box: in its own tile where that has room for it, else in its pool."""
+    if rank in own:
+        inside = own[rank].cut(*box)
+        if inside.elements == box[0].size * box[1].size:
+            return inside
+    return build.temporary(rank, name, *box, slot=slot)
+
+
+def _redistributed(
+    build: Builder,
+    mesh: DeviceMesh,
+    name: str,
+    held: Held,
+    now: Placements,
+    then: Placements,
+    own: Held | None = None,
+) -> Held:
+    """Write what brings a matrix from one placement to another; return where each rank then has its piece.
+
+    Args:
+        build: Where the actions go.
+        mesh: The mesh.
+        name: The matrix.
+        held: Where each rank has its piece.
+        now: What it is.
+        then: What it shall be.
+        own: Where each rank may keep what fits there; None keeps all in pools.
+    """
+    shape, current = build.layout(name).shape, list(now)
+    for number, (axis, before, after) in enumerate(steps(now, then)):
+        had = mesh.boxes(shape, tuple(current))
+        current[axis] = after
+        boxes = mesh.boxes(shape, tuple(current))
+        if before == REPLICATE:
+            held = {rank: piece.cut(*boxes[rank]) for rank, piece in held.items()}
+            continue
+        if before == PARTIAL and after == REPLICATE:
+            there = held  # summed where it is
+        else:
+            slot = name if number % 2 == 0 else (name, "then")
+            there = {rank: _room(build, name, rank, boxes[rank], slot, own or {}) for rank in held}
+        step = _Step(build, held, there, had, boxes)
+        for group in mesh.groups(axis):
+            COLLECTIVES[before == PARTIAL, after == REPLICATE](step, group)
+        held = there
+    return held
+
+
+class _Step(NamedTuple):
+    """A collective along an axis: where each rank has its piece, where it shall have it, and both boxes."""
+
+    build: Builder
+    held: Held
+    there: Held
+    had: Mapping[int, Box]
+    boxes: Mapping[int, Box]
+
+    def for_owner(self, rank: int, owner: int) -> Slice:
+        """Return what a rank has of what another shall have."""
+        return self.held[rank].cut(*self.boxes[owner])
+
+    def arriving(self, rank: int, origin: int) -> Slice:
+        """Return where a rank puts what another had."""
+        return self.there[rank].cut(*self.had[origin])
+
+    def all_gather(self, group: list[int]) -> None:
+        """Shard to Replicate."""
+        ring.all_gather(self.build, group, self.held.__getitem__, self.arriving)
+
+    def all_to_all(self, group: list[int]) -> None:
+        """Shard to the other Shard."""
+        direct.all_to_all(self.build, group, self.for_owner, self.arriving)
+
+    def all_reduce(self, group: list[int]) -> None:
+        """Partial to Replicate."""
+        ALL_REDUCE(self.build, group, self.held.__getitem__, self.there.__getitem__)
+
+    def reduce_scatter(self, group: list[int]) -> None:
+        """Partial to Shard."""
+        ring.reduce_scatter(self.build, group, self.for_owner, self.there.__getitem__, self.for_owner)
+
+
+COLLECTIVES: dict[tuple[bool, bool], Callable[[_Step, list[int]], None]] = {
+    (False, True): _Step.all_gather,
+    (False, False): _Step.all_to_all,
+    (True, True): _Step.all_reduce,
+    (True, False): _Step.reduce_scatter,
+}
+"""By whether it was Partial, and whether it becomes Replicate."""
+
+
+def _mesh(ranks: int, placements: str, mesh: str) -> tuple[int, ...] | None:
+    """Return the mesh's shape if its ranks are all there are."""
+    shape = read_mesh(mesh, mesh.count("x") + 1) if mesh else (ranks,)
+    return shape if prod(shape) == ranks else None
+
+
+ALGORITHM = Algorithm(
+    "dtensor",
+    "PyTorch's DTensor on a device mesh: its own choice of placements, rings, one multiply a rank.",
+    "PyTorch, torch.distributed.tensor",
+    native,
+    write,
+    refuses,
+    options=(
+        Option(
+            "placements",
+            "nearest",
+            "Layouts it has no name for: bring them to the nearest it has, or refuse them.",
+            choices=("nearest", "as-given"),
+        ),
+        Option(
+            "mesh",
+            "",
+            "Shape of the device mesh, such as 2x4; one on which all layouts have names if not said.",
+        ),
+    ),
+    mesh=_mesh,
+)

@@ -1,0 +1,1 @@
+"""What algorithms share when they write their actions."""

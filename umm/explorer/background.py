@@ -1,0 +1,199 @@
+"""Questions that take longer than a page may: each in its own process, of every viewer only the newest."""
+
+import gc
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.forkserver import ensure_running
+from multiprocessing.process import BaseProcess
+from time import monotonic
+from typing import Any, TypeVar
+
+AT_ONCE = 3
+KEPT = 32
+PATIENCE = 5.0  # seconds
+WAITED = 0.4  # seconds that a page waits for the first message
+NICE = 4  # how far what is found behind a page steps back after that, as of nice
+Send = Callable[[Any], None]
+_CONTEXT = get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["umm.explorer.prices", "umm_sim.executor", "numpy.ma"])  # np.unique needs it
+
+
+class Question(ABC):
+    """What a process finds out, message by message.
+
+    Attributes:
+        done: Whether all is found out.
+        failed: Why it ended before; empty if it did not.
+        heard: Set when the first message has come, or none will.
+    """
+
+    def __init__(self) -> None:
+        self.done, self.failed = False, ""
+        self.heard = threading.Event()
+
+    @abstractmethod
+    def asked(self) -> tuple[Any, ...]:
+        """Return what the process calls, and its arguments after the one that sends a message."""
+
+    @abstractmethod
+    def take(self, message: Any) -> None:
+        """Take in what the process has sent."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will be found out."""
+        return self.done or bool(self.failed)
+
+
+def get_ready() -> None:
+    """Start the process that others fork from, which imports for a second what they need."""
+    ensure_running()
+
+
+Q = TypeVar("Q", bound=Question)
+
+
+class Behind:
+    """All questions of all viewers, those that were asked last kept with their answers."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, Question] = OrderedDict()
+        self._wanted: OrderedDict[Hashable, Question] = OrderedDict()  # by viewer, who was seen last is last
+        self._seen: dict[Hashable, float] = {}
+        self._cancelled: dict[Hashable, Question] = {}
+        self._running: dict[Question, _Run] = {}
+        self._lock = threading.RLock()
+
+    def of(self, key: Hashable, make: Callable[[], Q]) -> Q:
+        """Return the question of a key with what is known of its answer; it may not have been asked yet."""
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = make()
+            found = self._kept[key]
+            self._kept.move_to_end(key)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return found  # type: ignore[return-value]
+
+    def want(self, viewer: Hashable, question: Question) -> None:
+        """Ask a question for a viewer, in place of the one before, or say that the viewer still waits for it.
+
+        Who is not heard of for some seconds makes room for others.
+        """
+        with self._lock:
+            if self._cancelled.get(viewer) is question:
+                return
+            self._cancelled.pop(viewer, None)
+            self._wanted[viewer] = question
+            self._wanted.move_to_end(viewer)
+            self._seen[viewer] = monotonic()
+            self._settle()
+
+    def leave(self, viewer: Hashable, question: Question | None) -> None:
+        """End what a viewer has asked before, unless it is this question, which is asked later."""
+        with self._lock:
+            if self._wanted.get(viewer) not in (None, question):
+                del self._wanted[viewer], self._seen[viewer]
+                self._settle()
+
+    def cancel(self, viewer: Hashable) -> None:
+        """Leave a viewer's question as it is, until the viewer wants another."""
+        with self._lock:
+            question = self._wanted.pop(viewer, None)
+            self._seen.pop(viewer, None)
+            if question is not None:
+                self._cancelled[viewer] = question
+                while len(self._cancelled) > KEPT:
+                    self._cancelled.pop(next(iter(self._cancelled)))
+            self._settle()
+
+    def has_cancelled(self, viewer: Hashable, question: Question) -> bool:
+        """Return whether a viewer wants no more of a question."""
+        with self._lock:
+            return self._cancelled.get(viewer) is question
+
+    def close(self) -> None:
+        """End all processes."""
+        with self._lock:
+            self._wanted.clear()
+            self._settle()
+
+    def _settle(self) -> None:
+        """End what nobody wants any more, and begin what waits as far as there is room."""
+        for viewer, question in list(self._wanted.items()):
+            gone = len(self._wanted) > AT_ONCE and monotonic() - self._seen[viewer] > PATIENCE
+            if question.over or gone:
+                del self._wanted[viewer], self._seen[viewer]
+        wanted = list(dict.fromkeys(self._wanted.values()))
+        for question in [x for x in self._running if x not in wanted]:
+            self._running.pop(question).end()
+        for question in [x for x in wanted if x not in self._running][: AT_ONCE - len(self._running)]:
+            run = self._running[question] = _Run()
+            threading.Thread(target=self._perform, args=(question, run), daemon=True).start()
+
+    def _perform(self, question: Question, run: "_Run") -> None:
+        """Take in what a process sends until it ends, then go on with what waits."""
+        code = run.through(question)
+        with self._lock:
+            if self._running.get(question) is run:
+                del self._running[question]
+                question.done = code == 0
+                question.failed = "" if question.done else "the process that looked for it ended early"
+                question.heard.set()
+                self._settle()
+
+
+class _Run:
+    """A process, which may have to end before it has begun."""
+
+    def __init__(self) -> None:
+        self._process: BaseProcess | None = None
+        self._ended = False
+        self._lock = threading.Lock()
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            if self._process is not None:
+                self._process.terminate()
+
+    def through(self, question: Question) -> int | None:
+        """Begin it, hand its messages to the question, and return its exit code."""
+        here, there = _CONTEXT.Pipe(duplex=False)
+        with here:
+            process = _CONTEXT.Process(target=_answer, args=(there, *question.asked()), daemon=True)
+            with there:
+                process.start()  # the first waits until the server of forks has imported all
+            with self._lock:
+                self._process = process
+                if self._ended:
+                    process.terminate()
+            with suppress(EOFError, OSError):
+                here.poll(WAITED)
+                _step_back(process.pid)
+                while True:
+                    question.take(here.recv())
+                    question.heard.set()
+            process.join()
+        return process.exitcode
+
+
+def _step_back(process: int | None) -> None:
+    """Let what is not waited for come after the page and its browser, where the system can."""
+    if process is not None and hasattr(os, "setpriority"):
+        with suppress(OSError):
+            own = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, process, own + NICE)
+
+
+def _answer(connection: Connection, function: Callable[..., None], *arguments: Any) -> None:
+    """Run in the process: answer a question; a page that has gone ends it."""
+    gc.freeze()  # what was there before the fork is not looked through for garbage
+    with connection, suppress(BrokenPipeError):
+        function(connection.send, *arguments)

@@ -1,0 +1,152 @@
+"""What replicas of one operand save as m grows: for every m the best time of each replication factor."""
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from umm.errors import UmmError
+from umm.executor import executor
+from umm.explorer.background import Question, Send
+from umm.explorer.prices import factors_of, points_of
+from umm.layouts.places import replication_factors
+from umm.machines import Machine
+from umm.program.problem import MATRICES
+from umm.space import Space
+from umm.space.budget import limit_of
+from umm.space.pricing.multiplies import MultiplyPricer
+from umm.space.search.walk import BestFirst
+
+TIMES = (1, 2, 4, 8, 16, 32, 64)
+"""What m is multiplied by."""
+PAYS = 0.01
+"""The share of the time from which on a saving is one."""
+
+
+class Growing(Question):
+    """The best times over m and the replication factor of one operand.
+
+    Attributes:
+        space: What may be chosen.
+        machine: Where.
+        budget: Of a rank, as :func:`umm.space.budget.limit_of` takes it: its share of m's problem.
+        operand: The one whose factors are compared, by its place among A, B and C.
+        held: The factor that each of the others has, or 0 for the best.
+        factors: Those that are compared.
+        found: The best makespan of each factor by m, in seconds; nan where nothing fits.
+    """
+
+    def __init__(
+        self, space: Space, machine: Machine, budget: str, operand: int, held: tuple[int, int, int]
+    ) -> None:
+        super().__init__()
+        self.space, self.machine, self.budget = space, machine, budget
+        self.operand, self.held = operand, held
+        self.factors = replication_factors(space.ranks or 1)
+        self.found: dict[int, list[float]] = {}
+
+    def asked(self) -> tuple[Any, ...]:
+        """Return what the process does."""
+        return grow, self.space, self.machine, self.budget, self.operand, self.held
+
+    def take(self, message: dict[int, list[float]]) -> None:
+        """Take in the times of an m."""
+        self.found |= message
+
+    @property
+    def words(self) -> str:
+        """How far it is."""
+        if self.failed:
+            return self.failed
+        return f"As m grows: {len(self.found)} of {len(TIMES)} values of m are proven."
+
+    @property
+    def stage(self) -> str:
+        """What is known by now."""
+        return self.failed or f"{len(self.found)} {'done' if self.done else 'under way'}"
+
+    @property
+    def said(self) -> str:
+        """At which m replicas pay, in a sentence; nothing before all are known.
+
+        >>> from umm.machines import machine
+        >>> grown = Growing(Space(m=512, n=512, k=512, ranks=4), machine("pvc-12"), "device", 1, (2, 0, 0))
+        >>> grown.found = {512: [2.0, 1.5, 1.6], 1024: [2.0, 1.9, 1.8], 2048: [2.0, 2.0, 2.0]}
+        >>> grown.done = True
+        >>> print(grown.said)
+        With A@2, replicas of B pay up to m = 1024: B@2 saves 25.0 % at m = 512, B@4 saves 10.0 % at m = 1024.
+        """
+        if not self.done:
+            return ""
+        name, whose = MATRICES[self.operand], with_factors(self.operand, self.held)
+        sizes = sorted(self.found)
+        if not sizes:
+            return f"{whose}, nothing is known of other m."
+        said = {m: saving(name, self.factors, self.found[m]) for m in sizes}
+        paid = [m for m in sizes if said[m]]
+        if not paid:
+            return f"{whose}, no replica of {name} saves 1 % at any m from {sizes[0]} to {sizes[-1]}."
+        if paid == sizes:
+            where = f"at every m from {sizes[0]} to {sizes[-1]}"
+        elif paid == sizes[: len(paid)]:
+            where = f"up to m = {paid[-1]}"
+        else:
+            where = f"at m = {', '.join(map(str, paid))}"
+        ends = ", ".join(f"{said[m]} at m = {m}" for m in dict.fromkeys((paid[0], paid[-1])))
+        return f"{whose}, replicas of {name} pay {where}: {ends}."
+
+
+def with_factors(operand: int, held: Sequence[int]) -> str:
+    """Return which replication factors the other operands have, as a sentence begins.
+
+    >>> with_factors(1, (1, 0, 0)), with_factors(1, (0, 0, 0))
+    ('With A@1', 'With the best factors of A and C')
+    """
+    others = [i for i in range(3) if i != operand]
+    fixed = [f"{MATRICES[i]}@{held[i]}" for i in others if held[i]]
+    return "With " + (
+        " and ".join(fixed) or f"the best factors of {' and '.join(MATRICES[i] for i in others)}"
+    )
+
+
+def saving(name: str, factors: Sequence[int], times: Sequence[float]) -> str:
+    """Return which factor of an operand saves most against none, and how much; nothing where it does not pay.
+
+    >>> saving("B", [1, 2, 4], [2.0, 1.9, 1.5]), saving("B", [1, 2], [2.0, 1.99])
+    ('B@4 saves 25.0 %', '')
+    """
+    place = paying(times)
+    return f"{name}@{factors[place]} saves {100 * (1 - times[place] / times[0]):.1f} %" if place else ""
+
+
+def paying(times: Sequence[float]) -> int:
+    """Return the place of the fastest, 0 (without replicas) where it does not pay.
+
+    >>> paying([2.0, 1.9, 1.5]), paying([2.0, 1.99])
+    (2, 0)
+    """
+    fastest = int(np.argmin(np.nan_to_num(times, nan=np.inf)))
+    return fastest if 1 - times[fastest] / times[0] >= PAYS else 0
+
+
+def grow(
+    send: Send, space: Space, machine: Machine, budget: str, operand: int, held: tuple[int, int, int]
+) -> None:
+    """Prove the best of every factor for one m after the other; it runs in a process of its own."""
+    makespan = executor("sim").makespan
+    with suppress(UmmError):  # of an m that cannot be, and of those above
+        now = points_of(space).bare.m
+        for m in (times * now for times in TIMES):
+            points = points_of(space.changed(m=m))
+            looked = MultiplyPricer(points, machine, makespan)
+            limit = limit_of(budget, points.share, machine, points.bare.p)
+            factors = factors_of(points)
+            kept = np.all([of == at for of, at in zip(factors, held, strict=True) if at], axis=0)
+            best = []
+            for factor in replication_factors(points.bare.p):
+                search = BestFirst(looked, limit, 1, among=kept & (factors[operand] == factor))
+                search.run()
+                best.append(min((x.makespan_s for x in search.choices()), default=math.nan))
+            send({m: best})

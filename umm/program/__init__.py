@@ -1,0 +1,24 @@
+"""What is computed: statements over named tensors, or one multiply, and what they give in float64.
+
+A chain says what is computed, on whole tensors; a schedule of it says how. :meth:`Chain.reference` is what
+every executor's results are compared with.
+"""
+
+from umm.program.chain import Chain
+from umm.program.files import load_chain, save_chain
+from umm.program.multiply import Multiply
+from umm.program.outline import Outline, Shape
+from umm.program.statements import Copy, Map, Statement, Sum
+
+__all__ = [
+    "Chain",
+    "Copy",
+    "Map",
+    "Multiply",
+    "Outline",
+    "Shape",
+    "Statement",
+    "Sum",
+    "load_chain",
+    "save_chain",
+]

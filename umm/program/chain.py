@@ -1,0 +1,239 @@
+"""A program of several statements over named tensors, and what it gives in float64."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from umm.errors import ProblemError
+from umm.files import fields_of, shown, whole_number
+from umm.program.statements import Statement, Sum, statement_from_dict, statement_to_dict
+from umm.program.tensors import MOST_RANKS, Tensor, by_name
+
+_KEYS = ("name", "ranks", "tensors", "statements")
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Statements on whole tensors, carried out one after another.
+
+    Attributes:
+        name: What it is called.
+        tensors: All tensors, over the same ranks, each with a name of its own.
+        statements: What is done, in order.
+        ranks: Processes that share the work.
+        operand_names: Tensors whose elements are given: roles ``input`` and ``both``.
+        outputs: Tensors that are results: roles ``output`` and ``both``.
+
+    >>> from umm.program import Map, Multiply
+    >>> from umm.layouts.layout import Layout
+    >>> def tensor(name, rows, cols, layout, role="work"):
+    ...     return Tensor(name, Layout.parse(layout, (rows, cols), 2), "float32", role)
+    >>> mlp = Chain(
+    ...     "mlp",
+    ...     (
+    ...         tensor("X", 4, 6, "row@2", "input"),
+    ...         tensor("W", 6, 8, "col", "input"),
+    ...         tensor("H", 4, 8, "col"),
+    ...         tensor("Y", 4, 8, "col", "output"),
+    ...     ),
+    ...     (Multiply("H", "X", "W"), Map("Y", "gelu", ("H",))),
+    ...     ranks=2,
+    ... )
+    >>> print(mlp)
+    mlp on 2 ranks: H = X·W; Y = gelu(H)
+    >>> mlp.operand_names, mlp.outputs, mlp.flop
+    (('X', 'W'), ('Y',), 384)
+    """
+
+    kind: ClassVar[Literal["chain"]] = "chain"
+    name: str
+    tensors: tuple[Tensor, ...]
+    statements: tuple[Statement, ...]
+    ranks: int
+    operand_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    outputs: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the tensors, and the statements one after another."""
+        if not isinstance(self.name, str) or not self.name.isprintable() or not 0 < len(self.name) <= 64:
+            raise ProblemError(f"{shown(self.name)} cannot name a chain; write 1 to 64 printable characters")
+        whole_number(self.ranks, f"ranks of chain {self.name}", 1, MOST_RANKS + 1)
+        for name in ("tensors", "statements"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        named = by_name(self.tensors)
+        for tensor in self.tensors:
+            if tensor.layout.ranks != self.ranks:
+                raise ProblemError(
+                    f"tensor {tensor.name} is laid out over {tensor.layout.ranks} ranks, "
+                    f"but chain {self.name} has {self.ranks}; all tensors must be over the same ranks"
+                )
+        written: set[str] = set()
+        for number, statement in enumerate(self.statements):
+            try:
+                _check_access(statement, named, written)
+                statement.check(named)
+            except ProblemError as error:
+                raise ProblemError(f"statement {number} of chain {self.name}, {statement}: {error}") from None
+            written.add(statement.out)
+        for tensor in self.tensors:
+            if tensor.role == "output" and tensor.name not in written:
+                raise ProblemError(
+                    f"no statement of chain {self.name} writes {tensor.name}, which has role output; "
+                    "write it, or make it an input"
+                )
+        object.__setattr__(self, "operand_names", tuple(x.name for x in self.tensors if x.is_input))
+        object.__setattr__(self, "outputs", tuple(x.name for x in self.tensors if x.is_output))
+
+    @property
+    def title(self) -> str:
+        """What it computes, for a title."""
+        return self.name
+
+    @property
+    def words(self) -> str:
+        """What it computes, in a line."""
+        return str(self)
+
+    @property
+    def layout_words(self) -> str:
+        """Each tensor with its sizes and layout, those of one layout together."""
+        alike: dict[str, list[str]] = {}
+        for x in self.tensors:
+            alike.setdefault(str(x.layout), []).append(f"{x.name} {x.shape[0]}x{x.shape[1]}")
+        return "; ".join(f"{layout}: {', '.join(names)}" for layout, names in alike.items())
+
+    def facts(self, where: str) -> list[tuple[str, str]]:
+        """Return what it computes as names and what there is to say of each."""
+        dtypes = ", ".join(sorted({x.dtype for x in self.tensors}))
+        return [("chain", str(self).partition(": ")[2]), ("", f"{dtypes}, {where}")]
+
+    def record(self) -> dict[str, Any]:
+        """Return its statements, and the sizes, layouts and types of its tensors, as plain values."""
+        dtypes = {x.name: x.dtype for x in self.tensors}
+        alike = set(dtypes.values())
+        return {
+            "chain": self.name,
+            "tensors": {x.name: list(x.shape) for x in self.tensors},
+            "layouts": {x.name: str(x.layout) for x in self.tensors},
+            "statements": [statement_to_dict(statement) for statement in self.statements],
+            "dtype": alike.pop() if len(alike) == 1 else dtypes,
+            "ranks": self.ranks,
+        }
+
+    def on(self, ranks: int) -> "Chain":
+        """Return it as it is: it says on how many ranks it runs."""
+        return self
+
+    @property
+    def p(self) -> int:
+        """Number of ranks."""
+        return self.ranks
+
+    @property
+    def flop(self) -> int:
+        """Floating-point operations of all multiplies, 2mnk a member."""
+        named = by_name(self.tensors)
+        return sum(statement.flop(named) for statement in self.statements)
+
+    def reference(self, operands: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
+        """Return what the chain gives, computed in float64 on whole matrices.
+
+        Args:
+            operands: An array for each of ``operand_names``, converted to float64. One with a third
+                dimension in front gives replica r its own slice r; only a :class:`Sum` may read it.
+
+        Returns:
+            Every tensor that is written, by name, as it is at the end: outputs, and work tensors too; and
+            what goes in and comes out as it was.
+
+        Raises:
+            ProblemError: if an operand is missing, unknown or of another shape, or one whose replicas
+                differ is read by a statement that is not a sum.
+        """
+        named = by_name(self.tensors)
+        values = {name: self._operand(named[name], operands) for name in self.operand_names}
+        for name in operands:
+            if name not in values:
+                raise ProblemError(
+                    f"{name!r} is not an operand of chain {self.name}; "
+                    f"it takes {', '.join(self.operand_names) or 'none'}"
+                )
+        written: dict[str, NDArray[np.float64]] = {}
+        for statement in self.statements:
+            for name in statement.reads:
+                if values[name].ndim == 3 and not isinstance(statement, Sum):
+                    raise ProblemError(
+                        f"the replicas of {name} hold different values, which {statement} cannot read; "
+                        "give one matrix, or sum over the replicas first"
+                    )
+            values[statement.out] = written[statement.out] = statement.value(values, named)
+        return written | {name: values[name] for name in self.outputs if name not in written}
+
+    def _operand(self, tensor: Tensor, operands: Mapping[str, ArrayLike]) -> NDArray[np.float64]:
+        if tensor.name not in operands:
+            raise ProblemError(
+                f"operand {tensor.name} of chain {self.name} is missing; "
+                f"it takes {', '.join(self.operand_names)}"
+            )
+        array = np.asarray(operands[tensor.name]).astype(np.float64)
+        shapes = (tensor.shape, (tensor.layout.replicas, *tensor.shape))
+        if array.shape not in shapes:
+            raise ProblemError(
+                f"operand {tensor.name} has shape {array.shape}; it must be {shapes[0]}, "
+                f"or {shapes[1]} with a slice for each replica"
+            )
+        return array
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, as JSON carries them."""
+        return {
+            "name": self.name,
+            "ranks": self.ranks,
+            "tensors": [tensor.to_dict() for tensor in self.tensors],
+            "statements": [statement_to_dict(statement) for statement in self.statements],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> "Chain":
+        """Return the chain that parsed JSON of :meth:`to_dict` holds.
+
+        Raises:
+            InputError: in one line, if it is not a chain.
+        """
+        given = fields_of(data, "a chain", _KEYS)
+        ranks = whole_number(given["ranks"], "ranks of a chain", 1, MOST_RANKS + 1)
+        for key in ("tensors", "statements"):
+            if not isinstance(given[key], list):
+                raise ProblemError(f"{key} of a chain must be a list, not {shown(given[key])}")
+        return cls(
+            given["name"],
+            tuple(Tensor.from_dict(x, ranks) for x in given["tensors"]),
+            tuple(statement_from_dict(x) for x in given["statements"]),
+            ranks,
+        )
+
+    def __str__(self) -> str:
+        statements = "; ".join(map(str, self.statements))
+        return f"{self.name} on {self.ranks} ranks: {statements}"
+
+
+def _check_access(statement: Statement, named: Mapping[str, Tensor], written: set[str]) -> None:
+    """Refuse a statement that names no tensor, reads what holds nothing yet, or writes an input."""
+    for name in (statement.out, *statement.reads):
+        if name not in named:
+            raise ProblemError(f"there is no tensor {name!r}; choose from {', '.join(named)}")
+    for name in statement.reads:
+        if name not in written and not named[name].is_input:
+            raise ProblemError(f"{name} is read before it is written; write it first, or make it an input")
+    if named[statement.out].role == "input":
+        raise ProblemError(
+            f"{statement.out} is an input and never written; give it role both or write another"
+        )
+    if isinstance(statement, Sum) and statement.x in written:
+        raise ProblemError(
+            f"the replicas of {statement.x} are alike after it is computed; sum only an operand, "
+            "whose replicas may be given partial sums"
+        )

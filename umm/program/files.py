@@ -1,0 +1,70 @@
+"""A chain in a TOML file: tensors, statements, and layouts by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from umm.errors import InputError
+from umm.files import MOST_TOML, parse_toml, read_text, whole_file
+from umm.program.outline import Outline
+
+
+def load_chain(path: str | Path) -> Outline:
+    """Return the chain that a TOML file holds; strict: an unknown key is refused.
+
+    Raises:
+        InputError: in one line, if it cannot be read or is not a chain.
+    """
+    return parse_chain(read_text(path, MOST_TOML), path)
+
+
+def parse_chain(text: str, path: str | Path) -> Outline:
+    """Return the chain that a TOML text holds; strict: an unknown key is refused.
+
+    Args:
+        text: The text.
+        path: What it is called in a message.
+
+    Raises:
+        InputError: in one line, if it is not a chain.
+    """
+    content = parse_toml(text, path)
+    try:
+        return Outline.from_dict(content)
+    except InputError as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def save_chain(outline: Outline, path: str | Path) -> None:
+    """Write a chain as TOML; :func:`load_chain` gives it back.
+
+    Raises:
+        InputError: if the file cannot be written.
+    """
+    with whole_file(path) as partial:
+        partial.write_text(toml(outline), encoding="utf-8")
+
+
+def toml(outline: Outline) -> str:
+    """Return a chain as TOML."""
+    said = outline.to_dict()
+    lines = [f"{key} = {_value(said[key])}" for key in ("name", "kept", "weights")]
+    for table in ("tensors", "statements"):
+        for row in said[table]:
+            lines += ["", f"[[{table}]]", *(f"{key} = {_value(value)}" for key, value in row.items())]
+    for name, texts in said["layouts"].items():
+        lines += ["", f"[layouts.{_value(name)}]"]
+        lines += [f"{_value(key)} = {_value(text)}" for key, text in texts.items()]
+    if "given" in said:
+        lines += ["", "[given]"]
+        lines += [f"{_value(key)} = {_value(text)}" for key, text in said["given"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """Return a text, a number, or a list or object of these, as TOML writes it."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_value(x)}" for key, x in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)

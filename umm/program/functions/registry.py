@@ -1,0 +1,115 @@
+"""All functions by name, and how to add one."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from umm.errors import ProblemError
+from umm.program.functions import forms
+from umm.program.functions.signature import Function, Parameter, Shape
+
+FUNCTIONS: dict[str, Function] = {}
+"""All functions by name."""
+
+
+def register(function: Function) -> Function:
+    """Add a function, so that maps can name it; every process that performs the map must do so.
+
+    Raises:
+        ProblemError: if the name is taken, the signature is not one, or it reads more than a map can.
+    """
+    if function.name in FUNCTIONS:
+        raise ProblemError(f"a function {function.name} is there already; choose another name")
+    if not all(len(x) == 2 and x[0] in "r1" and x[1] in "c1" for x in function.operands):
+        raise ProblemError(
+            f"{function.signature!r} of {function.name} is not a signature; write it like rc,1c->rc"
+        )
+    if len(function.operands) > 4:
+        raise ProblemError(
+            f"{function.name} reads {len(function.operands) - 1} operands; a map reads at most 3"
+        )
+    FUNCTIONS[function.name] = function
+    return function
+
+
+def function(name: str) -> Function:
+    """Return the function of this name.
+
+    Raises:
+        ProblemError: listing those there are.
+    """
+    if name not in FUNCTIONS:
+        raise ProblemError(f"function {name!r} is unknown; choose from {', '.join(sorted(FUNCTIONS))}")
+    return FUNCTIONS[name]
+
+
+def _divides(rows: str, cols: str) -> Callable[[Shape, Mapping[str, Any]], str | None]:
+    """Return what refuses members of so many rows, and so many columns, that do not fit; 0 is all."""
+
+    def refuses(shape: Shape, parameters: Mapping[str, Any]) -> str | None:
+        for name, size, lines in ((rows, shape[0], "rows"), (cols, shape[1], "columns")):
+            if parameters.get(name) and size % parameters[name]:
+                return f"{name} = {parameters[name]} does not divide its {lines}"
+        return None
+
+    return refuses
+
+
+_FACTOR, _EPSILON = Parameter(), Parameter(1e-5, least=0.0)
+_NORM = {"columns": Parameter(whole=True, least=1), "epsilon": _EPSILON}
+_MEMBER = Parameter(0, whole=True)
+_SOFTMAX: dict[str, Any] = {"column_unit": "keys", "refuses": _divides("queries", "keys")}
+_DROPOUT = {"rate": Parameter(least=0.0, below=1.0), "seed": Parameter(whole=True)}
+_ROPE: dict[str, Any] = {
+    "parameters": {
+        "head": Parameter(whole=True, least=2, multiple=2),
+        "base": Parameter(10000.0, least=1.0),
+        "positions": _MEMBER,
+    },
+    "indexed": True,
+    "column_unit": 2,
+    "refuses": _divides("positions", "head"),
+}
+
+for _function in (
+    Function("zero", "->rc", forms.zero, indexed=True),
+    Function("cast", "rc->rc", lambda x: x),
+    Function("scale", "rc->rc", lambda x, factor: x * factor, {"factor": _FACTOR}),
+    Function("add", "rc,rc->rc", lambda x, y, factor: x + factor * y, {"factor": Parameter(1.0)}),
+    Function("mul", "rc,rc->rc", lambda x, y: x * y),
+    Function("bias", "rc,1c->rc", lambda x, b: x + b),
+    Function("mul_cols", "rc,1c->rc", lambda x, g: x * g),
+    Function("mul_rows", "rc,r1->rc", lambda x, s: x * s),
+    Function("relu", "rc->rc", lambda x: np.maximum(x, 0.0)),
+    Function("relu_grad", "rc,rc->rc", lambda x, dy: np.where(x > 0, dy, 0.0)),
+    Function("gelu", "rc->rc", lambda x: x * forms.normal_cdf(x)),
+    Function("gelu_grad", "rc,rc->rc", forms.gelu_grad),
+    Function("silu", "rc->rc", lambda x: x * forms.sigmoid(x)),
+    Function("silu_grad", "rc,rc->rc", forms.silu_grad),
+    Function("silu_mul", "rc,rc->rc", lambda x, y: x * forms.sigmoid(x) * y),
+    Function("dropout", "rc->rc", forms.dropout, _DROPOUT, indexed=True),
+    Function("row_sum", "rc->r1", lambda x: x.sum(axis=1, keepdims=True)),
+    Function("row_sum_squares", "rc->r1", lambda x: (x * x).sum(axis=1, keepdims=True)),
+    Function("row_dot", "rc,rc->r1", lambda x, y: (x * y).sum(axis=1, keepdims=True)),
+    Function("row_max", "rc->r1", lambda x: x.max(axis=1, keepdims=True), column_unit=0),
+    Function("col_sum", "rc->1c", lambda x: x.sum(axis=0, keepdims=True)),
+    Function("rstd", "r1,r1->r1", forms.rstd, _NORM),
+    Function("rms_rstd", "r1->r1", forms.rms_rstd, _NORM),
+    Function("centre", "rc,r1->rc", forms.centre, indexed=True),
+    Function("normalise", "rc,r1,r1->rc", forms.normalise, {"epsilon": _EPSILON}, indexed=True),
+    Function("norm_grad", "rc,rc,r1->rc", forms.norm_grad, indexed=True),
+    Function("softmax", "rc->rc", forms.softmax, {"keys": _MEMBER}, **_SOFTMAX),
+    Function("softmax_grad", "rc,rc->rc", forms.softmax_grad, {"keys": _MEMBER}, **_SOFTMAX),
+    Function(
+        "masked_softmax",
+        "rc->rc",
+        forms.masked_softmax,
+        {"queries": _MEMBER, "keys": _MEMBER},
+        indexed=True,
+        **_SOFTMAX,
+    ),
+    Function("rope", "rc->rc", forms.rope, **_ROPE),
+    Function("rope_grad", "rc->rc", forms.rope_grad, **_ROPE),
+):
+    register(_function)

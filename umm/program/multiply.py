@@ -1,0 +1,197 @@
+"""The multiply of a chain: whole tensors, transposed or not, member by member where it is batched."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.errors import ProblemError
+from umm.files import real_number, shown, whole_number
+from umm.program.tensors import LARGEST, Tensor
+
+Values = Mapping[str, NDArray[np.float64]]
+Tensors = Mapping[str, Tensor]
+
+
+class Members(NamedTuple):
+    """How one operand of a batched multiply is cut into equal members along an axis.
+
+    Attributes:
+        group: Members of the multiply that share one: member i uses number i // group.
+        rows: Rows of one.
+        cols: Columns of one.
+        axis: 0 if they lie one below another, 1 if side by side.
+        length: Rows of all members of a sequence.
+    """
+
+    group: int
+    rows: int
+    cols: int
+    axis: int
+    length: int
+
+    def part(self, array: NDArray[np.float64], sequence: int, member: int) -> NDArray[np.float64]:
+        """Return the view of the array that a member of the multiply uses."""
+        number, array = member // self.group, array[sequence * self.length : (sequence + 1) * self.length]
+        if self.axis:
+            return array[:, number * self.cols : (number + 1) * self.cols]
+        return array[number * self.rows : (number + 1) * self.rows]
+
+
+@dataclass(frozen=True)
+class Multiply:
+    """out = α · op(a) · op(b) + β · out.
+
+    Attributes:
+        out: The tensor written. With β = 0 its old elements are not read.
+        a: The left operand.
+        b: The right operand.
+        trans: Which operands are read transposed: ``()``, ``("a",)``, ``("b",)`` or ``("a", "b")``.
+        alpha: Factor α of the product.
+        beta: Factor β of what out holds.
+        batch: Number of members g; each operand is cut into members, and multiplied member by member.
+        batch_axes: For out, a and b as stored, whether members lie along rows (0) or columns (1).
+        groups: For out, a and b, how many members of the multiply share one of the operand's: it is cut
+            into g / groups equal members, and member i uses number i // groups. Members that share one of
+            out add up.
+        sequences: Equal parts, one below another, that each operand is cut into before that: a batch of each.
+
+    >>> heads = Multiply("S", "Q", "K", trans=("b",), batch=8, batch_axes=(0, 1, 1), groups=(1, 1, 4))
+    >>> print(heads)
+    S = Q·Kᵀ (8 members)
+    """
+
+    kind: ClassVar[str] = "multiply"
+    out: str
+    a: str
+    b: str
+    trans: tuple[str, ...] = ()
+    alpha: float = 1.0
+    beta: float = 0.0
+    batch: int = 1
+    batch_axes: tuple[int, int, int] = (0, 0, 0)
+    groups: tuple[int, int, int] = (1, 1, 1)
+    sequences: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the numbers, whatever the tensors are."""
+        if not set(self.trans) <= {"a", "b"} or len(set(self.trans)) < len(self.trans):
+            raise ProblemError(
+                f"trans = {shown(self.trans)} of {self} is not possible; "
+                'choose (), ("a",), ("b",) or ("a", "b")'
+            )
+        object.__setattr__(self, "trans", tuple(sorted(self.trans)))
+        for name in ("alpha", "beta"):
+            object.__setattr__(self, name, real_number(getattr(self, name), f"{name} of {self.out}"))
+        whole_number(self.batch, f"batch of {self}", 1, 2**31)
+        whole_number(self.sequences, f"sequences of {self}", 1, 2**31)
+        for name in ("batch_axes", "groups"):
+            if len(getattr(self, name)) != 3:
+                raise ProblemError(
+                    f"{name} of {self} must have three numbers, for {', '.join(self._operands)}"
+                )
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for axis in self.batch_axes:
+            whole_number(axis, f"a batch axis of {self}", 0, 2)
+        for group in self.groups:
+            whole_number(group, f"a group of {self}", 1)
+            if self.batch % group:
+                raise ProblemError(
+                    f"{group} members of {self} cannot share one; groups must divide {self.batch}"
+                )
+
+    @property
+    def _operands(self) -> tuple[str, str, str]:
+        return self.out, self.a, self.b
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it is several multiplies."""
+        return self.batch * self.sequences > 1
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors it reads."""
+        return (self.a, self.b, self.out) if self.beta else (self.a, self.b)
+
+    def members(self, tensors: Tensors) -> tuple[Members, Members, Members]:
+        """Return how out, a and b are cut.
+
+        Raises:
+            ProblemError: if one cannot be cut so.
+        """
+        cut = []
+        for name, axis, group in zip(self._operands, self.batch_axes, self.groups, strict=True):
+            count, shape = self.batch // group, list(tensors[name].shape)
+            if shape[0] % self.sequences:
+                raise ProblemError(
+                    f"{shape[0]} rows of {name} cannot be cut into {self.sequences} equal sequences"
+                )
+            shape[0] //= self.sequences
+            length = shape[0]
+            if shape[axis] % count:
+                lines = f"{shape[axis]} {('rows', 'columns')[axis]}"
+                raise ProblemError(f"{lines} of {name} cannot be cut into {count} equal members")
+            shape[axis] //= count
+            cut.append(Members(group, shape[0], shape[1], axis, length))
+        out, a, b = cut
+        return out, a, b
+
+    def sizes(self, tensors: Tensors) -> tuple[int, int, int]:
+        """Return m, n and k of one member.
+
+        Raises:
+            ProblemError: if the members do not conform.
+        """
+        out, a, b = self.members(tensors)
+        m, k = (a.cols, a.rows) if "a" in self.trans else (a.rows, a.cols)
+        inner, n = (b.cols, b.rows) if "b" in self.trans else (b.rows, b.cols)
+        if (inner, m, n) != (k, out.rows, out.cols):
+            raise ProblemError(
+                f"{m}x{k} times {inner}x{n} cannot give {out.rows}x{out.cols}; it needs m x k times k x n "
+                "for m x n, with trans where an operand is stored transposed"
+            )
+        return m, n, k
+
+    def check(self, tensors: Tensors) -> None:
+        """Refuse tensors whose shapes or types do not fit.
+
+        Raises:
+            ProblemError: saying what it needs.
+        """
+        if self.out in (self.a, self.b):
+            raise ProblemError(f"it reads {self.out} while it writes it; write to another tensor")
+        a, b = tensors[self.a], tensors[self.b]
+        if a.dtype != b.dtype:
+            raise ProblemError(
+                f"{self.a} is {a.dtype} and {self.b} {b.dtype}; make them one type by map cast"
+            )
+        flop = self.flop(tensors)
+        if flop >= LARGEST:
+            raise ProblemError(f"some 2^{flop.bit_length() - 1} flop are too many; they must stay below 2^60")
+
+    def flop(self, tensors: Tensors) -> int:
+        """Return its floating-point operations, 2mnk a member."""
+        m, n, k = self.sizes(tensors)
+        return 2 * m * n * k * self.batch * self.sequences
+
+    def value(self, values: Values, tensors: Tensors) -> NDArray[np.float64]:
+        """Return what out holds afterwards."""
+        out, a, b = self.members(tensors)
+        result = self.beta * values[self.out] if self.beta else np.zeros(tensors[self.out].shape)
+        for place in product(range(self.sequences), range(self.batch)):
+            left, right = a.part(values[self.a], *place), b.part(values[self.b], *place)
+            left, right = left.T if "a" in self.trans else left, right.T if "b" in self.trans else right
+            out.part(result, *place)[...] += self.alpha * (left @ right)
+        return result
+
+    def __str__(self) -> str:
+        a, b = (str(x) + "ᵀ" * (which in self.trans) for which, x in (("a", self.a), ("b", self.b)))
+        times = f"{a}·{b}" if self.alpha == 1 else f"{self.alpha}·{a}·{b}"
+        kept = f" + {self.beta}·{self.out}" if self.beta else ""
+        counts = ((self.sequences, "sequences"), (self.batch, "members"))
+        batch = " of ".join(f"{count} {what}" for count, what in counts if count != 1)
+        return f"{self.out} = {times}{kept}" + (f" ({batch})" if batch else "")

@@ -1,0 +1,305 @@
+"""A chain before it is laid out: what is computed on tensors of which shapes, and layouts to choose from."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import isqrt
+from typing import Any, ClassVar, Literal
+
+from umm.errors import ProblemError, did_you_mean
+from umm.files import fields_of, shown, whole_number
+from umm.layouts.layout import Layout
+from umm.program.chain import Chain
+from umm.program.statements import (
+    Copy,
+    Statement,
+    Sum,
+    reading,
+    statement_from_dict,
+    statement_to_dict,
+)
+from umm.program.tensors import Tensor
+
+DEFAULT = "row"
+_EVERY_RANK = re.compile(r"@p(?=$|:)")
+_LAYERED = {
+    "2d:dqxq": lambda d, q: f"2d:{d * q}x{q}",
+    "2d:qxq@d": lambda d, q: f"2d:{q}x{q}@{d}",
+    "row@q:interleaved": lambda d, q: f"row@{q}:interleaved",
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A tensor before it is laid out.
+
+    Attributes:
+        name: As of a :class:`~umm.program.tensors.Tensor`, and so are the dtype and the role.
+        rows: Its rows.
+        cols: Its columns.
+        dtype: Type of its elements.
+        role: ``input``, ``output``, ``both`` or ``work``.
+    """
+
+    name: str
+    rows: int
+    cols: int
+    dtype: str
+    role: str = "work"
+
+    def laid_out(self, text: str, ranks: int) -> Tensor:
+        """Return the tensor in a layout; ``@p`` in its text is a replica on every rank.
+
+        ``2d:dqxq``, ``2d:qxq@d`` and ``row@q:interleaved`` are of d layers of q×q ranks, as many layers as
+        there can be, d ≤ q.
+        """
+        whole_number(ranks, "ranks", 1)
+        layout = Layout.parse(_written_out(text, ranks), (self.rows, self.cols), ranks)
+        return Tensor(self.name, layout, self.dtype, self.role)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Statements on tensors that have no layouts yet.
+
+    Attributes:
+        name: What it is called.
+        tensors: The tensors.
+        statements: What is done, in order.
+        kept: Tensors of the forward part that the backward part reads; none of a forward part alone.
+        layouts: By name, a layout for each tensor that has another than ``row``; the first is the default.
+        weights: Tensors that are learnt, for which an optimizer may keep a state.
+        given: Where some inputs lie before: a layout as text. Each is copied to where it is wanted before it
+            is first read, unless it lies so.
+
+    >>> product = Outline(
+    ...     "product",
+    ...     (Shape("X", 4, 6, "float32", "input"), Shape("W", 6, 8, "float32", "input"),
+    ...      Shape("Y", 4, 8, "float32", "output")),
+    ...     (statement_from_dict({"kind": "multiply", "out": "Y", "a": "X", "b": "W"}),),
+    ...     layouts={"data": {"W": "row@p"}},
+    ... )
+    >>> [str(x.layout) for x in product.laid_out("data", ranks=2).tensors]
+    ['row', 'row@2', 'row']
+    """
+
+    kind: ClassVar[Literal["outline"]] = "outline"
+    name: str
+    tensors: tuple[Shape, ...]
+    statements: tuple[Statement, ...]
+    kept: tuple[str, ...] = ()
+    layouts: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
+    weights: tuple[str, ...] = ()
+    given: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        """Check it by laying it out on one rank, by each of its layouts."""
+        for name in ("tensors", "statements", "kept", "weights"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        self.laid_out({}, ranks=1)
+        for texts in (*self.layouts.values(), dict.fromkeys((*self.kept, *self.weights), DEFAULT)):
+            self._check_names(texts)
+        self._check_given()
+
+    @property
+    def title(self) -> str:
+        """What it computes, for a title."""
+        return self.name
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The tensors before they are laid out."""
+        return self.tensors
+
+    @property
+    def default_layouts(self) -> Mapping[str, str]:
+        """The first of its layouts; nothing if it has none, so that all is ``row``."""
+        return next(iter(self.layouts.values()), {})
+
+    def laid_out(self, layouts: str | Mapping[str, str] | None = None, ranks: int = 1) -> Chain:
+        """Return the chain in a layout for each tensor.
+
+        Args:
+            layouts: The name of some of its layouts, or a text for each tensor, where ``@p`` is a replica
+                on every rank; a tensor that is left out is ``row``. None for the first of its layouts.
+            ranks: Ranks that share the work.
+
+        Raises:
+            InputError: in one line, if there are none of that name, or a text is not a layout.
+        """
+        texts = self.layouts_of(layouts)
+        self._check_names(texts)
+        tensors = {x.name: x.laid_out(texts.get(x.name, DEFAULT), ranks) for x in self.tensors}
+        elsewhere, here, statements = self.given_elsewhere(tensors), dict[str, str](), list[Statement]()
+        for statement in self.statements:
+            for name in dict.fromkeys(statement.reads):
+                if name in elsewhere and name not in here:
+                    here[name] = f"{name}.here"
+                    tensors[here[name]] = replace(tensors[name], name=here[name], role="work")
+                    tensors[name] = elsewhere[name]
+                    statements.append(Copy(here[name], name))
+            statements.append(reading(statement, here))
+        return Chain(self.name, tuple(tensors.values()), tuple(statements), ranks)
+
+    def on(self, ranks: int) -> Chain:
+        """Return the chain on so many ranks in the first of its layouts."""
+        return self.laid_out(ranks=ranks)
+
+    def given_elsewhere(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the inputs that do not lie where some laid-out tensors have them, as they lie before."""
+        found = {}
+        for x in self.tensors:
+            if x.name in self.given and x.name in tensors:
+                wanted = tensors[x.name].layout
+                there = x.laid_out(self.given[x.name], wanted.ranks)
+                if (there.layout, there.layout.cuts) != (wanted, wanted.cuts):
+                    found[x.name] = there
+        return found
+
+    def with_given(self, given: str | Mapping[str, str]) -> "Outline":
+        """Return it with inputs that lie elsewhere before.
+
+        Args:
+            given: A layout as text for each, or all in one text: ``X=row,W1=2d``.
+
+        Raises:
+            ProblemError: if one is not an input, or its replicas hold different values; or for a part of the
+                text that is not of this form.
+        """
+        if isinstance(given, str):
+            parts = [x.strip() for x in given.split(",")]
+            given = dict(_named_layout(x, "given", "X=row") for x in parts if x)
+        return replace(self, given=dict(given))
+
+    def with_layouts(self, name: str, layouts: Mapping[str, str]) -> "Outline":
+        """Return it with some layouts before its own, so that they are the default."""
+        others = {x: texts for x, texts in self.layouts.items() if x != name}
+        return replace(self, layouts={name: layouts, **others})
+
+    def layouts_of(self, layouts: str | Mapping[str, str] | None) -> Mapping[str, str]:
+        """Return the texts that :meth:`laid_out` takes for these layouts.
+
+        Args:
+            layouts: As :meth:`laid_out` takes them; or a text of a name, then others for some tensors, or of
+                these alone: ``sequence,W1=2d@2``.
+
+        Raises:
+            ProblemError: if there are none of that name, or a part of the text is neither.
+        """
+        if layouts is None:
+            return self.default_layouts
+        if not isinstance(layouts, str):
+            return layouts
+        first, *others = (part.strip() for part in layouts.split(","))
+        if "=" in first:
+            texts, others = dict(self.default_layouts), [first, *others]
+        elif first not in self.layouts:
+            works = did_you_mean(first, self.layouts) if self.layouts else "give a text for each tensor"
+            raise ProblemError(f"chain {self.name} has no layouts {first!r}; {works}")
+        else:
+            texts = dict(self.layouts[first])
+        for part in others:
+            tensor, layout = _named_layout(part, "the layouts", "W1=col@2")
+            texts[tensor] = layout
+        return texts
+
+    def _check_names(self, names: Mapping[str, str]) -> None:
+        known = [x.name for x in self.tensors]
+        for name in names:
+            if name not in known:
+                raise ProblemError(f"chain {self.name} has no tensor {name!r}; {did_you_mean(name, known)}")
+
+    def _check_given(self) -> None:
+        self._check_names(self.given)
+        roles = {x.name: x.role for x in self.tensors}
+        summed = {x.x for x in self.statements if isinstance(x, Sum)}
+        for name in self.given:
+            if roles[name] != "input" or name in summed:
+                able = ", ".join(x for x, role in roles.items() if role == "input" and x not in summed)
+                raise ProblemError(
+                    f"{name} of chain {self.name} cannot be given elsewhere; choose from its inputs {able}"
+                )
+            if not any(name in x.reads for x in self.statements):
+                raise ProblemError(f"{name} of chain {self.name} is never read, so it need not be brought")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, as a file carries them."""
+        return {
+            "name": self.name,
+            "kept": list(self.kept),
+            "weights": list(self.weights),
+            "tensors": [
+                {"name": x.name, "shape": [x.rows, x.cols], "dtype": x.dtype, "role": x.role}
+                for x in self.tensors
+            ],
+            "statements": [statement_to_dict(x) for x in self.statements],
+            "layouts": {name: dict(texts) for name, texts in self.layouts.items()},
+        } | ({"given": dict(self.given)} if self.given else {})
+
+    @classmethod
+    def from_dict(cls, data: Any) -> "Outline":
+        """Return the outline that the plain values of :meth:`to_dict` say; strict.
+
+        Raises:
+            InputError: in one line, if they are not one.
+        """
+        optional = ("kept", "weights", "layouts", "given")
+        given = fields_of(data, "a chain", ("name", "tensors", "statements"), optional)
+        for key in ("tensors", "statements", "kept", "weights"):
+            if not isinstance(given.get(key, []), list):
+                raise ProblemError(f"{key} of a chain must be a list, not {shown(given[key])}")
+        for key in ("kept", "weights"):
+            if not all(isinstance(x, str) for x in given.get(key, [])):
+                raise ProblemError(f"{key} = {shown(given[key])} of a chain is not a list of names")
+        layouts = given.get("layouts", {})
+        if not isinstance(layouts, dict) or not all(_are_texts(x) for x in layouts.values()):
+            raise ProblemError("layouts of a chain must be tables of a text for each tensor")
+        if not _are_texts(given.get("given", {})):
+            raise ProblemError("given of a chain must be a table of a text for each input")
+        tensors = tuple(_shape(x) for x in given["tensors"])
+        statements = tuple(statement_from_dict(x) for x in given["statements"])
+        kept, weights = (tuple(given.get(key, [])) for key in ("kept", "weights"))
+        return cls(given["name"], tensors, statements, kept, layouts, weights, given.get("given", {}))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {'; '.join(map(str, self.statements))}"
+
+
+def _written_out(text: str, ranks: int) -> str:
+    """Return the text of a layout on so many ranks.
+
+    Raises:
+        ProblemError: if they are not d layers of q×q.
+    """
+    if text not in _LAYERED:
+        return _EVERY_RANK.sub(f"@{ranks}", text)
+    able = [(d, q) for q in range(1, isqrt(ranks) + 1) for d in range(1, q + 1) if d * q * q == ranks]
+    if not able:
+        raise ProblemError(
+            f"{ranks} ranks are not d layers of q×q with d ≤ q, as {text} needs; choose 8 or 64"
+        )
+    return _LAYERED[text](*max(able))
+
+
+def _named_layout(part: str, of: str, like: str) -> tuple[str, str]:
+    """Return the tensor and the layout of a text such as ``W1=col@2``."""
+    tensor, equals, layout = (x.strip() for x in part.partition("="))
+    if not (tensor and equals and layout):
+        raise ProblemError(f"{shown(part)} of {of} is not TENSOR=LAYOUT; write it like {like}")
+    return tensor, layout
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(x, str) for x in value.values())
+
+
+def _shape(data: Any) -> Shape:
+    given = fields_of(data, "a tensor", ("name", "shape", "dtype"), ("role",))
+    shape = given["shape"]
+    if not isinstance(shape, list) or len(shape) != 2:
+        raise ProblemError(f"shape {shown(shape)} of tensor {shown(given['name'])} is not [rows, columns]")
+    rows, cols = (whole_number(size, f"a size of tensor {shown(given['name'])}", 1) for size in shape)
+    for key in ("name", "dtype", "role"):
+        if not isinstance(given.get(key, ""), str):
+            raise ProblemError(f"{key} {shown(given[key])} of a tensor is not a text")
+    return Shape(given["name"], rows, cols, given["dtype"], given.get("role", "work"))

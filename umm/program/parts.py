@@ -1,0 +1,281 @@
+"""The parts that presets are made of: what each computes forward, and its gradients."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from umm.program.multiply import Multiply
+from umm.program.outline import Outline, Shape
+from umm.program.statements import Map, Statement
+
+# Where a tensor lies by the layouts megatron (Shoeybi et al. 2019, section 3), sequence (Korthikanti et al.
+# 2022, section 4.2.2) and data, which cuts tokens alone. Weights are cut by columns, then by rows.
+PLACES = {
+    "tokens": ("row@p", "row", "row"),
+    "inner": ("col", "col", "row"),
+    "scores": ("col", "col", "row"),
+    "statistics": ("row@p", "row", "row"),
+    "first weight": ("col", "col", "row@p"),
+    "second weight": ("row", "row", "row@p"),
+    "scale": ("row@p", "row@p", "row@p"),
+}
+SCHEMES = ("megatron", "sequence", "data")
+# SUMMA2.5 (Tesseract), section 3.1: activations on dq×q ranks, weights on q×q in each of d layers; section
+# 3.2.2: sums of rows are all-reduced on each row of ranks.
+LAYERED = {
+    "tokens": "2d:dqxq",
+    "inner": "2d:dqxq",
+    "scores": "2d:dqxq",
+    "statistics": "row@q:interleaved",
+    "first weight": "2d:qxq@d",
+    "second weight": "2d:qxq@d",
+}
+
+
+class Writing:
+    """Tensors and statements of a preset, in the order they are said.
+
+    Args:
+        tokens: Rows of all activations.
+        dtype: Type of all tensors.
+        dropout: Share of the activations between the multiplies of an MLP that are dropped.
+    """
+
+    def __init__(self, tokens: int, dtype: str, dropout: float = 0.0) -> None:
+        self.tokens, self.dtype, self.dropout = tokens, dtype, dropout
+        self.shapes: dict[str, Shape] = {}
+        self.places: dict[str, str] = {}
+        self.statements: list[Statement] = []
+        self.weights: list[str] = []
+        self._forward: tuple[str, ...] = ()
+        self._first_backward: int | None = None
+
+    def tensor(self, name: str, rows: int, cols: int, place: str, role: str = "work") -> str:
+        """Add a tensor; return its name."""
+        self.shapes[name] = Shape(name, rows, cols, self.dtype, role)
+        self.places[name] = place
+        return name
+
+    def gradient(self, of: str, role: str = "work") -> str:
+        """Add a tensor like another, in the same place: dX for X; return its name."""
+        like = self.shapes[of]
+        return self.tensor(f"d{of}", like.rows, like.cols, self.places[of], role)
+
+    def weight(self, name: str, rows: int, cols: int, place: str) -> str:
+        """Add a weight."""
+        self.weights.append(name)
+        return self.tensor(name, rows, cols, place, "input")
+
+    def inner(self, name: str, cols: int) -> str:
+        """Add an activation between two multiplies of a part."""
+        return self.tensor(name, self.tokens, cols, "inner")
+
+    def multiply(self, out: str, a: str, b: str, *trans: str, **more: Any) -> None:
+        """Add a multiply."""
+        self.statements.append(Multiply(out, a, b, trans, **more))
+
+    def map(self, out: str, fn: str, *reads: str, **parameters: float) -> None:
+        """Add a map."""
+        self.statements.append(Map(out, fn, reads, parameters))
+
+    def drop(self, name: str) -> None:
+        """Add dropout in place, of an activation or of its gradient: the same mask."""
+        if self.dropout:
+            self.map(name, "dropout", name, rate=self.dropout, seed=0)
+
+    def backward(self) -> None:
+        """Say that what follows is the backward part."""
+        self._first_backward, self._forward = len(self.statements), tuple(self.shapes)
+
+    def outline(self, name: str, more: Mapping[str, Mapping[str, str]]) -> Outline:
+        """Return what was written.
+
+        Args:
+            name: What it is called.
+            more: Layouts by name that come first, with a text for each place.
+        """
+        later = [] if self._first_backward is None else self.statements[self._first_backward :]
+        read = {x for statement in later for x in statement.reads}
+        cut = ("tokens", "inner", "scores", "statistics")
+        kept = tuple(x for x in self._forward if x in read and self.places[x] in cut)
+        layouts = {
+            scheme: {x: PLACES[place][number] for x, place in self.places.items()}
+            for number, scheme in enumerate(SCHEMES)
+        }
+        first = {key: {x: of[place] for x, place in self.places.items()} for key, of in more.items()}
+        return Outline(
+            name, tuple(self.shapes.values()), tuple(self.statements), kept, first | layouts,
+            tuple(self.weights),
+        )  # fmt: skip
+
+
+class Mlp:
+    """Y = gelu(X·W1)·W2."""
+
+    def __init__(self, w: Writing, x: str, y: str, hidden: int, ffn: int) -> None:
+        self.w, self.x = w, x
+        w.weight("W1", hidden, ffn, "first weight")
+        w.weight("W2", ffn, hidden, "second weight")
+        w.multiply(w.inner("H", ffn), x, "W1")
+        w.map(w.inner("G", ffn), "gelu", "H")
+        w.drop("G")
+        w.multiply(y, "G", "W2")
+
+    def backward(self, dy: str, dx: str) -> None:
+        """Write the gradients by the weights and by X."""
+        w = self.w
+        w.multiply(w.gradient("W2", "output"), "G", dy, "a")
+        w.multiply(w.gradient("G"), dy, "W2", "b")
+        w.drop("dG")
+        w.map(w.gradient("H"), "gelu_grad", "H", "dG")
+        w.multiply(w.gradient("W1", "output"), self.x, "dH", "a")
+        w.multiply(dx, "dH", "W1", "b")
+
+
+class GatedMlp:
+    """Y = (silu(X·W1) * X·W3)·W2. Source: Shazeer (2020), GLU variants, equation 6."""
+
+    def __init__(self, w: Writing, x: str, y: str, hidden: int, ffn: int) -> None:
+        self.w, self.x = w, x
+        for name in ("W1", "W3"):
+            w.weight(name, hidden, ffn, "first weight")
+        w.weight("W2", ffn, hidden, "second weight")
+        w.multiply(w.inner("H1", ffn), x, "W1")
+        w.multiply(w.inner("H3", ffn), x, "W3")
+        w.map(w.inner("G", ffn), "silu_mul", "H1", "H3")
+        w.drop("G")
+        w.multiply(y, "G", "W2")
+
+    def backward(self, dy: str, dx: str) -> None:
+        """Write the gradients by the weights and by X."""
+        w = self.w
+        w.multiply(w.gradient("W2", "output"), "G", dy, "a")
+        w.multiply(w.gradient("G"), dy, "W2", "b")
+        w.drop("dG")
+        w.map(w.gradient("H3"), "silu", "H1")
+        w.map("dH3", "mul", "dH3", "dG")
+        w.map("dG", "mul", "dG", "H3")
+        w.map(w.gradient("H1"), "silu_grad", "H1", "dG")
+        w.multiply(w.gradient("W1", "output"), self.x, "dH1", "a")
+        w.multiply(w.gradient("W3", "output"), self.x, "dH3", "a")
+        w.multiply(dx, "dH1", "W1", "b")
+        w.multiply(dx, "dH3", "W3", "b", beta=1.0)
+
+
+class Attention:
+    """Attention within each of some sequences; heads may share keys and values.
+
+    The scores S are a tensor: rows are tokens, those of one sequence after those of another, columns the keys
+    of one head beside those of another.
+
+    Args:
+        w: Where it is written.
+        x: What it reads.
+        y: What it writes.
+        hidden: Columns of both.
+        heads: Heads of queries.
+        kv_heads: Heads of keys and values.
+        sequences: Equal parts that the tokens are of.
+        causal: Whether a token sees those up to itself alone, and positions are rotary; else it sees all.
+    """
+
+    def __init__(
+        self, w: Writing, x: str, y: str, hidden: int, heads: int, kv_heads: int, sequences: int = 1,
+        causal: bool = True,
+    ) -> None:  # fmt: skip
+        self.w, self.x, self.heads, self.share = w, x, heads, heads // kv_heads
+        self.head, self.sequences, self.causal = hidden // heads, sequences, causal
+        self.length = w.tokens // sequences
+        narrow = self.head * kv_heads
+        for name, cols in (("Wq", hidden), ("Wk", narrow), ("Wv", narrow)):
+            w.weight(name, hidden, cols, "first weight")
+        w.weight("Wo", hidden, hidden, "second weight")
+        for out, cols in (("Q", hidden), ("K", narrow), ("V", narrow)):
+            w.multiply(w.inner(out, cols), x, f"W{out.lower()}")
+        if causal:
+            for out in ("Q", "K"):
+                w.map(out, "rope", out, head=self.head, positions=self.length)
+        w.tensor("S", w.tokens, heads * self.length, "scores")
+        w.multiply("S", "Q", "K", "b", alpha=self.head**-0.5, **self._members())
+        if causal:
+            w.map("S", "masked_softmax", "S", queries=self.length, keys=self.length)
+        else:
+            w.map("S", "softmax", "S", keys=self.length)
+        w.multiply(w.inner("O", hidden), "S", "V", **self._members())
+        w.multiply(y, "O", "Wo")
+
+    def _members(self, shared_out: bool = False) -> dict[str, Any]:
+        """Return how heads lie in out, a and b: side by side; those of b share, or those of out."""
+        groups = (self.share, 1, 1) if shared_out else (1, 1, self.share)
+        return {
+            "batch": self.heads, "batch_axes": (1, 1, 1), "groups": groups, "sequences": self.sequences,
+        }  # fmt: skip
+
+    def backward(self, dy: str, dx: str) -> None:
+        """Write the gradients by the weights and by X."""
+        w, scale = self.w, self.head**-0.5
+        w.multiply(w.gradient("Wo", "output"), "O", dy, "a")
+        w.multiply(w.gradient("O"), dy, "Wo", "b")
+        w.multiply(w.gradient("V"), "S", "dO", "a", **self._members(shared_out=True))
+        w.multiply(w.gradient("S"), "dO", "V", "b", **self._members())
+        w.map("dS", "softmax_grad", "S", "dS", keys=self.length)
+        w.multiply(w.gradient("Q"), "dS", "K", alpha=scale, **self._members())
+        w.multiply(w.gradient("K"), "dS", "Q", "a", alpha=scale, **self._members(shared_out=True))
+        if self.causal:
+            for out in ("dQ", "dK"):
+                w.map(out, "rope_grad", out, head=self.head, positions=self.length)
+        for out in ("Wq", "Wk", "Wv"):
+            w.multiply(w.gradient(out, "output"), self.x, f"d{out[1].upper()}", "a")
+        for number, out in enumerate(("Wq", "Wk", "Wv")):
+            w.multiply(dx, f"d{out[1].upper()}", out, "b", beta=float(number > 0))
+
+
+class Norm:
+    """out = x / rms(x) · scale, row by row. Source: Zhang & Sennrich (2019), equation 4."""
+
+    def __init__(self, w: Writing, x: str, out: str, scale: str, hidden: int) -> None:
+        self.w, self.scale, self.out = w, scale, out
+        self.rstd, self.bare = f"{out}.rstd", f"{out}.bare"
+        w.weight(scale, 1, hidden, "scale")
+        w.tensor(self.rstd, w.tokens, 1, "statistics")
+        w.tensor(self.bare, w.tokens, hidden, "tokens")
+        w.tensor(out, w.tokens, hidden, "tokens")
+        w.map(self.rstd, "row_sum_squares", x)
+        w.map(self.rstd, "rms_rstd", self.rstd, columns=hidden)
+        w.map(self.bare, "mul_rows", x, self.rstd)
+        w.map(out, "mul_cols", self.bare, scale)
+
+    def backward(self, dy: str, dx: str) -> None:
+        """Write the gradients by the scale and by x; dy is overwritten, and dx may be dy."""
+        w = self.w
+        product = w.gradient(self.bare)
+        dot = w.tensor(f"{self.out}.dot", w.tokens, 1, "statistics")
+        w.map(product, "mul", dy, self.bare)
+        w.map(w.gradient(self.scale, "output"), "col_sum", product)
+        w.map(dy, "mul_cols", dy, self.scale)
+        w.map(dot, "row_dot", dy, self.bare)
+        w.map(dx, "norm_grad", dy, self.bare, dot)
+        w.map(dx, "mul_rows", dx, self.rstd)
+
+
+class LayerNorm:
+    """out = (x − mean) / deviation, row by row: SUMMA2.5, equations 7 and 8."""
+
+    def __init__(self, w: Writing, x: str, out: str, hidden: int) -> None:
+        self.w, self.out, self.hidden = w, out, hidden
+        self.sums = [w.tensor(f"{out}.{what}", w.tokens, 1, "statistics") for what in ("sum", "squares")]
+        w.map(self.sums[0], "row_sum", x)
+        w.map(self.sums[1], "row_sum_squares", x)
+        w.map(out, "normalise", x, *self.sums)
+
+    def backward(self, dy: str, dx: str) -> None:
+        """Write the gradient by x, given that by the result; dx may be dy."""
+        w = self.w
+        dot, total, rstd = (
+            w.tensor(f"{self.out}.{what}", w.tokens, 1, "statistics") for what in ("dot", "total", "rstd")
+        )
+        w.map(dot, "row_dot", dy, self.out)
+        w.map(total, "row_sum", dy)
+        w.map(rstd, "rstd", *self.sums, columns=self.hidden)
+        w.map(dx, "norm_grad", dy, self.out, dot)
+        w.map(dx, "centre", dx, total)
+        w.map(dx, "mul_rows", dx, rstd)

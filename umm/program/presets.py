@@ -1,0 +1,198 @@
+"""Blocks of transformers as chains, by name: sizes in, an outline out; and the sizes of public models."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from umm.dtypes import canonical
+from umm.errors import ProblemError, did_you_mean
+from umm.files import whole_number
+from umm.program.outline import Outline
+from umm.program.parts import LAYERED, Attention, GatedMlp, LayerNorm, Mlp, Norm, Writing
+from umm.program.tensors import LARGEST
+
+# Source: Grattafiori et al. (2024), The Llama 3 herd of models, table 3.
+MODELS: Mapping[str, Mapping[str, int]] = {
+    "llama-3-8b": {"hidden": 4096, "ffn": 14336, "heads": 32, "kv_heads": 8},
+    "llama-3-70b": {"hidden": 8192, "ffn": 28672, "heads": 64, "kv_heads": 8},
+}
+_ATTENTION = ("heads", "kv_heads", "sequences")
+
+
+def _mlp(w: Writing, backward: bool, hidden: int, ffn: int) -> None:
+    _ends(w, hidden)
+    part = Mlp(w, "X", "Y", hidden, ffn)
+    if backward:
+        part.backward(*_gradients(w))
+
+
+def _gated_mlp(w: Writing, backward: bool, hidden: int, ffn: int) -> None:
+    _ends(w, hidden)
+    part = GatedMlp(w, "X", "Y", hidden, ffn)
+    if backward:
+        part.backward(*_gradients(w))
+
+
+def _attention(w: Writing, backward: bool, hidden: int, heads: int, kv_heads: int, sequences: int) -> None:
+    _ends(w, hidden)
+    part = Attention(w, "X", "Y", hidden, heads, kv_heads, sequences)
+    if backward:
+        part.backward(*_gradients(w))
+
+
+def _layer(
+    w: Writing, backward: bool, hidden: int, ffn: int, heads: int, kv_heads: int, sequences: int
+) -> None:
+    """Write R = X + attention(norm(X)), Y = R + mlp(norm(R)): Touvron et al. (2023), LLaMA, section 2.2."""
+    _ends(w, hidden)
+    first = Norm(w, "X", "N1", "g1", hidden)
+    w.tensor("R", w.tokens, hidden, "tokens")
+    attention = Attention(w, "N1", "R", hidden, heads, kv_heads, sequences)
+    w.map("R", "add", "R", "X")
+    second = Norm(w, "R", "N2", "g2", hidden)
+    mlp = GatedMlp(w, "N2", "Y", hidden, ffn)
+    w.map("Y", "add", "Y", "R")
+    if not backward:
+        return
+    dy, dx = _gradients(w)
+    mlp.backward(dy, w.gradient("N2"))
+    second.backward("dN2", w.gradient("R"))
+    w.map("dR", "add", "dR", dy)
+    attention.backward("dR", w.gradient("N1"))
+    first.backward("dN1", dx)
+    w.map(dx, "add", dx, "dR")
+
+
+def _summa25(w: Writing, backward: bool, hidden: int, ffn: int, heads: int, sequences: int) -> None:
+    """Write R = norm(X + attention(X)), Y = norm(R + mlp(R)): an encoder's layer of SUMMA2.5, section 3.2."""
+    _ends(w, hidden)
+    w.tensor("A", w.tokens, hidden, "tokens")
+    w.tensor("R", w.tokens, hidden, "tokens")
+    w.tensor("M", w.tokens, hidden, "tokens")
+    attention = Attention(w, "X", "A", hidden, heads, heads, sequences, causal=False)
+    w.map("A", "add", "A", "X")
+    first = LayerNorm(w, "A", "R", hidden)
+    mlp = Mlp(w, "R", "M", hidden, ffn)
+    w.map("M", "add", "M", "R")
+    second = LayerNorm(w, "M", "Y", hidden)
+    if not backward:
+        return
+    dy, dx = _gradients(w)
+    second.backward(dy, w.gradient("M"))
+    mlp.backward("dM", w.gradient("R"))
+    w.map("dR", "add", "dR", "dM")
+    first.backward("dR", "dR")
+    attention.backward("dR", dx)
+    w.map(dx, "add", dx, "dR")
+
+
+def _ends(w: Writing, hidden: int) -> None:
+    w.tensor("X", w.tokens, hidden, "tokens", "input")
+    w.tensor("Y", w.tokens, hidden, "tokens", "output")
+
+
+def _gradients(w: Writing) -> tuple[str, str]:
+    """Begin the backward part: dY is given, dX goes out."""
+    w.backward()
+    return w.gradient("Y", "input"), w.gradient("X", "output")
+
+
+class Preset(NamedTuple):
+    """A chain by name: what writes it.
+
+    Attributes:
+        write: Writes its tensors and statements.
+        sizes: What it takes beside tokens.
+        wider: How many times as wide as hidden ffn is if not given; 0 if it has to be.
+        layouts: Its own layouts by name, a text for each place of a tensor.
+    """
+
+    write: Callable[..., None]
+    sizes: tuple[str, ...]
+    wider: int = 0
+    layouts: Mapping[str, Mapping[str, str]] = {}
+
+
+PRESETS: Mapping[str, Preset] = {
+    "mlp": Preset(_mlp, ("hidden", "ffn")),
+    "gated-mlp": Preset(_gated_mlp, ("hidden", "ffn")),
+    "attention": Preset(_attention, ("hidden", *_ATTENTION)),
+    "transformer-layer": Preset(_layer, ("hidden", "ffn", *_ATTENTION)),
+    "summa25-layer": Preset(
+        _summa25, ("hidden", "ffn", "heads", "sequences"), wider=4, layouts={"summa2.5": LAYERED}
+    ),
+}
+
+
+def chain(
+    name: str,
+    *,
+    model: str | None = None,
+    backward: bool = False,
+    dtype: str = "float32",
+    dropout: float = 0.0,
+    **sizes: int,
+) -> Outline:
+    """Return a preset chain, not yet laid out; its layouts are ``megatron``, ``sequence`` and ``data``.
+
+    ``summa25-layer`` is an encoder's layer of SUMMA2.5, whose first layouts are ``summa2.5``.
+
+    Args:
+        name: ``mlp``, ``gated-mlp``, ``attention``, ``transformer-layer`` or ``summa25-layer``.
+        model: A public model whose sizes stand in for those not given: ``llama-3-8b``, ``llama-3-70b``.
+        backward: Whether gradients by every weight and by X follow, given dY.
+        dtype: Type of all tensors.
+        dropout: Share of the activations between the multiplies of an MLP that are dropped; which ones does
+            not depend on the layouts.
+        sizes: ``tokens``, ``hidden``, ``ffn``, ``heads``, ``kv_heads`` (all heads if not given) and
+            ``sequences`` (equal parts of the tokens; 1 if not given), as the preset needs them.
+
+    Raises:
+        InputError: in one line, for a name, a model or a size there is none of, or sizes that do not fit.
+
+    >>> print(chain("mlp", hidden=8, ffn=16, tokens=4))
+    mlp: H = X·W1; G = gelu(H); Y = G·W2
+    """
+    if name not in PRESETS:
+        raise ProblemError(f"there is no chain {name!r}; {did_you_mean(name, PRESETS)}")
+    preset = PRESETS[name]
+    needed = ("tokens", *preset.sizes)
+    for key in sizes:
+        if key not in needed:
+            raise ProblemError(f"chain {name} has no size {key!r}; {did_you_mean(key, needed)}")
+    if model is not None:
+        if model not in MODELS:
+            raise ProblemError(f"there is no model {model!r}; {did_you_mean(model, MODELS)}")
+        sizes = {x: size for x, size in MODELS[model].items() if x in needed} | sizes
+    if preset.wider and "hidden" in sizes:
+        sizes = {"ffn": preset.wider * sizes["hidden"]} | sizes
+    if "kv_heads" in needed and "heads" in sizes:
+        sizes = {"kv_heads": sizes["heads"]} | sizes
+    if "sequences" in needed:
+        sizes = {"sequences": 1} | sizes
+    missing = [x for x in needed if x not in sizes]
+    if missing:
+        raise ProblemError(f"chain {name} needs {', '.join(needed)}; give {' and '.join(missing)}")
+    for key, size in sizes.items():
+        whole_number(size, f"{key} of chain {name}", 1, LARGEST)
+    if "heads" in needed:
+        _check_heads(sizes["hidden"], sizes["heads"], sizes.get("kv_heads", sizes["heads"]))
+        if sizes["tokens"] % sizes["sequences"]:
+            raise ProblemError(
+                f"{sizes['tokens']} tokens cannot be {sizes['sequences']} sequences of one length; "
+                "tokens must be a multiple of sequences"
+            )
+    if dropout and "ffn" not in needed:
+        raise ProblemError(f"chain {name} has no MLP, whose activations dropout drops; leave it out")
+    writing = Writing(sizes["tokens"], canonical(dtype), dropout)
+    preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
+    return writing.outline(name, preset.layouts)
+
+
+def _check_heads(hidden: int, heads: int, kv_heads: int) -> None:
+    if hidden % (2 * heads):
+        raise ProblemError(
+            f"{hidden} columns cannot be cut into {heads} heads of an even width, as rotary positions need; "
+            "hidden must be a multiple of 2 · heads"
+        )
+    if heads % kv_heads:
+        raise ProblemError(f"{heads} heads cannot share {kv_heads} keys evenly; kv_heads must divide heads")

@@ -1,0 +1,203 @@
+"""The statements of a chain: multiply, map, copy, and sum over replicas; and their form in files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.errors import ProblemError
+from umm.files import fields_of, shown
+from umm.program.functions import function
+from umm.program.multiply import Multiply, Tensors, Values
+from umm.program.tensors import Tensor
+
+
+@dataclass(frozen=True)
+class Map:
+    """out = fn(reads…), a function of :mod:`umm.program.functions`; out may be one of the reads, in place.
+
+    Attributes:
+        out: The tensor written.
+        fn: Name of the function.
+        reads: The tensors it reads.
+        parameters: What the function takes besides.
+    """
+
+    kind: ClassVar[str] = "map"
+    out: str
+    fn: str
+    reads: tuple[str, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        """Check that there is such a function, and its parameters."""
+        object.__setattr__(self, "reads", tuple(self.reads))
+        object.__setattr__(self, "parameters", function(self.fn).checked(self.parameters))
+
+    def check(self, tensors: Tensors) -> None:
+        """Refuse tensors whose shapes the function does not take."""
+        function(self.fn).checked(self.parameters, self._whole(tensors))
+
+    def _whole(self, tensors: Tensors) -> tuple[int, int]:
+        return function(self.fn).whole([tensors[x].shape for x in (self.out, *self.reads)])
+
+    def flop(self, tensors: Tensors) -> int:
+        """Return 0: only multiplies count."""
+        return 0
+
+    def value(self, values: Values, tensors: Tensors) -> NDArray[np.float64]:
+        """Return what out holds afterwards."""
+        rows, cols = whole = self._whole(tensors)
+        reads = (values[x] for x in self.reads)
+        result = function(self.fn)(*reads, rows=(0, rows), cols=(0, cols), shape=whole, **self.parameters)
+        return result.astype(np.float64)
+
+    def __str__(self) -> str:
+        return f"{self.out} = {self.fn}({', '.join(self.reads)})"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """out = x in another layout: redistribution, all-gather, all-to-all, broadcast to replicas."""
+
+    kind: ClassVar[str] = "copy"
+    out: str
+    x: str
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensor it reads."""
+        return (self.x,)
+
+    def check(self, tensors: Tensors) -> None:
+        """Refuse tensors of two shapes or types, and one copied to itself."""
+        if self.out == self.x:
+            raise ProblemError(f"{self.x} is copied to itself; leave it out")
+        _check_alike(tensors[self.out], tensors[self.x])
+
+    def flop(self, tensors: Tensors) -> int:
+        """Return 0: only multiplies count."""
+        return 0
+
+    def value(self, values: Values, tensors: Tensors) -> NDArray[np.float64]:
+        """Return what out holds afterwards."""
+        return values[self.x].copy()
+
+    def __str__(self) -> str:
+        return f"{self.out} = copy of {self.x}"
+
+
+@dataclass(frozen=True)
+class Sum:
+    """out = the sum over x's replicas, which were given partial sums: all-reduce, reduce-scatter, reduce.
+
+    Where the replicas were given one matrix, it is added as often as there are replicas. With out = x every
+    replica holds the sum afterwards. What a multiply gives is whole in every replica, so it needs no sum.
+    """
+
+    kind: ClassVar[str] = "sum"
+    out: str
+    x: str
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensor it reads."""
+        return (self.x,)
+
+    def check(self, tensors: Tensors) -> None:
+        """Refuse tensors of two shapes or types."""
+        _check_alike(tensors[self.out], tensors[self.x])
+
+    def flop(self, tensors: Tensors) -> int:
+        """Return 0: only multiplies count."""
+        return 0
+
+    def value(self, values: Values, tensors: Tensors) -> NDArray[np.float64]:
+        """Return what out holds afterwards."""
+        given = values[self.x]
+        return given.sum(axis=0) if given.ndim == 3 else given * tensors[self.x].layout.replicas
+
+    def __str__(self) -> str:
+        return f"{self.out} = sum of {self.x} over replicas"
+
+
+Statement = Multiply | Map | Copy | Sum
+
+
+def reading(statement: Statement, names: Mapping[str, str]) -> Statement:
+    """Return a statement that reads other tensors, those that have another name.
+
+    >>> print(reading(Map("Y", "add", ("X", "R")), {"X": "Z"}))
+    Y = add(Z, R)
+    """
+    match statement:
+        case Multiply():
+            a, b = (names.get(x, x) for x in (statement.a, statement.b))
+            return replace(statement, a=a, b=b)
+        case Map():
+            return replace(statement, reads=tuple(names.get(x, x) for x in statement.reads))
+        case _:
+            return replace(statement, x=names.get(statement.x, statement.x))
+
+
+KINDS: dict[str, type[Statement]] = {x.kind: x for x in (Multiply, Map, Copy, Sum)}
+
+
+def statement_to_dict(statement: Statement) -> dict[str, Any]:
+    """Return a statement as plain values, as JSON carries them; what is as by default is left out.
+
+    >>> statement_to_dict(Multiply("Y", "X", "W", trans=("b",)))
+    {'kind': 'multiply', 'out': 'Y', 'a': 'X', 'b': 'W', 'trans': ['b']}
+    """
+    row: dict[str, Any] = {"kind": statement.kind}
+    for column in fields(statement):
+        value = getattr(statement, column.name)
+        if value not in ((), {}) and value != column.default:
+            row[column.name] = list(value) if isinstance(value, tuple) else value
+    return row
+
+
+def statement_from_dict(data: Any) -> Statement:
+    """Return the statement that parsed JSON of :func:`statement_to_dict` holds.
+
+    Raises:
+        InputError: in one line, if it is not a statement.
+    """
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ProblemError(f"{shown(data)} is not a statement; its kind must be one of {', '.join(KINDS)}")
+    of = KINDS[kind]
+    needed = {"multiply": ("kind", "out", "a", "b"), "map": ("kind", "out", "fn")}.get(
+        kind, ("kind", "out", "x")
+    )
+    optional = tuple(x.name for x in fields(of) if x.name not in needed)
+    given = {
+        key: value for key, value in fields_of(data, f"a {kind}", needed, optional).items() if key != "kind"
+    }
+    for key, value in given.items():
+        if key in needed and not (isinstance(value, str) and value.isprintable()):
+            raise ProblemError(f"{key} = {shown(value)} of a {kind} is not a name")
+        if key in ("trans", "reads"):
+            _check_list(value, str, f"{key} of a {kind}", "names")
+        elif key in ("batch_axes", "groups"):
+            _check_list(value, int, f"{key} of a {kind}", "whole numbers")
+        elif key == "parameters" and not isinstance(value, dict):
+            raise ProblemError(f"parameters = {shown(value)} of a map is not an object of names and numbers")
+    return of(**given)
+
+
+def _check_list(value: Any, of: type, what: str, words: str) -> None:
+    if not isinstance(value, list) or not all(type(x) is of and str(x).isprintable() for x in value):
+        raise ProblemError(f"{what} = {shown(value)} is not a list of {words}")
+
+
+def _check_alike(out: Tensor, x: Tensor) -> None:
+    if out.shape != x.shape:
+        (rows, cols), (out_rows, out_cols) = x.shape, out.shape
+        raise ProblemError(
+            f"{x.name} is {rows}x{cols} and {out.name} {out_rows}x{out_cols}; they must have one shape"
+        )
+    if out.dtype != x.dtype:
+        raise ProblemError(f"{x.name} is {x.dtype} and {out.name} {out.dtype}; convert by map cast")

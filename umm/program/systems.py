@@ -1,0 +1,94 @@
+"""Chains as training systems run them beyond a layout for each tensor: FSDP, and data × tensor ranks."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from umm.errors import ProblemError
+from umm.program.multiply import Multiply
+from umm.program.outline import DEFAULT, Outline
+from umm.program.statements import Copy, Statement, reading
+
+MEGATRON, DATA = "megatron", "data"
+
+
+def fully_sharded(outline: Outline) -> Outline:
+    """Return a chain whose weights lie over all ranks and are gathered before each use: ZeRO stage 3.
+
+    All else lies by tokens, as in its layouts ``data``; so does what the gathered weights are copied to, on
+    every rank. A weight that the backward part reads too is gathered again.
+
+    Args:
+        outline: A preset, or another chain with weights and layouts ``data``.
+
+    Raises:
+        ProblemError: if it has none.
+
+    >>> from umm.program.presets import chain
+    >>> print(fully_sharded(chain("mlp", hidden=8, ffn=16, tokens=4)))
+    mlp: W1.whole = copy of W1; H = X·W1.whole; G = gelu(H); W2.whole = copy of W2; Y = G·W2.whole
+    """
+    layouts = dict(_scheme(outline, DATA))
+    shapes = {x.name: x for x in outline.tensors}
+    multiplied = [
+        x for x in outline.weights if any(x in s.reads for s in outline.statements if isinstance(s, Multiply))
+    ]
+    whole = {x: f"{x}.whole" for x in multiplied}
+    statements: list[Statement] = []
+    for statement in outline.statements:
+        if isinstance(statement, Multiply):
+            read = dict.fromkeys(x for x in statement.reads if x in whole)
+            statements += [Copy(whole[weight], weight) for weight in read]
+            statement = reading(statement, whole)
+        statements.append(statement)
+    for weight, name in whole.items():
+        layouts[name] = layouts[weight]
+        for sharded in (weight, f"d{weight}"):
+            if sharded in shapes:
+                layouts[sharded] = DEFAULT
+    tensors = (*outline.tensors, *(replace(shapes[x], name=name, role="work") for x, name in whole.items()))
+    return replace(outline, tensors=tensors, statements=tuple(statements), layouts={"fsdp": layouts})
+
+
+def gradients_by_tokens(outline: Outline) -> dict[str, str]:
+    """Return the stationary matrix of the multiplies that give a weight's gradient: what lies by tokens."""
+    gradients = {f"d{x}" for x in outline.weights}
+    return {x.out: "A" for x in outline.statements if isinstance(x, Multiply) and x.out in gradients}
+
+
+def over_mesh(outline: Outline, data: int, tensor: int) -> Mapping[str, str]:
+    """Return a layout for each tensor over data × tensor ranks: tokens over the first, weights the second.
+
+    Within the tensor ranks of a data rank, which are consecutive, tensors lie as in ``megatron``; over data
+    ranks as in ``data``.
+
+    Args:
+        outline: A preset, or another chain with layouts of these names.
+        data: Data ranks.
+        tensor: Tensor ranks of each.
+
+    Raises:
+        ProblemError: if the chain has no such layouts, or others than presets have.
+    """
+    within, across = _scheme(outline, MEGATRON), _scheme(outline, DATA)
+    every = f"row@{data * tensor}"
+    meant = {
+        ("row@p", "row"): f"row@{tensor}:interleaved",
+        ("col", "row"): f"2d:{data}x{tensor}",
+        ("row", "row"): "row",
+        ("col", "row@p"): f"col@{data}",
+        ("row", "row@p"): f"row@{data}",
+        ("row@p", "row@p"): every,
+    }
+    found = {}
+    for x in outline.tensors:
+        both = within.get(x.name, DEFAULT), across.get(x.name, DEFAULT)
+        if both not in meant:
+            raise ProblemError(f"{x.name} lies {both[0]} and {both[1]}, which no mesh of both lays out")
+        found[x.name] = meant[both]
+    return found
+
+
+def _scheme(outline: Outline, name: str) -> Mapping[str, str]:
+    if name not in outline.layouts:
+        raise ProblemError(f"chain {outline.name} has no layouts {name!r}, which a preset has; add them")
+    return outline.layouts[name]

@@ -1,0 +1,1 @@
+"""A schedule as JSON and as text."""

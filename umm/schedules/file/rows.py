@@ -1,0 +1,209 @@
+"""The actions of a file's JSON form, from objects to columns."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from umm.arrays import Floats, Ints, offsets_of
+from umm.errors import ScheduleError
+from umm.files import fields_of, shown, whole_number
+from umm.layouts.layout import Layout
+from umm.program.tensors import Tensor
+from umm.schedules.table.buffers import Buffers, first_tiles, tile_at
+from umm.schedules.table.columns import range_column, real_column, whole_column
+from umm.schedules.table.details import OPERANDS, Details
+from umm.schedules.table.kinds import BARRIER, GEMM, KINDS, LOCAL, MAP, TRANSFERS, operand_ranks
+
+_NUMBER = {name: kind for kind, name in enumerate(KINDS)}
+_ALWAYS = ("id", "rank", "kind", "lane", "after")
+_REQUIRED = {
+    GEMM: ("seconds", "writes", "reads"),
+    MAP: ("seconds", "writes", "reads", "fn"),
+    LOCAL: ("seconds",),
+    BARRIER: (),
+} | dict.fromkeys(TRANSFERS, ("src", "dst", "nbytes", "writes", "reads"))
+_OPTIONAL = {
+    GEMM: ("op", "trans", "alpha", "beta", "batch", "batch_axes", "groups"),
+    MAP: ("op",),
+    LOCAL: (),
+    BARRIER: (),
+} | dict.fromkeys(TRANSFERS, ("op", "seconds", "means"))
+
+
+class Actions:
+    """The actions of a file; what is wrong with one is said when the column is asked for that shows it.
+
+    Args:
+        actions: What the JSON holds, each with the keys that its kind has.
+
+    Raises:
+        InputError: if one is not an action.
+    """
+
+    def __init__(self, actions: Sequence[Any]) -> None:
+        self.rows: Sequence[dict[str, Any]] = actions
+        self._kind: list[int] = []
+        known = set()  # kinds with keys that they may have
+        for i, row in enumerate(actions):
+            if type(row) is not dict:
+                raise ScheduleError(f"action {i} is {shown(row)}, not an object")
+            name = row.get("kind")
+            if type(name) is not str or name not in _NUMBER:
+                raise ScheduleError(f"action {i} has kind {shown(name)}; choose from {', '.join(KINDS)}")
+            kind = _NUMBER[name]
+            self._kind.append(kind)
+            if (keys := (kind, *row)) not in known:
+                fields_of(row, self._what(i), (*_ALWAYS, *_REQUIRED[kind]), _OPTIONAL[kind])
+                known.add(keys)
+            if type(row["id"]) is not int or row["id"] != i:
+                raise ScheduleError(
+                    f"{self._what(i)} has id {shown(row['id'])}; ids must be row numbers 0, 1, 2, …"
+                )
+        self.kind = np.array(self._kind, dtype=np.int8)
+        self._rank, self._src, self._dst = (
+            self._whole("rank", least=-1),
+            self._whole("src"),
+            self._whole("dst"),
+        )
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of the table."""
+        waits = [row["after"] for row in self.rows]
+        for i, after in enumerate(waits):
+            if type(after) is not list:
+                raise ScheduleError(f"{self._what(i)}: after is {shown(after)}, not a list of ids")
+            if not all(type(x) is int and 0 <= x < i for x in after):
+                raise ScheduleError(
+                    f"{self._what(i)} waits for {shown(after)}; "
+                    "after holds ids, each smaller than the action's own"
+                )
+        for i in ((self._src == self._dst) & (self._src >= 0)).nonzero()[0].tolist():
+            if "seconds" not in self.rows[i]:
+                raise ScheduleError(
+                    f"{self._what(i)} lacks 'seconds': it crosses no link, so it must say how long it takes"
+                )
+        means = self._whole("means", below=128)
+        return {
+            "kind": self.kind,
+            "rank": self._rank,
+            "lane": self._whole("lane", least=-1),
+            "after_offsets": offsets_of([len(after) for after in waits]),
+            "after": np.array([x for after in waits for x in after], dtype=np.int64),
+            "src": self._src,
+            "dst": self._dst,
+            "nbytes": self._whole("nbytes", 0),
+            "seconds": self._real("seconds", 0.0),
+            "means_of": means.astype(np.int8) if (means >= 0).any() else None,
+        }
+
+    def details(self, tensors: Sequence[Tensor], temporaries: Buffers) -> Details:
+        """Return what the actions touch."""
+        details = Details.empty(len(self.rows))
+        details.op[:] = self._whole("op")
+        details.trans[:] = self._whole("trans", 0, below=8)
+        details.alpha[:], details.beta[:] = self._real("alpha", 1.0), self._real("beta", 0.0)
+        details.batch[:] = self._whole("batch", 1, 1, 2**31)
+        details.fn[:] = self._whole("fn", below=2**15)
+        for name, least, below in (("batch_axes", 0, 2), ("groups", 1, 2**31)):
+            for i, row in enumerate(self.rows):
+                if name in row:
+                    getattr(details, name)[i] = self._three(i, row[name], name, least, below)
+        self._slices(details, tensors, temporaries)
+        return details
+
+    def _slices(self, details: Details, tensors: Sequence[Tensor], temporaries: Buffers) -> None:
+        """Write the slices: of the tile that the rank of the operand owns, or of a temporary."""
+        pieces: list[Any] = []
+        found: list[tuple[int, int]] = []  # action and operand of each
+        for i, row in enumerate(self.rows):
+            if "writes" in row:
+                reads = row["reads"]
+                if type(reads) is not list or len(reads) >= OPERANDS:
+                    raise ScheduleError(f"{self._what(i)}: reads are not a list of up to three slices")
+                pieces.append(row["writes"])
+                pieces += reads
+                found += [(i, operand) for operand in range(len(reads) + 1)]
+
+        def what(place: int, of: str = "") -> str:
+            i, operand = found[place]
+            return f"{self._what(i)}: {of}{f'reads[{operand - 1}]' if operand else 'writes'}"
+
+        for place, piece in enumerate(pieces):
+            if type(piece) is not list or len(piece) != 3:
+                raise ScheduleError(
+                    f"{what(place)} = {shown(piece)} is not a slice [tensor or buffer, rows, columns]"
+                )
+        where, rows, cols = ([piece[x] for piece in pieces] for x in range(3))
+        action, operand = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        details.rows[action, operand] = range_column(rows, lambda place: what(place, "rows of "))
+        details.cols[action, operand] = range_column(cols, lambda place: what(place, "columns of "))
+
+        numbers = {tensor.name: number for number, tensor in enumerate(tensors)}
+        tensor = np.array([numbers.get(x, -1) if type(x) is str else -2 for x in where], dtype=np.int64)
+        for place in (tensor == -1).nonzero()[0].tolist():
+            raise ScheduleError(
+                f"{what(place)} names a tensor {shown(where[place])}, which is not there; "
+                f"choose from {', '.join(numbers)}"
+            )
+        firsts = first_tiles(tuple(tensors))
+        held = (tensor == -2).nonzero()[0].tolist()
+        buffer = whole_column(
+            [where[place] for place in held],
+            lambda place: what(held[place], "buffer of "),
+            0,
+            len(temporaries),
+        )
+        details.buffer[action[held], operand[held]] = firsts[-1] + buffer
+        ranks = operand_ranks(self.kind, self._rank, self._src, self._dst)[action, operand]
+        for number in np.unique(tensor[tensor >= 0]).tolist():
+            own = (tensor == number).nonzero()[0]
+            at = action[own], operand[own]
+            tile = _own_tiles(
+                tensors[number].layout, ranks[own], details.rows[at][:, 0], details.cols[at][:, 0]
+            )
+            for place in own[tile < 0].tolist():
+                self._refuse_slice(tensors[number], int(ranks[place]), what(place), rows[place], cols[place])
+            details.buffer[at] = firsts[number] + tile
+
+    def _refuse_slice(self, tensor: Tensor, rank: int, what: str, rows: list[int], cols: list[int]) -> None:
+        layout = tensor.layout
+        if not 0 <= rank < layout.ranks:
+            raise ScheduleError(f"{what} lies at rank {rank}, which does not exist")
+        raise ScheduleError(
+            f"{what}: rank {rank} does not hold {tensor.name}[{rows[0]}:{rows[1]},{cols[0]}:{cols[1]}]; "
+            f"{tensor.name} is {layout.shape[0]}x{layout.shape[1]} in layout {layout}"
+        )
+
+    def _what(self, i: int) -> str:
+        return f"action {i} ({KINDS[self._kind[i]]})"
+
+    def _whole(self, key: str, nothing: int = -1, least: int = 0, below: int = 2**63) -> Ints:
+        column = np.full(len(self.rows), nothing, dtype=np.int64)
+        there = [i for i, row in enumerate(self.rows) if key in row]
+        values = [self.rows[i][key] for i in there]
+        column[there] = whole_column(values, lambda place: f"{self._what(there[place])}: {key}", least, below)
+        return column
+
+    def _real(self, key: str, nothing: float) -> Floats:
+        column = np.full(len(self.rows), nothing)
+        there = [i for i, row in enumerate(self.rows) if key in row]
+        values = [self.rows[i][key] for i in there]
+        column[there] = real_column(values, lambda place: f"{self._what(there[place])}: {key}")
+        return column
+
+    def _three(self, i: int, given: Any, key: str, least: int, below: int) -> list[int]:
+        if type(given) is not list or len(given) != 3:
+            raise ScheduleError(
+                f"{self._what(i)}: {key} = {shown(given)} is not a list of three whole numbers"
+            )
+        return [whole_number(x, f"{self._what(i)}: {key}", least, below) for x in given]
+
+
+def _own_tiles(layout: Layout, rank: Ints, row: Ints, col: Ints) -> Ints:
+    """Return the tiles that hold some elements at some ranks, of all replicas; −1 where a rank has none."""
+    tile = tile_at(layout, row, col)
+    known = (rank >= 0) & (rank < layout.ranks) & (tile >= 0)
+    replica = layout.replica_of_rank[np.where(known, rank, 0)]
+    owner = layout.replica_owners[replica, np.maximum(tile, 0)]
+    return np.where(known & (owner == rank), replica * layout.tile_elements.size + tile, -1)

@@ -1,0 +1,1 @@
+"""What makes a schedule valid: what actions touch, what waits for what, races."""

@@ -1,0 +1,1 @@
+"""What a schedule holds: columns of actions, buffers, lanes, the platform they run on."""

@@ -1,0 +1,97 @@
+"""Where data lies: every tile a rank owns, and the pieces of tensors it keeps in pool slots for a while."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import accumulate
+
+import numpy as np
+
+from umm.arrays import Ints
+from umm.layouts.layout import Layout
+from umm.program.tensors import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Buffers:
+    """Pieces of tensors in the memory of ranks, one a row.
+
+    A schedule's first buffers are the owned tiles: every tile of every replica of every tensor, empty ones
+    included. Then come the temporaries, kept packed, row by row, from the start of a pool slot. Several
+    temporaries may name one slot, at different times.
+
+    Attributes:
+        rank: Rank that holds each.
+        slot: Pool slot of a temporary, −1 for an owned tile.
+        tensor: Number of the tensor it is a piece of.
+        rows: Global rows it covers, half-open, shape (buffers, 2); cols likewise.
+    """
+
+    rank: Ints
+    slot: Ints
+    tensor: Ints
+    rows: Ints
+    cols: Ints
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @property
+    def elements(self) -> Ints:
+        """Number of elements of each."""
+        return (self.rows[:, 1] - self.rows[:, 0]) * (self.cols[:, 1] - self.cols[:, 0])
+
+
+def temporaries(rank: Ints, slot: Ints, tensor: int, rows: Ints, cols: Ints) -> Buffers:
+    """Return temporaries of one tensor."""
+    return Buffers(rank, slot, np.full(len(rank), tensor, dtype=np.int64), rows, cols)
+
+
+def joined(parts: Sequence[Buffers]) -> Buffers:
+    """Return some buffers, one below the other."""
+    if not parts:
+        none, no_ranges = np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
+        return Buffers(none, none, none, no_ranges, no_ranges)
+    return Buffers(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Buffers)))
+
+
+def owned_tiles(tensors: tuple[Tensor, ...]) -> Buffers:
+    """Return the owned tiles of some tensors: tensors in order, then replicas, then tiles row-major.
+
+    >>> from umm import Layout
+    >>> owned = owned_tiles((Tensor("X", Layout.parse("row", (4, 3), ranks=2), "float32"),))
+    >>> owned.rank.tolist(), owned.rows.tolist(), owned.cols.tolist()
+    ([0, 1], [[0, 2], [2, 4]], [[0, 3], [0, 3]])
+    """
+    parts = []
+    for number, tensor in enumerate(tensors):
+        layout = tensor.layout
+        i, j = np.divmod(np.arange(layout.owners.size) % layout.tile_elements.size, layout.grid_shape()[1])
+        rows, cols = (
+            np.stack([edges[part], edges[part + 1]], axis=1)
+            for edges, part in ((layout.row_edges, i), (layout.col_edges, j))
+        )
+        parts.append(
+            temporaries(layout.owners.reshape(-1), np.full(len(i), -1, dtype=np.int64), number, rows, cols)
+        )
+    return joined(parts)
+
+
+def first_tiles(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
+    """Return the number of each tensor's first owned tile, and of the first temporary at the end.
+
+    Tile t (row-major) of replica r of tensor x is buffer ``first[x] + r · tiles + t``.
+    """
+    return tuple(accumulate((tensor.layout.owners.size for tensor in tensors), initial=0))
+
+
+def tile_at(layout: Layout, row: Ints, col: Ints) -> Ints:
+    """Return the row-major number of the tile that holds each of some elements, −1 outside the matrix.
+
+    >>> tile_at(Layout.parse("2d:2x2", (4, 6), ranks=4), np.array([0, 3, 4]), np.array([3, 2, 0])).tolist()
+    [1, 2, -1]
+    """
+    rows, cols = layout.shape
+    i = layout.row_edges.searchsorted(row, side="right") - 1
+    j = layout.col_edges.searchsorted(col, side="right") - 1
+    inside = (row >= 0) & (row < rows) & (col >= 0) & (col < cols)
+    return np.where(inside, i * layout.grid_shape()[1] + j, -1)

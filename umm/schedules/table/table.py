@@ -1,0 +1,253 @@
+"""The table of actions, each on a lane, each after others; the contract of every executor.
+
+The exact semantics are in docs/reference/schedule.md. Two groups of columns: what an executor of time
+needs is there at once, what an executor of data needs is made when it is first asked for.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.arrays import Floats, Ints, group_of_row
+from umm.errors import ScheduleError
+from umm.program.problem import MATRICES, Problem
+from umm.program.tensors import Program, Tensor
+from umm.schedules.table.buffers import Buffers, first_tiles, joined, owned_tiles, tile_at
+from umm.schedules.table.details import OPERANDS, Details
+from umm.schedules.table.kinds import GEMM, TRANSFERS
+from umm.schedules.table.resources import Lanes, Links, Routes
+
+
+class Function(NamedTuple):
+    """What a map does: the name of a function in :mod:`umm.program.functions` and its parameters."""
+
+    name: str
+    parameters: Mapping[str, Any]
+
+
+class Means(NamedTuple):
+    """A way to move bytes: its name, and the share of its GEMM rate a rank loses while it does."""
+
+    name: str
+    interference: float
+
+
+class Data(NamedTuple):
+    """What an executor of data needs: what each action touches, and the buffers beside the owned tiles."""
+
+    details: Details
+    temporaries: Buffers
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Every action of a distributed program, and what each waits for.
+
+    Attributes:
+        program: What is computed: a Problem or a Chain.
+        stationary: The matrix that stays in place, or the name of the algorithm that made the schedule.
+        machine: Name of the machine it was lowered for.
+        ranks: Number of ranks, p.
+        interference: By kind, the share of its GEMM rate a rank loses while it moves bytes.
+        links: The links of the fabric.
+        routes: For a pair of ranks (source, destination) the links its bytes cross.
+        lanes: What runs one action at a time, in row order.
+        kind: Kind of each action, an index into KINDS.
+        rank: Rank of each action, −1 for a barrier.
+        lane: Lane of each action, −1 for a barrier.
+        after_offsets: Where each action's dependencies start in ``after``, and the end.
+        after: Numbers of the actions that must have finished; always smaller than the action's own.
+        src: Rank the bytes of a transfer leave, else −1.
+        dst: Rank they arrive at, else −1.
+        nbytes: Bytes a transfer puts on its route, else 0.
+        seconds: Duration of an action that crosses no link; what a transfer that does waits first.
+        make_data: Makes the details and the temporaries.
+        make_pools: Makes the sizes of the pools.
+        options: How it was made: policy, prefetch, max_gemms, … as plain values.
+        peak: flop/s of the devices used together, 0 if unknown.
+        work: Tensors beyond the program's.
+        functions: What maps do.
+        means: Ways to move bytes.
+        means_of: Which of them each action uses, −1 for its kind's own; None if every action does.
+    """
+
+    program: Program
+    stationary: str
+    machine: str
+    ranks: int
+    interference: Mapping[str, float]
+    links: Links
+    routes: Routes
+    lanes: Lanes
+    kind: NDArray[np.int8]
+    rank: Ints
+    lane: Ints
+    after_offsets: Ints
+    after: Ints
+    src: Ints
+    dst: Ints
+    nbytes: Ints
+    seconds: Floats
+    make_data: Callable[[], Data] = field(repr=False)
+    make_pools: Callable[[], list[Ints]] = field(repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    peak: float = 0.0
+    work: tuple[Tensor, ...] = ()
+    functions: tuple[Function, ...] = ()
+    means: tuple[Means, ...] = ()
+    means_of: NDArray[np.int8] | None = None
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def problem(self) -> Problem:
+        """The one multiply it carries out.
+
+        Raises:
+            ScheduleError: if it carries out a chain.
+        """
+        if not isinstance(self.program, Problem):
+            raise ScheduleError(
+                f"the schedule carries out the chain {self.program.name}, not a single multiply"
+            )
+        return self.program
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The program's tensors, then those beyond; ``buffers`` and files number them so."""
+        return (*self.program.tensors, *self.work)
+
+    @cached_property
+    def _data(self) -> Data:
+        return self.make_data()
+
+    @property
+    def scattered(self) -> bool:
+        """Whether C ends cut over its replicas: of each tile's rows, replica r then has part r of the sum."""
+        if self.program.kind != "problem" or self.stationary not in MATRICES:
+            return False
+        if self.problem.layouts[2] != self.problem.outside[2]:
+            return False  # it was, before it was brought out
+        return self.options.get("final") == "reduce-scatter" and self.problem.layout("C").replicas > 1
+
+    @property
+    def details(self) -> Details:
+        """What each action touches, for executors that move data."""
+        return self._data.details
+
+    @property
+    def temporaries(self) -> Buffers:
+        """The buffers that are not owned tiles."""
+        return self._data.temporaries
+
+    @cached_property
+    def pools(self) -> list[Ints]:
+        """For each rank the bytes of its pool slots."""
+        return self.make_pools()
+
+    @cached_property
+    def buffers(self) -> Buffers:
+        """All buffers: the owned tiles of all tensors, then the temporaries."""
+        return joined([owned_tiles(self.tensors), self.temporaries])
+
+    @property
+    def first_temporary(self) -> int:
+        """Number of the first buffer that is a temporary."""
+        return first_tiles(self.tensors)[-1]
+
+    @cached_property
+    def itemsizes(self) -> Ints:
+        """Bytes of an element of each tensor."""
+        return np.array([tensor.itemsize for tensor in self.tensors], dtype=np.int64)
+
+    def operand_tensors(self, operand: int) -> Ints:
+        """Return the number of the tensor that each action's operand is a piece of, −1 for none."""
+        buffer = self.details.buffer[:, operand]
+        if not len(self.buffers):
+            return np.full(len(self), -1, dtype=np.int64)
+        return np.where(buffer >= 0, self.buffers.tensor[buffer], -1)
+
+    def touched_tiles(self, tensor: int) -> Ints:
+        """Return the tile of a tensor that each action reads, writes or moves a piece of, −1 for none.
+
+        Returns:
+            Tile row and column, shape (actions, 2); of several operands that are pieces of it, the last.
+        """
+        layout, d = self.tensors[tensor].layout, self.details
+        tiles = np.full((len(self), 2), -1, dtype=np.int64)
+        for operand in range(OPERANDS):
+            rows = (self.operand_tensors(operand) == tensor).nonzero()[0]
+            tile = tile_at(layout, d.rows[rows, operand, 0], d.cols[rows, operand, 0])
+            tiles[rows] = np.stack(np.divmod(tile, layout.grid_shape()[1]), axis=1)
+        return tiles
+
+    @cached_property
+    def payload(self) -> Ints:
+        """Useful bytes each transfer moves: rows × columns × element size; 0 for other kinds."""
+        area = np.prod(self.details.shape[:, 0], axis=1)
+        transfer = np.isin(self.kind, TRANSFERS)
+        return np.where(transfer, area * self.itemsizes[self.operand_tensors(0)], 0)
+
+    @cached_property
+    def flop(self) -> Ints:
+        """Floating-point operations of each gemm; 0 for other kinds."""
+        gemm = self.kind == GEMM
+        return np.where(gemm, 2 * np.prod(self.details.multiplied, axis=1) * self.details.batch, 0)
+
+    @cached_property
+    def pool_bytes(self) -> Ints:
+        """Bytes of each rank's pool.
+
+        Raises:
+            ScheduleError: if these are more than 64 bits count.
+        """
+        most = max((float(slots.sum(dtype=np.float64)) for slots in self.pools), default=0.0)
+        _check_counted(most, "the pool of a rank would take {} bytes")
+        return np.array([slots.sum() for slots in self.pools], dtype=np.int64)
+
+    @cached_property
+    def memory_bytes(self) -> Ints:
+        """Bytes each rank allocates: its tiles of all tensors, and its pool.
+
+        Raises:
+            ScheduleError: if these are more than 64 bits count.
+        """
+        held = [tensor.nbytes_of_rank for tensor in self.tensors]
+        total = sum((x.astype(np.float64) for x in held), self.pool_bytes.astype(np.float64))
+        _check_counted(float(total.max(initial=0.0)), "a rank would hold {} bytes")
+        return self.pool_bytes + sum(held)
+
+    def after_of(self, action: int) -> Ints:
+        """Return the actions an action waits for."""
+        return self.after[self.after_offsets[action] : self.after_offsets[action + 1]]
+
+    @cached_property
+    def waiting(self) -> Ints:
+        """The action that each entry of ``after`` belongs to: (after, waiting) are the dependencies."""
+        return group_of_row(self.after_offsets)
+
+    def used_pairs(self) -> list[tuple[int, int]]:
+        """Return the (source, destination) pairs of ranks that bytes travel between, sorted."""
+        moving = self.src != self.dst
+        pairs = np.unique(self.src[moving] * self.ranks + self.dst[moving])
+        return [(int(x) // self.ranks, int(x) % self.ranks) for x in pairs]
+
+
+def check_moved(nbytes: Ints) -> None:
+    """Refuse transfers of more bytes, in all, than 64 bits count.
+
+    Raises:
+        ScheduleError: if so.
+    """
+    _check_counted(float(nbytes.sum(dtype=np.float64)), "its transfers would move {} bytes in all")
+
+
+def _check_counted(nbytes: float, what: str) -> None:
+    if nbytes >= 2.0**63:
+        said = what.format(f"{nbytes:.3g}")
+        raise ScheduleError(f"{said}; 64 bits count to 2^63 - 1: make the matrices smaller")
