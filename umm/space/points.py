@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from umm.algorithms import registry
-from umm.algorithms.universal.options import Options, showing_options
+from umm.algorithms.universal.options import COMPLETE, Options, showing_options
 from umm.arrays import Bools, Ints
 from umm.chains import Outline
 from umm.dtypes import canonical
@@ -221,10 +221,11 @@ class Points:
         return len(self.allowed)
 
     def parts(self, point: int) -> tuple[Options, str, Layout, Layout, Layout]:
-        """Return the options, stationary matrix and layouts of a point."""
+        """Return the options, stationary matrix and layouts of a point; one replica of C just is complete."""
         o, s, a, b, c = (int(i) for i in np.unravel_index(point, self.shape))
         of_a, of_b, of_c = self.layouts
-        return self.options[o], self.space.stationary[s], of_a[a], of_b[b], of_c[c]
+        options = self.options[o] if of_c[c].replicas > 1 else replace(self.options[o], final=COMPLETE)
+        return options, self.space.stationary[s], of_a[a], of_b[b], of_c[c]
 
     def problem(self, point: int) -> Problem:
         """Return the problem of a point."""
