@@ -21,7 +21,7 @@ def two_ranks():
     problem = Problem(m=4, n=6, k=2, a="row", b="row", c="row@2", ranks=2)
     start = np.array([0, 0, 2, 1, 5, 5, 7, 7], dtype=float)
     end = np.array([3, 2, 5, 5, 7, 6, 7, 10], dtype=float)
-    return Trace(schedule(problem, "h100-8", stationary="C"), "mpi", start, end)
+    return Trace(schedule(problem, "h100-8", stationary="C", final="reduce"), "mpi", start, end)
 
 
 def gelu_of_a_product():

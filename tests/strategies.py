@@ -73,7 +73,7 @@ def problems(draw, max_ranks=16, dtype="float64"):
 stationaries = st.sampled_from(["A", "B", "C"])
 offsets = st.sampled_from(["none", "index", "rotate"])
 
-finals = st.sampled_from(["reduce", "broadcast", "all-reduce", "reduce-scatter"])
+finals = st.sampled_from(["complete", "reduce", "broadcast", "all-reduce", "reduce-scatter"])
 
 _options = {
     "prefetch": st.integers(0, 3),

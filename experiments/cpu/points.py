@@ -110,7 +110,8 @@ def points(
         for number, (a, b, c) in enumerate(product(texts, texts, texts)):
             if number % every == 0:
                 problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=ranks, dtype=dtype)
-                yield Point(name, umm.schedule(problem, machine, stationary=STATIONARY[number % 3]))
+                stationary = STATIONARY[number % 3]
+                yield Point(name, umm.schedule(problem, machine, stationary=stationary, final="reduce"))
 
 
 def add(found: Sequence[Point], rows: Sequence[dict[str, Any]]) -> None:
@@ -127,7 +128,10 @@ def predict(found: Sequence[Point], machine: Machine) -> None:
     for point in found:
         times = [
             umm.run(
-                umm.schedule(point.schedule.problem, end, stationary=point.schedule.stationary), "sim"
+                umm.schedule(
+                    point.schedule.problem, end, stationary=point.schedule.stationary, final="reduce"
+                ),
+                "sim",
             ).makespan_s
             for end in (machine, *corners(machine))
         ]

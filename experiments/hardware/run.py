@@ -129,7 +129,7 @@ def measure_points(
         if operands[0] is None or [x.shape for x in operands] != [problem.shape(x) for x in "AB"]:
             rng = np.random.default_rng(0)
             operands = tuple(2 * rng.random(problem.shape(x), np.float32) - 1 for x in "AB")
-        schedule = umm.schedule(problem, machine, stationary=stationary)
+        schedule = umm.schedule(problem, machine, stationary=stationary, final="reduce")
         predicted = umm.run(schedule, executor="sim").makespan_s
         traces = executor.runs(schedule, operands, repeat=1 + iters, result=False)
         times = [trace.makespan_s for trace in traces[1:]]

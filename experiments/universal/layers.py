@@ -72,7 +72,7 @@ class Run:
             return umm.schedule(problem, machine, algorithm=name)
         a, b, c = self.layouts()
         problem = umm.Problem(m=self.m, n=n, k=k, a=a, b=b, c=c, ranks=ranks)
-        return umm.schedule(problem, machine, stationary=self.stationary)
+        return umm.schedule(problem, machine, stationary=self.stationary, final="reduce")
 
     def layouts(self) -> tuple[str, str, str]:
         """Return the texts of A, B and C."""

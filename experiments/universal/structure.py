@@ -79,7 +79,7 @@ def _op_lists() -> Iterator[Entry]:
         for op in ops:
             done[op.m.slice, op.n.slice, op.k.slice] += 1
         operands = tuple(random.integers(-9, 9, problem.shape(y)).astype(np.float64) for y in "AB")
-        schedule = umm.schedule(problem, shipped("localhost"), stationary=x)
+        schedule = umm.schedule(problem, shipped("localhost"), stationary=x, final="reduce")
         product_ = NumpyExecutor().run(schedule, operands).result
         tried, once = tried + 1, once + bool((done == 1).all())
         right += bool(np.array_equal(product_, operands[0] @ operands[1]))
@@ -147,7 +147,12 @@ def _stationary() -> Iterator[Entry]:
         why="there is no such choice, for the search is exact",
     )
     plain, copied = (
-        umm.schedule(umm.Problem(m=64, n=48, k=32, a="row", b="col", c=c, ranks=8), machine, stationary="C")
+        umm.schedule(
+            umm.Problem(m=64, n=48, k=32, a="row", b="col", c=c, ranks=8),
+            machine,
+            stationary="C",
+            final="reduce",
+        )
         for c in ("2d", "2d@2")
     )
     reduces = [int((x.kind == REDUCE).sum()) for x in (plain, copied)]

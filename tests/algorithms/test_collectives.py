@@ -11,6 +11,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_text import GOOD
+from umm.schedules.rules.races import races
 
 import umm
 from umm.algorithms.collectives import direct, hierarchical, ring, tree
@@ -26,7 +27,6 @@ from umm.layouts.layout import Layout
 from umm.program import Chain, Sum
 from umm.program.tensors import Tensor
 from umm.schedules.build.builder import Builder
-from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 
 RANKS = (1, 2, 3, 4, 6, 8)

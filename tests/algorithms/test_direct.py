@@ -160,7 +160,7 @@ def test_a_tile_of_c_that_others_add_to_takes_local_contributions_by_accumulate_
         ({"prefetch": -1}, "prefetch = -1 is not possible; it must be a whole number ≥ 0"),
         ({"max_gemms": 0}, "max_gemms = 0 is not possible; it must be a whole number ≥ 1"),
         ({"granularity": "byte"}, "granularity 'byte' is unknown; choose from tile, slice"),
-        ({"final": "keep"}, "final 'keep' is unknown; choose from reduce, broadcast, all-reduce"),
+        ({"final": "keep"}, "final 'keep' is unknown; choose from complete, broadcast, all-reduce"),
         ({"policy": "lucky"}, "policy 'lucky' is unknown; choose from direct"),
     ],
 )

@@ -201,7 +201,7 @@ def test_json_has_exactly_the_described_keys():
     """The options are the one thing more; a reader may skip them."""
     problem = Problem(m=8, n=7, k=5, a="col", b="2d", c="2d@2", ranks=4)
     found = json.loads(umm.schedule(problem, "pvc-12", stationary="A", final="broadcast").to_json())
-    in_place = json.loads(umm.schedule(problem, "pvc-12", stationary="C").to_json())
+    in_place = json.loads(umm.schedule(problem, "pvc-12", stationary="C", final="reduce").to_json())
     assert keys(found) == HEADER
     assert keys(found["problem"]) == "m n k dtype a b c"
     assert {keys(x) for x in found["tensors"]} == {"name shape dtype layout role"}

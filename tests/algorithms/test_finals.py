@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 import umm
 from umm.algorithms.collectives.registry import ways
-from umm.algorithms.registry import choices_in_words
-from umm.algorithms.universal.options import Options
+from umm.algorithms.registry import choices_in_words, names
+from umm.algorithms.universal.options import COMPLETING, FINALS, Options, delivers
+from umm.algorithms.universal.policies import POLICIES
 from umm.algorithms.universal.replicas import how_summed
 from umm.schedules.table.kinds import BARRIER, REDUCE
 from umm.traces.traffic import bytes_by_kind
@@ -17,7 +18,6 @@ from umm_hw.numpy.executor import NumpyExecutor
 from umm_sim.executor import SimExecutor
 
 SHIPPED = ("h100-8", "pvc-12", "pvc-12-planes", "dgx-h100x4", "frontera-rtx")
-FINALS = ("reduce", "broadcast", "all-reduce", "reduce-scatter")
 
 
 def replicated(m, n, k, c, ranks, **types):
@@ -31,7 +31,7 @@ def test_row_parallel_sums_as_a_ring_does_not_through_one_port():
     """
     problem = replicated(4096, 8192, 28672, "row@8", 8, dtype="bfloat16")
     machine, seconds = umm.machine("h100-8"), {}
-    for final in FINALS:
+    for final in ("reduce", "broadcast", "all-reduce", "reduce-scatter"):
         schedule = umm.schedule(problem, machine, final=final)
         (first, *_) = np.nonzero(schedule.kind == BARRIER)[0].tolist()
         trace = umm.run(schedule)
@@ -43,6 +43,76 @@ def test_row_parallel_sums_as_a_ring_does_not_through_one_port():
     start, one_way = machine.collective_start_s, 7 / 8 * nbytes / width
     assert seconds["reduce-scatter"] == pytest.approx(start + one_way, rel=0.05)
     assert seconds["all-reduce"] == pytest.approx(start + 2 * one_way, rel=0.05)
+
+
+def every_replica_is_right(schedule):
+    """Whether each replica of C is A @ B in NumPy, of whole numbers."""
+    problem, rng = schedule.problem, np.random.default_rng(2)
+    a, b = (rng.integers(-8, 9, problem.shape(x)).astype(problem.dtype) for x in "AB")
+    results = NumpyExecutor(replica=None).run(schedule, (a, b)).result
+    return len(results) == problem.outside[2].replicas and all(np.array_equal(x, a @ b) for x in results)
+
+
+@pytest.mark.parametrize("c", ["row@8", "col@2", "2d@4:interleaved", "cyclic:3x5:2x2@2"])
+@pytest.mark.parametrize("machine", ["h100-8", "pvc-12"])
+def test_where_nothing_is_said_every_replica_of_c_is_complete(machine, c):
+    """17x13x19 on 8 ranks, by each stationary matrix, policy and algorithm, and with operands elsewhere."""
+    sizes = {"m": 17, "n": 13, "k": 19, "ranks": 8, "dtype": "float64"}
+    problem = umm.Problem(**sizes, a="col@2", b="2d", c=c)
+    asked = [{"stationary": x} for x in ("A", "B", "C", "auto")] + [{"policy": x} for x in POLICIES]
+    for how in [*asked, *({"algorithm": name} for name in names())]:
+        try:
+            schedule = umm.schedule(problem, machine, **how)
+        except umm.errors.UmmError:
+            assert how.get("algorithm") in ("cannon", "2.5d", "summa2.5", "3d")  # other numbers of ranks
+            continue
+        assert schedule.options.get("final", "all-reduce") in COMPLETING or "policy" not in schedule.options
+        assert every_replica_is_right(schedule), how
+    given = umm.Problem(**sizes, a="col@2", b="2d", c="row@2", given=f"a=row,c={c}")
+    assert every_replica_is_right(umm.schedule(given, machine))
+
+
+def test_where_nothing_is_said_every_replica_of_a_chains_product_is_complete():
+    outline = umm.chain("mlp", tokens=6, hidden=10, ffn=14, dtype="float64")
+    layouts = {"X": "row@4", "W1": "col", "H": "row@4", "G": "row@4", "W2": "row", "Y": "col@2"}
+    chain = outline.laid_out(layouts, 4)
+    rng = np.random.default_rng(3)
+    operands = {x.name: rng.standard_normal(x.shape) for x in chain.tensors if x.role == "input"}
+    found = umm.run(umm.schedule(chain, "h100-8"), "numpy", operands, replica=None).results["Y"]
+    expected = chain.reference(operands)["Y"]
+    assert len(found) == 2
+    assert all(np.allclose(replica, expected) for replica in found)
+
+
+@pytest.mark.parametrize(
+    ("machine", "sizes", "final"), [("h100-8", (4096, 8192), "all-reduce"), ("h100-8", (16, 32), "broadcast")]
+)
+def test_the_ending_where_nothing_is_said_is_the_faster_and_has_its_name(machine, sizes, final):
+    """A few bytes go through replica 0 sooner than a collective starts."""
+    problem = replicated(*sizes, 1024, "row@8", 8)
+    schedule = umm.schedule(problem, machine)
+    assert schedule.options["final"] == final
+    assert schedule.to_json() == umm.schedule(problem, machine, final=final).to_json()
+    seconds = {
+        x: SimExecutor().makespan(umm.schedule(problem, machine, final=x))
+        for x in ("broadcast", "all-reduce")
+    }
+    assert min(seconds, key=seconds.get) == final
+    alone = umm.schedule(replicated(*sizes, 1024, "row", 8), machine)
+    assert alone.options["final"] == "complete"
+    assert "sums_by" not in alone.options
+
+
+def test_an_ending_says_what_it_delivers_and_in_words_what_it_leaves_out():
+    assert {final for final in FINALS if delivers(final) == "every replica"} == {"complete", *COMPLETING}
+    said = {}
+    for final in FINALS:
+        schedule = umm.schedule(replicated(64, 64, 64, "row@4", 4), "h100-8", final=final)
+        said[final] = choices_in_words(schedule)
+    assert "C complete in replica 0 alone" in said["reduce"]
+    assert "C cut over its replicas by rows" in said["reduce-scatter"]
+    plain = umm.schedule(replicated(64, 64, 64, "row", 4), "h100-8", final="reduce")
+    assert "replica" not in choices_in_words(plain)
 
 
 @pytest.mark.parametrize("text", ["row@3", "2d:1x2@3:interleaved", "cyclic:2x3:2x1@3", "col@6"])

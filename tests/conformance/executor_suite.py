@@ -138,10 +138,10 @@ class ExecutorConformance:
         assert np.array_equal(result, a @ b)
 
     def test_all_replicas_of_a_result_can_be_had(self, executor):
-        """Without a broadcast each of the two others keeps what it has added up of its own."""
+        """After a reduce alone each of the two others keeps what it has added up of its own."""
         problem = umm.Problem(m=6, n=5, k=9, a="col@3", b="row@3", c="row@3", ranks=3, dtype="float64")
         a, b = integer_operands(problem)
-        schedule = umm.schedule(problem, MACHINE, stationary="C")
+        schedule = umm.schedule(problem, MACHINE, stationary="C", final="reduce")
         result = executor(replica=None).run(schedule, (a, b)).result
         own = [a[:, k : k + 3] @ b[k : k + 3] for k in (3, 6)]
         assert np.array_equal(result, np.stack([a @ b, *own]))

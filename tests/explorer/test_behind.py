@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from umm.explorer import behind as module
+from umm.explorer import background as module
 from umm.explorer.background import Behind, Question
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from readable import made
 
-from umm.schedules.file import rows as actions, header
+from umm.schedules.file import header
+from umm.schedules.file import rows as actions
 from umm.schedules.table.kinds import KINDS
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/schedule.md").read_text(encoding="utf-8")

@@ -168,7 +168,7 @@ def test_the_least_slowdown_of_messages_is_that_of_the_largest():
 def test_a_barrier_parts_a_schedule_where_all_before_lead_to_it_and_all_after_follow(policy):
     """C on two replicas: ops, then the reduces; then one action less is waited for, and nothing is parted."""
     problem = umm.Problem(m=24, n=24, k=24, a="row", b="col", c="2d@2", ranks=4)
-    schedule = umm.schedule(problem, "h100-8", policy=policy)
+    schedule = umm.schedule(problem, "h100-8", policy=policy, final="reduce")
     (barrier,) = np.nonzero(schedule.kind == BARRIER)[0].tolist()
     assert phases(schedule) == [range(barrier), range(barrier + 1, len(schedule))]
     offsets = schedule.after_offsets.copy()

@@ -30,7 +30,7 @@ class Option:
         least: The least of its numbers.
         heading: Heading of a column of its values where the name is long; empty for the name.
         words: Returns what a value means in a list of words, empty if it goes without saying.
-        searched: Whether a search tries all its values where nothing is said.
+        searched: The values that a search tries where nothing is said; none if it keeps to the default.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Option:
     least: int = 0
     heading: str = ""
     words: Callable[[Any], str] = str
-    searched: bool = False
+    searched: tuple[Any, ...] = ()
 
     @property
     def values(self) -> tuple[str, ...]:

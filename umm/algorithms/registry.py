@@ -57,5 +57,9 @@ def choices_in_words(schedule: Schedule) -> str:
     >>> choices_in_words(umm.schedule(problem, "h100-8", algorithm="summa", grid="1x4"))
     'grid 1x4, broadcast by tree, whole panels, prefetch 1'
     """
-    other = algorithms().get(schedule.stationary)
-    return in_words(schedule.options, other.options if other else None)
+    other, said = algorithms().get(schedule.stationary), schedule.options
+    if other:
+        return in_words(said, other.options)
+    if schedule.program.kind == "problem" and schedule.problem.layout("C").replicas == 1:
+        said = {name: value for name, value in said.items() if name != "final"}
+    return in_words(said)

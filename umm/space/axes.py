@@ -49,14 +49,14 @@ class Axes:
 
     @property
     def searched(self) -> "Axes":
-        """The axes of a search: with every value of the choices it tries unless something is said.
+        """The axes of a search: with the values it tries of each choice of which nothing is said.
 
         >>> Axes.of({"prefetch": (0, 1)}).searched.varied
         ['prefetch', 'granularity', 'final']
         """
-        open_ = [x.searched and x.name not in self.said for x in known()]
-        values = zip(known(), self.values, open_, strict=True)
-        return Axes(tuple(x.values if tried else now for x, now, tried in values), self.said)
+        values = zip(known(), self.values, strict=True)
+        tried = [now if x.name in self.said else x.searched or now for x, now in values]
+        return Axes(tuple(tried), self.said)
 
     @property
     def combinations(self) -> list[Options]:

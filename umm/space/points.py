@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from umm.algorithms.scheduling import schedule
-from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.options import COMPLETE, Options
 from umm.arrays import Bools, Ints
 from umm.errors import InputError
 from umm.layouts.layout import Layout
@@ -125,10 +125,11 @@ class MultiplyPoints:
         return {name: getattr(self.bare, name) for name in names} | {"ranks": self.bare.p}
 
     def parts(self, point: int) -> tuple[Options, str, Layout, Layout, Layout]:
-        """Return the options, stationary matrix and layouts of a point."""
+        """Return the options, stationary matrix and layouts of a point; one replica of C just is complete."""
         o, s, a, b, c = (int(i) for i in np.unravel_index(point, self.shape))
         of_a, of_b, of_c = self.choices
-        return self.options[o], self.stationary[s], of_a[a], of_b[b], of_c[c]
+        options = self.options[o] if of_c[c].replicas > 1 else replace(self.options[o], final=COMPLETE)
+        return options, self.stationary[s], of_a[a], of_b[b], of_c[c]
 
     def program(self, point: int) -> Problem:
         """Return the problem in the layouts of a point."""

@@ -6,6 +6,7 @@ from typing import Any
 from umm.algorithms.chains.batches import write_batch
 from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.universal.lowering import lowered
+from umm.algorithms.universal.options import COMPLETE, COMPLETING
 from umm.program import Multiply
 from umm.program.multiply import Tensors
 from umm.program.problem import Problem
@@ -51,8 +52,9 @@ def as_problem(statement: Multiply, tensors: Tensors) -> Problem:
 
 
 def completing(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options by which every replica of a product is complete: an all-reduce or a broadcast."""
-    return {**options, "final": "broadcast" if options.get("final") == "broadcast" else "all-reduce"}
+    """Return options by which every replica of a product is complete; what would leave less is overruled."""
+    final = options.get("final", COMPLETE)
+    return {**options, "final": final if final in COMPLETING else COMPLETE}
 
 
 def _start_from(build: Builder, statement: Multiply) -> None:

@@ -1,5 +1,6 @@
 """Replicas of a matrix that hold partial sums, brought together by the way that takes least on a machine."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -74,6 +75,48 @@ def _summed(what: str, layout: Layout, key: object, dtype: str, machine: Machine
     return Summed(best, made[best], seconds, _first(slices, finishes), _first(slices[:, :1], finishes))
 
 
+def quickest_ending(layout: Layout, dtype: str, machine: Machine, lanes: int) -> str:
+    """Return how every replica of a matrix gets the sum of all fastest: ``all-reduce`` or ``broadcast``.
+
+    The second is a reduce of every tile into replica 0, a barrier, and a broadcast from there. The endings
+    alone are compared, by the bounds of their schedules, as the ways of the collective are.
+
+    Args:
+        layout: Of the matrix, with more than one replica.
+        dtype: Type of the matrix.
+        machine: Where.
+        lanes: Accumulates a rank has in flight.
+    """
+    return _quickest_ending(layout, (str(layout), layout.cuts), dtype, machine, lanes)
+
+
+@lru_cache(maxsize=512)
+def _quickest_ending(layout: Layout, key: object, dtype: str, machine: Machine, lanes: int) -> str:
+    by_collective = summed("all-reduce", layout, dtype, machine, lanes)
+    through_origin = schedule_bound(_through_origin(layout, dtype, machine, lanes))
+    at_once = by_collective.seconds[by_collective.way]
+    return "all-reduce" if at_once <= through_origin else "broadcast"
+
+
+def _through_origin(layout: Layout, dtype: str, machine: Machine, lanes: int) -> Schedule:
+    """Return the schedule that sums every tile into replica 0 and copies it to the others."""
+    build, tiles = _start("broadcast", layout, dtype, machine, lanes)
+    turns: Counter[int] = Counter()
+
+    def lane(rank: int) -> str:
+        turns[rank] += 1
+        return f"accumulate.{(turns[rank] - 1) % lanes}"
+
+    for origin, *others in tiles:
+        for tile in others:
+            build.reduce(tile, origin, lane=lane(tile.rank))
+    build.barrier()
+    for origin, *others in tiles:
+        for tile in others:
+            build.broadcast(origin, tile, lane=lane(origin.rank))
+    return build.schedule()
+
+
 def _first(written: Ints, finishes: Floats) -> float:
     """Return the least time, over what is written, at which the last of its writers can end.
 
@@ -97,16 +140,22 @@ def _written(
     what: str, write: Callable[..., None], layout: Layout, dtype: str, machine: Machine, lanes: int
 ) -> Schedule:
     """Return the schedule of the sums of all tiles in one way."""
+    build, tiles = _start(what, layout, dtype, machine, lanes)
+    for replicas in tiles:
+        _sum_tile(build, what, write, replicas)
+    return build.schedule()
+
+
+def _start(
+    what: str, layout: Layout, dtype: str, machine: Machine, lanes: int
+) -> tuple[Builder, list[list[Slice]]]:
+    """Return where the actions go, and the replicas of every tile that is not empty, row-major."""
     tensor = Tensor(SUMMED, layout, dtype, "both")
     program = Chain(what, (tensor,), (Sum(SUMMED, SUMMED),), layout.ranks)
     build = Builder(what, program, machine, accumulate_lanes=lanes)
     rows, cols = layout.grid_shape()
-    for i in range(rows):
-        for j in range(cols):
-            tiles = [build.tile(SUMMED, i, j, replica) for replica in range(layout.replicas)]
-            if tiles[0].elements:
-                _sum_tile(build, what, write, tiles)
-    return build.schedule()
+    places = [(i, j) for i in range(rows) for j in range(cols) if all(layout.tile_shape((i, j)))]
+    return build, [[build.tile(SUMMED, *x, replica) for replica in range(layout.replicas)] for x in places]
 
 
 def _sum_tile(build: Builder, what: str, write: Callable[..., None], tiles: Sequence[Slice]) -> None:

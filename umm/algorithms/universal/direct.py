@@ -20,7 +20,7 @@ from umm.algorithms.universal.operands import (
 )
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
+from umm.algorithms.universal.replicas import ended, platform_for, said_of, with_replicas_joined
 from umm.arrays import Ints
 from umm.machines import Machine
 from umm.program.problem import Problem
@@ -42,6 +42,7 @@ def direct(problem: Problem, machine: Machine, stationary: str, options: Options
 def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     """Return the schedule that performs an op list in its own order by the rules of direct execution."""
     problem, rank, count = ops.problem, ops.rank, len(ops)
+    options = ended(problem, machine, options)
     shared = platform_for(problem, machine, options)
     depth = options.prefetch + options.max_gemms
     starts = rank.searchsorted(np.arange(problem.p))

@@ -6,6 +6,7 @@ waited after each: up to ``max_gemms`` gemms in list order whose tiles are there
 gemms before and the gets of the next ops, up to ``prefetch`` ahead.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from umm.algorithms.universal.steps.graph import seconds_per_byte
 from umm.arrays import Floats
 from umm.errors import ScheduleError
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import ACCUMULATE, BROADCAST, GEMM, GET, REDUCE
+from umm.schedules.table.kinds import ACCUMULATE, BARRIER, GEMM, GET
 
 
 class TableStep(NamedTuple):
@@ -50,10 +51,11 @@ def steps(schedule: Schedule) -> list[list[TableStep]]:
             f"({', '.join(POLICIES)})"
         )
     cut = _as_lowered if policy.method else _natural
-    rows = np.nonzero(np.isin(schedule.kind, (GET, GEMM, ACCUMULATE)))[0]
+    kind = schedule.kind[: _barriers(schedule)[0]]
+    rows = np.nonzero(np.isin(kind, (GET, GEMM, ACCUMULATE)))[0]
     by_rank = rows[np.argsort(schedule.rank[rows], kind="stable")]
     starts = np.searchsorted(schedule.rank[by_rank], np.arange(schedule.ranks + 1))
-    took, kind = action_seconds(schedule).tolist(), schedule.kind.tolist()
+    took = action_seconds(schedule).tolist()
 
     def costed(actions: list[int]) -> TableStep:
         computation = sum(took[i] for i in actions if kind[i] == GEMM)
@@ -68,18 +70,24 @@ def steps(schedule: Schedule) -> list[list[TableStep]]:
 def model_cost(schedule: Schedule) -> float:
     """Return the step model's seconds: the rank whose steps take longest, then the same of each phase after.
 
-    Replicas of C come together after barriers; there a rank's reduces or broadcasts follow each other.
+    Replicas of C come together after barriers; there a rank's transfers follow each other.
 
     Raises:
         ScheduleError: for a schedule that no policy made.
     """
     longest = max((sum(step.seconds for step in of_rank) for of_rank in steps(schedule)), default=0.0)
     took = action_seconds(schedule)
-    for kind in (REDUCE, BROADCAST):
-        rows = schedule.kind == kind
-        if rows.any():
-            longest += float(np.bincount(schedule.rank[rows], took[rows]).max())
+    for barrier, stop in pairwise([*_barriers(schedule), len(schedule)]):
+        phase = slice(barrier + 1, stop)
+        longest += float(np.bincount(schedule.rank[phase], took[phase]).max(initial=0.0))
     return longest
+
+
+def _barriers(schedule: Schedule) -> list[int]:
+    """Return the barriers after the last gemm, by which replicas of C end; or the end."""
+    last = np.nonzero(schedule.kind == GEMM)[0].max(initial=-1)
+    barriers = np.nonzero(schedule.kind == BARRIER)[0]
+    return barriers[barriers > last].tolist() or [len(schedule)]
 
 
 def action_seconds(schedule: Schedule) -> Floats:

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from umm.algorithms.option import Option
 from umm.algorithms.universal.oplist import OFFSETS
@@ -22,13 +22,40 @@ def _option(default: Any, sets: str, words: Callable[[Any], str], **more: Any) -
     return field(default=default, metadata={"help": sets, "words": words, **more})
 
 
+class Final(NamedTuple):
+    """How the replicas of C end.
+
+    Attributes:
+        words: For a list of choices; empty where it goes without saying.
+        delivers: Where C is complete; only endings that deliver the same can be compared.
+    """
+
+    words: str
+    delivers: str
+
+
+EVERY, ORIGIN, PARTS = "every replica", "replica 0", "a part of its rows in each"
 FINALS = {
-    "reduce": "",
-    "broadcast": "C in every replica",
-    "all-reduce": "C summed into every replica",
-    "reduce-scatter": "C cut over its replicas by rows",
+    "complete": Final("", EVERY),
+    "broadcast": Final("C complete in every replica, through replica 0", EVERY),
+    "all-reduce": Final("C summed into every replica", EVERY),
+    "reduce": Final("C complete in replica 0 alone", ORIGIN),
+    "reduce-scatter": Final("C cut over its replicas by rows", PARTS),
 }
-"""What becomes of a replicated C, and the words for it."""
+"""What becomes of a replicated C. ``complete`` is whichever of the two ways to do so takes less, and a
+schedule's options name that one."""
+COMPLETE = "complete"
+COMPLETING = ("all-reduce", "broadcast")
+"""The two ways by which every replica ends complete."""
+
+
+def delivers(final: str) -> str:
+    """Return where a replicated C is complete at the end.
+
+    >>> [delivers(final) for final in ("complete", "broadcast", "reduce", "reduce-scatter")]
+    ['every replica', 'every replica', 'replica 0', 'a part of its rows in each']
+    """
+    return FINALS[final].delivers
 
 
 @dataclass(frozen=True)
@@ -58,7 +85,7 @@ class Options:
         {"tile": "whole tiles", "slice": "slices"}.__getitem__,
         choices=("tile", "slice"),
         heading="gran.",
-        searched=True,
+        searched=("tile", "slice"),
     )
     reuse: bool = _option(
         True,
@@ -66,12 +93,12 @@ class Options:
         lambda on: "" if on else "no reuse",
     )
     final: str = _option(
-        "reduce",
-        "A replicated C is summed into its origin, through it into every replica, into every replica, or a "
-        "part of its rows into each.",
-        FINALS.__getitem__,
+        COMPLETE,
+        "Which replicas of C end complete: all, by the faster of broadcast and all-reduce; replica 0 alone "
+        "(reduce); or a part of the rows in each (reduce-scatter).",
+        lambda final: FINALS[final].words,
         choices=tuple(FINALS),
-        searched=True,
+        searched=COMPLETING,
     )
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
 """What brings the replicas of C together: a reduce into the origin, a broadcast back, or a collective."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm import cost
-from umm.algorithms.collectives.replicas import Summed, summed
-from umm.algorithms.universal.options import Options
+from umm.algorithms.collectives.replicas import Summed, quickest_ending, summed
+from umm.algorithms.universal.options import COMPLETE, Options
 from umm.arrays import Floats, Ints, numbered_within
 from umm.layouts.layout import Layout
 from umm.machines import Machine
@@ -26,6 +26,21 @@ _OF_BARRIER = np.array([[-1], [-1], [-1], [-1], [0]], dtype=np.int64)
 """The numbers of a barrier."""
 
 
+def ended(problem: Problem, machine: Machine, options: Options) -> Options:
+    """Return the options with the ending that completes every replica of C named, where they leave it open.
+
+    With one replica there is nothing to choose, and they stay as they are.
+    """
+    return ended_as(problem.layout("C"), problem.c_dtype, machine, options)
+
+
+def ended_as(layout: Layout, dtype: str, machine: Machine, options: Options) -> Options:
+    """Return the same, given the layout and the type of C."""
+    if options.final != COMPLETE or layout.replicas == 1:
+        return options
+    return replace(options, final=quickest_ending(layout, dtype, machine, options.max_accumulates))
+
+
 def platform_for(problem: Problem, machine: Machine, options: Options) -> Platform:
     """Return what the schedules of a problem share, with the lanes that bring replicas of C together."""
     plain = platform(machine, problem.p, options.max_accumulates)
@@ -39,13 +54,12 @@ def platform_for(problem: Problem, machine: Machine, options: Options) -> Platfo
 
 def how_summed(problem: Problem, machine: Machine, options: Options) -> Summed | None:
     """Return the collective that brings the replicas of C together; None if it is none, or has none."""
-    if options.final not in COLLECTIVES:
-        return None
     return how_summed_as(problem.layout("C"), problem.c_dtype, machine, options)
 
 
 def how_summed_as(layout: Layout, dtype: str, machine: Machine, options: Options) -> Summed | None:
     """Return the same, given the layout and the type of C."""
+    options = ended_as(layout, dtype, machine, options)
     if layout.replicas == 1 or options.final not in COLLECTIVES:
         return None
     return summed(options.final, layout, dtype, machine, options.max_accumulates)

@@ -50,7 +50,7 @@ def axis_options(searched: bool = False) -> Callable[[Command], Command]:
     }
     for x in known():
         values = f" One of {', '.join(x.texts)}." if x.texts else ""
-        default = ",".join(x.texts) if searched and x.searched else x.typed(x.default)
+        default = ",".join(x.searched) if searched and x.searched else x.typed(x.default)
         axes[x.name.replace("_", "-")] = (default, x.help + values)
     return all_of(
         [

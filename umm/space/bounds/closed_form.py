@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from umm import cost
-from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.options import COMPLETE, COMPLETING, Options
 from umm.algorithms.universal.policies import POLICIES
 from umm.algorithms.universal.replicas import COLLECTIVES
 from umm.arrays import Floats, numbered_within
@@ -91,6 +91,9 @@ def replica_seconds(layout: Layout, problem: Problem, machine: Machine, options:
     """Return a lower bound of the time that replicas of C take to come together after the last op."""
     if layout.replicas == 1:
         return 0.0
+    if options.final == COMPLETE:
+        either = (replace(options, final=final) for final in COMPLETING)
+        return min(replica_seconds(layout, problem, machine, one) for one in either)
     if options.final in COLLECTIVES:
         return summed_seconds(layout, problem, machine, options)
     links, lanes = link_times(machine, problem.p), options.max_accumulates

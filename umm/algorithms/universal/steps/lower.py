@@ -20,7 +20,7 @@ from umm.algorithms.universal.operands import (
     strided,
 )
 from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.replicas import platform_for, said_of, with_replicas_joined
+from umm.algorithms.universal.replicas import ended, platform_for, said_of, with_replicas_joined
 from umm.algorithms.universal.steps.graph import Graph
 from umm.algorithms.universal.steps.ir import IR, Steps
 from umm.arrays import Floats, Ints
@@ -36,6 +36,7 @@ from umm.schedules.table.platform import Platform
 def stepwise(ir: IR, machine: Machine, options: Options) -> Schedule:
     """Return the schedule that performs an IR."""
     problem = ir.ops.problem
+    options = ended(problem, machine, options)
     shared = platform_for(problem, machine, options)
     pools = [_Pool(ir, options, rank) for rank in range(problem.p)]
     table = _Table(ir, shared, options, pools)
