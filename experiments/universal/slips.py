@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-from umm.schedules.rules.races import races
+from umm.schedules.races import races
 
 import umm
 from experiments.common.ledger import Entry, given, refuted, reproduced

@@ -15,7 +15,6 @@ from hazards import without
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_text import GOOD, SWITCH, write
-from umm.schedules.rules.races import races
 
 import umm
 from umm.algorithms import summa, summa25
@@ -27,6 +26,7 @@ from umm.layouts.layout import Layout
 from umm.program import Chain, Multiply
 from umm.program.tensors import Tensor
 from umm.schedules.build.builder import Builder
+from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm.schedules.table.kinds import ACCUMULATE, GEMM, TRANSFERS
 from umm_hw.numpy.executor import NumpyExecutor

@@ -11,7 +11,6 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_text import GOOD
-from umm.schedules.rules.races import races
 
 import umm
 from umm.algorithms.collectives import direct, hierarchical, ring, tree
@@ -27,6 +26,7 @@ from umm.layouts.layout import Layout
 from umm.program import Chain, Sum
 from umm.program.tensors import Tensor
 from umm.schedules.build.builder import Builder
+from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 
 RANKS = (1, 2, 3, 4, 6, 8)

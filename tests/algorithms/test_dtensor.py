@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from umm.schedules.rules.races import races
 
 import umm
 from umm.algorithms.dtensor.algorithm import device_mesh
 from umm.algorithms.dtensor.choice import SHARD_0, SHARD_1, Mesh, chosen_way
 from umm.errors import ProblemError
+from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm.schedules.table.kinds import ACCUMULATE, PUT
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from command import good
 from problem_corpus import corpus
-from umm.schedules.rules.races import races
 
 import umm
 from umm.algorithms.universal.model import model_cost, steps
@@ -14,6 +13,7 @@ from umm.algorithms.universal.oplist import op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import POLICIES, Policy, in_steps, ir_policies, lower_to_ir
 from umm.algorithms.universal.steps.ir import Step
+from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm.schedules.table.kinds import ACCUMULATE, BARRIER, GEMM, GET
 from umm_hw.numpy.executor import NumpyExecutor

@@ -9,7 +9,6 @@ from examples import examples
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from strategies import layout_texts
-from umm.schedules.rules.races import races
 
 import umm
 from umm import Layout
@@ -17,6 +16,7 @@ from umm.algorithms.redistribution import relays
 from umm.algorithms.redistribution.program import program, ways_of
 from umm.errors import LayoutError, ScheduleError
 from umm.machines.settings import with_settings
+from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 
 MACHINE = umm.machine("dgx-h100x4")

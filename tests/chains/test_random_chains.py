@@ -11,13 +11,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import exact_replay
 from strategies import offsets
-from umm.schedules.rules.races import races
 
 import umm
 from umm.algorithms.chains.lower import lower
 from umm.checks import random_inputs
 from umm.errors import InputError
 from umm.program import load_chain, save_chain
+from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.mpi.job.job import MpiJob

@@ -7,10 +7,10 @@ from examples import examples
 from hazards import conflicts, unordered, without
 from hypothesis import assume, given, settings
 from strategies import problems, schedule_options, stationaries
-from umm.schedules.rules.races import races
 
 import umm
 from umm.algorithms.universal import direct
+from umm.schedules.races import races
 from umm.schedules.table.kinds import KINDS
 from umm_hw.numpy.executor import NumpyExecutor
 

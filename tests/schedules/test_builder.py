@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from readable import MACHINE
 from strategies import edge_texts
-from umm.schedules.rules.races import races
 
 from umm.errors import ScheduleError
 from umm.interval import Interval
@@ -16,6 +15,7 @@ from umm.layouts.layout import Layout
 from umm.program import Chain
 from umm.program.tensors import Tensor
 from umm.schedules.build.builder import Builder
+from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm.schedules.table.kinds import KINDS
 from umm_hw.numpy.executor import NumpyExecutor

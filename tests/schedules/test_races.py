@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from problem_corpus import corpus
 from programs import programs
 from readable import MACHINE, READABLE, made
-from umm.schedules.rules.races import MOST_ACTIONS, races
 
 import umm
 from umm.algorithms.universal.policies import ir_policies
@@ -20,6 +19,7 @@ from umm.layouts.layout import Layout
 from umm.program import Chain
 from umm.program.tensors import Tensor
 from umm.schedules.build.builder import Builder
+from umm.schedules.races import MOST_ACTIONS, races
 from umm.schedules.rules.invariants import check
 
 CORPUS = corpus(200)

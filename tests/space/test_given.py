@@ -1,6 +1,7 @@
 """Operands that lie elsewhere: what bringing them adds to a schedule, to its time and to a search."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import umm
 from tests.command import record
 from tests.command import umm as command
 from tests.strategies import finals, layout_texts, problems, stationaries
-from umm.algorithms.moves import OF_MULTIPLIES, bring, brought
+from umm.algorithms.moves import OF_MULTIPLIES, move, moves_of
 from umm.algorithms.redistribution.program import lowered, program, ways_of
 from umm.algorithms.writing.counts import counted
 from umm.errors import ProblemError
@@ -21,9 +22,10 @@ from umm.layouts.layout import Layout
 from umm.machines.settings import numbers, with_settings
 from umm.schedules.schedule import Schedule
 from umm.space import Space, search
-from umm.space.bounds.moves import lacking, least_bringing
+from umm.space.bounds.moves import lacking, least_moving
 
 H100 = umm.machine("h100-8")
+CALIBRATED = str(Path(__file__).parents[2] / "experiments/cpu/data/localhost-all-avx2.toml")
 SMALL = {"m": 512, "n": 3072, "k": 768}
 simulated = executor("sim").makespan
 
@@ -43,7 +45,7 @@ def test_bringing_adds_its_time_its_memory_and_nothing_to_the_product(problem, s
     """The makespan is that of the multiply and of each matrix brought; what is given is held beside."""
     whole = umm.schedule(problem, H100, stationary=stationary, final=final)
     part = umm.schedule(replace(problem, given=""), H100, stationary=stationary, final=final)
-    taken = brought(problem, H100, final)
+    taken = moves_of(problem, H100, final)
     seconds = simulated(part) + sum(x.seconds for x in taken.values())
     assert simulated(whole) == pytest.approx(seconds, rel=1e-9)
     extra = sum(problem.tensors["ABC".index(x)].nbytes_of_rank for x in taken)
@@ -69,16 +71,18 @@ def test_a_rank_lacks_what_it_gets(data):
     assert moved.words_received.tolist() == lacks.tolist()
 
 
-def test_a_search_with_given_operands_finds_what_simulating_everything_finds():
-    """64 points on h100-8 whose A and B are brought from rows, and C to columns."""
+@pytest.mark.parametrize("name", ["h100-8", CALIBRATED])
+def test_a_search_with_given_operands_finds_what_simulating_everything_finds(name):
+    """Points whose A and B are moved from rows, and C to columns; the second machine knows CPU caches."""
+    machine = umm.machine(name)
     some = {"partitions": ("row", "col"), "replication": (1, 2), "stationary": "B"}
     some |= {"granularity": "tile", "final": "reduce"}
     space = Space(**SMALL, **some, given="a=row,b=row,c=col")
-    found = search(space, H100, memory=None, top=10)
-    points = space.on(8).points()
+    found = search(space, machine, memory=None, top=10)
+    points = space.on(machine.default_ranks).points()
     everything = []
     for point in points.allowed.tolist():
-        schedule = points.schedule(point, H100)
+        schedule = points.schedule(point, machine)
         time = float(f"{simulated(schedule):.9e}")
         everything.append((time, int(schedule.memory_bytes.max()), points.text(point)[:4]))
     shown = [
@@ -94,12 +98,12 @@ def test_a_search_with_given_operands_finds_what_simulating_everything_finds():
 def test_no_floor_is_above_what_bringing_takes(name, where):
     machine = umm.machine(name)
     points = Space(**SMALL, given=where, replication=(1, 4)).on(machine.default_ranks).points()
-    seconds, memory = least_bringing(points, machine)
+    seconds, memory = least_moving(points, machine)
     (x, outside), axis = next(iter(points.given.items())), 2 + "abc".index(where[0])
     floors = np.moveaxis(seconds, axis, 0).reshape(len(points.choices[axis - 2]), -1)[:, 0]
     for layout, floor in zip(points.choices[axis - 2], floors.tolist(), strict=True):
         ends = (layout, outside) if x == "C" else (outside, layout)
-        took = bring(*ends, machine, "float32").seconds
+        took = move(*ends, machine, "float32").seconds
         assert 0 <= floor <= took
         assert (floor > 0) == (took > 0) == (layout != outside)
     assert memory.max() == outside.elements_of_rank.min() * 4
@@ -115,15 +119,15 @@ def test_only_numbers_that_copies_depend_on_change_what_bringing_takes(name):
     def took(there):
         return [simulated(lowered(chain, there, way)) for way in ways_of(chain, there)]
 
-    found = bring(x, y, machine, "float32")
+    found = move(x, y, machine, "float32")
     assert found.seconds == min(took(machine))
     for number in numbers(machine.document):
         if number.path[0] == "devices" and number.path[1] in OF_MULTIPLIES:
             there = with_settings(machine, {number.key: "x0.5"})
             assert took(there) == took(machine)
-            assert bring(x, y, there, "float32") is found
+            assert move(x, y, there, "float32") is found
     slower = with_settings(machine, {"transfer_overhead": "x2"})
-    assert bring(x, y, slower, "float32").seconds > found.seconds
+    assert move(x, y, slower, "float32").seconds > found.seconds
 
 
 def test_replicating_a_from_rows_moves_seven_shares_to_every_rank():

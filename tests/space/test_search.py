@@ -132,9 +132,11 @@ def test_points_that_are_one_schedule_are_one_row_that_names_them():
 def test_a_search_tries_slices_all_grids_and_every_end_of_c_unless_told():
     """On 4 ranks: 3 layouts of one replica, 2 of two and 1 of four; C with replicas ends in four ways."""
     found = search(Space(**SMALL, ranks=4), "h100-8", top=1)
-    assert found.distinct == 6 * 6 * (3 + 3 * 4) * 3 * 2
-    space = Space(**SMALL, ranks=4, grids="square", granularity="tile", final="reduce,broadcast")
+    assert found.distinct == 6 * 6 * (3 + 3 * 2) * 3 * 2
+    space = Space(**SMALL, ranks=4, grids="square", granularity="tile", final="all-reduce,broadcast")
     assert search(space, "h100-8", top=1).distinct == 6 * 6 * (3 + 3 * 2) * 3
+    with pytest.raises(InputError, match="do not leave the same C complete: reduce in replica 0"):
+        search(Space(**SMALL, ranks=4, final="reduce,broadcast"), "h100-8")
 
 
 def test_without_a_budget_a_tenth_of_the_device_is_left_to_all_else():

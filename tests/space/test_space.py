@@ -102,7 +102,7 @@ def test_what_becomes_of_c_is_an_axis_where_c_is_replicated():
     points = Space(**MLP1, ranks=8, a="row", b="row", c="row,row@2", stationary="C", **axes).points()
     assert (points.written, len(points)) == (16, 8 + 2)
     plain = [points.parts(x)[0].final for x in points.allowed.tolist() if points.parts(x)[4].replicas == 1]
-    assert plain == ["reduce", "reduce"]
+    assert plain == ["complete", "complete"]
 
 
 @pytest.mark.parametrize(

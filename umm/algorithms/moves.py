@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from umm.algorithms.fastest import fastest_of
 from umm.algorithms.redistribution.program import lowered, program, ways_of
@@ -12,24 +12,40 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines.machine import content_sha
 from umm.program.problem import MATRICES, Problem
+from umm.schedules.schedule import Schedule
 
 ROWS = "a=row,b=row,c=row"
 """Where operands are taken to be where nothing is said."""
 MOST_RANKS = 16
+WHOLE, LESS = "broadcast", ("reduce", "reduce-scatter")
+"""Endings that leave every replica complete are one here; those that leave less are not."""
 OF_MULTIPLIES = {"accumulate_efficiency", "efficiency", "interference", "launch", "peak"}
 """Numbers of a device that slow down who multiplies and accumulates, and nobody who copies."""
 
 
-class Bring(NamedTuple):
-    """What it takes to bring a matrix from one layout to another.
+@dataclass(frozen=True)
+class Move:
+    """What it takes to move a matrix from one layout to another.
 
     Attributes:
         way: The fastest way.
-        seconds: How long it takes by simulation.
+        seconds: How long it takes alone, by simulation.
+        source: Where it is.
+        target: Where it shall be.
+        dtype: Type of its elements.
+        final: Which replicas of the source are complete, as ``Options.final`` leaves those of C.
     """
 
     way: str
     seconds: float
+    source: Layout
+    target: Layout
+    dtype: str
+    final: str
+
+    def schedule(self, machine: Machine) -> Schedule:
+        """Return its schedule alone."""
+        return lowered(program(self.source, self.target, self.dtype), machine, self.way, self.final)
 
 
 @dataclass(frozen=True)
@@ -55,30 +71,31 @@ def _mover(machine: Machine) -> _Mover:
 
 
 @lru_cache(maxsize=4096)
-def _bring(x: Layout, y: Layout, cuts: Any, mover: _Mover, dtype: str, final: str) -> Bring:
+def _move(x: Layout, y: Layout, cuts: Any, mover: _Mover, dtype: str, final: str) -> Move:
     chain, machine = program(x, y, dtype), mover.machine
     made = {name: lowered(chain, machine, name, final) for name in ways_of(chain, machine, final)}
     found = fastest_of(made)
-    return Bring(found.name, found.seconds[found.name])
+    return Move(found.name, found.seconds[found.name], x, y, dtype, final)
 
 
-def bring(x: Layout, y: Layout, machine: Machine, dtype: str, final: str = "broadcast") -> Bring:
-    """Return what it takes to bring a matrix from one layout to another the fastest way.
+def move(x: Layout, y: Layout, machine: Machine, dtype: str, final: str = WHOLE) -> Move:
+    """Return what it takes to move a matrix from one layout to another the fastest way.
 
     Args:
-        x: Where it lies.
-        y: Where it shall lie, complete in every replica.
+        x: Where it is.
+        y: Where it shall be, complete in every replica.
         machine: The machine; times are simulated.
         dtype: Type of its elements.
         final: Which replicas are complete, as ``Options.final`` leaves those of C; all if not said.
     """
+    final = final if x.replicas > 1 and final in LESS else WHOLE
     if x == y:
-        return Bring(GETS, 0.0)
-    return _bring(x, y, (x.cuts, y.cuts), _mover(machine), dtype, final)
+        return Move(GETS, 0.0, x, y, dtype, final)
+    return _move(x, y, (x.cuts, y.cuts), _mover(machine), dtype, final)
 
 
-def brought(problem: Problem, machine: Machine, final: str) -> dict[str, Bring]:
-    """Return for each of A, B and C that does not lie where it is multiplied what it takes to bring it.
+def moves_of(problem: Problem, machine: Machine, final: str) -> dict[str, Move]:
+    """Return for each of A, B and C that is not where it is multiplied what it takes to move it.
 
     Args:
         problem: What is multiplied, and where its operands are given.
@@ -90,24 +107,24 @@ def brought(problem: Problem, machine: Machine, final: str) -> dict[str, Bring]:
         i = MATRICES.index(x)
         inside, outside, dtype = problem.layouts[i], problem.outside[i], problem.tensors[i].dtype
         if x == "C":
-            found[x] = bring(inside, outside, machine, dtype, final if inside.replicas > 1 else "broadcast")
+            found[x] = move(inside, outside, machine, dtype, final)
         else:
-            found[x] = bring(outside, inside, machine, dtype)
+            found[x] = move(outside, inside, machine, dtype)
     return found
 
 
 def fastest_ways(problem: Problem, machine: Machine, final: str) -> dict[str, str]:
     """Return for each of A, B and C that is not where it is multiplied the fastest way to move it."""
-    return {x: taken.way for x, taken in brought(problem, machine, final).items()}
+    return {x: taken.way for x, taken in moves_of(problem, machine, final).items()}
 
 
-def bring_seconds(problem: Problem, machine: Machine, final: str) -> dict[str, float] | None:
-    """Return what bringing A and B from where they are given takes, and C out; from rows if nothing is given.
+def move_seconds(problem: Problem, machine: Machine, final: str) -> dict[str, float] | None:
+    """Return what moving A and B from where they are given takes, and C out; from rows if nothing is given.
 
     Returns:
-        Seconds by matrix, of those that move; None for more ranks than can be planned for at once.
+        Seconds by matrix, each alone, of those that move; None for too many ranks to plan for at once.
     """
     if problem.p > MOST_RANKS:
         return None
     asked = problem if problem.given else replace(problem, given=ROWS)
-    return {x: taken.seconds for x, taken in brought(asked, machine, final).items()}
+    return {x: taken.seconds for x, taken in moves_of(asked, machine, final).items()}

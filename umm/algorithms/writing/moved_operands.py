@@ -1,6 +1,7 @@
-"""A multiply whose operands lie elsewhere: A is brought to where it is multiplied, then B; C goes out last.
+"""A multiply whose operands start elsewhere: A and B are copied to where it multiplies, C at the end.
 
-Each step waits for the whole of the one before, so its time is the sum of theirs.
+Each step waits for the whole of the one before: overlapped, the time differs little, and not always for the
+better (docs/decisions/0017).
 """
 
 from collections.abc import Mapping
@@ -18,13 +19,13 @@ SLOTS = "multiply"
 
 
 def moves(problem: Problem) -> list[str]:
-    """Return which of A, B and C do not lie where they are multiplied."""
+    """Return which of A, B and C do not start or end where they are multiplied."""
     pairs = zip(MATRICES, problem.layouts, problem.outside, strict=True)
     return [x for x, inside, outside in pairs if inside != outside]
 
 
 def joined(problem: Problem, machine: Machine, part: Schedule, ways: Mapping[str, str]) -> Schedule:
-    """Return the schedule that brings what lies elsewhere, multiplies, and brings C out.
+    """Return the schedule that copies what starts elsewhere, multiplies, and copies C out.
 
     Args:
         problem: What is multiplied, and where its operands are given.

@@ -51,7 +51,7 @@ def simulate(
     Tells the makespan, the fraction of peak, where the time goes, what moves, what is held, and what
     bounds it.
     """
-    from umm.algorithms.moves import bring_seconds
+    from umm.algorithms.moves import move_seconds
     from umm.algorithms.universal.explanation import explain as explained
     from umm.cli.flags.asked import saved_or_asked
     from umm.cli.printed.report import (
@@ -75,8 +75,8 @@ def simulate(
         beside = sure_of(trace, request)
         brings = None
         if request and request.problem.kind == "problem":
-            final = str(request.choices.get("final", "reduce"))
-            brings = bring_seconds(request.problem, request.machine, final)
+            final = str(schedule.options.get("final", "complete"))
+            brings = move_seconds(request.problem, request.machine, final)
     save_files(trace, output, save_schedule, save_trace, perfetto)
     if not as_json:
         print_schedule(console, schedule, brings)

@@ -141,8 +141,14 @@ class _Columns:
         self._move(machine, transfers, payload, [a.means for a in moved], _strided(written, moved))
         self._multiply(machine, actions, tensors, ~given)
         if machine.refill:
-            beside = np.isin(self.kind[transfers], (GET, PUT, ACCUMULATE))
-            gemms, rows = (self.kind == GEMM).nonzero()[0], transfers[beside]
+            gemms = (self.kind == GEMM).nonzero()[0]
+            first = np.full(int(self.rank.max(initial=0)) + 1, len(actions))
+            np.minimum.at(first, self.rank[gemms], gemms)
+            # What comes before the first gemm of its rank drives out of the caches what no gemm has used yet.
+            beside = np.isin(self.kind[transfers], (GET, PUT, ACCUMULATE)) & (
+                transfers > first[self.rank[transfers]]
+            )
+            rows = transfers[beside]
             touched = [_touched(actions[i], itemsize) for i in gemms.tolist()]
             self.seconds[rows] += cost.refill_seconds(
                 machine,

@@ -20,7 +20,7 @@ from umm.program.problem import MATRICES, Problem
 from umm.schedules.bound import ROUNDING
 from umm.space.bounds.combinations import Combinations
 from umm.space.bounds.link_times import link_times
-from umm.space.bounds.moves import least_bringing
+from umm.space.bounds.moves import least_moving
 from umm.space.bounds.operand_layouts import OperandLayouts
 from umm.space.bounds.replica_sums import summed_seconds
 from umm.space.points import MultiplyPoints
@@ -35,12 +35,12 @@ class Bounds:
     Attributes:
         seconds: Lower bound of the makespan.
         memory: Lower bound of the bytes the fullest rank allocates.
-        brings: What of the seconds is for bringing operands that are given elsewhere.
+        moves: What of the seconds is for moving operands that are given elsewhere.
     """
 
     seconds: Floats
     memory: Floats
-    brings: Floats
+    moves: Floats
 
 
 def closed_form(points: MultiplyPoints, machine: Machine) -> Bounds:
@@ -73,7 +73,7 @@ def closed_form(points: MultiplyPoints, machine: Machine) -> Bounds:
         seconds[o] += np.array([replica_seconds(x, bare, machine, options) for x in of["C"].layouts])
     takes = np.zeros(points.shape)
     if points.given:
-        takes, holds = least_bringing(points, machine)
+        takes, holds = least_moving(points, machine)
         seconds, memory = seconds + takes, memory + holds
     seconds, memory, takes = (x.reshape(-1)[points.allowed] for x in (seconds, memory, takes))
     return Bounds(seconds * ROUNDING, memory, takes * ROUNDING)

@@ -1,8 +1,8 @@
-"""Bounds below what it takes to bring operands from where a space says they are given."""
+"""Bounds below what it takes to move operands from where a space says they are given."""
 
 import numpy as np
 
-from umm.algorithms.moves import brought
+from umm.algorithms.writing.moved_operands import moves
 from umm.arrays import Floats, Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
@@ -11,8 +11,8 @@ from umm.schedules.bound import ROUNDING
 from umm.space.points import MultiplyPoints
 
 
-def least_bringing(points: MultiplyPoints, machine: Machine) -> tuple[Floats, Floats]:
-    """Return lower bounds of the seconds that bringing adds to each point of a space, and of the bytes.
+def least_moving(points: MultiplyPoints, machine: Machine) -> tuple[Floats, Floats]:
+    """Return lower bounds of the seconds that moving takes at each point of a space, and of the bytes.
 
     A rank gets what it lacks once, over the last links of its routes. What is given elsewhere is held beside
     what is multiplied. Both arrays have the axes of ``points.shape``.
@@ -38,15 +38,13 @@ def least_bringing(points: MultiplyPoints, machine: Machine) -> tuple[Floats, Fl
     return seconds, memory
 
 
-def bringing(points: MultiplyPoints, point: int, machine: Machine) -> tuple[float, Ints]:
-    """Return the seconds that bringing adds to a point, and the bytes that each rank holds for it."""
-    problem, options = points.program(point), points.parts(point)[0]
-    found = brought(problem, machine, options.final)
-    held = sum(
-        (problem.tensors[MATRICES.index(x)].nbytes_of_rank for x in found),
+def given_bytes(points: MultiplyPoints, point: int) -> Ints:
+    """Return the bytes that each rank holds of operands that are given elsewhere at a point."""
+    problem = points.program(point)
+    return sum(
+        (problem.tensors[MATRICES.index(x)].nbytes_of_rank for x in moves(problem)),
         start=np.zeros(problem.p, dtype=np.int64),
     )
-    return sum(taken.seconds for taken in found.values()), held
 
 
 def lacking(source: Layout, target: Layout) -> Ints:

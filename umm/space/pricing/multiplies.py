@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from umm.algorithms.moves import bring
+from umm.algorithms.moves import Move, move
 from umm.algorithms.universal.options import Options
 from umm.arrays import Bools
 from umm.errors import InfeasibleError
@@ -17,7 +17,7 @@ from umm.program.problem import MATRICES
 from umm.schedules.bound import ROUNDING, schedule_bound
 from umm.schedules.schedule import Schedule
 from umm.space.bounds.closed_form import Bounds, closed_form
-from umm.space.bounds.moves import bringing
+from umm.space.bounds.moves import given_bytes
 from umm.space.budget import device_share
 from umm.space.choice import Choice
 from umm.space.points import MultiplyPoints
@@ -31,7 +31,6 @@ class Built(NamedTuple):
     Attributes:
         memory: Bytes of the fullest rank, with what it holds of operands that are given elsewhere.
         pool: Bytes of the largest pool.
-        brings: Seconds that bringing such operands takes.
         gap: What the policy knows of better steps, or None.
         peak: flop/s of the devices used.
         content: The same where the actions of the multiply are the same.
@@ -40,7 +39,6 @@ class Built(NamedTuple):
 
     memory: int
     pool: int
-    brings: float
     gap: float | None
     peak: float
     content: bytes
@@ -49,12 +47,12 @@ class Built(NamedTuple):
 
 @dataclass(frozen=True)
 class OneSchedule:
-    """The points that are one schedule: the same layouts, brought in the same time, the same actions."""
+    """The points that are one schedule: the same layouts, ways to move operands, and actions."""
 
     layouts: tuple[int, int, int]
+    ways: tuple[tuple[str, str], ...]
     content: bytes
     memory: int
-    brings: float
 
 
 class MultiplyPricer:
@@ -80,9 +78,9 @@ class MultiplyPricer:
         self.respected = True
         self._built: dict[int, Built] = {}
         self._bound: dict[bytes, float] = {}
-        self._seconds: dict[bytes, float] = {}
+        self._seconds: dict[Hashable, float] = {}
         self._schedules: dict[int, Schedule] = {}
-        self._brings: dict[tuple[str, int, str], float] = {}
+        self._moved: dict[tuple[str, int, str], Move] = {}
 
     equals = True
 
@@ -108,7 +106,7 @@ class MultiplyPricer:
         if not self.points.given:
             return bound
         number = int(np.searchsorted(self.points.allowed, point))
-        return max(bound, bound - float(self.bounds.brings[number]) + self.brings(point) * ROUNDING)
+        return max(bound, bound - float(self.bounds.moves[number]) + self._move_seconds(point))
 
     def fits(self, point: int, limit: int) -> bool:
         """Return whether the fullest rank holds at most so many bytes at a point."""
@@ -128,33 +126,36 @@ class MultiplyPricer:
         return self._build(point).memory
 
     def bound(self, point: int) -> float:
-        """Return a lower bound of the makespan of a point, from its schedule."""
+        """Return a lower bound of the makespan of a point, from its schedule and those of its moves."""
         content = self._build(point).content
         if content not in self._bound:
             self._bound[content] = schedule_bound(self._schedule(point))
-        return self._bound[content] + self._build(point).brings
+        return self._bound[content] + self._move_seconds(point)
 
-    def brings(self, point: int) -> float:
-        """Return what bringing operands that are given elsewhere adds to a point, in seconds."""
-        options, *_ = self.points.parts(point)
-        numbers = self.points.layout_numbers(point)
-        return sum(
-            self._bring(x, number, options.final)
-            for x, number in zip(MATRICES, numbers, strict=True)
-            if x in self.points.given
-        )
+    def _move_seconds(self, point: int) -> float:
+        """Return what moving operands takes at least, one move after the other, but for rounding."""
+        return sum(move.seconds for _, move in self._moves(point)) * ROUNDING
 
-    def _bring(self, x: str, number: int, final: str) -> float:
-        inside, outside = self.points.choices[MATRICES.index(x)][number], self.points.given[x]
-        if x == "C":
-            asked = (inside, outside, self.points.bare.c_dtype, final if inside.replicas > 1 else "broadcast")
-        else:
-            asked = (outside, inside, self.points.bare.dtype, "broadcast")
-        key = (x, number, asked[-1])
-        if key not in self._brings:
-            source, target, dtype, final = asked
-            self._brings[key] = bring(source, target, self.machine, dtype, final).seconds
-        return self._brings[key]
+    def _moves(self, point: int) -> list[tuple[str, Move]]:
+        """Return how A, B and C are moved at a point, those that are."""
+        final, found = self.points.parts(point)[0].final, []
+        for i, (x, number) in enumerate(zip(MATRICES, self.points.layout_numbers(point), strict=True)):
+            outside = self.points.given.get(x)
+            if outside is None:
+                continue
+            inside, ending = self.points.choices[i][number], final if x == "C" else ""
+            if (x, number, ending) not in self._moved:
+                ends = (inside, outside) if x == "C" else (outside, inside)
+                dtype = self.points.bare.c_dtype if x == "C" else self.points.bare.dtype
+                self._moved[x, number, ending] = move(*ends, self.machine, dtype, ending)
+            if inside != outside:
+                found.append((x, self._moved[x, number, ending]))
+        return found
+
+    def _row(self, point: int) -> OneSchedule:
+        built = self._build(point)
+        ways = tuple((x, move.way) for x, move in self._moves(point))
+        return OneSchedule(self.points.layout_numbers(point), ways, built.content, built.memory)
 
     def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
         """Return nothing: what one multiply moves is in its schedule."""
@@ -194,11 +195,10 @@ class MultiplyPricer:
     def _build(self, point: int) -> Built:
         if point not in self._built:
             schedule = self._schedule(point)
-            brings, held = bringing(self.points, point, self.machine)
+            held = given_bytes(self.points, point)
             self._built[point] = Built(
                 int((schedule.memory_bytes + held).max()),
                 int(schedule.pool_bytes.max()),
-                brings,
                 schedule.options.get("gap"),
                 schedule.peak,
                 content_of(schedule),
@@ -213,14 +213,15 @@ class MultiplyPricer:
             point: Its number.
             bound: What is known of its makespan from below.
         """
-        built = self._build(point)
+        built, row = self._build(point), self._row(point)
         options, stationary, *_ = self.points.parts(point)
-        row = OneSchedule(self.points.layout_numbers(point), built.content, built.memory, built.brings)
         if point not in self.choices:
-            if built.content not in self._seconds:
-                self._seconds[built.content] = self.makespan(self._schedule(point))
+            same = row if row.ways else built.content
+            if same not in self._seconds:
+                schedule = self.points.schedule(point, self.machine) if row.ways else self._schedule(point)
+                self._seconds[same] = self.makespan(schedule)
             self.drop(point)
-            seconds = self._seconds[built.content] + built.brings
+            seconds = self._seconds[same]
             self.respected &= bound <= seconds
             problem = self.points.program(point)
             self.choices[point] = Choice(

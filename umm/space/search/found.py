@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from umm.algorithms.moves import bring_seconds
+from umm.algorithms.moves import move_seconds
 from umm.notebook.display import Shown
 from umm.space.budget import device_share
 from umm.space.choice import Choice
@@ -120,7 +120,7 @@ class Found(Shown):
         """Return what moving its operands takes, by matrix; None for many ranks or several statements."""
         if not self.proven or not self.space.is_multiply:
             return None
-        return bring_seconds(choice.problem, self.pricer.machine, choice.options.final)
+        return move_seconds(choice.problem, self.pricer.machine, choice.options.final)
 
     def record(self, choice: Choice) -> dict[str, Any]:
         """Return a point as plain values, with its range in seconds, and of a multiply what moving takes."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from time import process_time
 
+from umm.algorithms.universal.options import delivers, known
 from umm.errors import InputError, expect
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -80,6 +81,7 @@ def search(
     expect(space, Space, "search", "a Space, such as umm.Space(m=8192, n=49152, k=12288)")
     if top < 1:
         raise InputError(f"top = {top} is not possible; it must be a whole number ≥ 1")
+    _check_endings(space)
     effort = _effort(space, most, seconds)
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
@@ -87,6 +89,19 @@ def search(
     pricer = pricer_of(space, machine, makespan, progress)
     limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
     return best_of(space, pricer, limit, top, reserves=memory == DEVICE, progress=progress, effort=effort)
+
+
+def _check_endings(space: Space) -> None:
+    """Refuse to compare endings that leave other replicas of C complete.
+
+    Raises:
+        InputError: if several are asked for.
+    """
+    finals = dict(zip((x.name for x in known()), space.searched.axes.values, strict=True))["final"]
+    left = {delivers(final): final for final in finals}
+    if len(left) > 1:
+        said = ", ".join(f"{final} in {where}" for where, final in left.items())
+        raise InputError(f"these endings do not leave the same C complete: {said}; search one at a time")
 
 
 def best_of(
