@@ -5,7 +5,6 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-from umm.schedules.races import races
 
 import umm
 from experiments.common.ledger import Entry, given, refuted, reproduced
@@ -14,6 +13,7 @@ from experiments.common.published import published
 from umm import Interval, Layout
 from umm.errors import LayoutError
 from umm.executor import executor
+from umm.schedules.races import races
 from umm.schedules.table.kinds import ACCUMULATE, GEMM
 
 MISALIGNED = {"m": 6000, "n": 4500, "k": 5100, "a": "row", "b": "2d:3x2", "c": "col", "ranks": 6}
