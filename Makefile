@@ -33,17 +33,17 @@ test-mpi: venv  ## the part of the tests that starts several processes; wheels a
 	$(BIN)/python -m pytest -q -m "mpi and not two_hosts" tests
 
 fuzz: venv  ## 100,000 cases of random input: each is refused in a line, or taken just as it says; half an hour
-	PYTHONPATH=tests nice $(BIN)/python -m fuzz --cases 100000
+	PYTHONPATH=tests:tests/helpers:tests/campaigns nice $(BIN)/python -m fuzz --cases 100000
 
 test-two-hosts: venv  ## run, compare and sweep across two hosts, one killed or frozen; network namespaces: Linux and root
 	$(BIN)/python -m pytest -q -m two_hosts tests/hw/test_two_hosts.py
 
 kill: venv  ## 500 kills of sweeps, runs, starts and saves at random moments; nothing may be lost or left; half an hour
-	PYTHONPATH=tests $(BIN)/python -m tests.kills
+	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.kills
 
 test-simgrid: venv  ## makespans against SimGrid's; installs it where it is missing (apt-get, root or sudo)
-	sh tests/simgrid/install.sh || { echo "SimGrid is missing and cannot be installed here: it takes Debian's python3-simgrid, apt-get, and root or sudo"; exit 1; }
-	$(BIN)/python -m tests.simgrid
+	sh tests/campaigns/simgrid/install.sh || { echo "SimGrid is missing and cannot be installed here: it takes Debian's python3-simgrid, apt-get, and root or sudo"; exit 1; }
+	$(BIN)/python -m tests.campaigns.simgrid
 
 test-gpu: venv  ## the executors' conformance suite on the GPUs of this host, a process for all ranks
 	$(BIN)/python -m pip install --quiet --editable ".[cuda]"
@@ -61,7 +61,7 @@ test-compiled: $(COMPILED)/.stamp  ## the simulator's laws with the simulator co
 	$(COMPILED)/bin/pytest -q tests/sim/test_simulation.py tests/sim/test_fabrics.py tests/space/test_bounds.py tests/space/test_op_order.py
 
 figures: venv  ## figures, tables and ledger of the documents at full size, and other images; ONLY=universal for figures 2 and 3
-	sh tests/browser/install.sh || echo "Chromium, which makes the images, is missing and cannot be installed here: data alone are written"
+	sh tests/campaigns/browser/install.sh || echo "Chromium, which makes the images, is missing and cannot be installed here: data alone are written"
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m experiments $(or $(ONLY),--all)
 	$(BIN)/python -m experiments.cpu.figure
 	$(BIN)/python -m tests.docs.first
@@ -106,14 +106,14 @@ build/peers/.umm: build/peers/bin/python pyproject.toml
 	touch $@
 
 test-browser: venv  ## the page in headless Chromium: by mouse and keyboard; installs Chromium where it can
-	sh tests/browser/install.sh || { echo "Chromium is missing and cannot be installed here: it takes apt-get, and root or sudo"; exit 1; }
+	sh tests/campaigns/browser/install.sh || { echo "Chromium is missing and cannot be installed here: it takes apt-get, and root or sudo"; exit 1; }
 	$(BIN)/python -m pip install --quiet --group browser
-	$(BIN)/python -m pytest -q -s tests/browser
+	$(BIN)/python -m pytest -q -s tests/campaigns/browser
 
 screenshots: venv  ## the page's pictures in docs/images/explorer, anew
-	sh tests/browser/install.sh
+	sh tests/campaigns/browser/install.sh
 	$(BIN)/python -m pip install --quiet --group browser
-	UMM_SCREENSHOTS=write $(BIN)/python -m pytest -q tests/browser/test_screens.py
+	UMM_SCREENSHOTS=write $(BIN)/python -m pytest -q tests/campaigns/browser/test_screens.py
 
 docs: $(DOCS)/.stamp  ## the site in build/docs: its figures drawn, its samples run, its links checked; opens offline
 	UMM_DOCS=1 $(BIN)/python -m pytest -q tests/docs/test_samples.py

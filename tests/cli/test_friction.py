@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from command import good, record
+from command import umm as command
 
 import umm
-from tests.command import good, record
-from tests.command import umm as command
 from umm.errors import InputError
 from umm_sim.executor import SimExecutor
 

@@ -1,8 +1,8 @@
 """run and compare tell first what they will take of this host, refuse what cannot fit, and scale down."""
 
 import pytest
+from command import good, record, umm
 
-from tests.command import good, record, umm
 from umm import Problem, measure
 from umm import schedule as umm_schedule
 from umm.errors import InputError

@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from tests.command import good, record, umm
+from command import good, record, umm
 
 ASKED = ["-m", 1024, "-n", 1024, "-k", 1024, "--a", "col", "--b", "row", "--c", "row"]
 

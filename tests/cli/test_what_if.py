@@ -3,8 +3,7 @@
 import re
 
 import pytest
-
-from tests.command import good, record, umm
+from command import good, record, umm
 
 SMALL = ["-n", "3K", "-k", "12K", "--a", "row,col", "--b", "row,col", "--c", "row", "--stationary", "B"]
 

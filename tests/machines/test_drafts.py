@@ -4,11 +4,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from command import good, record, umm
 from machine_text import GOOD, LINK, SWITCH, write
 from node_texts import HGX_A100_4, LEGEND, PCIE, dgx, hwloc
 from pydantic import BaseModel
 
-from tests.command import good, record, umm
 from umm.errors import MachineError
 from umm.machines import machine, user_folder
 from umm.machines.build import build

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command import record
+from command import umm as command
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import finals, layout_texts, problems, stationaries
 
 import umm
-from tests.command import record
-from tests.command import umm as command
-from tests.strategies import finals, layout_texts, problems, stationaries
 from umm.algorithms.moves import OF_MULTIPLIES, move, moves_of
 from umm.algorithms.redistribution.program import lowered, program, ways_of
 from umm.algorithms.writing.counts import counted

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 import umm
-from tests.kills.one import Kind
-from tests.kills.one import umm as command
+from tests.campaigns.kills.one import Kind
+from tests.campaigns.kills.one import umm as command
 from umm.space import Space, Store, sweep
 from umm_hw.mpi.job.job import find_mpiexec
 

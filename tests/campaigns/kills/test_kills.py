@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tests.kills.kinds import nothing
-from tests.kills.one import NOBODY, Kind, kill
+from tests.campaigns.kills.kinds import nothing
+from tests.campaigns.kills.one import NOBODY, Kind, kill
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from tests.kills.one import NOBODY, Kind, kill
     ],
 )
 def test_a_command_that_ends_by_itself_is_nothing_wrong_unless_it_fails(tmp_path, program, wrong):
-    """``python -m tests.kills`` without ``tests`` on the path killed nobody, and all was well."""
+    """``python -m tests.campaigns.kills`` without ``tests`` on the path killed nobody, and all was well."""
     never = Kind(lambda folder: [sys.executable, "-c", program], lambda *_: False, nothing)
     found = kill(never, tmp_path, random.Random(0))
     assert (found.role, found.wrong) == (NOBODY, wrong)

@@ -1,7 +1,7 @@
 """Kill sweeps, runs, saves and starts at random moments; nothing may be lost or left: ``make kill``.
 
-``python -m tests.kills [KIND=COUNT …] [--seed S] [--first I] [--only I]``. Each kill is drawn from its
-kind, the seed and its number: the signal, the process that gets it, and the moment. What fails is printed
+``python -m tests.campaigns.kills [KIND=COUNT …] [--seed S] [--first I] [--only I]``. Each kill is drawn from
+its kind, the seed and its number: the signal, the process that gets it, and the moment. What fails is printed
 with the line that repeats it.
 """
 
@@ -14,8 +14,8 @@ from collections import Counter
 from pathlib import Path
 from time import perf_counter
 
-from tests.kills.kinds import KINDS
-from tests.kills.one import NOBODY, kill
+from tests.campaigns.kills.kinds import KINDS
+from tests.campaigns.kills.one import NOBODY, kill
 
 COUNTS = {"sweep": 100, "mpi-sweep": 60, "run": 120, "start": 150, "save": 50, "mpi-save": 20}
 

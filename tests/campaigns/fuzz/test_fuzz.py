@@ -18,5 +18,6 @@ def test_random_input_is_refused_in_a_line_or_taken_as_it_says(family, tmp_path,
         try:
             FAMILIES[family].case(chance(family, 0, number), tmp_path)
         except Exception as error:
-            error.add_note(f"PYTHONPATH=tests python -m fuzz --family '{family}' --seed 0 --case {number}")
+            again = f"python -m fuzz --family '{family}' --seed 0 --case {number}"
+            error.add_note(f"PYTHONPATH=tests:tests/helpers:tests/campaigns {again}")
             raise

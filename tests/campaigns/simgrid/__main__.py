@@ -1,4 +1,4 @@
-"""``python -m tests.simgrid``: every makespan against SimGrid's; exit status 1 if one differs."""
+"""``python -m tests.campaigns.simgrid``: every makespan against SimGrid's; exit status 1 if one differs."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.simgrid.schedules import COLLECTIONS, collection
+from tests.campaigns.simgrid.schedules import COLLECTIONS, collection
 from umm_sim.executor import SimExecutor
 
 EXACT = 1e-9  # relative difference that needs no excuse

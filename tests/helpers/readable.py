@@ -4,7 +4,7 @@ from pathlib import Path
 
 import umm
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 MACHINE = umm.machine(GOLDEN / "round.toml")
 
 # A flop takes 1 ns and a byte on a link 1 ns; an accumulate is charged twice its bytes.
