@@ -1,9 +1,9 @@
 """One schedule played on a clock: every action starts when the last thing it waits for has finished."""
 
 from umm.errors import ScheduleError
-from umm.schedules.build.collector import without_collector
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.kinds import BARRIER
+from umm.schedules.writer.collector import without_collector
 from umm_sim.clock import Call, Clock, nothing
 from umm_sim.engines import found_engines
 from umm_sim.fabric.choice import fabric_model

@@ -15,7 +15,7 @@ from umm.algorithms.writing.counts import Counted, counted
 from umm.layouts.layout import Layout
 from umm.program import Chain, Multiply
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
+from umm.schedules.writer.builder import Builder
 from umm_hw.numpy.executor import NumpyExecutor
 
 N, RANKS = 192, 16

@@ -11,8 +11,8 @@ from umm.executor import executor
 from umm.layouts.layout import Layout
 from umm.program import Chain, Multiply
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
 from umm.schedules.schedule import Schedule
+from umm.schedules.writer.builder import Builder
 
 MACHINE = "frontera-rtx"
 TOKENS = 512  # a sequence; the document does not say how many

@@ -25,10 +25,10 @@ from umm.errors import ProblemError, ScheduleError
 from umm.layouts.layout import Layout
 from umm.program import Chain, Multiply
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm.schedules.table.kinds import ACCUMULATE, GEMM, TRANSFERS
+from umm.schedules.writer.builder import Builder
 from umm_hw.numpy.executor import NumpyExecutor
 
 

@@ -25,9 +25,9 @@ from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.program import Chain, Sum
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
+from umm.schedules.writer.builder import Builder
 
 RANKS = (1, 2, 3, 4, 6, 8)
 KIND = {"grid": "mesh", "hierarchical": "tiers"}

@@ -6,9 +6,9 @@ import umm
 from umm.layouts.layout import Layout
 from umm.program import Chain, Map, Multiply
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
 from umm.schedules.rules.invariants import check
 from umm.schedules.table.kinds import GEMM, MAP
+from umm.schedules.writer.builder import Builder
 
 MACHINE = umm.machine("h100-8")
 LAYOUTS = {"X": "row", "W1": "col", "W2": "row", "H": "col", "Y": "row"}

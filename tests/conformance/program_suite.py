@@ -14,7 +14,7 @@ import umm
 from umm.layouts.layout import Layout
 from umm.program import Chain, Copy, Sum
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
+from umm.schedules.writer.builder import Builder
 
 SIGNALLING = replace(MACHINE, signal_s=1e-6)
 # What grows with what it is done to, so that rounding can be bounded.

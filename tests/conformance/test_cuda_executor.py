@@ -21,7 +21,7 @@ from umm.errors import InputError
 from umm.layouts.layout import Layout
 from umm.program import Chain, Sum
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
+from umm.schedules.writer.builder import Builder
 from umm_hw.bfloat16 import to_bfloat16, to_float32
 from umm_hw.cuda.executor import CudaExecutor
 

@@ -90,10 +90,10 @@ def as_json(name, args):
     found = umm(*args.split(), "--json")
     if found.exit_code:
         return f"exit {found.exit_code}\n"
-    text = json.dumps(plain(json.loads(found.stdout)), indent=1, ensure_ascii=False, sort_keys=True).replace(
-        str(HERE), "HERE"
-    )
-    return (MEASURED.sub(r'"\1": 0', text) if name.startswith("run") else text) + "\n"
+    said = plain(json.loads(found.stdout))
+    text = json.dumps(said, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    text = text.replace(str(HERE), "HERE").replace(str(ROOT), "ROOT")
+    return MEASURED.sub(r'"\1": 0', text) if name.startswith("run") else text
 
 
 def held(path, text):

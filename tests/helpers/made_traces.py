@@ -6,7 +6,7 @@ from umm import Problem, machine, schedule
 from umm.layouts.layout import Layout
 from umm.program import Chain, Map, Multiply
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
+from umm.schedules.writer.builder import Builder
 from umm.traces.trace import Trace
 
 

@@ -20,7 +20,7 @@ from umm.program import Chain, Map, Multiply
 from umm.program.functions import FUNCTIONS
 from umm.program.problem import Problem
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
+from umm.schedules.writer.builder import Builder
 
 ROUND = replace(
     MACHINE,

@@ -16,9 +16,9 @@ from umm.layouts.layout import Layout
 from umm.machines.files import shipped_folder
 from umm.program import Chain
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.buffers import first_tiles
 from umm.schedules.table.kinds import ACCUMULATE, GEMM, GET, PUT
+from umm.schedules.writer.builder import Builder
 from umm_sim.executor import SimExecutor
 
 MS = 1e-3

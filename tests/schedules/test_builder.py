@@ -14,10 +14,10 @@ from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.program import Chain
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm.schedules.table.kinds import KINDS
+from umm.schedules.writer.builder import Builder
 from umm_hw.numpy.executor import NumpyExecutor
 from umm_sim.executor import SimExecutor
 

@@ -18,9 +18,9 @@ from umm.errors import ScheduleError
 from umm.layouts.layout import Layout
 from umm.program import Chain
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
 from umm.schedules.races import MOST_ACTIONS, races
 from umm.schedules.rules.invariants import check
+from umm.schedules.writer.builder import Builder
 
 CORPUS = corpus(200)
 SMALL = [case for case in CORPUS if case[0].m * case[0].n * case[0].k < 100_000]

@@ -11,8 +11,8 @@ from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, sq
 from umm.algorithms.writing.gathers import brought
 from umm.layouts.layout import Layout
 from umm.program.problem import MATRICES, Problem
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 
 class Pair(NamedTuple):

@@ -9,7 +9,7 @@ from umm.algorithms.megatron import COLLECTIVE, laid_out, own
 from umm.algorithms.option import Option
 from umm.algorithms.writing.gathers import gathered
 from umm.program.problem import Problem
-from umm.schedules.build.builder import Builder
+from umm.schedules.writer.builder import Builder
 from umm.units import counted
 
 

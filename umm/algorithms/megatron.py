@@ -12,8 +12,8 @@ from umm.algorithms.option import Option
 from umm.algorithms.writing.sums import sum_replicas
 from umm.layouts.layout import Layout
 from umm.program.problem import MATRICES, Problem
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 COLUMN, ROW = "column", "row"
 PART = Option(

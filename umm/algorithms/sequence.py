@@ -13,7 +13,7 @@ from umm.algorithms.writing.gathers import gathered
 from umm.algorithms.writing.sums import scatter_sum
 from umm.interval import Interval
 from umm.program.problem import Problem
-from umm.schedules.build.builder import Builder
+from umm.schedules.writer.builder import Builder
 
 
 def native(problem: Problem, part: str, **options: Any) -> Native:

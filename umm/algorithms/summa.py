@@ -19,8 +19,8 @@ from umm.interval import Interval
 from umm.layouts.edges import square_grid
 from umm.layouts.layout import Layout
 from umm.program.problem import MATRICES, Problem
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 Place = tuple[int, int]
 Product = tuple[Slice, Slice]

@@ -15,8 +15,8 @@ from umm.algorithms.two_and_half_d import layers_in_words
 from umm.algorithms.writing.sums import sum_replicas
 from umm.layouts.layout import Layout
 from umm.program.problem import Problem
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 
 def mesh(ranks: int, layers: int, **options: Any) -> Mesh | None:

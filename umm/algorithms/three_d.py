@@ -15,8 +15,8 @@ from umm.algorithms.writing.gathers import brought
 from umm.algorithms.writing.mesh_tiles import spread
 from umm.algorithms.writing.sums import SUM, scatter_sum
 from umm.program.problem import Problem
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 
 def mesh(ranks: int, grid: str, **options: Any) -> Mesh | None:

@@ -14,8 +14,8 @@ from umm.algorithms.writing.mesh_tiles import spread
 from umm.algorithms.writing.sums import SUM, scatter_sum, sum_replicas
 from umm.layouts.layout import Layout
 from umm.program.problem import MATRICES, Problem
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 from umm.units import counted
 
 

@@ -1,6 +1,7 @@
 """All points of a space with their times: bounds first, then what a search proves, then each exactly."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice, product
 from time import monotonic
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.options import COMPLETE, Options
 from umm.arrays import Bools, Floats, Ints
 from umm.errors import InputError, UmmError
 from umm.executor import executor
@@ -132,14 +133,25 @@ class Priced(Question):
         return (str(a), str(b), str(c)), stationary, options
 
     def number(self, layouts: Sequence[Layout], stationary: str, options: Options) -> int | None:
-        """Return the point with these layouts, however they are written; None if the space has none."""
+        """Return the point with these layouts, however they are written; None if the space has none.
+
+        With one replica of C no ending differs from another, and the first counts.
+        """
         points = self.points
-        if points is None or stationary not in self.space.stationary or options not in points.options:
+        if points is None or stationary not in self.space.stationary:
+            return None
+        known = points.options
+        if layouts[2].replicas == 1:
+            options, known = (
+                replace(options, final=COMPLETE),
+                [replace(x, final=COMPLETE) for x in points.options],
+            )
+        if options not in known:
             return None
         at = [of.get(layout) for of, layout in zip(self._numbers, layouts, strict=True)]
         if None in at:
             return None
-        place = (points.options.index(options), self.space.stationary.index(stationary), *at)
+        place = (known.index(options), self.space.stationary.index(stationary), *at)
         flat = np.ravel_multi_index(place, points.shape)  # type: ignore[arg-type]
         number = int(np.searchsorted(points.allowed, flat))
         return number if number < len(points) and points.allowed[number] == flat else None

@@ -1,7 +1,7 @@
 """What a tab is given to show: the state, its point if it has one, and the priced points beside it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -122,7 +122,9 @@ class View:
         if self.state.algorithm != UNIVERSAL:
             return None
         stationary = self.point.trace.schedule.stationary
-        return self.priced.number(self.point.problem.layouts, stationary, self.state.options)
+        made = self.point.trace.schedule.options
+        options = replace(self.state.options, final=made["final"])
+        return self.priced.number(self.point.problem.layouts, stationary, options)
 
     def drawn(self, figure: Callable[P, "go.Figure"], *args: P.args, **named: P.kwargs) -> Mapping[str, Any]:
         """Return a figure of something as the browser takes it, in the page's colours."""

@@ -22,8 +22,8 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program import Chain, Copy, Statement, Sum
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 from umm.torch.placed import PARTIAL, Matter, State
 
 PLAIN = (None, Cut(0), Cut(1))

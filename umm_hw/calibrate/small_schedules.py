@@ -13,9 +13,9 @@ from umm.dtypes import itemsize
 from umm.machines import Machine, machine
 from umm.machines.files import shipped_folder
 from umm.program.problem import Problem
-from umm.schedules.build.builder import Builder
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.kinds import ACCUMULATE, GEMM, GET
+from umm.schedules.writer.builder import Builder
 from umm_hw.cores.pace import Paced
 
 KINDS = {"get": ("get",), "accumulate": ("accumulate", "in"), "local": ("local", "own in")}

@@ -8,7 +8,7 @@ from umm.interval import Interval
 from umm.layouts.tile_grid import Tile
 from umm.program import Multiply
 from umm.program.multiply import Members, Tensors
-from umm.schedules.build.builder import Builder
+from umm.schedules.writer.builder import Builder
 
 Region = tuple[Interval, Interval]
 

@@ -4,8 +4,8 @@ from umm.algorithms.chains.pieces import gathered, tiles_by_rank
 from umm.interval import Interval
 from umm.program import Map
 from umm.program.functions import Function, function
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 
 def map_tiles(build: Builder, statement: Map, written: bool) -> None:

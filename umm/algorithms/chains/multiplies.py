@@ -10,7 +10,7 @@ from umm.algorithms.universal.options import COMPLETE, COMPLETING
 from umm.program import Multiply
 from umm.program.multiply import Tensors
 from umm.program.problem import Problem
-from umm.schedules.build.builder import Builder
+from umm.schedules.writer.builder import Builder
 
 
 def multiply(

@@ -5,8 +5,8 @@ from collections.abc import Hashable, Iterator
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.layouts.tile_grid import Tile
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 
 def tiles_by_rank(layout: Layout) -> Iterator[tuple[int, Tile, int]]:

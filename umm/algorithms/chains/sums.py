@@ -3,7 +3,7 @@
 from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.collectives.replicas import SUMMED, summed
 from umm.program import Sum
-from umm.schedules.build.builder import Builder
+from umm.schedules.writer.builder import Builder
 
 
 def sum_replicas(build: Builder, statement: Sum, written: bool) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from umm.algorithms.collectives.parts import in_parts
 from umm.algorithms.collectives.sums import Sums
 from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, one_collective
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 
 @one_collective

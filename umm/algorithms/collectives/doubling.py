@@ -6,8 +6,8 @@ from umm.algorithms.collectives.parts import in_parts
 from umm.algorithms.collectives.sums import Sums, rooms
 from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, one_collective
 from umm.machines import Machine
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice, joined
+from umm.schedules.writer.builder import Builder
 
 
 @one_collective

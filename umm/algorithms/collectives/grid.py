@@ -10,8 +10,8 @@ from umm.algorithms.collectives.parts import in_parts
 from umm.algorithms.collectives.sums import rooms
 from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, one_collective, parted
 from umm.machines import Machine
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 
 class Turn(NamedTuple):

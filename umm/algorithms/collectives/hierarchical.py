@@ -13,8 +13,8 @@ from umm.algorithms.collectives.parts import in_parts
 from umm.algorithms.collectives.sums import rooms, sum_places
 from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, one_collective, parted
 from umm.machines import Machine
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 CARD = "card"
 """The lane of transfers between nodes, for which a rank's other lanes need not wait."""

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from umm.algorithms.collectives.way import PLAIN, Manner, Piece, one_collective, parted
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 Writer = Callable[..., None]
 

@@ -10,8 +10,8 @@ from umm.errors import ProblemError
 from umm.layouts.layout import Layout
 from umm.program import Chain, Copy, Statement, Sum
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 X, Y, SUMS = "X", "Y", "sums"
 IN_PLACE = ("all-reduce",)

@@ -10,8 +10,8 @@ from umm.algorithms.collectives.way import PLAIN, Manner, Way
 from umm.errors import ScheduleError
 from umm.files import shown
 from umm.machines import Machine
-from umm.schedules.build.builder import Builder
 from umm.schedules.schedule import Schedule
+from umm.schedules.writer.builder import Builder
 
 
 @lru_cache(maxsize=1)

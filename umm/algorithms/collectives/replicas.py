@@ -14,9 +14,9 @@ from umm.machines import Machine
 from umm.program import Chain, Sum
 from umm.program.tensors import Tensor
 from umm.schedules.bound import earliest_finishes, schedule_bound
-from umm.schedules.build.builder import Builder
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 SUMMED = "C"
 """The one tensor of the schedules made here; each sum lies where its parts are given."""

@@ -18,8 +18,8 @@ from umm.algorithms.collectives.way import (
     parted,
     room_for,
 )
-from umm.schedules.build.builder import Builder, How
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder, How
 
 MOST_CHUNKS = 64
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from umm.algorithms.collectives import direct
 from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Way, one_collective
-from umm.schedules.build.builder import Builder
+from umm.schedules.writer.builder import Builder
 
 
 @one_collective

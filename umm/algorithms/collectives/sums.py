@@ -1,8 +1,8 @@
 """Running sums: what a rank is given, where it keeps the sum so far, and whether its own part is in it."""
 
 from umm.algorithms.collectives.way import OWN, Piece, Pieces, copied, room_for
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 
 class Sums:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from umm.algorithms.collectives.sums import Sums, sum_places
 from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Way, copied, one_collective
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 
 @one_collective

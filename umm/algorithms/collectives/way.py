@@ -6,8 +6,8 @@ from functools import wraps
 from typing import Concatenate, ParamSpec
 
 from umm.machines import Machine
-from umm.schedules.build.builder import Builder, How
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder, How
 
 COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce")
 Piece = Callable[[int], Slice]

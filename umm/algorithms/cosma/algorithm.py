@@ -36,8 +36,8 @@ from umm.arrays import Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import Problem
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 AXES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 SHARED = {"A": "n", "B": "m", "C": "k"}

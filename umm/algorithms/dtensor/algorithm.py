@@ -36,8 +36,8 @@ from umm.layouts.frameworks.shared import shared_mesh
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 ALL_REDUCE = in_parts(ring.reduce_scatter, ring.all_gather)
 Box = tuple[Interval, Interval]

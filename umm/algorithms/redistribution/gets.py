@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from umm.algorithms.redistribution.pieces import Piece, keep
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 
 class Sources:

@@ -7,8 +7,8 @@ from umm.algorithms.collectives.way import Way
 from umm.algorithms.redistribution.gets import gets
 from umm.algorithms.redistribution.pieces import OWN, Piece
 from umm.interval import Interval
-from umm.schedules.build.builder import Builder, Row
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder, Row
 
 Group = tuple[int, ...]
 GATHERING = ("all-gather", "broadcast")

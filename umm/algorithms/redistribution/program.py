@@ -6,8 +6,8 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program import Chain, Copy
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
 from umm.schedules.schedule import Schedule
+from umm.schedules.writer.builder import Builder
 from umm.units import counted
 
 NAME = "redistribute"

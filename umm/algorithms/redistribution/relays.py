@@ -15,7 +15,7 @@ from umm import cost
 from umm.algorithms.redistribution.pieces import Piece, keep
 from umm.arrays import Floats, Ints
 from umm.machines import Machine
-from umm.schedules.build.builder import Builder
+from umm.schedules.writer.builder import Builder
 
 PARTS = 16
 """Parts of what the rank that lacks most is to get; relays pass on part by part."""

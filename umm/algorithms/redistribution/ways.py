@@ -6,7 +6,7 @@ from umm.algorithms.redistribution.gets import gets
 from umm.algorithms.redistribution.pieces import Piece, pieces_of
 from umm.algorithms.redistribution.relays import MOST_WORK, planning_work, relays
 from umm.errors import ScheduleError
-from umm.schedules.build.builder import Builder
+from umm.schedules.writer.builder import Builder
 
 GETS, RELAYS = "gets", "relays"
 

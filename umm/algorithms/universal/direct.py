@@ -24,11 +24,11 @@ from umm.algorithms.universal.replicas import ended, platform_for, said_of, with
 from umm.arrays import Ints
 from umm.machines import Machine
 from umm.program.problem import Problem
-from umm.schedules.build.assembly import Rows, assemble
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, joined
 from umm.schedules.table.details import Details
 from umm.schedules.table.kinds import ACCUMULATE, GEMM, GET
+from umm.schedules.writer.assembly import Rows, assemble
 
 
 def direct(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:

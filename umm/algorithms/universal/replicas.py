@@ -14,11 +14,11 @@ from umm.arrays import Floats, Ints, numbered_within
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import Problem
-from umm.schedules.build.assembly import Rows, no_data
 from umm.schedules.table.buffers import Buffers, first_tiles, joined
 from umm.schedules.table.details import Details
 from umm.schedules.table.kinds import ACCUMULATE, BARRIER, BROADCAST, PUT, REDUCE
 from umm.schedules.table.platform import Platform, platform
+from umm.schedules.writer.assembly import Rows, no_data
 
 COLLECTIVES = ("all-reduce", "reduce-scatter")
 """Finals that are collectives."""

@@ -5,8 +5,8 @@ from collections.abc import Hashable
 from umm.algorithms.collectives.registry import ways
 from umm.algorithms.collectives.way import room_for
 from umm.interval import Interval
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 
 def brought(build: Builder, piece: Slice, rank: int, slot: Hashable) -> Slice:

@@ -11,9 +11,9 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
-from umm.schedules.build.collector import without_collector
 from umm.schedules.schedule import Schedule
+from umm.schedules.writer.builder import Builder
+from umm.schedules.writer.collector import without_collector
 
 
 def lowered(algorithm: Algorithm, problem: Problem, machine: Machine, given: Mapping[str, Any]) -> Schedule:

@@ -12,8 +12,8 @@ from umm.algorithms.redistribution.ways import GETS
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem
 from umm.program.tensors import Tensor
-from umm.schedules.build.builder import Builder
 from umm.schedules.schedule import Schedule
+from umm.schedules.writer.builder import Builder
 
 SLOTS = "multiply"
 

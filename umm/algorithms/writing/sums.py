@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from umm.algorithms.collectives.registry import ways
 from umm.algorithms.option import Option
-from umm.schedules.build.builder import Builder
 from umm.schedules.table.slices import Slice
+from umm.schedules.writer.builder import Builder
 
 SUM = Option(
     "sum", "direct", "How partial sums of C are added up.", ("direct", "ring"), words="sum {}".format

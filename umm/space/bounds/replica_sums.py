@@ -9,7 +9,7 @@ from umm.algorithms.universal.options import Options
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import Problem
-from umm.schedules.build.builder import COLLECTIVE
+from umm.schedules.writer.builder import COLLECTIVE
 from umm.space.bounds.link_times import link_times
 from umm.space.bounds.transfers import least_slowdown
 

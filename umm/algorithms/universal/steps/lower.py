@@ -25,12 +25,12 @@ from umm.algorithms.universal.steps.graph import Graph
 from umm.algorithms.universal.steps.ir import IR, Steps
 from umm.arrays import Floats, Ints
 from umm.machines import Machine
-from umm.schedules.build.assembly import Rows, assemble
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, joined
 from umm.schedules.table.details import Details
 from umm.schedules.table.kinds import ACCUMULATE, GEMM, GET
 from umm.schedules.table.platform import Platform
+from umm.schedules.writer.assembly import Rows, assemble
 
 
 def stepwise(ir: IR, machine: Machine, options: Options) -> Schedule:

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from umm.arrays import Ints, offsets_of
 from umm.program.problem import Problem
+from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, first_tiles, joined
 from umm.schedules.table.details import Details
 from umm.schedules.table.platform import Platform
-from umm.schedules.schedule import Schedule
 from umm.schedules.table.table import Data, check_moved
 
 

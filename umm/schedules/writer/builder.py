@@ -11,18 +11,29 @@ from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from umm.errors import ScheduleError
-from umm.program.functions import function
 from umm.machines import Machine
-from umm.schedules.table.accesses import ADD, READ, WRITE, Accesses, Rectangle
-from umm.schedules.build.parts import appended
-from umm.schedules.table.details import Multiplied
-from umm.schedules.table.kinds import ACCUMULATE, BARRIER, BROADCAST, GEMM, GET, KINDS, LOCAL, MAP, PUT, REDUCE
-from umm.schedules.build.costs import Action, Written, priced
-from umm.schedules.build.room import Room
+from umm.program.functions import function
+from umm.program.tensors import Program, Tensor
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.accesses import ADD, READ, WRITE, Accesses, Rectangle
+from umm.schedules.table.details import Multiplied
+from umm.schedules.table.kinds import (
+    ACCUMULATE,
+    BARRIER,
+    BROADCAST,
+    GEMM,
+    GET,
+    KINDS,
+    LOCAL,
+    MAP,
+    PUT,
+    REDUCE,
+)
 from umm.schedules.table.slices import Slice
 from umm.schedules.table.table import Function
-from umm.program.tensors import Program, Tensor
+from umm.schedules.writer.costs import Action, Written, priced
+from umm.schedules.writer.parts import appended
+from umm.schedules.writer.room import Room
 
 _Touch = tuple[Hashable, int, int, Rectangle]  # place, how, buffer, what of it
 COLLECTIVE = "collective"

@@ -10,15 +10,15 @@ from umm import cost
 from umm.arrays import Bools, Ints, offsets_of
 from umm.errors import ScheduleError
 from umm.machines import Machine
+from umm.program.tensors import Program, Tensor
+from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, first_tiles, owned_tiles
 from umm.schedules.table.details import Details, Multiplied
 from umm.schedules.table.kinds import ACCUMULATE, BARRIER, GEMM, GET, MAP, PUT, REDUCE, TRANSFERS
 from umm.schedules.table.platform import platform
 from umm.schedules.table.resources import machine_lanes
-from umm.schedules.schedule import Schedule
 from umm.schedules.table.slices import Slice
 from umm.schedules.table.table import Data, Function, Means, check_moved
-from umm.program.tensors import Program, Tensor
 
 PLAIN = Multiplied()
 
@@ -142,12 +142,10 @@ class _Columns:
         self._multiply(machine, actions, tensors, ~given)
         if machine.refill:
             gemms = (self.kind == GEMM).nonzero()[0]
-            first = np.full(int(self.rank.max(initial=0)) + 1, len(actions))
-            np.minimum.at(first, self.rank[gemms], gemms)
-            # What comes before the first gemm of its rank drives out of the caches what no gemm has used yet.
-            beside = np.isin(self.kind[transfers], (GET, PUT, ACCUMULATE)) & (
-                transfers > first[self.rank[transfers]]
-            )
+            # What has ended before the first gemm drives nothing out of the caches that a gemm has used.
+            barriers = (self.kind[: gemms.min(initial=len(actions))] == BARRIER).nonzero()[0]
+            ended = barriers.max(initial=-1)
+            beside = np.isin(self.kind[transfers], (GET, PUT, ACCUMULATE)) & (transfers > ended)
             rows = transfers[beside]
             touched = [_touched(actions[i], itemsize) for i in gemms.tolist()]
             self.seconds[rows] += cost.refill_seconds(

@@ -8,9 +8,9 @@ from umm.interval import Interval
 from umm.schedules.table.buffers import first_tiles
 from umm.schedules.table.details import Multiplied
 from umm.schedules.table.kinds import GEMM
-from umm.schedules.build.costs import PLAIN, Action
 from umm.schedules.table.slices import Slice
 from umm.schedules.table.table import Table
+from umm.schedules.writer.costs import PLAIN, Action
 
 Temporary = Callable[[int, int, int, Interval, Interval], int]
 

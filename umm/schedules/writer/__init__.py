@@ -1,0 +1,1 @@
+"""What writes schedules: the Builder, and what actions cost on a machine."""
