@@ -1,8 +1,8 @@
-"""What it takes to move operands from where they are given, the fastest way."""
+"""The fastest way to move a matrix from one layout to another, and operands from where they are given."""
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from umm.algorithms.fastest import fastest_of
 from umm.algorithms.redistribution.program import lowered, program, ways_of
@@ -12,7 +12,6 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines.machine import content_sha
 from umm.program.problem import MATRICES, Problem
-from umm.schedules.schedule import Schedule
 
 ROWS = "a=row,b=row,c=row"
 """Where operands are taken to be where nothing is said."""
@@ -23,29 +22,16 @@ OF_MULTIPLIES = {"accumulate_efficiency", "efficiency", "interference", "launch"
 """Numbers of a device that slow down who multiplies and accumulates, and nobody who copies."""
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(NamedTuple):
     """What it takes to move a matrix from one layout to another.
 
     Attributes:
         way: The fastest way.
         seconds: How long it takes alone, by simulation.
-        source: Where it is.
-        target: Where it shall be.
-        dtype: Type of its elements.
-        final: Which replicas of the source are complete, as ``Options.final`` leaves those of C.
     """
 
     way: str
     seconds: float
-    source: Layout
-    target: Layout
-    dtype: str
-    final: str
-
-    def schedule(self, machine: Machine) -> Schedule:
-        """Return its schedule alone."""
-        return lowered(program(self.source, self.target, self.dtype), machine, self.way, self.final)
 
 
 @dataclass(frozen=True)
@@ -75,7 +61,7 @@ def _move(x: Layout, y: Layout, cuts: Any, mover: _Mover, dtype: str, final: str
     chain, machine = program(x, y, dtype), mover.machine
     made = {name: lowered(chain, machine, name, final) for name in ways_of(chain, machine, final)}
     found = fastest_of(made)
-    return Move(found.name, found.seconds[found.name], x, y, dtype, final)
+    return Move(found.name, found.seconds[found.name])
 
 
 def move(x: Layout, y: Layout, machine: Machine, dtype: str, final: str = WHOLE) -> Move:
@@ -87,10 +73,15 @@ def move(x: Layout, y: Layout, machine: Machine, dtype: str, final: str = WHOLE)
         machine: The machine; times are simulated.
         dtype: Type of its elements.
         final: Which replicas are complete, as ``Options.final`` leaves those of C; all if not said.
+
+    >>> from umm.machines import machine
+    >>> x, y = (Layout.parse(text, (4096, 4096), ranks=32) for text in ("row", "row@32"))
+    >>> move(x, y, machine("dgx-h100x4"), "float32").way
+    'hierarchical'
     """
     final = final if x.replicas > 1 and final in LESS else WHOLE
     if x == y:
-        return Move(GETS, 0.0, x, y, dtype, final)
+        return Move(GETS, 0.0)
     return _move(x, y, (x.cuts, y.cuts), _mover(machine), dtype, final)
 
 

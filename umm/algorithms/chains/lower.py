@@ -6,9 +6,9 @@ from typing import Any
 from umm.algorithms.chains.maps import map_tiles
 from umm.algorithms.chains.multiplies import multiply
 from umm.algorithms.chains.sums import sum_replicas
+from umm.algorithms.moves import move
 from umm.algorithms.option import check_names
 from umm.algorithms.redistribution import redistribute
-from umm.algorithms.redistribution.choice import quickest
 from umm.algorithms.universal.options import Options, known
 from umm.errors import ProblemError, did_you_mean
 from umm.machines import Machine
@@ -70,7 +70,7 @@ def _write(build: Builder, chain: Chain, stays: Mapping[str, str], options: Mapp
 def _way(build: Builder, statement: Copy) -> str:
     """Return the way to redistribute that takes least by itself."""
     ends = (build.layout(statement.x), build.layout(statement.out))
-    return quickest(*ends, build.tensors[build.number(statement.x)].dtype, build.machine)
+    return move(*ends, build.machine, build.tensors[build.number(statement.x)].dtype).way
 
 
 def _check_stationary(chain: Chain, stationary: Mapping[str, str]) -> None:
