@@ -165,7 +165,7 @@ def test_search_reports_how_many_points_it_took_and_the_best():
     alone = record("simulate", *asked[1:], *layouts, "--stationary", best["stationary"])["predicted"]
     assert alone["makespan_s"] == pytest.approx(best["makespan_s"], rel=1e-9)
     out = good(*asked, *paper, "--prefetch", "1,2", "--a", "row,col@2", "--top", 3)
-    assert re.search(r"# +memory +makespan +range +bring +peak +A +B +C +how +pref\.", out)
+    assert re.search(r"# +memory +makespan +range +move +peak +A +B +C +how +pref\.", out)
     assert "Proven best of 432 in this model, to 0.8 %: A row, col@2, B all, C all of row," in out
 
 
@@ -305,10 +305,10 @@ def test_answers_say_where_operands_lie_and_what_bringing_them_from_rows_takes()
     predicted = record("simulate", *asked, "--a", "row@8")["predicted"]
     assert set(predicted["bring_s"]) == {"A", "B", "C"}
     text = " ".join(good("simulate", *asked, "--a", "row@8").split())
-    assert "operands lie as their layouts say at t = 0; bringing A there from row 3" in text
+    assert "operands start in the layouts shown; starting from row, moving them would add: A 3" in text
     assert "operands A from row by gets" in " ".join(
         good("simulate", *asked, "--a", "row@8", "--given", "a=row").split()
     )
     top = record("search", *asked, "--a", "row@8", "--stationary", "B", "--top", "1")["top"][0]
     assert top["bring_s"] == predicted["bring_s"]
-    assert "bring: what bringing A from row takes" in good("search", *asked, "--given", "a=row", "--top", "1")
+    assert "move: the time to move A from row" in good("search", *asked, "--given", "a=row", "--top", "1")

@@ -36,7 +36,7 @@ def write_front(found: Found, path: str | Path) -> None:
     text = (
         f"{found.priced:,} points on {found.machine}. Circles are simulated; small squares are lower bounds "
         "of what need not be. Of points that would share a spot one is drawn, and none that takes far longer "
-        "than the best. Operands lie as their layouts say at t = 0, unless they are given elsewhere."
+        "than the best. Operands start in the layouts shown unless they are given elsewhere."
     )
     table = pd.DataFrame([choice.to_dict() for choice in front])
     sections = [Section(verdict=str(best), text=text), Section(figure=figure, table=table)]

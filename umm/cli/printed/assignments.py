@@ -51,11 +51,11 @@ def print_assignments(console: Console, found: Found) -> None:
         console.print(f"{name}: not simulated in time, at least {_beside(seconds, best.makespan_s)}")
     for statement, nbytes in found.moved:
         moved = ", ".join(f"{format_bytes(count)} of {name}" for name, count in nbytes.items())
-        console.print(f"{statement} brings a rank {moved}", highlight=False)
+        console.print(f"{statement} moves to a rank {moved}", highlight=False)
     if not found.moved:
         console.print("No statement moves anything between ranks.")
     if not points.outline.given:
-        console.print("Inputs lie as their layouts say at t = 0; --given adds what bringing them takes.")
+        console.print("Assumes inputs start in the layouts shown; --given adds the time to move them.")
     sure = "Proven best" if found.proven else f"Not proven, within {100 * found.gap:.2g} %"
     counts = f"{found.priced:.4g} assignments" if found.priced >= 10**6 else f"{found.priced} assignments"
     console.print(
@@ -68,7 +68,7 @@ def print_assignments(console: Console, found: Found) -> None:
 def given_in_words(outline: Outline) -> str:
     """Return where inputs of a chain lie before, as a sentence."""
     lies = ", ".join(f"{name} in {text}" for name, text in outline.given.items())
-    return f"At the start {lies}; each is brought to where it is wanted."
+    return f"Inputs start as given, {lies}; each is moved to its layout."
 
 
 def _layouts(points: Assignments, best: Choice) -> Table:

@@ -13,7 +13,7 @@ from umm.cli.printed.tables import print_fitting
 from umm.space import Choice, Found
 from umm.units import format_bytes, format_seconds, range_in_words, short_seconds
 
-NUMBERS = ("#", "memory", "makespan", "range", "bring", "peak", "gap")
+NUMBERS = ("#", "memory", "makespan", "range", "move", "peak", "gap")
 """Headings of columns that are aligned on the right."""
 
 
@@ -56,7 +56,7 @@ def print_front(console: Console, found: Found) -> None:
     places = {x: ("*" if x == found.knee else "") + str(n) for n, x in enumerate(found.frontier, 1)}
     _print_table(console, found, list(places.values()), found.frontier, found.knee or found.frontier[-1])
     if found.knee:
-        console.print("* the knee: before it a little memory buys much time, after it much buys little.")
+        console.print("* the best trade-off of time and memory.")
     _print_sure(console, found, found.frontier)
 
 
@@ -114,7 +114,7 @@ def cells_of(found: Found, rows: Sequence[Choice]) -> list[list[str]]:
     ranges = found.proven and any(found.sure.range(x)[0] < found.sure.range(x)[1] for x in rows)
     proves = any(choice.steps_gap is not None for choice in rows)
     brings = found.bringing(rows[0]) is not None
-    headings = ["memory", "makespan", *(["range"] if ranges else []), *(["bring"] if brings else []), "peak"]
+    headings = ["memory", "makespan", *(["range"] if ranges else []), *(["move"] if brings else []), "peak"]
     headings += [*"ABC", "how", *(x.heading or x.name for x in numbers)]
     cells = [headings + (["gap"] if proves else [])]
     for choice in rows:

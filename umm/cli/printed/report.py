@@ -102,13 +102,13 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
 
 
 def as_they_lie(brings: Mapping[str, float] | None) -> str:
-    """Return where operands lie if nothing is given, and what bringing them from rows would take."""
-    said = "lie as their layouts say at t = 0"
+    """Return where operands start if nothing is given, and what moving them from rows would add."""
+    said = "start in the layouts shown"
     if not brings:
         return said
-    names = {"A": "A there from row", "B": "B there from row", "C": "C back to row"}
+    names = {"A": "A", "B": "B", "C": "C back"}
     parts = [f"{names[x]} {format_seconds(seconds)}" for x, seconds in brings.items()]
-    return f"{said}; bringing {', '.join(parts)} would come on top"
+    return f"{said}; starting from row, moving them would add: {', '.join(parts)}"
 
 
 def given_words(schedule: Schedule) -> str:

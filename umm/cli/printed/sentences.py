@@ -14,9 +14,7 @@ def budget(found: Found) -> str:
     if found.limit == device:
         return f"At most {format_bytes(device)} a rank, all it has of its device ({share:.3g}x)."
     if found.reserves:
-        return (
-            f"At most {format_bytes(found.limit)} a rank: its device's {format_bytes(device)} less a tenth."
-        )
+        return f"At most {format_bytes(found.limit)} a rank: 90 % of its device's {format_bytes(device)}."
     return f"At most {format_bytes(found.limit)} a rank ({share:.3g}x)."
 
 
@@ -25,10 +23,10 @@ def bring_in_words(found: Found) -> str:
     given = found.points.given
     if given:
         words = ", ".join(f"{x} {'to' if x == 'C' else 'from'} {layout}" for x, layout in given.items())
-        return f"bring: what bringing {words} takes, part of the makespan."
+        return f"move: the time to move {words}, part of the makespan."
     return (
-        "Operands lie as their layouts say at t = 0; bring: what bringing A and B there from row, and C "
-        "back, would add."
+        "Assumes A, B and C start in the layouts shown; move is the extra time if they start, and C ends, "
+        "in row."
     )
 
 
@@ -79,20 +77,20 @@ def ties(found: Found, rows: Sequence[Choice]) -> str:
     numbers = {number: x for number, x in enumerate(rows, 1) if found.sure.tie(fastest, x)}
     if len(numbers) == 1:
         (number,) = numbers
-        return f"{number} is the fastest all over the ranges of the machine's numbers."
+        return f"Row {number} is fastest anywhere within the machine file's uncertainties."
     said = _in_a_row(list(numbers))
     rival = min(numbers, key=lambda number: found.sure.lead(fastest, numbers[number]))
     first = next(number for number, x in numbers.items() if x == fastest)
     lead = found.sure.lead(fastest, numbers[rival])
     if lead < -found.tolerance:
         return (
-            f"{said} tie: by the ranges of the machine's numbers {rival} may be {-100 * lead:.0f} % faster "
+            f"{said} tie: within the machine file's uncertainties {rival} may be {-100 * lead:.0f} % faster "
             f"than {first}; measure these two to decide."
         )
     least = min(numbers, key=lambda number: numbers[number].memory_bytes)
     return (
-        f"{said} tie, within {100 * found.tolerance:.1g} % all over the ranges of the machine's numbers; "
-        f"{least} needs the least memory of them."
+        f"{said} tie, within {100 * found.tolerance:.1g} % anywhere in the machine file's uncertainties; "
+        f"{least} needs the least memory."
     )
 
 

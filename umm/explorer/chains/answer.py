@@ -235,14 +235,14 @@ def _named(found: FoundBest) -> list[Any]:
 
 
 def _moved(found: FoundBest) -> list[Any]:
-    """Return what each statement of the best brings a rank."""
+    """Return what each statement of the best moves to a rank."""
     if not found.moved:
         return [html.P("No statement moves anything between ranks.", className="hint")]
     parts = (
         (statement, ", ".join(f"{format_bytes(count)} of {name}" for name, count in nbytes.items()))
         for statement, nbytes in found.moved
     )
-    return [html.Ul([html.Li(f"{statement} brings a rank {moved}") for statement, moved in parts])]
+    return [html.Ul([html.Li(f"{statement} moves to a rank {moved}") for statement, moved in parts])]
 
 
 def _stays(choice: Choice) -> Mapping[str, str]:
