@@ -46,3 +46,17 @@ def test_layouts_of_a_chains_tensors_are_those_of_the_matrices():
     assert (x, y) == (["row"], ["col", "2d"])
     alike = umm.Space(chain=chain, ranks=4, layouts=("row", "col")).points()
     assert all(list(map(str, x)) == ["row", "col"] for x in alike.choices)
+
+
+def test_several_statements_have_a_front_and_numbers_that_matter():
+    """Less memory takes longer; half of the peak costs much, half of a latency little."""
+    block = umm.chain("mlp", hidden=1024, ffn=4096, tokens=2048)
+    space = umm.Space(chain=block, ranks=4)
+    found = umm.search(space, "h100-8", top=1)
+    memory, seconds = zip(*((x.memory_bytes, x.makespan_s) for x in found.frontier), strict=True)
+    assert list(memory) == sorted(memory)
+    assert list(seconds) == sorted(seconds, reverse=True)
+    assert len(memory) > 1
+    answer = umm.sensitivity(space, "h100-8", reach=1.5)
+    moved = {x.what: abs(x.half_s / answer.choice.makespan_s - 1) for x in answer.moves}
+    assert moved["peak.float32"] > 0.3 > moved["fabric.latency"]

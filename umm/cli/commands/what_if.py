@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from umm.cli.flags.options import WRITE, option, output_options, problem_options
-from umm.cli.flags.schedule import asked_axes, axis_options
+from umm.cli.flags.chain import chain_options
+from umm.cli.flags.options import WRITE, given, option, output_options, problem_options
+from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
 from umm.cli.flags.values import Finite
 from umm.cli.printed.output import Output
 
@@ -15,6 +16,7 @@ MEMORY = "memory"
 
 @click.command("what-if")
 @problem_options(machine="h100-8", layouts=False, many_m=True)
+@chain_options(layouts=False)
 @axis_options(searched=True)
 @option(
     "--memory",
@@ -48,7 +50,10 @@ MEMORY = "memory"
 )
 @option("--html", type=WRITE, help="Write a standalone page with the figure.")
 @output_options()
+@click.pass_context
 def what_if(
+    ctx: click.Context,
+    /,
     over: str | None,
     memory: str,
     reach: float,
@@ -59,13 +64,15 @@ def what_if(
     no_color: bool,
     **flags: Any,
 ) -> None:
-    """Tell what would change the answer of a search.
+    """Show what would change the answer of a search.
 
     How much the best choice gains or loses with half and twice each number of the machine, and from which
     value on another choice is better. Fixed layouts (--a row --b col …) are one choice. --map draws what is
-    best over sizes -m 1K,2K,4K and memory or one number.
+    best over sizes -m 1K,2K,4K and memory or one number. With --chain the choice is that of layouts for all
+    its tensors.
     """
     from umm.cli.flags.asked import dimensions
+    from umm.cli.flags.chain import asked_outline
     from umm.cli.flags.machine import asked_machine
     from umm.cli.printed.save import check_targets
     from umm.cli.printed.what_if_page import print_map, print_sensitivity, sensitivity_record
@@ -74,7 +81,12 @@ def what_if(
 
     output = Output(as_json, quiet, no_color)
     check_targets(html)
-    sizes = dimensions(flags)
+    outline = asked_outline(ctx, flags)
+    if outline is not None:
+        typed = given(ctx, SCHEDULE) + (["--map"] if over else [])
+        if typed:
+            raise InputError(f"{', '.join(typed)} is not of a chain; leave it out")
+    sizes = dimensions(flags) if outline is None else {"m": [0]}
     rows = sizes.pop("m")
     budget = None if memory == "none" else memory
     if over is None and len(rows) > 1:
@@ -84,8 +96,11 @@ def what_if(
     with output.telling() as told:
         machine = asked_machine(flags)
         ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
-        named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
-        space = Space(m=rows[0], **sizes, **named, ranks=ranks, **asked_axes(flags))
+        if outline is not None:
+            space = Space(chain=outline, ranks=ranks)
+        else:
+            named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
+            space = Space(m=rows[0], **sizes, **named, ranks=ranks, **asked_axes(flags))
         if over is None:
             answer = sensitivity(space, machine, memory=budget, margin=margin, reach=reach, progress=told)
         elif over == MEMORY:
