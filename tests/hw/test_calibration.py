@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import umm
-from umm.host import blas
-from umm.schedules.table.kinds import ACCUMULATE, GEMM, GET
-from umm.space.what_if.flips import PROBLEMS
+from umm.host import hardware as blas
+from umm.schedules.table.details import ACCUMULATE, GEMM, GET
+from umm.space.what_if.changed_machines import PROBLEMS
 from umm_hw.calibrate import host, host_benchmarks, small_schedules
 from umm_hw.calibrate.figures import Figure
 from umm_hw.calibrate.gemm_law import drawn_to_law

@@ -9,7 +9,7 @@ from typing import Any
 
 from tomlkit.items import InlineTable
 
-from umm.host import blas
+from umm.host import hardware as blas
 from umm.units import counted
 from umm_hw.calibrate.figures import Figure
 from umm_hw.calibrate.host import Calibration
