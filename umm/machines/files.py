@@ -12,7 +12,6 @@ import platformdirs
 
 from umm.errors import InputError, MachineError, expect
 from umm.files import read_toml, shown, visible
-from umm.machines.build import build
 from umm.machines.machine import Machine
 
 TF32 = ":tf32"
@@ -162,6 +161,8 @@ def resized(machine: Machine, devices: int) -> Machine:
         MachineError: The fabric's shape is fixed (mesh, torus, fat tree, explicit links), or nodes
             would not be whole.
     """
+    from umm.machines.build import build
+
     count = {"value": devices, "source": f"resized from {machine.device_count}", "assumed": True}
     fixed = ("count", "names", "default_ranks")
     kept = {key: item for key, item in machine.document["devices"].items() if key not in fixed}

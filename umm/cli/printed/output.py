@@ -11,17 +11,13 @@ from threading import Event, Thread
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
-from rich.console import Console
-from rich.measure import Measurement
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from umm.files import json_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
     from rich.progress import Progress
+    from rich.table import Table
 
 SCHEMA = 1
 EVERY_S = 10.0
@@ -181,15 +177,17 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-MOST = 10_000  # columns that no table needs
+MOST_COLUMNS = 10_000  # columns that no table needs
 
 
-def width_of(console: Console, table: Table) -> int:
+def width_of(console: "Console", table: "Table") -> int:
     """Return how many columns a table takes if none of its words is broken."""
-    return Measurement.get(console, console.options.update(width=MOST), table).maximum
+    from rich.measure import Measurement
+
+    return Measurement.get(console, console.options.update(width=MOST_COLUMNS), table).maximum
 
 
-def print_whole(console: Console, table: Table) -> None:
+def print_whole(console: "Console", table: "Table") -> None:
     """Print a table; where it is wider than the console its lines are, rather than that a word breaks."""
     width = console.width
     console.width = max(width, width_of(console, table))
@@ -198,7 +196,7 @@ def print_whole(console: Console, table: Table) -> None:
 
 
 def print_fitting(
-    console: Console, lines: Sequence[Sequence[str]], numbers: Collection[str], styles: Sequence[str]
+    console: "Console", lines: Sequence[Sequence[str]], numbers: Collection[str], styles: Sequence[str]
 ) -> None:
     """Print lines as a table; where that is too wide, their words lie below their numbers.
 
@@ -208,6 +206,9 @@ def print_fitting(
         numbers: Headings of the columns that are aligned on the right; the others have words.
         styles: Of each line.
     """
+    from rich.padding import Padding
+    from rich.text import Text
+
     for gap in (2, 1):
         table = _table(lines, numbers, styles, gap)
         if width_of(console, table) <= console.width:
@@ -225,8 +226,10 @@ def print_fitting(
 
 def _table(
     lines: Sequence[Sequence[str]], numbers: Collection[str], styles: Sequence[str], gap: int
-) -> Table:
+) -> "Table":
     """Return lines as a table, the headings first, with a gap between its columns."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, gap, 0, 0))
     for heading in lines[0]:
         table.add_column(justify="right" if heading in numbers else "left", no_wrap=True)
