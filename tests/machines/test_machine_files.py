@@ -94,7 +94,8 @@ def test_an_unknown_name_suggests_the_nearest():
         (
             'kind = "switch"',
             'kind = "cross"',
-            "fabric.kind must be one of none, pairs, switch, ring, mesh, torus, fat_tree, tiers, links",
+            "fabric.kind must be one of none, pairs, switch, ring, mesh, torus, fat_tree, tiers, links, "
+            "cluster",
         ),
         (
             'kind = "switch"',

@@ -1,13 +1,11 @@
 """The topology file: its tables and keys."""
 
-import pkgutil
-from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import Field, create_model, field_validator, model_validator
 
-from umm.machines import fabrics, quantities
+from umm.machines import quantities
+from umm.machines.cluster import ClusterFabric, Network, flat_kinds
 from umm.machines.kind import Kind
 from umm.machines.numbers import declared
 from umm.machines.quantities import (
@@ -29,8 +27,6 @@ from umm.machines.quantities import (
     twice,
 )
 from umm.units import parse_bandwidth, parse_bytes
-
-_SIMPLEST_FIRST = ("none", "pairs", "switch", "grid", "fat_tree", "tiers", "links")
 
 
 class Interference(Table):
@@ -176,18 +172,9 @@ class Means(Table):
     message_sizes: Sizes | None = None
 
 
-@cache
 def kinds() -> tuple[type[Kind], ...]:
-    """Return the kinds of all modules of ``umm.machines.fabrics``, simplest first, others after them."""
-    names = sorted(module.name for module in pkgutil.iter_modules(fabrics.__path__))
-    names.sort(key=lambda name: [*_SIMPLEST_FIRST, name].index(name))
-    modules = [import_module(f"{fabrics.__name__}.{name}") for name in names]
-    return tuple(
-        found
-        for module in modules
-        for found in vars(module).values()
-        if isinstance(found, type) and issubclass(found, Kind) and found.__module__ == module.__name__
-    )
+    """Return all kinds of fabric, simplest first: those of one level, then nodes of such."""
+    return (*flat_kinds(), ClusterFabric)
 
 
 if TYPE_CHECKING:
@@ -197,13 +184,14 @@ else:
 
 
 class MachineFile(Table):
-    """A whole topology file."""
+    """A whole topology file; ``network`` is what would join several nodes of a machine that is one node."""
 
     schema_version: Literal[1] = Field(alias="schema")
     description: Source
     devices: Devices
     fabric: AnyFabric
     message_sizes: Sizes | None = None
+    network: Network | None = None
 
     @field_validator("schema_version", mode="before")
     @classmethod

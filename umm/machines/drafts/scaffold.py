@@ -49,6 +49,10 @@ NOTES = {
     "fabric.types": "kinds of links",
     "fabric.links": "between two ends, or among all of several; both directions each",
     "fabric.routes": "the way meant where several are equally short, or where it is not the shortest",
+    "fabric.nodes": "how many",
+    "fabric.names": "of the devices of a node, where its links go by name",
+    "fabric.network": "what joins nodes: their cards, and the leaf switches these hang on",
+    "network": "what would join several nodes: their cards, and the leaf switches these hang on",
     "message_sizes": "what one message alone reaches on a link, by its size",
 }
 """What is written above a key; parts of a list or a table share their table's."""
