@@ -66,6 +66,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         link_latency=np.array([*fabric.latency, *[overhead] * count]),
         document=content,
         means={name: _means(means) for name, means in devices.means.items()},
+        library=file.library,
         local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
         **stated,
     )

@@ -7,6 +7,7 @@ from pydantic import Field, create_model, field_validator, model_validator
 from umm.machines import quantities
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
 from umm.machines.kind import Kind
+from umm.machines.library import Library
 from umm.machines.numbers import declared
 from umm.machines.quantities import (
     Bandwidth,
@@ -192,6 +193,7 @@ class MachineFile(Table):
     fabric: AnyFabric
     message_sizes: Sizes | None = None
     network: Network | None = None
+    library: Library | None = None
 
     @field_validator("schema_version", mode="before")
     @classmethod

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from umm.machines.fabric import Fabric, narrowest
 from umm.machines.facts import Fact, facts_of
 from umm.machines.numbers import DeviceNumbers
 from umm.units import counted
+
+if TYPE_CHECKING:
+    from umm.machines.library import Library
 
 
 class Link(NamedTuple):
@@ -58,6 +61,7 @@ class Machine(DeviceNumbers):
         link_bandwidth: Bytes/s, one per link.
         link_latency: Seconds, one per link.
         means: Ways to move bytes that an algorithm may ask for, by name.
+        library: The library of collectives that its vendor has, if the file says what that takes.
         local_on_engine: Whether local accumulates and copies run on the engine of GEMMs, which shares its
             rate among all that runs on it; else they run beside it.
         tf32_peak: flop/s of float32 multiplies that keep 10 bits of each factor's fraction; 0 without them.
@@ -89,6 +93,7 @@ class Machine(DeviceNumbers):
     link_latency: Floats
     document: Mapping[str, Any]
     means: Mapping[str, Means] = field(default_factory=dict)
+    library: "Library | None" = None
     local_on_engine: bool = False
     tf32_peak: float = 0.0
     tf32_efficiency: EfficiencyTable | None = None
