@@ -3,8 +3,8 @@
 The library's kernels keep all links of a rank busy from the first bytes to the last: its rings and trees are
 cut into so many chunks that the steps overlap. So the schedule moves each piece once between the ranks that
 need it, on the links that the ring or the tree loads; the time before the first bytes, which holds the
-steps, is a wait. Links are charged what the library puts on them, so that others' transfers feel it: more than the
-piece where its thread blocks or its protocol do not fill the link, less where the switch adds.
+steps, is a wait. Links are charged what the library puts on them, so that others' transfers feel it: more than
+the piece where its thread blocks or its protocol do not fill the link, less where the switch adds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

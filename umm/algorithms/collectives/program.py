@@ -28,8 +28,8 @@ class Collective:
 
     Attributes:
         what: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast or reduce.
-        nbytes: V as nccl-tests counts it: the whole gathered or reduced buffer, or a rank's for an all-to-all;
-            at least one element is moved.
+        nbytes: V as nccl-tests counts it: the whole gathered or reduced buffer, or a rank's buffer for an
+            all-to-all. At least one element is moved.
         ranks: Number of ranks.
         dtype: Type of the elements.
         root: Rank that a broadcast starts from and a reduce ends at.
@@ -61,6 +61,15 @@ class Collective:
     def moved_bytes(self) -> int:
         """V as it is moved: whole elements."""
         return self.shape[1] * itemsize(self.dtype)
+
+    @property
+    def count(self) -> int:
+        """Elements in the sense of nccl-tests' column: of the buffer, or of a rank's part of it.
+
+        A call of all-gather, reduce-scatter or all-to-all is given the elements of a part.
+        """
+        parts = self.ranks if self.what in ("all-gather", "reduce-scatter", "all-to-all") else 1
+        return -(-self.shape[1] // parts)
 
     @cached_property
     def chain(self) -> Chain:

@@ -37,7 +37,7 @@ def summed_seconds(layout: Layout, problem: Problem, machine: Machine, options: 
     lanes = options.max_accumulates + (machine.fabric.near > 1)
     links, found, starts = link_times(machine, p), 0.0, machine.collective_start_s
     if not any(refuses(machine, ranks, p) for ranks in owners.tolist()):
-        # Of a library a switch that adds puts less on a port than what moves; partners have lanes of their own.
+        # A switch that adds puts less on a port than what moves, and partners have lanes of their own.
         known = [least(machine, options.final, ranks, p) for ranks in owners.tolist()]
         charges, starts = min(known)[0], min(wait for _, wait in known)
         moved = adds = np.bincount(group_of.reshape(-1), payload) * min(charges, 1.0)
