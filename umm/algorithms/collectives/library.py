@@ -2,9 +2,9 @@
 
 The library's kernels keep all links of a rank busy from the first bytes to the last: its rings and trees are
 cut into so many chunks that the steps overlap. So the schedule moves each piece once between the ranks that
-need it, on the links that the ring or the tree loads; the time before the first bytes, which holds the
-steps, is a wait. Links are charged what the library puts on them, so that others' transfers feel it: more than
-the piece where its thread blocks or its protocol do not fill the link, less where the switch adds.
+need it, on the links that the ring or the tree loads; the time before the first bytes, which holds the steps,
+is a wait. Links are charged what the library puts on them, so that others' transfers feel it: more than the
+piece where its blocks or its protocol do not fill the link, less where the switch adds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -111,8 +111,11 @@ def choose(
     p = len(ranks)
     seconds = {name: pace.seconds(what, nbytes, p, width) for name, pace in paces.items()}
     name = min(seconds, key=seconds.__getitem__)
-    wait = max(0.0, paces[name].start_s(p) - _phases(what) * latency)
-    return Choice(name, wait, charge(paces[name], what, p, width), 0.0, 1, seconds[name])
+    pace = paces[name]
+    wait, takes = pace.start_s(p) - _phases(what) * latency, seconds[name] - pace.start_s(p)
+    # Kernels that start sooner than the links' latencies allow make up for it in what they charge.
+    sooner = max(0.1, 1.0 + min(0.0, wait) / takes)
+    return Choice(name, max(0.0, wait), charge(pace, what, p, width) * sooner, 0.0, 1, seconds[name])
 
 
 def charge(pace: "Pace", what: str, ranks: int, width: float) -> float:
@@ -141,7 +144,10 @@ def domains(machine: Machine, ranks: Sequence[int], total: int) -> list[list[int
 
 
 def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tuple[float, float]:
-    """Return the least charge and the least wait, in seconds, with which sums of any size are written."""
+    """Return the least charge and the least wait, in seconds, with which sums of any size are written.
+
+    A wait less than 0 is what kernels are sooner than the links' latencies allow.
+    """
     assert machine.library is not None
     if len(domains(machine, ranks, total)) > 1:
         return LEAST_BETWEEN, 0.0
@@ -149,7 +155,7 @@ def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tupl
     paces = [*machine.library.ways(what).values()]
     if what == "all-reduce":
         paces += machine.library.kernels.values()
-    waits = [max(0.0, pace.start_s(len(ranks)) - _phases(what) * latency) for pace in paces]
+    waits = [pace.start_s(len(ranks)) - _phases(what) * latency for pace in paces]
     return min(charge(pace, what, len(ranks), width) for pace in paces), min(waits)
 
 
@@ -391,7 +397,6 @@ WAYS = (
             "all-to-all": all_to_all,
         },
         refuses,
-        relays=False,
         named=named,
     ),
     *(
