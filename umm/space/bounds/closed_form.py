@@ -6,6 +6,7 @@ engine, a lane, a link) that has to do all its work, plus what must come before 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -92,6 +93,12 @@ def replica_seconds(layout: Layout, problem: Problem, machine: Machine, options:
     """Return a lower bound of the time that replicas of C take to come together after the last op."""
     if layout.replicas == 1:
         return 0.0
+    alike = Options(policy=options.policy, final=options.final, max_accumulates=options.max_accumulates)
+    return _replica_seconds(layout, problem, machine, alike)
+
+
+@lru_cache(maxsize=4096)
+def _replica_seconds(layout: Layout, problem: Problem, machine: Machine, options: Options) -> float:
     if options.final == COMPLETE:
         either = (replace(options, final=final) for final in COMPLETING)
         return min(replica_seconds(layout, problem, machine, one) for one in either)

@@ -173,7 +173,7 @@ class Combinations:
                 bounds.append(compute + loss * accumulate_lane + head + (1 - loss) * tail)
         slowest = np.maximum.reduce([b.max(axis=-1) for b in np.broadcast_arrays(*bounds)])
         on_links = [x.on_links for x in (*gets, *accumulates)]
-        busiest: Floats = np.asarray(sum(on_links[1:], start=on_links[0]).max(axis=-1))
+        busiest: Floats = np.asarray(sum(on_links[1:], start=on_links[0]).max(axis=-1, initial=0.0))
         return np.maximum(slowest, busiest)
 
     @cached_property
@@ -292,4 +292,4 @@ class Combinations:
             pieces = updates or options.granularity == "slice"
             largest = np.where(self._pairs(of), self._area(of, LONGEST if pieces else LARGEST), 0.0)
             total = total + slots * of.itemsize * self._spread(of, largest.max(axis=2))
-        return np.maximum(total.max(axis=-1), held.max(axis=-1))
+        return np.asarray(np.maximum(total.max(axis=-1), held.max(axis=-1)))

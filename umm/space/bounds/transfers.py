@@ -1,7 +1,7 @@
 """Transfers as the closed-form bounds count them: bytes, messages, lanes, and the time of each link.
 
 A bound over ranks is the largest of theirs, so some of them make one too. Ranks of a machine with nodes are
-alike in kinds, so a few nodes show nearly what all do, at a fraction of the p² pairs of ranks.
+alike in kinds, so one of them shows nearly what all do, at a fraction of the p² pairs of ranks.
 """
 
 from dataclasses import dataclass
@@ -19,6 +19,8 @@ ALL = 16
 """Ranks up to which bounds look at all of them."""
 FANS_IN = 2
 """Pairs of ranks for each of the ranks looked at that a link carries at least to be looked at too."""
+LOOKED_AT = 8
+"""Ranks that bounds look at where there are more."""
 GOLDEN = (5**0.5 - 1) / 2
 
 
@@ -32,7 +34,7 @@ class Loads:
         starts: Where in ``cell`` what one of the ranks looked at has on one link starts.
         rank: Which of the ranks looked at that is.
         links: Where in ``starts`` each link starts.
-        link: Which of all links looked at each is.
+        link: Which of the links looked at in all each is.
         inverse: Seconds a byte takes on each.
     """
 
@@ -56,7 +58,7 @@ class LinkTimes:
         out_latency: The same.
         inward: The links from any rank to those looked at.
         outward: The links from them to any rank.
-        count: How many links are looked at.
+        used: Numbers of the links looked at, ascending.
         disjoint: Whether all ranks are looked at, and no link belongs to two routes.
         device: Device of each rank looked at.
     """
@@ -68,7 +70,7 @@ class LinkTimes:
     out_latency: Floats
     inward: Loads
     outward: Loads
-    count: int
+    used: Ints
     disjoint: bool
     device: Ints
 
@@ -84,6 +86,19 @@ class LinkTimes:
             nbytes: Bytes from rank to rank, shape (…, p, p); those from a rank to itself must be 0.
         """
         return np.asarray(self.busy(self.by_rank(nbytes)).max(axis=-1, initial=0.0))
+
+    def carried(self, nbytes: Floats) -> Floats:
+        """Return the time each of :attr:`used` needs for the bytes between pairs of ranks, all looked at.
+
+        Args:
+            nbytes: Bytes from rank to rank, shape (p, p); those from a rank to itself must be 0.
+        """
+        if not len(self.used):
+            return np.zeros(0)
+        loads = self.inward
+        return np.asarray(
+            np.add.reduceat(nbytes.reshape(-1)[loads.cell], loads.starts[loads.links]) * loads.inverse
+        )
 
     def by_rank(self, nbytes: Floats, outward: bool = False) -> Floats:
         """Return bytes between pairs as :meth:`busy` takes them: summed where they have one link and rank.
@@ -120,7 +135,7 @@ class LinkTimes:
             )
         if times is not None:
             nbytes = nbytes * times[..., loads.rank]
-        busy = np.zeros((*nbytes.shape[:-1], self.count))
+        busy = np.zeros((*nbytes.shape[:-1], len(self.used)))
         if len(loads.links):
             busy[..., loads.link] = np.add.reduceat(nbytes, loads.links, axis=-1) * loads.inverse
         return busy
@@ -163,14 +178,17 @@ def least_slowdown(sizes: MessageSizes | None, largest: int) -> float:
 
 
 def looked_at(machine: Machine, ranks: int) -> tuple[int, ...]:
-    """Return the ranks that bounds of many ranks look at: two nodes, or some spread over all of them."""
+    """Return the ranks that bounds of many ranks look at: a node, or some spread over all of them.
+
+    Of a node all ranks, for they may share its cards. Neither first nor last: these have more at home.
+    """
     if ranks <= ALL:
         return tuple(range(ranks))
     near = machine.fabric.near if ranks <= machine.device_count else 1
-    if not 1 < near <= ALL // 2:
-        return tuple(sorted({int(ranks * (i * GOLDEN % 1)) for i in range(ALL)}))
-    nodes = ranks // near
-    return tuple(near * node + i for node in sorted({0, int(nodes * GOLDEN)}) for i in range(near))
+    if 1 < near <= LOOKED_AT:
+        first = int(ranks // near * GOLDEN) * near
+        return tuple(range(first, first + near))
+    return tuple(sorted({int(ranks * (i * GOLDEN % 1)) for i in range(LOOKED_AT)}))
 
 
 @lru_cache(maxsize=64)
@@ -197,7 +215,7 @@ def link_times(machine: Machine, ranks: int, only: tuple[int, ...] | None = None
         out_latency,
         _loads(shared, inward, used, len(chosen)),
         _loads(shared, outward, used, len(chosen)),
-        len(used),
+        used,
         every and len(used) == len(inward[0]),
         np.array([machine.device_of(rank, ranks) for rank in chosen.tolist()]),
     )
