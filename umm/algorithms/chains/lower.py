@@ -15,8 +15,8 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.program import Chain, Copy, Map, Multiply, Sum
 from umm.schedules.schedule import Schedule
+from umm.schedules.writer.assembly import without_collector
 from umm.schedules.writer.builder import Builder
-from umm.schedules.writer.collector import without_collector
 
 
 def lower(
