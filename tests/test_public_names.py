@@ -22,8 +22,8 @@ def test_every_public_name_is_there(name):
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'umm' has no attribute 'multiply'"):
-        umm.multiply  # noqa: B018
+    with pytest.raises(AttributeError, match="module 'umm' has no attribute 'multipy'"):
+        umm.multipy  # noqa: B018
     with pytest.raises(AttributeError, match="module 'umm_hw' has no attribute 'Matrix'"):
         umm_hw.Matrix  # noqa: B018
 

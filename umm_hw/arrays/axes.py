@@ -1,7 +1,7 @@
 """Who holds which rows, or columns, of an operand, and where in its memory: runs of consecutive indices.
 
 A layout is a product of its rows and its columns, so what a rank holds is one dense local matrix: the rows of
-its place by the columns of its place, both ascending, as in ScaLAPACK. Everything here is about one dimension.
+its place by the columns of its place, both ascending, as in ScaLAPACK. All here is about one dimension.
 """
 
 from collections.abc import Iterator

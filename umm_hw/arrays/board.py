@@ -3,8 +3,11 @@
 import mmap
 import os
 import select
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock
 from time import monotonic, sleep
 
@@ -97,7 +100,9 @@ class Board:
     def _look_for_dead(self, ranks: Sequence[int], what: str) -> None:
         for rank in ranks:
             if self._counts[rank, LEFT]:
-                raise UmmError(f"rank {rank} has ended its program, while rank {self._group.rank} waits for {what}")
+                raise UmmError(
+                    f"rank {rank} has ended its program, while rank {self._group.rank} waits for {what}"
+                )
             if _is_dead(self._alive[rank]):
                 line = f"error: rank {rank} (process {self._processes[rank]}) was killed; the others end\n"
                 os.write(2, line.encode())
@@ -126,21 +131,21 @@ class Parts:
 
     def __init__(self, group: Group, nbytes: Sequence[int]) -> None:
         self.nbytes = tuple(nbytes)
-        own = os.memfd_create("umm-arrays")
-        try:
-            size = max(mmap.PAGESIZE, nbytes[group.rank])
-            os.ftruncate(own, size)
-            offers = group.allgather((os.getpid(), own))
-            trouble, parts = "", list[NDArray[np.uint8]]()
-            for rank, (process, number) in enumerate(offers):
-                try:
-                    parts.append(_mapped(process, number, own if rank == group.rank else None))
-                except OSError as error:  # another container, or forbidden here
-                    trouble = f"rank {group.rank} cannot map memory of rank {rank}: {error}"
-            self.trouble = next(filter(None, group.allgather(trouble)), "")
-            self.parts = parts
-        finally:
-            os.close(own)
+        self.file = own = os.memfd_create("umm-arrays")
+        os.ftruncate(own, max(mmap.PAGESIZE, nbytes[group.rank]))
+        offers = group.allgather((os.getpid(), own))
+        trouble, parts = "", list[NDArray[np.uint8]]()
+        for rank, (process, number) in enumerate(offers):
+            try:
+                parts.append(_mapped(process, number, own if rank == group.rank else None))
+            except OSError as error:  # another container, or forbidden here
+                trouble = f"rank {group.rank} cannot map memory of rank {rank}: {error}"
+        self.trouble = next(filter(None, group.allgather(trouble)), "")
+        self.parts = parts
+
+    def close_file(self) -> None:
+        """Close the file behind this rank's part, which stays mapped."""
+        os.close(self.file)
 
 
 def _mapped(process: int, number: int, own: int | None) -> NDArray[np.uint8]:
@@ -161,6 +166,43 @@ def shared_board(group: Group) -> Board | None:
     if not all(group.allgather(wanted and os.environ.get("UMM_MPI_WINDOW") != "remote")):
         return None
     parts = Parts(group, [Board.nbytes(group.size) if rank == 0 else 0 for rank in range(group.size)])
+    if not parts.trouble and group.size > 1 and hasattr(os, "pidfd_open") and group.names_killed:
+        _start_herald(group, parts.file, [process for _, process in places])
+    parts.close_file()
     if parts.trouble:
         return None
     return Board(group, parts.parts[0][: Board.nbytes(group.size)], [process for _, process in places])
+
+
+def _start_herald(group: Group, board: int, processes: Sequence[int]) -> None:
+    """Have a process watch the ranks; collective. Each rank holds an end of a pipe to it for life.
+
+    The system closes the pipes of a process that dies before it lets anybody wait for it, so their order is
+    that of the deaths, also where mpiexec ends the other ranks at once.
+    """
+    pipes = [os.pipe() for _ in range(group.size)] if group.rank == 0 else []
+    offers = group.allgather([end for _, end in pipes])[0]
+    trouble = False
+    if group.rank > 0:
+        try:
+            os.open(f"/proc/{processes[0]}/fd/{offers[group.rank]}", os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            trouble = True
+    trouble = any(group.allgather(trouble))
+    if group.rank == 0:
+        ends = [str(end) for end, _ in pipes]
+        herald = str(Path(__file__).with_name("herald.py"))
+        words = [str(x) for x in (board, 8 * _COLUMNS, 8 * LEFT, *processes)]
+        if not trouble:
+            made = subprocess.Popen(
+                [sys.executable, "-I", "-S", herald, *words, *ends],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[board, *map(int, ends)],
+                start_new_session=True,
+            )
+            made.returncode = 0  # nobody waits for it: it ends after this process
+        for rank, (end, own) in enumerate(pipes):
+            os.close(end)
+            if rank > 0:
+                os.close(own)

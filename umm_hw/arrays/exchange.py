@@ -1,11 +1,11 @@
 """How ranks see pieces of each other's operands: published in shared memory, or sent where hosts are several.
 
-A multiply goes in steps. In each a rank publishes one item of A, of B, and at the end maybe of partial sums P;
+A multiply goes in steps. In each a rank publishes an item of A, one of B, and at the end maybe partial sums P;
 others read what they need of it. Items are dense matrices whose shapes all ranks know.
 """
 
 import atexit
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from math import prod
 from time import perf_counter, sleep
@@ -50,7 +50,8 @@ class Item(NamedTuple):
     def view(self, memory: NDArray[np.uint8], offset: int | None = None) -> NDArray[Any]:
         """Return the item as an array in a rank's memory."""
         start = self.offset if offset is None else offset
-        found: NDArray[Any] = np.ndarray(self.shape, self.dtype, memory, start, order=self.order)  # type: ignore[call-overload]
+        order: Any = self.order
+        found: NDArray[Any] = np.ndarray(self.shape, self.dtype, memory, start, order=order)
         return found
 
 
@@ -81,7 +82,7 @@ class Traffic(Protocol):
 class Exchange(Protocol):
     """The ways of one group, one multiply after another. Every rank calls begin in the same order."""
 
-    bytes_beside: Callable[[Traffic, int, int], int]
+    group: Group
 
     def begin(self, signature: bytes, words: str, refusal: Exception | None = None) -> None:
         """Enter a multiply with all ranks, and make sure that they mean the same."""
@@ -106,6 +107,9 @@ class Exchange(Protocol):
 
     def finish(self) -> None:
         """Do what is left of this multiply, so that the caller may do something else."""
+
+    def bytes_beside(self, traffic: Traffic, rank: int, steps: int) -> int:
+        """Return the bytes that a rank needs to read others' items, beside what it publishes."""
 
 
 def _digest(signature: bytes) -> int:
@@ -161,6 +165,7 @@ class SharedExchange:
         if any(need > has for need, has in zip(nbytes, had, strict=True)):
             self._parts = None
             parts = Parts(self.group, [max(x) for x in zip(nbytes, had, strict=True)])
+            parts.close_file()
             if parts.trouble:
                 raise UmmError(f"no memory to share: {parts.trouble}")
             self._parts = parts
@@ -333,4 +338,3 @@ def exchange_of(group: Group) -> SharedExchange | MessageExchange:
             atexit.register(board.set, boards.LEFT, 1)
     kept: SharedExchange | MessageExchange = found
     return kept
-

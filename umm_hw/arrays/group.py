@@ -26,6 +26,10 @@ class Group(Protocol):
     def size(self) -> int:
         """Number of ranks."""
 
+    @property
+    def names_killed(self) -> bool:
+        """Whether umm must name a rank that is killed, because what started the ranks does not."""
+
     def allgather(self, content: Any) -> list[Any]:
         """Return what each rank gave, by rank; anything that can be pickled."""
 
@@ -50,6 +54,7 @@ class MpiGroup:
         self.comm = comm.Dup()
         self.rank: int = comm.rank
         self.size: int = comm.size
+        self.names_killed = True
 
     def allgather(self, content: Any) -> list[Any]:
         """Return what each rank gave; whoever waits sleeps, for MPICH would spin."""

@@ -1,7 +1,7 @@
 """A matrix that is distributed already: each rank's part stays in the memory of the program that made it."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -17,6 +17,7 @@ from umm.layouts.tile_grid import Tile
 from umm_hw.arrays.axes import Runs, axis_of, copy
 from umm_hw.arrays.exchange import exchange_of
 from umm_hw.arrays.group import Group, group_of
+from umm_hw.arrays.move import move
 from umm_hw.arrays.product import Operand
 from umm_hw.bfloat16 import dtype_name
 
@@ -28,8 +29,8 @@ class DistributedMatrix:
     """One rank's handle on a matrix that all ranks of a communicator hold together; :meth:`wrap` makes one.
 
     The local matrix of a rank is dense: the rows of its place of the process grid by the columns, both in
-    ascending order, as ScaLAPACK keeps them. ``A[10:20, :]`` is a window of the matrix, without a copy; it can
-    be multiplied and redistributed like a whole one.
+    ascending order, as ScaLAPACK keeps them. ``A[10:20, :]`` is a window of it, without a copy, which can be
+    multiplied and redistributed like a whole one.
 
     Attributes:
         group: The ranks.
@@ -90,38 +91,21 @@ class DistributedMatrix:
                 of one does not fit.
             InputError: on every rank, for memory that cannot be used.
         """
-        group = group_of(comm)
-        error, found, view = "", None, np.zeros((0, 0))
-        try:
-            sizes = _shape(shape)
-            found = _layout(layout, (sizes[-2], sizes[-1]), group.size, grid)
-            view = _viewed(local, found, sizes, group.rank, order, ld, copy)
-        except UmmError as refused:
-            error = str(refused)
-        fact = (
-            error,
-            None if found is None else (found.key, str(found)),
-            tuple(np.shape(shape)) if error else sizes,
-            dtype_name(view.dtype),
-            _order(view) or "C",
-            bool(view.flags.writeable),
-        )
-        facts = group.allgather(fact)
-        _check(facts, group.rank)
-        assert found is not None
-        window = Interval(0, sizes[-2]), Interval(0, sizes[-1])
-        made = cls(group, found, view, window, "".join(x[4] for x in facts), [x[5] for x in facts])
-        made.copied = copy and not np.may_share_memory(view, local)
-        return made
+        return wrapped(comm, [Part(layout, shape, local, order, ld, grid, copy)])[0]
 
     copied = False
     """Whether the local matrix is a copy of the caller's."""
 
     @classmethod
     def empty(
-        cls, like: "DistributedMatrix", layout: str | Layout, shape: tuple[int, int], dtype: Any = None, order: str = "C"
+        cls,
+        like: "DistributedMatrix",
+        layout: str | Layout,
+        shape: tuple[int, int],
+        dtype: Any = None,
+        order: str = "C",
     ) -> "DistributedMatrix":
-        """Return a new matrix on the ranks of another one, its elements not set; every rank asks for the same."""
+        """Return a new matrix on the ranks of another, its elements not set; all ranks ask for the same."""
         found = _layout(layout, shape, like.group.size, None)
         rows, cols = local_shape(found, like.group.rank)
         leading = () if like.batch is None else (like.batch,)
@@ -210,23 +194,139 @@ class DistributedMatrix:
                 copy(into, part, down, across)
         return whole
 
-    def redistributed(self, layout: Any, out: "DistributedMatrix | None" = None) -> "DistributedMatrix":
+    def redistributed(
+        self, layout: str | Layout | None = None, out: "DistributedMatrix | None" = None
+    ) -> "DistributedMatrix":
         """Return the same matrix in another layout, in new memory or in that of ``out``; collective.
 
         Args:
             layout: A layout, or its text.
-            out: Where it goes instead; a matrix of the same shape and type.
-        """
-        from umm_hw.arrays.move import move
+            out: Where it goes instead: a matrix of the same shape and type.
 
-        if out is None:
-            out = DistributedMatrix.empty(self, layout, self.shape)
-        move(self, out)
+        Raises:
+            InputError: on every rank, where the two do not fit.
+        """
+        error: UmmError | None = None
+        try:
+            if (layout is None) == (out is None):
+                raise InputError("say where the matrix goes: a layout, or out=, a matrix of the same shape")
+            out = out or DistributedMatrix.empty(self, layout or "", self.shape)
+            self._check_target(out)
+        except UmmError as refused:
+            error, out = refused, self
+        pairs = [(self.local, out.local)]
+        if self.batch is not None and not error:
+            pairs = list(zip(self.local, out.local, strict=True))
+        move(self.exchange, self.operand(), out.operand(), pairs, error)
         return out
+
+    def _check_target(self, out: "DistributedMatrix") -> None:
+        if self.shape != out.shape or self.batch != out.batch:
+            raise LayoutError(
+                f"a {_x(self.shape)} matrix cannot be redistributed into one of {_x(out.shape)}"
+            )
+        if self.dtype != out.dtype:
+            names = dtype_name(self.dtype), dtype_name(out.dtype)
+            raise InputError(f"{names[0]} cannot be redistributed into {names[1]}: the types differ")
+        if self.exchange is not out.exchange:
+            raise InputError("the two matrices are on different communicators; wrap both with the same one")
+        out.check_writable()
+        if np.may_share_memory(self.local, out.local):
+            raise InputError(
+                "a matrix cannot be redistributed into its own memory; give out= memory of its own"
+            )
+
+    def check_writable(self) -> None:
+        """Refuse a matrix that cannot be written on some rank, or is a copy of the caller's.
+
+        Raises:
+            InputError: naming the rank.
+        """
+        for rank, writable in enumerate(self.writable):
+            if not writable:
+                raise InputError(f"rank {rank}'s local matrix is read-only; give memory that can be written")
+        if self.copied:
+            raise InputError(
+                "the local matrix is a copy, and the caller's memory would not see what is written; wrap it "
+                "without copy=True"
+            )
 
     def __str__(self) -> str:
         """Type, layout, and what this rank holds."""
         return f"{dtype_name(self.dtype)}, {self.layout.describe(self.group.rank)}"
+
+
+class Part(NamedTuple):
+    """What :meth:`DistributedMatrix.wrap` takes of one matrix; see there."""
+
+    layout: str | Layout | Sequence[int]
+    shape: Sequence[int]
+    local: Any
+    order: str | None = None
+    ld: int | None = None
+    grid: tuple[int, int] | None = None
+    copy: bool = False
+
+
+class _Fact(NamedTuple):
+    """What other ranks must know of a rank's part."""
+
+    error: str
+    layout: str
+    key: object
+    shape: tuple[int, ...]
+    type: str
+    order: str
+    writable: bool
+
+
+def wrapped(comm: Any, parts: Sequence[Part], refusal: UmmError | None = None) -> list[DistributedMatrix]:
+    """Return matrices of local matrices; collective, in one gather.
+
+    Args:
+        comm: The communicator, or a group.
+        parts: What this rank has of each.
+        refusal: Why this rank cannot give them, which all are then told.
+
+    Raises:
+        LayoutError: on every rank, if a part of one rank does not fit, or ranks give different things.
+    """
+    group = group_of(comm)
+    facts, views, layouts = [], [], []
+    for part in () if refusal else parts:
+        fact, view, layout = _fact(part, group)
+        facts.append(fact)
+        views.append(view)
+        layouts.append(layout)
+    of_ranks: list[list[_Fact] | str] = group.allgather(str(refusal) if refusal else facts)
+    if refusal:
+        raise refusal
+    made = []
+    for number, (part, view, layout) in enumerate(zip(parts, views, layouts, strict=True)):
+        found = [x if isinstance(x, str) else x[number] for x in of_ranks]
+        known = _checked(found, group.rank)
+        assert layout is not None
+        rows, cols = layout.shape
+        window = Interval(0, rows), Interval(0, cols)
+        orders, writable = "".join(x.order for x in known), [x.writable for x in known]
+        matrix = DistributedMatrix(group, layout, view, window, orders, writable)
+        matrix.copied = part.copy and not np.may_share_memory(view, part.local)
+        made.append(matrix)
+    return made
+
+
+def _fact(part: Part, group: Group) -> tuple[_Fact, Array, Layout | None]:
+    error, layout, view = "", None, np.zeros((0, 0))
+    sizes: tuple[int, ...] = ()
+    try:
+        sizes = _shape(part.shape)
+        layout = _layout(part.layout, (sizes[-2], sizes[-1]), group.size, part.grid)
+        view = _viewed(part, layout, sizes, group.rank)
+    except UmmError as refused:
+        error = str(refused)
+    text, key = ("", None) if layout is None else (str(layout), layout.key)
+    kind, writable = dtype_name(view.dtype), bool(view.flags.writeable)
+    return _Fact(error, text, key, sizes, kind, _order(view) or "C", writable), view, layout
 
 
 def _places(axis: Any, place: int) -> Runs:
@@ -271,26 +371,31 @@ def _layout(layout: Any, shape: tuple[int, int], ranks: int, grid: tuple[int, in
     return found
 
 
-def _viewed(
-    local: Any, layout: Layout, sizes: tuple[int, ...], rank: int, order: str | None, ld: int | None, copied: bool
-) -> Array:
+def _viewed(part: Part, layout: Layout, sizes: tuple[int, ...], rank: int) -> Array:
     """Return the local matrix as an array whose strides are what BLAS can use."""
+    local = part.local
     expect(local, np.ndarray, "wrap", "the local matrix as a NumPy array")
     if local.dtype.kind not in "fciuV" or not local.dtype.isnative or dtype_name(local.dtype) in ("", "void"):
         raise InputError(f"elements of type {local.dtype} cannot be multiplied; choose {KINDS}")
     rows, cols = local_shape(layout, rank)
     if local.ndim == 1 and len(sizes) == 2:
-        local = _unfolded(local, rows, cols, order or "F", ld)
-    elif order is not None or ld is not None:
-        raise InputError("order and ld belong to a flat buffer; an array of two dimensions has strides of its own")
+        local = _unfolded(local, rows, cols, part.order or "F", part.ld)
+    elif part.order is not None or part.ld is not None:
+        raise InputError(
+            "order and ld belong to a flat buffer; an array of two dimensions has its own strides"
+        )
+    elif local.ndim == 2 and _is_descriptor(part.layout):
+        local = local[
+            :rows, :cols
+        ]  # a local array of a descriptor has LLD_ rows, or more columns than it needs
     wanted = (*sizes[:-2], rows, cols)
     if local.shape != wanted:
         raise LayoutError(
             f"rank {rank} holds {_x(wanted)} of {_x(sizes)} in {layout}, but its local array is "
-            f"{_x(local.shape)}; if it is longer, cut it: local[:{rows}, :{cols}]"
+            f"{_x(local.shape)}; if it is larger, cut it: local[:{rows}, :{cols}]"
         )
     if _order(local) is None:
-        if not copied:
+        if not part.copy:
             raise InputError(
                 f"the local matrix of rank {rank} is strided both ways ({local.strides} bytes): BLAS needs "
                 "adjacent rows or columns; give numpy.ascontiguousarray(local), or copy=True for an operand "
@@ -298,6 +403,10 @@ def _viewed(
             )
         local = np.ascontiguousarray(local)
     return _plain(local)
+
+
+def _is_descriptor(layout: Any) -> bool:
+    return not isinstance(layout, Layout) and (not isinstance(layout, str) or layout.startswith("scalapack:"))
 
 
 def _unfolded(flat: Array, rows: int, cols: int, order: str, ld: int | None) -> Array:
@@ -344,25 +453,31 @@ def _plain(local: Array) -> Array:
     return as_strided(local, local.shape, (*local.strides[:-2], down, across))
 
 
-def _check(facts: list[tuple[Any, ...]], rank: int) -> None:
-    """Raise on every rank where the local matrix of one is refused, or ranks give different things."""
-    if facts[rank][0]:
-        raise LayoutError(facts[rank][0])
+def _checked(found: Sequence[_Fact | str], rank: int) -> list[_Fact]:
+    """Raise on every rank where the part of one is refused, or ranks give different things."""
+    ours = found[rank]
+    if isinstance(ours, _Fact) and ours.error:
+        raise LayoutError(ours.error)
+    facts = list[_Fact]()
+    for other, fact in enumerate(found):
+        error = fact if isinstance(fact, str) else fact.error
+        if error:
+            raise LayoutError(f"rank {other} cannot wrap its matrix: {error}")
+        assert isinstance(fact, _Fact)
+        facts.append(fact)
+    first = facts[0]
     for other, fact in enumerate(facts):
-        if fact[0]:
-            raise LayoutError(f"rank {other} cannot wrap its matrix: {fact[0]}")
-    for other, fact in enumerate(facts):
-        for position, what in ((2, "shape"), (1, "layout"), (3, "type")):
-            ours, theirs = facts[0][position], fact[position]
-            if position == 1:
-                same, ours, theirs = ours[0] == theirs[0], ours[1], theirs[1]
-            else:
-                same = ours == theirs
+        for what, same, here, there in (
+            ("shape", first.shape == fact.shape, _x(first.shape), _x(fact.shape)),
+            ("layout", first.key == fact.key, first.layout, fact.layout),
+            ("type", first.type == fact.type, first.type, fact.type),
+        ):
             if not same:
                 raise LayoutError(
-                    f"ranks wrap different matrices: the {what} is {ours} on rank 0 and {theirs} on rank "
+                    f"ranks wrap different matrices: the {what} is {here} on rank 0 and {there} on rank "
                     f"{other}; nothing was moved"
                 )
+    return facts
 
 
 def _x(sizes: Sequence[int]) -> str:

@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from umm.errors import InputError, LayoutError, UmmError
+from umm.errors import UmmError
 from umm.interval import Interval
 from umm_hw.arrays.axes import Joint, Runs, copy, join, runs
-from umm_hw.arrays.exchange import A, Item
-from umm_hw.arrays.matrix import DistributedMatrix
+from umm_hw.arrays.exchange import A, Exchange, Item
 from umm_hw.arrays.product import Operand
-from umm_hw.bfloat16 import dtype_name
 
 ROOM = 32 * 2**20
 """Bytes a rank publishes at most; a larger matrix goes in several steps."""
+MOST_KEPT = 64
+"""Redistributions that are remembered."""
 
 
 class Move:
@@ -74,7 +74,9 @@ class Move:
     def pieces(self, source: int, reader: int, step: int) -> tuple[Runs, Runs]:
         """Return the rows and columns that go from one local matrix to another in a step."""
         found = []
-        ends = zip((self.rows, self.cols), self.x.place_of_rank[source], self.y.place_of_rank[reader], strict=True)
+        ends = zip(
+            (self.rows, self.cols), self.x.place_of_rank[source], self.y.place_of_rank[reader], strict=True
+        )
         for dim, (joint, ours, theirs) in enumerate(ends):
             some = joint.where((joint.places[0] == ours) & (joint.places[1] == theirs))
             if dim == 0:
@@ -94,8 +96,9 @@ class Move:
     def _first(self, source: int, step: int) -> tuple[int, int]:
         return self.part(source, step).start, self.x.held(source)[1].start
 
-    def perform(self, rank: int, exchange: Any, local: Any, into: Any) -> None:
-        """Copy what a rank gets; collective, all ranks have entered."""
+    def perform(self, exchange: Exchange, local: Any, into: Any) -> None:
+        """Copy what this rank gets; collective, all ranks have entered."""
+        rank = exchange.group.rank
         self._publish(rank, exchange, local, 0)
         for step in range(self.steps):
             if step + 1 < self.steps:
@@ -115,7 +118,7 @@ class Move:
             exchange.release(step)
         exchange.finish()
 
-    def _publish(self, rank: int, exchange: Any, local: Any, step: int) -> None:
+    def _publish(self, rank: int, exchange: Exchange, local: Any, step: int) -> None:
         readers = self.readers(A, rank)
         if readers:
             if step > 1:
@@ -135,45 +138,34 @@ def _within(joint: Joint, span: Interval) -> Joint:
     return Joint((joint.start + skip)[some], sizes[some], tuple(x[some] for x in joint.places), moved)
 
 
-def move(x: DistributedMatrix, y: DistributedMatrix) -> None:
-    """Copy a matrix into another of the same shape, laid out in any other way; collective.
+def move(
+    exchange: Exchange,
+    x: Operand,
+    y: Operand,
+    pairs: Sequence[tuple[Any, Any]],
+    error: UmmError | None = None,
+) -> None:
+    """Copy matrices into others of the same shape, laid out in any other way; collective.
 
-    Raises:
-        InputError: on every rank, where the two do not fit.
+    Args:
+        exchange: The ranks.
+        x: How each matrix lies.
+        y: How each shall.
+        pairs: This rank's local matrices before and after, of each matrix of a batch.
+        error: Why this rank refuses, which all are then told.
     """
-    exchange: Any = x.exchange
-    error: UmmError | None = None
-    try:
-        _check(x, y)
-    except UmmError as refused:
-        error = refused
-    words = f"redistributes {'x'.join(map(str, x.shape))} from {x.layout} to {y.layout}"
-    signature = repr((x.operand().key, y.operand().key)).encode()
+    words = f"redistributes {x.rows.size}x{x.cols.size} from {x.layout} to {y.layout}"
+    signature = repr((x.key, y.key, len(pairs))).encode()
     exchange.begin(signature, words, error)
     known: dict[Any, Move] = exchange.__dict__.setdefault("moves", {})
-    key = x.operand().key, y.operand().key
+    key = x.key, y.key
     if key not in known:
-        if len(known) >= 64:
+        if len(known) >= MOST_KEPT:
             known.pop(next(iter(known)))
-        known[key] = Move(x.operand(), y.operand())
+        known[key] = Move(x, y)
     made = known[key]
     exchange.reserve([made.published_bytes(rank) for rank in range(made.ranks)])
-    for number in range(x.batch or 1):
+    for number, (local, into) in enumerate(pairs):
         if number:
             exchange.begin(signature, words)
-        local, into = (m.local if m.batch is None else m.local[number] for m in (x, y))
-        made.perform(x.group.rank, exchange, local, into)
-
-
-def _check(x: DistributedMatrix, y: DistributedMatrix) -> None:
-    if x.shape != y.shape or x.batch != y.batch:
-        raise LayoutError(f"a matrix of shape {x.shape} cannot be redistributed into one of {y.shape}")
-    if x.dtype != y.dtype:
-        raise InputError(f"{dtype_name(x.dtype)} cannot be redistributed into {dtype_name(y.dtype)}: types differ")
-    if x.exchange is not y.exchange:
-        raise InputError("the two matrices are on different communicators")
-    for rank, writable in enumerate(y.writable):
-        if not writable:
-            raise InputError(f"rank {rank}'s local matrix is read-only; give memory that can be written")
-    if y.copied or np.may_share_memory(x.local, y.local):
-        raise InputError("redistribute into memory of its own, which is not that of the source")
+        made.perform(exchange, local, into)

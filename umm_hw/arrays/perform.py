@@ -1,4 +1,4 @@
-"""What one rank does in a multiply: publish its pieces, multiply what it reads, and sum what others multiplied."""
+"""What a rank does in a multiply: publish its pieces, multiply what it reads, sum what others multiplied."""
 
 from typing import Any
 
@@ -121,7 +121,7 @@ class Performer:
         self.exchange.publish(product, A + B, step)
 
     def _panel(self, kind: str, number: int, step: int, depth: int, local: Array) -> Array:
-        """Return the rows of A, or the columns of B, of the box, and a class's k in a step: as a view if it can be."""
+        """Return a class's k in a step by the box's rows of A, or columns of B: as a view where it can be."""
         assert self.box is not None
         pieces = self._pieces(kind, number)
         if number not in self.packed[kind]:
@@ -166,14 +166,16 @@ class Performer:
         return seen, side.shifted(source=-held.start - along), depth
 
     def _packs(self, kind: str) -> set[int]:
-        """Return the classes whose panels must be put together: they are not one piece of one rank's memory."""
+        """Return the classes whose panels must be put together, being in several pieces of memory."""
         if self.box is None:
             return set()
         product, found = self.product, set[int]()
         operand = product.a if kind == A else product.b
         for number, x in product.of_box(self.box):
             pieces = self._pieces(kind, number)
-            whole_side = len(pieces) == 1 and product.side_runs(kind, self.rank, pieces[0][0]).slice is not None
+            whole_side = (
+                len(pieces) == 1 and product.side_runs(kind, self.rank, pieces[0][0]).slice is not None
+            )
             held = x.segments.locals[0 if kind == A else 1]
             own = any(source == self.rank for _, source in pieces)
             one_run = not own or bool((held[1:] == (held + x.segments.sizes)[:-1]).all())
@@ -204,17 +206,15 @@ class Performer:
         return np.ndarray(shape, product.compute_dtype, self._sums, order=order)
 
     def _sum(self, c: Array, own: Array, alpha: Any, beta: Any) -> None:
-        """Set C to α·(sum of all products) + β·C, in the order of the contributors, so always to the same bits."""
+        """Set C to α·(sum of all products) + β·C, always in the same order, so to the same bits."""
         product = self.product
         done = set[tuple[int, int]]()
         window = [x.start for x in product.c.held(self.rank)]
         if not self._contributors:
             scale(c, beta)
         for source in self._contributors:
-            if source == self.rank:
-                seen = Seen(own, 0, 0)
-            else:
-                seen = self.exchange.see(product, P, source, 0)
+            mine = source == self.rank
+            seen = Seen(own, 0, 0) if mine else self.exchange.see(product, P, source, 0)
             rows, cols = product.sum_runs(source, self.rank)
             rows = rows.shifted(source=-seen.row, target=-window[0])
             cols = cols.shifted(source=-seen.col, target=-window[1])

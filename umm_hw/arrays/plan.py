@@ -86,7 +86,7 @@ class Plan:
     def start(
         self, a: DistributedMatrix, b: DistributedMatrix, c: DistributedMatrix, alpha: Any = 1, beta: Any = 0
     ) -> "Pending":
-        """Begin to multiply, on a thread beside the caller's. Multiplies of one communicator follow each other.
+        """Begin to multiply, on a thread of its own; multiplies of one communicator follow each other.
 
         None of the three may be changed before ``wait``, of this plan or of what is returned.
         """
@@ -117,7 +117,11 @@ class Plan:
         exchange.begin(self._signature + factors, f"multiplies {self.words} by {alpha}, {beta}", error)
         begin = perf_counter()
         exchange.reserve(self._published)
-        members = [(a, b, c)] if c.batch is None else [tuple(x.member(i) for x in (a, b, c)) for i in range(c.batch)]
+        members = (
+            [(a, b, c)]
+            if c.batch is None
+            else [tuple(x.member(i) for x in (a, b, c)) for i in range(c.batch)]
+        )
         for number, (left, right, out) in enumerate(members):
             if number:
                 exchange.begin(self._signature + factors, "multiplies the next of a batch")
@@ -133,7 +137,7 @@ class Plan:
         for matrix, op, planned, name in zip((a, b, c), (*self.ops, "N"), self._operands, "ABC", strict=True):
             if matrix.operand(op).key != planned.key:
                 raise InputError(
-                    f"{name} is {matrix}; the plan is for {dtype_name(planned.dtype)} in {planned.layout}, in "
+                    f"{name} is {matrix}; the plan is for {dtype_name(planned.dtype)} in {planned.layout} in "
                     "the same order of storage on every rank"
                 )
         if len({x.batch for x in (a, b, c)}) > 1:
@@ -149,16 +153,14 @@ class Plan:
         """What is multiplied, in a line."""
         a, b, c = self._operands
         turned = ["" if op == "N" else f"{op} of " for op in self.ops]
-        return (
-            f"{turned[0]}{_of(a)} by {turned[1]}{_of(b)} into {_of(c)}, {dtype_name(a.dtype)}"
-        )
+        return f"{turned[0]}{_of(a)} by {turned[1]}{_of(b)} into {_of(c)}, {dtype_name(a.dtype)}"
 
     def __str__(self) -> str:
         """The plan in lines: what, how, memory, time."""
         steps = f"{self.steps} step{'s' * (self.steps > 1)} of k"
         lines = [
             f"{self.words}",
-            f"{self.way}, {steps}; {format_bytes(self.most_memory_bytes)} beside the operands on the fullest rank",
+            f"{self.way}, {steps}; at most {format_bytes(self.most_memory_bytes)} of a rank beside operands",
         ]
         if self.predicted_s is not None:
             lines.append(f"predicted {self.predicted_s:.6g} s")
@@ -217,18 +219,15 @@ def check_factors(c: DistributedMatrix, alpha: Any, beta: Any) -> None:
     Raises:
         InputError: in one line.
     """
+    value: Any
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not np.isscalar(value) or isinstance(value, (str, bytes)):
             raise InputError(f"{name} takes a number, not {value!r}")
         if isinstance(value, complex) and c.dtype.kind != "c":
             raise InputError(f"{name}={value} is complex, but C is {dtype_name(c.dtype)}")
-        if c.dtype.kind in "iu" and value != int(value):
+        if c.dtype.kind in "iu" and value != round(value.real):
             raise InputError(f"{name}={value} is no whole number, but C is {dtype_name(c.dtype)}")
-    for rank, writable in enumerate(c.writable):
-        if not writable:
-            raise InputError(f"rank {rank}'s local matrix of C is read-only; give memory that can be written")
-    if c.copied:
-        raise InputError("C is a copy of the caller's memory, which would not see the product; wrap it without copy")
+    c.check_writable()
 
 
 def op_of(trans: Any, name: str) -> str:
@@ -331,7 +330,13 @@ def share_out(
 
 
 def _fitted(
-    a: Operand, b: Operand, c: Operand, work: Work, compute: np.dtype[Any], exchange: Exchange, memory: int | None
+    a: Operand,
+    b: Operand,
+    c: Operand,
+    work: Work,
+    compute: np.dtype[Any],
+    exchange: Exchange,
+    memory: int | None,
 ) -> tuple[Product, int]:
     """Return a product in as few steps as fit the memory, or as many as are sensible, and what it takes."""
     least, room = (LEAST_DEPTH, ROOM) if memory is None else (1, memory)
@@ -421,11 +426,15 @@ def plan(
     return made
 
 
-def product_matrix(a: DistributedMatrix, b: DistributedMatrix, layout: Any, ops: tuple[str, str]) -> DistributedMatrix:
+def product_matrix(
+    a: DistributedMatrix, b: DistributedMatrix, layout: Any, ops: tuple[str, str]
+) -> DistributedMatrix:
     """Return new memory for op(A)·op(B) in a layout, in the order of storage that A has on this rank."""
     shape = a.operand(ops[0]).shape[0], b.operand(ops[1]).shape[1]
     orders = set(a.orders)
-    return DistributedMatrix.empty(a, layout, shape, sum_dtype(a.dtype), orders.pop() if len(orders) == 1 else "C")
+    return DistributedMatrix.empty(
+        a, layout, shape, sum_dtype(a.dtype), orders.pop() if len(orders) == 1 else "C"
+    )
 
 
 def multiply(

@@ -183,8 +183,10 @@ class Product:
         a, b, work = k.places
         order = np.lexsort((k.start, b, a, work))
         keys = np.stack((work, a, b))[:, order]
-        new = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))) if len(order) else []
-        groups = np.split(order, new[1:]) if len(order) else []
+        if not len(order):
+            return []
+        new = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
+        groups = np.split(order, new[1:])
         return [Class(int(work[x[0]]), int(a[x[0]]), int(b[x[0]]), k.where(x)) for x in groups]
 
     @cached_property
@@ -295,7 +297,7 @@ class Product:
         return 2 * (self._padded(A, rank) + self._padded(B, rank)) + last
 
     def depth_runs(self, kind: str, number: int, step: int) -> Runs:
-        """Return where a class's k of a step lie in the owner's local matrix, and where in the class's part."""
+        """Return where a class's k of a step lie in its owner's local matrix, and in the class's part."""
         part = self.classes[number].segments.part(step, self.steps)
         return runs(part.locals[0 if kind == A else 1], part.positions, part.sizes)
 
@@ -386,5 +388,7 @@ def works(a: Operand, b: Operand, c: Operand) -> list[Work]:
             if ranks % (pm * pn) == 0:
                 pk = ranks // (pm * pn)
                 places = np.arange(ranks, dtype=np.int64).reshape(pm, pn, pk)
-                found.append(Work(f"grid {pm}x{pn}x{pk}", even(m, pm), even(n, pn), even(k, pk), places, False))
+                found.append(
+                    Work(f"grid {pm}x{pn}x{pk}", even(m, pm), even(n, pn), even(k, pk), places, False)
+                )
     return found

@@ -1,4 +1,4 @@
-"""PDGEMM for those who port: the arguments of the PBLAS, array descriptors and 1-based submatrices included."""
+"""PDGEMM for those who port: the PBLAS's arguments, array descriptors and 1-based submatrices included."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.errors import InputError
-from umm_hw.arrays.matrix import DistributedMatrix
-from umm_hw.arrays.plan import op_of
+from umm.errors import InputError, UmmError
+from umm.layouts.edges import square_grid
+from umm_hw.arrays.group import group_of
+from umm_hw.arrays.matrix import Part, wrapped
+from umm_hw.arrays.plan import multiply, op_of
 
 Desc = Sequence[int]
 
@@ -70,51 +72,40 @@ def pgemm(
 
     Source: ScaLAPACK's PBLAS, PDGEMM.
     """
-    ops = op_of(transa, "transa"), op_of(transb, "transb")
-    sizes = {"m": m, "n": n, "k": k}
-    if min(sizes.values()) < 0:
-        raise InputError(f"m, n and k are at least 0, not {m}, {n} and {k}")
-    sub_a = (m, k) if ops[0] == "N" else (k, m)
-    sub_b = (k, n) if ops[1] == "N" else (n, k)
-    subs = []
-    for name, local, i, j, desc, sub in (
-        ("a", a, ia, ja, desca, sub_a),
-        ("b", b, ib, jb, descb, sub_b),
-        ("c", c, ic, jc, descc, (m, n)),
-    ):
-        if len(desc) != 9:
-            raise InputError(f"desc{name} has {len(desc)} numbers; a descriptor of a dense matrix has 9")
-        whole = int(desc[2]), int(desc[3])
-        if i < 1 or j < 1 or i - 1 + sub[0] > whole[0] or j - 1 + sub[1] > whole[1]:
-            raise InputError(
-                f"sub({name.upper()}) of {sub[0]}x{sub[1]} at i{name}={i}, j{name}={j} leaves {name.upper()} of "
-                f"{whole[0]}x{whole[1]}; indices count from 1"
-            )
-        made = described(comm, desc, local, grid, order)
-        subs.append(made[i - 1 : i - 1 + sub[0], j - 1 : j - 1 + sub[1]])
-    from umm_hw.arrays.plan import multiply
-
-    multiply(subs[0], subs[1], out=subs[2], alpha=alpha, beta=beta, trans_a=ops[0], trans_b=ops[1])
+    error: UmmError | None = None
+    parts, subs, ops = [], [], ("N", "N")
+    try:
+        ops = op_of(transa, "transa"), op_of(transb, "transb")
+        if min(m, n, k) < 0:
+            raise InputError(f"m, n and k are at least 0, not {m}, {n} and {k}")
+        sub_a, sub_b = ((m, k) if ops[0] == "N" else (k, m)), ((k, n) if ops[1] == "N" else (n, k))
+        parts = [_part(x, desc, comm, grid, order) for x, desc in ((a, desca), (b, descb), (c, descc))]
+        given = (("a", ia, ja, sub_a), ("b", ib, jb, sub_b), ("c", ic, jc, (m, n)))
+        subs = [_window(*x, part.shape) for x, part in zip(given, parts, strict=True)]
+    except UmmError as refused:
+        error = refused
+    matrices = wrapped(comm, parts, error)
+    left, right, out = (matrix[sub] for matrix, sub in zip(matrices, subs, strict=True))
+    multiply(left, right, out=out, alpha=alpha, beta=beta, trans_a=ops[0], trans_b=ops[1])
 
 
-def described(
-    comm: Any, desc: Desc, local: NDArray[Any], grid: tuple[int, int] | None = None, order: str = "R"
-) -> DistributedMatrix:
-    """Return the matrix of a descriptor and a local array, by columns as Fortran keeps it; collective.
+def _part(local: NDArray[Any], desc: Desc, comm: Any, grid: tuple[int, int] | None, order: str) -> Part:
+    """Return a local array, by columns as Fortran keeps it, with the layout that its descriptor says."""
+    if len(desc) != 9:
+        raise InputError(f"descriptor {list(desc)} has {len(desc)} numbers; one of a dense matrix has 9")
+    rows, cols = grid or square_grid(group_of(comm).size)
+    text = f"scalapack:desc={','.join(str(int(x)) for x in desc)};grid={rows}x{cols};order={order}"
+    flat = np.ndim(local) == 1
+    return Part(
+        text, (int(desc[2]), int(desc[3])), local, "F" if flat else None, int(desc[8]) if flat else None
+    )
 
-    A local array of two dimensions may be taller than what the process holds: its rows are LLD_.
-    """
-    from umm.layouts.edges import square_grid
-    from umm.layouts.frameworks.scalapack import parts
-    from umm.layouts.layout import Layout
-    from umm_hw.arrays.group import group_of
-    from umm_hw.arrays.matrix import local_shape
 
-    group = group_of(comm)
-    shape = int(desc[2]), int(desc[3])
-    layout = Layout.of_parts(parts(desc, grid or square_grid(group.size), order), shape)
-    flat = np.asarray(local)
-    if flat.ndim == 2:
-        rows, cols = local_shape(layout, group.rank)
-        return DistributedMatrix.wrap(comm, layout, shape, flat[:rows, :cols])
-    return DistributedMatrix.wrap(comm, layout, shape, flat, order="F", ld=int(desc[8]))
+def _window(name: str, i: int, j: int, sub: tuple[int, int], whole: Sequence[int]) -> tuple[slice, slice]:
+    """Return the rows and columns of a submatrix, counted from 0."""
+    if i < 1 or j < 1 or i - 1 + sub[0] > whole[0] or j - 1 + sub[1] > whole[1]:
+        raise InputError(
+            f"sub({name.upper()}) of {sub[0]}x{sub[1]} at i{name}={i}, j{name}={j} leaves {name.upper()} of "
+            f"{whole[0]}x{whole[1]}; indices count from 1"
+        )
+    return slice(i - 1, i - 1 + sub[0]), slice(j - 1, j - 1 + sub[1])
