@@ -11,7 +11,14 @@ import umm
 from umm_hw.bfloat16 import numpy_bfloat16
 
 DTYPES = ["float64", "float32", "float16", "bfloat16", "complex128", "complex64", "int64", "int32"]
-EPSILON = {"float64": 1e-12, "complex128": 1e-12, "float32": 1e-4, "complex64": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
+EPSILON = {
+    "float64": 1e-12,
+    "complex128": 1e-12,
+    "float32": 1e-4,
+    "complex64": 1e-4,
+    "float16": 2e-2,
+    "bfloat16": 5e-2,
+}
 
 
 def indices(layout, rank):
@@ -57,7 +64,9 @@ def random_layout(rng, shape, ranks):
         text = "x".join("-".join(map(str, (0, *c, n))) for c, n in zip(cuts, shape, strict=True))
         text = f"edges:{text}:{grid}"
     else:
-        text = {"2d": f"2d:{grid}", "cyclic": f"cyclic:{tile}:{grid}", "balanced": "row:balanced"}.get(kind, kind)
+        text = {"2d": f"2d:{grid}", "cyclic": f"cyclic:{tile}:{grid}", "balanced": "row:balanced"}.get(
+            kind, kind
+        )
     return text + (f"@{copies}{rng.choice(['', ':interleaved'])}" if copies > 1 else "")
 
 
@@ -83,7 +92,9 @@ class Held:
         self.flat = np.full(self.ld * lines + 3, 7, whole.dtype)
         self.view(self.flat)[...] = self.of(whole)
         self.before = self.flat.copy()
-        self.matrix = umm.DistributedMatrix.wrap(comm, text, whole.shape, self.flat, order=self.order, ld=self.ld)
+        self.matrix = umm.DistributedMatrix.wrap(
+            comm, text, whole.shape, self.flat, order=self.order, ld=self.ld
+        )
 
     def of(self, whole):
         return whole[np.ix_(self.rows, self.cols)]
@@ -110,7 +121,9 @@ def run(comm, rng):
     name = str(rng.choice(DTYPES, p=[0.4, 0.2, 0.08, 0.06, 0.1, 0.04, 0.08, 0.04]))
     dtype = dtype_of(name)
     out = np.dtype("float32") if name in ("float16", "bfloat16") and rng.random() < 0.6 else dtype
-    m, n, k = (int(rng.choice([0, 1, 2, 7, 31, 64, 113], p=[0.03, 0.1, 0.1, 0.2, 0.2, 0.2, 0.17])) for _ in "mnk")
+    m, n, k = (
+        int(rng.choice([0, 1, 2, 7, 31, 64, 113], p=[0.03, 0.1, 0.1, 0.2, 0.2, 0.2, 0.17])) for _ in "mnk"
+    )
     ops = [str(rng.choice(["N", "T", "C"], p=[0.5, 0.35, 0.15])) for _ in "ab"]
     shapes = [(m, k) if ops[0] == "N" else (k, m), (k, n) if ops[1] == "N" else (n, k), (m, n)]
     held, windows = [], []
@@ -128,7 +141,9 @@ def run(comm, rng):
     memory = None if rng.random() < 0.7 else 1 << 22
     umm.multiply(a, b, out=c, alpha=alpha, beta=beta, trans_a=ops[0], trans_b=ops[1], memory=memory)
     wide = np.complex128 if dtype.kind == "c" else np.int64 if dtype.kind in "iu" else np.float64
-    left, right = (turned(x.whole[cut].astype(wide), op) for x, cut, op in zip(held, windows, ops, strict=False))
+    left, right = (
+        turned(x.whole[cut].astype(wide), op) for x, cut, op in zip(held, windows, ops, strict=False)
+    )
     want = held[2].whole.astype(wide)
     want[windows[2]] = alpha * (left @ right) + (beta * want[windows[2]] if beta else 0)
     near = np.zeros(held[2].whole.shape, bool)

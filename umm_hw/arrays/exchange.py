@@ -1,6 +1,6 @@
 """How ranks see pieces of each other's operands: published in shared memory, or sent where hosts are several.
 
-A multiply goes in steps. In each a rank publishes an item of A, one of B, and at the end maybe partial sums P;
+In each step of a multiply a rank publishes an item of A and one of B, and at the end maybe partial sums P;
 others read what they need of it. Items are dense matrices whose shapes all ranks know.
 """
 

@@ -1,8 +1,8 @@
 """A process beside the ranks of a host that names the first of them to be killed.
 
 mpiexec ends all ranks as soon as one dies, before they could say who, and itself names a process alone. This
-one is none of mpiexec's. It is run as a file, ``python -I -S herald.py FILE ROW COLUMN PROCESS…``, and imports
-nothing of umm, so that it starts in some milliseconds; it ends with the last rank.
+one is none of mpiexec's. It is run as a file, ``python -I -S herald.py FILE ROW COLUMN PROCESS… PIPE…``, and
+imports nothing of umm, so that it starts in some milliseconds; it ends with the last rank.
 """
 
 import mmap
@@ -38,7 +38,7 @@ def watch(board: mmap.mmap, row: int, column: int, processes: list[int], pipes: 
 
 
 def _how(process: int) -> str:
-    """Return how a process ended, as far as the system still knows; it may take a moment to end altogether."""
+    """Return how a process ended, as far as the system still knows; it may take a moment to end."""
     until = time.monotonic() + 0.05
     while time.monotonic() < until:
         try:

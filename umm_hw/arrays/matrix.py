@@ -418,7 +418,7 @@ def _unfolded(flat: Array, rows: int, cols: int, order: str, ld: int | None) -> 
     need = step * (lines - 1) + length if lines and length else 0
     if step < length or flat.size < need:
         raise LayoutError(
-            f"a buffer of {flat.size} elements with a leading dimension of {step} does not hold {rows}x{cols} "
+            f"{flat.size} elements with a leading dimension of {step} does not hold {rows}x{cols} "
             f"in order {order}: it takes {need}, and a leading dimension of at least {max(1, length)}"
         )
     if flat.size > 1 and flat.strides[0] != flat.itemsize:

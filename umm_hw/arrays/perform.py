@@ -31,6 +31,7 @@ class Performer:
         self._buffers = {kind: np.empty(0, np.uint8) for kind in (A, B)}
         self._sums = np.empty(0, np.uint8)
         self._contributors = product.contributors(rank)
+        self._known: dict[tuple[str, int, int, int], tuple[Runs, Runs]] = {}  # pieces of panels, once found
 
     # Memory ---------------------------------------------------------------------------------------
 
@@ -153,17 +154,26 @@ class Performer:
         self, kind: str, number: int, step: int, place: int, source: int, local: Array
     ) -> tuple[Seen, Runs, Runs]:
         """Return an array that has a piece of a panel, and where: along the box, and along k."""
-        product = self.product
-        side = product.side_runs(kind, self.rank, place)
+        product, key = self.product, (kind, number, step, place)
+        if key not in self._known:
+            side = product.side_runs(kind, self.rank, place)
+            if source == self.rank:
+                deep = product.depth_runs(kind, number, step)
+            else:
+                operand = product.a if kind == A else product.b
+                first = operand.held(source)[0 if kind == A else 1].start
+                start = product.depth_start(kind, source, number, step)
+                side = side.shifted(source=-first)
+                deep = whole(int(product.part_sizes(step)[number])).shifted(source=start)
+            self._known[key] = side, deep
+        side, deep = self._known[key]
         if source == self.rank:
-            return Seen(local, 0, 0), side, product.depth_runs(kind, number, step)
+            return Seen(local, 0, 0), side, deep
         seen = self.exchange.see(product, kind, source, step)
-        operand = product.a if kind == A else product.b
-        held = operand.held(source)[0 if kind == A else 1]
-        start = product.depth_start(kind, source, number, step)
-        along, deep = (seen.row, seen.col) if kind == A else (seen.col, seen.row)
-        depth = whole(int(product.part_sizes(step)[number])).shifted(source=start - deep)
-        return seen, side.shifted(source=-held.start - along), depth
+        if seen.row or seen.col:
+            along, into = (seen.row, seen.col) if kind == A else (seen.col, seen.row)
+            side, deep = side.shifted(source=-along), deep.shifted(source=-into)
+        return seen, side, deep
 
     def _packs(self, kind: str) -> set[int]:
         """Return the classes whose panels must be put together, being in several pieces of memory."""

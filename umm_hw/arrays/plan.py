@@ -12,7 +12,7 @@ from umm.layouts.layout import Layout
 from umm.units import format_bytes
 from umm_hw.arrays.exchange import A, B, Exchange
 from umm_hw.arrays.matrix import DistributedMatrix
-from umm_hw.arrays.perform import Performer, scale
+from umm_hw.arrays.perform import Performer
 from umm_hw.arrays.product import Operand, Product, Work, works
 from umm_hw.bfloat16 import dtype_name
 
@@ -490,6 +490,3 @@ def _limit(memory: int | str | None) -> int | None:
     from umm.units import parse_bytes
 
     return parse_bytes(memory)
-
-
-__all__ = ["Pending", "Plan", "multiply", "plan", "scale"]

@@ -66,17 +66,32 @@ class Operand:
         _, row, col = (x.tolist() for x in self.layout.place_of_rank)
         return list(zip(col, row, strict=True) if self.trans else zip(row, col, strict=True))
 
+    @cached_property
+    def _held(self) -> list[list[Interval]]:
+        return [
+            [axis.held(place) for place in range(count)]
+            for axis, count in zip(self.axes, self.places.shape[1:], strict=True)
+        ]
+
     def held(self, rank: int) -> tuple[Interval, Interval]:
         """Return which rows and columns of a rank's local matrix lie in the window."""
         row, col = self.place_of_rank[rank]
-        return self.axes[0].held(row), self.axes[1].held(col)
+        return self._held[0][row], self._held[1][col]
+
+    @cached_property
+    def _owners(self) -> list[list[list[int]]]:
+        found: list[list[list[int]]] = self.places.transpose(1, 2, 0).tolist()
+        return found
+
+    @cached_property
+    def _replica_of_rank(self) -> list[int]:
+        found: list[int] = self.layout.replica_of_rank.tolist()
+        return found
 
     def source(self, row: int, col: int, rank: int) -> int:
         """Return who gives a rank what a place holds: the rank itself, or its own replica's."""
-        owners = self.places[:, row, col]
-        if rank in owners:
-            return rank
-        return int(owners[int(self.layout.replica_of_rank[rank])])
+        owners = self._owners[row][col]
+        return rank if rank in owners else owners[self._replica_of_rank[rank]]
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -157,6 +172,9 @@ class Product:
         self._boxes: dict[int, Box | None] = {}
         self._sources: dict[tuple[str, int], tuple[int, ...]] = {}
         self._items: dict[tuple[str, int, int], Item] = {}
+        self._published: dict[tuple[str, int], list[int]] = {}
+        self._bytes: dict[tuple[str, int], int] = {}
+        self._contributors: dict[int, list[int]] = {}
 
     # Boxes ----------------------------------------------------------------------------------------
 
@@ -252,13 +270,16 @@ class Product:
 
     def published(self, kind: str, rank: int) -> list[int]:
         """Return the classes that a rank publishes, in order."""
-        works = self._works_read.get((kind, rank), set())
-        row, col = self._operand(kind).place_of_rank[rank]
-        return [
-            number
-            for number, x in enumerate(self.classes)
-            if x.work in works and (x.a == col if kind == A else x.b == row)
-        ]
+        key = kind, rank
+        if key not in self._published:
+            works = self._works_read.get(key, set())
+            row, col = self._operand(kind).place_of_rank[rank]
+            self._published[key] = [
+                number
+                for number, x in enumerate(self.classes)
+                if x.work in works and (x.a == col if kind == A else x.b == row)
+            ]
+        return self._published[key]
 
     def item(self, kind: str, rank: int, step: int) -> Item:
         """Return what a rank publishes in a step; steps take two places in memory in turn."""
@@ -283,13 +304,15 @@ class Product:
 
     def _padded(self, kind: str, rank: int) -> int:
         """Return the bytes kept for an item of any step; half of it if one step alone needs it."""
-        numbers, operand = self.published(kind, rank), self._operand(kind)
-        depth = int((-(-self.class_sizes[numbers] // self.steps)).sum())
-        held = operand.held(rank)
-        other = held[0].size if kind == A else held[1].size
-        nbytes = depth * other * operand.dtype.itemsize
-        halves = 2 if self.steps > 1 else 1
-        return -(-nbytes * halves // 2 // ALIGNMENT) * ALIGNMENT
+        key = kind, rank
+        if key not in self._bytes:
+            numbers, operand = self.published(kind, rank), self._operand(kind)
+            depth = int((-(-self.class_sizes[numbers] // self.steps)).sum()) if numbers else 0
+            other = operand.held(rank)[0 if kind == A else 1].size
+            halves = 2 if self.steps > 1 else 1
+            nbytes = depth * other * operand.dtype.itemsize * halves
+            self._bytes[key] = -(-nbytes // 2 // ALIGNMENT) * ALIGNMENT
+        return self._bytes[key]
 
     def published_bytes(self, rank: int) -> int:
         """Return the bytes that a rank publishes in."""
@@ -336,12 +359,14 @@ class Product:
         """Return the ranks whose products a rank's part of C is the sum of, in the order of summing."""
         if self.work.direct:
             return []
-        row, col = self.c.place_of_rank[rank]
-        found = []
-        for i in np.unique(self._m.places[2][self._m.places[1] == row]).tolist():
-            for j in np.unique(self._n.places[2][self._n.places[1] == col]).tolist():
-                found += self.work.ranks[i, j].tolist()
-        return [x for x in found if self.box(x) is not None and self._has_depth(x)]
+        if rank not in self._contributors:
+            row, col = self.c.place_of_rank[rank]
+            found = list[int]()
+            for i in np.unique(self._m.places[2][self._m.places[1] == row]).tolist():
+                for j in np.unique(self._n.places[2][self._n.places[1] == col]).tolist():
+                    found += self.work.ranks[i, j].tolist()
+            self._contributors[rank] = [x for x in found if self._has_depth(x)]
+        return self._contributors[rank]
 
     def _has_depth(self, rank: int) -> bool:
         box = self.box(rank)
