@@ -219,13 +219,13 @@ def check_factors(c: DistributedMatrix, alpha: Any, beta: Any) -> None:
     Raises:
         InputError: in one line.
     """
-    value: Any
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not np.isscalar(value) or isinstance(value, (str, bytes)):
             raise InputError(f"{name} takes a number, not {value!r}")
         if isinstance(value, complex) and c.dtype.kind != "c":
             raise InputError(f"{name}={value} is complex, but C is {dtype_name(c.dtype)}")
-        if c.dtype.kind in "iu" and value != round(value.real):
+        number: Any = value
+        if c.dtype.kind in "iu" and number != round(number.real):
             raise InputError(f"{name}={value} is no whole number, but C is {dtype_name(c.dtype)}")
     c.check_writable()
 
