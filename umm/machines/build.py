@@ -63,6 +63,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         link_bandwidth=np.array([*fabric.bandwidth, *[copies / 2] * count]),
         link_latency=np.array([*fabric.latency, *[overhead] * count]),
         document=content,
+        attention={(x.dtype, x.direction == "backward"): x.rate for x in devices.attention},
         means={name: _means(means) for name, means in devices.means.items()},
         signal_s=devices.signal.number if devices.signal else 0.0,
         collective_start_s=devices.collective_start.number if devices.collective_start else 0.0,

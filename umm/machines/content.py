@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from pydantic import Field, field_validator, model_validator
 
 from umm.machines import fabrics
+from umm.machines.attention import AttentionTable
 from umm.machines.kind import Kind
 from umm.machines.quantities import (
     Bandwidth,
@@ -81,6 +82,7 @@ class Devices(Table):
     interference: Interference
     peak: Annotated[dict[Rated, Rate], Field(min_length=1)]
     efficiency: list[Efficiency] = Field(default_factory=list)
+    attention: list[AttentionTable] = Field(default_factory=list)
     means: dict[Name, "Means"] = Field(default_factory=dict)
     signal: Seconds | None = None
     collective_start: Seconds | None = None
