@@ -50,6 +50,7 @@ class Writing:
         self.weights: list[str] = []
         self._forward: tuple[str, ...] = ()
         self._first_backward: int | None = None
+        self.front_and_back = ""  # the layout of tokens that balances a causal mask, where there is one
 
     def tensor(self, name: str, rows: int, cols: int, place: str, role: str = "work") -> str:
         """Add a tensor; return its name."""
@@ -103,6 +104,11 @@ class Writing:
             scheme: {x: PLACES[place][number] for x, place in self.places.items()}
             for number, scheme in enumerate(SCHEMES)
         }
+        if self.front_and_back:
+            by_tokens = {"first weight", "second weight", "scale"}
+            layouts["context"] = {
+                x: "row@p" if place in by_tokens else self.front_and_back for x, place in self.places.items()
+            }
         first = {key: {x: of[place] for x, place in self.places.items()} for key, of in more.items()}
         return Outline(
             name, tuple(self.shapes.values()), tuple(self.statements), kept, first | layouts,
@@ -202,6 +208,8 @@ class Attention:
         for out, cols in (("O", hidden), ("L", self.heads)):
             w.inner(out, cols)
         w.statements.append(Fused("O", "Q", "K", "V", "L", **self._how()))
+        if self.causal:
+            w.front_and_back = "zigzag" if self.sequences == 1 else f"zigzag:{self.sequences}"
 
     def _how(self) -> dict[str, Any]:
         return {

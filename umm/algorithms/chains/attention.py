@@ -10,13 +10,18 @@ Source: Liu et al. (2023), Ring Attention; Brandon et al. (2023), Striped Attent
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from umm import cost
 from umm.algorithms.chains.pieces import gathered, tiles_by_rank
+from umm.algorithms.fastest import Fastest, fastest_of
 from umm.interval import Interval
-from umm.program import Attention, AttentionGrad
+from umm.machines import Machine
+from umm.program import Attention, AttentionGrad, Chain
 from umm.program.functions.attention import Heads
+from umm.program.tensors import Tensor
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
@@ -78,6 +83,17 @@ class _Writing:
             whole, own = Interval(start // head * head, above), Interval(-(-start // head) * head, above)
             yield Job(rank, target.rows, whole, own, target, replica)
 
+    def ring(self) -> "Ring | None":
+        """Return the rings along which keys go; None where they are gathered instead."""
+        if self.statement.way == "gather":
+            return None
+        ring = rings(self.build, self.statement, self.jobs, self.heads)
+        if ring is None or self.statement.way == "ring":
+            return ring
+        laid = tuple(self.tensors[x] for x in dict.fromkeys((*self.statement.outs, *self.statement.reads)))
+        cuts = tuple(x.layout.cuts for x in laid)
+        return ring if fastest_way(self.statement, laid, cuts, self.build.machine).name == "ring" else None
+
     def at(self, name: str, job: Job, cols: Interval, what: str) -> Slice:
         """Return some columns of the queries of a job in its rank's memory."""
         return gathered(self.build, name, job.rank, job.rows, cols, ("attention", what))
@@ -125,7 +141,7 @@ class _Forward(_Writing):
         self._queries: dict[int, Slice] = {}
         passes = [(cache, one.heads(self.tensors, cache[0]))] if cache else []
         passes.append(((one.k, one.v), self.heads))
-        ring = None if cache or one.way == "gather" else rings(self.build, one, self.jobs, self.heads)
+        ring = None if cache else self.ring()
         states = [self._state(job) for job in self.jobs]
         begun: set[int] = set()
         if ring:
@@ -201,9 +217,8 @@ class _Backward(_Writing):
 
     def write(self) -> None:
         """Write them."""
-        one = self.statement
         self._rows: dict[int, list[Slice]] = {}
-        ring = None if one.way == "gather" else rings(self.build, one, self.jobs, self.heads)
+        ring = self.ring()
         states = [self._state(job) for job in self.jobs]
         begun: set[int] = set()
         if ring:
@@ -383,6 +398,26 @@ class _Backward(_Writing):
                 if (owner, place) not in done:
                     replica = self.build.layout(name).replica(owner)
                     self.build.map("zero", self.build.tile(name, *tile, replica))
+
+
+@lru_cache(maxsize=256)
+def fastest_way(statement: Fused, tensors: tuple[Tensor, ...], cuts: Any, machine: Machine) -> Fastest:
+    """Return the faster of gathering keys and of handing them round, by simulation of the statement alone.
+
+    Args:
+        statement: What is attended to.
+        tensors: Its tensors, laid out so that keys can go round.
+        cuts: How they are cut, for equal layouts may have different empty tiles.
+        machine: Where.
+    """
+    written = [replace(x, role="output" if x.name in statement.outs else "input") for x in tensors]
+    made = {}
+    for way in ("gather", "ring"):
+        one = replace(statement, way=way)
+        build = Builder(way, Chain(way, tuple(written), (one,), tensors[0].layout.ranks), machine)
+        attention(build, one, set())
+        made[way] = build.schedule()
+    return fastest_of(made)
 
 
 def _hull(spans: Iterable[Interval]) -> Interval:
