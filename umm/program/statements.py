@@ -37,6 +37,8 @@ class Map:
     def __post_init__(self) -> None:
         """Check that there is such a function, and its parameters."""
         object.__setattr__(self, "reads", tuple(self.reads))
+        if not function(self.fn).is_plain:
+            raise ProblemError(f"{self.fn} is a step of fused attention; write a statement of kind attention")
         object.__setattr__(self, "parameters", function(self.fn).checked(self.parameters))
 
     def check(self, tensors: Tensors) -> None:

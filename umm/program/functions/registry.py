@@ -43,7 +43,8 @@ def function(name: str) -> Function:
         ProblemError: listing those there are.
     """
     if name not in FUNCTIONS:
-        raise ProblemError(f"function {name!r} is unknown; choose from {', '.join(sorted(FUNCTIONS))}")
+        plain = sorted(x for x, of in FUNCTIONS.items() if of.is_plain)
+        raise ProblemError(f"function {name!r} is unknown; choose from {', '.join(plain)}")
     return FUNCTIONS[name]
 
 
