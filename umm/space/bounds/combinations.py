@@ -12,7 +12,7 @@ import numpy as np
 
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import POLICIES
-from umm.arrays import Bools, Floats
+from umm.arrays import Bools, Floats, Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import Problem
@@ -67,6 +67,9 @@ class Combinations:
         size = {"m": problem.m, "n": problem.n, "k": problem.k}[self.moving]
         self.by[self.moving] = Parts.shares(size, layout.replicas)
         self.at[self.moving] = self.own.replica[0][self.ranks]
+        self.worked: dict[str, Ints] = {}
+        for d, place in self.at.items():
+            self.worked[d], self.at[d] = np.unique(place, return_inverse=True)
         self._overlaps: dict[tuple[str, str], Overlaps] = {}
         self._areas: dict[tuple[str, int], Floats] = {}
         self._apart: dict[str, Bools] = {}
@@ -84,7 +87,7 @@ class Combinations:
         if key not in self._overlaps:
             other = self.y if of is self.x else self.x
             cutting = other.parts[d] if d == self.moving else [self.by[d]]
-            self._overlaps[key] = overlaps(of.parts[d], cutting, self.by[d], self.problem.p)
+            self._overlaps[key] = overlaps(of.parts[d], cutting, self.by[d], self.worked[d], self.problem.p)
         return self._overlaps[key]
 
     def _along(self, d: str, measure: int, of: OperandLayouts | None = None) -> Floats:
