@@ -187,16 +187,23 @@ class Combinations:
         arithmetic = m * n * k * (2.0 / self._peak())
         operands = m * k * self.count["n"] + k * n * self.count["m"]
         traffic = operands * problem.itemsize("A") + m * n * self.count["k"] * (2 * problem.itemsize("C"))
-        roofline: Floats = np.maximum(arithmetic, traffic / machine.work_bandwidth)
+        bandwidth = machine.work_bandwidth * self._pace("memory_bandwidth")
+        roofline: Floats = np.maximum(arithmetic, traffic / bandwidth)
         return roofline + self.ops * machine.launch_s
 
     def _one_gemm(self) -> Floats:
         volume: Floats = self.shortest["m"] * self.shortest["n"] * self.shortest["k"]
         return self.machine.launch_s + volume * (2.0 / self._peak())
 
-    def _peak(self) -> float:
+    def _peak(self) -> Floats | float:
+        """Return what each rank reaches at most, or all of them."""
         machine, problem = self.machine, self.problem
-        return machine.peak(problem.dtype) * float(machine.most_efficiency(problem.dtype, problem.k))
+        most = machine.peak(problem.dtype) * float(machine.most_efficiency(problem.dtype, problem.k))
+        return most * self._pace("peak")
+
+    def _pace(self, number: str) -> Floats | float:
+        """Return what each rank's device has of a number."""
+        return self.machine.pace(number, self.ranks, self.problem.p)
 
     def _gets(self, of: OperandLayouts, options: Options) -> Transfers:
         """Return the gets of an operand: each tile or slice once, or as often as the order makes sure."""
