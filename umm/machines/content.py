@@ -13,6 +13,7 @@ from umm.machines.quantities import (
     Bandwidth,
     Count,
     Efficiency,
+    KernelNumbers,
     Loss,
     Name,
     Number,
@@ -80,6 +81,7 @@ class Devices(Table):
     accumulate_efficiency: Share
     interference: Interference
     peak: Annotated[dict[Rated, Rate], Field(min_length=1)]
+    kernels: KernelNumbers | None = None
     efficiency: list[Efficiency] = Field(default_factory=list)
     means: dict[Name, "Means"] = Field(default_factory=dict)
     signal: Seconds | None = None

@@ -15,6 +15,7 @@ from umm.algorithms.universal.policies import POLICIES
 from umm.arrays import Bools, Floats
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.machines.machine import GemmLimits
 from umm.program.problem import Problem
 from umm.space.bounds.operand_layouts import (
     DIMENSIONS,
@@ -173,21 +174,23 @@ class Combinations:
     @cached_property
     def _compute(self) -> Floats:
         """Return the seconds of all gemms of each rank, alone on its device."""
-        machine, problem = self.machine, self.problem
+        problem, limits = self.problem, self._limits
         m, n, k = (self.length[d] for d in "mnk")
-        arithmetic = m * n * k * (2.0 / self._peak())
+        arithmetic = m * n * k * (2.0 / limits.rate)
         operands = m * k * self.count["n"] + k * n * self.count["m"]
-        traffic = operands * problem.itemsize("A") + m * n * self.count["k"] * (2 * problem.itemsize("C"))
-        roofline: Floats = np.maximum(arithmetic, traffic / machine.work_bandwidth)
-        return roofline + self.ops * machine.launch_s
+        traffic = operands * problem.itemsize("A") + m * n * self.count["k"] * (
+            limits.passes * problem.itemsize("C")
+        )
+        roofline: Floats = np.maximum(arithmetic, traffic / limits.bandwidth)
+        return roofline + self.ops * limits.start_s
 
     def _one_gemm(self) -> Floats:
         volume: Floats = self.shortest["m"] * self.shortest["n"] * self.shortest["k"]
-        return self.machine.launch_s + volume * (2.0 / self._peak())
+        return self._limits.start_s + volume * (2.0 / self._limits.rate)
 
-    def _peak(self) -> float:
-        machine, problem = self.machine, self.problem
-        return machine.peak(problem.dtype) * float(machine.most_efficiency(problem.dtype, problem.k))
+    @cached_property
+    def _limits(self) -> GemmLimits:
+        return self.machine.gemm_limits(self.problem.dtype, self.problem.k)
 
     def _gets(self, of: OperandLayouts, options: Options) -> Transfers:
         """Return the gets of an operand: each tile or slice once, or as often as the order makes sure."""
