@@ -57,6 +57,15 @@ def delivers(final: str) -> str:
     """
     return FINALS[final].delivers
 
+MOVEMENTS = {
+    "auto": "",
+    "flat": "flat one-sided",
+    "two-level": "two-level one-sided",
+    "gathered": "gathered and summed by collectives",
+    "chunks": "gathered and summed in chunks while multiplying",
+}
+"""How operands come and sums go, in words."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -99,6 +108,15 @@ class Options:
         lambda final: FINALS[final].words,
         choices=tuple(FINALS),
         searched=COMPLETING,
+    )
+
+    movement: str = _option(
+        "auto",
+        "How operands come and sums go: flat (one-sided, each rank for itself), two-level (once per node), "
+        "gathered (collectives) or chunks (the same in parts, while multiplying); auto is flat, and of a chain "
+        "on several nodes gathered.",
+        MOVEMENTS.__getitem__,
+        choices=tuple(MOVEMENTS),
     )
 
     def __post_init__(self) -> None:
