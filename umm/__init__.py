@@ -25,7 +25,7 @@ _HOMES = {
     "sweep": "umm.space",
     "schedule": "umm.algorithms.scheduling",
     "Trace": "umm.traces.trace",
-    "model_cost": "umm.algorithms.universal.model",
+    "model_cost": "umm.algorithms.universal.explanation",
     "run": "umm.executor",
     "compare": "umm.comparison",
     "save": "umm.checkpoints",

@@ -8,8 +8,7 @@ import numpy as np
 from umm.arrays import Ints
 from umm.program.functions import Function, function
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import OPERANDS, Multiplied
-from umm.schedules.table.kinds import ACCUMULATE, GEMM, MAP, REDUCE
+from umm.schedules.table.details import ACCUMULATE, GEMM, MAP, OPERANDS, REDUCE, Multiplied
 from umm_hw.matrix import DistributedMatrix, array_dtype
 from umm_hw.transport import Block, Transport
 

@@ -1,4 +1,4 @@
-"""Multiplies by collectives: right in any order and race-free, whatever is gathered, shared and summed together."""
+"""Multiplies by collectives: right and race-free, whatever is gathered, shared or summed."""
 
 import random
 
@@ -35,7 +35,9 @@ def nodes(tmp_path_factory):
     folder, found = tmp_path_factory.mktemp("nodes"), {}
     for ranks, size in ((4, 2), (6, 2), (8, 2), (8, 4)):
         path = folder / f"{ranks}-{size}.toml"
-        devices = GOOD.replace("value = 4", f"value = {ranks}").replace("[devices.peak]", START + "[devices.peak]")
+        devices = GOOD.replace("value = 4", f"value = {ranks}").replace(
+            "[devices.peak]", START + "[devices.peak]"
+        )
         path.write_text(devices + NODES.replace("SIZE", str(size)), encoding="utf-8")
         found.setdefault(ranks, []).append(umm.machine(path))
     return found
@@ -63,7 +65,9 @@ def drawn_chain(draw, ranks):
         return name
 
     def some(letters):
-        there = [x for x, (of, has) in tensors.items() if has == letters and (of.role == "input" or x in written)]
+        there = [
+            x for x, (of, has) in tensors.items() if has == letters and (of.role == "input" or x in written)
+        ]
         return draw.choice(there) if there and draw.random() < 0.7 else tensor(*letters, "input")
 
     for _ in range(draw.randint(2, 4)):

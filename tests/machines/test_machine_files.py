@@ -11,7 +11,7 @@ from machine_text import GOOD, GRAPH, SWITCH, edges, error_of, links, write
 
 from umm.errors import MachineError
 from umm.machines import machine, machine_names, user_folder
-from umm.schedules.table.platform import platform
+from umm.schedules.table.resources import platform
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ if it is an owned tile that nothing is given for.
 import numpy as np
 
 from umm.program.functions import function
-from umm.schedules.table.kinds import ACCUMULATE, GEMM, MAP, REDUCE
+from umm.schedules.table.details import ACCUMULATE, GEMM, MAP, REDUCE
 
 EPSILON = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 

@@ -9,12 +9,11 @@ from pydantic import ValidationError
 
 from umm.errors import MachineError
 from umm.machines import content as doc
-from umm.machines.curves import EfficiencyTable, Means, MessageSizes
+from umm.machines.curves import EfficiencyTable, Means, MessageSizes, Tiles
 from umm.machines.fabric import Ends
 from umm.machines.machine import Machine, content_sha
 from umm.machines.mistakes import explained
-from umm.machines.rates import Efficiency
-from umm.machines.tiles import Tiles
+from umm.machines.quantities import Efficiency
 from umm.units import parse_bandwidth, parse_bytes
 
 

@@ -12,19 +12,21 @@ from umm.machines.kind import Kind
 from umm.machines.quantities import (
     Bandwidth,
     Count,
+    Efficiency,
     Loss,
     Name,
     Number,
     Rate,
+    Rated,
     Seconds,
     Share,
     Size,
     Source,
     Table,
     Uncertainty,
+    increasing,
     twice,
 )
-from umm.machines.rates import Efficiency, Rated, increasing
 from umm.units import parse_bandwidth, parse_bytes
 
 _SIMPLEST_FIRST = ("none", "pairs", "switch", "grid", "fat_tree", "tiers", "links")

@@ -1,4 +1,4 @@
-"""Find topology files by name or path, and keep the machines already read."""
+"""Find topology files by name or path, keep machines already read, and scale one to more devices."""
 
 import difflib
 import functools
@@ -152,3 +152,19 @@ def _content(path: Path) -> dict[str, Any]:
         return read_toml(path)
     except InputError as error:
         raise MachineError(str(error)) from None
+
+
+def resized(machine: Machine, devices: int) -> Machine:
+    """Return the same machine with another number of devices.
+
+    Raises:
+        MachineError: The fabric's shape is fixed (mesh, torus, fat tree, explicit links), or nodes
+            would not be whole.
+    """
+    from umm.machines.build import build
+
+    count = {"value": devices, "source": f"resized from {machine.device_count}", "assumed": True}
+    fixed = ("count", "names", "default_ranks")
+    kept = {key: item for key, item in machine.document["devices"].items() if key not in fixed}
+    content = {**machine.document, "devices": {"count": count, **kept}}
+    return build(content, machine.source_path, f"{machine.name}:{devices}")

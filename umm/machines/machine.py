@@ -13,9 +13,8 @@ import numpy.typing as npt
 from umm.arrays import Floats
 from umm.errors import MachineError
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
-from umm.machines.fabric import Fabric
+from umm.machines.fabric import Fabric, narrowest
 from umm.machines.facts import Fact, facts_of
-from umm.machines.routes import narrowest
 from umm.units import counted
 
 

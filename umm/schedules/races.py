@@ -14,10 +14,9 @@ import numpy as np
 from umm.arrays import Bools, Ints
 from umm.errors import ScheduleError
 from umm.schedules.file.text import slice_text
-from umm.schedules.rules.temporaries import unwritten
+from umm.schedules.rules.invariants import unwritten
 from umm.schedules.table.accesses import ADD, READ, WRITE, Accesses
-from umm.schedules.table.details import OPERANDS
-from umm.schedules.table.kinds import ACCUMULATE, KINDS, REDUCE
+from umm.schedules.table.details import ACCUMULATE, KINDS, OPERANDS, REDUCE
 from umm.schedules.table.table import Table
 
 MOST_ACTIONS = 100_000

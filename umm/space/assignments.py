@@ -15,7 +15,7 @@ from umm.machines import Machine
 from umm.program import Chain, Map, Outline
 from umm.program.functions import function
 from umm.schedules.schedule import Schedule
-from umm.space.families import written_layouts
+from umm.space.axes import written_layouts
 
 Place = tuple[int, ...]
 ALL = "all"

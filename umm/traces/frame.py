@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from umm.arrays import Ints
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import tile_at
-from umm.schedules.table.details import OPERANDS
-from umm.schedules.table.kinds import KINDS
+from umm.schedules.table.details import KINDS, OPERANDS
 from umm.traces.spans import Spans
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.program import Chain, Copy, Map, Multiply, Sum
 from umm.schedules.schedule import Schedule
+from umm.schedules.writer.assembly import without_collector
 from umm.schedules.writer.builder import Builder
-from umm.schedules.writer.collector import without_collector
 
 
 def lower(
@@ -55,7 +55,9 @@ def lower(
 def _write(build: Builder, chain: Chain, stays: Mapping[str, str], options: Mapping[str, Any]) -> None:
     """Write the actions of all statements."""
     written: set[str] = set()
-    moved = Moved(build, chain.statements, plans_of(chain, build.machine, stays, options.get("movement", AUTO)))
+    moved = Moved(
+        build, chain.statements, plans_of(chain, build.machine, stays, options.get("movement", AUTO))
+    )
     for number, statement in enumerate(chain.statements):
         again = statement.out in written
         match statement:

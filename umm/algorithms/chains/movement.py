@@ -10,7 +10,7 @@ from umm.algorithms.movement.gathers import Copies, Operand
 from umm.algorithms.movement.multiply import Gathered, Products, gather_operands, multiply_blocks
 from umm.machines import Machine
 from umm.program import Chain, Multiply, Statement
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 Gathers = Mapping[str, Mapping[int, Slice]]
@@ -51,11 +51,12 @@ class Moved:
             self.ahead[follower] = self._gathers(follower, busy)
         multiply_blocks(
             self.build, how, names, operands, self.products,
-            alpha=statement.alpha, beta=statement.beta, first=not self.joins(number), last=not self.joins(number + 1),
+            alpha=statement.alpha, beta=statement.beta,
+            first=not self.joins(number), last=not self.joins(number + 1),
         )  # fmt: skip
 
     def _start(self, statement: Multiply, how: Gathered, again: bool) -> None:
-        """Set what products are added to: β times what was there, or zero where a rank adds nothing of its own."""
+        """Set what products are added to: β times what was there, or zero where a rank adds none."""
         if not how.sums.groups or not (again or statement.beta):
             return
         for rank, tile, replica in tiles_by_rank(self.build.layout(statement.out)):
@@ -101,7 +102,9 @@ class Moved:
 
 def operands_of(statement: Multiply) -> dict[str, Operand]:
     """Return the tensors of a multiply as its matrices."""
-    a, b = (Operand(x, name, x.lower() in statement.trans) for x, name in (("A", statement.a), ("B", statement.b)))
+    a, b = (
+        Operand(x, name, x.lower() in statement.trans) for x, name in (("A", statement.a), ("B", statement.b))
+    )
     return {"A": a, "B": b, "C": Operand("C", statement.out)}
 
 
@@ -132,12 +135,14 @@ def joinable(one: Statement, other: Statement) -> bool:
 
 def alike(one: Gathered, other: Gathered) -> bool:
     """Whether the products of two multiplies lie alike, and are not whole."""
-    same = (one.blocks.of("C") == other.blocks.of("C")).all() and (one.blocks.works == other.blocks.works).all()
+    same = (one.blocks.of("C") == other.blocks.of("C")).all() and (
+        one.blocks.works == other.blocks.works
+    ).all()
     return bool(one.sums.groups) and bool(same) and one.sums.in_place == other.sums.in_place
 
 
 def plans_of(chain: Chain, machine: Machine, stays: Mapping[str, str], movement: str) -> dict[int, Gathered]:
-    """Return how each multiply of a chain is done that is done by collectives, by the number of its statement."""
+    """Return how each multiply that goes by collectives is done, by the number of its statement."""
     found, tensors = {}, {x.name: x for x in chain.tensors}
     for number, statement in enumerate(chain.statements):
         if isinstance(statement, Multiply) and not statement.is_batch:

@@ -1,4 +1,4 @@
-"""What each rank multiplies, all at once, by the matrix that stays in place: one block of m, n and k a rank."""
+"""What each rank multiplies, by the matrix that stays in place: one block of m, n and k a rank."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -91,7 +91,11 @@ def blocks(problem: Problem, stationary: str) -> Blocks | None:
     moving = MOVING[stationary]
     shares = ceil_edges({"m": problem.m, "n": problem.n, "k": problem.k}[moving], layout.replicas)
     replica = layout.replica_of_rank
-    ranges = {rows: there[:, :2], cols: there[:, 2:], moving: np.stack((shares[replica], shares[replica + 1]), 1)}
+    ranges = {
+        rows: there[:, :2],
+        cols: there[:, 2:],
+        moving: np.stack((shares[replica], shares[replica + 1]), 1),
+    }
     return Blocks(problem, stationary, ranges)
 
 
@@ -105,7 +109,10 @@ def held(layout: Layout) -> Ints | None:
     if tile_rows > rows or tile_cols > cols:
         return None
     _, i, j = layout.place_of_rank
-    at = [np.minimum(x, count) for x, count in ((i, tile_rows), (i + 1, tile_rows), (j, tile_cols), (j + 1, tile_cols))]
+    at = [
+        np.minimum(x, count)
+        for x, count in ((i, tile_rows), (i + 1, tile_rows), (j, tile_cols), (j + 1, tile_cols))
+    ]
     edges = (layout.row_edges, layout.row_edges, layout.col_edges, layout.col_edges)
     return np.stack([edge[x] for edge, x in zip(edges, at, strict=True)], axis=1).astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""Which way a multiply of a chain moves its operands and its sums, and with which matrix in place, by price."""
+"""How a multiply moves its operands and sums, and which matrix stays in place, by price."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -9,11 +9,10 @@ from umm.algorithms.collectives.grids import nodes_of
 from umm.algorithms.movement.blocks import blocks
 from umm.algorithms.movement.multiply import Gathered, gathered
 from umm.algorithms.movement.prices import Price, busiest_link, price_of
-from umm.algorithms.universal.oplist import largest_matrix
 from umm.machines import Machine
-from umm.program.problem import MATRICES, Problem
+from umm.program.problem import MATRICES, Problem, largest_matrix
 
-AUTO, FLAT, TWO_LEVEL, GATHERED, CHUNKS = WAYS = ("auto", "flat", "two-level", "gathered", "chunks")
+AUTO, FLAT, GATHERED, CHUNKS = WAYS = ("auto", "flat", "gathered", "chunks")
 """How operands come and sums go; ``auto`` is flat for one multiply, and in a chain on one node."""
 MOST_CHUNKS = 8
 
@@ -60,7 +59,7 @@ def one_sided(machine: Machine, ranks: int, movement: str) -> bool:
 @lru_cache(maxsize=64)
 def _several(machine: Machine, ranks: int) -> bool:
     """Whether ranks are in several nodes."""
-    return machine.fabric.near > 1 and len(nodes_of(machine, range(ranks), ranks)) > 1
+    return machine.fabric.nodes and machine.fabric.near > 1 and len(nodes_of(machine, range(ranks), ranks)) > 1
 
 
 @lru_cache(maxsize=65536)

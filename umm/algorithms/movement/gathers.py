@@ -1,4 +1,4 @@
-"""Operands gathered by a collective among the ranks that need the same of them, before or while they multiply."""
+"""Operands gathered by a collective among ranks that need the same of them, before or while they multiply."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from umm.algorithms.movement.blocks import Blocks, groups_of, held
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder, How
 
 SLOTS = 2
@@ -21,7 +21,7 @@ SLOTS = 2
 
 @dataclass
 class Copies:
-    """Gathered copies of tensors that later statements can use too, until their room is needed or they change.
+    """Gathered copies of tensors, which later statements use too until their room is needed or they change.
 
     Attributes:
         held: By tensor and by what each rank needs, the slot and the copy at each rank.
@@ -103,14 +103,20 @@ def gather(
         chunks: How many, gathered one after another.
         busy: Copies whose room is not to be had yet.
     """
-    need, lacks, layout = blocks.of(operand.matrix), blocks.lacks[operand.matrix], build.layout(operand.tensor)
+    need, lacks, layout = (
+        blocks.of(operand.matrix),
+        blocks.lacks[operand.matrix],
+        build.layout(operand.tensor),
+    )
     spans = {
         rank: operand.stored(Interval(*rect[:2]), Interval(*rect[2:]))
         for rank, rect in enumerate(need.tolist())
         if blocks.works[rank]
     }
     found = {
-        rank: _own(build, operand.tensor, layout, rank).cut(*of) for rank, of in spans.items() if not lacks[rank]
+        rank: _own(build, operand.tensor, layout, rank).cut(*of)
+        for rank, of in spans.items()
+        if not lacks[rank]
     }
     if not lacks.any():
         return found
@@ -129,14 +135,15 @@ def gather(
             for ranks, owners in together:
                 whole = there[ranks[0]].part(number, chunks, cut)
                 pieces = {
-                    rank: _own(build, operand.tensor, layout, rank).cut(whole.rows, whole.cols) for rank in owners
+                    rank: _own(build, operand.tensor, layout, rank).cut(whole.rows, whole.cols)
+                    for rank in owners
                 }
                 _gather(build, ranks, pieces, there)
     return found | there
 
 
 def sharers(blocks: Blocks, matrix: str) -> list[tuple[list[int], list[int]]]:
-    """Return the ranks of one replica of A or B that need the same of it and lack some, and who owns what they need."""
+    """Return ranks of one replica of A or B that need the same of it and lack some, and who owns that."""
     layout, need = blocks.problem.layout(matrix), blocks.of(matrix)
     own, replica = held(layout), layout.replica_of_rank
     assert own is not None
@@ -153,7 +160,7 @@ def _own(build: Builder, tensor: str, layout: Layout, rank: int) -> Slice:
 
 
 def _gather(build: Builder, ranks: list[int], pieces: dict[int, Slice], there: Mapping[int, Slice]) -> None:
-    """Write the gather of a group, by level where its nodes hold as many of it, else from the owner of each piece."""
+    """Write the gather of a group: by level where its nodes hold as many of it, else from the owners."""
 
     def into(rank: int, origin: int) -> Slice:
         piece = pieces[origin]

@@ -1,4 +1,4 @@
-"""A multiply whose operands are gathered and whose products are summed by collectives, in one go or in chunks."""
+"""A multiply whose operands are gathered and whose products are summed by collectives, whole or in chunks."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from umm.algorithms.movement.blocks import SIDES, Blocks
 from umm.algorithms.movement.gathers import Copies, Operand, gather
 from umm.algorithms.movement.sums import Sums, add_up, sums_of
 from umm.interval import Interval
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 
@@ -61,7 +61,11 @@ class Products:
 
 
 def gather_operands(
-    build: Builder, how: Gathered, names: Mapping[str, Operand], copies: Copies, busy: Iterable[tuple[str, bytes]] = ()
+    build: Builder,
+    how: Gathered,
+    names: Mapping[str, Operand],
+    copies: Copies,
+    busy: Iterable[tuple[str, bytes]] = (),
 ) -> dict[str, dict[int, Slice]]:
     """Write the gathers of a multiply; return A and B where each rank multiplies them."""
     busy, found = [*busy], {}
@@ -127,7 +131,9 @@ def multiply_blocks(
 def _room(build: Builder, blocks: Blocks, tensor: str, works: Iterable[int], number: int) -> dict[int, Slice]:
     made = blocks.of("C").tolist()
     return {
-        rank: build.temporary(rank, tensor, Interval(*made[rank][:2]), Interval(*made[rank][2:]), ("products", number % 2))
+        rank: build.temporary(
+            rank, tensor, Interval(*made[rank][:2]), Interval(*made[rank][2:]), ("products", number % 2)
+        )
         for rank in works
     }
 

@@ -40,7 +40,9 @@ def price_of(how: Gathered, machine: Machine) -> Price:
     blocks, problem = how.blocks, how.blocks.problem
     sizes = dict(zip("mnk", blocks.sizes, strict=True))
     sizes[how.along] = sizes[how.along] // how.chunks
-    took = cost.gemm_seconds(machine, problem.dtype, sizes["m"], sizes["n"], sizes["k"], problem.itemsize("C"))
+    took = cost.gemm_seconds(
+        machine, problem.dtype, sizes["m"], sizes["n"], sizes["k"], problem.itemsize("C")
+    )
     gemms = np.where(blocks.works, how.chunks * took, 0.0)
     p, transfers = problem.p, 0
     gathered, payload = {}, dict[str, int]()
@@ -120,7 +122,7 @@ def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], Ints]]:
 
 
 def busiest_link(price: Price, machine: Machine, ranks: int) -> float:
-    """Return about how long the busiest link of a rank, in its node or to the others, is busy with a multiply."""
+    """Return about how long the busiest link of a rank, in its node or between nodes, is busy."""
     between = np.asarray(sum(price.gathered.values(), price.summed))
     device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
     node = device // machine.fabric.near

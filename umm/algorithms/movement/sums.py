@@ -11,7 +11,7 @@ from umm.algorithms.collectives.way import Way, parted
 from umm.algorithms.movement.blocks import Blocks, groups_of, held
 from umm.algorithms.movement.gathers import by_level
 from umm.arrays import Ints
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 Rect = tuple[int, int, int, int]
@@ -47,7 +47,7 @@ class Sums:
 
 
 def sums_of(blocks: Blocks) -> Sums | None:
-    """Return the sums of a multiply, none if every product is whole; None if others than who adds own the sum."""
+    """Return the sums of a multiply; None if others own a sum than those who add to it."""
     if blocks.whole:
         return Sums((), True)
     made, in_place = blocks.of("C"), blocks.in_place

@@ -57,10 +57,10 @@ def delivers(final: str) -> str:
     """
     return FINALS[final].delivers
 
+
 MOVEMENTS = {
     "auto": "",
     "flat": "flat one-sided",
-    "two-level": "two-level one-sided",
     "gathered": "gathered and summed by collectives",
     "chunks": "gathered and summed in chunks while multiplying",
 }
@@ -112,9 +112,8 @@ class Options:
 
     movement: str = _option(
         "auto",
-        "How operands come and sums go: flat (one-sided, each rank for itself), two-level (once per node), "
-        "gathered (collectives) or chunks (the same in parts, while multiplying); auto is flat, and of a chain "
-        "on several nodes gathered.",
+        "How operands come and sums go: flat (one-sided, each rank for itself), gathered (collectives) or "
+        "chunks (in parts, while multiplying); auto is flat, and in chains on several nodes gathered.",
         MOVEMENTS.__getitem__,
         choices=tuple(MOVEMENTS),
     )
@@ -123,6 +122,15 @@ class Options:
         """Refuse values that mean nothing."""
         for option in known():
             option.check(getattr(self, option.name))
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether operands come by gets and sums go by accumulates, where nothing else decides.
+
+        >>> Options().one_sided, Options(movement="gathered").one_sided
+        (True, False)
+        """
+        return self.movement in ("auto", "flat")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the choices as plain values."""

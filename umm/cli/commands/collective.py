@@ -79,11 +79,10 @@ def collective(
     a rank, a node or half of the ranks over the links there, latencies left out. --executor mpi performs the
     same schedules with a process for each rank; the best of --iters runs counts.
     """
-    from umm.algorithms.collectives.collective import fastest
+    from umm.algorithms.collectives.collective import fastest, lowered, possible, refusals
     from umm.algorithms.collectives.program import Collective
-    from umm.algorithms.collectives.registry import lowered, possible, refusals
     from umm.algorithms.collectives.way import Manner
-    from umm.cli.flags.machine import asked_machine
+    from umm.cli.flags.asked import asked_machine
     from umm.cli.flags.performer import performing
     from umm.cli.printed.collective_table import Timed, collective_record, print_collectives
     from umm.errors import CheckError, InputError

@@ -97,7 +97,7 @@ def sweep(
     With --chain the points are layouts of all its tensors together: those that it has by name, or every
     assignment of --choices; sizes are axes.
     """
-    from umm.cli.flags.machine import asked_machines
+    from umm.cli.flags.asked import asked_machines
     from umm.cli.printed.save import check_targets
     from umm.space import Space, Store
     from umm.space import sweep as perform

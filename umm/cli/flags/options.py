@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from umm.cli.flags.complete import among, executors, machines
 from umm.cli.flags.config import PRESETS, load_config, load_preset
-from umm.cli.flags.values import dimension, dimension_list, named_values, scale
+from umm.cli.flags.values import among, dimension, dimension_list, executors, machines, named_values, scale
 from umm.dtypes import DTYPES
 from umm.files import shown, visible, whole_file
 

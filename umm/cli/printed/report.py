@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from umm.algorithms.registry import choices_in_words
+from umm.algorithms.scheduling import choices_in_words
 from umm.errors import MachineError
 from umm.machines import machine as find_machine
 from umm.program.problem import MATRICES
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import KINDS
+from umm.schedules.table.details import KINDS
 from umm.space.budget import device_share
-from umm.space.what_if.context import Beside
+from umm.space.what_if.advice import Beside
 from umm.traces.trace import Trace
 from umm.units import counted, format_bytes, format_rate, format_seconds
 

@@ -10,8 +10,7 @@ from umm.files import parse_json
 from umm.schedules.file.header import header, read_header
 from umm.schedules.file.rows import Actions
 from umm.schedules.rules.invariants import check
-from umm.schedules.table.details import OPERANDS
-from umm.schedules.table.kinds import BARRIER, GEMM, KINDS, LOCAL, MAP, TRANSFERS
+from umm.schedules.table.details import BARRIER, GEMM, KINDS, LOCAL, MAP, OPERANDS, TRANSFERS
 from umm.schedules.table.table import Data, Table
 
 JSON_LIMIT = 10**6

@@ -12,8 +12,17 @@ from umm.layouts.layout import Layout
 from umm.program.tensors import Tensor
 from umm.schedules.table.buffers import Buffers, first_tiles, tile_at
 from umm.schedules.table.columns import range_column, real_column, whole_column
-from umm.schedules.table.details import OPERANDS, Details
-from umm.schedules.table.kinds import BARRIER, GEMM, KINDS, LOCAL, MAP, TRANSFERS, operand_ranks
+from umm.schedules.table.details import (
+    BARRIER,
+    GEMM,
+    KINDS,
+    LOCAL,
+    MAP,
+    OPERANDS,
+    TRANSFERS,
+    Details,
+    operand_ranks,
+)
 
 _NUMBER = {name: kind for kind, name in enumerate(KINDS)}
 _ALWAYS = ("id", "rank", "kind", "lane", "after")

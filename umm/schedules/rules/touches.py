@@ -9,8 +9,7 @@ from umm.arrays import Bools
 from umm.errors import InputError, ScheduleError
 from umm.program.functions import Function, function
 from umm.program.tensors import LARGEST
-from umm.schedules.table.details import OPERANDS
-from umm.schedules.table.kinds import GEMM, MAP, TRANSFERS, operand_ranks
+from umm.schedules.table.details import GEMM, MAP, OPERANDS, TRANSFERS, operand_ranks
 from umm.schedules.table.table import Table
 
 Refuse = Callable[[Bools, str], None]

@@ -17,8 +17,7 @@ from umm.errors import ScheduleError
 from umm.program.problem import MATRICES, Problem
 from umm.program.tensors import Program, Tensor
 from umm.schedules.table.buffers import Buffers, first_tiles, joined, owned_tiles, tile_at
-from umm.schedules.table.details import OPERANDS, Details
-from umm.schedules.table.kinds import GEMM, TRANSFERS
+from umm.schedules.table.details import GEMM, OPERANDS, TRANSFERS, Details
 from umm.schedules.table.resources import Lanes, Links, Routes
 
 

@@ -16,8 +16,8 @@ from umm.program.functions import function
 from umm.program.tensors import Program, Tensor
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.accesses import ADD, READ, WRITE, Accesses, Rectangle
-from umm.schedules.table.details import Multiplied
-from umm.schedules.table.kinds import (
+from umm.schedules.table.buffers import Slice
+from umm.schedules.table.details import (
     ACCUMULATE,
     BARRIER,
     BROADCAST,
@@ -28,11 +28,11 @@ from umm.schedules.table.kinds import (
     MAP,
     PUT,
     REDUCE,
+    Multiplied,
 )
-from umm.schedules.table.slices import Slice
 from umm.schedules.table.table import Function
+from umm.schedules.writer.assembly import appended
 from umm.schedules.writer.costs import Action, Written, priced
-from umm.schedules.writer.parts import appended
 from umm.schedules.writer.room import Room
 
 _Touch = tuple[Hashable, int, int, Rectangle]  # place, how, buffer, what of it

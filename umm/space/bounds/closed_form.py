@@ -19,10 +19,10 @@ from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.bound import ROUNDING
 from umm.space.bounds.combinations import Combinations
-from umm.space.bounds.link_times import link_times
 from umm.space.bounds.moves import least_moving
 from umm.space.bounds.operand_layouts import OperandLayouts
 from umm.space.bounds.replica_sums import summed_seconds
+from umm.space.bounds.transfers import link_times
 from umm.space.points import MultiplyPoints
 
 AT_ONCE = 1 << 22  # numbers in one array: about 32 MB
@@ -89,7 +89,7 @@ def _alike_but_for_final(options: Sequence[Options]) -> dict[Options, list[int]]
 
 def replica_seconds(layout: Layout, problem: Problem, machine: Machine, options: Options) -> float:
     """Return a lower bound of the time that replicas of C take to come together after the last op."""
-    if layout.replicas == 1:
+    if layout.replicas == 1 or not options.one_sided:  # collectives may sum while others multiply
         return 0.0
     if options.final == COMPLETE:
         either = (replace(options, final=final) for final in COMPLETING)

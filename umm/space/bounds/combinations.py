@@ -16,9 +16,8 @@ from umm.arrays import Bools, Floats
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import Problem
-from umm.space.bounds.link_times import LinkTimes, link_times
-from umm.space.bounds.operand_layouts import DIMENSIONS, OperandLayouts
-from umm.space.bounds.overlaps import (
+from umm.space.bounds.operand_layouts import (
+    DIMENSIONS,
     GOT_AGAIN,
     LARGEST,
     LONGEST,
@@ -28,11 +27,12 @@ from umm.space.bounds.overlaps import (
     SMALLEST,
     WHOLE,
     WHOLES,
+    OperandLayouts,
     Overlaps,
     Parts,
     overlaps,
 )
-from umm.space.bounds.transfers import Transfers, busiest_lane, least_slowdown
+from umm.space.bounds.transfers import LinkTimes, Transfers, busiest_lane, least_slowdown, link_times
 
 
 class Combinations:
@@ -142,6 +142,8 @@ class Combinations:
     def seconds(self, options: Options) -> Floats:
         """Return a lower bound of the time until the last op is done, before replicas are reduced."""
         machine, links = self.machine, self.links
+        if not options.one_sided:
+            return self._least_seconds
         compute = self._compute
         engine = compute
         if len(set(links.device.tolist())) < len(links.device):
@@ -169,6 +171,14 @@ class Combinations:
         on_links = [x.on_links for x in (*gets, *accumulates)]
         busiest: Floats = np.asarray(sum(on_links[1:], start=on_links[0]).max(axis=-1))
         return np.maximum(slowest, busiest)
+
+    @cached_property
+    def _least_seconds(self) -> Floats:
+        """Return what the multiply takes on all devices together at their best: for gemms of any shape."""
+        of, machine = self.problem, self.machine
+        rate = machine.peak(of.dtype) * float(machine.most_efficiency(of.dtype, np.array(float(of.k))))
+        devices = len(set(self.links.device.tolist()))
+        return np.full((len(self.x), len(self.y)), of.flop / (rate * devices))
 
     @cached_property
     def _compute(self) -> Floats:
@@ -280,7 +290,7 @@ class Combinations:
     def memory(self, options: Options) -> Floats:
         """Return a lower bound of the bytes of the fullest rank: tiles held, and the pool."""
         held = self.own.held[0] + self.x.held[:, None] + self.y.held[None]
-        if not POLICIES[options.policy].closed_form:
+        if not (options.one_sided and POLICIES[options.policy].closed_form):
             return np.asarray(held.max(axis=-1), dtype=np.float64)
         total = held.astype(np.float64)
         for of in (self.x, self.y):

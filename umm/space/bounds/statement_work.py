@@ -15,8 +15,8 @@ from umm.algorithms.chains.multiplies import as_problem, completing
 from umm.algorithms.collectives.hierarchical import CARD
 from umm.algorithms.movement.choice import Chosen, chosen
 from umm.algorithms.movement.prices import Price
-from umm.algorithms.universal.lowering import lowered
 from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.policies import lowered
 from umm.algorithms.universal.replicas import how_summed
 from umm.arrays import Bools, Floats
 from umm.machines import Machine
@@ -25,10 +25,9 @@ from umm.program.problem import MATRICES
 from umm.program.tensors import Tensor
 from umm.schedules.bound import ROUNDING, seconds_alone
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import BARRIER, GEMM, KINDS, MAP
+from umm.schedules.table.details import BARRIER, GEMM, KINDS, MAP
 from umm.space.bounds.batch_work import batch_work
-from umm.space.bounds.link_times import link_times
-from umm.space.bounds.transfers import least_slowdown
+from umm.space.bounds.transfers import least_slowdown, link_times
 
 GROUPS = ("copy_in", "copy_out", "accumulate")
 MOST_FOLLOWED = 4_000
@@ -85,7 +84,7 @@ def statement_work(
     if statement.is_batch:
         return _batch(statement, tensors, machine, chosen_options)
     problem = as_problem(statement, tensors)
-    by_collectives = chosen(problem, machine, stationary, chosen_options.movement)
+    by_collectives = chosen(problem, machine, stationary, str(options.get("movement", "auto")))
     if by_collectives.price is not None:
         return _collective(by_collectives, by_collectives.price, machine, chosen_options, paid)
     part = lowered(problem, machine, stationary, **completing(options))
@@ -174,7 +173,7 @@ def _batch(
 def _collective(
     by: Chosen, price: Price, machine: Machine, options: Options, paid: Collection[str]
 ) -> StatementWork:
-    """Return what a multiply by collectives takes; of its lanes, and of copies within a rank, nothing is said."""
+    """Return what a multiply by collectives takes; of its lanes and of copies within a rank nothing."""
     p = len(price.gemms)
     links = link_times(machine, p)
     engines = np.bincount(links.device, price.gemms, machine.device_count)
@@ -182,9 +181,9 @@ def _collective(
     between = np.sum(moved, axis=0) if moved else np.zeros((p, p))
     lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
     work = np.concatenate((engines, price.gemms, _carried(between.reshape(-1), machine, p), lanes))
-    return StatementWork(
-        work * ROUNDING, price.gemms * ROUNDING, stationary=by.stationary, actions=p * (price.transfers + 1)
-    )
+    seconds = np.asarray(work * ROUNDING, dtype=np.float64)
+    actions = p * (price.transfers + 1)
+    return StatementWork(seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions)
 
 
 def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:

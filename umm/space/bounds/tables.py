@@ -270,7 +270,7 @@ def _waits(
     What was written last counts. A map of tiles that lie as it does reads them whole; so is what is written
     to a replica but the first that is to be added to.
     """
-    statement, found = points.outline.statements[number], {}
+    statement, found = points.outline.statements[number], dict[str, Floats]()
     if not one_sided(machine, points.ranks, points.options.movement):
         return found  # collectives begin when what they need is there, and no barrier is between
     for name in dict.fromkeys(statement.reads):

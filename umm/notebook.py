@@ -1,4 +1,4 @@
-"""Results that show themselves where they are the value of a notebook's cell."""
+"""Results that show themselves as the value of a notebook's cell."""
 
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
@@ -7,7 +7,6 @@ from umm.errors import InputError
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
 
 GROUP = "umm.figures"
 
