@@ -19,7 +19,7 @@ RUN = {
     "a": "row", "b": "col@2", "c": "2d:2x4", "algorithm": "universal", "stationary": "C",
     "c_dtype": "float64", "given": "a=row",
     "policy": "direct", "prefetch": 2, "max_gemms": 2, "max_accumulates": 2, "offset": "index",
-    "granularity": "tile", "reuse": True, "final": "reduce", "time_s": 0.25, "fraction_of_peak": 0.5,
+    "granularity": "tile", "reuse": True, "final": "reduce", "movement": "auto", "time_s": 0.25, "fraction_of_peak": 0.5,
     "memory_bytes": 2**33, "pool_bytes": 7, "get_bytes": 1, "accumulate_bytes": 2, "reduce_bytes": 3,
     "gap": 0.125, "steps_gap": 0.0625, "bound_by": "compute", "status": "ok", "error": None,
 }  # fmt: skip
