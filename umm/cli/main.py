@@ -2,8 +2,11 @@
 
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import current_thread, main_thread
 from typing import Any
 
 import click
@@ -76,7 +79,8 @@ class LazyGroup(click.Group):
         extra = {"prog_name": "umm", **extra, "standalone_mode": False}
         open_streams()
         try:
-            code = super().main(*args, **extra)
+            with _interrupted_by_sigterm():
+                code = super().main(*args, **extra)
         except UmmError as error:
             code = _fail(str(error), error.exit_code)
         except click.exceptions.Abort:
@@ -97,6 +101,23 @@ class LazyGroup(click.Group):
             code = _fail(f"{named}{error.strerror or error}", USAGE if named else RUNTIME)
         code, said = flushed(code if isinstance(code, int) else 0)
         sys.exit(_fail(said, code) if said else code)
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM, which batch systems send first, end a command as Ctrl-C does: with what it has found.
+
+    Ranks that mpiexec has started, and who ignores the signal, keep what they do with it.
+    """
+    usual = signal.getsignal(signal.SIGTERM)
+    if usual is not signal.SIG_DFL or launched_rank() is not None or current_thread() is not main_thread():
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, usual)
 
 
 def _no_option(error: click.NoSuchOption) -> str:
