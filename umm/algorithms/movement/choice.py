@@ -59,7 +59,8 @@ def one_sided(machine: Machine, ranks: int, movement: str) -> bool:
 @lru_cache(maxsize=64)
 def _several(machine: Machine, ranks: int) -> bool:
     """Whether ranks are in several nodes."""
-    return machine.fabric.nodes and machine.fabric.near > 1 and len(nodes_of(machine, range(ranks), ranks)) > 1
+    several = len(nodes_of(machine, range(ranks), ranks)) > 1
+    return machine.fabric.nodes and machine.fabric.near > 1 and several
 
 
 @lru_cache(maxsize=65536)
