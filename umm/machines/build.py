@@ -65,6 +65,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         link_bandwidth=np.array([*fabric.bandwidth, *[copies / 2] * count]),
         link_latency=np.array([*fabric.latency, *[overhead] * count]),
         document=content,
+        attention={(x.dtype, x.direction == "backward"): x.rate for x in devices.attention},
         means={name: _means(means) for name, means in devices.means.items()},
         local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
         **stated,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from pydantic import Field, create_model, field_validator, model_validator
 
 from umm.machines import quantities
+from umm.machines.attention import AttentionTable
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
 from umm.machines.kind import Kind
 from umm.machines.numbers import declared
@@ -78,6 +79,7 @@ class RequiredOfDevices(Table):
     interference: Interference
     peak: Annotated[dict[Rated, Rate], Field(min_length=1)]
     efficiency: list[Efficiency] = Field(default_factory=list)
+    attention: list[AttentionTable] = Field(default_factory=list)
     means: dict[Name, "Means"] = Field(default_factory=dict)
     accumulate_blocks: Blocks | None = None
     local_work: LocalWork | None = None

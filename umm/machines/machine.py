@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from umm.arrays import Floats
 from umm.errors import MachineError
+from umm.machines.attention import AttentionRate
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
 from umm.machines.fabric import Fabric, narrowest
 from umm.machines.facts import Fact, facts_of
@@ -88,6 +89,7 @@ class Machine(DeviceNumbers):
     link_bandwidth: Floats
     link_latency: Floats
     document: Mapping[str, Any]
+    attention: Mapping[tuple[str, bool], AttentionRate] = field(default_factory=dict)
     means: Mapping[str, Means] = field(default_factory=dict)
     local_on_engine: bool = False
     tf32_peak: float = 0.0
@@ -161,6 +163,13 @@ class Machine(DeviceNumbers):
         if table is None:
             return np.ones(np.broadcast_shapes(np.shape(m), np.shape(n), np.shape(k)))
         return table.at(m, n, k, batch)
+
+    def attention_rate(self, dtype: str, backward: bool) -> AttentionRate:
+        """Return what kernels of fused attention reach of a dtype's peak; if not stated, beside its GEMMs."""
+        known = self.attention.get((dtype, backward))
+        if known is not None:
+            return known
+        return AttentionRate.beside_gemms(float(self.gemm_efficiency(dtype, 4096, 4096, 4096)), backward)
 
     def most_efficiency(self, dtype: str, k: npt.ArrayLike) -> Floats:
         """Return the share of peak that no GEMM of this k, nor one cut out of it, goes above."""

@@ -1,6 +1,6 @@
 """The multiplies of a chain by collectives: gathered copies that several use, sums that several share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from umm.algorithms.chains.multiplies import as_problem
@@ -76,9 +76,10 @@ class Moved:
             alike(self.plans[number - 1], self.plans[number])
         )  # fmt: skip
 
-    def forget(self, tensor: str) -> None:
-        """Drop the gathered copies of a tensor that is written."""
-        self.copies.forget(tensor)
+    def forget(self, tensors: Iterable[str]) -> None:
+        """Drop the gathered copies of tensors that are written."""
+        for tensor in tensors:
+            self.copies.forget(tensor)
 
     def _gathers(self, number: int, busy: Sequence[tuple[str, bytes]]) -> Gathers:
         if number in self.ahead:
@@ -96,7 +97,7 @@ class Moved:
                 names = operands_of(statement)
                 gathers = {names[x].tensor for x in self.plans[other].collects}
                 return other if gathers and not gathers & written else None
-            written.add(statement.out)
+            written.update(statement.outs)
         return None
 
 
@@ -120,7 +121,7 @@ def paid(statements: Sequence[Statement], number: int) -> frozenset[str]:
         found.remove("C")
     for x, name in (("A", statement.a), ("B", statement.b)):
         for earlier in reversed(statements[:number]):
-            if earlier.out == name:
+            if name in earlier.outs:
                 break
             if isinstance(earlier, Multiply) and name in (earlier.a, earlier.b):
                 found.discard(x)

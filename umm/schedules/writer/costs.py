@@ -19,6 +19,7 @@ from umm.schedules.table.details import (
     GEMM,
     GET,
     MAP,
+    OPERANDS,
     PUT,
     REDUCE,
     TRANSFERS,
@@ -250,7 +251,7 @@ def _strided(written: Written, moved: Sequence[Action]) -> Bools:
 
 
 def _details(actions: Sequence[Action]) -> Details:
-    details = Details.empty(len(actions))
+    details = Details.empty(len(actions), max([OPERANDS, *(len(action.pieces) for action in actions)]))
     count: dict[int, int] = {}
     for i, action in enumerate(actions):
         for operand, piece in enumerate(action.pieces):

@@ -298,9 +298,7 @@ def _written(
     statement: Statement, tensors: Mapping[str, Tensor], machine: Machine, options: Mapping[str, Any]
 ) -> Schedule:
     """Return the schedule of one statement that is no plain multiply."""
-    out = tensors[statement.out]
-    role = "both" if out.name in statement.reads else "output"
-    held = {out.name: Tensor(out.name, out.layout, out.dtype, role)}
-    for name in statement.reads:
-        held.setdefault(name, Tensor(name, tensors[name].layout, tensors[name].dtype, "input"))
-    return lower(Chain("part", tuple(held.values()), (statement,), out.layout.ranks), machine, **options)
+    held = {x: replace(tensors[x], role="both" if x in statement.reads else "output") for x in statement.outs}
+    held = {x: replace(tensors[x], role="input") for x in statement.reads} | held
+    ranks = tensors[statement.out].layout.ranks
+    return lower(Chain("part", tuple(held.values()), (statement,), ranks), machine, **options)
