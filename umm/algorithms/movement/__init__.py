@@ -1,1 +1,1 @@
-"""How operands come to who multiplies and sums go where they belong, when not by the paper's flat gets."""
+"""Operands gathered and products summed by collectives, beside one-sided gets and accumulates."""
