@@ -44,7 +44,7 @@ def twice(names: Iterable[str]) -> str | None:
 
 Source = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1, max_length=80), AfterValidator(printable)]
-Uncertainty = Annotated[float | None, Field(ge=0)]  # a share of the value, either way
+Uncertainty = Annotated[float | None, Field(ge=0, le=1)]  # a share of the value, either way
 Ends = Annotated[list[Any] | None, Field(min_length=2, max_length=2)]
 
 
@@ -149,6 +149,8 @@ class Size(Quantity):
     @staticmethod
     def parse(text: str) -> float:
         """Return the number in the program's unit."""
+        if text.strip().isdecimal():
+            raise ValueError(f"{shown(text)} has no unit; write it like 16 GiB, or {text.strip()} B")
         return parse_bytes(text)
 
 
