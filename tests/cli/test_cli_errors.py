@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -256,15 +257,16 @@ def test_an_interrupt_ends_in_130_with_one_line(monkeypatch):
     assert (result.exit_code, result.stderr.strip()) == (130, "error: interrupted")
 
 
-def test_an_interrupted_search_shows_the_best_by_then_and_ends_in_130(monkeypatch):
-    """Ctrl-C at the fourth simulation: what three tell is there, and nothing is proven."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_search_shows_the_best_so_far_and_ends_in_130(monkeypatch, number):
+    """Ctrl-C or SIGTERM at the fourth simulation: three makespans are shown, and nothing is proven."""
     from umm_sim.executor import SimExecutor
 
     simulate, done = SimExecutor.makespan, []
 
     def interrupted(self, schedule):
         if len(done) == 3:
-            raise KeyboardInterrupt
+            signal.raise_signal(number)
         done.append(simulate(self, schedule))
         return done[-1]
 
@@ -342,3 +344,34 @@ def test_a_terminal_gets_colour_unless_no_color():
 @pytest.mark.parametrize("number", ["nan", "inf"])
 def test_a_number_that_is_none_is_refused(args, number):
     assert refused(*args, number).startswith(f"Invalid value for '{args[-1]}': ")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("run", *SMALL, "--option", "x=" + "9" * 5000), "unexpected keyword argument 'x'"),
+        (("run", *SMALL, "--warmup", 10**22), "not in the range"),
+        (
+            ("simulate", *SMALL, "--set", "fabric.bandwidth=x2", "--set", "fabric.bandwidth=x3"),
+            "is set twice",
+        ),
+        (
+            ("simulate", *SMALL, "--set", "devices.memory=16"),
+            "'16' has no unit; write it like 16 GiB, or 16 B",
+        ),
+    ],
+)
+def test_what_was_a_traceback_or_was_taken_silently_is_one_line(args, said):
+    assert said in refused(*args)
+
+
+def test_a_size_of_the_terminal_that_is_no_number_is_left_out(monkeypatch):
+    monkeypatch.setenv("LINES", "²")
+    assert umm("machine", "list").exit_code == 0
+
+
+def test_a_long_mistake_of_a_machine_file_is_shortened(tmp_path):
+    (tmp_path / "long.toml").write_text(f"schema = 1\n[{'x' * 5000}]\ny = 1\n")
+    result = umm("machine", "check", tmp_path / "long.toml")
+    assert result.exit_code == 2
+    assert max(map(len, result.stderr.splitlines())) < 600

@@ -2,8 +2,11 @@
 
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import current_thread, main_thread
 from typing import Any
 
 import click
@@ -13,12 +16,10 @@ from umm import __version__
 from umm.cli.flags.config import CONFIG
 from umm.cli.printed.streams import flushed, open_streams, reader_left
 from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean
-from umm.files import visible
+from umm.files import shortened, visible
 from umm.host.launcher import launched_rank
 
 RUNTIME, USAGE = UmmError.exit_code, InputError.exit_code
-LONGEST = 2000
-"""Characters of an error; its middle is left out beyond."""
 
 
 class LazyGroup(click.Group):
@@ -76,7 +77,8 @@ class LazyGroup(click.Group):
         extra = {"prog_name": "umm", **extra, "standalone_mode": False}
         open_streams()
         try:
-            code = super().main(*args, **extra)
+            with _interrupted_by_sigterm():
+                code = super().main(*args, **extra)
         except UmmError as error:
             code = _fail(str(error), error.exit_code)
         except click.exceptions.Abort:
@@ -97,6 +99,23 @@ class LazyGroup(click.Group):
             code = _fail(f"{named}{error.strerror or error}", USAGE if named else RUNTIME)
         code, said = flushed(code if isinstance(code, int) else 0)
         sys.exit(_fail(said, code) if said else code)
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM, which batch systems send first, end a command as Ctrl-C does: with what it has found.
+
+    Ranks that mpiexec has started, and who ignores the signal, keep what they do with it.
+    """
+    usual = signal.getsignal(signal.SIGTERM)
+    if usual is not signal.SIG_DFL or launched_rank() is not None or current_thread() is not main_thread():
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, usual)
 
 
 def _no_option(error: click.NoSuchOption) -> str:
@@ -124,9 +143,7 @@ def _origin(error: click.UsageError) -> str:
 
 def _fail(message: str, code: int) -> int:
     if not launched_rank():  # of all ranks that mpiexec started, the first speaks
-        said = visible(" ".join(message.split()))
-        said = said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} … {said[-LONGEST // 2 :]}"
-        click.echo(f"error: {said}", err=True)
+        click.echo(f"error: {shortened(visible(' '.join(message.split())))}", err=True)
     return code
 
 

@@ -7,7 +7,15 @@ from typing import Any
 import click
 
 from umm.cli.flags.config import load_config
-from umm.cli.flags.options import READ, given, measure_options, option, output_options, set_option
+from umm.cli.flags.options import (
+    READ,
+    given,
+    measure_options,
+    nodes_option,
+    option,
+    output_options,
+    set_option,
+)
 from umm.cli.flags.values import nbytes
 from umm.cli.printed.output import Output
 from umm.dtypes import canonical
@@ -30,6 +38,7 @@ ALL = "all"
     metavar="NAME|FILE",
     help="A machine of 'umm machine list' or a topology file; h100-8 to predict, localhost to execute.",
 )
+@nodes_option()
 @set_option()
 @option(
     "--algorithm",

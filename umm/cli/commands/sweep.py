@@ -14,6 +14,7 @@ from umm.cli.flags.options import (
     all_of,
     given,
     given_option,
+    nodes_option,
     option,
     output_options,
     set_option,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 @option("--ranks", type=int, metavar="P", help="Processes; each machine's own number if not given.")
 @option("--machine", default="h100-8", show_default=True, metavar="LIST",
         help="Machines of 'umm machine list' or topology files.")  # fmt: skip
+@nodes_option()
 @set_option()
 @chain_options(layouts=False, axes=True)
 @option("--layouts", metavar="LIST", help="A chain's own layouts by name: all of them if not given.")

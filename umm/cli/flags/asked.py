@@ -15,7 +15,7 @@ from umm.cli.flags.schedule import SCHEDULE, asked_choices
 from umm.errors import InputError
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.machines.settings import read_setting
+from umm.machines.settings import NODES, read_setting
 from umm.program import Chain
 from umm.program.problem import Problem
 from umm.schedules.files import load
@@ -23,7 +23,7 @@ from umm.schedules.schedule import Schedule
 
 
 def asked_machine(flags: dict[str, Any]) -> Machine:
-    """Return the machine that --machine and --set describe.
+    """Return the machine that --machine, --nodes and --set describe.
 
     Raises:
         InputError: for several values of a number.
@@ -31,12 +31,13 @@ def asked_machine(flags: dict[str, Any]) -> Machine:
     """
     for key, values in _settings(flags):
         if len(values) > 1:
-            raise InputError(f"--set {key} has several values; a list is an axis of umm search and umm sweep")
+            flag = f"--{key}" if key == NODES else f"--set {key}"
+            raise InputError(f"{flag} has several values; a list is an axis of umm search and umm sweep")
     return asked_machines(flags["machine"], flags)[0]
 
 
 def asked_machines(name: str, flags: dict[str, Any]) -> list[Machine]:
-    """Return a machine with every combination of the values that --set gives.
+    """Return a machine with every combination of the values that --nodes and --set give.
 
     Args:
         name: The machine's name or file.
@@ -51,8 +52,13 @@ def asked_machines(name: str, flags: dict[str, Any]) -> list[Machine]:
 
 
 def _settings(flags: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    """Return each number that is set, with its values."""
-    found = [read_setting(text) for text in flags["changes"]]
+    """Return each number that is set, with its values; that of nodes first."""
+    nodes = [] if flags.get(NODES) is None else [(NODES, flags[NODES])]
+    found = [*nodes, *(read_setting(text) for text in flags["changes"])]
+    keys = [key for key, _ in found]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise InputError(f"{twice} is set twice; keep one, or write a list: --set {twice}=x0.5,x1")
     return [(key, [part.strip() for part in value.split(",")]) for key, value in found]
 
 

@@ -15,7 +15,22 @@ from umm.dtypes import DTYPES
 from umm.files import shown, visible, whole_file
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-PROBLEM = ("m", "n", "k", "a", "b", "c", "dtype", "c_dtype", "given", "ranks", "machine", "changes", "preset")
+PROBLEM = (
+    "m",
+    "n",
+    "k",
+    "a",
+    "b",
+    "c",
+    "dtype",
+    "c_dtype",
+    "given",
+    "ranks",
+    "machine",
+    "nodes",
+    "changes",
+    "preset",
+)
 
 
 class _PathOfAnybody(click.Path):
@@ -28,6 +43,8 @@ class _PathOfAnybody(click.Path):
             self.fail(f"{shown(str(value))} cannot name a file; write a path", param, ctx)
 
 
+MOST_RUNS = 10_000_000
+"""Of an executor, warm-ups included."""
 READ = _PathOfAnybody(dir_okay=False, path_type=Path)
 WRITE = _PathOfAnybody(dir_okay=False, path_type=Path)
 FOLDER = _PathOfAnybody(file_okay=False, path_type=Path)
@@ -78,6 +95,7 @@ def problem_options(machine: str, layouts: bool = True, many_m: bool = False) ->
         option("--machine", default=machine, show_default=True, metavar="NAME|FILE",
                shell_complete=among(machines),
                help="A machine of 'umm machine list' or a topology file."),
+        nodes_option(),
         set_option(),
     ]  # fmt: skip
     if layouts:
@@ -90,6 +108,14 @@ def problem_options(machine: str, layouts: bool = True, many_m: bool = False) ->
             option("--c", default="row", show_default=True, metavar="LAYOUT", help="Layout of C."),
         ]
     return all_of(flags)
+
+
+def nodes_option() -> Callable[[Any], Any]:
+    """Return the flag for the number of nodes."""
+    return option(
+        "--nodes", metavar="N",
+        help="Nodes of the machine, if its file has their network cards; the file's own number if not given.",
+    )  # fmt: skip
 
 
 def set_option() -> Callable[[Any], Any]:
@@ -136,8 +162,10 @@ def measure_options(executor: str) -> Callable[[Command], Command]:
                    shell_complete=among(executors),
                    help="Who executes; 'umm doctor' lists who can."),
             executor_options(),
-            option("--iters", type=int, default=10, show_default=True, help="Runs that count."),
-            option("--warmup", type=int, default=1, show_default=True, help="Runs before them."),
+            option("--iters", type=click.IntRange(max=MOST_RUNS), default=10, show_default=True,
+                   help="Runs that count."),
+            option("--warmup", type=click.IntRange(0, MOST_RUNS), default=1, show_default=True,
+                   help="Runs before them."),
             option("--scale", callback=scale, metavar="1/16",
                    help="Every dimension times this: the same layouts, a size that this host can do."),
         ]

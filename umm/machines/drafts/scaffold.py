@@ -11,6 +11,7 @@ from tomlkit.items import AoT, InlineTable, Table
 from umm.errors import MachineError
 from umm.machines.facts import Fact
 from umm.machines.machine import Machine
+from umm.machines.numbers import declared
 from umm.machines.settings import set_numbers
 
 NOTES = {
@@ -25,20 +26,15 @@ NOTES = {
     "devices.launch": "time before a GEMM computes: a kernel launch",
     "devices.transfer_overhead": "time of every transfer beside its links' latencies: submitting a peer copy",
     "devices.accumulate_efficiency": "bandwidth of an accumulate over that of a copy",
-    "devices.signal": "time a rank takes to see another's signal",
-    "devices.collective_start": "time before the first bytes of a collective move: a small all-gather",
-    "devices.step_fence": "time between two steps of a ring that multiplies while it passes on",
     "devices.local_work": '"engine" if local accumulates and copies share the GEMMs\' engine, else "beside"',
-    "devices.local_overhead": "time of an accumulate or copy within a device beside its bytes",
-    "devices.copy_share": "share of the memory bandwidth that ranks of one device have to exchange data",
-    "devices.strided_accumulates": "rate of an accumulate into some of a tile's columns over one into all",
-    "devices.cache": "of a rank: how much it may get and still find what it got before in a cache",
-    "devices.refill": "rate at which GEMMs load what they use first, and what has left the caches",
+    **{f"devices.{number.key}": number.note for number in declared()},
     "devices.peak": "of one device, by type. Data sheet: dense, without sparsity",
     "devices.interference": "share of a rank's own GEMM rate lost while its transfer runs",
     "devices.accumulate_blocks": "an accumulate kernel: its blocks, the device's units (SMs), a block's rate",
     "devices.means": "ways to move bytes; collectives use the one named collective",
     "devices.efficiency": "share of the peak that large GEMMs reach: measure one, 8K cubed",
+    "devices.kernels": "a library's GEMM kernels, for all types: what they make of a shape",
+    "devices.efficiency.kernels": "numbers of this type's kernels that are not the device's",
     "devices.efficiency.tiles": "what a GEMM kernel makes of a shape: SMs at once, their tile of C",
     "fabric": "bandwidths are one direction; a data sheet that says 600 GB/s of NVLink counts both",
     "fabric.bandwidth": "of a port or link. What copies reach is about 80 % of what the data sheet says",
@@ -55,6 +51,10 @@ NOTES = {
     "fabric.types": "kinds of links",
     "fabric.links": "between two ends, or among all of several; both directions each",
     "fabric.routes": "the way meant where several are equally short, or where it is not the shortest",
+    "fabric.nodes": "how many",
+    "fabric.names": "of the devices of a node, where its links go by name",
+    "fabric.network": "what joins nodes: their cards, and the leaf switches these hang on",
+    "network": "what would join several nodes: their cards, and the leaf switches these hang on",
     "message_sizes": "what one message alone reaches on a link, by its size",
 }
 """What is written above a key; parts of a list or a table share their table's."""

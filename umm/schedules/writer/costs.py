@@ -19,6 +19,7 @@ from umm.schedules.table.details import (
     GEMM,
     GET,
     MAP,
+    OPERANDS,
     PUT,
     REDUCE,
     TRANSFERS,
@@ -206,7 +207,7 @@ class _Columns:
             members = _details([actions[i] for i in found])
             m, n, k = members.multiplied.T
             took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize, members.batch)
-            launch = machine.launch_s
+            launch = machine.gemm_start(dtype)
             self.seconds[found] = launch + members.batch * (took - launch)
 
 
@@ -250,7 +251,7 @@ def _strided(written: Written, moved: Sequence[Action]) -> Bools:
 
 
 def _details(actions: Sequence[Action]) -> Details:
-    details = Details.empty(len(actions))
+    details = Details.empty(len(actions), max([OPERANDS, *(len(action.pieces) for action in actions)]))
     count: dict[int, int] = {}
     for i, action in enumerate(actions):
         for operand, piece in enumerate(action.pieces):
