@@ -9,6 +9,7 @@ from umm.arrays import Bools, Floats, Ints
 from umm.dtypes import itemsize
 from umm.interval import Interval
 from umm.machines import Machine
+from umm.machines.kernels import Kernels
 from umm.program.functions.attention import Heads
 
 # Of what calibration's multiplies add to: every third adds to the tile of the one before.
@@ -47,6 +48,7 @@ def gemm_seconds(
     c_itemsize: int,
     batch: npt.ArrayLike = 1,
     again: npt.ArrayLike = 0,
+    by_columns: bool = False,
     pace: Pace = ALIKE,
 ) -> Floats:
     """Return how long local multiplies take with a device to themselves, in seconds.
@@ -54,6 +56,10 @@ def gemm_seconds(
     Launch overhead plus the larger of the arithmetic, 2mnk over peak times efficiency, and the memory
     traffic: A and B read once, C read and written. What of C a rank adds to again it does not load, where the
     machine says how fast it would; with that no multiply goes below the roofline at the best efficiency.
+
+    Where the machine file describes a library's kernels, these give the time: their start, which a kernel
+    queued behind another takes too, tiles, waves and memory. The launch is not counted then: it is exposed
+    only where nothing is queued.
 
     Args:
         machine: The device's peak, efficiency, memory bandwidth and launch overhead.
@@ -64,6 +70,7 @@ def gemm_seconds(
         c_itemsize: Bytes of one element of C.
         batch: Multiplies of this shape that run together, of which this is what one takes.
         again: Bytes of C that are in a cache, for each was added to before.
+        by_columns: Whether B is stored by columns, as the kernels of some types need it.
         pace: What the device of each multiply has of the machine's numbers.
 
     Raises:
@@ -71,6 +78,10 @@ def gemm_seconds(
 
     Source: roofline model, as in Brock & Golin (2025), section 4.3.
     """
+    kernels = machine.kernels(dtype)
+    if kernels is not None:
+        whole = _by_kernels(kernels, (m, n, k, batch), pace, c_itemsize, by_columns)
+        return kernels.start_s + (whole - kernels.start_s) / np.asarray(batch, dtype=np.float64)
     m, n, k = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
     elements = m * n
     at_peak = arithmetic = elements * k * (2.0 / machine.peak(dtype))
@@ -87,6 +98,21 @@ def gemm_seconds(
         saved = np.asarray(again, dtype=np.float64) * (LOADED_OF_C / machine.refill)
         took = np.maximum(took - saved, np.minimum(took, best))
     return machine.launch_s + took
+
+
+def _by_kernels(
+    kernels: Kernels, sizes: tuple[npt.ArrayLike, ...], pace: Pace, c_itemsize: int, by_columns: bool
+) -> Floats:
+    """Return what a library's kernels take for some m, n, k and batch, those of a batch together."""
+    if pace is ALIKE:
+        return kernels.seconds(*sizes, c_itemsize=c_itemsize, by_columns=by_columns)
+    *whole, peak, memory = (np.atleast_1d(x) for x in np.broadcast_arrays(*sizes, pace.peak, pace.memory))
+    took = np.zeros(peak.shape)
+    for one, other in set(zip(peak.tolist(), memory.tolist(), strict=True)):
+        of = (peak == one) & (memory == other)
+        device = kernels.paced(one, other)
+        took[of] = device.seconds(*(x[of] for x in whole), c_itemsize=c_itemsize, by_columns=by_columns)
+    return took
 
 
 def attention_seconds(

@@ -212,7 +212,7 @@ class _Columns:
             m, n, k = members.multiplied.T
             pace = cost.pace_of(machine, self.rank[found], self._ranks)
             took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize, members.batch, pace=pace)
-            launch = machine.launch_s
+            launch = machine.gemm_start(dtype)
             self.seconds[found] = launch + members.batch * (took - launch)
 
 
