@@ -17,7 +17,7 @@ from umm_hw.gpu import cupy_device
 from umm_hw.gpu.cupy_device import CupyDevice
 from umm_hw.nvshmem.executor import NvshmemExecutor, _real_connect
 from umm_hw.nvshmem.library import NvshmemLibrary, connect
-from umm_hw.nvshmem.one_sided import Joined
+from umm_hw.symmetric.one_sided import Joined
 
 
 @pytest.fixture(scope="module", autouse=True)
