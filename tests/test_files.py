@@ -1,6 +1,8 @@
 """Files are written whole or not at all, beside each other, and with the mode that they had."""
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -158,3 +160,44 @@ def test_no_reader_and_no_writer_takes_a_path_that_is_none(tmp_path, monkeypatch
         with pytest.raises(InputError, match="cannot name a folder"):
             umm.save(path, {"A": np.ones((4, 4))}, made.tensors)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_save_removes_what_a_killed_writer_left(tmp_path):
+    """A writer killed amid its work leaves a partial file; one still at work keeps its own."""
+    code = (
+        "from umm.files import whole_file; import time\n"
+        "with whole_file('a.txt'):\n    print(1, flush=True); time.sleep(60)"
+    )
+    dead, busy = (
+        subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE) for _ in range(2)
+    )
+    for one in (dead, busy):
+        with one.stdout:
+            assert one.stdout.readline() == b"1\n"
+    dead.kill()
+    dead.wait()
+    left = list(tmp_path.glob(".umm-partial-*"))
+    assert len(left) == 2
+    for partial in left:
+        os.utime(partial, (0, 0))  # both were made long ago
+    write(tmp_path / "b.txt", "whole")
+    assert len(list(tmp_path.glob(".umm-partial-*"))) == 1
+    busy.kill()
+    busy.wait()
+    write(tmp_path / "b.txt", "whole")
+    assert [x.name for x in tmp_path.iterdir()] == ["b.txt"]
+
+
+@pytest.mark.parametrize("text", ["a{} = 1", "[a{}]", "[[a{}]]", "x = {{a{} = 1}}", "x = {{b = 1, a{} = 1}}"])
+def test_a_key_of_thousands_of_parts_is_refused_at_once(tmp_path, text):
+    """80 KB of it took the parser 42 s and 6 GB."""
+    path = tmp_path / "deep.toml"
+    path.write_text("# a comment\n" + text.format(".a" * 40_000) + "\n")
+    with pytest.raises(InputError, match=r"deep.toml line 2 has a key of more than 100 dotted parts"):
+        read_toml(path)
+
+
+def test_dots_that_are_not_in_keys_are_read(tmp_path):
+    path = tmp_path / "dots.toml"
+    path.write_text('a.b = "' + "x. " * 500 + '"\nc = [' + "1.5, " * 500 + "]\n")
+    assert len(read_toml(path)["c"]) == 500

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from umm.dtypes import itemsize
 from umm.errors import InfeasibleError
-from umm.host.memory import free_memory
+from umm.host.hardware import free_memory
 from umm.program import Chain, Multiply, Sum
 from umm.program.problem import Problem
 from umm.program.tensors import by_name

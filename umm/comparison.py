@@ -8,11 +8,11 @@ import numpy as np
 
 from umm.arrays import group_of_row
 from umm.errors import InputError, expect
-from umm.notebook.display import Shown
+from umm.notebook import Shown
 from umm.program.tensors import Program
 from umm.rank_agreement import RankAgreement, kendall_tau, rank_agreement
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import KINDS
+from umm.schedules.table.details import KINDS
 from umm.traces.trace import Trace
 from umm.units import format_seconds
 

@@ -5,7 +5,9 @@ import numpy.typing as npt
 
 from umm.arrays import Bools, Floats, Ints
 from umm.dtypes import itemsize
+from umm.interval import Interval
 from umm.machines import Machine
+from umm.program.functions.attention import Heads
 
 # Of what calibration's multiplies add to: every third adds to the tile of the one before.
 LOADED_OF_C = 2.0 / 3.0
@@ -55,6 +57,38 @@ def gemm_seconds(
         saved = np.asarray(again, dtype=np.float64) * (LOADED_OF_C / machine.refill)
         took = np.maximum(took - saved, np.minimum(took, best))
     return machine.launch_s + took
+
+
+def attention_seconds(
+    machine: Machine, dtype: str, heads: Heads, rows: Interval, count: int, keys: Interval, backward: bool
+) -> float:
+    """Return how long a kernel of fused attention takes on a device to itself, in seconds.
+
+    Launch overhead plus the larger of the arithmetic at the rate that the machine states for kernels of this
+    kind, and the memory traffic, where each operand is read or written once and no score ever is.
+
+    Args:
+        machine: The device.
+        dtype: Of queries, keys and values.
+        heads: How they belong together.
+        rows: The queries.
+        count: Heads of queries.
+        keys: The keys.
+        backward: Whether it is the kernel of the gradients.
+
+    Raises:
+        MachineError: The machine states no peak for this dtype.
+    """
+    pairs, item = heads.pairs(rows, keys), itemsize(dtype)
+    rate = machine.attention_rate(dtype, backward)
+    share = rate.share(heads, rows, count, keys)
+    flop = (10 if backward else 4) * heads.head * count * pairs
+    # Queries, the result and, backward, both their gradients; keys and values, and theirs; a number a query.
+    queries, of_keys = rows.size * count, keys.size * -(-count // heads.share)
+    traffic = (queries * heads.head * 2 + of_keys * heads.head * 2) * (2 if backward else 1) + queries
+    return machine.launch_s + max(
+        flop / (machine.peak(dtype) * share), traffic * item / machine.work_bandwidth
+    )
 
 
 def transfer_bytes(machine: Machine, payload: npt.ArrayLike, cached: npt.ArrayLike = False) -> Ints:

@@ -6,9 +6,10 @@ import re
 import reprlib
 import secrets
 import stat
+import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,13 @@ _SHORT.maxlevel = 3
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = LONGEST = 80
 PARTIAL = ".umm-partial-"
 """What the name of a file that is being written starts with."""
+STALE_S = 2.0
+"""Seconds after which a partial file that nobody has locked is left over from a writer that was killed."""
 MOST_TEXT = 2**29
 """Bytes of a text file that are read: more than JSON of the most actions has."""
 MOST_TOML = 2**24
+MOST_PARTS = 100
+"""Parts of a dotted TOML key that are read; the parser takes time and memory by their square."""
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _UNSEEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -113,6 +118,7 @@ def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
     Raises:
         InputError: in one line, if it is not TOML.
     """
+    _check_keys(text, path)
     try:
         found = tomllib.loads(text)
     except RecursionError:
@@ -130,6 +136,24 @@ def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
         elif isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise InputError(f"{path} is not TOML: it has a whole number beyond 64 bits")
     return found
+
+
+def _check_keys(text: str, path: str | Path) -> None:
+    """Refuse a key of very many dotted parts, in a table's head or before an equals sign.
+
+    Raises:
+        InputError: naming the line.
+    """
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") < MOST_PARTS:
+            continue
+        heads = [re.split("[{,]", part)[-1] for part in line.split("=")[:-1]]
+        if line.lstrip().startswith("["):
+            heads.append(line.partition("=")[0])
+        if any(head.count(".") >= MOST_PARTS for head in heads):
+            raise InputError(
+                f"{path} line {number} has a key of more than {MOST_PARTS} dotted parts; write a shorter one"
+            )
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -211,9 +235,13 @@ def whole_file(path: str | Path, durable: bool = False) -> Iterator[Path]:
             yield Path(path)
             return
         target = Path(os.path.realpath(path))
+        _drop_stale(target.parent)
         partial = target.with_name(f"{PARTIAL}{secrets.token_hex(8)}")
+        held = -1
         try:
-            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            held = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+            with suppress(ImportError):
+                _lock(held)
             if mode is not None:
                 partial.chmod(stat.S_IMODE(mode))
             yield partial
@@ -224,8 +252,34 @@ def whole_file(path: str | Path, durable: bool = False) -> Iterator[Path]:
                 synced(target.parent)
         finally:
             partial.unlink(missing_ok=True)
+            if held >= 0:
+                os.close(held)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _lock(descriptor: int) -> bool:
+    """Take the lock of a file until its descriptor is closed, also by a kill; False if another has it."""
+    import fcntl  # not on every system; there a partial file stays
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # another has it, or the file system has no locks
+        return False
+    return True
+
+
+def _drop_stale(folder: Path) -> None:
+    """Remove what writers that were killed have left in a folder: partial files whose lock is free."""
+    for partial in folder.glob(f"{PARTIAL}*"):
+        with suppress(OSError, ImportError):
+            descriptor = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                # One that was made a moment ago may not be locked yet.
+                if time.time() - os.fstat(descriptor).st_mtime > STALE_S and _lock(descriptor):
+                    partial.unlink(missing_ok=True)
+            finally:
+                os.close(descriptor)
 
 
 def synced(path: Path) -> None:

@@ -20,8 +20,7 @@ from umm.checks import (
 )
 from umm.errors import InputError
 from umm.executor import Executor, Leader, OnHost, Operands, expect_ranks, saver
-from umm.host.memory import free_memory
-from umm.host.speed import copy_rate, multiply_rate
+from umm.host.hardware import copy_rate, free_memory, multiply_rate
 from umm.program import Chain
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule

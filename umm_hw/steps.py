@@ -5,8 +5,7 @@ from functools import partial
 from typing import Any
 
 from umm.interval import Interval
-from umm.schedules.table.details import Multiplied
-from umm.schedules.table.kinds import GET
+from umm.schedules.table.details import GET, Multiplied
 from umm_hw.blocks import Mapped, Work
 from umm_hw.transport import Block, Transport
 

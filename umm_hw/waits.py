@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import BARRIER, GEMM, MAP
+from umm.schedules.table.details import BARRIER, GEMM, MAP
 
 
 @dataclass(frozen=True)

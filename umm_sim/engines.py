@@ -6,7 +6,7 @@ import numpy as np
 
 from umm.arrays import Bools, Floats
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import BARRIER, KINDS, LOCAL
+from umm.schedules.table.details import BARRIER, KINDS, LOCAL
 from umm_sim.clock import Call, Clock, nothing
 from umm_sim.work import Work
 

@@ -2,8 +2,8 @@
 
 from umm.errors import ScheduleError
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import BARRIER
-from umm.schedules.writer.collector import without_collector
+from umm.schedules.table.details import BARRIER
+from umm.schedules.writer.assembly import without_collector
 from umm_sim.clock import Call, Clock, nothing
 from umm_sim.engines import found_engines
 from umm_sim.fabric.choice import fabric_model

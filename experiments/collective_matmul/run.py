@@ -22,7 +22,7 @@ from umm.figures.style import BLUE, GREEN, ORANGE
 from umm.machines import Machine
 from umm.machines.curves import EfficiencyTable
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import GEMM
+from umm.schedules.table.details import GEMM
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -13,11 +13,11 @@ import numpy as np
 
 from experiments.cpu.points import SHAPES, points
 from umm.arrays import Floats
-from umm.host.blas import blas_libraries
+from umm.host.hardware import blas_libraries
 from umm.machines import machine
 from umm.machines.curves import EfficiencyTable
 from umm.machines.files import shipped_folder
-from umm.schedules.table.kinds import GEMM
+from umm.schedules.table.details import GEMM
 from umm_hw.calibrate import host_benchmarks
 from umm_hw.calibrate.host import GEMM_SIZES, gemm_rates, of_all, shapes
 from umm_hw.cores.pace import fastest, seconds, usual

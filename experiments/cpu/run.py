@@ -12,7 +12,7 @@ import umm
 from experiments.cpu.agreement import Agreement, agreement
 from experiments.cpu.figure import write_page
 from experiments.cpu.points import LEAST, SHAPES, Point, add, judge, measure, points, predict
-from umm.host.blas import blas_libraries
+from umm.host.hardware import blas_libraries
 from umm.machines import Machine
 from umm_hw.calibrate.host import PASSES
 from umm_hw.calibrate.host_file import topology_text

@@ -19,7 +19,7 @@ from experiments.common.machines import shipped
 from experiments.common.points import Row, Table
 from experiments.common.published import published
 from umm import Layout
-from umm.algorithms.writing.counts import counted
+from umm.algorithms.writing import counted
 from umm.errors import UmmError
 from umm.executor import executor
 from umm.figures.style import BLUE, GREEN, ORANGE

@@ -17,7 +17,7 @@ from experiments.common.published import published
 from experiments.scaling_book import problem4, problem6, problem7
 from experiments.scaling_book.rings import Point, performed
 from umm.figures.style import BLUE, DARK_GREY, GREEN, ORANGE, VERMILLION, drawn
-from umm.schedules.table.kinds import TRANSFERS
+from umm.schedules.table.details import TRANSFERS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

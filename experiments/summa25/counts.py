@@ -9,9 +9,9 @@ import umm
 from experiments.common.ledger import Entry, reproduced
 from experiments.common.machines import shipped
 from experiments.summa25.layer import MACHINE, backward, forward, layouts
-from umm.algorithms.registry import algorithms as registered
+from umm.algorithms.scheduling import algorithms as registered
 from umm.algorithms.summa import Panels, plane
-from umm.algorithms.writing.counts import Counted, counted
+from umm.algorithms.writing import Counted, counted
 from umm.layouts.layout import Layout
 from umm.program import Chain, Multiply
 from umm.program.tensors import Tensor

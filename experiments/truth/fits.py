@@ -8,8 +8,7 @@ import numpy as np
 from experiments.common.machines import shipped
 from experiments.truth.rows import Row, rows
 from umm.machines import Machine
-from umm.machines.curves import EfficiencyTable
-from umm.machines.tiles import Tiles
+from umm.machines.curves import EfficiencyTable, Tiles
 
 Change = Callable[[Machine, float], Machine]
 

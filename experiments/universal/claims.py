@@ -8,7 +8,7 @@ from typing import NamedTuple
 from experiments.common.published import published
 from experiments.universal.curves import EACH, TIE, Curves
 from experiments.universal.layers import FAMILIES, H100, PVC, Run
-from umm.schedules.table.kinds import ACCUMULATE, GET
+from umm.schedules.table.details import ACCUMULATE, GET
 
 NO_GEMM_SHAPES = "they tie: of SGEMM on PVC one number is published, none by shape"
 FROM_THE_HOST = (

@@ -13,12 +13,12 @@ import umm
 from experiments.common.machines import shipped
 from experiments.common.points import Table
 from experiments.common.published import published
-from umm.algorithms.registry import algorithms
+from umm.algorithms.scheduling import algorithms
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines.settings import with_settings
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import TRANSFERS
+from umm.schedules.table.details import TRANSFERS
 
 HERE = Path(__file__).parent
 SAID = published("universal")

@@ -14,7 +14,7 @@ from umm import Interval, Layout
 from umm.errors import LayoutError
 from umm.executor import executor
 from umm.schedules.races import races
-from umm.schedules.table.kinds import ACCUMULATE, GEMM
+from umm.schedules.table.details import ACCUMULATE, GEMM
 
 MISALIGNED = {"m": 6000, "n": 4500, "k": 5100, "a": "row", "b": "2d:3x2", "c": "col", "ranks": 6}
 SIZES = (12, 12, 18)  # m, n, k of what algorithms 1 and 2 are tried on

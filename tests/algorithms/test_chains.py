@@ -11,7 +11,7 @@ from umm.layouts.layout import Layout
 from umm.program import Chain, Copy, Map, Multiply, Sum
 from umm.program.tensors import Tensor
 from umm.schedules.rules.invariants import check
-from umm.schedules.table.kinds import KINDS
+from umm.schedules.table.details import KINDS
 
 MACHINE = umm.machine("dgx-h100x4")
 ORDERS = ({"order": "rows"}, {"order": "random", "seed": 1}, {"order": "random", "seed": 2})

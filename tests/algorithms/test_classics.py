@@ -19,15 +19,15 @@ from machine_text import GOOD, SWITCH, write
 import umm
 from umm.algorithms import summa, summa25
 from umm.algorithms.algorithm import Names
-from umm.algorithms.registry import algorithms
-from umm.algorithms.writing.counts import counted
+from umm.algorithms.scheduling import algorithms
+from umm.algorithms.writing import counted
 from umm.errors import ProblemError, ScheduleError
 from umm.layouts.layout import Layout
 from umm.program import Chain, Multiply
 from umm.program.tensors import Tensor
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
-from umm.schedules.table.kinds import ACCUMULATE, GEMM, TRANSFERS
+from umm.schedules.table.details import ACCUMULATE, GEMM, TRANSFERS
 from umm.schedules.writer.builder import Builder
 from umm_hw.numpy.executor import NumpyExecutor
 

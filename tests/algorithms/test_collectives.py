@@ -15,11 +15,11 @@ from machine_text import GOOD
 import umm
 from umm.algorithms.collectives import direct, hierarchical, ring, tree
 from umm.algorithms.collectives.closed_forms import bandwidth, closed_form
-from umm.algorithms.collectives.order import ring_of
+from umm.algorithms.collectives.collective import lowered, possible, refusals, ways
 from umm.algorithms.collectives.program import Collective
-from umm.algorithms.collectives.registry import lowered, possible, refusals, ways
+from umm.algorithms.collectives.rings import ring_of
 from umm.algorithms.collectives.way import COLLECTIVES, Manner
-from umm.algorithms.writing.counts import counted
+from umm.algorithms.writing import counted
 from umm.errors import MachineError, ProblemError, ScheduleError
 from umm.interval import Interval
 from umm.layouts.layout import Layout

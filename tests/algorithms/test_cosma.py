@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import umm
 from umm.algorithms.cosma.algorithm import ALGORITHM, Grid
 from umm.algorithms.cosma.splits import nearest_cube, parts_of, ranks_of, read_strategy, strategy
-from umm.algorithms.writing.counts import counted
+from umm.algorithms.writing import counted
 from umm.errors import ProblemError, ScheduleError
-from umm.schedules.table.kinds import GEMM, GET
+from umm.schedules.table.details import GEMM, GET
 
 POWERS = st.sampled_from([16, 32, 64, 128])
 RANKS = st.sampled_from([1, 2, 3, 4, 6, 8, 9, 12, 16])

@@ -11,7 +11,7 @@ import umm
 from umm.errors import ScheduleError
 from umm.program.problem import MATRICES
 from umm.schedules.rules.invariants import check
-from umm.schedules.table.kinds import ACCUMULATE, BARRIER, GEMM, GET, REDUCE, TRANSFERS
+from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, REDUCE, TRANSFERS
 
 
 @pytest.mark.parametrize("name", READABLE)

@@ -16,7 +16,7 @@ from strategies import direct_options, grids, offsets, problems, stationaries
 
 import umm
 from umm import Problem
-from umm.schedules.table.kinds import GEMM
+from umm.schedules.table.details import GEMM
 
 MEASURED = (
     GOOD.replace("value = 0.8", "value = 0.7").replace(

@@ -12,7 +12,7 @@ from umm.algorithms.dtensor.choice import SHARD_0, SHARD_1, Mesh, chosen_way
 from umm.errors import ProblemError
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
-from umm.schedules.table.kinds import ACCUMULATE, PUT
+from umm.schedules.table.details import ACCUMULATE, PUT
 
 MACHINE = umm.machine("dgx-h100x4")
 ORDERS = ({"order": "rows"}, {"order": "random", "seed": 1}, {"order": "random", "seed": 2})

@@ -7,7 +7,7 @@ from umm.layouts.layout import Layout
 from umm.program import Chain, Map, Multiply
 from umm.program.tensors import Tensor
 from umm.schedules.rules.invariants import check
-from umm.schedules.table.kinds import GEMM, MAP
+from umm.schedules.table.details import GEMM, MAP
 from umm.schedules.writer.builder import Builder
 
 MACHINE = umm.machine("h100-8")

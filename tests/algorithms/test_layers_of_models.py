@@ -5,9 +5,9 @@ import pytest
 from command import good
 
 import umm
-from umm.algorithms.registry import algorithms
-from umm.algorithms.writing.counts import counted
-from umm.schedules.table.kinds import GEMM
+from umm.algorithms.scheduling import algorithms
+from umm.algorithms.writing import counted
+from umm.schedules.table.details import GEMM
 
 MLP1 = {"m": 8192, "n": 49152, "k": 12288, "ranks": 8}
 MLP2 = {"m": 8192, "n": 12288, "k": 49152, "ranks": 8}

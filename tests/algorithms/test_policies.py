@@ -8,14 +8,14 @@ from command import good
 from problem_corpus import corpus
 
 import umm
-from umm.algorithms.universal.model import model_cost, steps
+from umm.algorithms.universal.explanation import model_cost, steps
 from umm.algorithms.universal.oplist import op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import POLICIES, Policy, in_steps, ir_policies, lower_to_ir
 from umm.algorithms.universal.steps.ir import Step
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
-from umm.schedules.table.kinds import ACCUMULATE, BARRIER, GEMM, GET
+from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET
 from umm_hw.numpy.executor import NumpyExecutor
 
 CORPUS = corpus(510)

@@ -10,8 +10,8 @@ from machine_text import GOOD, SWITCH, write
 
 import umm
 from umm.algorithms.algorithm import Algorithm
-from umm.algorithms.registry import algorithms
-from umm.algorithms.writing.counts import counted
+from umm.algorithms.scheduling import algorithms
+from umm.algorithms.writing import counted
 from umm.errors import ProblemError, ScheduleError
 
 DOCS = Path(__file__).parents[2] / "docs"

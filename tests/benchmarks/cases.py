@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import umm
-from umm.machines.scaling import resized
-from umm.schedules.table.kinds import NO_INTERFERENCE
+from umm.machines.files import resized
+from umm.schedules.table.details import NO_INTERFERENCE
 
 MACHINES = ("pvc-12", "h100-8")
 POINTS = 400

@@ -16,6 +16,7 @@ SIZES = {
     "transformer-layer": {
         "tokens": 6, "hidden": 16, "ffn": 6, "heads": 4, "kv_heads": 2, "sequences": 2,
     },
+    "attention-stored": {"tokens": 5, "hidden": 16, "heads": 4, "kv_heads": 2},
     "summa25-layer": {"tokens": 6, "hidden": 16, "ffn": 6, "heads": 4, "sequences": 3},
 }  # fmt: skip
 SCHEMES = ("megatron", "sequence", "data")

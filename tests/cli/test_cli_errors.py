@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -256,15 +257,16 @@ def test_an_interrupt_ends_in_130_with_one_line(monkeypatch):
     assert (result.exit_code, result.stderr.strip()) == (130, "error: interrupted")
 
 
-def test_an_interrupted_search_shows_the_best_by_then_and_ends_in_130(monkeypatch):
-    """Ctrl-C at the fourth simulation: what three tell is there, and nothing is proven."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_search_shows_the_best_so_far_and_ends_in_130(monkeypatch, number):
+    """Ctrl-C or SIGTERM at the fourth simulation: three makespans are shown, and nothing is proven."""
     from umm_sim.executor import SimExecutor
 
     simulate, done = SimExecutor.makespan, []
 
     def interrupted(self, schedule):
         if len(done) == 3:
-            raise KeyboardInterrupt
+            signal.raise_signal(number)
         done.append(simulate(self, schedule))
         return done[-1]
 

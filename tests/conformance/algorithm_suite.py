@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import SIZES, layout_texts
 
 import umm
-from umm.algorithms.registry import algorithms
+from umm.algorithms.scheduling import algorithms
 from umm.executor import Executor
 
 RANKS = (1, 2, 3, 4, 6, 8, 9, 12, 16)

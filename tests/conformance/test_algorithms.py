@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import umm
-from umm.algorithms.registry import algorithms
+from umm.algorithms.scheduling import algorithms
 from umm_hw.cuda.executor import CudaExecutor
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.mpi.job.job import MpiJob

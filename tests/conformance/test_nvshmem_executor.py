@@ -19,7 +19,7 @@ from conformance.transport_suite import TransportConformance
 
 import umm
 from umm.errors import ExecutorUnavailableError, InfeasibleError, InputError
-from umm.schedules.table.kinds import ACCUMULATE
+from umm.schedules.table.details import ACCUMULATE
 from umm_hw.calibrate import gpu_benchmarks
 from umm_hw.mpi.job.job import MpiJob
 from umm_hw.nvshmem.executor import NvshmemExecutor

@@ -27,7 +27,7 @@ from umm.figures import (
 )
 from umm.figures.links import fill
 from umm.figures.style import KIND_COLOURS, KIND_SYMBOLS, KIND_WIDTHS
-from umm.schedules.table.kinds import KINDS
+from umm.schedules.table.details import KINDS
 from umm.traces.traffic import link_bytes
 
 

@@ -6,7 +6,7 @@ from itertools import combinations, groupby
 
 import numpy as np
 
-from umm.schedules.table.kinds import ACCUMULATE, GEMM, KINDS, LOCAL, REDUCE
+from umm.schedules.table.details import ACCUMULATE, GEMM, KINDS, LOCAL, REDUCE
 from umm.schedules.table.table import Data
 from umm_hw.blocks import place, resolve
 from umm_hw.numpy.transport import NumpyTransport

@@ -1,6 +1,6 @@
 """A core's share of the largest cache."""
 
-from umm.host import caches
+from umm.host import hardware as caches
 
 
 def cache(folder, name, size, shared):

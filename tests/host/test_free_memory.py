@@ -1,6 +1,6 @@
 """What a host has free: memory, and what its control group leaves of it."""
 
-from umm.host import memory as free_memory
+from umm.host import hardware as free_memory
 
 
 def test_the_cache_of_files_in_a_control_group_counts_as_free(tmp_path, monkeypatch):

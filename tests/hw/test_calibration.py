@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import umm
-from umm.host import blas
-from umm.schedules.table.kinds import ACCUMULATE, GEMM, GET
-from umm.space.what_if.flips import PROBLEMS
+from umm.host import hardware
+from umm.schedules.table.details import ACCUMULATE, GEMM, GET
+from umm.space.what_if.changed_machines import PROBLEMS
 from umm_hw.calibrate import host, host_benchmarks, small_schedules
 from umm_hw.calibrate.figures import Figure
 from umm_hw.calibrate.gemm_law import drawn_to_law
@@ -269,7 +269,7 @@ def test_types_and_executors_that_cannot_be_measured_are_refused():
 
 
 def test_a_kernel_that_leaves_avx512_unused_is_warned_about():
-    assert "set it to SkylakeX" in blas.kernel_warning("openblas", "Zen", flags="sse avx2 avx512f")
-    assert blas.kernel_warning("openblas", "Zen", flags="sse avx2") is None
-    assert blas.kernel_warning("openblas", "Cooperlake", flags="avx512f") is None
-    assert blas.kernel_warning("mkl", "AVX2", flags="avx512f") is None
+    assert "set it to SkylakeX" in hardware.kernel_warning("openblas", "Zen", flags="sse avx2 avx512f")
+    assert hardware.kernel_warning("openblas", "Zen", flags="sse avx2") is None
+    assert hardware.kernel_warning("openblas", "Cooperlake", flags="avx512f") is None
+    assert hardware.kernel_warning("mkl", "AVX2", flags="avx512f") is None

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from umm.schedules.table.details import Multiplied
-from umm.schedules.table.kinds import GEMM
+from umm.schedules.table.details import GEMM, Multiplied
 from umm_hw import gemm
 from umm_hw.blocks import Work
 from umm_hw.gemm import multiply

@@ -1,7 +1,7 @@
 """What one rank of a schedule waits for, at itself and from others."""
 
 import umm
-from umm.schedules.table.kinds import GEMM, REDUCE
+from umm.schedules.table.details import GEMM, REDUCE
 from umm_hw.waits import rank_order
 
 

@@ -17,7 +17,7 @@ from umm.machines.files import shipped_folder
 from umm.program import Chain
 from umm.program.tensors import Tensor
 from umm.schedules.table.buffers import first_tiles
-from umm.schedules.table.kinds import ACCUMULATE, GEMM, GET, PUT
+from umm.schedules.table.details import ACCUMULATE, GEMM, GET, PUT
 from umm.schedules.writer.builder import Builder
 from umm_sim.executor import SimExecutor
 

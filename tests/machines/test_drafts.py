@@ -13,8 +13,8 @@ from umm.errors import MachineError
 from umm.machines import machine, user_folder
 from umm.machines.build import build
 from umm.machines.content import Devices, kinds
-from umm.machines.drafts.comments import NOTES, text
 from umm.machines.drafts.imports import imported, read
+from umm.machines.drafts.scaffold import NOTES, text
 from umm.machines.files import mistakes, named_file, shipped_folder
 
 SHIPPED = sorted(path.stem for path in shipped_folder().glob("*.toml"))

@@ -35,6 +35,7 @@ def test_the_kinds_are_those_of_the_package_simplest_first():
         "FatTreeFabric",
         "TiersFabric",
         "LinksFabric",
+        "ClusterFabric",
     ]
 
 
@@ -50,4 +51,4 @@ def test_a_file_in_the_package_is_a_kind_more(tmp_path):
     shown, error = done.stdout.splitlines()
     assert shown == "bus 10000000000.0"
     assert error.endswith("fabric.kind must be one of none, pairs, switch, ring, mesh, torus, fat_tree, "
-                          "tiers, links, bus")  # fmt: skip
+                          "tiers, links, bus, cluster")  # fmt: skip

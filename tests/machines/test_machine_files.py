@@ -11,7 +11,10 @@ from machine_text import GOOD, GRAPH, SWITCH, edges, error_of, links, write
 
 from umm.errors import MachineError
 from umm.machines import machine, machine_names, user_folder
-from umm.schedules.table.platform import platform
+from umm.machines.build import build
+from umm.machines.drafts.scaffold import text
+from umm.machines.numbers import declared
+from umm.schedules.table.resources import platform
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +94,8 @@ def test_an_unknown_name_suggests_the_nearest():
         (
             'kind = "switch"',
             'kind = "cross"',
-            "fabric.kind must be one of none, pairs, switch, ring, mesh, torus, fat_tree, tiers, links",
+            "fabric.kind must be one of none, pairs, switch, ring, mesh, torus, fat_tree, tiers, links, "
+            "cluster",
         ),
         (
             'kind = "switch"',
@@ -347,3 +351,16 @@ def test_routes_of_thousands_of_devices_are_checked_at_once(tmp_path):
     assert time.process_time() - began < 5
     assert next(iter(machine(of((), left_out=1)).fabric.without_route())) == (0, count - 1)
     assert list(machine(of(("g0-t", "g2-t"))).fabric.without_route()) == [(0, 2), (2, 0)]
+
+
+def test_a_number_declared_once_is_a_key_an_attribute_and_a_comment():
+    """Of each optional number: the file's key gives the Machine's attribute, and new files explain it."""
+    for number in declared():
+        value = {"Seconds": "2 us", "Share": 0.5, "Size": "3 MiB", "Bandwidth": "4 GB/s"}[number.quantity]
+        stated = {"devices": {number.key: {"value": value, "source": "a test"}}}
+        expected = {"Seconds": 2e-6, "Share": 0.5, "Size": 3 * 2**20, "Bandwidth": 4e9}[number.quantity]
+        shipped = machine("h100-8")
+        devices = {**shipped.document["devices"], **stated["devices"]}
+        found = build({**shipped.document, "devices": devices}, shipped.source_path, "mine")
+        assert getattr(found, number.name) == expected
+        assert f"# {number.note}" in text(stated)

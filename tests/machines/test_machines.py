@@ -20,13 +20,14 @@ def own_config_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
-def test_sixteen_machines_are_shipped():
+def test_the_shipped_machines():
     assert SHIPPED == [
         "a100-2x4",
         "a100-8",
         "a800-8",
         "aurora-12",
         "b200-8",
+        "cpu-hdr",
         "dgx-h100x4",
         "frontera-rtx",
         "h100-8",

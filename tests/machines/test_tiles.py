@@ -8,7 +8,7 @@ from machine_text import GOOD, SWITCH, error_of, write
 
 from umm.cost import gemm_seconds
 from umm.machines import machine
-from umm.machines.tiles import Tiles
+from umm.machines.curves import Tiles
 
 SIZES = st.integers(1, 20_000)
 TILES = st.builds(

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from umm.schedules.table.kinds import BARRIER, GEMM, KINDS, MAP, TRANSFERS
+from umm.schedules.table.details import BARRIER, GEMM, KINDS, MAP, TRANSFERS
 
 
 def makespan(schedule):

@@ -6,7 +6,7 @@ checked against the semantics by reading.
 
 import simpy
 
-from umm.schedules.table.kinds import BARRIER, KINDS, LOCAL, TRANSFERS
+from umm.schedules.table.details import BARRIER, KINDS, LOCAL, TRANSFERS
 
 
 def simulate(schedule):

@@ -16,7 +16,7 @@ from umm.program import Chain
 from umm.program.tensors import Tensor
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
-from umm.schedules.table.kinds import KINDS
+from umm.schedules.table.details import KINDS
 from umm.schedules.writer.builder import Builder
 from umm_hw.numpy.executor import NumpyExecutor
 from umm_sim.executor import SimExecutor

@@ -7,7 +7,7 @@ from readable import GOLDEN
 import umm
 from umm.errors import ScheduleError
 from umm.schedules.rules.invariants import check
-from umm.schedules.table.kinds import GEMM, LOCAL, PUT
+from umm.schedules.table.details import GEMM, LOCAL, PUT
 from umm.schedules.writer.builder import Builder
 from umm_sim.executor import SimExecutor
 

@@ -8,7 +8,7 @@ from readable import made
 
 from umm.schedules.file import header
 from umm.schedules.file import rows as actions
-from umm.schedules.table.kinds import KINDS
+from umm.schedules.table.details import KINDS
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/schedule.md").read_text(encoding="utf-8")
 

@@ -14,7 +14,7 @@ from umm.errors import MachineError
 from umm.machines import machine
 from umm.machines.fabrics.fat_tree import FatTree
 from umm.machines.fabrics.grid import Grid
-from umm.machines.scaling import resized
+from umm.machines.files import resized
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from reference import exact_replay, process_simulator
 from strategies import finals, offsets, problems, stationaries
 
 import umm
-from umm.schedules.table.kinds import GEMM
+from umm.schedules.table.details import GEMM
 from umm.schedules.table.resources import Routes
 from umm_sim.executor import SimExecutor
 from umm_sim.fabric import routes

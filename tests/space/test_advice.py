@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 import umm
 from umm.executor import executor
 from umm.space import Space, search
-from umm.space.search.front import front
-from umm.space.what_if.advice import LEAST, advise
-from umm.space.what_if.assumptions import decides
+from umm.space.search.found import front
+from umm.space.what_if.advice import LEAST, advise, decides
 
 SIZES = st.sampled_from((96, 512, 1000, 4096))
 

@@ -16,11 +16,11 @@ from umm.algorithms.chains.lower import lower
 from umm.errors import InfeasibleError, InputError
 from umm.executor import executor
 from umm.program import Chain
-from umm.schedules.table.kinds import GEMM
+from umm.schedules.table.details import GEMM
 from umm.space.bounds.batch_work import batch_work
 from umm.space.bounds.dual import ROUNDS, Factor, Relaxed, by_cases, cheapest
 from umm.space.bounds.tables import tables_of
-from umm.space.search.named import ONE_BY_ONE
+from umm.space.search.descent import ONE_BY_ONE
 
 
 def of_chain(chain, ranks, layouts=None, **more):

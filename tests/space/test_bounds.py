@@ -15,7 +15,7 @@ from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import POLICIES
 from umm.machines.curves import EfficiencyTable, MessageSizes
 from umm.schedules.bound import phases, schedule_bound
-from umm.schedules.table.kinds import BARRIER
+from umm.schedules.table.details import BARRIER
 from umm.space import Space
 from umm.space.bounds.closed_form import closed_form
 from umm.space.bounds.transfers import least_slowdown

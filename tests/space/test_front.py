@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import umm
 from umm.executor import executor
 from umm.space import Space, frontier, search
-from umm.space.search.front import knee
+from umm.space.search.found import knee
 from umm.space.search.uncertainty import TOLERANCE, Sure
 
 NAMES = st.sampled_from(("h100-8", "pvc-12", "pvc-12-planes"))

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import umm as um
-from umm.algorithms.registry import UNIVERSAL, algorithms
+from umm.algorithms.scheduling import UNIVERSAL, algorithms
 from umm.program.problem import Problem
-from umm.space.peers.choice import MARGIN, chosen
-from umm.space.peers.contender import Timed
+from umm.space.peers.contender import MARGIN, Timed, chosen
 from umm.space.peers.crossover import REACH, stretches
 from umm.space.peers.multiplies import Way, least_seconds
 from umm.space.peers.peers import peers

@@ -15,7 +15,7 @@ from command import umm
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.host import segments
 from umm.space import Space, sweep
-from umm.space.store.pool import find_pool, pool_names
+from umm.space.store.pools import find_pool, pool_names
 
 SPACE = Space(m=64, n=96, k=48, a="row", partitions=("row", "col"), replication=(1, 2))  # 48 points
 ENTRIES = """[umm.pools]
@@ -70,7 +70,7 @@ def test_a_pool_that_loses_workers_is_made_anew(tmp_path, monkeypatch):
 WAITS = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from umm.space.store.pool import find_pool
+from umm.space.store.pools import find_pool
 
 def reads(number):
     return "pipe" in Path(f"/proc/{number}/wchan").read_text()
@@ -100,7 +100,7 @@ def test_a_worker_that_is_killed_when_all_is_done_leaves_no_other_waiting(tmp_pa
 NAMED = """
 import os, time
 from umm.host import segments
-from umm.space.store.pool import find_pool
+from umm.space.store.pools import find_pool
 
 def forget():
     os.write(1, f"{os.getpid()}\\n".encode())

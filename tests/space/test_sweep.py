@@ -17,7 +17,7 @@ from command import good, umm
 
 from umm.errors import InputError, MachineError, UmmError
 from umm.space import Space, Store, search, sweep
-from umm.space.store.pool import find_pool
+from umm.space.store.pools import find_pool
 from umm.space.store.runs import Task
 
 SPACE = Space(m=64, n=96, k=48, partitions=("row", "col"), replication=(1, 2))  # 192 points

@@ -9,6 +9,6 @@ def names() -> list[str]:
     >>> names[0], "cannon" in names
     ('universal', True)
     """
-    from umm.algorithms.registry import names as found
+    from umm.algorithms.scheduling import names as found
 
     return found()

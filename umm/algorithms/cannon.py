@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
-from umm.algorithms.writing.gathers import brought
+from umm.algorithms.writing import brought
 from umm.layouts.layout import Layout
 from umm.program.problem import MATRICES, Problem
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 

@@ -7,7 +7,7 @@ the next layer of a model is while this one computes: as much is hidden as with 
 from umm.algorithms.algorithm import Algorithm, Names, Native
 from umm.algorithms.megatron import COLLECTIVE, laid_out, own
 from umm.algorithms.option import Option
-from umm.algorithms.writing.gathers import gathered
+from umm.algorithms.writing import gathered
 from umm.program.problem import Problem
 from umm.schedules.writer.builder import Builder
 from umm.units import counted

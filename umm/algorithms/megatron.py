@@ -9,10 +9,10 @@ from typing import Any
 
 from umm.algorithms.algorithm import Algorithm, Names, Native
 from umm.algorithms.option import Option
-from umm.algorithms.writing.sums import sum_replicas
+from umm.algorithms.writing import sum_replicas
 from umm.layouts.layout import Layout
 from umm.program.problem import MATRICES, Problem
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 COLUMN, ROW = "column", "row"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from umm.algorithms.fastest import fastest_of
 from umm.algorithms.redistribution.program import lowered, program, ways_of
 from umm.algorithms.redistribution.ways import GETS
-from umm.algorithms.writing.moved_operands import moves
+from umm.algorithms.writing import moves
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines.machine import content_sha

@@ -12,7 +12,7 @@ from umm.algorithms.algorithm import Algorithm, Formula, Names, Native
 from umm.algorithms.option import Option
 from umm.layouts.layout import Layout
 from umm.program.problem import MATRICES, Problem
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder, Row
 from umm.units import format_seconds
 

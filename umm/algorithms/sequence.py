@@ -9,8 +9,7 @@ from typing import Any
 
 from umm.algorithms.algorithm import Algorithm, Names, Native
 from umm.algorithms.megatron import COLLECTIVE, PART, by_rows, laid_out, own
-from umm.algorithms.writing.gathers import gathered
-from umm.algorithms.writing.sums import scatter_sum
+from umm.algorithms.writing import gathered, scatter_sum
 from umm.interval import Interval
 from umm.program.problem import Problem
 from umm.schedules.writer.builder import Builder

@@ -12,14 +12,14 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, read_mesh
-from umm.algorithms.collectives.registry import ways
+from umm.algorithms.collectives.collective import ways
 from umm.algorithms.collectives.way import Manner
 from umm.algorithms.option import Option
 from umm.interval import Interval
 from umm.layouts.edges import square_grid
 from umm.layouts.layout import Layout
 from umm.program.problem import MATRICES, Problem
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 Place = tuple[int, int]

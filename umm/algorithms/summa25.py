@@ -12,10 +12,10 @@ from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, sq
 from umm.algorithms.option import Option
 from umm.algorithms.summa import PANELS, Panels, Plane
 from umm.algorithms.two_and_half_d import layers_in_words
-from umm.algorithms.writing.sums import sum_replicas
+from umm.algorithms.writing import sum_replicas
 from umm.layouts.layout import Layout
 from umm.program.problem import Problem
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 

@@ -11,11 +11,9 @@ import numpy as np
 
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, read_mesh
 from umm.algorithms.option import Option
-from umm.algorithms.writing.gathers import brought
-from umm.algorithms.writing.mesh_tiles import spread
-from umm.algorithms.writing.sums import SUM, scatter_sum
+from umm.algorithms.writing import SUM, brought, scatter_sum, spread
 from umm.program.problem import Problem
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 

@@ -10,11 +10,10 @@ from typing import Any
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
 from umm.algorithms.cannon import shifts
 from umm.algorithms.option import Option
-from umm.algorithms.writing.mesh_tiles import spread
-from umm.algorithms.writing.sums import SUM, scatter_sum, sum_replicas
+from umm.algorithms.writing import SUM, scatter_sum, spread, sum_replicas
 from umm.layouts.layout import Layout
 from umm.program.problem import MATRICES, Problem
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 from umm.units import counted
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from umm.checkpoints.manifest import STORED, Saved, opened, part_names, read_manifest
 from umm.checkpoints.writing import checksum
 from umm.errors import InfeasibleError, InputError, did_you_mean
-from umm.host.memory import free_memory
+from umm.host.hardware import free_memory
 from umm.interval import Interval
 from umm.layouts.tile_grid import Tile
 from umm.units import format_bytes

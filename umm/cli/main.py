@@ -1,9 +1,155 @@
-"""The command ``umm``: its subcommands and where each is."""
+"""The command ``umm``: its subcommands, imported when called, and every failure as one line."""
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import current_thread, main_thread
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from umm import __version__
-from umm.cli.group import LazyGroup
+from umm.cli.flags.config import CONFIG
+from umm.cli.printed.streams import flushed, open_streams, reader_left
+from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean
+from umm.files import visible
+from umm.host.launcher import launched_rank
+
+RUNTIME, USAGE = UmmError.exit_code, InputError.exit_code
+LONGEST = 2000
+"""Characters of an error; its middle is left out beyond."""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one when it is called.
+
+    Args:
+        lazy: For each command where it is, as ``module:name``, and one line on what it does.
+    """
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **extra: Any) -> None:
+        super().__init__(*args, **extra)
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands, in the order of the table."""
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None if there is none of this name."""
+        if cmd_name not in self.lazy:
+            return None
+        module, name = self.lazy[cmd_name][0].split(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown one is answered with the nearest.
+
+        Raises:
+            click.UsageError: if there is no such command.
+        """
+        if args[0] not in self.lazy and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], self.lazy)
+            raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in self.lazy.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the command; where who reads its output has seen enough, that is no failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            if not reader_left():
+                raise
+            return 0
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line and exit; every failure is one line on stderr and its exit code."""
+        extra = {"prog_name": "umm", **extra, "standalone_mode": False}
+        open_streams()
+        try:
+            with _interrupted_by_sigterm():
+                code = super().main(*args, **extra)
+        except UmmError as error:
+            code = _fail(str(error), error.exit_code)
+        except click.exceptions.Abort:
+            code = _fail("interrupted", INTERRUPTED)
+        except click.NoSuchOption as error:
+            code = _fail(_no_option(error), USAGE)
+        except click.UsageError as error:
+            where = f" (see '{error.ctx.command_path} --help')" if error.ctx else ""
+            code = _fail(_origin(error) + error.format_message() + where, USAGE)
+        except click.ClickException as error:
+            code = _fail(error.format_message(), USAGE)
+        except MemoryError as error:
+            said = f": {error}" if str(error) else ""
+            advice = "try smaller m, n or k, or larger tiles"
+            code = _fail(f"not enough memory on this host{said}; {advice}", RUNTIME)
+        except OSError as error:
+            named = f"{os.fspath(error.filename)}: " if isinstance(error.filename, str) else ""
+            code = _fail(f"{named}{error.strerror or error}", USAGE if named else RUNTIME)
+        code, said = flushed(code if isinstance(code, int) else 0)
+        sys.exit(_fail(said, code) if said else code)
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM, which batch systems send first, end a command as Ctrl-C does: with what it has found.
+
+    Ranks that mpiexec has started, and who ignores the signal, keep what they do with it.
+    """
+    usual = signal.getsignal(signal.SIGTERM)
+    if usual is not signal.SIG_DFL or launched_rank() is not None or current_thread() is not main_thread():
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, usual)
+
+
+def _no_option(error: click.NoSuchOption) -> str:
+    """Return that there is no such option, and the nearest; a long one may be meant to be short."""
+    name, command = error.option_name, error.ctx.command if error.ctx else None
+    short = "-" + name.lstrip("-")
+    known = [flag for param in command.params for flag in param.opts] if command else []
+    where = f" (see '{error.ctx.command_path} --help')" if error.ctx else ""
+    if short in known:
+        return f"there is no option {name}; write {short}{where}"
+    return error.format_message() + where
+
+
+def _origin(error: click.UsageError) -> str:
+    """Return the variable or the file that gave a bad value, empty if it was typed."""
+    if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
+        return ""
+    source = error.ctx.get_parameter_source(error.param.name or "")
+    if source is ParameterSource.ENVIRONMENT:
+        return f"{error.param.envvar}: "
+    if source is ParameterSource.DEFAULT_MAP and CONFIG in error.ctx.meta:
+        return f"{error.ctx.meta[CONFIG]}: "
+    return ""
+
+
+def _fail(message: str, code: int) -> int:
+    if not launched_rank():  # of all ranks that mpiexec started, the first speaks
+        said = visible(" ".join(message.split()))
+        said = said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} … {said[-LONGEST // 2 :]}"
+        click.echo(f"error: {said}", err=True)
+    return code
+
 
 COMMANDS = {
     "simulate": ("umm.cli.commands.simulate:simulate", "Predict one multiply on one machine."),

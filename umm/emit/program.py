@@ -8,7 +8,7 @@ from umm.algorithms.universal.options import Options
 from umm.emit import jax_program, torch_mesh, torch_ranges, umm_script
 from umm.emit.described import Described
 from umm.errors import InputError
-from umm.layouts.frameworks.shared import shared_mesh
+from umm.layouts.frameworks.words import shared_mesh
 from umm.program.problem import Problem
 
 

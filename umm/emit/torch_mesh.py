@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from umm.emit.described import Described, listed
-from umm.emit.torch_start import HEAD, SIZES, TAIL
+from umm.emit.described import HEAD, SIZES, TAIL, Described, listed
 from umm.layouts.frameworks.mesh import Meshed, Use
 
 PARTIAL = "Partial()"

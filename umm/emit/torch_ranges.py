@@ -10,8 +10,7 @@ import numpy as np
 
 from umm.algorithms.universal.oplist import op_list
 from umm.arrays import Ints
-from umm.emit.described import Described, listed
-from umm.emit.torch_start import HEAD, SIZES, TAIL
+from umm.emit.described import HEAD, SIZES, TAIL, Described, listed
 from umm.errors import InputError
 from umm.interval import Interval
 from umm.layouts.layout import Layout

@@ -14,7 +14,7 @@ from umm.explorer.tabs import TABS
 from umm.explorer.view import Shown, View
 from umm.layouts.places import replication_factors
 from umm.machines import machine_names
-from umm.space.what_if.context import Beside
+from umm.space.what_if.advice import Beside
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
 from umm.traces.verdict import percent

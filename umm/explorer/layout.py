@@ -5,7 +5,7 @@ from typing import Any
 
 from dash import dcc, html
 
-from umm.algorithms.registry import names
+from umm.algorithms.scheduling import names
 from umm.algorithms.universal.options import known
 from umm.dtypes import DTYPES
 from umm.explorer.state import OPERANDS, STATIONARY, Sizes, State, usual_values

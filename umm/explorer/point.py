@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from umm.algorithms.registry import UNIVERSAL
-from umm.algorithms.scheduling import schedule
+from umm.algorithms.scheduling import UNIVERSAL, schedule
 from umm.algorithms.universal.policies import POLICIES
 from umm.errors import InputError, MachineError, UmmError
 from umm.executor import executor
@@ -21,8 +20,7 @@ from umm.machines import machine as named_machine
 from umm.program.problem import Problem
 from umm.space import Choice, Space, makespan_range
 from umm.space.budget import DEVICE, rank_limit
-from umm.space.what_if.advice import space_around
-from umm.space.what_if.assumptions import Decides, deciding
+from umm.space.what_if.advice import Decides, deciding, space_around
 from umm.traces.trace import Trace
 
 Files = Mapping[str, str]

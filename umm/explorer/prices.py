@@ -21,7 +21,7 @@ from umm.space import Choice, Space
 from umm.space.bounds.closed_form import Bounds, closed_form
 from umm.space.points import MultiplyPoints
 from umm.space.pricing.multiplies import MultiplyPricer
-from umm.space.search.front import front
+from umm.space.search.found import front
 from umm.space.search.search import best_of
 from umm.space.search.walk import BestFirst
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from shlex import quote
 from typing import Any
 
-from umm.algorithms.registry import UNIVERSAL, names
+from umm.algorithms.scheduling import UNIVERSAL, names
 from umm.algorithms.universal.options import Options, known
 from umm.dtypes import DTYPES, canonical
 from umm.explorer import address

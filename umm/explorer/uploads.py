@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from umm.errors import InputError
 from umm.explorer.point import machine_from
 from umm.files import shown, visible
-from umm.space.store.damage import damage_of
+from umm.space.store.database import damage_of
 from umm.traces.files import load_trace
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from umm.algorithms.registry import UNIVERSAL
+from umm.algorithms.scheduling import UNIVERSAL
 from umm.explorer.background import Behind, Question
 from umm.explorer.certainty import Sure
 from umm.explorer.point import Point, deciding_of, is_varied, range_of, space_of

@@ -7,8 +7,8 @@ import numpy as np
 
 from umm.arrays import Floats, Ints
 from umm.figures.style import BLACK, KIND_COLOURS, KIND_WIDTHS, PAPER, Parts, as_figure, drawing, time_unit
-from umm.schedules.table.kinds import KINDS
-from umm.traces.critical_path import critical_path
+from umm.schedules.table.details import KINDS
+from umm.traces.breakdown import critical_path
 from umm.traces.frame import touched_words
 from umm.traces.trace import Trace
 from umm.units import format_bytes, format_seconds

@@ -10,15 +10,14 @@ import numpy as np
 
 from umm.comparison import Comparison
 from umm.errors import InputError
-from umm.figures.bars import beside
-from umm.figures.decision_map import decision_figure
+from umm.figures.breakdown import beside
 from umm.figures.lanes import lane_table, timeline
 from umm.figures.page import CONFIG, SECTION_CSS, Section, section_html
 from umm.figures.pareto import pareto
 from umm.figures.predicted_measured import agreement
 from umm.figures.report import asked, found
 from umm.figures.tiles import tile_map
-from umm.figures.what_if import sensitivity_figure
+from umm.figures.what_if import decision_figure, sensitivity_figure
 from umm.layouts.layout import Layout
 from umm.space import DecisionMap, Found, Sensitivity
 from umm.space.peers.table import Peers

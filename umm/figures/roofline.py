@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from umm.figures.style import BLACK, BLUE, DARK_GREY, GREEN, VERMILLION, Parts, as_figure, drawing
-from umm.schedules.table.kinds import GEMM
+from umm.schedules.table.details import GEMM
 from umm.traces.trace import Trace
 from umm.traces.traffic import crossings
 from umm.units import format_bandwidth, format_rate

@@ -1,17 +1,124 @@
-"""What would change a choice, as figures and as pages: bars for each number, a map for two quantities."""
+"""Decision maps, the best time over one number, and pages of what would change a choice."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from umm.figures.decision_map import decision_figure
+import numpy as np
+
+from umm.arrays import Floats
 from umm.figures.page import Section, write_page
-from umm.figures.style import BLUE, ORANGE, styled
+from umm.figures.style import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    YELLOW,
+    Parts,
+    as_figure,
+    drawing,
+    styled,
+    time_unit,
+)
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from umm.space.what_if.decision_map import DecisionMap
     from umm.space.what_if.sensitivity import Sensitivity
+
+COLOURS = (BLUE, ORANGE, GREEN, SKY, VERMILLION, PURPLE, YELLOW)
+PATTERNS = ("", "/", "\\", "x", "-", "|", "+", ".")
+
+
+def decision_figure(decisions: "DecisionMap") -> "go.Figure":
+    """Return a column per m, cut where the best choice changes; choices differ in colour and pattern.
+
+    The borders between columns' stretches are the crossovers. Nothing fits where a column is empty.
+    """
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    labels = list(dict.fromkeys(x.label for x in decisions.stretches))
+    for number, label in enumerate(labels):
+        mine = [x for x in decisions.stretches if x.label == label]
+        times = [f"{x.choice.makespan_s * 1e3:.4g} ms at {x.start:.3g}" for x in mine]
+        figure.add_bar(
+            name=label,
+            x=[str(x.m) for x in mine],
+            base=[x.start for x in mine],
+            y=[x.stop - x.start for x in mine],
+            marker={
+                "color": COLOURS[number % len(COLOURS)],
+                "line": {"color": "white", "width": 1},
+                "pattern": {"shape": PATTERNS[number // len(COLOURS) % len(PATTERNS)]},
+            },
+            customdata=[[x.start, x.stop, time] for x, time in zip(mine, times, strict=True)],
+            hovertemplate="m=%{x}<br>%{customdata[0]:.3g} to %{customdata[1]:.3g}<br>%{customdata[2]}",
+        )
+    title = f"Best layouts of A, B, C and stationary matrix on {decisions.machine}"
+    styled(figure, title, 480, barmode="overlay", bargap=0.04)
+    figure.update_xaxes(
+        title="m", type="category", categoryorder="array",
+        categoryarray=[str(m) for m in dict.fromkeys(x.m for x in decisions.stretches)],
+    )  # fmt: skip
+    scale = "linear" if decisions.over == "memory" else "log"
+    figure.update_yaxes(title=f"{decisions.over} (1 is {decisions.unit})", type=scale)
+    return figure
+
+
+LOOKS = tuple(
+    zip(
+        (VERMILLION, BLUE, GREEN, ORANGE, PURPLE, SKY),
+        ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot"),
+        strict=True,
+    )
+)
+
+
+@as_figure
+def turned(what: str, factors: Sequence[float], words: Sequence[str], times: Mapping[str, Floats]) -> Parts:
+    """Return a line for each point over the factors.
+
+    Args:
+        what: The number that is turned.
+        factors: What it is multiplied by, ascending.
+        words: The number itself at each factor.
+        times: Makespans at each factor by the point's name; the first is the one that is looked at.
+    """
+    unit, per_second = time_unit(float(np.concatenate(list(times.values())).max()))
+    data = [
+        {
+            "type": "scatter",
+            "x": list(factors),
+            "y": seconds * per_second,
+            "text": list(words),
+            "name": name,
+            "mode": "lines+markers",
+            "line": {
+                "color": LOOKS[i % len(LOOKS)][0],
+                "dash": LOOKS[i % len(LOOKS)][1],
+                "width": 4 if i == 0 else 2,
+            },
+            "hovertemplate": f"%{{text}}: %{{y:.4g}} {unit}<extra>%{{fullData.name}}</extra>",
+        }
+        for i, (name, seconds) in enumerate(times.items())
+    ]
+    ticks = [f"{factor:g}" for factor in factors]
+    return drawing(
+        data,
+        f"Makespan when {what} changes",
+        height=460,
+        xaxis={
+            "title": {"text": f"{what}, times what it is"},
+            "type": "log",
+            "tickvals": list(factors),
+            "ticktext": ticks,
+        },
+        yaxis={"title": {"text": f"makespan ({unit})"}, "rangemode": "tozero"},
+    )
 
 
 def sensitivity_figure(answer: "Sensitivity") -> "go.Figure":

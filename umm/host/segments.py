@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import sleep, time
 
-from umm.host.processes import show_as, shown_as
+from umm.host.launcher import show_as, shown_as
 
 FOLDER = Path("/dev/shm")
 OF_MPICH, OF_UCX = "mpich_", "ucx_shm_posix_"  # how the names begin

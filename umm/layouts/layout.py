@@ -16,7 +16,7 @@ from umm.layouts.places import USES, arranged, check_replicas, listed, on_mesh, 
 from umm.layouts.spoken import Spoken
 from umm.layouts.text import Form, Where, read_form
 from umm.layouts.tile_grid import Tile
-from umm.notebook.display import Shown
+from umm.notebook import Shown
 
 
 class Layout(Spoken, Shown):

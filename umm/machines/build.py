@@ -9,12 +9,12 @@ from pydantic import ValidationError
 
 from umm.errors import MachineError
 from umm.machines import content as doc
-from umm.machines.curves import EfficiencyTable, Means, MessageSizes
+from umm.machines.curves import EfficiencyTable, Means, MessageSizes, Tiles
 from umm.machines.fabric import Ends
 from umm.machines.machine import Machine, content_sha
 from umm.machines.mistakes import explained
-from umm.machines.rates import Efficiency
-from umm.machines.tiles import Tiles
+from umm.machines.numbers import declared
+from umm.machines.quantities import Efficiency
 from umm.units import parse_bandwidth, parse_bytes
 
 
@@ -33,7 +33,8 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
     names = tuple(devices.names or (f"g{i}" for i in range(count)))
     memory_bandwidth = devices.memory_bandwidth.number
     overhead = devices.transfer_overhead.number
-    copies = memory_bandwidth * (devices.copy_share.value if devices.copy_share else 1.0)
+    stated = _stated(devices)
+    copies = memory_bandwidth * (stated["copy_share"] or 1.0)
     try:
         fabric = file.fabric.fabric(Ends(names, overhead, memory_bandwidth))
     except MachineError as error:
@@ -64,17 +65,20 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         link_bandwidth=np.array([*fabric.bandwidth, *[copies / 2] * count]),
         link_latency=np.array([*fabric.latency, *[overhead] * count]),
         document=content,
+        attention={(x.dtype, x.direction == "backward"): x.rate for x in devices.attention},
         means={name: _means(means) for name, means in devices.means.items()},
-        signal_s=devices.signal.number if devices.signal else 0.0,
-        collective_start_s=devices.collective_start.number if devices.collective_start else 0.0,
-        step_fence_s=devices.step_fence.number if devices.step_fence else 0.0,
-        local_overhead_s=devices.local_overhead.number if devices.local_overhead else 0.0,
         local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
-        copy_share=devices.copy_share.value if devices.copy_share else 0.0,
-        strided_accumulates=devices.strided_accumulates.value if devices.strided_accumulates else 1.0,
-        cache=int(devices.cache.number) if devices.cache else 0,
-        refill=devices.refill.number if devices.refill else 0.0,
+        **stated,
     )
+
+
+def _stated(devices: doc.Devices) -> dict[str, Any]:
+    """Return the optional numbers, their defaults where the file states none."""
+    said = {x: getattr(devices, x.key) for x in declared()}
+    return {
+        x.name: x.default if number is None else type(x.default)(getattr(number, "number", number.value))
+        for x, number in said.items()
+    }
 
 
 def _efficiency(table: Efficiency) -> EfficiencyTable:

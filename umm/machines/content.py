@@ -1,33 +1,33 @@
 """The topology file: its tables and keys."""
 
-import pkgutil
-from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, create_model, field_validator, model_validator
 
-from umm.machines import fabrics
+from umm.machines import quantities
+from umm.machines.attention import AttentionTable
+from umm.machines.cluster import ClusterFabric, Network, flat_kinds
 from umm.machines.kind import Kind
+from umm.machines.numbers import declared
 from umm.machines.quantities import (
     Bandwidth,
     Count,
+    Efficiency,
     Loss,
     Name,
     Number,
     Rate,
+    Rated,
     Seconds,
     Share,
     Size,
     Source,
     Table,
     Uncertainty,
+    increasing,
     twice,
 )
-from umm.machines.rates import Efficiency, Rated, increasing
 from umm.units import parse_bandwidth, parse_bytes
-
-_SIMPLEST_FIRST = ("none", "pairs", "switch", "grid", "fat_tree", "tiers", "links")
 
 
 class Interference(Table):
@@ -63,8 +63,8 @@ class LocalWork(Number):
     value: Literal["beside", "engine"]
 
 
-class Devices(Table):
-    """What every device of the machine is."""
+class RequiredOfDevices(Table):
+    """What every device of the machine is; the numbers of ``umm.machines.numbers`` are added below."""
 
     count: Count
     names: list[Name] | None = None
@@ -79,20 +79,13 @@ class Devices(Table):
     interference: Interference
     peak: Annotated[dict[Rated, Rate], Field(min_length=1)]
     efficiency: list[Efficiency] = Field(default_factory=list)
+    attention: list[AttentionTable] = Field(default_factory=list)
     means: dict[Name, "Means"] = Field(default_factory=dict)
-    signal: Seconds | None = None
-    collective_start: Seconds | None = None
-    step_fence: Seconds | None = None
     accumulate_blocks: Blocks | None = None
     local_work: LocalWork | None = None
-    local_overhead: Seconds | None = None
-    copy_share: Share | None = None
-    strided_accumulates: Share | None = None
-    cache: Size | None = None
-    refill: Bandwidth | None = None
 
     @model_validator(mode="after")
-    def _accumulates_disturb(self) -> "Devices":
+    def _accumulates_disturb(self) -> "RequiredOfDevices":
         stated = self.interference.accumulate, self.interference.reduce
         if self.accumulate_blocks is None and None in stated:
             raise ValueError(
@@ -102,12 +95,13 @@ class Devices(Table):
             raise ValueError(
                 "interference.accumulate and .reduce follow from accumulate_blocks; keep one of the two"
             )
-        if self.copy_share is not None and self.copy_share.value >= 1:
+        copies: Share | None = getattr(self, "copy_share", None)
+        if copies is not None and copies.value >= 1:
             raise ValueError("copy_share of 1 leaves multiplies no memory bandwidth; it must be less")
         return self
 
     @model_validator(mode="after")
-    def _names_fit(self) -> "Devices":
+    def _names_fit(self) -> "RequiredOfDevices":
         if self.names is not None:
             name = twice(self.names)
             if name is not None:
@@ -123,6 +117,17 @@ class Devices(Table):
         if "tf32" in self.peak and "float32" not in self.peak:
             raise ValueError("peak has tf32, a way to multiply float32, but no float32; state both")
         return self
+
+
+def _optional() -> dict[str, Any]:
+    """Return the fields of the numbers that a file may state."""
+    return {x.key: (getattr(quantities, x.quantity) | None, None) for x in declared()}
+
+
+if TYPE_CHECKING:
+    Devices = RequiredOfDevices
+else:
+    Devices = create_model("Devices", __base__=RequiredOfDevices, **_optional())
 
 
 class Sizes(Table):
@@ -169,18 +174,9 @@ class Means(Table):
     message_sizes: Sizes | None = None
 
 
-@cache
 def kinds() -> tuple[type[Kind], ...]:
-    """Return the kinds of all modules of ``umm.machines.fabrics``, simplest first, others after them."""
-    names = sorted(module.name for module in pkgutil.iter_modules(fabrics.__path__))
-    names.sort(key=lambda name: [*_SIMPLEST_FIRST, name].index(name))
-    modules = [import_module(f"{fabrics.__name__}.{name}") for name in names]
-    return tuple(
-        found
-        for module in modules
-        for found in vars(module).values()
-        if isinstance(found, type) and issubclass(found, Kind) and found.__module__ == module.__name__
-    )
+    """Return all kinds of fabric, simplest first: those of one level, then nodes of such."""
+    return (*flat_kinds(), ClusterFabric)
 
 
 if TYPE_CHECKING:
@@ -190,13 +186,14 @@ else:
 
 
 class MachineFile(Table):
-    """A whole topology file."""
+    """A whole topology file; ``network`` is what would join several nodes of a machine that is one node."""
 
     schema_version: Literal[1] = Field(alias="schema")
     description: Source
     devices: Devices
     fabric: AnyFabric
     message_sizes: Sizes | None = None
+    network: Network | None = None
 
     @field_validator("schema_version", mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""Find topology files by name or path, and keep the machines already read."""
+"""Find topology files by name or path, keep machines already read, and scale one to more devices."""
 
 import difflib
 import functools
@@ -64,7 +64,9 @@ def _is_file(path: "Path | os.DirEntry[str]") -> bool:
         return False
 
 
-def machine(name_or_path: str | Path, settings: Mapping[str, str] | None = None) -> Machine:
+def machine(
+    name_or_path: str | Path, settings: Mapping[str, str] | None = None, *, nodes: int | None = None
+) -> Machine:
     """Return a machine by name, or from a topology file; read once per version of the file.
 
     Args:
@@ -73,6 +75,8 @@ def machine(name_or_path: str | Path, settings: Mapping[str, str] | None = None)
             them it multiplies float32 in TF32.
         settings: Numbers of the file to be set to others, by their dotted names: `{"memory": "40 GB",
             "fabric.bandwidth": "x0.5"}`.
+        nodes: How many nodes, of a machine that has some or whose file has the cards of a node; the file's
+            own number if None.
 
     Raises:
         MachineError: There is no such machine, its file does not describe one, or has no such number.
@@ -81,14 +85,18 @@ def machine(name_or_path: str | Path, settings: Mapping[str, str] | None = None)
     12
     >>> machine("h100-8", {"fabric.bandwidth": "225 GB/s"}).name
     'h100-8 fabric.bandwidth=225GB/s'
+    >>> machine("h100-8", nodes=16)
+    Machine(h100-8 nodes=16: 128 devices, 512 links)
     """
     from umm.machines.settings import split_settings, with_settings
 
     expect(name_or_path, (str, Path), "machine", "a name or the path of a topology file")
     name, named = split_settings(os.fspath(name_or_path))
     if name.endswith(TF32):
-        return machine(name.removesuffix(TF32), {**named, **(settings or {})}).with_tf32()
+        return machine(name.removesuffix(TF32), {**named, **(settings or {})}, nodes=nodes).with_tf32()
     all_settings = named | {key: "".join(text.split()) for key, text in (settings or {}).items()}
+    if nodes is not None:
+        all_settings = {"nodes": str(nodes)} | all_settings | {"nodes": str(nodes)}
     if not all_settings:
         return _found(name_or_path)
     key = (_found(name), tuple(all_settings.items()))
@@ -152,3 +160,19 @@ def _content(path: Path) -> dict[str, Any]:
         return read_toml(path)
     except InputError as error:
         raise MachineError(str(error)) from None
+
+
+def resized(machine: Machine, devices: int) -> Machine:
+    """Return the same machine with another number of devices.
+
+    Raises:
+        MachineError: The fabric's shape is fixed (mesh, torus, fat tree, explicit links), or nodes
+            would not be whole.
+    """
+    from umm.machines.build import build
+
+    count = {"value": devices, "source": f"resized from {machine.device_count}", "assumed": True}
+    fixed = ("count", "names", "default_ranks")
+    kept = {key: item for key, item in machine.document["devices"].items() if key not in fixed}
+    content = {**machine.document, "devices": {"count": count, **kept}}
+    return build(content, machine.source_path, f"{machine.name}:{devices}")

@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from umm.arrays import Floats
 from umm.errors import MachineError
+from umm.machines.attention import AttentionRate
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
-from umm.machines.fabric import Fabric
+from umm.machines.fabric import Fabric, narrowest
 from umm.machines.facts import Fact, facts_of
-from umm.machines.routes import narrowest
+from umm.machines.numbers import DeviceNumbers
 from umm.units import counted
 
 
@@ -28,8 +29,10 @@ class Link(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Machine:
+class Machine(DeviceNumbers):
     """A set of equal devices and the links between them; the same name and content is the same machine.
+
+    Numbers that a file need not state are those of :class:`DeviceNumbers`.
 
     Attributes:
         name: The file's name without `.toml`.
@@ -56,21 +59,10 @@ class Machine:
         link_bandwidth: Bytes/s, one per link.
         link_latency: Seconds, one per link.
         means: Ways to move bytes that an algorithm may ask for, by name.
-        signal_s: Seconds a rank takes to see another's signal.
-        collective_start_s: Seconds before the first bytes of a collective move.
-        step_fence_s: Seconds between two steps of an algorithm that multiplies while it passes on.
-        local_overhead_s: Seconds a local accumulate or copy takes beside its bytes.
         local_on_engine: Whether local accumulates and copies run on the engine of GEMMs, which shares its
             rate among all that runs on it; else they run beside it.
         tf32_peak: flop/s of float32 multiplies that keep 10 bits of each factor's fraction; 0 without them.
         tf32_efficiency: What they reach of it.
-        copy_share: Share of the memory bandwidth that transfers between ranks of one device have for
-            themselves; GEMMs and local work have the rest. With 0 both have all of it.
-        strided_accumulates: Rate of an accumulate into some of its tile's columns over that into all of them.
-        cache: Bytes that a rank may have got since it got something, for which this is in a cache still.
-        refill: Bytes/s at which a rank's gemms load what they use for the first time, of A and of slots for
-            C, and again what its transfers drove out of the caches; what they find of C when they add to it
-            again they save at this rate; 0 where none of these takes time.
         document: The file as read, for `facts` and for building it with other devices.
     """
 
@@ -97,16 +89,9 @@ class Machine:
     link_bandwidth: Floats
     link_latency: Floats
     document: Mapping[str, Any]
+    attention: Mapping[tuple[str, bool], AttentionRate] = field(default_factory=dict)
     means: Mapping[str, Means] = field(default_factory=dict)
-    signal_s: float = 0.0
-    collective_start_s: float = 0.0
-    step_fence_s: float = 0.0
-    local_overhead_s: float = 0.0
     local_on_engine: bool = False
-    copy_share: float = 0.0
-    strided_accumulates: float = 1.0
-    cache: int = 0
-    refill: float = 0.0
     tf32_peak: float = 0.0
     tf32_efficiency: EfficiencyTable | None = None
     _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, init=False)
@@ -178,6 +163,13 @@ class Machine:
         if table is None:
             return np.ones(np.broadcast_shapes(np.shape(m), np.shape(n), np.shape(k)))
         return table.at(m, n, k, batch)
+
+    def attention_rate(self, dtype: str, backward: bool) -> AttentionRate:
+        """Return what kernels of fused attention reach of a dtype's peak; if not stated, beside its GEMMs."""
+        known = self.attention.get((dtype, backward))
+        if known is not None:
+            return known
+        return AttentionRate.beside_gemms(float(self.gemm_efficiency(dtype, 4096, 4096, 4096)), backward)
 
     def most_efficiency(self, dtype: str, k: npt.ArrayLike) -> Floats:
         """Return the share of peak that no GEMM of this k, nor one cut out of it, goes above."""

@@ -9,7 +9,11 @@ from typing import Any, NamedTuple
 
 from umm.errors import MachineError, did_you_mean
 from umm.machines.build import build
+from umm.machines.cluster import clustered
 from umm.machines.machine import Machine
+
+NODES = "nodes"
+"""A setting that is no number of the file: how many nodes there are."""
 
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _FACTOR = re.compile(rf"[x×]\s*({_NUMBER})")
@@ -37,7 +41,14 @@ def numbers(document: Mapping[str, Any]) -> list[Numbered]:
     >>> [x.key for x in numbers(machine("h100-8").document) if x.key.startswith("fabric")]
     ['fabric.bandwidth', 'fabric.latency']
     """
-    return [x for x in _values(document, "", ()) if not _is_word(x.value)]
+    return [x for x in _values(document, "", ()) if not _is_word(x.value) and x.path[0] != "network"]
+
+
+def _nodes(text: str) -> int:
+    """Return a number of nodes as it is written."""
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", text.strip()):
+        raise MachineError(f"nodes cannot be {text!r}; write a whole number of at least 1, such as nodes=4")
+    return int(text)
 
 
 def _values(node: Any, key: str, path: tuple[str | int, ...]) -> Iterator[Numbered]:
@@ -60,7 +71,8 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     Args:
         machine: The machine.
         settings: By dotted name (``devices.`` may be left out; ``fabric*bandwidth`` is all that match) the
-            new value as the file writes it, but without spaces, or a factor such as ``x0.5``.
+            new value as the file writes it, but without spaces, or a factor such as ``x0.5``; ``nodes`` is
+            how many nodes there are, and comes before the others.
 
     Raises:
         MachineError: for a number that the file has not, or a value that cannot be.
@@ -70,7 +82,10 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     >>> half.name, float(half.link_bandwidth[0])
     ('h100-8 fabric.bandwidth=x0.5', 187000000000.0)
     """
-    content = set_numbers(machine.document, settings, machine.name)
+    document = machine.document
+    if NODES in settings:
+        document = clustered(document, _nodes(settings[NODES]), machine.name)
+    content = set_numbers(document, {k: v for k, v in settings.items() if k != NODES}, machine.name)
     name = " ".join([machine.name, *(f"{key}={text}" for key, text in settings.items() if not _is_one(text))])
     if name == machine.name:
         return machine

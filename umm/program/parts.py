@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from umm.program.attention import Attention as Fused
+from umm.program.attention import AttentionGrad
 from umm.program.multiply import Multiply
 from umm.program.outline import Outline, Shape
 from umm.program.statements import Map, Statement
@@ -48,6 +50,7 @@ class Writing:
         self.weights: list[str] = []
         self._forward: tuple[str, ...] = ()
         self._first_backward: int | None = None
+        self.front_and_back = ""  # the layout of tokens that balances a causal mask, where there is one
 
     def tensor(self, name: str, rows: int, cols: int, place: str, role: str = "work") -> str:
         """Add a tensor; return its name."""
@@ -101,6 +104,11 @@ class Writing:
             scheme: {x: PLACES[place][number] for x, place in self.places.items()}
             for number, scheme in enumerate(SCHEMES)
         }
+        if self.front_and_back:
+            by_tokens = {"first weight", "second weight", "scale"}
+            layouts["context"] = {
+                x: "row@p" if place in by_tokens else self.front_and_back for x, place in self.places.items()
+            }
         first = {key: {x: of[place] for x, place in self.places.items()} for key, of in more.items()}
         return Outline(
             name, tuple(self.shapes.values()), tuple(self.statements), kept, first | layouts,
@@ -162,10 +170,7 @@ class GatedMlp:
 
 
 class Attention:
-    """Attention within each of some sequences; heads may share keys and values.
-
-    The scores S are a tensor: rows are tokens, those of one sequence after those of another, columns the keys
-    of one head beside those of another.
+    """Fused attention within each of some sequences; heads may share keys and values. No score is stored.
 
     Args:
         w: Where it is written.
@@ -194,32 +199,35 @@ class Attention:
         if causal:
             for out in ("Q", "K"):
                 w.map(out, "rope", out, head=self.head, positions=self.length)
-        w.tensor("S", w.tokens, heads * self.length, "scores")
-        w.multiply("S", "Q", "K", "b", alpha=self.head**-0.5, **self._members())
-        if causal:
-            w.map("S", "masked_softmax", "S", queries=self.length, keys=self.length)
-        else:
-            w.map("S", "softmax", "S", keys=self.length)
-        w.multiply(w.inner("O", hidden), "S", "V", **self._members())
+        self._attend(hidden)
         w.multiply(y, "O", "Wo")
 
-    def _members(self, shared_out: bool = False) -> dict[str, Any]:
-        """Return how heads lie in out, a and b: side by side; those of b share, or those of out."""
-        groups = (self.share, 1, 1) if shared_out else (1, 1, self.share)
+    def _attend(self, hidden: int) -> None:
+        """Write O, and the logarithms L of the sums over keys, which the gradients need."""
+        w = self.w
+        for out, cols in (("O", hidden), ("L", self.heads)):
+            w.inner(out, cols)
+        w.statements.append(Fused("O", "Q", "K", "V", "L", **self._how()))
+        if self.causal:
+            w.front_and_back = "zigzag" if self.sequences == 1 else f"zigzag:{self.sequences}"
+
+    def _how(self) -> dict[str, Any]:
         return {
-            "batch": self.heads, "batch_axes": (1, 1, 1), "groups": groups, "sequences": self.sequences,
+            "head": self.head, "share": self.share, "sequences": self.sequences, "causal": self.causal,
         }  # fmt: skip
+
+    def _attend_grad(self) -> None:
+        """Write the gradients by Q, K and V, given that by O."""
+        w = self.w
+        dq, dk, dv = (w.gradient(x) for x in "QKV")
+        w.statements.append(AttentionGrad(dq, dk, dv, "Q", "K", "V", "O", "L", "dO", **self._how()))
 
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
-        w, scale = self.w, self.head**-0.5
+        w = self.w
         w.multiply(w.gradient("Wo", "output"), "O", dy, "a")
         w.multiply(w.gradient("O"), dy, "Wo", "b")
-        w.multiply(w.gradient("V"), "S", "dO", "a", **self._members(shared_out=True))
-        w.multiply(w.gradient("S"), "dO", "V", "b", **self._members())
-        w.map("dS", "softmax_grad", "S", "dS", keys=self.length)
-        w.multiply(w.gradient("Q"), "dS", "K", alpha=scale, **self._members())
-        w.multiply(w.gradient("K"), "dS", "Q", "a", alpha=scale, **self._members(shared_out=True))
+        self._attend_grad()
         if self.causal:
             for out in ("dQ", "dK"):
                 w.map(out, "rope_grad", out, head=self.head, positions=self.length)
@@ -227,6 +235,39 @@ class Attention:
             w.multiply(w.gradient(out, "output"), self.x, f"d{out[1].upper()}", "a")
         for number, out in enumerate(("Wq", "Wk", "Wv")):
             w.multiply(dx, f"d{out[1].upper()}", out, "b", beta=float(number > 0))
+
+
+class StoredAttention(Attention):
+    """Attention whose scores S are a tensor, as before fused kernels.
+
+    Its rows are tokens, those of one sequence after those of another, its columns the keys of one head beside
+    those of another.
+    """
+
+    def _attend(self, hidden: int) -> None:
+        w = self.w
+        w.tensor("S", w.tokens, self.heads * self.length, "scores")
+        w.multiply("S", "Q", "K", "b", alpha=self.head**-0.5, **self._members())
+        if self.causal:
+            w.map("S", "masked_softmax", "S", queries=self.length, keys=self.length)
+        else:
+            w.map("S", "softmax", "S", keys=self.length)
+        w.multiply(w.inner("O", hidden), "S", "V", **self._members())
+
+    def _attend_grad(self) -> None:
+        w, scale = self.w, self.head**-0.5
+        w.multiply(w.gradient("V"), "S", "dO", "a", **self._members(shared_out=True))
+        w.multiply(w.gradient("S"), "dO", "V", "b", **self._members())
+        w.map("dS", "softmax_grad", "S", "dS", keys=self.length)
+        w.multiply(w.gradient("Q"), "dS", "K", alpha=scale, **self._members())
+        w.multiply(w.gradient("K"), "dS", "Q", "a", alpha=scale, **self._members(shared_out=True))
+
+    def _members(self, shared_out: bool = False) -> dict[str, Any]:
+        """Return how heads lie in out, a and b: side by side; those of b share, or those of out."""
+        groups = (self.share, 1, 1) if shared_out else (1, 1, self.share)
+        return {
+            "batch": self.heads, "batch_axes": (1, 1, 1), "groups": groups, "sequences": self.sequences,
+        }  # fmt: skip
 
 
 class Norm:

@@ -1,13 +1,23 @@
 """Blocks of transformers as chains, by name: sizes in, an outline out; and the sizes of public models."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from umm.dtypes import canonical
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
 from umm.program.outline import Outline
-from umm.program.parts import LAYERED, Attention, GatedMlp, LayerNorm, Mlp, Norm, Writing
+from umm.program.parts import (
+    LAYERED,
+    Attention,
+    GatedMlp,
+    LayerNorm,
+    Mlp,
+    Norm,
+    StoredAttention,
+    Writing,
+)
 from umm.program.tensors import LARGEST
 
 # Source: Grattafiori et al. (2024), The Llama 3 herd of models, table 3.
@@ -32,21 +42,25 @@ def _gated_mlp(w: Writing, backward: bool, hidden: int, ffn: int) -> None:
         part.backward(*_gradients(w))
 
 
-def _attention(w: Writing, backward: bool, hidden: int, heads: int, kv_heads: int, sequences: int) -> None:
+def _attention(
+    w: Writing, backward: bool, hidden: int, heads: int, kv_heads: int, sequences: int,
+    of: type[Attention] = Attention,
+) -> None:  # fmt: skip
     _ends(w, hidden)
-    part = Attention(w, "X", "Y", hidden, heads, kv_heads, sequences)
+    part = of(w, "X", "Y", hidden, heads, kv_heads, sequences)
     if backward:
         part.backward(*_gradients(w))
 
 
 def _layer(
-    w: Writing, backward: bool, hidden: int, ffn: int, heads: int, kv_heads: int, sequences: int
-) -> None:
+    w: Writing, backward: bool, hidden: int, ffn: int, heads: int, kv_heads: int, sequences: int,
+    of: type[Attention] = Attention,
+) -> None:  # fmt: skip
     """Write R = X + attention(norm(X)), Y = R + mlp(norm(R)): Touvron et al. (2023), LLaMA, section 2.2."""
     _ends(w, hidden)
     first = Norm(w, "X", "N1", "g1", hidden)
     w.tensor("R", w.tokens, hidden, "tokens")
-    attention = Attention(w, "N1", "R", hidden, heads, kv_heads, sequences)
+    attention = of(w, "N1", "R", hidden, heads, kv_heads, sequences)
     w.map("R", "add", "R", "X")
     second = Norm(w, "R", "N2", "g2", hidden)
     mlp = GatedMlp(w, "N2", "Y", hidden, ffn)
@@ -68,7 +82,7 @@ def _summa25(w: Writing, backward: bool, hidden: int, ffn: int, heads: int, sequ
     w.tensor("A", w.tokens, hidden, "tokens")
     w.tensor("R", w.tokens, hidden, "tokens")
     w.tensor("M", w.tokens, hidden, "tokens")
-    attention = Attention(w, "X", "A", hidden, heads, heads, sequences, causal=False)
+    attention = StoredAttention(w, "X", "A", hidden, heads, heads, sequences, causal=False)
     w.map("A", "add", "A", "X")
     first = LayerNorm(w, "A", "R", hidden)
     mlp = Mlp(w, "R", "M", hidden, ffn)
@@ -117,6 +131,8 @@ PRESETS: Mapping[str, Preset] = {
     "gated-mlp": Preset(_gated_mlp, ("hidden", "ffn")),
     "attention": Preset(_attention, ("hidden", *_ATTENTION)),
     "transformer-layer": Preset(_layer, ("hidden", "ffn", *_ATTENTION)),
+    "attention-stored": Preset(partial(_attention, of=StoredAttention), ("hidden", *_ATTENTION)),
+    "transformer-layer-stored": Preset(partial(_layer, of=StoredAttention), ("hidden", "ffn", *_ATTENTION)),
     "summa25-layer": Preset(
         _summa25, ("hidden", "ffn", "heads", "sequences"), wider=4, layouts={"summa2.5": LAYERED}
     ),

@@ -10,9 +10,9 @@ from itertools import pairwise
 import numpy as np
 
 from umm.arrays import Floats, Ints, group_of_row, offsets_of, rows_of_groups
-from umm.machines.routes import narrowest
+from umm.machines.fabric import narrowest
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import BARRIER, GEMM, KINDS
+from umm.schedules.table.details import BARRIER, GEMM, KINDS
 
 ROUNDING = 1.0 - 1e-9
 """A bound is a sum in another order than the simulator's; this factor keeps it below all the same."""

@@ -15,8 +15,7 @@ from umm.layouts.places import ORDERS, replication_factors
 from umm.program import Outline
 from umm.program.problem import MATRICES, Problem, given_text, read_given
 from umm.space.assignments import Assignments
-from umm.space.axes import Axes, axis
-from umm.space.families import written_layouts
+from umm.space.axes import Axes, axis, written_layouts
 from umm.space.points import MultiplyPoints
 
 Texts = str | Sequence[str]

@@ -8,8 +8,7 @@ from typing import Any
 
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.torch.cost import seconds
-from umm.torch.placed import matter
+from umm.torch.cost import matter, seconds
 
 NAME = "redistribute_cost"
 

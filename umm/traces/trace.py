@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from umm.notebook.display import Shown
+from umm.notebook import Shown
 from umm.traces.breakdown import Breakdown, breakdown
 from umm.traces.frame import action_frame
 from umm.traces.spans import Spans

@@ -6,9 +6,8 @@ import numpy as np
 
 from umm.arrays import Floats, Ints, offsets_of, rows_of_groups
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import KINDS, TRANSFERS
-from umm.traces.intervals import busy_time
-from umm.traces.spans import Spans
+from umm.schedules.table.details import KINDS, TRANSFERS
+from umm.traces.spans import Spans, busy_time
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from umm.schedules.table.kinds import GEMM, KINDS
-from umm.traces.breakdown import breakdown
-from umm.traces.critical_path import critical_path, path_times
+from umm.schedules.table.details import GEMM, KINDS
+from umm.traces.breakdown import breakdown, critical_path, path_times
 from umm.traces.spans import Spans
 from umm.traces.traffic import link_utilisation
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from umm.dtypes import accumulated_in, itemsize
-from umm.host.caches import cache_of_core
+from umm.host.hardware import cache_of_core
 from umm.schedules.schedule import Schedule
 from umm_hw.calibrate import host_benchmarks
 from umm_hw.calibrate.figures import Figure, average, figure, mean

@@ -9,7 +9,7 @@ from typing import Any
 
 from tomlkit.items import InlineTable
 
-from umm.host import blas
+from umm.host import hardware
 from umm.units import counted
 from umm_hw.calibrate.figures import Figure
 from umm_hw.calibrate.host import Calibration
@@ -139,7 +139,7 @@ def _links(found: Calibration, measured: Callable[..., InlineTable], how: str) -
 def _how() -> str:
     """Return the date and the versions that every measured number carries."""
     packages = " ".join(_package(name) for name in ("numpy", "mpi4py", "mpich"))
-    libraries = blas.blas_libraries()
+    libraries = hardware.blas_libraries()
     kernel = " ".join(f"{row['library']} {row['version']} {row['kernel']}" for row in libraries[:1])
     return f"{_today()}, umm {version('umm-sim')}, {packages}, {kernel}"
 
@@ -157,4 +157,4 @@ def _today() -> str:
 
 
 def _cpu() -> str:
-    return blas.cpu_model() or platform.machine()
+    return hardware.cpu_model() or platform.machine()

@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from umm.algorithms.scheduling import schedule
-from umm.algorithms.writing.gathers import brought
+from umm.algorithms.writing import brought
 from umm.arrays import Floats
 from umm.dtypes import itemsize
 from umm.machines import Machine, machine
 from umm.machines.files import shipped_folder
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import ACCUMULATE, GEMM, GET
+from umm.schedules.table.details import ACCUMULATE, GEMM, GET
 from umm.schedules.writer.builder import Builder
 from umm_hw.cores.pace import Paced
 

@@ -8,7 +8,7 @@ import numpy as np
 from umm.dtypes import accumulated_in
 from umm.errors import InputError
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import GEMM
+from umm.schedules.table.details import GEMM
 from umm_hw.bfloat16 import BFLOAT16
 from umm_hw.matrix import array_dtype
 

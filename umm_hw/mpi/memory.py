@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from umm.errors import InfeasibleError
-from umm.host.memory import UNKNOWN, free_memory
+from umm.host.hardware import UNKNOWN, free_memory
 from umm.schedules.schedule import Schedule
 from umm.units import format_bytes
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from umm.arrays import Floats, Ints
-from umm.machines.routes import narrowest
+from umm.machines.fabric import narrowest
 from umm.schedules.files import from_arrays
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import BARRIER, KINDS
+from umm.schedules.table.details import BARRIER, KINDS
 from umm_hw.blocks import resolve
 from umm_hw.cores.pace import Pace, Reading
 from umm_hw.gemm import multiply

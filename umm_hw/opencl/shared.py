@@ -180,14 +180,14 @@ def connect(transport: "MpiTransport", wanted: str = "cpu") -> Joined:
     """
     if not transport.shared:
         raise ExecutorUnavailableError(
-            "OpenCL's ranks share the memory of one host, and these are on several; --executor mpi is not bound"
+            "OpenCL's ranks share the memory of one host, and these are on several"
         )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", str(max(1, cores // transport.size)))
     devices: Sequence[OpenClDevice] = visible(wanted)
     if not devices[0].on_cpu:
         raise ExecutorUnavailableError(
-            f"processes do not share memory of {devices[0].name}; --option processes=off runs all ranks in one"
+            f"processes do not share memory of {devices[0].name}; set processes=off"
         )
     memory = SharedMemory(transport, devices[0])
     return Joined(transport, memory, devices[0], memory.close, _STREAMS)

@@ -9,7 +9,7 @@ from umm.arrays import Floats
 from umm.errors import InfeasibleError, InputError
 from umm.schedules.files import from_arrays
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import BARRIER
+from umm.schedules.table.details import BARRIER
 from umm.units import format_bytes
 from umm_hw.blocks import resolve
 from umm_hw.calibrate.gpu import SWEEP, machine_text

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from umm.machines.routes import narrowest
+from umm.machines.fabric import narrowest
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.resources import Routes
 

@@ -4,8 +4,8 @@ import random
 from dataclasses import replace
 
 import umm
-from umm.machines.scaling import resized
-from umm.schedules.table.kinds import NO_INTERFERENCE
+from umm.machines.files import resized
+from umm.schedules.table.details import NO_INTERFERENCE
 
 # Machine, ranks (None: any number up to the machine's), how many schedules, fewest and most actions of one.
 COLLECTIONS = [

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from umm.algorithms.chains.attention import attention
 from umm.algorithms.chains.maps import map_tiles
 from umm.algorithms.chains.multiplies import multiply
 from umm.algorithms.chains.sums import sum_replicas
@@ -13,10 +14,10 @@ from umm.algorithms.universal.options import Options, known
 from umm.errors import ProblemError, did_you_mean
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.program import Chain, Copy, Map, Multiply, Sum
+from umm.program import Attention, AttentionGrad, Chain, Copy, Map, Multiply, Sum
 from umm.schedules.schedule import Schedule
+from umm.schedules.writer.assembly import without_collector
 from umm.schedules.writer.builder import Builder
-from umm.schedules.writer.collector import without_collector
 
 
 def lower(
@@ -64,7 +65,9 @@ def _write(build: Builder, chain: Chain, stays: Mapping[str, str], options: Mapp
                 redistribute(build, statement.x, statement.out, _way(build, statement))
             case Sum():
                 sum_replicas(build, statement, again)
-        written.add(statement.out)
+            case Attention() | AttentionGrad():
+                attention(build, statement, written)
+        written.update(statement.outs)
 
 
 def _way(build: Builder, statement: Copy) -> str:

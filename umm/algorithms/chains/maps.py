@@ -4,7 +4,7 @@ from umm.algorithms.chains.pieces import gathered, tiles_by_rank
 from umm.interval import Interval
 from umm.program import Map
 from umm.program.functions import Function, function
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 

@@ -1,16 +1,161 @@
-"""The multiplies of a chain: one by the universal algorithm, a batch by the owners of what it writes."""
+"""The multiplies of a chain: one by the universal algorithm, a batch by the owners of its members."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from umm.algorithms.chains.batches import write_batch
-from umm.algorithms.chains.pieces import tiles_by_rank
-from umm.algorithms.universal.lowering import lowered
+from umm.algorithms.chains.pieces import gathered, tiles_by_rank
 from umm.algorithms.universal.options import COMPLETE, COMPLETING
+from umm.algorithms.universal.policies import lowered
+from umm.interval import Interval
+from umm.layouts.tile_grid import Tile
 from umm.program import Multiply
-from umm.program.multiply import Tensors
+from umm.program.multiply import Members, Tensors
 from umm.program.problem import Problem
 from umm.schedules.writer.builder import Builder
+
+Region = tuple[Interval, Interval]
+
+
+class Product(NamedTuple):
+    """One gemm of a batch.
+
+    Attributes:
+        rank: Who multiplies.
+        tile: The tile of the output that it writes to; replica likewise.
+        replica: See tile.
+        out: What it writes: rows and columns.
+        factors: What it reads of a and of b.
+        members: How many members it multiplies.
+        groups: How many of them share one of out, of a and of b.
+        beta: Factor of what out holds.
+    """
+
+    rank: int
+    tile: Tile
+    replica: int
+    out: Region
+    factors: tuple[Region, Region]
+    members: int
+    groups: tuple[int, int, int]
+    beta: float
+
+
+def write_batch(build: Builder, statement: Multiply) -> None:
+    """Write a batch: the owner of each tile of the output multiplies what lies in it, and gets the rest."""
+    names = statement.a, statement.b
+    for x in products(statement, {tensor.name: tensor for tensor in build.tensors}):
+        a, b = (
+            gathered(build, name, x.rank, *region, ("batch", operand, name))
+            for operand, (name, region) in enumerate(zip(names, x.factors, strict=True))
+        )
+        build.gemm(
+            build.tile(statement.out, *x.tile, x.replica).cut(*x.out), a, b,
+            beta=x.beta, alpha=statement.alpha, trans=statement.trans, batch=x.members,
+            batch_axes=statement.batch_axes, groups=x.groups,
+        )  # fmt: skip
+
+
+def products(statement: Multiply, tensors: Tensors) -> Iterator[Product]:
+    """Yield the gemms of a batch, by the owners of what it writes.
+
+    Members that lie in a tile, or the same lines of each, are one gemm; of a member that is cut where it
+    meets the next, the part that lies there is one of its own.
+
+    Args:
+        statement: The batch.
+        tensors: Its tensors, laid out.
+    """
+    out, layout = statement.members(tensors)[0], tensors[statement.out].layout
+    for rank, tile, replica in tiles_by_rank(layout):
+        rows, cols = layout.tile_bounds(tile)
+        for sequence in range(rows.start // out.length, -(-rows.stop // out.length)):
+            first = sequence * out.length
+            there = rows.intersect(Interval(first, first + out.length)).shift(-first)
+            for numbers, *lines in _runs(out, there, cols):
+                members = range(numbers.start * out.group, numbers.stop * out.group)
+                for found in _gemms(statement, tensors, sequence, members, (lines[0], lines[1])):
+                    yield Product(rank, tile, replica, *found)
+
+
+def _runs(out: Members, rows: Interval, cols: Interval) -> Iterator[tuple[range, Interval, Interval]]:
+    """Yield the members of the output that meet a rectangle, and the lines of each: whole ones together.
+
+    Args:
+        out: How a sequence of the output is cut.
+        rows: Of the rectangle, in the sequence.
+        cols: Likewise.
+    """
+    span, length = (cols, out.cols) if out.axis else (rows, out.rows)
+    met = range(span.start // length, -(-span.stop // length))
+    whole = range(-(-span.start // length), span.stop // length)
+    for numbers in ([whole] if whole else []) + [range(x, x + 1) for x in met if x not in whole]:
+        start = numbers.start * length
+        lines = span.intersect(Interval(start, start + length)).shift(-start)
+        yield (numbers, rows, lines) if out.axis else (numbers, lines, cols)
+
+
+def _gemms(
+    statement: Multiply, tensors: Tensors, sequence: int, members: range, lines: Region
+) -> Iterator[tuple[Region, tuple[Region, Region], int, tuple[int, int, int], float]]:
+    """Yield what of a :class:`Product` some consecutive members are: one, if their factors go together.
+
+    Args:
+        statement: The batch.
+        tensors: Its tensors.
+        sequence: Which part of all operands.
+        members: The members.
+        lines: The rows and the columns that are wanted of the product of each.
+    """
+    out, *both = statement.members(tensors)
+    factors, groups = [], [out.group if len(members) > 1 else 1]
+    for operand, held in enumerate(both):
+        group = _shared(held.group, members.start, len(members))
+        axis = operand ^ ("ab"[operand] in statement.trans)  # where m lies in A, n in B
+        needed = [Interval(0, held.rows), Interval(0, held.cols)]
+        cut, needed[axis] = lines[operand] != needed[axis], lines[operand]
+        if not group or (cut and axis == held.axis and len(members) > group):
+            for member in members:
+                for found in _gemms(statement, tensors, sequence, range(member, member + 1), lines):
+                    yield (*found[:-1], statement.beta if member % out.group == 0 else 1.0)
+            return
+        first = members.start // held.group
+        factors.append(
+            _region(held, sequence, range(first, first + len(members) // group), needed[0], needed[1])
+        )
+        groups.append(group)
+    first = members.start // out.group
+    written = _region(out, sequence, range(first, first + len(members) // groups[0]), *lines)
+    yield (
+        written, (factors[0], factors[1]), len(members), (groups[0], groups[1], groups[2]), statement.beta,
+    )  # fmt: skip
+
+
+def _region(
+    held: Members, sequence: int, numbers: range, rows: Interval, cols: Interval
+) -> tuple[Interval, Interval]:
+    """Return the rows and columns of some consecutive members of an operand.
+
+    Args:
+        held: How a sequence of it is cut.
+        sequence: Which one.
+        numbers: The members.
+        rows: Of each member, counted in it; all of them along the axis if there are several members.
+        cols: Likewise.
+    """
+    first, last = numbers.start, numbers.stop - 1
+    down, right = (held.rows, 0) if held.axis == 0 else (0, held.cols)
+    above = sequence * held.length
+    return (
+        Interval(above + first * down + rows.start, above + last * down + rows.stop),
+        Interval(first * right + cols.start, last * right + cols.stop),
+    )
+
+
+def _shared(group: int, first: int, count: int) -> int:
+    """Return how many of some consecutive members share one of a factor; 0 if they differ in it."""
+    if first % group == 0 and count % group == 0:
+        return group
+    return count if first // group == (first + count - 1) // group else 0
 
 
 def multiply(

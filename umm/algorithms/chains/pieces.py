@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.layouts.tile_grid import Tile
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 

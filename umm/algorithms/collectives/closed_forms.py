@@ -6,7 +6,7 @@ from itertools import product
 from typing import NamedTuple
 
 from umm.algorithms.collectives.grids import nodes_of
-from umm.algorithms.collectives.order import ring_of
+from umm.algorithms.collectives.rings import ring_of
 from umm.machines import Machine
 
 HALVES = {"all-reduce": ("reduce-scatter", "all-gather")}

@@ -2,10 +2,18 @@
 
 from collections.abc import Sequence
 
-from umm.algorithms.collectives.parts import in_parts
-from umm.algorithms.collectives.sums import Sums
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, one_collective
-from umm.schedules.table.slices import Slice
+from umm.algorithms.collectives.way import (
+    PLAIN,
+    Manner,
+    Piece,
+    Pieces,
+    Sums,
+    Way,
+    copied,
+    in_parts,
+    one_collective,
+)
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 

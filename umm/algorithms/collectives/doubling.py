@@ -2,11 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 
-from umm.algorithms.collectives.parts import in_parts
-from umm.algorithms.collectives.sums import Sums, rooms
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, one_collective
+from umm.algorithms.collectives.way import (
+    PLAIN,
+    Manner,
+    Piece,
+    Pieces,
+    Sums,
+    Way,
+    copied,
+    in_parts,
+    one_collective,
+    rooms,
+)
 from umm.machines import Machine
-from umm.schedules.table.slices import Slice, joined
+from umm.schedules.table.buffers import Slice, united
 from umm.schedules.writer.builder import Builder
 
 
@@ -75,7 +84,7 @@ def _joined(moved: Iterable[tuple[Slice, Slice]]) -> list[tuple[Slice, Slice]]:
         if not source.elements:
             continue
         if found:
-            both = joined(found[-1][0], source), joined(found[-1][1], there)
+            both = united(found[-1][0], source), united(found[-1][1], there)
             if both[0] is not None and both[1] is not None:
                 found[-1] = both[0], both[1]
                 continue

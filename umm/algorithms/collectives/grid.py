@@ -6,11 +6,19 @@ from typing import NamedTuple
 
 from umm.algorithms.collectives import ring
 from umm.algorithms.collectives.grids import lines_of
-from umm.algorithms.collectives.parts import in_parts
-from umm.algorithms.collectives.sums import rooms
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, one_collective, parted
+from umm.algorithms.collectives.way import (
+    PLAIN,
+    Manner,
+    Piece,
+    Pieces,
+    Way,
+    in_parts,
+    one_collective,
+    parted,
+    rooms,
+)
 from umm.machines import Machine
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 

@@ -9,11 +9,21 @@ from dataclasses import replace
 
 from umm.algorithms.collectives import direct, ring
 from umm.algorithms.collectives.grids import nodes_of
-from umm.algorithms.collectives.parts import in_parts
-from umm.algorithms.collectives.sums import rooms, sum_places
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, one_collective, parted
+from umm.algorithms.collectives.way import (
+    PLAIN,
+    Manner,
+    Piece,
+    Pieces,
+    Way,
+    copied,
+    in_parts,
+    one_collective,
+    parted,
+    rooms,
+    sum_places,
+)
 from umm.machines import Machine
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 CARD = "card"

@@ -10,7 +10,7 @@ from umm.errors import ProblemError
 from umm.layouts.layout import Layout
 from umm.program import Chain, Copy, Statement, Sum
 from umm.program.tensors import Tensor
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 X, Y, SUMS = "X", "Y", "sums"

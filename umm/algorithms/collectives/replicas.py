@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from umm.algorithms.collectives.registry import ways
+from umm.algorithms.collectives.collective import ways
 from umm.arrays import Floats, Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
@@ -15,7 +15,7 @@ from umm.program import Chain, Sum
 from umm.program.tensors import Tensor
 from umm.schedules.bound import earliest_finishes, schedule_bound
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 SUMMED = "C"

@@ -3,22 +3,23 @@
 from collections.abc import Sequence
 from math import sqrt
 
-from umm.algorithms.collectives.order import ring_of
-from umm.algorithms.collectives.parts import in_parts
-from umm.algorithms.collectives.rings import Journey, Ring
-from umm.algorithms.collectives.sums import Sums, rooms, sum_places
+from umm.algorithms.collectives.rings import Journey, Ring, ring_of
 from umm.algorithms.collectives.way import (
     PLAIN,
     Manner,
     Piece,
     Pieces,
+    Sums,
     Way,
     copied,
+    in_parts,
     one_collective,
     parted,
     room_for,
+    rooms,
+    sum_places,
 )
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder, How
 
 MOST_CHUNKS = 64

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from umm.algorithms.collectives.sums import Sums, sum_places
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Way, copied, one_collective
-from umm.schedules.table.slices import Slice
+from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Sums, Way, copied, one_collective, sum_places
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 

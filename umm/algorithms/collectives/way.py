@@ -1,4 +1,4 @@
-"""What a way to do a collective is, and what all ways share: slices by rank, and how bytes go."""
+"""What a way to do a collective is, and what ways share: slices, running sums, all-reduces in parts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from functools import wraps
 from typing import Concatenate, ParamSpec
 
 from umm.machines import Machine
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder, How
 
 COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce")
@@ -125,3 +125,107 @@ def copied(build: Builder, source: Slice, into: Slice) -> None:
 def room_for(build: Builder, piece: Slice, rank: int, slot: object = None) -> Slice:
     """Return a temporary at a rank that holds the same rows and columns as a slice."""
     return build.temporary(rank, build.tensors[piece.tensor].name, piece.rows, piece.cols, slot=slot)
+
+
+class Sums:
+    """The running sums of one collective.
+
+    Args:
+        build: Where the actions go.
+        zeroed: Whether the places of sums hold zeros before.
+    """
+
+    def __init__(self, build: Builder, zeroed: bool) -> None:
+        self._build, self._zeroed = build, zeroed
+        self._begun: set[Slice] = set()
+
+    def so_far(self, given: Slice, room: Slice) -> Slice:
+        """Return where the sum so far lies: in its room, or as given if nothing has come yet."""
+        return room if room in self._begun else given
+
+    def begun(self, given: Slice, room: Slice) -> Slice:
+        """Return the room of a sum, after the rank's own part has been brought there once.
+
+        Room of zeros gains it, so that what others add need not wait; other room is overwritten with it.
+        """
+        if room not in self._begun:
+            self._begun.add(room)
+            if self._zeroed and given != room:
+                self._build.accumulate(given, room, lane=OWN)
+            else:
+                copied(self._build, given, room)
+        return room
+
+
+def rooms(build: Builder, given: Pieces, into: Piece, room: Pieces | None) -> Pieces:
+    """Return where each rank keeps the sum for each owner: ``into`` for itself, else ``room``.
+
+    Args:
+        build: Where temporaries come from, if there is no room.
+        given: What a rank gives for an owner.
+        into: Where an owner wants the sum.
+        room: Where a rank keeps running sums for others.
+    """
+    made: dict[tuple[int, int], Slice] = {}
+
+    def found(rank: int, owner: int) -> Slice:
+        if rank == owner:
+            return into(owner)
+        if room is not None:
+            return room(rank, owner)
+        if (rank, owner) not in made:
+            made[rank, owner] = room_for(build, given(rank, owner), rank)
+        return made[rank, owner]
+
+    return found
+
+
+def sum_places(build: Builder, given: Piece, into: Slice, room: Piece | None) -> Piece:
+    """Return where each rank keeps its sum in a reduce: ``into`` at its rank, else ``room``.
+
+    Args:
+        build: Where temporaries come from, if there is no room.
+        given: What a rank gives.
+        into: Where the whole sum goes.
+        room: Where the other ranks keep running sums.
+    """
+    held = rooms(
+        build,
+        lambda rank, _: given(rank),
+        lambda _: into,
+        None if room is None else lambda rank, _: room(rank),
+    )
+    return lambda rank: held(rank, into.rank)
+
+
+Writer = Callable[..., None]
+
+
+def in_parts(reduce_scatter: Writer, all_gather: Writer) -> Writer:
+    """Return what writes an all-reduce, from what writes its two halves."""
+
+    @one_collective
+    def all_reduce(
+        build: Builder,
+        ranks: Sequence[int],
+        given: Piece,
+        into: Piece,
+        zeroed: bool = False,
+        manner: Manner = PLAIN,
+    ) -> None:
+        """Every rank gets the sum; running sums lie where it goes."""
+        number = {rank: i for i, rank in enumerate(ranks)}
+
+        def theirs(rank: int, owner: int) -> Slice:
+            return parted(given(rank), number[owner], len(ranks))
+
+        def there(rank: int, owner: int) -> Slice:
+            return parted(into(rank), number[owner], len(ranks))
+
+        def own(rank: int) -> Slice:
+            return there(rank, rank)
+
+        reduce_scatter(build, ranks, theirs, own, there, zeroed, manner)
+        all_gather(build, ranks, own, there, manner)
+
+    return all_reduce

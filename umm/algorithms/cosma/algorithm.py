@@ -29,14 +29,12 @@ from umm.algorithms.cosma.splits import (
     strategy,
 )
 from umm.algorithms.option import Option
-from umm.algorithms.writing.gathers import gathered
-from umm.algorithms.writing.mesh_tiles import cut_again, laid
-from umm.algorithms.writing.sums import SUM, scatter_sum
+from umm.algorithms.writing import SUM, cut_again, gathered, laid, scatter_sum
 from umm.arrays import Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import Problem
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 AXES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}

@@ -16,7 +16,7 @@ import numpy as np
 
 from umm.algorithms.algorithm import Algorithm, Names, Native, read_mesh
 from umm.algorithms.collectives import direct, ring
-from umm.algorithms.collectives.parts import in_parts
+from umm.algorithms.collectives.way import in_parts
 from umm.algorithms.dtensor.choice import (
     PARTIAL,
     REPLICATE,
@@ -32,11 +32,11 @@ from umm.algorithms.option import Option
 from umm.arrays import Ints
 from umm.interval import Interval
 from umm.layouts.frameworks.held import chunk, whole
-from umm.layouts.frameworks.shared import shared_mesh
+from umm.layouts.frameworks.words import shared_mesh
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 ALL_REDUCE = in_parts(ring.reduce_scatter, ring.all_gather)

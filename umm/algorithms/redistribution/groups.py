@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
 from umm.algorithms.collectives.way import Way
-from umm.algorithms.redistribution.gets import gets
-from umm.algorithms.redistribution.pieces import OWN, Piece
+from umm.algorithms.redistribution.pieces import OWN, Piece, gets
 from umm.interval import Interval
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder, Row
 
 Group = tuple[int, ...]

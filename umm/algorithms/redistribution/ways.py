@@ -1,9 +1,8 @@
 """The ways to redistribute, by name, and the actions of one."""
 
-from umm.algorithms.collectives.registry import ways as collective_ways
+from umm.algorithms.collectives.collective import ways as collective_ways
 from umm.algorithms.redistribution import groups
-from umm.algorithms.redistribution.gets import gets
-from umm.algorithms.redistribution.pieces import Piece, pieces_of
+from umm.algorithms.redistribution.pieces import Piece, gets, pieces_of
 from umm.algorithms.redistribution.relays import MOST_WORK, planning_work, relays
 from umm.errors import ScheduleError
 from umm.schedules.writer.builder import Builder

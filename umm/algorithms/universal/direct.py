@@ -26,8 +26,7 @@ from umm.machines import Machine
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, joined
-from umm.schedules.table.details import Details
-from umm.schedules.table.kinds import ACCUMULATE, GEMM, GET
+from umm.schedules.table.details import ACCUMULATE, GEMM, GET, Details
 from umm.schedules.writer.assembly import Rows, assemble
 
 

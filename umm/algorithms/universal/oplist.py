@@ -14,7 +14,7 @@ import numpy as np
 from umm.arrays import Ints
 from umm.errors import InfeasibleError, ProblemError
 from umm.files import shown
-from umm.host.memory import free_memory
+from umm.host.hardware import free_memory
 from umm.interval import Interval
 from umm.layouts.edges import ceil_edges
 from umm.layouts.tile_grid import Tile

@@ -1,15 +1,14 @@
-"""The policies, which order the actions of a schedule, and what may be relied on of each.
+"""The policies, which order the actions of a schedule, and the lowering of one multiply by one of them."""
 
-A policy is an entry of :data:`POLICIES`; flags, axes, bounds and reports ask it for its properties. One that
-lowers to IR is a method from a rank's graph to steps; :func:`in_steps` does the rest.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
+from umm.algorithms.option import check_names
 from umm.algorithms.universal.direct import direct
-from umm.algorithms.universal.oplist import OpList, op_list
-from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.oplist import OpList, largest_matrix, op_list
+from umm.algorithms.universal.options import Options, known
 from umm.algorithms.universal.steps.exhaustive import exhaustive as search
 from umm.algorithms.universal.steps.graph import Graph, graphs
 from umm.algorithms.universal.steps.greedy import cost_greedy, greedy
@@ -98,3 +97,36 @@ POLICIES: dict[str, Policy] = {
 def ir_policies() -> list[str]:
     """Return the names of the policies that lower to IR."""
     return [name for name, policy in POLICIES.items() if policy.method]
+
+
+def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **options: Any) -> Schedule:
+    """Return the schedule of a problem by the universal algorithm.
+
+    Args:
+        problem: What is multiplied, with its ranks.
+        machine: A machine that has them.
+        stationary: A, B, C or ``auto`` for the largest matrix.
+        options: Fields of :class:`umm.algorithms.universal.options.Options`.
+
+    Raises:
+        ScheduleError: for an option that there is none of or a value that means nothing.
+        ProblemError: for an unknown stationary matrix.
+    """
+    try:
+        chosen = _chosen(**options)
+    except TypeError:  # of a value that cannot be a key, and means nothing either
+        chosen = _made_out(options)
+    if stationary == "auto":
+        stationary = largest_matrix(problem)
+    return POLICIES[chosen.policy].lower(problem, machine, stationary, chosen)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _chosen(**options: Any) -> Options:
+    return _made_out(options)
+
+
+def _made_out(options: Mapping[str, Any]) -> Options:
+    """Return the options, checked."""
+    check_names(known(), options, "a schedule")
+    return Options(**options)

@@ -15,9 +15,8 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import Problem
 from umm.schedules.table.buffers import Buffers, first_tiles, joined
-from umm.schedules.table.details import Details
-from umm.schedules.table.kinds import ACCUMULATE, BARRIER, BROADCAST, PUT, REDUCE
-from umm.schedules.table.platform import Platform, platform
+from umm.schedules.table.details import ACCUMULATE, BARRIER, BROADCAST, PUT, REDUCE, Details
+from umm.schedules.table.resources import Platform, platform
 from umm.schedules.writer.assembly import Rows, no_data
 
 COLLECTIVES = ("all-reduce", "reduce-scatter")

@@ -13,7 +13,7 @@ from umm.errors import ExecutorUnavailableError, InputError, MachineError
 if TYPE_CHECKING:
     from umm.machines import Machine
     from umm.machines.changes import Change
-    from umm.space.what_if.flips import Decision
+    from umm.space.what_if.changed_machines import Decision
 
 
 @click.command()
@@ -64,12 +64,17 @@ def calibrate(
     and for which of a few problems the best layouts are others now.
     """
     from umm.cli.flags.performer import performing
-    from umm.cli.printed.machine_page import machine_record, print_machine
-    from umm.cli.printed.recalibration import decision_record, print_changes, print_decisions
+    from umm.cli.printed.machine_page import (
+        decision_record,
+        machine_record,
+        print_changes,
+        print_decisions,
+        print_machine,
+    )
     from umm.cli.printed.save import check_targets
     from umm.executor import Calibrator
     from umm.files import whole_file
-    from umm.host.blas import blas_libraries, kernel_warning
+    from umm.host.hardware import blas_libraries, kernel_warning
     from umm.machines import machine as find_machine
     from umm.machines import user_folder
 
@@ -126,7 +131,7 @@ def _compared(old: Path, new: "Machine", output: Output) -> tuple[list["Change"]
     """Return what changed against the file of before, and what the two choose for a few problems."""
     from umm.machines import machine as find_machine
     from umm.machines.changes import changes
-    from umm.space.what_if.flips import decisions
+    from umm.space.what_if.changed_machines import decisions
 
     try:
         before = find_machine(old)

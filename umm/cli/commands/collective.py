@@ -7,7 +7,15 @@ from typing import Any
 import click
 
 from umm.cli.flags.config import load_config
-from umm.cli.flags.options import READ, given, measure_options, option, output_options, set_option
+from umm.cli.flags.options import (
+    READ,
+    given,
+    measure_options,
+    nodes_option,
+    option,
+    output_options,
+    set_option,
+)
 from umm.cli.flags.values import nbytes
 from umm.cli.printed.output import Output
 from umm.dtypes import canonical
@@ -30,6 +38,7 @@ ALL = "all"
     metavar="NAME|FILE",
     help="A machine of 'umm machine list' or a topology file; h100-8 to predict, localhost to execute.",
 )
+@nodes_option()
 @set_option()
 @option(
     "--algorithm",
@@ -79,11 +88,10 @@ def collective(
     a rank, a node or half of the ranks over the links there, latencies left out. --executor mpi performs the
     same schedules with a process for each rank; the best of --iters runs counts.
     """
-    from umm.algorithms.collectives.collective import fastest
+    from umm.algorithms.collectives.collective import fastest, lowered, possible, refusals
     from umm.algorithms.collectives.program import Collective
-    from umm.algorithms.collectives.registry import lowered, possible, refusals
     from umm.algorithms.collectives.way import Manner
-    from umm.cli.flags.machine import asked_machine
+    from umm.cli.flags.asked import asked_machine
     from umm.cli.flags.performer import performing
     from umm.cli.printed.collective_table import Timed, collective_record, print_collectives
     from umm.errors import CheckError, InputError

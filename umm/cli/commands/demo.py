@@ -8,9 +8,9 @@ import pandas as pd
 
 from umm.checks import Check, check_product, random_operands, reference_product
 from umm.cli.flags.config import PRESETS
+from umm.cli.printed.assignments import proof
 from umm.cli.printed.leaderboard import cells_of, print_front
 from umm.cli.printed.output import Output
-from umm.cli.printed.sentences import proof
 from umm.errors import CheckError
 from umm.executor import run
 from umm.figures.page import Section, write_page

@@ -24,7 +24,7 @@ def doctor(as_json: bool, quiet: bool, no_color: bool) -> None:
         host = {"umm": __version__, "python": platform.python_version(), "machine": platform.machine()}
         output.json("doctor", {"host": host, "packages": packages, "executors": executors, "blas": blas})
         return
-    from umm.cli.printed.doctor_page import print_doctor
+    from umm.cli.printed.machine_page import print_doctor
 
     print_doctor(output.console(), packages, executors, blas)
 
@@ -72,7 +72,7 @@ def executor_rows() -> list[dict[str, Any]]:
 
 def blas_rows() -> list[dict[str, Any]]:
     """Return the BLAS libraries NumPy has loaded, with a warning if the CPU could do better, or None."""
-    from umm.host.blas import blas_libraries, kernel_warning
+    from umm.host.hardware import blas_libraries, kernel_warning
 
     rows = blas_libraries()
     return [row | {"warning": kernel_warning(row["library"], row["kernel"])} for row in rows]

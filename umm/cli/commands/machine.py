@@ -60,7 +60,7 @@ def show(name_or_file: str, as_toml: bool, as_json: bool, quiet: bool, no_color:
     """Show a machine: its devices, the bandwidth between them, and the source of every number."""
     from umm.cli.printed.machine_page import machine_record, print_machine
     from umm.machines import machine as find_machine
-    from umm.machines.drafts.comments import text
+    from umm.machines.drafts.scaffold import text
 
     output = Output(as_json, quiet, no_color)
     found = find_machine(name_or_file)

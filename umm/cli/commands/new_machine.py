@@ -8,9 +8,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.complete import among, machines
 from umm.cli.flags.options import Command, all_of, option, output_options, set_option
-from umm.cli.flags.values import bandwidth
+from umm.cli.flags.values import among, bandwidth, machines
 from umm.cli.printed.output import Output
 from umm.errors import InputError
 
@@ -109,8 +108,7 @@ def _write(
     from umm.files import whole_file
     from umm.machines import machine as find_machine
     from umm.machines.build import build
-    from umm.machines.drafts.comments import text
-    from umm.machines.drafts.scaffold import copied, marked
+    from umm.machines.drafts.scaffold import copied, marked, text
     from umm.machines.files import named_file, user_folder
     from umm.machines.settings import read_setting
 

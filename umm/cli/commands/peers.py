@@ -55,9 +55,8 @@ def peers(
     and data × tensor parallel; every row assumes that inputs lie as it says, but for those that
     --given X=row,W1=col says lie elsewhere: it brings them.
     """
-    from umm.cli.flags.asked import asked_problem
+    from umm.cli.flags.asked import asked_machine, asked_problem
     from umm.cli.flags.chain import asked_outline
-    from umm.cli.flags.machine import asked_machine
     from umm.cli.printed.peers_table import peers_record, print_peers
     from umm.cli.printed.save import check_targets
     from umm.space.peers.peers import peers as compare
@@ -81,7 +80,7 @@ def peers(
     else:
         print_peers(output.console(), found, refused)
     if html is not None:
-        from umm.figures.peers import write_peers
+        from umm.figures.report import write_peers
 
         write_peers(found, html)
         output.note(f"wrote {html}; it opens in any browser, offline")

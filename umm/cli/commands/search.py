@@ -73,11 +73,15 @@ def search(
 
     With --emit the winner as a program: DTensor or torch.distributed, JAX shardings and jit, a script on umm.
     """
-    from umm.cli.flags.machine import asked_machines
-    from umm.cli.printed.answers import answers_record, print_answers
-    from umm.cli.printed.emission import program_of
-    from umm.cli.printed.leaderboard import found_record, print_front, print_ranking
-    from umm.cli.printed.save import check_targets
+    from umm.cli.flags.asked import asked_machines
+    from umm.cli.printed.leaderboard import (
+        answers_record,
+        found_record,
+        print_answers,
+        print_front,
+        print_ranking,
+    )
+    from umm.cli.printed.save import check_targets, program_of
     from umm.machines.settings import split_settings
     from umm.space import SearchInterruptedError
     from umm.space import search as find
@@ -138,7 +142,7 @@ def search(
         else:
             print_ranking(output.console(), found)
         if html is not None:
-            from umm.figures.front import write_front
+            from umm.figures.pareto import write_front
 
             write_front(found, html)
             output.note(f"wrote {html}; it opens in any browser, offline")

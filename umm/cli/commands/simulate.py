@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from umm.cli.flags.asked import Asked
     from umm.schedules.schedule import Schedule
     from umm.space.search.walk import Progress
-    from umm.space.what_if.context import Beside
+    from umm.space.what_if.advice import Beside
     from umm.traces.trace import Trace
 
 
@@ -107,7 +107,7 @@ def sure_of(trace: "Trace", request: "Asked | None") -> "Beside":
     from umm.cli.printed.report import device_room
     from umm.executor import executor
     from umm.space.search.uncertainty import makespan_range
-    from umm.space.what_if.context import Beside
+    from umm.space.what_if.advice import Beside
 
     room = device_room(trace.schedule)
     if request is None or takes_long(trace.schedule):
@@ -126,8 +126,7 @@ def better_than(trace: "Trace", request: "Asked | None", beside: "Beside", progr
         progress: Called now and then with the number of points settled and of all points.
     """
     from umm.executor import executor
-    from umm.space.what_if.advice import advise
-    from umm.space.what_if.assumptions import deciding
+    from umm.space.what_if.advice import advise, deciding
 
     schedule, makespan = trace.schedule, executor("sim").makespan
     problem, universal = schedule.program, "policy" in schedule.options

@@ -14,6 +14,7 @@ from umm.cli.flags.options import (
     all_of,
     given,
     given_option,
+    nodes_option,
     option,
     output_options,
     set_option,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 @option("--ranks", type=int, metavar="P", help="Processes; each machine's own number if not given.")
 @option("--machine", default="h100-8", show_default=True, metavar="LIST",
         help="Machines of 'umm machine list' or topology files.")  # fmt: skip
+@nodes_option()
 @set_option()
 @chain_options(layouts=False, axes=True)
 @option("--layouts", metavar="LIST", help="A chain's own layouts by name: all of them if not given.")
@@ -97,7 +99,7 @@ def sweep(
     With --chain the points are layouts of all its tensors together: those that it has by name, or every
     assignment of --choices; sizes are axes.
     """
-    from umm.cli.flags.machine import asked_machines
+    from umm.cli.flags.asked import asked_machines
     from umm.cli.printed.save import check_targets
     from umm.space import Space, Store
     from umm.space import sweep as perform

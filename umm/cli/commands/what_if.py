@@ -71,9 +71,8 @@ def what_if(
     best over sizes -m 1K,2K,4K and memory or one number. With --chain the choice is that of layouts for all
     its tensors.
     """
-    from umm.cli.flags.asked import dimensions
+    from umm.cli.flags.asked import asked_machine, dimensions
     from umm.cli.flags.chain import asked_outline
-    from umm.cli.flags.machine import asked_machine
     from umm.cli.printed.save import check_targets
     from umm.cli.printed.what_if_page import print_map, print_sensitivity, sensitivity_record
     from umm.errors import InputError

@@ -1,7 +1,8 @@
-"""From the values of flags to a problem, a machine and a schedule."""
+"""From the values of flags to a machine, a problem and a schedule."""
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,52 @@ import click
 
 from umm.algorithms.scheduling import schedule as build
 from umm.cli.flags.chain import CHAIN, asked_chain
-from umm.cli.flags.machine import asked_machine
 from umm.cli.flags.options import PROBLEM, given
 from umm.cli.flags.schedule import SCHEDULE, asked_choices
 from umm.errors import InputError
 from umm.machines import Machine
+from umm.machines import machine as find_machine
+from umm.machines.settings import NODES, read_setting
 from umm.program import Chain
 from umm.program.problem import Problem
 from umm.schedules.files import load
 from umm.schedules.schedule import Schedule
+
+
+def asked_machine(flags: dict[str, Any]) -> Machine:
+    """Return the machine that --machine, --nodes and --set describe.
+
+    Raises:
+        InputError: for several values of a number.
+        MachineError: for a machine or a number that does not exist, or a value that cannot be.
+    """
+    for key, values in _settings(flags):
+        if len(values) > 1:
+            flag = f"--{key}" if key == NODES else f"--set {key}"
+            raise InputError(f"{flag} has several values; a list is an axis of umm search and umm sweep")
+    return asked_machines(flags["machine"], flags)[0]
+
+
+def asked_machines(name: str, flags: dict[str, Any]) -> list[Machine]:
+    """Return a machine with every combination of the values that --nodes and --set give.
+
+    Args:
+        name: The machine's name or file.
+        flags: Those of the command.
+
+    Raises:
+        MachineError: for a machine or a number that does not exist, or a value that cannot be.
+    """
+    settings = _settings(flags)
+    keys, lists = [key for key, _ in settings], [values for _, values in settings]
+    return [find_machine(name, dict(zip(keys, values, strict=True))) for values in product(*lists)]
+
+
+def _settings(flags: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """Return each number that is set, with its values; that of nodes first."""
+    nodes = [] if flags.get(NODES) is None else [(NODES, flags[NODES])]
+    found = [*nodes, *(read_setting(text) for text in flags["changes"])]
+    return [(key, [part.strip() for part in value.split(",")]) for key, value in found]
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,28 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from umm.cli.flags.complete import among, executors, machines
 from umm.cli.flags.config import PRESETS, load_config, load_preset
-from umm.cli.flags.values import dimension, dimension_list, named_values, scale
+from umm.cli.flags.values import among, dimension, dimension_list, executors, machines, named_values, scale
 from umm.dtypes import DTYPES
 from umm.files import shown, visible, whole_file
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-PROBLEM = ("m", "n", "k", "a", "b", "c", "dtype", "c_dtype", "given", "ranks", "machine", "changes", "preset")
+PROBLEM = (
+    "m",
+    "n",
+    "k",
+    "a",
+    "b",
+    "c",
+    "dtype",
+    "c_dtype",
+    "given",
+    "ranks",
+    "machine",
+    "nodes",
+    "changes",
+    "preset",
+)
 
 
 class _PathOfAnybody(click.Path):
@@ -79,6 +93,7 @@ def problem_options(machine: str, layouts: bool = True, many_m: bool = False) ->
         option("--machine", default=machine, show_default=True, metavar="NAME|FILE",
                shell_complete=among(machines),
                help="A machine of 'umm machine list' or a topology file."),
+        nodes_option(),
         set_option(),
     ]  # fmt: skip
     if layouts:
@@ -91,6 +106,14 @@ def problem_options(machine: str, layouts: bool = True, many_m: bool = False) ->
             option("--c", default="row", show_default=True, metavar="LAYOUT", help="Layout of C."),
         ]
     return all_of(flags)
+
+
+def nodes_option() -> Callable[[Any], Any]:
+    """Return the flag for the number of nodes."""
+    return option(
+        "--nodes", metavar="N",
+        help="Nodes of the machine, if its file has their network cards; the file's own number if not given.",
+    )  # fmt: skip
 
 
 def set_option() -> Callable[[Any], Any]:

@@ -8,10 +8,10 @@ import click
 
 from umm.algorithms.algorithm import Algorithm
 from umm.algorithms.option import Option, check_names
-from umm.algorithms.registry import UNIVERSAL, find_algorithm, names
+from umm.algorithms.scheduling import UNIVERSAL, find_algorithm, names
 from umm.algorithms.universal.options import known
-from umm.cli.flags.complete import among
 from umm.cli.flags.options import Command, all_of, given, option
+from umm.cli.flags.values import among
 from umm.errors import InputError
 
 UNIVERSAL_ONLY = ("stationary", *(x.name for x in known()))

@@ -1,7 +1,7 @@
-"""What typed texts mean: dimensions, shares, NAME=VALUE."""
+"""What typed texts mean, and what a shell completes."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from math import isfinite
 from typing import Any, TypeVar
@@ -100,3 +100,30 @@ def _number_or_text(value: str) -> int | float | str:
     if value.isdecimal():
         return int(value)
     return float(value) if re.fullmatch(r"\d*\.\d+", value) else value
+
+
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def among(find: Callable[[], Iterable[str]]) -> Complete:
+    """Return what completes the last part of a comma list from names that are looked up only then."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in find() if name.startswith(last)]
+
+    return complete
+
+
+def machines() -> Iterable[str]:
+    """Return the machines known by name."""
+    from umm.machines import machine_names
+
+    return machine_names()
+
+
+def executors() -> Iterable[str]:
+    """Return the executors that are installed."""
+    from umm.executor import executor_names
+
+    return executor_names()

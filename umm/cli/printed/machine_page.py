@@ -1,5 +1,6 @@
-"""Machines in words: a list, or one with its bandwidth matrix and where every number comes from."""
+"""Machines in words: a list, one with matrix and sources, changes in a new file, what is installed."""
 
+import platform
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,9 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from umm import __version__
 from umm.cli.printed.tile_grid import CUT, cut
-from umm.machines import Machine
+from umm.machines import Machine, machine_names, user_folder
+from umm.machines.changes import Change
 from umm.machines.drafts.scaffold import copied
+from umm.space.choice import Choice
+from umm.space.what_if.changed_machines import Decision
 from umm.units import counted, format_bandwidth, format_bytes, format_rate, format_seconds
 
 MOST_DEVICES = 12
@@ -146,3 +151,82 @@ def sources(machine: Machine, basis: str) -> Table:
             sure = f" ({fact.range[0]} to {fact.range[1]})"
         table.add_row(fact.key.removeprefix("devices."), fact.value + sure + per, fact.source)
     return table
+
+
+Rows = Sequence[dict[str, Any]]
+
+
+def print_doctor(console: Console, packages: Rows, executors: Rows, blas: Rows) -> None:
+    """Print executors, packages, BLAS libraries and machines, with the line that fixes what is missing."""
+    console.print(f"umm {__version__}, Python {platform.python_version()}, {platform.platform()}")
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("\nexecutors")
+    for row in executors:
+        table.add_row(f"  {row['name']}", "ready" if row["reason"] is None else "no", row["reason"] or "")
+    table.add_row("\npackages")
+    for row in packages:
+        table.add_row(f"  {row['name']}", row["version"] or "no", row["install"] or "")
+    table.add_row("\nBLAS")
+    for row in blas:
+        table.add_row(f"  {row['library']}", row["version"], f"{row['kernel']}, {row['threads']} threads")
+        if row["warning"]:
+            table.add_row("", "warning", row["warning"])
+    if not blas:
+        table.add_row("  unknown", "", "pip install threadpoolctl tells which one NumPy uses")
+    console.print(table)
+    console.print(f"\nmachines: {', '.join(machine_names())}")
+    console.print(f"your own: {user_folder()}", soft_wrap=True)
+
+
+MOST = 16  # numbers that are shown
+
+
+def decision_record(decision: Decision) -> dict[str, Any]:
+    """Return a decision as plain values."""
+    return {
+        "problem": dict(zip("mnk", decision.problem, strict=True)),
+        "before": decision.before.to_dict(),
+        "after": decision.after.to_dict(),
+        "costs": decision.costs,
+        "flips": decision.flips,
+    }
+
+
+def print_changes(console: Console, found: Sequence[Change]) -> None:
+    """Print the numbers that changed by more than they are unsure, and count the others."""
+    sure = [change for change in found if change.sure]
+    within = len(found) - len(sure)
+    if not sure:
+        console.print(f"Nothing changed beyond its uncertainty; {within} numbers within it.")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("changed", "before", "now", "times"):
+        table.add_column(column, overflow="fold", justify="right" if column == "times" else "left")
+    for change in sure[:MOST]:
+        factor = "" if change.factor is None else f"{change.factor:.3g}"
+        table.add_row(change.key.removeprefix("devices."), change.before, change.after, factor)
+    console.print(table)
+    more = f"{len(sure) - MOST} more changed; " if len(sure) > MOST else ""
+    console.print(f"{more}{within} other numbers changed within their uncertainty.")
+
+
+def print_decisions(console: Console, found: Sequence[Decision]) -> None:
+    """Print for each problem whether the new file chooses other layouts, and what the old ones would cost."""
+    for decision in found:
+        m, n, k = decision.problem
+        head = f"{m}x{n}x{k}"
+        if not decision.flips:
+            console.print(f"{head}: still {_words(decision.before)}")
+            continue
+        longer = 100 * (decision.costs - 1)
+        console.print(
+            f"{head}: now {_words(decision.after)}; before {_words(decision.before)}, "
+            f"which takes {longer:.2g} % longer"
+        )
+
+
+def _words(choice: Choice) -> str:
+    return f"{choice.words}, stationary {choice.kept}"

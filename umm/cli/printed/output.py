@@ -1,10 +1,10 @@
-"""Where output goes: data to stdout, notes and progress to stderr, colour only on a terminal."""
+"""Where output goes: data to stdout, progress to stderr, tables whose words stay whole."""
 
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
@@ -17,6 +17,7 @@ from umm.files import json_line, visible
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
     from rich.progress import Progress
+    from rich.table import Table
 
 SCHEMA = 1
 EVERY_S = 10.0
@@ -174,3 +175,64 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+MOST_COLUMNS = 10_000  # columns that no table needs
+
+
+def width_of(console: "Console", table: "Table") -> int:
+    """Return how many columns a table takes if none of its words is broken."""
+    from rich.measure import Measurement
+
+    return Measurement.get(console, console.options.update(width=MOST_COLUMNS), table).maximum
+
+
+def print_whole(console: "Console", table: "Table") -> None:
+    """Print a table; where it is wider than the console its lines are, rather than that a word breaks."""
+    width = console.width
+    console.width = max(width, width_of(console, table))
+    console.print(table, crop=False)
+    console.width = width
+
+
+def print_fitting(
+    console: "Console", lines: Sequence[Sequence[str]], numbers: Collection[str], styles: Sequence[str]
+) -> None:
+    """Print lines as a table; where that is too wide, their words lie below their numbers.
+
+    Args:
+        console: Where to.
+        lines: Of cells, the headings first.
+        numbers: Headings of the columns that are aligned on the right; the others have words.
+        styles: Of each line.
+    """
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for gap in (2, 1):
+        table = _table(lines, numbers, styles, gap)
+        if width_of(console, table) <= console.width:
+            console.print(table)
+            return
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    words = [i for i, heading in enumerate(lines[0]) if heading not in numbers]
+    above = [i for i in range(len(widths)) if i not in words]
+    for line, style in zip(lines, styles, strict=True):
+        console.print(Text("  ".join(line[i].rjust(widths[i]) for i in above), style=style))
+        if line is not lines[0]:
+            rest = ", ".join(f"{lines[0][i]} {line[i]}" for i in words)
+            console.print(Padding(rest, (0, 0, 0, widths[above[0]] + 2)))
+
+
+def _table(
+    lines: Sequence[Sequence[str]], numbers: Collection[str], styles: Sequence[str], gap: int
+) -> "Table":
+    """Return lines as a table, the headings first, with a gap between its columns."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, gap, 0, 0))
+    for heading in lines[0]:
+        table.add_column(justify="right" if heading in numbers else "left", no_wrap=True)
+    for line, style in zip(lines, styles, strict=True):
+        table.add_row(*line, style=style)
+    return table

@@ -9,15 +9,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from umm.algorithms.registry import choices_in_words
+from umm.algorithms.scheduling import choices_in_words
 from umm.errors import MachineError
 from umm.machines import machine as find_machine
 from umm.program.problem import MATRICES
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import KINDS
+from umm.schedules.table.details import KINDS
 from umm.space.budget import device_share
-from umm.space.what_if.context import Beside
+from umm.space.what_if.advice import Beside
 from umm.traces.trace import Trace
+from umm.traces.traffic import bytes_by_kind
 from umm.units import counted, format_bytes, format_rate, format_seconds
 
 BAR = 36  # columns of the bar that stands for the whole makespan
@@ -179,6 +180,7 @@ def print_verdict(console: Console, trace: Trace, beside: Beside) -> None:
 def moved(trace: Trace) -> str:
     """Return the bytes of each kind of transfer in words, over all ranks."""
     sizes = {"get": trace.get_bytes, "accumulate": trace.accumulate_bytes, "reduce": trace.reduce_bytes}
+    sizes["put"] = bytes_by_kind(trace.schedule)["put"]
     parts = [f"{kind} {format_bytes(size)}" for kind, size in sizes.items() if size]
     return ", ".join(parts) or "nothing between ranks"
 

@@ -16,7 +16,7 @@ from umm.errors import InfeasibleError
 from umm.figures.style import time_unit
 from umm.measure import Measured, Needs
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import GEMM
+from umm.schedules.table.details import GEMM
 from umm.units import counted, duration, format_bytes, format_rate, format_seconds
 
 

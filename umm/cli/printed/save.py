@@ -1,12 +1,15 @@
-"""Write what a command made to the files that were asked for."""
+"""Write what a command made to the files that were asked for, or as a program in a framework."""
 
 import importlib.util
 from pathlib import Path
 
 from umm.cli.printed.output import Output
+from umm.emit.program import emit
 from umm.errors import InputError, UmmError
 from umm.files import target_of
+from umm.space import Choice
 from umm.traces.trace import Trace
+from umm.units import format_bytes, format_seconds
 
 
 def check_targets(*targets: Path | None, perfetto: Path | None = None) -> None:
@@ -67,3 +70,21 @@ def save_files(
 
         write_html(made, html, verdict)
         output.note(f"wrote {html}; it opens in any browser, offline")
+
+
+def program_of(choice: Choice, machine: str, target: str) -> str:
+    """Return a program that sets up a point of a space.
+
+    Args:
+        choice: The point.
+        machine: Name or file of the machine it was found for.
+        target: ``torch``, ``jax`` or ``umm``.
+
+    Raises:
+        InputError: for layouts that the framework cannot have, naming the property.
+    """
+    note = (
+        f"umm predicts {format_seconds(choice.makespan_s)} on {machine}, "
+        f"{choice.fraction_of_peak:.1%} of peak, {format_bytes(choice.memory_bytes)} a rank."
+    )
+    return emit(target, choice.problem, machine, choice.kept, choice.options.to_dict(), note)

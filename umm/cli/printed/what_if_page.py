@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from umm.cli.printed.tables import print_whole
+from umm.cli.printed.output import print_whole
 from umm.space import DecisionMap, Flip, Sensitivity, Space, Stretch
 from umm.units import format_bytes, format_seconds
 

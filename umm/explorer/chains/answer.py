@@ -14,13 +14,13 @@ from umm.explorer.chains.state import SIZES, ChainState, as_command, as_python, 
 from umm.explorer.point import Files, tried
 from umm.explorer.tables import table
 from umm.explorer.view import Shown, numbers
-from umm.figures.bars import beside
+from umm.figures.breakdown import beside
 from umm.figures.lanes import RANKS, lane_table, timeline
 from umm.figures.style import parts_of, themed
 from umm.machines import machine_names
 from umm.program.presets import PRESETS
 from umm.space import Choice
-from umm.space.what_if.context import Beside
+from umm.space.what_if.advice import Beside
 from umm.traces.verdict import percent
 from umm.units import format_bytes, format_seconds, range_in_words
 

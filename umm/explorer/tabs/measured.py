@@ -7,8 +7,7 @@ from umm.errors import InputError
 from umm.executor import executor
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
-from umm.figures.predicted_measured import agreement
-from umm.figures.two_sources import makespans
+from umm.figures.predicted_measured import agreement, makespans
 from umm.traces.trace import Trace
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from umm.explorer.point import how_of
 from umm.explorer.tabs.leaderboard import how
 from umm.explorer.tabs.tab import Tab
 from umm.explorer.view import Shown, View
-from umm.figures.sweep_of_number import turned
+from umm.figures.what_if import turned
 from umm.machines import Machine
 from umm.program.problem import Problem
 from umm.space.what_if.changed_machines import Knob, changed, knobs

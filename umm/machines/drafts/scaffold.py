@@ -1,14 +1,126 @@
-"""A new machine's file from another machine's, and which of its numbers are still the other's."""
+"""A new machine's file from another machine's, with comments on what to fill in."""
 
 import copy
 import re
 from collections.abc import Mapping
 from typing import Any
 
+import tomlkit
+from tomlkit.items import AoT, InlineTable, Table
+
 from umm.errors import MachineError
 from umm.machines.facts import Fact
 from umm.machines.machine import Machine
+from umm.machines.numbers import declared
 from umm.machines.settings import set_numbers
+
+NOTES = {
+    "schema": "umm machine check FILE tells all that is missing or wrong; docs/guides/describe-a-machine.md",
+    "devices.count": "devices of all nodes together",
+    "devices.names": "a short name for each",
+    "devices.ranks_per_device": "how many ranks may share a device",
+    "devices.default_ranks": "ranks of a problem that does not say",
+    "devices.memory": "of one device. Data sheet: GPU memory",
+    "devices.memory_bandwidth": "of one device. Data sheet: GPU memory bandwidth",
+    "devices.copy_engines": "gets of one rank that run at once. CUDA's deviceQuery: asyncEngineCount",
+    "devices.launch": "time before a GEMM computes: a kernel launch",
+    "devices.transfer_overhead": "time of every transfer beside its links' latencies: submitting a peer copy",
+    "devices.accumulate_efficiency": "bandwidth of an accumulate over that of a copy",
+    "devices.local_work": '"engine" if local accumulates and copies share the GEMMs\' engine, else "beside"',
+    **{f"devices.{number.key}": number.note for number in declared()},
+    "devices.peak": "of one device, by type. Data sheet: dense, without sparsity",
+    "devices.interference": "share of a rank's own GEMM rate lost while its transfer runs",
+    "devices.accumulate_blocks": "an accumulate kernel: its blocks, the device's units (SMs), a block's rate",
+    "devices.means": "ways to move bytes; collectives use the one named collective",
+    "devices.efficiency": "share of the peak that large GEMMs reach: measure one, 8K cubed",
+    "devices.efficiency.tiles": "what a GEMM kernel makes of a shape: SMs at once, their tile of C",
+    "fabric": "bandwidths are one direction; a data sheet that says 600 GB/s of NVLink counts both",
+    "fabric.bandwidth": "of a port or link. What copies reach is about 80 % of what the data sheet says",
+    "fabric.latency": "of a port or link",
+    "fabric.backplane": "that all transfers share",
+    "fabric.node_size": "devices of one node",
+    "fabric.inside": '"switch": a port for each device; "pairs": a link between every two, NV4 in topo -m',
+    "fabric.shape": "lengths of the grid's axes",
+    "fabric.nic": 'network cards: owner = "device" if each has its own, "node" if a node shares one',
+    "fabric.core": "that all transfers between nodes share",
+    "fabric.group": "neighbours that are joined by faster links",
+    "fabric.levels": "of switches, from the devices up: how many each joins, and the link of one",
+    "fabric.switches": "a name for each",
+    "fabric.types": "kinds of links",
+    "fabric.links": "between two ends, or among all of several; both directions each",
+    "fabric.routes": "the way meant where several are equally short, or where it is not the shortest",
+    "fabric.nodes": "how many",
+    "fabric.names": "of the devices of a node, where its links go by name",
+    "fabric.network": "what joins nodes: their cards, and the leaf switches these hang on",
+    "network": "what would join several nodes: their cards, and the leaf switches these hang on",
+    "message_sizes": "what one message alone reaches on a link, by its size",
+}
+"""What is written above a key; parts of a list or a table share their table's."""
+
+_ORDER = ("value", "source", "per", "range", "uncertainty", "measured", "assumed")
+
+
+def text(content: Mapping[str, Any]) -> str:
+    """Return a machine file from its content, with a comment above what is not plain from its name.
+
+    >>> print(text({"devices": {"launch": {"value": "3 us", "source": "a guess", "assumed": True}}}))
+    [devices]
+    # time before a GEMM computes: a kernel launch
+    launch = {value = "3 us", source = "a guess", assumed = true}
+    <BLANKLINE>
+    """
+    document = tomlkit.document()
+    _fill(document, content, "")
+    return tomlkit.dumps(document)
+
+
+def _fill(into: Any, content: Mapping[str, Any], key: str) -> None:
+    """Write a table's keys, those with a value of their own before its tables."""
+    plain = {name: item for name, item in content.items() if not _is_table(item)}
+    for name, item in (plain | dict(content)).items():
+        where = f"{key}.{name}" if key else name
+        note = NOTES.get(where)
+        if not _is_table(item):
+            if note:
+                into.add(tomlkit.comment(note))
+            into.add(name, _value(item))
+            continue
+        if isinstance(item, Mapping):
+            table: Table | AoT = _table(item, where, note)
+        else:
+            table = tomlkit.aot()
+            for i, part in enumerate(item):
+                table.append(_table(part, where, note if i == 0 else None))
+        into.add(name, table)
+
+
+def _table(content: Mapping[str, Any], key: str, note: str | None) -> Table:
+    table = tomlkit.table()
+    if note:
+        table.add(tomlkit.comment(note))
+    _fill(table, content, key)
+    return table
+
+
+def _is_table(item: Any) -> bool:
+    """Return whether an item has a section of its own: no number, and no list of routes."""
+    if isinstance(item, list):
+        return bool(item) and isinstance(item[0], Mapping) and "via" not in item[0]
+    return isinstance(item, Mapping) and not ("source" in item and "value" in item)
+
+
+def _value(item: Any) -> Any:
+    if isinstance(item, Mapping):
+        table: InlineTable = tomlkit.inline_table()
+        table.update({name: item[name] for name in (*_ORDER, *item) if name in item})
+        return table
+    if isinstance(item, list) and item and isinstance(item[0], Mapping):
+        lines = tomlkit.array()
+        for part in item:
+            lines.append(_value(part))
+        return lines.multiline(True)
+    return tomlkit.item(item)
+
 
 COPIED = re.compile(r"that of (\S+): ")
 """How the source of a number begins that another machine's file has given."""

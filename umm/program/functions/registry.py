@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 
 from umm.errors import ProblemError
-from umm.program.functions import forms
+from umm.program.functions import attention, forms
 from umm.program.functions.signature import Function, Parameter, Shape
 
 FUNCTIONS: dict[str, Function] = {}
 """All functions by name."""
+MOST_OPERANDS = 8
+"""Of a function: its result and what it reads."""
 
 
 def register(function: Function) -> Function:
@@ -21,13 +23,14 @@ def register(function: Function) -> Function:
     """
     if function.name in FUNCTIONS:
         raise ProblemError(f"a function {function.name} is there already; choose another name")
-    if not all(len(x) == 2 and x[0] in "r1" and x[1] in "c1" for x in function.operands):
+    if not all(len(x) == 2 and x[0] in "rk1" and x[1] in "cgh1" for x in function.operands):
         raise ProblemError(
             f"{function.signature!r} of {function.name} is not a signature; write it like rc,1c->rc"
         )
-    if len(function.operands) > 4:
+    if len(function.operands) > MOST_OPERANDS:
         raise ProblemError(
-            f"{function.name} reads {len(function.operands) - 1} operands; a map reads at most 3"
+            f"{function.name} reads {len(function.operands) - 1} operands; "
+            f"a map reads at most {MOST_OPERANDS - 1}"
         )
     FUNCTIONS[function.name] = function
     return function
@@ -40,7 +43,8 @@ def function(name: str) -> Function:
         ProblemError: listing those there are.
     """
     if name not in FUNCTIONS:
-        raise ProblemError(f"function {name!r} is unknown; choose from {', '.join(sorted(FUNCTIONS))}")
+        plain = sorted(x for x, of in FUNCTIONS.items() if of.is_plain)
+        raise ProblemError(f"function {name!r} is unknown; choose from {', '.join(plain)}")
     return FUNCTIONS[name]
 
 
@@ -111,5 +115,6 @@ for _function in (
     ),
     Function("rope", "rc->rc", forms.rope, **_ROPE),
     Function("rope_grad", "rc->rc", forms.rope_grad, **_ROPE),
+    *attention.FUNCTIONS,
 ):
     register(_function)

@@ -16,7 +16,7 @@ from umm.program.problem import Problem
 from umm.program.tensors import Program, Tensor
 from umm.schedules.table.buffers import Buffers
 from umm.schedules.table.columns import range_column, whole_column
-from umm.schedules.table.kinds import KINDS
+from umm.schedules.table.details import KINDS
 from umm.schedules.table.resources import Lanes, Links, Routes
 from umm.schedules.table.table import Function, Means, Table
 

@@ -1,6 +1,6 @@
 """A schedule as text that a person can read, an action a line."""
 
-from umm.schedules.table.kinds import BARRIER, GEMM, KINDS, LOCAL, MAP
+from umm.schedules.table.details import BARRIER, GEMM, KINDS, LOCAL, MAP
 from umm.schedules.table.table import Table
 from umm.units import format_bytes, format_seconds
 

@@ -1,12 +1,13 @@
-"""What actions run on: links, the routes between ranks, and lanes."""
+"""What actions run on: links, routes and lanes, shared by all schedules of the same ranks of a machine."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from umm.arrays import Floats, Ints
+from umm.machines import Machine
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,3 +75,46 @@ def machine_lanes(ranks: int, engines: list[int], others: Sequence[str], shared:
     if shared:
         engine[:, 1:] = engine[:, :1]
     return Lanes(np.repeat(np.arange(ranks), len(names)), tuple(names * ranks), engine.reshape(-1))
+
+
+@dataclass(frozen=True, eq=False)
+class Platform:
+    """What all schedules for some ranks of a machine share.
+
+    Attributes:
+        machine: The machine.
+        links: Its links.
+        routes: The links between its ranks.
+        lanes: A compute lane, the copy_in lanes, the accumulate lanes and some more of each rank.
+        lanes_per_rank: Lanes of one rank.
+        first_accumulate: Place of accumulate.0 among a rank's lanes; copy_in.0 is at 1.
+        devices: Devices the ranks use.
+    """
+
+    machine: Machine
+    links: Links
+    routes: Routes
+    lanes: Lanes
+    lanes_per_rank: int
+    first_accumulate: int
+    devices: int
+
+
+@lru_cache(maxsize=64)
+def platform(machine: Machine, ranks: int, accumulate_lanes: int, more: tuple[str, ...] = ()) -> Platform:
+    """Return what all schedules for these ranks of a machine share, with some more lanes by name."""
+    devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
+    names = [
+        *(f"copy_in.{i}" for i in range(machine.copy_engines)),
+        *(f"accumulate.{i}" for i in range(accumulate_lanes)),
+        *more,
+    ]
+    return Platform(
+        machine,
+        Links(machine.link_names, machine.link_bandwidth, machine.link_latency),
+        Routes(lambda src, dst: machine.route(devices[src], devices[dst])),
+        machine_lanes(ranks, devices, names, machine.local_on_engine),
+        1 + len(names),
+        1 + machine.copy_engines,
+        len(set(devices)),
+    )

@@ -16,8 +16,8 @@ from umm.program.functions import function
 from umm.program.tensors import Program, Tensor
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.accesses import ADD, READ, WRITE, Accesses, Rectangle
-from umm.schedules.table.details import Multiplied
-from umm.schedules.table.kinds import (
+from umm.schedules.table.buffers import Slice
+from umm.schedules.table.details import (
     ACCUMULATE,
     BARRIER,
     BROADCAST,
@@ -28,11 +28,11 @@ from umm.schedules.table.kinds import (
     MAP,
     PUT,
     REDUCE,
+    Multiplied,
 )
-from umm.schedules.table.slices import Slice
 from umm.schedules.table.table import Function
+from umm.schedules.writer.assembly import appended
 from umm.schedules.writer.costs import Action, Written, priced
-from umm.schedules.writer.parts import appended
 from umm.schedules.writer.room import Room
 
 _Touch = tuple[Hashable, int, int, Rectangle]  # place, how, buffer, what of it
@@ -169,6 +169,7 @@ class Builder(Room):
         *reads: Slice,
         lane: str = "compute",
         after: Sequence[Row] = (),
+        seconds: float | None = None,
         **parameters: Any,
     ) -> Row:
         """Set a slice to a function of others at the same rank; see :mod:`umm.program.functions`.
@@ -179,6 +180,7 @@ class Builder(Room):
             reads: What is read.
             lane: Which of the rank's lanes.
             after: Actions to wait for beside those that follow from the slices.
+            seconds: How long it takes; None for what a pass over its slices takes.
             parameters: Of the function.
 
         Raises:
@@ -192,7 +194,10 @@ class Builder(Room):
             fn, reads, parameters = "zero", (), {}
         full = function(fn).checked(parameters)
         number = self._functions.setdefault((fn, tuple(sorted(full.items()))), len(self._functions))
-        return self._add(Action(MAP, out.rank, lane, (out, *reads), fn=number), WRITE, after)
+        action = Action(MAP, out.rank, lane, (out, *reads), fn=number)
+        if seconds is not None:  # not what follows from the bytes of its slices
+            action.seconds, action.nbytes = seconds, 0
+        return self._add(action, WRITE, after)
 
     def wait(self, rank: int, seconds: float, lane: str = "compute", after: Sequence[Row] = ()) -> int:
         """Let time pass on a lane: a fence, a launch."""

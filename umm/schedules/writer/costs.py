@@ -12,12 +12,21 @@ from umm.errors import ScheduleError
 from umm.machines import Machine
 from umm.program.tensors import Program, Tensor
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.buffers import Buffers, first_tiles, owned_tiles
-from umm.schedules.table.details import Details, Multiplied
-from umm.schedules.table.kinds import ACCUMULATE, BARRIER, GEMM, GET, MAP, PUT, REDUCE, TRANSFERS
-from umm.schedules.table.platform import platform
-from umm.schedules.table.resources import machine_lanes
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Buffers, Slice, first_tiles, owned_tiles
+from umm.schedules.table.details import (
+    ACCUMULATE,
+    BARRIER,
+    GEMM,
+    GET,
+    MAP,
+    OPERANDS,
+    PUT,
+    REDUCE,
+    TRANSFERS,
+    Details,
+    Multiplied,
+)
+from umm.schedules.table.resources import machine_lanes, platform
 from umm.schedules.table.table import Data, Function, Means, check_moved
 
 PLAIN = Multiplied()
@@ -242,7 +251,7 @@ def _strided(written: Written, moved: Sequence[Action]) -> Bools:
 
 
 def _details(actions: Sequence[Action]) -> Details:
-    details = Details.empty(len(actions))
+    details = Details.empty(len(actions), max([OPERANDS, *(len(action.pieces) for action in actions)]))
     count: dict[int, int] = {}
     for i, action in enumerate(actions):
         for operand, piece in enumerate(action.pieces):

@@ -7,8 +7,7 @@ from umm.errors import ScheduleError
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.program.tensors import Tensor
-from umm.schedules.table.buffers import first_tiles, owned_tiles
-from umm.schedules.table.slices import Slice
+from umm.schedules.table.buffers import Slice, first_tiles, owned_tiles
 
 
 class Room:

@@ -12,9 +12,9 @@ from umm.algorithms.universal.oplist import OpList
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.steps.graph import graphs
 from umm.machines import Machine
-from umm.machines.routes import narrowest
+from umm.machines.fabric import narrowest
 from umm.schedules.bound import ROUNDING
-from umm.schedules.table.platform import platform
+from umm.schedules.table.resources import platform
 from umm.space.bounds.closed_form import replica_seconds
 
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from umm import cost
-from umm.algorithms.chains.batches import products
+from umm.algorithms.chains.multiplies import products
 from umm.arrays import Floats, Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program import Multiply
 from umm.program.tensors import Tensor
-from umm.space.bounds.link_times import link_times
+from umm.space.bounds.transfers import link_times
 
 
 class BatchWork(NamedTuple):

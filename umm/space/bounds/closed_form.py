@@ -19,10 +19,10 @@ from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.bound import ROUNDING
 from umm.space.bounds.combinations import Combinations
-from umm.space.bounds.link_times import link_times
 from umm.space.bounds.moves import least_moving
 from umm.space.bounds.operand_layouts import OperandLayouts
 from umm.space.bounds.replica_sums import summed_seconds
+from umm.space.bounds.transfers import link_times
 from umm.space.points import MultiplyPoints
 
 AT_ONCE = 1 << 22  # numbers in one array: about 32 MB

@@ -16,9 +16,8 @@ from umm.arrays import Bools, Floats
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import Problem
-from umm.space.bounds.link_times import LinkTimes, link_times
-from umm.space.bounds.operand_layouts import DIMENSIONS, OperandLayouts
-from umm.space.bounds.overlaps import (
+from umm.space.bounds.operand_layouts import (
+    DIMENSIONS,
     GOT_AGAIN,
     LARGEST,
     LONGEST,
@@ -28,11 +27,12 @@ from umm.space.bounds.overlaps import (
     SMALLEST,
     WHOLE,
     WHOLES,
+    OperandLayouts,
     Overlaps,
     Parts,
     overlaps,
 )
-from umm.space.bounds.transfers import Transfers, busiest_lane, least_slowdown
+from umm.space.bounds.transfers import LinkTimes, Transfers, busiest_lane, least_slowdown, link_times
 
 
 class Combinations:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from umm.algorithms.writing.moved_operands import moves
+from umm.algorithms.writing import moves
 from umm.arrays import Floats, Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine

@@ -1,14 +1,112 @@
-"""Where the layouts of one operand put things, as arrays over layouts and ranks."""
+"""Where the layouts of an operand put its parts, and which parts of two layouts overlap, as arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
-from umm.arrays import Bools, Ints
+from umm.arrays import Bools, Floats, Ints
+from umm.layouts.edges import ceil_edges
 from umm.layouts.layout import Layout
-from umm.space.bounds.overlaps import Parts
+
+OVERLAP, SEGMENTS, GOT_AGAIN, WHOLE, WHOLES, LARGEST, LONGEST, SMALLEST, SHORTEST = range(9)
+"""What :func:`overlap` tells of parts of a matrix at one place that a rank at another place touches.
+
+OVERLAP: their touched length. SEGMENTS: the pieces the merged edges cut that into. GOT_AGAIN: the sum over
+the pieces of the whole part's length. WHOLE: the length of the touched parts. WHOLES: how many there are.
+LARGEST and SMALLEST: the largest and smallest of them. LONGEST and SHORTEST: of the pieces. Where nothing is
+touched the smallest and shortest are infinite and the rest are zero.
+"""
+
+
+class Parts:
+    """One way to cut a dimension: edges of the parts, and how many places they are dealt out to."""
+
+    def __init__(self, edges: Ints, places: int) -> None:
+        self.edges = edges
+        self.places = places
+        self._key = (edges.tobytes(), places)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Parts) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @classmethod
+    def shares(cls, size: int, count: int) -> "Parts":
+        """Return the shares of a dimension that the replicas of a stationary matrix take."""
+        return cls(ceil_edges(size, count), count)
+
+
+@lru_cache(maxsize=65536)
+def overlap(of: Parts, other: Parts, by: Parts) -> Floats:
+    """Return how the parts of a matrix meet those that ranks work on.
+
+    Args:
+        of: The parts of the matrix asked about.
+        other: The parts of the other matrix with this dimension; they cut it too.
+        by: The parts the ranks work on: those of the stationary matrix, or its replicas' shares.
+
+    Returns:
+        An array of shape (9, places of ``of``, places of ``by``).
+    """
+    edges = np.unique(np.concatenate((of.edges, other.edges, by.edges)))
+    starts, length = edges[:-1], np.diff(edges)
+    part = np.searchsorted(of.edges, starts, side="right") - 1
+    worked = np.searchsorted(by.edges, starts, side="right") - 1
+    worker = worked % by.places
+    cell = part % of.places * by.places + worker
+    size = np.diff(of.edges)[part]
+    first = np.sort(np.unique(part * by.places + worker, return_index=True)[1])
+    cells = of.places * by.places
+    table = np.zeros((9, cells))
+    table[OVERLAP] = np.bincount(cell, length, cells)
+    table[SEGMENTS] = np.bincount(cell, minlength=cells)
+    table[GOT_AGAIN] = np.bincount(cell, size, cells)
+    table[WHOLE] = np.bincount(cell[first], size[first], cells)
+    table[WHOLES] = np.bincount(cell[first], minlength=cells)
+    np.maximum.at(table[LARGEST], cell, size)
+    np.maximum.at(table[LONGEST], cell, length)
+    table[SMALLEST:] = np.inf
+    np.minimum.at(table[SMALLEST], cell, size)
+    np.minimum.at(table[SHORTEST], cell, length)
+    return table.reshape(9, of.places, by.places)
+
+
+@dataclass(frozen=True, eq=False)
+class Overlaps:
+    """:func:`overlap` for all pairs of some layouts of two matrices, each different pair once.
+
+    Attributes:
+        table: The tables of the different pairs, shape (9, kinds, other kinds, places, places of ranks).
+        kind: Which kind each layout of the one matrix is.
+        other: Which kind each layout of the other matrix is.
+    """
+
+    table: Floats
+    kind: Ints
+    other: Ints
+
+
+def overlaps(of: Sequence[Parts], other: Sequence[Parts], by: Parts, places: int) -> Overlaps:
+    """Return how the parts of all layouts of a matrix meet what ranks work on, padded to some places."""
+    kinds, kind = _distinct(of)
+    others, other_kind = _distinct(other)
+    table = np.zeros((9, len(kinds), len(others), places, by.places))
+    table[SMALLEST:] = np.inf
+    for i, x in enumerate(kinds):
+        for j, y in enumerate(others):
+            table[:, i, j, : x.places] = overlap(x, y, by)
+    return Overlaps(table, kind, other_kind)
+
+
+def _distinct(parts: Sequence[Parts]) -> tuple[list[Parts], Ints]:
+    number: dict[Parts, int] = {}
+    index = np.array([number.setdefault(x, len(number)) for x in parts], dtype=np.int64)
+    return list(number), index
+
 
 DIMENSIONS = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
 

@@ -10,8 +10,7 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import Problem
 from umm.schedules.writer.builder import COLLECTIVE
-from umm.space.bounds.link_times import link_times
-from umm.space.bounds.transfers import least_slowdown
+from umm.space.bounds.transfers import least_slowdown, link_times
 
 
 def summed_seconds(layout: Layout, problem: Problem, machine: Machine, options: Options) -> float:

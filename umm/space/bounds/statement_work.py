@@ -13,8 +13,8 @@ import numpy as np
 from umm.algorithms.chains.lower import lower
 from umm.algorithms.chains.multiplies import as_problem, completing
 from umm.algorithms.collectives.hierarchical import CARD
-from umm.algorithms.universal.lowering import lowered
 from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.policies import lowered
 from umm.algorithms.universal.replicas import how_summed
 from umm.arrays import Bools, Floats
 from umm.machines import Machine
@@ -22,10 +22,9 @@ from umm.program import Chain, Multiply, Statement
 from umm.program.tensors import Tensor
 from umm.schedules.bound import ROUNDING, seconds_alone
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.kinds import BARRIER, GEMM, KINDS, MAP
+from umm.schedules.table.details import BARRIER, GEMM, KINDS, MAP
 from umm.space.bounds.batch_work import batch_work
-from umm.space.bounds.link_times import link_times
-from umm.space.bounds.transfers import least_slowdown
+from umm.space.bounds.transfers import least_slowdown, link_times
 
 GROUPS = ("copy_in", "copy_out", "accumulate")
 MOST_FOLLOWED = 4_000
@@ -271,9 +270,7 @@ def _written(
     statement: Statement, tensors: Mapping[str, Tensor], machine: Machine, options: Mapping[str, Any]
 ) -> Schedule:
     """Return the schedule of one statement that is no plain multiply."""
-    out = tensors[statement.out]
-    role = "both" if out.name in statement.reads else "output"
-    held = {out.name: Tensor(out.name, out.layout, out.dtype, role)}
-    for name in statement.reads:
-        held.setdefault(name, Tensor(name, tensors[name].layout, tensors[name].dtype, "input"))
-    return lower(Chain("part", tuple(held.values()), (statement,), out.layout.ranks), machine, **options)
+    held = {x: replace(tensors[x], role="both" if x in statement.reads else "output") for x in statement.outs}
+    held = {x: replace(tensors[x], role="input") for x in statement.reads} | held
+    ranks = tensors[statement.out].layout.ranks
+    return lower(Chain("part", tuple(held.values()), (statement,), ranks), machine, **options)

@@ -161,7 +161,7 @@ def tables_of(points: Assignments, machine: Machine, options: Mapping[str, Any],
     known: dict[object, StatementWork] = {}
     tables = []
     for number, statement in enumerate(points.outline.statements):
-        names = dict.fromkeys((statement.out, *statement.reads))
+        names = dict.fromkeys((*statement.outs, *statement.reads))
         groups = tuple(sorted({group_of[x] for x in names}))
         stays = _stays(points, statement)
         works: dict[Place, StatementWork] = {}
@@ -295,6 +295,7 @@ def _work_key(statement: Statement, tensors: Mapping[str, Tensor]) -> object:
         return as_problem(statement, tensors)
     number = {name: i for i, name in enumerate(tensors)}
     said = statement_to_dict(statement)
-    named = [number[name] for name in (statement.out, *statement.reads)]
-    rest = {key: value for key, value in said.items() if key not in ("out", "a", "b", "x", "reads")}
+    named = [number[name] for name in (*statement.outs, *statement.reads)]
+    names = (*statement.READS, *statement.WRITES)
+    rest = {key: value for key, value in said.items() if key not in names}
     return (str(rest), str(named), *((x.shape, x.dtype, str(x.layout)) for x in tensors.values()))

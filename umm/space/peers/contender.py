@@ -1,6 +1,6 @@
-"""Who competes: what gives the schedule of a program, and what a simulation shows of it."""
+"""Who competes: the schedule of a program by each, what a simulation shows of it, which to take."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -118,3 +118,25 @@ def row_of(contender: Contender, start: Any, machine: Machine, limit: int) -> Ro
         memory_bytes=trace.memory_bytes,
         fits=trace.memory_bytes <= limit,
     )
+
+
+MARGIN = 0.01
+"""By how much another way has to be faster than the first to be worth it, as a share."""
+
+
+def chosen(timed: Sequence[Timed], start: Any, preferred: str = "") -> Contender:
+    """Return the contender to take of some, the first of which asks for no change.
+
+    The first is taken unless another that fits is faster by the margin; then the fastest that fits, or the
+    one whose words are preferred if it is as fast but for the margin.
+    """
+    stay = timed[0]
+    fitting = [x for x in timed[1:] if x.fits]
+    best = min(fitting, key=lambda x: x.makespan_s, default=stay)
+    if stay.fits and stay.makespan_s * (1 - MARGIN) <= best.makespan_s:
+        return stay.contender
+    for x in fitting:
+        near = x.makespan_s * (1 - MARGIN) <= best.makespan_s
+        if near and x.contender.in_words(start) == preferred:
+            return x.contender
+    return best.contender

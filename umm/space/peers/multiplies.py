@@ -1,15 +1,19 @@
-"""Who competes in one multiply: the universal algorithm, in place or elsewhere, and every other."""
+"""Who competes in one multiply: the universal algorithm, in place or moved, and others, tuned."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple, cast
 
-from umm.algorithms.registry import UNIVERSAL, choices_in_words, find_algorithm
-from umm.algorithms.scheduling import schedule
+from umm.algorithms.algorithm import Algorithm
+from umm.algorithms.option import Option
+from umm.algorithms.scheduling import UNIVERSAL, choices_in_words, find_algorithm, schedule
 from umm.algorithms.universal.options import Options
-from umm.errors import InfeasibleError
-from umm.executor import run
+from umm.errors import InfeasibleError, ScheduleError
+from umm.executor import executor, run
 from umm.layouts.layout import Layout
+from umm.layouts.places import replication_factors
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
@@ -186,3 +190,72 @@ def _space(start: Problem, **more: Any) -> Space:
 
 def _options(choice: Choice) -> dict[str, Any]:
     return {"stationary": choice.stationary, **choice.options.to_dict()}
+
+
+class Tuned(NamedTuple):
+    """An algorithm as it competes.
+
+    Attributes:
+        contender: With its best options; None if it cannot serve the problem with any.
+        refusal: Why it cannot with its own options, and what would work; None if it can.
+    """
+
+    contender: Way | None
+    refusal: str | None
+
+
+def tuned(
+    algorithm: Algorithm, start: Problem, machine: Machine, limit: int, progress: Progress | None = None
+) -> Tuned:
+    """Return an algorithm with the options that make it fastest within a budget.
+
+    Options that are one of a few are tried one after another, the others as they are best by then; so are
+    meshes of ranks, and the budget itself where an algorithm takes one. If nothing fits, what comes nearest.
+
+    Args:
+        algorithm: Which.
+        start: The problem, and where its operands lie.
+        machine: Where it runs.
+        limit: Bytes that a rank may hold.
+        progress: Called with how many choices of options were tried, and how many there are.
+    """
+    makespan = executor("sim").makespan
+    best: tuple[tuple[int, float], Way] | None = None
+    refusal = algorithm.refusal(start, machine, algorithm.chosen({}))
+    trials: list[tuple[str, Any]] = [("", None)]
+    trials += [(x.name, value) for x in algorithm.options for value in _values(x, start, limit)]
+    for number, (name, value) in enumerate(trials):
+        if progress:
+            progress(number, len(trials))
+        options = dict(best[1].options) if best else {}
+        options |= {name: value} if name else {}
+        if not _serves(algorithm, start, machine, options):
+            continue
+        contender = Way(algorithm.name, algorithm.name, options)
+        schedule = contender.schedule(start, machine)
+        cost = max(0, int(schedule.memory_bytes.max()) - limit), makespan(schedule)
+        if best is None or cost < best[0]:
+            best = cost, contender
+    return Tuned(best[1] if best else None, refusal)
+
+
+def _values(option: Option, start: Problem, limit: int) -> Iterator[Any]:
+    """Yield what is tried of an option."""
+    if option.name == "grid":
+        for axes in (2, 3):
+            for mesh in product(replication_factors(start.p), repeat=axes):
+                if prod(mesh) == start.p:
+                    yield "x".join(map(str, mesh))
+    elif option.name == "memory":
+        yield limit / start.unreplicated_share
+    elif isinstance(option.default, bool):
+        yield not option.default
+    elif isinstance(option.default, str):
+        yield from (value for value in option.values if value != option.default)
+
+
+def _serves(algorithm: Algorithm, start: Problem, machine: Machine, options: dict[str, Any]) -> bool:
+    try:
+        return algorithm.refusal(start, machine, algorithm.chosen(options)) is None
+    except ScheduleError:  # a mesh of more axes than it has
+        return False

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from umm.algorithms.registry import algorithms
+from umm.algorithms.scheduling import algorithms
 from umm.errors import InfeasibleError, InputError
 from umm.executor import executor
 from umm.machines import Machine
@@ -14,14 +14,11 @@ from umm.program import Outline
 from umm.program.problem import Problem
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
-from umm.space.peers.around import Around
-from umm.space.peers.choice import MARGIN
-from umm.space.peers.contender import Contender, Row, row_of
-from umm.space.peers.crossover import Stretch, stretches
-from umm.space.peers.multiplies import anywhere, in_place, redistributed
+from umm.space.peers.contender import MARGIN, Contender, Row, row_of
+from umm.space.peers.crossover import Around, Stretch, stretches
+from umm.space.peers.multiplies import anywhere, in_place, redistributed, tuned
 from umm.space.peers.systems import BEST, Scheme, systems
 from umm.space.peers.table import Peers
-from umm.space.peers.tuned import tuned
 from umm.space.search.search import Told, search
 from umm.space.space import Space
 

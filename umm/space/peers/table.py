@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from umm.executor import run
 from umm.machines import Machine
-from umm.notebook.display import Shown
+from umm.notebook import Shown
 from umm.space.choice import Choice
-from umm.space.peers.choice import chosen
-from umm.space.peers.contender import Row
+from umm.space.peers.contender import Row, chosen
 from umm.space.peers.crossover import Stretch
 from umm.space.peers.multiplies import STAY
 from umm.traces.trace import Trace

@@ -11,11 +11,9 @@ from umm.space.budget import DEVICE, limit_of
 from umm.space.pricing.assignments import AssignmentPricer
 from umm.space.pricing.pricer import Makespan, Pricer
 from umm.space.pricing.pricers import pricer_of
-from umm.space.search.descent import near_the_bound
+from umm.space.search.descent import Named, named_layouts, near_the_bound
 from umm.space.search.found import Found
-from umm.space.search.incumbents import Effort, Incumbents
-from umm.space.search.named import Named, named_layouts
-from umm.space.search.walk import BestFirst, Progress
+from umm.space.search.walk import BestFirst, Effort, Incumbents, Progress
 from umm.space.space import Space
 
 Told = Callable[[str, int, int], None]

@@ -1,16 +1,124 @@
-"""Simulate the most promising points first, until no bound left can beat what was found."""
+"""The best-first walk: simulate promising points until no bound can beat the incumbents."""
 
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from time import process_time
+from typing import Any
 
 import numpy as np
 
 from umm.arrays import Bools
+from umm.schedules.bound import ROUNDING
 from umm.space.choice import Choice
 from umm.space.points import Point
 from umm.space.pricing.pricer import Pricer
-from umm.space.search.incumbents import Effort, Incumbents
+
+PER_ACTION = 1.5e-4
+"""Seconds that building and simulating an action of a long program takes, unless it has taken more."""
+
+
+@dataclass
+class Effort:
+    """What a search may spend; it stops with a gap where that is not enough.
+
+    Attributes:
+        actions: Actions it may simulate.
+        until: Processor time at which it ends, in seconds.
+        per_action: Seconds that an action takes to build and simulate.
+    """
+
+    actions: float = math.inf
+    until: float = math.inf
+    per_action: float = PER_ACTION
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing is left."""
+        return self.actions <= 0 or process_time() > self.until
+
+    def affords(self, actions: int) -> bool:
+        """Whether so many actions can be simulated in half of the time that is left."""
+        return 2 * actions * self.per_action <= self.until - process_time()
+
+    def charge(self, actions: int, seconds: float) -> None:
+        """Take off what a simulation took."""
+        self.per_action = max(self.per_action, seconds / actions) if actions else self.per_action
+        self.actions -= actions
+
+
+@dataclass
+class Incumbents:
+    """The best points within a limit, fastest first; points that are one schedule are one of them.
+
+    Equal makespans (to ten figures) are ordered by memory, then by text.
+
+    Attributes:
+        pricer: Prices the points.
+        limit: Bytes a rank may hold.
+        top: How many of the best to keep.
+        effort: What may be spent.
+        simulated: How many points were simulated.
+    """
+
+    pricer: Pricer
+    limit: int
+    top: int
+    effort: Effort = field(default_factory=Effort)
+    simulated: int = 0
+    _best: list[tuple[tuple[Any, ...], Hashable, Choice]] = field(default_factory=list)
+    _fitting: dict[Point, Choice | None] = field(default_factory=dict)
+
+    @property
+    def last(self) -> float:
+        """What the bound of a point must not exceed to enter: infinite while there is room."""
+        if len(self._best) < self.top:
+            return math.inf
+        # One that is just as fast counts where it may need less memory, but for the last digits of a sum.
+        seconds = self._best[-1][2].makespan_s
+        return seconds / ROUNDING if self.pricer.equals else math.nextafter(seconds, 0.0)
+
+    @property
+    def first(self) -> Choice | None:
+        """The best."""
+        return self._best[0][2] if self._best else None
+
+    def attempt(self, point: Point, bound: float) -> Choice | None:
+        """Simulate a point unless that was done before; None if it does not fit."""
+        if point not in self._fitting:
+            self._fitting[point] = self._simulated(point, bound)
+        return self._fitting[point]
+
+    def _simulated(self, point: Point, bound: float) -> Choice | None:
+        began = process_time()
+        if not self.pricer.fits(point, self.limit):
+            self.pricer.drop(point)
+            return None
+        row, choice = self.pricer.simulated(point, bound)
+        self.simulated += 1
+        self.effort.charge(choice.actions, process_time() - began)
+        # Equal times can differ in their last digits, by the order in which they were added up.
+        key = (float(f"{choice.makespan_s:.9e}"), choice.memory_bytes, self.pricer.text(point))
+        same = [entry for entry in self._best if entry[1] == row]
+        others = [entry for entry in self._best if entry[1] != row]
+        entry = min([*same, (key, row, choice)], key=_key)
+        self._best = sorted([*others, entry], key=_key)[: self.top]
+        return choice
+
+    def choices(self) -> list[Choice]:
+        """Return the best so far, each with the points that are the same schedule."""
+        return [self._with_ties(row, choice) for _, row, choice in self._best]
+
+    def _with_ties(self, row: Hashable, choice: Choice) -> Choice:
+        same = self.pricer.alike(row)
+        ties: Any = tuple(x for x in same if x != (choice.stationary, choice.options))
+        return replace(choice, ties=ties) if ties else choice
+
+
+def _key(entry: tuple[tuple[Any, ...], Hashable, Choice]) -> tuple[Any, ...]:
+    return entry[0]
+
 
 Progress = Callable[[int, int], None]
 

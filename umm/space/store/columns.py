@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
-from umm.algorithms.registry import UNIVERSAL
+from umm.algorithms.scheduling import UNIVERSAL
 from umm.algorithms.universal.options import known
 from umm.program.problem import MATRICES
 from umm.schedules.schedule import Schedule

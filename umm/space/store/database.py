@@ -11,13 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 from umm.algorithms.universal.options import known
 from umm.errors import InputError, UmmError
-from umm.files import csv_cell, of_csv_cell, target_of, whole_file
+from umm.files import csv_cell, of_csv_cell, target_of, visible, whole_file
 from umm.space.store.columns import Row, added, all_columns, columns, config_id, stored
-from umm.space.store.damage import damage_of
 from umm.space.store.schema import migrate, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
+
+LONGEST = 200
+
+
+def damage_of(connection: sqlite3.Connection) -> str | None:
+    """Return in a line the first thing that is wrong with a file; None if nothing is.
+
+    All pages are read, and the rows compared with their index: 18 ms for 17,496 runs and 0.12 s for
+    100,000, whose frames take 0.5 s and 1.2 s.
+
+    Raises:
+        sqlite3.Error: if the file cannot be read at all.
+    """
+    found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    return None if found == "ok" else visible(found.splitlines()[-1][:LONGEST])
+
 
 TABLES = ("runs", "all_runs")
 DAMAGED = (sqlite3.Error, UnicodeDecodeError)

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache, partial
 from itertools import repeat
 from typing import Any
 
-from umm.algorithms.registry import UNIVERSAL
+from umm.algorithms.scheduling import UNIVERSAL
 from umm.errors import UmmError
 from umm.executor import Executor, executor
 from umm.machines import Machine

@@ -21,7 +21,7 @@ from umm.machines import machine as find_machine
 from umm.space.budget import bytes_of_budget
 from umm.space.space import Space
 from umm.space.store.database import Store
-from umm.space.store.pool import find_pool
+from umm.space.store.pools import find_pool
 from umm.space.store.runs import Runs, Task
 
 if TYPE_CHECKING:

@@ -1,21 +1,25 @@
-"""What a search finds that is faster than a schedule, or holds less in the same time."""
+"""What would be better than a schedule, which assumptions decide that, and how certain it is."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from umm.algorithms.universal.options import known
-from umm.errors import InfeasibleError
+from umm.errors import InfeasibleError, MachineError
 from umm.machines import Machine
-from umm.program.problem import Problem
+from umm.machines.settings import numbers, with_settings
+from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.space.budget import DEVICE
 from umm.space.choice import Choice
-from umm.space.search.front import front
+from umm.space.search.found import front
 from umm.space.search.search import search
+from umm.space.search.uncertainty import TOLERANCE
 from umm.space.search.walk import Progress
 from umm.space.space import Space
-from umm.units import format_bytes
+from umm.traces.trace import Trace
+from umm.units import format_bytes, format_seconds, range_in_words
 
 MOST_ACTIONS = 20_000
 """No advice is given where finding it would take longer than an answer should: above this many actions."""
@@ -123,3 +127,166 @@ def space_around(problem: Problem, options: Mapping[str, Any]) -> Space:
     kept = {x.name: options[x.name] for x in known() if x.name not in of_search}
     sizes = {name: getattr(problem, name) for name in ("m", "n", "k", "dtype", "c_dtype", "given")}
     return Space(**sizes, ranks=problem.p, **kept)
+
+
+MOST_ACTIONS_CHANGED = 4000
+"""Above this many actions of all schedules together nothing is tried: it would take seconds."""
+
+REACH = 2.0
+"""One number at half or twice what it is moves no makespan by more than this factor."""
+
+Lower = Callable[[Machine], Schedule]
+
+
+class Decides(NamedTuple):
+    """An assumed number by which another schedule becomes the fastest.
+
+    Attributes:
+        key: The number's name in the machine file.
+        value: What it is assumed to be.
+        then: What it would have to be: ``half of it``, ``twice that``, or an end of its range.
+        wins: Which schedule is the fastest then.
+        over: Which is the fastest now.
+        saving: Share of the makespan by which it is ahead.
+    """
+
+    key: str
+    value: str
+    then: str
+    wins: str
+    over: str
+    saving: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.key} = {self.value} is assumed; at {self.then} {self.wins} wins over "
+            f"{self.over}, by {100 * self.saving:.2g} %."
+        )
+
+
+def deciding(
+    machine: Machine,
+    problem: Problem,
+    lower: Callable[..., Schedule],
+    found: Lower | None,
+    makespan: Callable[[Schedule], float],
+) -> Decides | None:
+    """Return the assumed number that decides between stationary matrices, or else what a search finds.
+
+    Args:
+        machine: With its numbers as they are.
+        problem: With its layouts.
+        lower: Makes the schedule that was asked for; takes another stationary matrix by keyword.
+        found: Makes the one that a search finds to be better, if there is one.
+        makespan: Predicts the seconds of a schedule.
+    """
+    ways = {f"stationary {x}": partial(lower, stationary=x) for x in MATRICES}
+    number = decides(machine, problem.dtype, ways, makespan)
+    if number or found is None:
+        return number
+    both = {"what was asked": lower, "what the search finds now": found}
+    return decides(machine, problem.dtype, both, makespan)
+
+
+def decides(
+    machine: Machine, dtype: str, lower: Mapping[str, Lower], makespan: Callable[[Schedule], float]
+) -> Decides | None:
+    """Return the assumed number that turns round which of some schedules is the fastest; the worst of them.
+
+    Each assumed number goes to half and twice what it is, or to the ends of its range, alone.
+
+    Args:
+        machine: With its numbers as they are.
+        dtype: Of the problem; peaks and efficiencies of others do not matter.
+        lower: Makes each schedule for a machine, by what it is to be called.
+        makespan: Predicts the seconds of a schedule.
+    """
+    now = {name: of(machine) for name, of in lower.items()}
+    if len(now) < 2 or sum(map(len, now.values())) > MOST_ACTIONS_CHANGED:
+        return None
+    seconds = {name: makespan(schedule) for name, schedule in now.items()}
+    first = min(seconds, key=seconds.__getitem__)
+    slower = [x for x in lower if 1 + TOLERANCE < seconds[x] / seconds[first] < REACH]
+    found: list[Decides] = []
+    for key, value, then, there in _changed(machine, dtype) if slower else ():
+        changed = {name: makespan(lower[name](there)) for name in (first, *slower)}
+        best = min(changed, key=changed.__getitem__)
+        saving = 1 - changed[best] / changed[first]
+        if saving > TOLERANCE:
+            found.append(Decides(key, value, then, best, first, saving))
+    return max(found, key=lambda x: x.saving, default=None)
+
+
+def _changed(machine: Machine, dtype: str) -> Iterator[tuple[str, str, str, Machine]]:
+    """Yield the machine with each assumed number changed: its name, its value, the change in words."""
+    for number in numbers(machine.document):
+        node = _at(machine.document, number.path)
+        of_other = number.path[1] in ("peak", "efficiency") and number.key.split(".")[-1] != dtype
+        if not node.get("assumed") or of_other or number.key == "devices.count":
+            continue
+        ends = node.get("range")
+        changes = [("half of it", "x0.5"), ("twice that", "x2")]
+        if ends is not None:
+            changes = [(str(end), str(end).replace(" ", "")) for end in ends]
+        for words, setting in changes:
+            try:
+                there = with_settings(machine, {number.key: setting})
+            except MachineError:
+                continue  # half a copy engine, a whole GEMM lost
+            yield number.key.removeprefix("devices."), str(number.value), words, there
+
+
+def _at(document: Mapping[str, Any], path: tuple[str | int, ...]) -> Any:
+    node: Any = document
+    for part in path:
+        node = node[part]
+    return node
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What is known of a prediction beside its trace.
+
+    Attributes:
+        ends: The least and the most makespan within the ranges of the machine's numbers, if that is known.
+        advice: What would be better, if anything is.
+        assumed: The assumed number that decides, if one does.
+        room: Bytes a rank has of its device's memory, if that is known.
+    """
+
+    ends: tuple[float, float] | None = None
+    advice: Advice | None = None
+    assumed: Decides | None = None
+    room: int | None = None
+
+    def verdict(self, trace: Trace) -> str:
+        """Return the sentence of a trace, with what would be better if anything is."""
+        own = trace.verdict
+        return f"{own.removesuffix('.')}; {self.advice}." if self.advice else own
+
+    def within(self, trace: Trace) -> str:
+        """Return the range of the makespan in words; empty if there is none, or none that is seen."""
+        within = range_in_words(trace.makespan_s, self.ends) if self.ends else ""
+        low, _, high = within.partition(" to ")
+        return within if low != high else ""
+
+    def page(self, trace: Trace) -> str:
+        """Return a page's verdict: with the range of the makespan and the assumed number that decides."""
+        within = self.within(trace)
+        unit = format_seconds(trace.makespan_s).partition(" ")[2]
+        parts = [
+            self.verdict(trace),
+            f"{within} {unit} within the ranges of the machine's numbers." if within else "",
+            str(self.assumed or ""),
+        ]
+        return " ".join(part for part in parts if part)
+
+    def to_dict(self, trace: Trace) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "makespan_range_s": None if self.ends is None else list(self.ends),
+            "verdict": self.verdict(trace),
+            "advice": None if self.advice is None else self.advice.to_dict(),
+            "assumed": None if self.assumed is None else str(self.assumed),
+            "fits_memory": None if self.room is None else trace.memory_bytes <= self.room,
+        }

@@ -1,12 +1,18 @@
-"""Machines with one number changed: what if the links were twice as fast, or the peak half as high."""
+"""Machines with one number changed, and which decisions change with it."""
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from umm.errors import InputError
+from umm.executor import executor
 from umm.machines import Machine
 from umm.machines.settings import matching, numbers, scaled, with_settings
+from umm.space.choice import Choice
+from umm.space.search.search import search
+from umm.space.space import Space
 
 LINKS = "fabric*bandwidth"
 """All bandwidths of a fabric together."""
@@ -97,3 +103,41 @@ def _is_zero(value: str | float) -> bool:
     """
     number = re.match(r"[\d.]*", str(value))
     return number is not None and not number[0].strip("0.")
+
+
+# MLP-1 and MLP-2 at one sixteenth of the paper's n and k, a square, and a long sum; m, n, k.
+PROBLEMS = ((1024, 3072, 768), (1024, 768, 3072), (2048, 2048, 2048), (512, 512, 8192))
+
+
+class Decision(NamedTuple):
+    """The best layouts of one problem by two files.
+
+    Attributes:
+        problem: m, n, k.
+        before: What the old file chooses.
+        after: What the new one does.
+        costs: What the old choice takes over the new one, by the new file: 1.03 is 3 % longer.
+    """
+
+    problem: tuple[int, int, int]
+    before: Choice
+    after: Choice
+    costs: float
+
+    @property
+    def flips(self) -> bool:
+        """Whether the old choice takes longer than the new one by the new file."""
+        return self.costs > 1.0
+
+
+def decisions(
+    old: Machine, new: Machine, dtype: str, problems: Sequence[tuple[int, int, int]] = PROBLEMS
+) -> list[Decision]:
+    """Return the best layouts of some problems by two files of as many devices."""
+    found = []
+    for m, n, k in problems:
+        space = Space(m=m, n=n, k=k, ranks=new.default_ranks, dtype=dtype)
+        before, after = (search(space, machine, top=1).top[0] for machine in (old, new))
+        again = executor("sim").makespan(before.schedule(new))
+        found.append(Decision((m, n, k), before, after, max(1.0, again / after.makespan_s)))
+    return found

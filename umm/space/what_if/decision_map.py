@@ -11,7 +11,7 @@ from umm.errors import InfeasibleError
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.notebook.display import Shown
+from umm.notebook import Shown
 from umm.space.budget import DEVICE
 from umm.space.choice import Choice
 from umm.space.pricing.pricer import Makespan

@@ -10,12 +10,12 @@ from umm.errors import expect
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.notebook.display import Shown
+from umm.notebook import Shown
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
 from umm.space.pricing.pricer import Makespan
 from umm.space.pricing.pricers import pricer_of
-from umm.space.search.front import front
+from umm.space.search.found import front
 from umm.space.search.search import Told, search
 from umm.space.space import Space
 from umm.space.what_if.changed_machines import Knob, changed, knobs

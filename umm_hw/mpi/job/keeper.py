@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic, time
 
 from umm.host import segments
-from umm.host.processes import (
+from umm.host.launcher import (
     adopt_orphans,
     children,
     descendants,

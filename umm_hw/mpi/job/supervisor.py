@@ -7,8 +7,7 @@ from contextlib import suppress
 from functools import cache
 from time import sleep
 
-from umm.host.launcher import end_with_launcher, launched_rank, stay_on_loopback
-from umm.host.processes import die_with
+from umm.host.launcher import die_with, end_with_launcher, launched_rank, stay_on_loopback
 from umm.host.segments import watch_over
 
 AMID_DEATH = 2.0  # seconds the watchdogs of other ranks have to say who died

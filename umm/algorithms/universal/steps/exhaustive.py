@@ -5,7 +5,7 @@ far plus a bound of what must still come that is never too large, so when no sta
 found, those are an optimum.
 
 - Bound: communication and computation take their sums, and overlap only so far
-  (:mod:`umm.algorithms.universal.steps.bound`).
+  (:mod:`umm.algorithms.universal.steps.parts`).
 - Dominance: a step to which something could be added for nothing is not tried.
 - Memo: of the ways to one state only the cheapest is kept.
 - Symmetry: states are equal up to names: what is ready and what waits to be sent counts by its costs alone,
@@ -20,12 +20,10 @@ from math import inf
 from time import monotonic
 
 from umm.algorithms.universal.steps.annealing import improved
-from umm.algorithms.universal.steps.bound import StepBound
 from umm.algorithms.universal.steps.graph import Graph
 from umm.algorithms.universal.steps.greedy import cost_greedy, greedy
 from umm.algorithms.universal.steps.ir import Limits, Step, Steps, total
-from umm.algorithms.universal.steps.masks import Masked, State, bits
-from umm.algorithms.universal.steps.parts import Part, Parts, selections
+from umm.algorithms.universal.steps.parts import Masked, Part, Parts, State, StepBound, bits, selections
 
 TRIES = 100_000
 """Steps a search tries before it settles for the best it has: a second or a few."""

@@ -18,9 +18,8 @@ from umm.algorithms.universal.oplist import OpList
 from umm.algorithms.universal.options import Options
 from umm.arrays import Floats, Ints
 from umm.machines import Machine
-from umm.machines.routes import narrowest
-from umm.schedules.table.platform import platform
-from umm.schedules.table.resources import Links, Routes
+from umm.machines.fabric import narrowest
+from umm.schedules.table.resources import Links, Routes, platform
 
 
 class Data(NamedTuple):

@@ -27,9 +27,8 @@ from umm.arrays import Floats, Ints
 from umm.machines import Machine
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, joined
-from umm.schedules.table.details import Details
-from umm.schedules.table.kinds import ACCUMULATE, GEMM, GET
-from umm.schedules.table.platform import Platform
+from umm.schedules.table.details import ACCUMULATE, GEMM, GET, Details
+from umm.schedules.table.resources import Platform
 from umm.schedules.writer.assembly import Rows, assemble
 
 

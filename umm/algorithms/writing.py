@@ -1,0 +1,286 @@
+"""What algorithms share: gathers, sums, tiles spread over a mesh, and operands moved in and out."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from umm.algorithms.algorithm import Algorithm, Names
+from umm.algorithms.collectives.collective import ways
+from umm.algorithms.collectives.way import room_for
+from umm.algorithms.option import Option
+from umm.algorithms.redistribution import redistribute
+from umm.algorithms.redistribution.ways import GETS
+from umm.arrays import Ints
+from umm.interval import Interval
+from umm.layouts.edges import ceil_edges
+from umm.layouts.layout import Layout
+from umm.machines import Machine
+from umm.program.problem import MATRICES, Problem
+from umm.program.tensors import Tensor
+from umm.schedules.schedule import Schedule
+from umm.schedules.table.buffers import Slice
+from umm.schedules.table.details import TRANSFERS
+from umm.schedules.table.table import Table
+from umm.schedules.writer.assembly import without_collector
+from umm.schedules.writer.builder import Builder
+
+
+class Counted(NamedTuple):
+    """What each rank sends to others and gets from them; a word is an element, a message a transfer.
+
+    It does not matter which of the two ranks acts: a get is received by the one and sent by the other.
+
+    Attributes:
+        words_sent: Words that leave each rank, shape (ranks,).
+        words_received: Words that arrive there.
+        messages_sent: Transfers that leave it.
+        messages_received: Transfers that arrive there.
+    """
+
+    words_sent: Ints
+    words_received: Ints
+    messages_sent: Ints
+    messages_received: Ints
+
+    @property
+    def words(self) -> int:
+        """Most words that a rank sends or that a rank receives, whichever is more."""
+        return int(max(self.words_sent.max(), self.words_received.max()))
+
+    @property
+    def messages(self) -> int:
+        """Most messages that a rank sends or that a rank receives, whichever is more."""
+        return int(max(self.messages_sent.max(), self.messages_received.max()))
+
+
+def counted(schedule: Table) -> Counted:
+    """Return what each rank of a schedule moves; what stays at a rank does not count.
+
+    >>> import umm
+    >>> problem = umm.Problem(m=12, n=12, k=12, a="2d", b="2d", c="2d", ranks=9)
+    >>> moved = counted(umm.schedule(problem, "pvc-12", algorithm="cannon"))
+    >>> moved.words, moved.messages  # 2n²/√p words, 2√p messages
+    (96, 6)
+    """
+    moving = (np.isin(schedule.kind, TRANSFERS) & (schedule.src != schedule.dst)).nonzero()[0]
+    words = np.prod(schedule.details.shape[moving, 0], axis=1)
+
+    def per_rank(ranks: Ints, amounts: Ints) -> Ints:
+        found = np.zeros(schedule.ranks, dtype=np.int64)
+        np.add.at(found, ranks, amounts)
+        return found
+
+    src, dst, each = schedule.src[moving], schedule.dst[moving], np.ones_like(words)
+    return Counted(per_rank(src, words), per_rank(dst, words), per_rank(src, each), per_rank(dst, each))
+
+
+def brought(build: Builder, piece: Slice, rank: int, slot: Hashable) -> Slice:
+    """Return a piece at a rank: as it lies there, or got into a slot of its pool."""
+    if piece.rank == rank or not piece.elements:
+        return piece
+    into = room_for(build, piece, rank, slot)
+    build.get(piece, into)
+    return into
+
+
+def gathered(build: Builder, pieces: dict[int, Slice], collective: str, slot: Hashable) -> dict[int, Slice]:
+    """Return where every rank has all pieces of a matrix together, after gathering them.
+
+    Args:
+        build: Where the actions go.
+        pieces: By rank, what it has; the pieces of all make a rectangle.
+        collective: A way to do an all-gather.
+        slot: Pool slot of what is gathered.
+    """
+    if len(pieces) == 1:
+        return pieces
+    first, *_, last = pieces.values()
+    rows, cols = Interval(first.rows.start, last.rows.stop), Interval(first.cols.start, last.cols.stop)
+    whole = first._replace(rows=rows, cols=cols)
+    there = {rank: room_for(build, whole, rank, slot) for rank in pieces}
+
+    def into(rank: int, origin: int) -> Slice:
+        return there[rank].cut(pieces[origin].rows, pieces[origin].cols)
+
+    ways()[collective].writers["all-gather"](build, list(pieces), pieces.__getitem__, into)
+    return there
+
+
+SUM = Option(
+    "sum", "direct", "How partial sums of C are added up.", ("direct", "ring"), words="sum {}".format
+)
+
+
+def scatter_sum(build: Builder, way: str, partials: Mapping[int, Slice], owners: Mapping[int, Slice]) -> None:
+    """Add the sum of what some ranks hold to where its parts belong; what they hold is spoilt.
+
+    Args:
+        build: Where the actions go.
+        way: A way to do a reduce-scatter.
+        partials: Each rank's partial sum, all of the same rows and columns.
+        owners: Where each of these ranks wants its part of the sum, zero before.
+    """
+
+    def given(rank: int, owner: int) -> Slice:
+        return partials[rank].cut(owners[owner].rows, owners[owner].cols)
+
+    scatter = ways()[way].writers["reduce-scatter"]
+    scatter(build, list(partials), given, owners.__getitem__, room=given, zeroed=True)
+
+
+def sum_replicas(build: Builder, way: str, tensor: str) -> None:
+    """Let every replica of a tensor hold the sum of all replicas, in place, tile by tile.
+
+    Args:
+        build: Where the actions go.
+        way: A way to do an all-reduce.
+        tensor: Its name.
+    """
+    layout = build.layout(tensor)
+    rows, cols = layout.grid_shape()
+    for i in range(rows):
+        for j in range(cols):
+            tiles = {x.rank: x for x in (build.tile(tensor, i, j, r) for r in range(layout.replicas))}
+            ways()[way].writers["all-reduce"](build, list(tiles), tiles.__getitem__, tiles.__getitem__)
+
+
+def spread(shape: tuple[int, int], owners: Ints, axis: int) -> Layout:
+    """Return the layout in which each tile of a grid is cut once more, over ranks that share it.
+
+    The parts of a tile lie inside it, so that whoever gathers them has that tile and no more; for sizes that
+    can be cut evenly this is a 2-D layout with more tiles.
+
+    Args:
+        shape: Rows and columns of the matrix.
+        owners: Rank of each part, shape (tile rows, tile columns, parts); each rank has one.
+        axis: 0 cuts a tile by rows, 1 by columns.
+
+    >>> str(spread((8, 8), np.arange(8).reshape(2, 2, 2), axis=1))
+    '2d:2x4'
+    >>> spread((10, 8), np.arange(8).reshape(2, 2, 2), axis=0).row_edges.tolist()
+    [0, 3, 5, 8, 10]
+    """
+    rows, cols, parts = owners.shape
+    if axis == 0:
+        places = owners.transpose(0, 2, 1).reshape(rows * parts, cols)
+        return laid(shape, cut_again(shape[0], rows, parts), cut_again(shape[1], cols), places)
+    places = owners.reshape(rows, cols * parts)
+    return laid(shape, cut_again(shape[0], rows), cut_again(shape[1], cols, parts), places)
+
+
+def laid(shape: tuple[int, int], row_edges: Ints, col_edges: Ints, places: Ints) -> Layout:
+    """Return the layout of one replica with these edges, by its shortest text.
+
+    Args:
+        shape: Rows and columns of the matrix.
+        row_edges: Where each tile row starts, and the end.
+        col_edges: The same for columns.
+        places: The rank at each place of the process grid.
+    """
+    grid = (len(places), len(places[0]))
+    usual = [Layout.block(shape, grid, places=places[None])]
+    tile = int(row_edges[1]), int(col_edges[1])
+    if min(tile) > 0:
+        usual.append(Layout.block_cyclic(shape, tile, grid, places=places[None]))
+    for layout in usual:
+        if np.array_equal(layout.row_edges, row_edges) and np.array_equal(layout.col_edges, col_edges):
+            return layout
+    return Layout(shape, row_edges, col_edges, grid, places=places[None])
+
+
+def cut_again(size: int, *parts: int) -> Ints:
+    """Return the edges of a dimension that is cut into parts, each of which is cut again, and so on.
+
+    >>> cut_again(10, 2, 2).tolist(), cut_again(10, 4).tolist()
+    ([0, 3, 5, 8, 10], [0, 3, 6, 9, 10])
+    """
+    edges = np.array([0, size])
+    for number in parts:
+        starts = [start + ceil_edges(stop - start, number)[:-1] for start, stop in pairwise(edges)]
+        edges = np.append(np.concatenate(starts), size)
+    return edges
+
+
+SLOTS = "multiply"
+
+
+def moves(problem: Problem) -> list[str]:
+    """Return which of A, B and C do not start or end where they are multiplied."""
+    pairs = zip(MATRICES, problem.layouts, problem.outside, strict=True)
+    return [x for x, inside, outside in pairs if inside != outside]
+
+
+def joined(problem: Problem, machine: Machine, part: Schedule, ways: Mapping[str, str]) -> Schedule:
+    """Return the schedule that copies what starts elsewhere, multiplies, and copies C out.
+
+    Args:
+        problem: What is multiplied, and where its operands are given.
+        machine: The machine that the part was lowered for.
+        part: The multiply itself, of the same problem with nothing given.
+        ways: For A, B and C the way to redistribute; one that is not named goes by gets.
+    """
+    inside = {x.name: Tensor(f"{x.name}.inside", x.layout, x.dtype) for x in part.tensors}
+    moved = moves(problem)
+    build = Builder(
+        part.stationary,
+        problem,
+        machine,
+        [inside[x] for x in moved],
+        accumulate_lanes=part.options.get("max_accumulates", 2),
+        options=dict(part.options) | {f"bring_{x.lower()}": ways.get(x, GETS) for x in moved},
+    )
+    build.reserve(SLOTS, part.pools)
+    for x in moved:
+        if x != "C":
+            redistribute(build, x, inside[x].name, ways.get(x, GETS))
+            build.barrier()
+    build.append(part, {x: inside[x].name if x in moved else x for x in MATRICES}, slots=SLOTS)
+    if "C" in moved:
+        build.barrier()
+        redistribute(build, inside["C"].name, "C", ways.get("C", GETS), str(part.options["final"]))
+    # A part's slots are as large as its rules say, even where less would do.
+    return replace(build.schedule(), make_pools=lambda: part.pools)
+
+
+def lowered(algorithm: Algorithm, problem: Problem, machine: Machine, given: Mapping[str, Any]) -> Schedule:
+    """Return the schedule of a problem by an algorithm.
+
+    What lies in the algorithm's own layout already is used where it is; anything else is copied into a work
+    tensor first, and C out of one at the end.
+
+    Raises:
+        ProblemError: if the algorithm cannot serve the problem.
+        ScheduleError: for an option that there is none of, or a value that means nothing.
+    """
+    options = algorithm.chosen(given)
+    algorithm.check(problem, machine, options)
+    native = algorithm.native(problem, **options)
+    suffix = algorithm.name.replace("-", "_")
+    work = [
+        Tensor(f"{tensor.name}.{suffix}", layout, tensor.dtype)
+        for tensor, layout in zip(problem.tensors, native, strict=True)
+        if not _lies_so(tensor.layout, layout)
+    ]
+    moved = {tensor.name.partition(".")[0]: tensor.name for tensor in work}
+    build = Builder(algorithm.name, problem, machine, work, options=options)
+    with without_collector():
+        for name in MATRICES[:2]:
+            if name in moved:
+                redistribute(build, name, moved[name])
+        algorithm.write(build, Names(*(moved.get(name, name) for name in MATRICES)), **options)
+        if "C" in moved:
+            redistribute(build, moved["C"], "C")
+        return build.schedule()
+
+
+def _lies_so(layout: Layout, native: Layout) -> bool:
+    """Whether a tensor can be used where it is, by the numbers of its tiles, empty ones included."""
+    return (
+        layout == native
+        and layout.process_grid == native.process_grid
+        and layout.cuts == native.cuts
+        and np.array_equal(layout.owners, native.owners)
+    )

@@ -1,1 +1,0 @@
-"""What algorithms share when they write their actions."""

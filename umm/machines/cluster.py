@@ -1,0 +1,208 @@
+"""Equal nodes joined by network cards and a fat tree; inside a node any other kind of fabric."""
+
+import copy
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+
+from pydantic import Field
+
+from umm.errors import MachineError
+from umm.machines import fabrics
+from umm.machines.fabric import Ends, Fabric
+from umm.machines.kind import Kind, LinkNumbers, expect_links
+from umm.machines.quantities import Count, Name, Number, Table
+
+_SIMPLEST_FIRST = ("none", "pairs", "switch", "grid", "fat_tree", "tiers", "links")
+
+
+@cache
+def flat_kinds() -> tuple[type[Kind], ...]:
+    """Return the kinds of all modules of ``umm.machines.fabrics``, simplest first, others after them."""
+    names = sorted(module.name for module in pkgutil.iter_modules(fabrics.__path__))
+    names.sort(key=lambda name: [*_SIMPLEST_FIRST, name].index(name))
+    modules = [import_module(f"{fabrics.__name__}.{name}") for name in names]
+    return tuple(
+        found
+        for module in modules
+        for found in vars(module).values()
+        if isinstance(found, type) and issubclass(found, Kind) and found.__module__ == module.__name__
+    )
+
+
+if TYPE_CHECKING:
+    Inside = Kind
+else:
+    Inside = Annotated[Union[flat_kinds()], Field(discriminator="kind")]  # noqa: UP007, kinds are found, not known
+
+
+class Rails(Number):
+    """Whether cards r of all nodes share the leaf switch of rail r, or all cards of a node share one."""
+
+    value: Literal["rails", "together"]
+
+
+class Taper(Number):
+    """Bandwidth of a leaf switch's cards over that of its uplinks."""
+
+    value: Annotated[float, Field(ge=1, le=64)]
+
+
+class Network(Table):
+    """What joins nodes: the cards of a node, and the switches between nodes.
+
+    Attributes:
+        cards: Cards of a node, shared evenly among its devices, neighbours by neighbours.
+        card: Bandwidth and latency of a card, one direction.
+        leaf: Nodes on one leaf switch; all of them if the file does not say.
+        taper: Bandwidth of a leaf's cards over that of its uplinks; 1 if the file does not say.
+        rails: How cards hang on leaf switches; ``together`` if the file does not say.
+    """
+
+    cards: Count
+    card: LinkNumbers
+    leaf: Count | None = None
+    taper: Taper | None = None
+    rails: Rails | None = None
+
+
+class ClusterFabric(Kind):
+    """Equal nodes, each with a fabric of its own inside."""
+
+    kind: Literal["cluster"]
+    nodes: Count
+    names: list[Name] | None = None
+    inside: Inside
+    network: Network
+
+    def fabric(self, ends: Ends) -> "Cluster":
+        """Return the links of all nodes, their cards and the uplinks between leaf switches."""
+        nodes, count = self.nodes.value, len(ends.names)
+        if count % nodes:
+            raise MachineError(f"{count} devices cannot fill {nodes} equal nodes; use a multiple of {nodes}")
+        size = count // nodes
+        if self.names is not None and len(self.names) != size:
+            raise MachineError(f"fabric.names must hold {size} names, one for each device of a node")
+        insides = []
+        for node in range(nodes):
+            own = ends.names[node * size : (node + 1) * size]
+            if self.names is None:
+                insides.append(self.inside.fabric(ends._replace(names=own)))
+            elif not insides:
+                insides.append(self.inside.fabric(ends._replace(names=tuple(self.names))))
+        first = insides[0]
+        expect_links(len(first.names) * nodes, f"{nodes} nodes")
+        return Cluster(insides, nodes, size, self.network, ends.overhead)
+
+
+class Cluster(Fabric):
+    """Nodes joined by cards; cards joined by leaf switches, and those by uplinks of a full spine."""
+
+    def __init__(
+        self, insides: list[Fabric], nodes: int, size: int, network: Network, overhead: float
+    ) -> None:
+        """Take the fabric inside each node, or the one that all nodes have."""
+        super().__init__()
+        self._first = insides[0]
+        self._size, self._links = size, len(self._first.names)
+        self.near = size
+        for node in range(nodes):
+            inside = insides[node] if len(insides) > 1 else self._first
+            prefix = "" if len(insides) > 1 or nodes == 1 else f"n{node}."
+            for name, *numbers in zip(inside.names, inside.bandwidth, inside.latency, strict=True):
+                self._add(prefix + name, *numbers)
+        self._cards = min(network.cards.value, size)
+        bandwidth, latency = network.card.numbers
+        bandwidth *= network.cards.value / self._cards  # a device of a node with more cards uses several
+        self._first_card = len(self.names)
+        for node, card in product(range(nodes), range(self._cards)):
+            self._add(f"n{node} nic{card} out", bandwidth, latency + overhead)
+            self._add(f"n{node} nic{card} in", bandwidth, latency)
+        self._leaf = network.leaf.value if network.leaf else nodes
+        self._rails = network.rails is not None and network.rails.value == "rails"
+        self._first_uplink = len(self.names)
+        taper = network.taper.value if network.taper else 1.0
+        lanes = self._cards if self._rails else 1
+        if self._leaf < nodes or self._rails:
+            width = bandwidth * self._leaf * self._cards / lanes / taper
+            for leaf, rail in product(range(-(-nodes // self._leaf)), range(lanes)):
+                self._add(f"leaf{leaf}.{rail} up", width, 0.0)
+                self._add(f"leaf{leaf}.{rail} down", width, 0.0)
+        self._lanes = lanes
+        self._inner: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def route(self, src: int, dst: int) -> tuple[int, ...]:
+        """Return the links inside a node, else the source's card, uplinks between leaves, the target's."""
+        (here, a), (there, b) = divmod(src, self._size), divmod(dst, self._size)
+        if here == there:
+            inner = self._inner.get((a, b))
+            if inner is None:
+                inner = self._inner[a, b] = self._first.route(a, b)
+            return tuple(link + here * self._links for link in inner)
+        out, into = a * self._cards // self._size, b * self._cards // self._size
+        first, last = here * self._cards + out, there * self._cards + into
+        leaves = self._at(here, out), self._at(there, into)
+        between = () if leaves[0] == leaves[1] else (2 * leaves[0], 2 * leaves[1] + 1)
+        return (
+            self._first_card + 2 * first,
+            *(self._first_uplink + link for link in between),
+            self._first_card + 2 * last + 1,
+        )
+
+    def _at(self, node: int, card: int) -> int:
+        """Return the leaf switch that a card hangs on."""
+        return node // self._leaf * self._lanes + (card if self._rails else 0)
+
+    def without_route(self) -> Iterator[tuple[int, int]]:
+        """Yield the pairs of a node for which its inside has no answer."""
+        return self._first.without_route()
+
+
+def clustered(document: Mapping[str, Any], nodes: int, machine: str) -> dict[str, Any]:
+    """Return a topology file's content with so many nodes.
+
+    Args:
+        document: The content: of a machine with nodes, or of one node that says under ``network`` what cards
+            it has.
+        nodes: How many.
+        machine: Whose content it is, for errors.
+
+    Raises:
+        MachineError: for less than one node, and for a machine that says nothing of a network.
+    """
+    if nodes < 1:
+        raise MachineError(f"{machine} cannot have {nodes} nodes; ask for at least 1")
+    content = copy.deepcopy(dict(document))
+    devices, fabric = content["devices"], content["fabric"]
+    known: dict[str, Any] = {"source": f"{nodes} nodes were asked for"}
+    network = content.pop("network", None)
+    match fabric["kind"]:
+        case "tiers":
+            size = fabric["node_size"]["value"]
+        case "cluster":
+            size = devices["count"]["value"] // fabric["nodes"]["value"]
+            fabric["nodes"] = {"value": nodes, **known}
+        case _ if nodes == 1:
+            return dict(document)
+        case _ if network is None:
+            raise MachineError(
+                f"{machine} has one node, and its file has no [network] with the cards that would join more; "
+                "choose h100-8, b200-8, mi300x-8, aurora-12 or another whose 'umm machine show' lists one"
+            )
+        case _:
+            size = devices["count"]["value"]
+            inside = {"names": devices["names"]} if fabric["kind"] == "links" else {}
+            content["fabric"] = {
+                "kind": "cluster",
+                "nodes": {"value": nodes, **known},
+                **inside,
+                "inside": fabric,
+                "network": network,
+            }
+    devices["count"] = {"value": nodes * size, "source": f"{nodes} nodes of {size} were asked for"}
+    for name in ("names", "default_ranks"):  # these go by their number
+        devices.pop(name, None)
+    return content
