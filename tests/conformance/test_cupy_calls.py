@@ -120,15 +120,6 @@ def test_ranges_are_pushed_and_popped(monkeypatch, cupy):
     assert any(name and name.startswith("barrier") and "of rank" not in name for name in said)
 
 
-def test_an_empty_multiply_calls_nothing(cupy):
-    (device, *_) = devices()
-    cublas = cupy["cupy_backends.cuda.libs.cublas"]
-    cublas.computed.clear()
-    a, b, c = (Region(device.allocate(8), m, n, n, np.dtype(np.float64)) for m, n in ((0, 3), (3, 2), (0, 2)))
-    device.multiply(a, b, c, device.stream())
-    assert cublas.computed == set()
-
-
 def test_memory_that_a_gpu_has_not_is_refused_and_what_was_taken_given_back(monkeypatch, cupy):
     """The second GPU has 1 GiB left and is asked for more; another error of the runtime is not hidden."""
     runtime = cupy["cupy.cuda"].runtime

@@ -214,13 +214,13 @@ class OpenClDevice:
     def finish(self, stream: Stream) -> None:
         """Call clFinish; what a map on the host raised is raised here."""
         stream.finish()
-        if self._failed:
-            raise self._failed.pop()
+        self._check()
 
     def synchronize(self) -> None:
         """Finish every queue of this device."""
         for queue in self._queues:
-            self.finish(queue)
+            queue.finish()
+        self._check()
 
     def seconds(self, start: Event, end: Event) -> float:
         """Return the time between the ends of two markers, by OpenCL's profiling."""
@@ -304,6 +304,12 @@ class OpenClDevice:
         self._launch(kernel, stream, min(blocks, self._groups(target)), *places)
 
     # Details --------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """Raise what the first map on the host that failed raised, once."""
+        failed, self._failed = self._failed, []
+        if failed:
+            raise failed[0]
 
     def _argument(self, region: Region) -> tuple[cl.Buffer, int, int]:
         """Return a region as kernels take it: buffer, elements before it, elements from row to row."""

@@ -66,6 +66,15 @@ def problem(device: str) -> str | None:
     return None
 
 
+def here(device: str) -> str:
+    """Return the devices in words, and whether ranks can be processes."""
+    from umm_hw.opencl.device import visible
+
+    found = visible(device)
+    how = "a process per rank" if ranks_can_be_processes(device) else "all ranks in one process"
+    return f"{', '.join(x.name for x in found)}; {how}"
+
+
 def ranks_can_be_processes(device: str) -> bool:
     """Whether MPI is installed and the device's memory is the host's."""
     if find_spec("mpi4py") is None or problem(device) is not None:
@@ -98,6 +107,10 @@ class OpenClExecutor(DeviceExecutor):
     ) -> None:
         super().__init__(accumulate, blocks, replica, devices)
         self.device = device
+
+    def here(self) -> str:
+        """Return the devices in words."""
+        return here(self.device)
 
     def _problem(self) -> str | None:
         return problem(self.device)
@@ -133,6 +146,10 @@ class OpenClRanks(SymmetricExecutor):
     ) -> None:
         super().__init__(ranks, blocks, replica, timeout, job)
         self.device = device
+
+    def here(self) -> str:
+        """Return the device in words."""
+        return here(self.device)
 
     def _problem(self) -> str | None:
         if launched_rank() is not None:

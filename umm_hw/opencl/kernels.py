@@ -268,7 +268,7 @@ def elementwise(function: Function, reads: Sequence[str], written: str) -> str |
         )
     for name, parameter in function.parameters.items():
         arguments.append(f"{'long' if parameter.whole else 'X'} {name}")
-    body = " ".join([*loads, f"STORE_w(w, w0 + i * w_row + j, ({expression}))"])
+    body = " ".join([*loads, f"STORE_w(w, w0 + i * w_row + j, (X)({expression}))"])
     return (
         COMMON
         + WALK
