@@ -38,10 +38,11 @@ from umm.space.bounds.transfers import LinkTimes, Transfers, busiest_lane, least
 class Combinations:
     """One layout of the stationary matrix with all layouts of the other two, X and Y, for any options.
 
-    Arrays have the axes (layouts of X, layouts of Y, other rank, rank) or without the other rank; the
-    other rank is the one a rank gets from or accumulates to. What one of X and Y meets depends on the other
-    only by how that is cut along the dimension they share: arrays for pairs of ranks have an entry for each
-    such kind in place of its layouts, and :meth:`_spread` gives every layout that of its kind.
+    Arrays have the axes (layouts of X, layouts of Y, other rank, rank) or without the other rank; ranks are
+    those looked at, the other rank is any that one of them gets from or accumulates to. What one of X and Y
+    meets depends on the other only by how that is cut along the dimension they share: arrays for pairs of
+    ranks have an entry for each such kind in place of its layouts, and :meth:`_spread` gives every layout
+    that of its kind.
     """
 
     def __init__(
@@ -52,18 +53,20 @@ class Combinations:
         layout: Layout,
         x: OperandLayouts,
         y: OperandLayouts,
+        only: tuple[int, ...] | None = None,
     ) -> None:
         self.problem, self.machine = problem, machine
         self.stationary, self.layout = stationary, layout
         self.x, self.y = x, y
-        self.links: LinkTimes = link_times(machine, problem.p)
+        self.links: LinkTimes = link_times(machine, problem.p, only)
+        self.ranks = self.links.ranks
         self.own = OperandLayouts(stationary, [layout], problem.itemsize(stationary))
         self.moving = next(d for d in "mnk" if d not in DIMENSIONS[stationary])
         self.by = {d: parts[0] for d, parts in self.own.parts.items()}
-        self.at = {d: place[0] for d, place in self.own.place.items()}
+        self.at = {d: place[0][self.ranks] for d, place in self.own.place.items()}
         size = {"m": problem.m, "n": problem.n, "k": problem.k}[self.moving]
         self.by[self.moving] = Parts.shares(size, layout.replicas)
-        self.at[self.moving] = self.own.replica[0]
+        self.at[self.moving] = self.own.replica[0][self.ranks]
         self._overlaps: dict[tuple[str, str], Overlaps] = {}
         self._areas: dict[tuple[str, int], Floats] = {}
         self._apart: dict[str, Bools] = {}
@@ -98,13 +101,16 @@ class Combinations:
     def _of(self, of: OperandLayouts, d: str, measure: int) -> Floats:
         """Return a measure of X or Y along a dimension for pairs of ranks."""
         met, place = self._overlap(of, d), of.place[d]
+        table = met.table[measure]
         alike = measure in (OVERLAP, WHOLE, WHOLES, LARGEST, SMALLEST)  # whatever the other's parts
-        other = np.arange(1 if alike else met.table.shape[2])
+        if measure == SHORTEST and not self.links.every:  # the shortest of all kinds does where few ranks do
+            table, alike = table.min(axis=1, keepdims=True), True
+        other = np.arange(1 if alike else table.shape[1])
         if of is self.x:
             where = (met.kind[:, None, None, None], other[:, None, None], place[:, None, :, None])
         else:
             where = (met.kind[:, None, None], other[:, None, None, None], place[:, :, None])
-        measured: Floats = met.table[measure][(*where, self.at[d])]
+        measured: Floats = table[(*where, self.at[d])]
         return measured
 
     def _spread(self, of: OperandLayouts, array: Floats) -> Floats:
@@ -134,7 +140,7 @@ class Combinations:
         """Return whether a rank works on what another rank of its replica holds."""
         if of.matrix not in self._apart:
             reachable = of.reachable[:, None] if of is self.x else of.reachable[None]
-            self._apart[of.matrix] = reachable & self.works[:, :, None]
+            self._apart[of.matrix] = reachable[..., self.ranks] & self.works[:, :, None]
         return self._apart[of.matrix]
 
     # Time -------------------------------------------------------------------------------------------
@@ -167,7 +173,7 @@ class Combinations:
                 bounds.append(compute + loss * accumulate_lane + head + (1 - loss) * tail)
         slowest = np.maximum.reduce([b.max(axis=-1) for b in np.broadcast_arrays(*bounds)])
         on_links = [x.on_links for x in (*gets, *accumulates)]
-        busiest: Floats = np.asarray(sum(on_links[1:], start=on_links[0]).max(axis=-1))
+        busiest: Floats = np.asarray(sum(on_links[1:], start=on_links[0]).max(axis=-1, initial=0.0))
         return np.maximum(slowest, busiest)
 
     @cached_property
@@ -253,26 +259,23 @@ class Combinations:
         )
         charge = of.itemsize / efficiency * slowdown
         charge = charge[:, None, None, None] if of is self.x else charge[None, :, None, None]
-        inverse, latency = self.links.inverse, self.links.latency
-        outward = of.matrix == "C"  # bytes leave the rank for the other one
-        if outward:
-            inverse, latency = inverse.T, latency.T
+        links, outward = self.links, of.matrix == "C"  # bytes leave the rank for the other one
+        inverse = links.out_inverse if outward else links.inverse
+        latency = links.out_latency if outward else links.latency
         pairs = self._pairs(of) & (number > 0)
         nbytes = np.where(pairs, size * charge, 0.0)
         number = np.where(pairs, number, 0.0)
         seconds = (nbytes * inverse + number * latency).sum(axis=2)
         shortest = np.where(pairs, np.where(pairs, smallest, 0.0) * charge * inverse + latency, np.inf)
         shortest = shortest.min(axis=2)
-        ranks = np.arange(self.problem.p)
-        at_home = (self._area(of, WHOLES)[:, :, ranks, ranks] > 0) | ~self.works
+        home = self._area(of, WHOLES)[:, :, self.ranks, np.arange(len(self.ranks))]
+        at_home = (home > 0) | ~self.works
         at_least = np.where(at_home | np.isinf(shortest), 0.0, shortest)
         count, seconds = self._spread(of, number.sum(axis=2)), self._spread(of, seconds)
-        if times is None:
-            on_links = self._spread(of, self.links.busy(nbytes.swapaxes(-1, -2) if outward else nbytes))
-        else:
+        on_links = self._spread(of, links.by_rank(nbytes, outward))
+        if times is not None:
             count, seconds = count * times, seconds * times
-            nbytes = self._spread(of, nbytes) * times[:, :, None]
-            on_links = self.links.busy(nbytes.swapaxes(-1, -2) if outward else nbytes)
+        on_links = links.busy(on_links, outward, times)
         return Transfers(count, seconds, self._spread(of, shortest), self._spread(of, at_least), on_links)
 
     # Memory -----------------------------------------------------------------------------------------
@@ -282,11 +285,11 @@ class Combinations:
         held = self.own.held[0] + self.x.held[:, None] + self.y.held[None]
         if not POLICIES[options.policy].closed_form:
             return np.asarray(held.max(axis=-1), dtype=np.float64)
-        total = held.astype(np.float64)
+        total = held[..., self.ranks].astype(np.float64)
         for of in (self.x, self.y):
             updates = of.matrix == "C"
             slots = options.max_gemms + (options.max_accumulates if updates else options.prefetch)
             pieces = updates or options.granularity == "slice"
             largest = np.where(self._pairs(of), self._area(of, LONGEST if pieces else LARGEST), 0.0)
             total = total + slots * of.itemsize * self._spread(of, largest.max(axis=2))
-        return np.asarray(total.max(axis=-1))
+        return np.asarray(np.maximum(total.max(axis=-1), held.max(axis=-1)))

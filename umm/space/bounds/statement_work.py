@@ -168,9 +168,8 @@ def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:
     """
     links, carried = link_times(machine, ranks), np.zeros(len(machine.fabric.names))
     # A joined schedule may leave out the links of memory, which follow.
-    loads = np.add.reduceat(between[links.pair], links.starts) if len(links.pair) else np.zeros(0)
     on_fabric = links.used < len(carried)
-    carried[links.used[on_fabric]] = (loads * links.link_inverse)[on_fabric]
+    carried[links.used[on_fabric]] = links.carried(between)[on_fabric]
     return carried
 
 
