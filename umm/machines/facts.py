@@ -39,7 +39,7 @@ def facts_of(node: Any, key: str = "") -> list[Fact]:
         return []
     if "source" in node:
         value = "a table" if "m" in node else str(node.get("value", "a table"))
-        if "ramp" in node:
+        if "ramp" in node and "rows" in node:
             value = "{rows} x {cols}, {units} at once, ramp {ramp}".format(**node)
         assumed = bool(node.get("assumed", False))
         measured = node.get("measured", node.get("uncertainty") is not None)  # a spread comes from measuring

@@ -5,10 +5,11 @@ from typing import Any
 from dash import dcc, html
 
 from umm.dtypes import DTYPES
-from umm.explorer.chains.state import MOST_RANKS, usual_values
+from umm.explorer.chains.state import MOST_RANKS, SIZES, usual_values
 from umm.explorer.layout import copied, jump, kept, pills, said, select, text
 from umm.figures.page import CONFIG
-from umm.program.presets import MODELS, PRESETS
+from umm.program.models import MODELS
+from umm.program.presets import PRESETS
 from umm.space.space import KEPT as STATIONARY
 
 FIELDS = (
@@ -26,7 +27,7 @@ def page() -> Any:
     """Return the page of one viewer."""
     return html.Div(
         [
-            *kept(usual_values(), {name: dict(sizes) for name, sizes in MODELS.items()}),
+            *kept(usual_values(), {name: x.sizes(SIZES) for name, x in MODELS.items()}),
             dcc.Store(id="chain-files", data={}, storage_type="session"),
             dcc.Download(id="download"),
             html.A("Skip to the answer", href="#answer", className="skip"),

@@ -9,7 +9,8 @@ from umm.dtypes import canonical
 from umm.errors import InputError
 from umm.explorer import address
 from umm.explorer.address import Reader, number, one_of, plain, query_of, size, switch, unknown, whole
-from umm.program.presets import MODELS, PRESETS
+from umm.program.models import MODELS
+from umm.program.presets import PRESETS
 from umm.space.space import KEPT as STATIONARY
 
 MOST_RANKS = 256
@@ -123,7 +124,7 @@ def changed(state: ChainState, name: str, text: str) -> ChainState:
         InputError: for a part that there is none of, or a text that means nothing for it.
     """
     if name == "model":
-        sizes: Mapping[str, Any] = MODELS[one_of("model", MODELS)(text)]
+        sizes: Mapping[str, Any] = MODELS[one_of("model", MODELS)(text)].sizes(SIZES)
         return replace(state, **sizes)
     if name not in READERS:
         raise unknown(name, READERS)

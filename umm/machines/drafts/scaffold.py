@@ -33,6 +33,7 @@ NOTES = {
     "devices.accumulate_blocks": "an accumulate kernel: its blocks, the device's units (SMs), a block's rate",
     "devices.means": "ways to move bytes; collectives use the one named collective",
     "devices.efficiency": "share of the peak that large GEMMs reach: measure one, 8K cubed",
+    "devices.attention": "share of the peak that kernels of fused attention reach, by size of a head",
     "devices.efficiency.tiles": "what a GEMM kernel makes of a shape: SMs at once, their tile of C",
     "fabric": "bandwidths are one direction; a data sheet that says 600 GB/s of NVLink counts both",
     "fabric.bandwidth": "of a port or link. What copies reach is about 80 % of what the data sheet says",
