@@ -23,12 +23,17 @@ def gemm_seconds(
     c_itemsize: int,
     batch: npt.ArrayLike = 1,
     again: npt.ArrayLike = 0,
+    by_columns: bool = False,
 ) -> Floats:
     """Return how long local multiplies take with a device to themselves, in seconds.
 
     Launch overhead plus the larger of the arithmetic, 2mnk over peak times efficiency, and the memory
     traffic: A and B read once, C read and written. What of C a rank adds to again it does not load, where the
     machine says how fast it would; with that no multiply goes below the roofline at the best efficiency.
+
+    Where the machine file describes a library's kernels, these give the time: their start, which a kernel
+    queued behind another takes too, tiles, waves and memory. The launch is not counted then: it is exposed
+    only where nothing is queued.
 
     Args:
         machine: The device's peak, efficiency, memory bandwidth and launch overhead.
@@ -39,12 +44,17 @@ def gemm_seconds(
         c_itemsize: Bytes of one element of C.
         batch: Multiplies of this shape that run together, of which this is what one takes.
         again: Bytes of C that are in a cache, for each was added to before.
+        by_columns: Whether B is stored by columns, as the kernels of some types need it.
 
     Raises:
         MachineError: The machine states no peak for this dtype.
 
     Source: roofline model, as in Brock & Golin (2025), section 4.3.
     """
+    kernels = machine.kernels(dtype)
+    if kernels is not None:
+        whole = kernels.seconds(m, n, k, batch, c_itemsize=c_itemsize, by_columns=by_columns)
+        return kernels.start_s + (whole - kernels.start_s) / np.asarray(batch, dtype=np.float64)
     m, n, k = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
     elements = m * n
     at_peak = arithmetic = elements * k * (2.0 / machine.peak(dtype))

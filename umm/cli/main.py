@@ -16,12 +16,10 @@ from umm import __version__
 from umm.cli.flags.config import CONFIG
 from umm.cli.printed.streams import flushed, open_streams, reader_left
 from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean
-from umm.files import visible
+from umm.files import shortened, visible
 from umm.host.launcher import launched_rank
 
 RUNTIME, USAGE = UmmError.exit_code, InputError.exit_code
-LONGEST = 2000
-"""Characters of an error; its middle is left out beyond."""
 
 
 class LazyGroup(click.Group):
@@ -145,9 +143,7 @@ def _origin(error: click.UsageError) -> str:
 
 def _fail(message: str, code: int) -> int:
     if not launched_rank():  # of all ranks that mpiexec started, the first speaks
-        said = visible(" ".join(message.split()))
-        said = said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} … {said[-LONGEST // 2 :]}"
-        click.echo(f"error: {said}", err=True)
+        click.echo(f"error: {shortened(visible(' '.join(message.split())))}", err=True)
     return code
 
 

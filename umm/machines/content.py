@@ -13,6 +13,7 @@ from umm.machines.quantities import (
     Bandwidth,
     Count,
     Efficiency,
+    KernelNumbers,
     Loss,
     Name,
     Number,
@@ -78,6 +79,7 @@ class RequiredOfDevices(Table):
     accumulate_efficiency: Share
     interference: Interference
     peak: Annotated[dict[Rated, Rate], Field(min_length=1)]
+    kernels: KernelNumbers | None = None
     efficiency: list[Efficiency] = Field(default_factory=list)
     attention: list[AttentionTable] = Field(default_factory=list)
     means: dict[Name, "Means"] = Field(default_factory=dict)

@@ -48,11 +48,13 @@ class Fabric(ABC):
         shape: Lengths of the axes of a grid that devices lie on, the last fastest; () if they lie on none.
         near: Devices that follow each other and are joined by faster links than others, such as those of a
             node; 1 if there are none.
+        nodes: Whether those are nodes with a network between.
         searches: Whether a route is found hop by hop, so that it pays to remember it.
     """
 
     shape: tuple[int, ...] = ()
     near: int = 1
+    nodes: bool = False
     searches: bool = False
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from umm.machines.attention import AttentionRate
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
 from umm.machines.fabric import Fabric, narrowest
 from umm.machines.facts import Fact, facts_of
+from umm.machines.kernels import Kernels
 from umm.machines.numbers import DeviceNumbers
 from umm.units import counted
 
@@ -26,6 +27,22 @@ class Link(NamedTuple):
     name: str
     bandwidth: float
     latency: float
+
+
+class GemmLimits(NamedTuple):
+    """The roofline of a device for one type and length of sums.
+
+    Attributes:
+        start_s: Seconds of every GEMM beside its work: the launch, or the start of a kernel that is queued.
+        rate: flop/s.
+        bandwidth: Bytes/s of memory.
+        passes: How often C crosses memory: written once by a library's kernel, else read and written.
+    """
+
+    start_s: float
+    rate: float
+    bandwidth: float
+    passes: int
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -175,6 +192,28 @@ class Machine(DeviceNumbers):
         """Return the share of peak that no GEMM of this k, nor one cut out of it, goes above."""
         table = self.efficiency.get(dtype)
         return np.ones(np.shape(k)) if table is None else table.most(k)
+
+    def kernels(self, dtype: str) -> Kernels | None:
+        """Return the GEMM kernels of a type, None where the file does not describe them."""
+        table = self.efficiency.get(dtype)
+        return None if table is None else table.kernels
+
+    def gemm_start(self, dtype: str) -> float:
+        """Return the seconds of every GEMM beside its work."""
+        kernels = self.kernels(dtype)
+        return self.launch_s if kernels is None else kernels.start_s
+
+    def gemm_limits(self, dtype: str, k: float) -> GemmLimits:
+        """Return what no GEMM of this k, nor one cut out of it, goes below or above.
+
+        Raises:
+            MachineError: The file states no peak for this dtype.
+        """
+        kernels = self.kernels(dtype)
+        rate = self.peak(dtype) * float(self.most_efficiency(dtype, k))
+        if kernels is None:
+            return GemmLimits(self.launch_s, rate, self.work_bandwidth, 2)
+        return GemmLimits(kernels.start_s, rate, kernels.memory, 1)
 
     def with_tf32(self) -> "Machine":
         """Return this machine as it multiplies float32 in TF32: faster, and with 10 bits of fraction.

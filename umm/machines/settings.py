@@ -203,7 +203,8 @@ def _set(content: dict[str, Any], number: Numbered, text: str, known: Mapping[st
     factor = _FACTOR.fullmatch(text)
     value = _times(number, float(factor[1])) if factor else _read(number, text)
     new = {"value": value, **known}
-    kept = ("per", "dtype", *(("m", "n", "k") if isinstance(value, list) and "dtype" in old else ("tiles",)))
+    by_shape = isinstance(value, list) and "dtype" in old
+    kept = ("per", "dtype", *(("m", "n", "k") if by_shape else ("tiles", "kernels")))
     node[number.path[-1]] = {name: old[name] for name in kept if name in old} | new
     if number.key == "devices.count" and value != number.value:  # these go by their number
         for name in ("names", "default_ranks"):

@@ -5,8 +5,10 @@ from typing import Any
 
 from umm.algorithms.chains.attention import attention
 from umm.algorithms.chains.maps import map_tiles
+from umm.algorithms.chains.movement import Moved, plans_of
 from umm.algorithms.chains.multiplies import multiply
 from umm.algorithms.chains.sums import sum_replicas
+from umm.algorithms.movement.choice import AUTO
 from umm.algorithms.moves import move
 from umm.algorithms.option import check_names
 from umm.algorithms.redistribution import redistribute
@@ -54,9 +56,14 @@ def lower(
 def _write(build: Builder, chain: Chain, stays: Mapping[str, str], options: Mapping[str, Any]) -> None:
     """Write the actions of all statements."""
     written: set[str] = set()
-    for statement in chain.statements:
+    moved = Moved(
+        build, chain.statements, plans_of(chain, build.machine, stays, options.get("movement", AUTO))
+    )
+    for number, statement in enumerate(chain.statements):
         again = statement.out in written
         match statement:
+            case Multiply() if number in moved.plans:
+                moved.write(number, again)
             case Multiply():
                 multiply(build, statement, again, stays.get(statement.out, "auto"), options)
             case Map():
@@ -68,6 +75,7 @@ def _write(build: Builder, chain: Chain, stays: Mapping[str, str], options: Mapp
             case Attention() | AttentionGrad():
                 attention(build, statement, written)
         written.update(statement.outs)
+        moved.forget(statement.outs)
 
 
 def _way(build: Builder, statement: Copy) -> str:

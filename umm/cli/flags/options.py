@@ -43,6 +43,8 @@ class _PathOfAnybody(click.Path):
             self.fail(f"{shown(str(value))} cannot name a file; write a path", param, ctx)
 
 
+MOST_RUNS = 10_000_000
+"""Of an executor, warm-ups included."""
 READ = _PathOfAnybody(dir_okay=False, path_type=Path)
 WRITE = _PathOfAnybody(dir_okay=False, path_type=Path)
 FOLDER = _PathOfAnybody(file_okay=False, path_type=Path)
@@ -160,8 +162,10 @@ def measure_options(executor: str) -> Callable[[Command], Command]:
                    shell_complete=among(executors),
                    help="Who executes; 'umm doctor' lists who can."),
             executor_options(),
-            option("--iters", type=int, default=10, show_default=True, help="Runs that count."),
-            option("--warmup", type=int, default=1, show_default=True, help="Runs before them."),
+            option("--iters", type=click.IntRange(max=MOST_RUNS), default=10, show_default=True,
+                   help="Runs that count."),
+            option("--warmup", type=click.IntRange(0, MOST_RUNS), default=1, show_default=True,
+                   help="Runs before them."),
             option("--scale", callback=scale, metavar="1/16",
                    help="Every dimension times this: the same layouts, a size that this host can do."),
         ]

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import select
 import sys
 from contextlib import suppress
@@ -16,6 +17,9 @@ def open_streams() -> None:
     One that is closed is ``/dev/null``: the next file would get its number, and what is printed. What cannot
     be written to stderr is lost and fails nothing. A terminal without µ gets a ? in its place.
     """
+    for size in ("LINES", "COLUMNS"):  # rich would take ² for digits
+        if not re.fullmatch("[0-9]{1,4}", os.environ.get(size, "80")):
+            del os.environ[size]
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)

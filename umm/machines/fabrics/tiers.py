@@ -58,7 +58,7 @@ class Tiers(Fabric):
     ) -> None:
         """Take (bandwidth, latency) of a port, or of a pair's link, and of a card; all share `core`."""
         super().__init__()
-        self.near = node_size
+        self.near, self.nodes = node_size, True
         self._per_device = card_per_device
         self._pairs: dict[tuple[int, int], int] = {}
         if pairs:

@@ -207,7 +207,7 @@ class _Columns:
             members = _details([actions[i] for i in found])
             m, n, k = members.multiplied.T
             took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize, members.batch)
-            launch = machine.launch_s
+            launch = machine.gemm_start(dtype)
             self.seconds[found] = launch + members.batch * (took - launch)
 
 

@@ -91,7 +91,7 @@ def _alike_but_for_final(options: Sequence[Options]) -> dict[Options, list[int]]
 
 def replica_seconds(layout: Layout, problem: Problem, machine: Machine, options: Options) -> float:
     """Return a lower bound of the time that replicas of C take to come together after the last op."""
-    if layout.replicas == 1:
+    if layout.replicas == 1 or not options.one_sided:  # collectives may sum while others multiply
         return 0.0
     alike = Options(policy=options.policy, final=options.final, max_accumulates=options.max_accumulates)
     return _replica_seconds(layout, problem, machine, alike)

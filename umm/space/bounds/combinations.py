@@ -15,6 +15,7 @@ from umm.algorithms.universal.policies import POLICIES
 from umm.arrays import Bools, Floats
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.machines.machine import GemmLimits
 from umm.program.problem import Problem
 from umm.space.bounds.operand_layouts import (
     DIMENSIONS,
@@ -148,6 +149,8 @@ class Combinations:
     def seconds(self, options: Options) -> Floats:
         """Return a lower bound of the time until the last op is done, before replicas are reduced."""
         machine, links = self.machine, self.links
+        if not options.one_sided:
+            return self._least_seconds
         compute = self._compute
         engine = compute
         if len(set(links.device.tolist())) < len(links.device):
@@ -177,23 +180,33 @@ class Combinations:
         return np.maximum(slowest, busiest)
 
     @cached_property
+    def _least_seconds(self) -> Floats:
+        """Return what the multiply takes on all devices together at their best: for gemms of any shape."""
+        of, machine = self.problem, self.machine
+        rate = machine.peak(of.dtype) * float(machine.most_efficiency(of.dtype, np.array(float(of.k))))
+        devices = len(set(self.links.device.tolist()))
+        return np.full((len(self.x), len(self.y)), of.flop / (rate * devices))
+
+    @cached_property
     def _compute(self) -> Floats:
         """Return the seconds of all gemms of each rank, alone on its device."""
-        machine, problem = self.machine, self.problem
+        problem, limits = self.problem, self._limits
         m, n, k = (self.length[d] for d in "mnk")
-        arithmetic = m * n * k * (2.0 / self._peak())
+        arithmetic = m * n * k * (2.0 / limits.rate)
         operands = m * k * self.count["n"] + k * n * self.count["m"]
-        traffic = operands * problem.itemsize("A") + m * n * self.count["k"] * (2 * problem.itemsize("C"))
-        roofline: Floats = np.maximum(arithmetic, traffic / machine.work_bandwidth)
-        return roofline + self.ops * machine.launch_s
+        traffic = operands * problem.itemsize("A") + m * n * self.count["k"] * (
+            limits.passes * problem.itemsize("C")
+        )
+        roofline: Floats = np.maximum(arithmetic, traffic / limits.bandwidth)
+        return roofline + self.ops * limits.start_s
 
     def _one_gemm(self) -> Floats:
         volume: Floats = self.shortest["m"] * self.shortest["n"] * self.shortest["k"]
-        return self.machine.launch_s + volume * (2.0 / self._peak())
+        return self._limits.start_s + volume * (2.0 / self._limits.rate)
 
-    def _peak(self) -> float:
-        machine, problem = self.machine, self.problem
-        return machine.peak(problem.dtype) * float(machine.most_efficiency(problem.dtype, problem.k))
+    @cached_property
+    def _limits(self) -> GemmLimits:
+        return self.machine.gemm_limits(self.problem.dtype, self.problem.k)
 
     def _gets(self, of: OperandLayouts, options: Options) -> Transfers:
         """Return the gets of an operand: each tile or slice once, or as often as the order makes sure."""
@@ -283,7 +296,7 @@ class Combinations:
     def memory(self, options: Options) -> Floats:
         """Return a lower bound of the bytes of the fullest rank: tiles held, and the pool."""
         held = self.own.held[0] + self.x.held[:, None] + self.y.held[None]
-        if not POLICIES[options.policy].closed_form:
+        if not (options.one_sided and POLICIES[options.policy].closed_form):
             return np.asarray(held.max(axis=-1), dtype=np.float64)
         total = held[..., self.ranks].astype(np.float64)
         for of in (self.x, self.y):
