@@ -33,14 +33,21 @@ _HOMES = {
 }
 
 # Modules whose own names are public, such as umm.executor.executor.
-_MODULES = ("algorithms", "executor", "figures")
+_MODULES = ("algorithms", "executor", "figures", "torch")
 
-__all__ = ["__version__", *_HOMES, *_MODULES]
+# What packages that stand on umm offer as its names, by the entry-point group umm.names.
+_OFFERED = ("DistributedMatrix", "multiply", "plan", "scalapack")
+
+__all__ = ["__version__", *_HOMES, *_MODULES, *_OFFERED]
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"umm.{name}")
+    if name in _OFFERED:
+        from umm.executor import offered_name
+
+        return offered_name(name)
     if name not in _HOMES:
         raise AttributeError(f"module 'umm' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -17,6 +17,8 @@ from umm.traces.spans import Times
 from umm.traces.trace import Trace
 
 GROUP = "umm.executors"
+NAMES = "umm.names"
+"""The entry-point group of names that ``umm`` shows but does not hold, such as ``umm.multiply``."""
 Operands = tuple[NDArray[Any], ...] | Mapping[str, NDArray[Any]]
 
 
@@ -58,6 +60,14 @@ class Timed(Protocol):
     """
 
     times: Times
+
+
+@runtime_checkable
+class Located(Protocol):
+    """What an executor also has whose devices differ from host to host."""
+
+    def here(self) -> str:
+        """Return in words the devices of this host and what they can do, where it is available."""
 
 
 @runtime_checkable
@@ -174,6 +184,27 @@ def executor(name: str, **options: Any) -> Executor:
         ExecutorUnavailableError: if a module it needs is not installed.
     """
     return _made(name, options)
+
+
+def offered_name(name: str) -> Any:
+    """Return what an installed package offers as a name of ``umm``; it is imported only now.
+
+    Args:
+        name: What the package calls it in its entry-point group ``umm.names``.
+
+    Raises:
+        ExecutorUnavailableError: if no package offers it, or a module it needs is not installed.
+    """
+    for entry in entry_points(group=NAMES, name=name):
+        try:
+            return entry.load()
+        except ModuleNotFoundError as error:
+            raise ExecutorUnavailableError(
+                f"umm.{name} needs {error.name}, which is not installed; pip install {error.name}"
+            ) from None
+    raise ExecutorUnavailableError(
+        f"umm.{name} is offered by no installed package; install umm-sim again: pip install umm-sim"
+    )
 
 
 def times_of(performer: Executor) -> Times:

@@ -18,6 +18,8 @@ from umm.errors import InputError
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 3
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = LONGEST = 80
+LONGEST_MESSAGE = 2000
+"""Characters of a message."""
 PARTIAL = ".umm-partial-"
 """What the name of a file that is being written starts with."""
 STALE_S = 2.0
@@ -48,6 +50,15 @@ def visible(text: str) -> str:
     'red: \\x1b[31m, left: \\u202e'
     """
     return _UNSEEN.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def shortened(text: str, most: int = LONGEST_MESSAGE) -> str:
+    """Return a message without its middle where it is long.
+
+    >>> shortened("abcdefgh", 4)
+    'ab … gh'
+    """
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 
 
 def csv_cell(text: str) -> str:

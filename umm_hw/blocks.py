@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.arrays import Ints
+from umm.interval import Interval
 from umm.program.functions import Function, function
+from umm.program.functions.signature import Spans
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import ACCUMULATE, GEMM, MAP, OPERANDS, REDUCE, Multiplied
+from umm.schedules.table.details import ACCUMULATE, GEMM, MAP, REDUCE, Multiplied
 from umm_hw.matrix import DistributedMatrix, array_dtype
 from umm_hw.transport import Block, Transport
 
@@ -24,6 +26,7 @@ class Mapped(NamedTuple):
         rows: Global rows r of its signature, half-open.
         cols: Global columns c.
         shape: r and c of the whole.
+        spans: Of a function with more letters: rows and columns of every operand, what is written first.
     """
 
     function: Function
@@ -31,11 +34,12 @@ class Mapped(NamedTuple):
     rows: tuple[int, int]
     cols: tuple[int, int]
     shape: tuple[int, int]
+    spans: Spans = ()
 
     def __call__(self, *reads: Any, like: Any = None) -> Any:
         """Return what is written, in float32 or wider, as an array of the kind that ``like`` is."""
         place = {"rows": self.rows, "cols": self.cols, "shape": self.shape, "like": like}
-        return self.function(*reads, **place, **self.parameters)
+        return self.function(*reads, **place, spans=self.spans, **self.parameters)
 
 
 class Work(NamedTuple):
@@ -108,7 +112,7 @@ def resolve(schedule: Schedule, memory: Memory) -> Iterator[Work]:
     """Yield the memory of each action, in row order."""
     details = schedule.details
     blocks = _blocks(schedule, memory)
-    written, *read = (_pieces(schedule, blocks, operand) for operand in range(OPERANDS))
+    written, *read = (_pieces(schedule, blocks, operand) for operand in range(details.operands))
     forms = zip(
         *(x.tolist() for x in (details.trans, details.alpha, details.beta, details.batch)),
         *([tuple(row) for row in x.tolist()] for x in (details.batch_axes, details.groups)),
@@ -145,7 +149,10 @@ class _Maps:
             having = [x for x, letters in enumerate(known.operands) if letters[axis] == letter]
             start, stop = ranges[row, having[0]].tolist() if having else (0, 1)
             spans.append((start, stop))
-        return Mapped(known, made.parameters, spans[0], spans[1], known.whole(shapes))
+        count = 0 if known.is_plain else len(known.operands)
+        ends = details.rows[row, :count].tolist(), details.cols[row, :count].tolist()
+        pieces = [(Interval(*x), Interval(*y)) for x, y in zip(*ends, strict=True)]
+        return Mapped(known, made.parameters, spans[0], spans[1], known.whole(shapes), pieces)
 
 
 def _pieces(schedule: Schedule, blocks: list[Block], operand: int) -> list[Block | None]:

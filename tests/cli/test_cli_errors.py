@@ -344,3 +344,34 @@ def test_a_terminal_gets_colour_unless_no_color():
 @pytest.mark.parametrize("number", ["nan", "inf"])
 def test_a_number_that_is_none_is_refused(args, number):
     assert refused(*args, number).startswith(f"Invalid value for '{args[-1]}': ")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("run", *SMALL, "--option", "x=" + "9" * 5000), "unexpected keyword argument 'x'"),
+        (("run", *SMALL, "--warmup", 10**22), "not in the range"),
+        (
+            ("simulate", *SMALL, "--set", "fabric.bandwidth=x2", "--set", "fabric.bandwidth=x3"),
+            "is set twice",
+        ),
+        (
+            ("simulate", *SMALL, "--set", "devices.memory=16"),
+            "'16' has no unit; write it like 16 GiB, or 16 B",
+        ),
+    ],
+)
+def test_what_was_a_traceback_or_was_taken_silently_is_one_line(args, said):
+    assert said in refused(*args)
+
+
+def test_a_size_of_the_terminal_that_is_no_number_is_left_out(monkeypatch):
+    monkeypatch.setenv("LINES", "²")
+    assert umm("machine", "list").exit_code == 0
+
+
+def test_a_long_mistake_of_a_machine_file_is_shortened(tmp_path):
+    (tmp_path / "long.toml").write_text(f"schema = 1\n[{'x' * 5000}]\ny = 1\n")
+    result = umm("machine", "check", tmp_path / "long.toml")
+    assert result.exit_code == 2
+    assert max(map(len, result.stderr.splitlines())) < 600

@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from umm.program.functions import function
+from umm.program.functions import FUNCTIONS, function
+
+PLAIN = sorted(name for name, x in FUNCTIONS.items() if x.is_plain)
 
 PARAMETERS = {
     "scale": {"factor": -0.5},

@@ -9,6 +9,7 @@ from dataclasses import replace
 from random import Random
 
 import numpy as np
+from function_reads import PLAIN
 from hypothesis import strategies as st
 from readable import MACHINE
 
@@ -37,7 +38,7 @@ KINDS = (
 
 
 def program(
-    seed, actions, signals=False, functions=tuple(FUNCTIONS), half="float16", fences=True, comparable=False
+    seed, actions, signals=False, functions=tuple(PLAIN), half="float16", fences=True, comparable=False
 ):
     """The schedule of a random program.
 

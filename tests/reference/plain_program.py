@@ -6,6 +6,7 @@ if it is an owned tile that nothing is given for.
 
 import numpy as np
 
+from umm.interval import Interval
 from umm.program.functions import function
 from umm.schedules.table.details import ACCUMULATE, GEMM, MAP, REDUCE
 
@@ -68,7 +69,7 @@ class Played:
 
     def perform(self, row, kind):
         d = self.schedule.details
-        operands = [self.view(row, x) for x in range(4) if d.buffer[row, x] >= 0]
+        operands = [self.view(row, x) for x in range(d.operands) if d.buffer[row, x] >= 0]
         if not operands:
             return
         target, reads = operands[0], operands[1:]
@@ -100,8 +101,10 @@ class Played:
         d, made = self.schedule.details, self.schedule.functions[self.schedule.details.fn[row]]
         known = function(made.name)
         spans = {}
-        for letters, x in zip(known.operands, range(4), strict=False):
+        pieces = []
+        for x, letters in enumerate(known.operands):
             spans |= {letters[0]: tuple(d.rows[row, x]), letters[1]: tuple(d.cols[row, x])}
+            pieces.append((Interval(*d.rows[row, x].tolist()), Interval(*d.cols[row, x].tolist())))
         tensors = self.schedule.buffers.tensor[d.buffer[row, : len(known.operands)]]
         shape = known.whole([self.schedule.tensors[x].shape for x in tensors])
         parameters = {
@@ -109,7 +112,7 @@ class Played:
             for name, value in made.parameters.items()
         }
         rows, cols = spans.get("r", (0, 1)), spans.get("c", (0, 1))
-        return known(*reads, rows=rows, cols=cols, shape=shape, **parameters)
+        return known(*reads, rows=rows, cols=cols, shape=shape, spans=pieces, **parameters)
 
     def results(self):
         """Each output by name, its replicas stacked."""

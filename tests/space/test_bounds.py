@@ -18,7 +18,9 @@ from umm.schedules.bound import phases, schedule_bound
 from umm.schedules.table.details import BARRIER
 from umm.space import Space
 from umm.space.bounds.closed_form import closed_form
-from umm.space.bounds.transfers import least_slowdown
+from umm.space.bounds.transfers import least_slowdown, looked_at
+from umm.space.pricing.multiplies import MultiplyPricer
+from umm.space.search.search import best_of
 from umm_sim.executor import SimExecutor
 
 SHIPPED = ("pvc-12", "pvc-12-planes", "h100-8", "h200-1", "dgx-h100x4", "tpu-v5e-16", "localhost")
@@ -33,7 +35,8 @@ GEMMS = EfficiencyTable.measured([2, 16], [4], [4], [[[0.3]], [[0.8]]])
 @st.composite
 def machines(draw):
     """A shipped machine, slower so that small matrices take time, with any latency and interference."""
-    machine = umm.machine(draw(st.sampled_from(SHIPPED)))
+    apart = draw(st.sampled_from([{}, {}, {"device.0.peak": "x0.2", "device.0.memory_bandwidth": "x0.1"}]))
+    machine = umm.machine(draw(st.sampled_from(SHIPPED)), apart)
     slower, latency = draw(st.sampled_from([1.0, 1e3, 1e6])), draw(st.sampled_from([0.0, 0.1, 1.0]))
     peak, loss = draw(st.sampled_from([1.0, 1e-3, 1e-6])), draw(st.sampled_from([0.0, 0.2, 0.5]))
     tables = [(None, 0), (SIZES, 0), (UNEVEN, 2**9), (UNEVEN, 2**40), (AGAIN, 2**10), (AGAIN_BY_SIZE, 2**10)]
@@ -152,6 +155,38 @@ def test_the_whole_space_is_priced_and_equal_layouts_have_equal_bounds():
     bounds = closed_form(points, umm.machine("pvc-12"))
     assert len(bounds.seconds) == len(bounds.memory) == len(points)
     assert (bounds.seconds > 0).all()
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(problems(dtype="float32"), stationaries, machines(), st.data())
+def test_fewer_ranks_looked_at_bound_no_more(problem, stationary, machine, data):
+    """The largest over some ranks is at most that over all, and all looked at one by one are all."""
+    if problem.p > machine.device_count * machine.ranks_per_device:
+        return
+    points = Space(
+        **{x: getattr(problem, x) for x in ("m", "n", "k", "a", "b", "c", "ranks", "dtype")},
+        stationary=stationary,
+    ).points()
+    some = data.draw(st.sets(st.integers(0, problem.p - 1), min_size=1).map(lambda x: tuple(sorted(x))))
+    every, fewer = closed_form(points, machine), closed_form(points, machine, some)
+    assert (fewer.seconds <= every.seconds * (1 + 1e-12)).all()
+    assert (fewer.memory <= every.memory).all()
+    same = closed_form(points, machine, tuple(range(problem.p)))
+    assert (same.seconds == every.seconds).all()
+
+
+def test_a_search_that_looks_at_one_node_finds_what_one_that_looks_at_all_finds():
+    """32 ranks on 4 nodes: bounds from 8 of them, then from all for points that come up."""
+    machine = umm.machine("dgx-h100x4")
+    space = Space(m=4096, n=8192, k=2048, partitions=("row", "2d"), ranks=32, dtype="bfloat16")
+    points, makespan = space.points(), SimExecutor().makespan
+    assert looked_at(machine, 32) == tuple(range(16, 24))
+    some = best_of(space, MultiplyPricer(points, machine, makespan), 2**36, 5)
+    every = best_of(space, MultiplyPricer(points, machine, makespan, closed_form(points, machine)), 2**36, 5)
+    assert some.proven
+    assert some.top == every.top
+    assert some.simulated == every.simulated
+    assert some.frontier == every.frontier
 
 
 def test_the_least_slowdown_of_messages_is_that_of_the_largest():

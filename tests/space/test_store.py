@@ -19,7 +19,8 @@ RUN = {
     "a": "row", "b": "col@2", "c": "2d:2x4", "algorithm": "universal", "stationary": "C",
     "c_dtype": "float64", "given": "a=row",
     "policy": "direct", "prefetch": 2, "max_gemms": 2, "max_accumulates": 2, "offset": "index",
-    "granularity": "tile", "reuse": True, "final": "reduce", "time_s": 0.25, "fraction_of_peak": 0.5,
+    "granularity": "tile", "reuse": True, "final": "reduce", "movement": "auto",
+    "time_s": 0.25, "fraction_of_peak": 0.5,
     "memory_bytes": 2**33, "pool_bytes": 7, "get_bytes": 1, "accumulate_bytes": 2, "reduce_bytes": 3,
     "gap": 0.125, "steps_gap": 0.0625, "bound_by": "compute", "status": "ok", "error": None,
 }  # fmt: skip
@@ -127,7 +128,9 @@ def old_file(path, rows):
     with sqlite3.connect(path) as old:
         old.executescript(OLD)
         for row in rows:
-            kept = {name: value for name, value in row.items() if name not in ("algorithm", *LATER)}
+            kept = {
+                name: value for name, value in row.items() if name not in ("algorithm", "movement", *LATER)
+            }
             names = ", ".join(f'"{name}"' for name in kept)
             marks = ", ".join("?" for _ in kept)
             old.execute(f"INSERT INTO runs ({names}) VALUES ({marks})", tuple(kept.values()))
@@ -180,7 +183,7 @@ def test_frozen_scripts_and_derived_columns_agree(tmp_path):
     """A new file has every column of today, those that came later behind the others."""
     with Store(tmp_path / "s.db") as store:
         there = store.frame("all_runs").columns.tolist()
-        later = [*columns.LATER]
+        later = [*columns.LATER, "movement"]
         assert there == [name for name in columns.all_columns() if name not in later] + later
         assert store.frame().columns.tolist() == columns.columns() == list(RUN)
     frozen = " ".join(schema.MIGRATIONS[-1])

@@ -3,6 +3,7 @@
 A partition, then maybe ``@`` and where replicas and places lie among the ranks::
 
     row   col   2d   2d:3x4   cyclic:256x128:3x4   edges:0-3-8x0-5-9:1x2   then :balanced, :colmajor
+    zigzag   zigzag:4   (rows front and back of each of 4 sequences to one rank)
     @2   @2:interleaved   @2x2x2:r-c   @2:0-3-1-2
 """
 
@@ -15,14 +16,16 @@ import numpy as np
 
 from umm.arrays import Ints
 from umm.errors import LayoutError
-from umm.layouts.edges import RULES, square_grid, tile_edges
+from umm.layouts.edges import RULES, square_grid, tile_edges, zigzag_edges
 from umm.layouts.places import ORDERS, USES, mesh_sizes
 
-FORMS = "row, col, 2d, 2d:3x4, cyclic:256x128:3x4 or edges:0-3-8x0-5-9:1x2"
+FORMS = "row, col, 2d, 2d:3x4, zigzag, cyclic:256x128:3x4 or edges:0-3-8x0-5-9:1x2"
 FLAGS = ("balanced", "colmajor")
 _SIZES = re.compile(r"[0-9]{1,9}(x[0-9]{1,9})*")
 _RANKS = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})*")
-_WHOLE = {"row": (1, 1), "col": (1, 1), "2d": (1, 2), "cyclic": (2, 3), "edges": (2, 3)}  # words: least, most
+_WHOLE = {  # words: least, most
+    "row": (1, 1), "col": (1, 1), "zigzag": (1, 2), "2d": (1, 2), "cyclic": (2, 3), "edges": (2, 3)
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,11 @@ class Form:
     """What a text says, before the shape and the number of ranks are known; ``str`` is the text again.
 
     Attributes:
-        rule: How the matrix is cut: ``row``, ``col``, ``2d``, ``cyclic`` or ``edges``.
+        rule: How the matrix is cut: ``row``, ``col``, ``zigzag``, ``2d``, ``cyclic`` or ``edges``.
         grid: The process grid, if the text has one.
         tile_shape: Of ``cyclic``.
         edges: Of ``edges``: those of the rows, those of the columns.
+        sequences: Of ``zigzag``: equal parts of the rows that are each cut so.
         balanced: Whether parts differ by one at most, instead of all being as large as the first.
         colmajor: Whether ranks go down the columns of the process grid.
         where: What follows ``@``.
@@ -71,6 +75,7 @@ class Form:
     grid: tuple[int, int] | None = None
     tile_shape: tuple[int, int] | None = None
     edges: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    sequences: int = 1
     balanced: bool = False
     colmajor: bool = False
     where: Where = Where()
@@ -81,6 +86,8 @@ class Form:
             words.append(_times(self.tile_shape))
         if self.edges:
             words.append("x".join("-".join(map(str, edges)) for edges in self.edges))
+        if self.sequences > 1:
+            words.append(str(self.sequences))
         if self.grid:
             words.append(_times(self.grid))
         words += [flag for flag in FLAGS if getattr(self, flag)]
@@ -92,7 +99,7 @@ class Form:
         Raises:
             LayoutError: if it has more or fewer of them, or the axes of the mesh make another one.
         """
-        grid = self.grid or {"row": (places, 1), "col": (1, places)}.get(self.rule)
+        grid = self.grid or {"row": (places, 1), "zigzag": (places, 1), "col": (1, places)}.get(self.rule)
         if self.where.mesh:
             _, *made = mesh_sizes(self.where.mesh, self.where.axes)
             if grid is not None and grid != (made[0], made[1]):
@@ -116,6 +123,9 @@ class Form:
             return np.array(self.edges[0]), np.array(self.edges[1])
         if self.tile_shape:
             return tile_edges(shape[0], self.tile_shape[0]), tile_edges(shape[1], self.tile_shape[1])
+        if self.rule == "zigzag":
+            rows = zigzag_edges(shape[0], process_grid[0], self.sequences)
+            return rows, RULES["ceil"](shape[1], process_grid[1])
         rule = RULES["balanced" if self.balanced else "ceil"]
         return rule(shape[0], process_grid[0]), rule(shape[1], process_grid[1])
 
@@ -138,7 +148,7 @@ def read_form(text: str) -> Form:
     where = _read_where(rest, text) if at else Where()
     rule = words[0]
     least, most = _WHOLE.get(rule, (0, -1))
-    has_grid = len(words) == most > 1
+    has_grid = len(words) == most > 1 and rule != "zigzag"
     if rule in ("cyclic", "edges") and len(words) == most - 1 and not where.mesh:
         raise LayoutError(
             f"{text} lacks its process grid; write how many rows and columns of ranks a replica has, "
@@ -146,8 +156,11 @@ def read_form(text: str) -> Form:
         )
     if not least <= len(words) <= most or not (has_grid or least == 1 or where.mesh):
         raise _not_a_layout(text)
-    if "balanced" in flags and least > 1:
+    if flags & {"balanced"} and (least > 1 or rule == "zigzag"):
         raise LayoutError(f"{text}: balanced belongs to row, col and 2d; {rule} says its tile sizes itself")
+    sequences = _number(words[1], text) if rule == "zigzag" and len(words) == 2 else 1
+    if not 1 <= sequences <= 2**20:
+        raise LayoutError(f"{text}: zigzag needs how many sequences there are, as in zigzag:4")
     if "colmajor" in flags and (where.mesh or where.ranks):
         raise LayoutError(f"{text}: what follows @ says already where the places lie; leave out colmajor")
     return Form(
@@ -155,6 +168,7 @@ def read_form(text: str) -> Form:
         _pair(words[-1], text) if has_grid else None,
         _pair(words[1], text) if rule == "cyclic" else None,
         _edges(words[1], text) if rule == "edges" else None,
+        sequences,
         "balanced" in flags,
         "colmajor" in flags,
         where,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from pydantic import Field, create_model, field_validator, model_validator
 
 from umm.machines import quantities
+from umm.machines.attention import AttentionTable
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
 from umm.machines.kind import Kind
 from umm.machines.library import Library
@@ -13,6 +14,7 @@ from umm.machines.quantities import (
     Bandwidth,
     Count,
     Efficiency,
+    KernelNumbers,
     Loss,
     Name,
     Number,
@@ -57,6 +59,12 @@ class Blocks(Table):
         return self
 
 
+class Apart(Number):
+    """What one device, link or card has: times a factor, a quantity, or that a card is down."""
+
+    value: str
+
+
 class LocalWork(Number):
     """Whether local accumulates and copies run beside GEMMs, or on the same engine and so slow each other."""
 
@@ -78,7 +86,9 @@ class RequiredOfDevices(Table):
     accumulate_efficiency: Share
     interference: Interference
     peak: Annotated[dict[Rated, Rate], Field(min_length=1)]
+    kernels: KernelNumbers | None = None
     efficiency: list[Efficiency] = Field(default_factory=list)
+    attention: list[AttentionTable] = Field(default_factory=list)
     means: dict[Name, "Means"] = Field(default_factory=dict)
     accumulate_blocks: Blocks | None = None
     local_work: LocalWork | None = None
@@ -185,7 +195,10 @@ else:
 
 
 class MachineFile(Table):
-    """A whole topology file; ``network`` is what would join several nodes of a machine that is one node."""
+    """A whole topology file; ``network`` is what would join several nodes of a machine that is one node.
+
+    ``apart`` has what is not like the others, see :mod:`umm.machines.unequal`.
+    """
 
     schema_version: Literal[1] = Field(alias="schema")
     description: Source
@@ -194,6 +207,7 @@ class MachineFile(Table):
     message_sizes: Sizes | None = None
     network: Network | None = None
     library: Library | None = None
+    apart: dict[str, Apart] = Field(default_factory=dict)
 
     @field_validator("schema_version", mode="before")
     @classmethod

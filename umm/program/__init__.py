@@ -4,6 +4,7 @@ A chain says what is computed, on whole tensors; a schedule of it says how. :met
 every executor's results are compared with.
 """
 
+from umm.program.attention import Attention, AttentionGrad
 from umm.program.chain import Chain
 from umm.program.files import load_chain, save_chain
 from umm.program.multiply import Multiply
@@ -11,6 +12,8 @@ from umm.program.outline import Outline, Shape
 from umm.program.statements import Copy, Map, Statement, Sum
 
 __all__ = [
+    "Attention",
+    "AttentionGrad",
     "Chain",
     "Copy",
     "Map",

@@ -77,7 +77,7 @@ class Chain:
                 statement.check(named)
             except ProblemError as error:
                 raise ProblemError(f"statement {number} of chain {self.name}, {statement}: {error}") from None
-            written.add(statement.out)
+            written.update(statement.outs)
         for tensor in self.tensors:
             if tensor.role == "output" and tensor.name not in written:
                 raise ProblemError(
@@ -169,7 +169,9 @@ class Chain:
                         f"the replicas of {name} hold different values, which {statement} cannot read; "
                         "give one matrix, or sum over the replicas first"
                     )
-            values[statement.out] = written[statement.out] = statement.value(values, named)
+            results = statement.results(values, named)
+            values |= results
+            written |= results
         return written | {name: values[name] for name in self.outputs if name not in written}
 
     def _operand(self, tensor: Tensor, operands: Mapping[str, ArrayLike]) -> NDArray[np.float64]:
@@ -222,16 +224,15 @@ class Chain:
 
 def _check_access(statement: Statement, named: Mapping[str, Tensor], written: set[str]) -> None:
     """Refuse a statement that names no tensor, reads what holds nothing yet, or writes an input."""
-    for name in (statement.out, *statement.reads):
+    for name in (*statement.outs, *statement.reads):
         if name not in named:
             raise ProblemError(f"there is no tensor {name!r}; choose from {', '.join(named)}")
     for name in statement.reads:
         if name not in written and not named[name].is_input:
             raise ProblemError(f"{name} is read before it is written; write it first, or make it an input")
-    if named[statement.out].role == "input":
-        raise ProblemError(
-            f"{statement.out} is an input and never written; give it role both or write another"
-        )
+    for name in statement.outs:
+        if named[name].role == "input":
+            raise ProblemError(f"{name} is an input and never written; give it role both or write another")
     if isinstance(statement, Sum) and statement.x in written:
         raise ProblemError(
             f"the replicas of {statement.x} are alike after it is computed; sum only an operand, "

@@ -65,6 +65,8 @@ class Multiply:
     """
 
     kind: ClassVar[str] = "multiply"
+    READS: ClassVar[tuple[str, ...]] = ("a", "b")
+    WRITES: ClassVar[tuple[str, ...]] = ("out",)
     out: str
     a: str
     b: str
@@ -106,6 +108,11 @@ class Multiply:
     @property
     def _operands(self) -> tuple[str, str, str]:
         return self.out, self.a, self.b
+
+    @property
+    def outs(self) -> tuple[str, ...]:
+        """The tensors it writes."""
+        return (self.out,)
 
     @property
     def is_batch(self) -> bool:
@@ -178,7 +185,7 @@ class Multiply:
         m, n, k = self.sizes(tensors)
         return 2 * m * n * k * self.batch * self.sequences
 
-    def value(self, values: Values, tensors: Tensors) -> NDArray[np.float64]:
+    def results(self, values: Values, tensors: Tensors) -> dict[str, NDArray[np.float64]]:
         """Return what out holds afterwards."""
         out, a, b = self.members(tensors)
         result = self.beta * values[self.out] if self.beta else np.zeros(tensors[self.out].shape)
@@ -186,7 +193,7 @@ class Multiply:
             left, right = a.part(values[self.a], *place), b.part(values[self.b], *place)
             left, right = left.T if "a" in self.trans else left, right.T if "b" in self.trans else right
             out.part(result, *place)[...] += self.alpha * (left @ right)
-        return result
+        return {self.out: result}
 
     def __str__(self) -> str:
         a, b = (str(x) + "ᵀ" * (which in self.trans) for which, x in (("a", self.a), ("b", self.b)))

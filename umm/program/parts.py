@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from umm.program.attention import Attention as Fused
+from umm.program.attention import AttentionGrad
 from umm.program.multiply import Multiply
 from umm.program.outline import Outline, Shape
 from umm.program.statements import Map, Statement
@@ -38,16 +40,22 @@ class Writing:
         tokens: Rows of all activations.
         dtype: Type of all tensors.
         dropout: Share of the activations between the multiplies of an MLP that are dropped.
+        context: Earlier tokens of each sequence, whose keys and values are kept; 0 if there are none.
+        gated: Whether a layer's MLP has a gate.
     """
 
-    def __init__(self, tokens: int, dtype: str, dropout: float = 0.0) -> None:
+    def __init__(
+        self, tokens: int, dtype: str, dropout: float = 0.0, context: int = 0, gated: bool = True
+    ) -> None:
         self.tokens, self.dtype, self.dropout = tokens, dtype, dropout
+        self.context, self.gated = context, gated
         self.shapes: dict[str, Shape] = {}
         self.places: dict[str, str] = {}
         self.statements: list[Statement] = []
         self.weights: list[str] = []
         self._forward: tuple[str, ...] = ()
         self._first_backward: int | None = None
+        self.front_and_back = ""  # the layout of tokens that balances a causal mask, where there is one
 
     def tensor(self, name: str, rows: int, cols: int, place: str, role: str = "work") -> str:
         """Add a tensor; return its name."""
@@ -74,13 +82,19 @@ class Writing:
         self.statements.append(Multiply(out, a, b, trans, **more))
 
     def map(self, out: str, fn: str, *reads: str, **parameters: float) -> None:
-        """Add a map."""
+        """Add a map: a pass over memory."""
         self.statements.append(Map(out, fn, reads, parameters))
+
+    def epilogue(self, out: str, fn: str, *reads: str, **parameters: float) -> None:
+        """Add a map that goes on with what the statement before has written or read of its reads."""
+        at_hand = [x for before in self.statements[-1:] for x in (*before.outs, *before.reads)]
+        fused = tuple(x for x in reads if x in at_hand)
+        self.statements.append(Map(out, fn, reads, parameters, fused))
 
     def drop(self, name: str) -> None:
         """Add dropout in place, of an activation or of its gradient: the same mask."""
         if self.dropout:
-            self.map(name, "dropout", name, rate=self.dropout, seed=0)
+            self.epilogue(name, "dropout", name, rate=self.dropout, seed=0)
 
     def backward(self) -> None:
         """Say that what follows is the backward part."""
@@ -101,6 +115,11 @@ class Writing:
             scheme: {x: PLACES[place][number] for x, place in self.places.items()}
             for number, scheme in enumerate(SCHEMES)
         }
+        if self.front_and_back:
+            by_tokens = {"first weight", "second weight", "scale"}
+            layouts["context"] = {
+                x: "row@p" if place in by_tokens else self.front_and_back for x, place in self.places.items()
+            }
         first = {key: {x: of[place] for x, place in self.places.items()} for key, of in more.items()}
         return Outline(
             name, tuple(self.shapes.values()), tuple(self.statements), kept, first | layouts,
@@ -116,7 +135,7 @@ class Mlp:
         w.weight("W1", hidden, ffn, "first weight")
         w.weight("W2", ffn, hidden, "second weight")
         w.multiply(w.inner("H", ffn), x, "W1")
-        w.map(w.inner("G", ffn), "gelu", "H")
+        w.epilogue(w.inner("G", ffn), "gelu", "H")
         w.drop("G")
         w.multiply(y, "G", "W2")
 
@@ -126,7 +145,7 @@ class Mlp:
         w.multiply(w.gradient("W2", "output"), "G", dy, "a")
         w.multiply(w.gradient("G"), dy, "W2", "b")
         w.drop("dG")
-        w.map(w.gradient("H"), "gelu_grad", "H", "dG")
+        w.epilogue(w.gradient("H"), "gelu_grad", "H", "dG")
         w.multiply(w.gradient("W1", "output"), self.x, "dH", "a")
         w.multiply(dx, "dH", "W1", "b")
 
@@ -141,7 +160,7 @@ class GatedMlp:
         w.weight("W2", ffn, hidden, "second weight")
         w.multiply(w.inner("H1", ffn), x, "W1")
         w.multiply(w.inner("H3", ffn), x, "W3")
-        w.map(w.inner("G", ffn), "silu_mul", "H1", "H3")
+        w.epilogue(w.inner("G", ffn), "silu_mul", "H1", "H3")
         w.drop("G")
         w.multiply(y, "G", "W2")
 
@@ -151,10 +170,8 @@ class GatedMlp:
         w.multiply(w.gradient("W2", "output"), "G", dy, "a")
         w.multiply(w.gradient("G"), dy, "W2", "b")
         w.drop("dG")
-        w.map(w.gradient("H3"), "silu", "H1")
-        w.map("dH3", "mul", "dH3", "dG")
-        w.map("dG", "mul", "dG", "H3")
-        w.map(w.gradient("H1"), "silu_grad", "H1", "dG")
+        w.epilogue(w.gradient("H3"), "silu_mul", "H1", "dG")
+        w.epilogue(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
         w.multiply(w.gradient("W1", "output"), self.x, "dH1", "a")
         w.multiply(w.gradient("W3", "output"), self.x, "dH3", "a")
         w.multiply(dx, "dH1", "W1", "b")
@@ -162,10 +179,7 @@ class GatedMlp:
 
 
 class Attention:
-    """Attention within each of some sequences; heads may share keys and values.
-
-    The scores S are a tensor: rows are tokens, those of one sequence after those of another, columns the keys
-    of one head beside those of another.
+    """Fused attention within each of some sequences; heads may share keys and values. No score is stored.
 
     Args:
         w: Where it is written.
@@ -191,35 +205,40 @@ class Attention:
         w.weight("Wo", hidden, hidden, "second weight")
         for out, cols in (("Q", hidden), ("K", narrow), ("V", narrow)):
             w.multiply(w.inner(out, cols), x, f"W{out.lower()}")
-        if causal:
-            for out in ("Q", "K"):
-                w.map(out, "rope", out, head=self.head, positions=self.length)
-        w.tensor("S", w.tokens, heads * self.length, "scores")
-        w.multiply("S", "Q", "K", "b", alpha=self.head**-0.5, **self._members())
-        if causal:
-            w.map("S", "masked_softmax", "S", queries=self.length, keys=self.length)
-        else:
-            w.map("S", "softmax", "S", keys=self.length)
-        w.multiply(w.inner("O", hidden), "S", "V", **self._members())
+            if causal and out != "V":
+                w.epilogue(out, "rope", out, head=self.head, positions=self.length, first=w.context)
+        self._attend(hidden)
         w.multiply(y, "O", "Wo")
 
-    def _members(self, shared_out: bool = False) -> dict[str, Any]:
-        """Return how heads lie in out, a and b: side by side; those of b share, or those of out."""
-        groups = (self.share, 1, 1) if shared_out else (1, 1, self.share)
+    def _attend(self, hidden: int) -> None:
+        """Write O, and the logarithms L of the sums over keys, which the gradients need."""
+        w = self.w
+        for out, cols in (("O", hidden), ("L", self.heads)):
+            w.inner(out, cols)
+        cache = [f"{x}.cache" for x in "KV"] if w.context else []
+        for name in cache:
+            w.tensor(name, w.context * self.sequences, w.shapes["K"].cols, "inner", "input")
+        w.statements.append(Fused("O", "Q", "K", "V", "L", cache=tuple(cache), **self._how()))
+        if self.causal and not cache:
+            w.front_and_back = "zigzag" if self.sequences == 1 else f"zigzag:{self.sequences}"
+
+    def _how(self) -> dict[str, Any]:
         return {
-            "batch": self.heads, "batch_axes": (1, 1, 1), "groups": groups, "sequences": self.sequences,
+            "head": self.head, "share": self.share, "sequences": self.sequences, "causal": self.causal,
         }  # fmt: skip
+
+    def _attend_grad(self) -> None:
+        """Write the gradients by Q, K and V, given that by O."""
+        w = self.w
+        dq, dk, dv = (w.gradient(x) for x in "QKV")
+        w.statements.append(AttentionGrad(dq, dk, dv, "Q", "K", "V", "O", "L", "dO", **self._how()))
 
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
-        w, scale = self.w, self.head**-0.5
+        w = self.w
         w.multiply(w.gradient("Wo", "output"), "O", dy, "a")
         w.multiply(w.gradient("O"), dy, "Wo", "b")
-        w.multiply(w.gradient("V"), "S", "dO", "a", **self._members(shared_out=True))
-        w.multiply(w.gradient("S"), "dO", "V", "b", **self._members())
-        w.map("dS", "softmax_grad", "S", "dS", keys=self.length)
-        w.multiply(w.gradient("Q"), "dS", "K", alpha=scale, **self._members())
-        w.multiply(w.gradient("K"), "dS", "Q", "a", alpha=scale, **self._members(shared_out=True))
+        self._attend_grad()
         if self.causal:
             for out in ("dQ", "dK"):
                 w.map(out, "rope_grad", out, head=self.head, positions=self.length)
@@ -229,32 +248,56 @@ class Attention:
             w.multiply(dx, f"d{out[1].upper()}", out, "b", beta=float(number > 0))
 
 
+class StoredAttention(Attention):
+    """Attention whose scores S are a tensor, as before fused kernels.
+
+    Its rows are tokens, those of one sequence after those of another, its columns the keys of one head beside
+    those of another.
+    """
+
+    def _attend(self, hidden: int) -> None:
+        w = self.w
+        w.tensor("S", w.tokens, self.heads * self.length, "scores")
+        w.multiply("S", "Q", "K", "b", alpha=self.head**-0.5, **self._members())
+        if self.causal:
+            w.map("S", "masked_softmax", "S", queries=self.length, keys=self.length)
+        else:
+            w.map("S", "softmax", "S", keys=self.length)
+        w.multiply(w.inner("O", hidden), "S", "V", **self._members())
+
+    def _attend_grad(self) -> None:
+        w, scale = self.w, self.head**-0.5
+        w.multiply(w.gradient("V"), "S", "dO", "a", **self._members(shared_out=True))
+        w.multiply(w.gradient("S"), "dO", "V", "b", **self._members())
+        w.map("dS", "softmax_grad", "S", "dS", keys=self.length)
+        w.multiply(w.gradient("Q"), "dS", "K", alpha=scale, **self._members())
+        w.multiply(w.gradient("K"), "dS", "Q", "a", alpha=scale, **self._members(shared_out=True))
+
+    def _members(self, shared_out: bool = False) -> dict[str, Any]:
+        """Return how heads lie in out, a and b: side by side; those of b share, or those of out."""
+        groups = (self.share, 1, 1) if shared_out else (1, 1, self.share)
+        return {
+            "batch": self.heads, "batch_axes": (1, 1, 1), "groups": groups, "sequences": self.sequences,
+        }  # fmt: skip
+
+
 class Norm:
-    """out = x / rms(x) · scale, row by row. Source: Zhang & Sennrich (2019), equation 4."""
+    """out = x / rms(x) · scale, row by row: one pass forward, and one backward for both gradients."""
 
     def __init__(self, w: Writing, x: str, out: str, scale: str, hidden: int) -> None:
-        self.w, self.scale, self.out = w, scale, out
-        self.rstd, self.bare = f"{out}.rstd", f"{out}.bare"
+        self.w, self.x, self.scale, self.out = w, x, scale, out
         w.weight(scale, 1, hidden, "scale")
-        w.tensor(self.rstd, w.tokens, 1, "statistics")
-        w.tensor(self.bare, w.tokens, hidden, "tokens")
         w.tensor(out, w.tokens, hidden, "tokens")
-        w.map(self.rstd, "row_sum_squares", x)
-        w.map(self.rstd, "rms_rstd", self.rstd, columns=hidden)
-        w.map(self.bare, "mul_rows", x, self.rstd)
-        w.map(out, "mul_cols", self.bare, scale)
+        w.epilogue(out, "rms_norm", x, scale)
 
-    def backward(self, dy: str, dx: str) -> None:
-        """Write the gradients by the scale and by x; dy is overwritten, and dx may be dy."""
-        w = self.w
-        product = w.gradient(self.bare)
-        dot = w.tensor(f"{self.out}.dot", w.tokens, 1, "statistics")
-        w.map(product, "mul", dy, self.bare)
-        w.map(w.gradient(self.scale, "output"), "col_sum", product)
-        w.map(dy, "mul_cols", dy, self.scale)
-        w.map(dot, "row_dot", dy, self.bare)
-        w.map(dx, "norm_grad", dy, self.bare, dot)
-        w.map(dx, "mul_rows", dx, self.rstd)
+    def backward(self, dy: str, dx: str, more: str | None = None) -> None:
+        """Write the gradients by the scale and by x, to which another gradient by x may be added."""
+        w, reads = self.w, (dy, self.x, self.scale)
+        if more is None:
+            w.map(dx, "rms_norm_grad", *reads)
+        else:
+            w.map(dx, "rms_norm_grad_add", *reads, more)
+        w.epilogue(w.gradient(self.scale, "output"), "rms_scale_grad", dy, self.x)
 
 
 class LayerNorm:

@@ -304,3 +304,14 @@ def read_given(given: str | Mapping[str, str | Layout]) -> dict[str, str | Layou
 def given_text(given: Mapping[str, str | Layout]) -> str:
     """Return the text of layouts by a, b and c."""
     return ",".join(f"{name}={layout}" for name, layout in given.items())
+
+
+def largest_matrix(problem: Problem) -> str:
+    """Return the matrix with the most elements, the usual choice to stay in place.
+
+    Of equal ones C goes first, because a stationary C needs no accumulates, then B, then A.
+
+    Source: Brock & Golin (2025), section 4.
+    """
+    sizes = {"C": problem.m * problem.n, "B": problem.k * problem.n, "A": problem.m * problem.k}
+    return max(sizes, key=lambda x: sizes[x])

@@ -1,7 +1,7 @@
 """The statements of a chain: multiply, map, copy, and sum over replicas; and their form in files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from umm.errors import ProblemError
 from umm.files import fields_of, shown
+from umm.program.attention import Attention, AttentionGrad
 from umm.program.functions import function
 from umm.program.multiply import Multiply, Tensors, Values
 from umm.program.tensors import Tensor
@@ -23,17 +24,28 @@ class Map:
         fn: Name of the function.
         reads: The tensors it reads.
         parameters: What the function takes besides.
+        fused: Reads that the statement before has written or read: where the same rank has computed them,
+            this map goes on with them in registers, as an epilogue or in the same pass over memory.
     """
 
     kind: ClassVar[str] = "map"
+    READS: ClassVar[tuple[str, ...]] = ("reads", "fused")
+    WRITES: ClassVar[tuple[str, ...]] = ("out",)
     out: str
     fn: str
     reads: tuple[str, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    fused: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that there is such a function, and its parameters."""
-        object.__setattr__(self, "reads", tuple(self.reads))
+        for name in ("reads", "fused"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in self.fused:
+            if name not in self.reads:
+                raise ProblemError(f"{name} is fused into {self}, which does not read it")
+        if not function(self.fn).is_plain:
+            raise ProblemError(f"{self.fn} is a step of fused attention; write a statement of kind attention")
         object.__setattr__(self, "parameters", function(self.fn).checked(self.parameters))
 
     def check(self, tensors: Tensors) -> None:
@@ -47,12 +59,17 @@ class Map:
         """Return 0: only multiplies count."""
         return 0
 
-    def value(self, values: Values, tensors: Tensors) -> NDArray[np.float64]:
+    @property
+    def outs(self) -> tuple[str, ...]:
+        """The tensors it writes."""
+        return (self.out,)
+
+    def results(self, values: Values, tensors: Tensors) -> dict[str, NDArray[np.float64]]:
         """Return what out holds afterwards."""
         rows, cols = whole = self._whole(tensors)
         reads = (values[x] for x in self.reads)
         result = function(self.fn)(*reads, rows=(0, rows), cols=(0, cols), shape=whole, **self.parameters)
-        return result.astype(np.float64)
+        return {self.out: result.astype(np.float64)}
 
     def __str__(self) -> str:
         return f"{self.out} = {self.fn}({', '.join(self.reads)})"
@@ -63,8 +80,15 @@ class Copy:
     """out = x in another layout: redistribution, all-gather, all-to-all, broadcast to replicas."""
 
     kind: ClassVar[str] = "copy"
+    READS: ClassVar[tuple[str, ...]] = ("x",)
+    WRITES: ClassVar[tuple[str, ...]] = ("out",)
     out: str
     x: str
+
+    @property
+    def outs(self) -> tuple[str, ...]:
+        """The tensors it writes."""
+        return (self.out,)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -81,9 +105,9 @@ class Copy:
         """Return 0: only multiplies count."""
         return 0
 
-    def value(self, values: Values, tensors: Tensors) -> NDArray[np.float64]:
+    def results(self, values: Values, tensors: Tensors) -> dict[str, NDArray[np.float64]]:
         """Return what out holds afterwards."""
-        return values[self.x].copy()
+        return {self.out: values[self.x].copy()}
 
     def __str__(self) -> str:
         return f"{self.out} = copy of {self.x}"
@@ -98,8 +122,15 @@ class Sum:
     """
 
     kind: ClassVar[str] = "sum"
+    READS: ClassVar[tuple[str, ...]] = ("x",)
+    WRITES: ClassVar[tuple[str, ...]] = ("out",)
     out: str
     x: str
+
+    @property
+    def outs(self) -> tuple[str, ...]:
+        """The tensors it writes."""
+        return (self.out,)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -114,16 +145,17 @@ class Sum:
         """Return 0: only multiplies count."""
         return 0
 
-    def value(self, values: Values, tensors: Tensors) -> NDArray[np.float64]:
+    def results(self, values: Values, tensors: Tensors) -> dict[str, NDArray[np.float64]]:
         """Return what out holds afterwards."""
         given = values[self.x]
-        return given.sum(axis=0) if given.ndim == 3 else given * tensors[self.x].layout.replicas
+        total = given.sum(axis=0) if given.ndim == 3 else given * tensors[self.x].layout.replicas
+        return {self.out: total}
 
     def __str__(self) -> str:
         return f"{self.out} = sum of {self.x} over replicas"
 
 
-Statement = Multiply | Map | Copy | Sum
+Statement = Multiply | Map | Copy | Sum | Attention | AttentionGrad
 
 
 def reading(statement: Statement, names: Mapping[str, str]) -> Statement:
@@ -132,17 +164,29 @@ def reading(statement: Statement, names: Mapping[str, str]) -> Statement:
     >>> print(reading(Map("Y", "add", ("X", "R")), {"X": "Z"}))
     Y = add(Z, R)
     """
-    match statement:
-        case Multiply():
-            a, b = (names.get(x, x) for x in (statement.a, statement.b))
-            return replace(statement, a=a, b=b)
-        case Map():
-            return replace(statement, reads=tuple(names.get(x, x) for x in statement.reads))
-        case _:
-            return replace(statement, x=names.get(statement.x, statement.x))
+    return _with_names(statement, names, statement.READS)
 
 
-KINDS: dict[str, type[Statement]] = {x.kind: x for x in (Multiply, Map, Copy, Sum)}
+def renamed(statement: Statement, names: Mapping[str, str]) -> Statement:
+    """Return a statement on other tensors, those that have another name, read and written.
+
+    >>> print(renamed(Map("Y", "add", ("X", "R")), {"X": "Z", "Y": "W"}))
+    W = add(Z, R)
+    """
+    return _with_names(statement, names, (*statement.READS, *statement.WRITES))
+
+
+def _with_names(statement: Statement, names: Mapping[str, str], of: tuple[str, ...]) -> Statement:
+    changed: dict[str, Any] = {}
+    for name in of:
+        held = getattr(statement, name)
+        changed[name] = (
+            tuple(names.get(x, x) for x in held) if isinstance(held, tuple) else names.get(held, held)
+        )
+    return replace(statement, **changed)
+
+
+KINDS: dict[str, type[Statement]] = {x.kind: x for x in (Multiply, Map, Copy, Sum, Attention, AttentionGrad)}
 
 
 def statement_to_dict(statement: Statement) -> dict[str, Any]:
@@ -169,17 +213,16 @@ def statement_from_dict(data: Any) -> Statement:
     if not isinstance(kind, str) or kind not in KINDS:
         raise ProblemError(f"{shown(data)} is not a statement; its kind must be one of {', '.join(KINDS)}")
     of = KINDS[kind]
-    needed = {"multiply": ("kind", "out", "a", "b"), "map": ("kind", "out", "fn")}.get(
-        kind, ("kind", "out", "x")
-    )
+    needed = ("kind", *(x.name for x in fields(of) if x.default is MISSING and x.default_factory is MISSING))
     optional = tuple(x.name for x in fields(of) if x.name not in needed)
     given = {
         key: value for key, value in fields_of(data, f"a {kind}", needed, optional).items() if key != "kind"
     }
     for key, value in given.items():
-        if key in needed and not (isinstance(value, str) and value.isprintable()):
+        named = key in needed and key != "head"
+        if named and not (isinstance(value, str) and value.isprintable()):
             raise ProblemError(f"{key} = {shown(value)} of a {kind} is not a name")
-        if key in ("trans", "reads"):
+        if key in ("trans", "reads", "cache", "fused"):
             _check_list(value, str, f"{key} of a {kind}", "names")
         elif key in ("batch_axes", "groups"):
             _check_list(value, int, f"{key} of a {kind}", "whole numbers")

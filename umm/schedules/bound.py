@@ -5,14 +5,16 @@ accumulate ends it all.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
-from umm.arrays import Floats, Ints, group_of_row, offsets_of, rows_of_groups
+from umm.arrays import Floats, Ints, group_of_row, neighbours_within, offsets_of, rows_of_groups
 from umm.machines.fabric import narrowest
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, GEMM, KINDS
+from umm.schedules.table.resources import Links, Routes
 
 ROUNDING = 1.0 - 1e-9
 """A bound is a sum in another order than the simulator's; this factor keeps it below all the same."""
@@ -66,14 +68,25 @@ class _Paths:
     longest: float
 
 
+@lru_cache(maxsize=8)
+def _pairs(routes: Routes, links: Links, ranks: int) -> tuple[Floats, Floats, dict[int, tuple[int, ...]]]:
+    """Return what is known of pairs of ranks: latency, seconds a byte, NaN where unknown, and their links.
+
+    Schedules of one machine share their routes, and a search bounds many of them.
+    """
+    return np.full((ranks, ranks), np.nan), np.full((ranks, ranks), np.nan), {}
+
+
 def _routes(schedule: Schedule) -> tuple[Floats, Floats]:
     """Return the latency and the seconds per byte of each action's route."""
     ranks, links = schedule.ranks, schedule.links
-    inverse, latency = np.zeros((ranks, ranks)), np.zeros((ranks, ranks))
+    latency, inverse, known = _pairs(schedule.routes, links, ranks)
     for pair in schedule.used_pairs():
-        route = list(schedule.routes[pair])
-        inverse[pair] = 1.0 / links.bandwidth[narrowest(route, links.bandwidth)]
-        latency[pair] = links.latency[route].sum()
+        if pair[0] * ranks + pair[1] not in known:
+            route = list(schedule.routes[pair])
+            inverse[pair] = 1.0 / links.bandwidth[narrowest(route, links.bandwidth)]
+            latency[pair] = links.latency[route].sum()
+            known[pair[0] * ranks + pair[1]] = tuple(route)
     return latency[schedule.src, schedule.dst], inverse[schedule.src, schedule.dst]
 
 
@@ -97,29 +110,27 @@ def phases(schedule: Schedule) -> list[range]:
 
 def _paths(schedule: Schedule, seconds: Floats, phase: range) -> _Paths:
     """Return heads and tails of a phase's actions along dependencies and lanes."""
-    first = phase.start
-    offsets = schedule.after_offsets[first : phase.stop + 1].tolist()
-    after = schedule.after[offsets[0] : offsets[-1]].tolist()
-    shift = offsets[0]
-    lanes, took = schedule.lane[first : phase.stop].tolist(), seconds[first : phase.stop].tolist()
-    before: list[list[int]] = []
-    start: list[float] = []
-    finish: list[float] = []
-    last: dict[int, int] = {}
-    for i, lane in enumerate(lanes):
-        waits = [a - first for a in after[offsets[i] - shift : offsets[i + 1] - shift] if a >= first]
-        if lane >= 0:
-            if lane in last:
-                waits.append(last[lane])
-            last[lane] = i
-        earliest = max([finish[a] for a in waits], default=0.0)
-        before.append(waits)
-        start.append(earliest)
-        finish.append(earliest + took[i])
-    tail = [0.0] * len(lanes)
-    for i in range(len(lanes) - 1, -1, -1):
+    first, count = phase.start, len(phase)
+    offsets = schedule.after_offsets[first : phase.stop + 1]
+    waiting = group_of_row(offsets - offsets[0])
+    waited = schedule.after[offsets[0] : offsets[-1]] - first
+    earlier, later = neighbours_within(schedule.lane[first : phase.stop])
+    inside = waited >= 0
+    waiting, waited = np.append(waiting[inside], later), np.append(waited[inside], earlier)
+    by_row = waiting.argsort(kind="stable")
+    starts = offsets_of(np.bincount(waiting, minlength=count)).tolist()
+    before, took = waited[by_row].tolist(), seconds[first : phase.stop].tolist()
+    start, finish, tail = [0.0] * count, [0.0] * count, [0.0] * count
+    for i in range(count):
+        earliest = 0.0
+        for a in before[starts[i] : starts[i + 1]]:
+            if finish[a] > earliest:
+                earliest = finish[a]
+        start[i] = earliest
+        finish[i] = earliest + took[i]
+    for i in range(count - 1, -1, -1):
         follows = tail[i] + took[i]
-        for a in before[i]:
+        for a in before[starts[i] : starts[i + 1]]:
             if tail[a] < follows:
                 tail[a] = follows
     return _Paths(phase, np.array(start), np.array(tail), max(finish, default=0.0))
@@ -135,7 +146,8 @@ def _resources(schedule: Schedule, seconds: Floats, latency: Floats, paths: _Pat
     src, dst = schedule.src[cut], schedule.dst[cut]
     moving = np.nonzero(src != dst)[0]
     pairs, number = np.unique(src[moving] * schedule.ranks + dst[moving], return_inverse=True)
-    routes = [schedule.routes[divmod(pair, schedule.ranks)] for pair in pairs.tolist()]
+    known = _pairs(schedule.routes, schedule.links, schedule.ranks)[2]
+    routes = [known[pair] for pair in pairs.tolist()]
     offsets = offsets_of([len(route) for route in routes])
     job = moving.repeat(np.diff(offsets)[number])
     links = np.array([link for route in routes for link in route], dtype=np.int64)
@@ -153,15 +165,20 @@ def _resources(schedule: Schedule, seconds: Floats, latency: Floats, paths: _Pat
 
 
 def _one_machine(resource: Ints, release: Floats, work: Floats, tail: Floats) -> float:
+    """Return the longest of all resources: over its jobs by falling release, release + work so far + tail."""
     order = np.lexsort((-release, resource))
-    best, current, load, least = 0.0, -1, 0.0, 0.0
-    columns = (resource[order].tolist(), release[order].tolist(), work[order].tolist(), tail[order].tolist())
-    for which, begins, takes, follows in zip(*columns, strict=True):
-        if which != current:
-            current, load, least = which, 0.0, follows
-        load += takes
-        least = min(least, follows)
-        best = max(best, begins + load + least)
+    starts = np.unique(resource[order], return_index=True)[1]
+    sizes = np.diff(starts, append=len(order))
+    best = 0.0
+    # A row for each resource, as wide as the largest of about its number of jobs.
+    width = np.ceil(np.log2(np.maximum(sizes, 1)))
+    for group in (np.nonzero(width == w)[0] for w in np.unique(width)):
+        place = np.arange(sizes[group].max())
+        row = np.minimum(starts[group][:, None] + place, len(order) - 1)
+        job, filled = order[row], place < sizes[group][:, None]
+        load = np.where(filled, work[job], 0.0).cumsum(axis=1)
+        least = np.minimum.accumulate(np.where(filled, tail[job], np.inf), axis=1)
+        best = max(best, float(np.where(filled, release[job] + load + least, 0.0).max()))
     return best
 
 

@@ -18,7 +18,7 @@ from umm.schedules.file.header import header, read_header
 from umm.schedules.rules.invariants import check
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, joined
-from umm.schedules.table.details import Details
+from umm.schedules.table.details import MOST_OPERANDS, OPERANDS, Details
 from umm.schedules.table.table import Data
 
 _ACTION = {
@@ -48,7 +48,7 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Schedule:
         found, pools = _header(arrays)
     columns = _columns(arrays, "", {name: np.zeros(0, dtype=dtype) for name, dtype in _ACTION.items()})
     count = len(columns["kind"])
-    details = Details(**_columns(arrays, "detail_", _fields(Details.empty(0)), count))
+    details = Details(**_columns(arrays, "detail_", _fields(Details.empty(0, _operands(arrays))), count))
     temporaries = Buffers(**_columns(arrays, "buffer_", _fields(joined([]))))
     if "means_of" in arrays:
         means = _columns(arrays, "", {"means_of": np.zeros(0, dtype=np.int8)}, count)
@@ -73,6 +73,12 @@ def _header(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Any], list[In
         raise ScheduleError("the header of an .npz file has buffers or actions; they belong in its arrays")
     found, _, pools = read_header(head | {"actions": []} if isinstance(head, dict) else head)
     return found, pools
+
+
+def _operands(arrays: Mapping[str, NDArray[Any]]) -> int:
+    """Return how many operands an action of a file may have; the usual number if its array is of none."""
+    array = arrays["detail_buffer"] if "detail_buffer" in arrays else np.zeros(0)
+    return min(max(array.shape[1], OPERANDS), MOST_OPERANDS) if array.ndim == 2 else OPERANDS
 
 
 def _after(arrays: Mapping[str, NDArray[Any]], count: int) -> dict[str, Any]:

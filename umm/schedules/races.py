@@ -16,7 +16,7 @@ from umm.errors import ScheduleError
 from umm.schedules.file.text import slice_text
 from umm.schedules.rules.invariants import unwritten
 from umm.schedules.table.accesses import ADD, READ, WRITE, Accesses
-from umm.schedules.table.details import ACCUMULATE, KINDS, OPERANDS, REDUCE
+from umm.schedules.table.details import ACCUMULATE, KINDS, REDUCE
 from umm.schedules.table.table import Table
 
 MOST_ACTIONS = 100_000
@@ -84,7 +84,7 @@ def _conflicts(schedule: Table) -> tuple[Ints, Ints, list[tuple[int, int]]]:
     """Return pairs of conflicting actions, earlier and later, and their operands; each pair once."""
     d = schedule.details
     action, operand = np.nonzero(d.buffer[:, ::-1] >= 0)
-    operand = OPERANDS - 1 - operand  # what an action writes comes after what it reads
+    operand = d.operands - 1 - operand  # what an action writes comes after what it reads
     place, way = _places(schedule)[action, operand], _ways(schedule)[action, operand]
     # Where all read or all add, as with most inputs, nothing conflicts.
     kinds = int(place.max(initial=-1)) + 1
@@ -94,15 +94,15 @@ def _conflicts(schedule: Table) -> tuple[Ints, Ints, list[tuple[int, int]]]:
     kept = ((reads < touches) & (adds < touches))[place]
     action, operand, place, way = (x[kept] for x in (action, operand, place, way))
     spans = np.concatenate([d.rows[action, operand], d.cols[action, operand]], axis=1)
-    columns = (place, way, d.buffer[action, operand], action * OPERANDS + operand)
+    columns = (place, way, d.buffer[action, operand], action * d.operands + operand)
     accesses = Accesses()
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for where, how, buffer, number, span in zip(
         *(x.tolist() for x in columns), map(tuple, spans.tolist()), strict=True
     ):
-        later, operand_there = divmod(number, OPERANDS)
+        later, operand_there = divmod(number, d.operands)
         for before in accesses.conflicts(where, how, buffer, span):
-            earlier, operand_here = divmod(before, OPERANDS)
+            earlier, operand_here = divmod(before, d.operands)
             if earlier != later:
                 found.setdefault((earlier, later), (operand_here, operand_there))
         accesses.note(where, how, buffer, span, number)
@@ -111,7 +111,7 @@ def _conflicts(schedule: Table) -> tuple[Ints, Ints, list[tuple[int, int]]]:
 
 
 def _places(schedule: Table) -> Ints:
-    """Return a number for the owned tile or the pool slot that each operand lies in, shape (actions, 4)."""
+    """Return a number for the owned tile or pool slot of each operand, shape (actions, operands)."""
     buffers, first = schedule.buffers, schedule.first_temporary
     slots = int(buffers.slot.max(initial=-1)) + 1
     place = np.where(buffers.slot < 0, np.arange(len(buffers)), first + buffers.rank * slots + buffers.slot)
@@ -119,8 +119,8 @@ def _places(schedule: Table) -> Ints:
 
 
 def _ways(schedule: Table) -> Ints:
-    """Return how each action accesses each operand, shape (actions, 4)."""
-    ways = np.full((len(schedule), OPERANDS), READ)
+    """Return how each action accesses each operand, shape (actions, operands)."""
+    ways = np.full((len(schedule), schedule.details.operands), READ)
     ways[:, 0] = np.where(np.isin(schedule.kind, (ACCUMULATE, REDUCE)), ADD, WRITE)
     return ways
 

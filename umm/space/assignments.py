@@ -12,7 +12,7 @@ from umm.algorithms.universal.options import Options
 from umm.errors import InputError
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.program import Chain, Map, Outline
+from umm.program import Attention, Chain, Map, Outline
 from umm.program.functions import function
 from umm.schedules.schedule import Schedule
 from umm.space.axes import written_layouts
@@ -78,9 +78,13 @@ class Assignments:
         shapes = {name: (x.rows, x.cols) for name, x in self._shapes.items()}
         alike = [(name, f"d{name}") for name in shapes if f"d{name}" in shapes]
         alike += [(x.out, read) for x in self.outline.statements if isinstance(x, Map) for read in x.reads]
+        alike = [(one, other) for one, other in alike if shapes[one] == shapes[other]]
+        for x in self.outline.statements:
+            if isinstance(x, Attention):  # one number a query and head lies with the query, if narrower
+                alike += [(x.out, x.q), (x.out, x.lse), (x.k, x.v)]
         group = {name: name for name in shapes}
         for one, other in alike:
-            if shapes[one] == shapes[other] and group[one] != group[other]:
+            if group[one] != group[other]:
                 old, new = group[other], group[one]
                 group = {name: new if of == old else of for name, of in group.items()}
         found: dict[str, list[str]] = {}
@@ -114,7 +118,15 @@ class Assignments:
         said = dict.fromkeys(text for name in names for text in self._texts.get(name, ()))
         factors = [count for count in range(1, self.ranks + 1) if self.ranks % count == 0]
         family = list(written_layouts(self.ranks, ("row", "col", "2d"), factors, ("blocked",), "square"))
-        return [x for text in said or DEFAULT for x in (family if text == ALL else [text])]
+        usual = [*DEFAULT, *self._balanced(names)]
+        return [x for text in said or usual for x in (family if text == ALL else [text])]
+
+    def _balanced(self, names: Sequence[str]) -> list[str]:
+        """Return the layouts by which ranks have the same work under the causal masks on a group's rows."""
+        rows = self._shapes[names[0]].rows
+        masks = [x for x in self.outline.statements if isinstance(x, Attention) and x.causal]
+        found = {x.sequences for x in masks if self._shapes[x.q].rows == rows > 1}
+        return ["zigzag" if x == 1 else f"zigzag:{x}" for x in sorted(found)]
 
     @cached_property
     def _units(self) -> dict[str, int]:
@@ -125,6 +137,9 @@ class Assignments:
                 unit = function(x.fn).unit(x.parameters)
                 for name in (x.out, *x.reads):
                     found[name] = lcm(found.get(name, 1), unit)
+            elif isinstance(x, Attention):
+                for name in (x.out, *x.reads):
+                    found[name] = lcm(found.get(name, 1), x.head)
         return found
 
     @cached_property
@@ -192,13 +207,13 @@ class Assignments:
         found = []
         for names, choices in zip(self.groups, self.choices, strict=True):
             try:
-                wanted = {_same(self._layout(x, layouts.get(x, "row"))) for x in names}
+                wanted = [_same(self._layout(x, layouts.get(x, "row"))) for x in names]
             except InputError:
                 return None  # cannot be on so many ranks
-            able = [_same(self._layout(names[0], text)) for text in choices]
-            if len(wanted) > 1 or (held := wanted.pop()) not in able:
+            able = [[_same(self._layout(x, text)) for x in names] for text in choices]
+            if wanted not in able:
                 return None
-            found.append(able.index(held))
+            found.append(able.index(wanted))
         return tuple(found)
 
     def layouts(self, point: Place) -> dict[str, str]:

@@ -136,6 +136,11 @@ class MultiplyPoints:
         _, _, a, b, c = self.parts(point)
         return replace(self.bare, a=a, b=b, c=c)
 
+    def only(self, point: int) -> "MultiplyPoints":
+        """Return a space of this point alone."""
+        options, stationary, a, b, c = self.parts(point)
+        return MultiplyPoints(self.bare, ([a], [b], [c]), [options], [stationary], False)
+
     def layouts(self, point: int) -> dict[str, str]:
         """Return the layouts of A, B and C at a point."""
         return {x: str(layout) for x, layout in zip(MATRICES, self.parts(point)[2:], strict=True)}

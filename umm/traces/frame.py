@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from umm.arrays import Ints
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import tile_at
-from umm.schedules.table.details import KINDS, OPERANDS
+from umm.schedules.table.details import KINDS
 from umm.traces.spans import Spans
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def tile_columns(schedule: Schedule) -> list[str]:
 def touched_words(schedule: Schedule, actions: Ints) -> list[str]:
     """Return the tiles that each of some actions touches, the written one first: ``C(0,1) A(0,0) B(0,1)``."""
     words = []
-    for operand in range(OPERANDS):
+    for operand in range(schedule.details.operands):
         of_operand = np.full(len(actions), "", dtype=object)
         tensors = schedule.operand_tensors(operand)[actions]
         for number in np.unique(tensors[tensors >= 0]).tolist():

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from umm.algorithms.chains.attention import attention
 from umm.algorithms.chains.maps import map_tiles
+from umm.algorithms.chains.movement import Moved, plans_of
 from umm.algorithms.chains.multiplies import multiply
 from umm.algorithms.chains.sums import sum_replicas
+from umm.algorithms.movement.choice import AUTO
 from umm.algorithms.moves import move
 from umm.algorithms.option import check_names
 from umm.algorithms.redistribution import redistribute
@@ -13,7 +16,7 @@ from umm.algorithms.universal.options import Options, known
 from umm.errors import ProblemError, did_you_mean
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.program import Chain, Copy, Map, Multiply, Sum
+from umm.program import Attention, AttentionGrad, Chain, Copy, Map, Multiply, Sum
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.assembly import without_collector
 from umm.schedules.writer.builder import Builder
@@ -53,9 +56,14 @@ def lower(
 def _write(build: Builder, chain: Chain, stays: Mapping[str, str], options: Mapping[str, Any]) -> None:
     """Write the actions of all statements."""
     written: set[str] = set()
-    for statement in chain.statements:
+    moved = Moved(
+        build, chain.statements, plans_of(chain, build.machine, stays, options.get("movement", AUTO))
+    )
+    for number, statement in enumerate(chain.statements):
         again = statement.out in written
         match statement:
+            case Multiply() if number in moved.plans:
+                moved.write(number, again)
             case Multiply():
                 multiply(build, statement, again, stays.get(statement.out, "auto"), options)
             case Map():
@@ -64,7 +72,10 @@ def _write(build: Builder, chain: Chain, stays: Mapping[str, str], options: Mapp
                 redistribute(build, statement.x, statement.out, _way(build, statement))
             case Sum():
                 sum_replicas(build, statement, again)
-        written.add(statement.out)
+            case Attention() | AttentionGrad():
+                attention(build, statement, written)
+        written.update(statement.outs)
+        moved.forget(statement.outs)
 
 
 def _way(build: Builder, statement: Copy) -> str:

@@ -197,9 +197,9 @@ def as_problem(statement: Multiply, tensors: Tensors) -> Problem:
 
 
 def completing(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options by which every replica of a product is complete; what would leave less is overruled."""
+    """Return options of a one-sided multiply by which every replica of a product is complete."""
     final = options.get("final", COMPLETE)
-    return {**options, "final": final if final in COMPLETING else COMPLETE}
+    return {**options, "final": final if final in COMPLETING else COMPLETE, "movement": "flat"}
 
 
 def _start_from(build: Builder, statement: Multiply) -> None:

@@ -1,27 +1,54 @@
 """From one layout of a matrix to another: the schedule of one way to do it, or of the fastest there is."""
 
 from dataclasses import replace
+from typing import Any, Protocol, overload, runtime_checkable
 
 from umm.algorithms.fastest import Makespan, fastest_of
 from umm.algorithms.redistribution.program import lowered, program, ways_of
 from umm.dtypes import canonical
-from umm.errors import expect
+from umm.errors import InputError, expect
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.schedules.schedule import Schedule
 
 
+@runtime_checkable
+class Redistributable(Protocol):
+    """A matrix with elements, on ranks that run, which can be laid out anew: ``umm.DistributedMatrix``."""
+
+    def redistributed(self, layout: Layout | str) -> Any:
+        """Return the same matrix in another layout; collective."""
+
+
+@overload
+def redistribute(x: Redistributable, y: Layout | str) -> Any: ...
+
+
+@overload
 def redistribute(
     x: Layout,
     y: Layout,
     *,
     machine: Machine | str,
+    dtype: str = ...,
+    way: str | None = ...,
+    makespan: Makespan | None = ...,
+) -> Schedule: ...
+
+
+def redistribute(
+    x: Layout | Redistributable,
+    y: Layout | str,
+    *,
+    machine: Machine | str | None = None,
     dtype: str = "float32",
     way: str | None = None,
     makespan: Makespan | None = None,
-) -> Schedule:
+) -> Any:
     """Return the schedule that brings a matrix from one layout to another; X goes in and Y comes out.
+
+    Of a ``umm.DistributedMatrix`` return the matrix itself in the other layout, as ScaLAPACK's PDGEMR2D does.
 
     Every rank gets what it lacks and nothing else, once, from whoever has it then. Of the same layout nothing
     is left to do: the schedule is empty, and X comes out.
@@ -29,7 +56,7 @@ def redistribute(
     Args:
         x: Where it lies.
         y: Where it shall lie, complete in every replica; of the same shape and for as many ranks.
-        machine: A machine, its name, or the path of its topology file.
+        machine: A machine, its name, or the path of its topology file; not for matrices.
         dtype: Type of the elements.
         way: ``gets``, ``relays``, or a way to do collectives, by which ranks that shall have the same tile
             gather it; None for the fastest of those that can do it.
@@ -50,8 +77,14 @@ def redistribute(
     >>> schedule.options["way"]
     'hierarchical'
     """
+    if isinstance(x, Redistributable):
+        return x.redistributed(y)
     for layout in (x, y):
         expect(layout, Layout, "redistribute", 'two Layouts: umm.Layout.parse("row", (64, 48), ranks=8)')
+    assert isinstance(x, Layout)
+    assert isinstance(y, Layout)
+    if machine is None:
+        raise InputError("redistribute of two layouts takes machine=, as in machine='h100-8'")
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
     chain = program(x, y, canonical(dtype))

@@ -19,6 +19,8 @@ from umm.schedules.writer.builder import Builder
 
 PARTS = 16
 """Parts of what the rank that lacks most is to get; relays pass on part by part."""
+MOST_ORDERED = 2000
+"""Pieces with one source and one target each that a plan puts in order."""
 MOST_WORK = 2_000_000
 """Pairs of ranks that a plan may look at, which takes some seconds."""
 FEW = 16
@@ -73,7 +75,14 @@ class _Pairs(NamedTuple):
 
 
 def planning_work(pieces: list[Piece]) -> int:
-    """Return the pairs of ranks that a plan of these pieces looks at, of parts as large as pieces."""
+    """Return the pairs of ranks that a plan of these pieces looks at, of parts as large as pieces.
+
+    Where nothing can be passed on, a plan only finds an order of the pieces, and looks at each again and
+    again while others go first.
+    """
+    moving = [piece for piece in pieces if piece.takers]
+    if len(moving) > MOST_ORDERED and all(len(x.takers) == len(x.held) == 1 for x in moving):
+        return MOST_WORK + 1
     return sum(len(piece.takers) ** 2 * (len(piece.held) + len(piece.takers)) for piece in pieces)
 
 

@@ -18,7 +18,7 @@ from umm.host.hardware import free_memory
 from umm.interval import Interval
 from umm.layouts.edges import ceil_edges
 from umm.layouts.tile_grid import Tile
-from umm.program.problem import MATRICES, Problem
+from umm.program.problem import MATRICES, Problem, largest_matrix
 from umm.units import counted, format_bytes
 
 MOST_OPS = 5 * 10**7
@@ -143,17 +143,6 @@ class OpList(Sequence[Op]):
             self.n_axis.sizes[self.n_segment],
             self.k_axis.sizes[self.k_segment],
         )
-
-
-def largest_matrix(problem: Problem) -> str:
-    """Return the matrix with the most elements, the usual choice to stay in place.
-
-    Of equal ones C goes first, because a stationary C needs no accumulates, then B, then A.
-
-    Source: Brock & Golin (2025), section 4.
-    """
-    sizes = {"C": problem.m * problem.n, "B": problem.k * problem.n, "A": problem.m * problem.k}
-    return max(sizes, key=lambda x: sizes[x])
 
 
 def op_list(

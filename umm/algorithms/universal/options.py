@@ -58,6 +58,15 @@ def delivers(final: str) -> str:
     return FINALS[final].delivers
 
 
+MOVEMENTS = {
+    "auto": "",
+    "flat": "flat one-sided",
+    "gathered": "gathered and summed by collectives",
+    "chunks": "gathered and summed in chunks while multiplying",
+}
+"""How operands come and sums go, in words."""
+
+
 @dataclass(frozen=True)
 class Options:
     """How ops become actions; the defaults are those of the paper's direct execution.
@@ -101,10 +110,27 @@ class Options:
         searched=COMPLETING,
     )
 
+    movement: str = _option(
+        "auto",
+        "How operands come and sums go: flat (one-sided, each rank for itself), gathered (collectives) or "
+        "chunks (in parts, while multiplying); auto is flat, and in chains on several nodes gathered.",
+        MOVEMENTS.__getitem__,
+        choices=tuple(MOVEMENTS),
+    )
+
     def __post_init__(self) -> None:
         """Refuse values that mean nothing."""
         for option in known():
             option.check(getattr(self, option.name))
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether operands come by gets and sums go by accumulates, where nothing else decides.
+
+        >>> Options().one_sided, Options(movement="gathered").one_sided
+        (True, False)
+        """
+        return self.movement in ("auto", "flat")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the choices as plain values."""

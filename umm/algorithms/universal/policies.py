@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from umm.algorithms.movement.lowering import by_collectives
 from umm.algorithms.option import check_names
 from umm.algorithms.universal.direct import direct
-from umm.algorithms.universal.oplist import OpList, largest_matrix, op_list
+from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options, known
 from umm.algorithms.universal.steps.exhaustive import exhaustive as search
 from umm.algorithms.universal.steps.graph import Graph, graphs
@@ -15,7 +16,7 @@ from umm.algorithms.universal.steps.greedy import cost_greedy, greedy
 from umm.algorithms.universal.steps.ir import IR, Limits, Steps
 from umm.algorithms.universal.steps.lower import stepwise
 from umm.machines import Machine
-from umm.program.problem import Problem
+from umm.program.problem import Problem, largest_matrix
 from umm.schedules.schedule import Schedule
 
 Method = Callable[[Graph, Limits], tuple[Steps, float | None]]
@@ -118,6 +119,8 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
         chosen = _made_out(options)
     if stationary == "auto":
         stationary = largest_matrix(problem)
+    if not chosen.one_sided:
+        return by_collectives(problem, machine, stationary, chosen.movement, chosen.to_dict())
     return POLICIES[chosen.policy].lower(problem, machine, stationary, chosen)
 
 

@@ -10,7 +10,7 @@ from umm.cli.commands.new_machine import import_machine, new
 from umm.cli.flags.options import option, output_options
 from umm.cli.printed.output import Output
 from umm.errors import InputError, MachineError
-from umm.files import visible
+from umm.files import shortened, visible
 
 if TYPE_CHECKING:
     from umm.machines import Machine
@@ -111,7 +111,7 @@ def check(
         if wrong:
             rows.append({"machine": name, "ok": False, "error": wrong[0], "errors": wrong})
             for line in wrong:
-                click.echo(visible(f"error: {line}"), err=True)
+                click.echo(f"error: {shortened(visible(line), 500)}", err=True)
             continue
         found = find_machine(name)
         others = copied(found.facts)

@@ -55,6 +55,10 @@ def _settings(flags: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """Return each number that is set, with its values; that of nodes first."""
     nodes = [] if flags.get(NODES) is None else [(NODES, flags[NODES])]
     found = [*nodes, *(read_setting(text) for text in flags["changes"])]
+    keys = [key for key, _ in found]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise InputError(f"{twice} is set twice; keep one, or write a list: --set {twice}=x0.5,x1")
     return [(key, [part.strip() for part in value.split(",")]) for key, value in found]
 
 

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from umm.cli.flags.config import PRESETS, load_config, load_preset
 from umm.cli.flags.values import among, dimension, dimension_list, executors, machines, named_values, scale
+from umm.cli.printed.streams import stop_after
 from umm.dtypes import DTYPES
 from umm.files import shown, visible, whole_file
 
@@ -43,6 +44,8 @@ class _PathOfAnybody(click.Path):
             self.fail(f"{shown(str(value))} cannot name a file; write a path", param, ctx)
 
 
+MOST_RUNS = 10_000_000
+"""Of an executor, warm-ups included."""
 READ = _PathOfAnybody(dir_okay=False, path_type=Path)
 WRITE = _PathOfAnybody(dir_okay=False, path_type=Path)
 FOLDER = _PathOfAnybody(file_okay=False, path_type=Path)
@@ -160,12 +163,27 @@ def measure_options(executor: str) -> Callable[[Command], Command]:
                    shell_complete=among(executors),
                    help="Who executes; 'umm doctor' lists who can."),
             executor_options(),
-            option("--iters", type=int, default=10, show_default=True, help="Runs that count."),
-            option("--warmup", type=int, default=1, show_default=True, help="Runs before them."),
+            option("--iters", type=click.IntRange(max=MOST_RUNS), default=10, show_default=True,
+                   help="Runs that count."),
+            option("--warmup", type=click.IntRange(0, MOST_RUNS), default=1, show_default=True,
+                   help="Runs before them."),
             option("--scale", callback=scale, metavar="1/16",
                    help="Every dimension times this: the same layouts, a size that this host can do."),
         ]
     )  # fmt: skip
+
+
+def time_limit() -> Callable[[Command], Command]:
+    """Return a decorator that adds a limit of time, at which a command ends with what it has found."""
+    return option(
+        "--seconds", type=click.FloatRange(min=0, min_open=True), callback=_stop_after, expose_value=False,
+        metavar="SECONDS", help="Stop after this time with the best found so far, marked as not proven.",
+    )  # fmt: skip
+
+
+def _stop_after(ctx: click.Context, param: click.Parameter, seconds: float | None) -> None:
+    if seconds is not None:
+        ctx.call_on_close(stop_after(seconds))
 
 
 def into_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:

@@ -97,7 +97,7 @@ def named_values(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 
 
 def _number_or_text(value: str) -> int | float | str:
-    if value.isdecimal():
+    if value.isdecimal() and len(value) < 20:
         return int(value)
     return float(value) if re.fullmatch(r"\d*\.\d+", value) else value
 

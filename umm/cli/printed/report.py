@@ -18,6 +18,7 @@ from umm.schedules.table.details import KINDS
 from umm.space.budget import device_share
 from umm.space.what_if.advice import Beside
 from umm.traces.trace import Trace
+from umm.traces.traffic import bytes_by_kind
 from umm.units import counted, format_bytes, format_rate, format_seconds
 
 BAR = 36  # columns of the bar that stands for the whole makespan
@@ -179,6 +180,7 @@ def print_verdict(console: Console, trace: Trace, beside: Beside) -> None:
 def moved(trace: Trace) -> str:
     """Return the bytes of each kind of transfer in words, over all ranks."""
     sizes = {"get": trace.get_bytes, "accumulate": trace.accumulate_bytes, "reduce": trace.reduce_bytes}
+    sizes["put"] = bytes_by_kind(trace.schedule)["put"]
     parts = [f"{kind} {format_bytes(size)}" for kind, size in sizes.items() if size]
     return ", ".join(parts) or "nothing between ranks"
 

@@ -43,7 +43,7 @@ class FatTree(Fabric):
     ) -> None:
         """Take (children per switch, bandwidth, latency of a child's trunk) from the devices upwards."""
         super().__init__()
-        self.near = levels[0][0]
+        self.near, self.nodes = levels[0][0], True
         self._levels: list[tuple[int, int]] = []  # devices per child, the level's first link
         below = 1
         for level, (size, bandwidth, latency) in enumerate(levels):

@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 
 from umm.errors import ProblemError
-from umm.program.functions import forms
+from umm.program.functions import attention, forms
 from umm.program.functions.signature import Function, Parameter, Shape
 
 FUNCTIONS: dict[str, Function] = {}
 """All functions by name."""
+MOST_OPERANDS = 8
+"""Of a function: its result and what it reads."""
 
 
 def register(function: Function) -> Function:
@@ -21,13 +23,14 @@ def register(function: Function) -> Function:
     """
     if function.name in FUNCTIONS:
         raise ProblemError(f"a function {function.name} is there already; choose another name")
-    if not all(len(x) == 2 and x[0] in "r1" and x[1] in "c1" for x in function.operands):
+    if not all(len(x) == 2 and x[0] in "rk1" and x[1] in "cgh1" for x in function.operands):
         raise ProblemError(
             f"{function.signature!r} of {function.name} is not a signature; write it like rc,1c->rc"
         )
-    if len(function.operands) > 4:
+    if len(function.operands) > MOST_OPERANDS:
         raise ProblemError(
-            f"{function.name} reads {len(function.operands) - 1} operands; a map reads at most 3"
+            f"{function.name} reads {len(function.operands) - 1} operands; "
+            f"a map reads at most {MOST_OPERANDS - 1}"
         )
     FUNCTIONS[function.name] = function
     return function
@@ -40,7 +43,8 @@ def function(name: str) -> Function:
         ProblemError: listing those there are.
     """
     if name not in FUNCTIONS:
-        raise ProblemError(f"function {name!r} is unknown; choose from {', '.join(sorted(FUNCTIONS))}")
+        plain = sorted(x for x, of in FUNCTIONS.items() if of.is_plain)
+        raise ProblemError(f"function {name!r} is unknown; choose from {', '.join(plain)}")
     return FUNCTIONS[name]
 
 
@@ -66,6 +70,7 @@ _ROPE: dict[str, Any] = {
         "head": Parameter(whole=True, least=2, multiple=2),
         "base": Parameter(10000.0, least=1.0),
         "positions": _MEMBER,
+        "first": _MEMBER,
     },
     "indexed": True,
     "column_unit": 2,
@@ -88,6 +93,17 @@ for _function in (
     Function("silu", "rc->rc", lambda x: x * forms.sigmoid(x)),
     Function("silu_grad", "rc,rc->rc", forms.silu_grad),
     Function("silu_mul", "rc,rc->rc", lambda x, y: x * forms.sigmoid(x) * y),
+    Function("silu_mul_grad", "rc,rc,rc->rc", forms.silu_mul_grad),
+    Function("rms_norm", "rc,1c->rc", forms.rms_norm, {"epsilon": _EPSILON}, column_unit=0),
+    Function("rms_norm_grad", "rc,rc,1c->rc", forms.rms_norm_grad, {"epsilon": _EPSILON}, column_unit=0),
+    Function(
+        "rms_norm_grad_add",
+        "rc,rc,1c,rc->rc",
+        lambda dy, x, scale, more, epsilon: forms.rms_norm_grad(dy, x, scale, epsilon) + more,
+        {"epsilon": _EPSILON},
+        column_unit=0,
+    ),
+    Function("rms_scale_grad", "rc,rc->1c", forms.rms_scale_grad, {"epsilon": _EPSILON}, column_unit=0),
     Function("dropout", "rc->rc", forms.dropout, _DROPOUT, indexed=True),
     Function("row_sum", "rc->r1", lambda x: x.sum(axis=1, keepdims=True)),
     Function("row_sum_squares", "rc->r1", lambda x: (x * x).sum(axis=1, keepdims=True)),
@@ -111,5 +127,6 @@ for _function in (
     ),
     Function("rope", "rc->rc", forms.rope, **_ROPE),
     Function("rope_grad", "rc->rc", forms.rope_grad, **_ROPE),
+    *attention.FUNCTIONS,
 ):
     register(_function)

@@ -14,6 +14,8 @@ from umm.interval import Interval
 
 Array = NDArray[np.floating[Any]]
 Shape = tuple[int, int]
+Spans = Sequence[tuple[Interval, Interval]]
+"""Rows and columns of every operand, the result first."""
 ONE = Interval(0, 1)
 
 
@@ -59,12 +61,14 @@ class Place(NamedTuple):
     """Where a piece lies: the rows r and columns c of the signature, in the whole of this shape.
 
     ``like`` is an array of the kind that is wanted, for a function that reads none; NumPy's own if None.
+    ``spans`` are the rows and columns of every operand, the result first, for a function with more letters.
     """
 
     rows: Interval
     cols: Interval
     shape: Shape
     like: Any = None
+    spans: Spans = ()
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ class Function:
         column_unit: Columns are cut only at multiples of this; 0 if rows must stay whole. By the name of a
             parameter it is what that says.
         refuses: Says why a whole of this shape cannot be had with these parameters, or None.
+        misfit: Says why some slices do not belong together with these parameters, or None.
     """
 
     name: str
@@ -90,6 +95,12 @@ class Function:
     indexed: bool = False
     column_unit: int | str = 1
     refuses: Callable[[Shape, Mapping[str, Any]], str | None] = lambda shape, parameters: None
+    misfit: Callable[[Spans, Mapping[str, Any]], str | None] = lambda spans, parameters: None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its operands have rows r and columns c alone, so that a map of a chain can cut them."""
+        return set("".join(self.operands)) <= set("rc1")
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -177,6 +188,7 @@ class Function:
         cols: tuple[int, int],
         shape: Shape,
         like: Any = None,
+        spans: Spans = (),
         **parameters: Any,
     ) -> Array:
         """Return the result on a piece, computed in float32 or wider; the caller converts it.
@@ -187,10 +199,11 @@ class Function:
             cols: Global columns c of the piece.
             shape: r and c of the whole.
             like: An array of the kind that is wanted, from a library that follows NumPy's protocols.
+            spans: Global rows and columns of every operand, the result first, if it has more letters.
             parameters: As :meth:`checked` takes them.
         """
         full = self.checked(parameters, shape)
         wide = np.result_type(np.float32, *(x.dtype for x in reads))
         if self.indexed:
-            full["at"] = Place(Interval(*rows), Interval(*cols), shape, like)  # type: ignore[assignment]
+            full["at"] = Place(Interval(*rows), Interval(*cols), shape, like, spans)  # type: ignore[assignment]
         return self.form(*(x.astype(wide, copy=False) for x in reads), **full)

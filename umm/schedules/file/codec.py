@@ -10,7 +10,7 @@ from umm.files import parse_json
 from umm.schedules.file.header import header, read_header
 from umm.schedules.file.rows import Actions
 from umm.schedules.rules.invariants import check
-from umm.schedules.table.details import BARRIER, GEMM, KINDS, LOCAL, MAP, OPERANDS, TRANSFERS
+from umm.schedules.table.details import BARRIER, GEMM, KINDS, LOCAL, MAP, TRANSFERS
 from umm.schedules.table.table import Data, Table
 
 JSON_LIMIT = 10**6
@@ -52,7 +52,7 @@ def rows(schedule: Table) -> Iterator[dict[str, Any]]:
             row["seconds"] = seconds
         if kind not in (LOCAL, BARRIER):
             row["writes"] = piece(i, 0)
-            row["reads"] = [piece(i, x) for x in range(1, OPERANDS) if buffer[i][x] >= 0]
+            row["reads"] = [piece(i, x) for x in range(1, d.operands) if buffer[i][x] >= 0]
         if kind == GEMM:
             row |= {name: of[i] for name, (of, default) in gemm_columns.items() if of[i] != default}
         if kind == MAP:

@@ -18,6 +18,7 @@ from umm.schedules.table.details import (
     KINDS,
     LOCAL,
     MAP,
+    MOST_OPERANDS,
     OPERANDS,
     TRANSFERS,
     Details,
@@ -108,7 +109,9 @@ class Actions:
 
     def details(self, tensors: Sequence[Tensor], temporaries: Buffers) -> Details:
         """Return what the actions touch."""
-        details = Details.empty(len(self.rows))
+        reads = [row.get("reads") for row in self.rows]
+        widest = max([len(x) for x in reads if type(x) is list], default=0)
+        details = Details.empty(len(self.rows), min(max(OPERANDS, 1 + widest), MOST_OPERANDS))
         details.op[:] = self._whole("op")
         details.trans[:] = self._whole("trans", 0, below=8)
         details.alpha[:], details.beta[:] = self._real("alpha", 1.0), self._real("beta", 0.0)
@@ -128,8 +131,10 @@ class Actions:
         for i, row in enumerate(self.rows):
             if "writes" in row:
                 reads = row["reads"]
-                if type(reads) is not list or len(reads) >= OPERANDS:
-                    raise ScheduleError(f"{self._what(i)}: reads are not a list of up to three slices")
+                if type(reads) is not list or len(reads) >= MOST_OPERANDS:
+                    raise ScheduleError(
+                        f"{self._what(i)}: reads are not a list of up to {MOST_OPERANDS - 1} slices"
+                    )
                 pieces.append(row["writes"])
                 pieces += reads
                 found += [(i, operand) for operand in range(len(reads) + 1)]

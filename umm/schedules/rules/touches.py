@@ -7,9 +7,10 @@ import numpy as np
 
 from umm.arrays import Bools
 from umm.errors import InputError, ScheduleError
+from umm.interval import Interval
 from umm.program.functions import Function, function
 from umm.program.tensors import LARGEST
-from umm.schedules.table.details import GEMM, MAP, OPERANDS, TRANSFERS, operand_ranks
+from umm.schedules.table.details import GEMM, MAP, TRANSFERS, operand_ranks
 from umm.schedules.table.table import Table
 
 Refuse = Callable[[Bools, str], None]
@@ -62,12 +63,13 @@ def check_pieces(schedule: Table, refuse: Refuse) -> None:
     refuse(np.any(unused, axis=(1, 2)), "has a range for an operand that it does not have")
     refuse(~used[:, 0] & (transfer | gemm | maps), "writes nothing")
     refuse(np.any(~used[:, 1:-1] & used[:, 2:], axis=1), "leaves out an operand between others")
-    refuse(transfer & (used[:, 1:] != [True, False, False]).any(axis=1), "must read one slice")
-    refuse(gemm & (used[:, 1:] != [True, True, False]).any(axis=1), "must read two slices")
+    # None is left out between others, so their number says which they are.
+    refuse(transfer & (used.sum(axis=1) != 2), "must read one slice")
+    refuse(gemm & (used.sum(axis=1) != 3), "must read two slices")
     if not schedule.tensors:
         return
     place = operand_ranks(kind, schedule.rank, schedule.src, schedule.dst)
-    for x in range(OPERANDS):
+    for x in range(d.operands):
         here = used[:, x]
         if not here.any():
             continue
@@ -155,13 +157,14 @@ def _check_function(
         rows & ((d.buffer >= 0).sum(axis=1) != len(letters)), f"{named}, which has {len(letters)} operands"
     )
     whole = np.array([tensor.shape for tensor in schedule.tensors])
-    for axis, (letter, spans) in enumerate((("r", d.rows), ("c", d.cols))):
-        having = [x for x, of in enumerate(letters) if of[axis] == letter]
+    for axis, spans in enumerate((d.rows, d.cols)):
+        first = {of[axis]: x for x, of in reversed(list(enumerate(letters)))}
         for x, of in enumerate(letters):
             tensor = schedule.operand_tensors(x)
-            if of[axis] == letter:
-                refuse(rows & (spans[:, x] != spans[:, having[0]]).any(axis=1), f"{named}; its ranges differ")
-                other = schedule.operand_tensors(having[0])
+            if of[axis] != "1":
+                same = spans[:, x] == spans[:, first[of[axis]]]
+                refuse(rows & ~same.all(axis=1), f"{named}; its ranges differ")
+                other = schedule.operand_tensors(first[of[axis]])
                 refuse(rows & (whole[tensor, axis] != whole[other, axis]), f"{named}; its tensors differ")
             else:
                 refuse(rows & (whole[tensor, axis] != 1), f"{named}; operand {x} must have one line there")
@@ -176,6 +179,22 @@ def _check_function(
         else:
             cut = (span % unit != 0) & (span != width[:, None])
             refuse(rows & cut.any(axis=1), f"cuts columns, which {known.name} does at {unit} only")
+    if not known.is_plain:
+        _check_slices(schedule, rows, known, parameters, refuse)
+
+
+def _check_slices(
+    schedule: Table, rows: Bools, known: Function, parameters: Mapping[str, Any], refuse: Refuse
+) -> None:
+    """Refuse maps whose slices do not belong together, of a function with more letters than r and c."""
+    d, count = schedule.details, len(known.operands)
+    for i in rows.nonzero()[0].tolist():
+        spans = [
+            (Interval(*of_rows), Interval(*of_cols))
+            for of_rows, of_cols in zip(d.rows[i, :count].tolist(), d.cols[i, :count].tolist(), strict=True)
+        ]
+        why = known.misfit(spans, parameters)
+        refuse((np.arange(len(schedule)) == i) & (why is not None), f"is not {known.name}: it {why}")
 
 
 def _check_whole(
@@ -195,7 +214,7 @@ def _check_overlap(schedule: Table, refuse: Refuse) -> None:
     """Refuse actions that read what they write, but for a map that reads exactly the slice it writes."""
     d, buffers = schedule.details, schedule.buffers
     target = d.buffer[:, 0]
-    for x in range(1, OPERANDS):
+    for x in range(1, d.operands):
         both = (target >= 0) & (d.buffer[:, x] >= 0)
         source = d.buffer[:, x]
         meets = both & (target == source)

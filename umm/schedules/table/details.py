@@ -12,15 +12,19 @@ from umm.arrays import Floats, Ints
 KINDS = ("get", "put", "gemm", "accumulate", "reduce", "broadcast", "local", "barrier", "map")
 GET, PUT, GEMM, ACCUMULATE, REDUCE, BROADCAST, LOCAL, BARRIER, MAP = range(len(KINDS))
 TRANSFERS = (GET, PUT, ACCUMULATE, REDUCE, BROADCAST)
+OPERANDS = 4
+"""Operand 0 is written, the others are read; a table has room for more only where an action needs more."""
+MOST_OPERANDS = 8
+"""Of an action."""
 NO_INTERFERENCE: Mapping[str, float] = {"get": 0.0, "accumulate": 0.0, "reduce": 0.0}
 
 
 def operand_ranks(kind: NDArray[np.int8], rank: Ints, src: Ints, dst: Ints) -> Ints:
-    """Return the rank where each operand of each action lies, shape (actions, 4); −1 for local and barrier.
+    """Return the rank where each operand of each action lies, shape (actions, 8); −1 for local and barrier.
 
     A transfer writes at its destination and reads at its source; everything else stays at its rank.
     """
-    places = np.repeat(rank[:, None], 4, axis=1)
+    places = np.repeat(rank[:, None], MOST_OPERANDS, axis=1)
     transfer = np.isin(kind, TRANSFERS)
     places[transfer] = src[transfer, None]
     places[transfer, 0] = dst[transfer]
@@ -28,14 +32,11 @@ def operand_ranks(kind: NDArray[np.int8], rank: Ints, src: Ints, dst: Ints) -> I
     return places
 
 
-OPERANDS = 4
-"""Operand 0 is written, 1 to 3 are read."""
-
 _COLUMNS: dict[str, tuple[tuple[int, ...], Any, Any]] = {  # shape of a row, type, what stands for nothing
     "op": ((), np.int64, -1),
-    "buffer": ((OPERANDS,), np.int32, -1),
-    "rows": ((OPERANDS, 2), np.int64, 0),
-    "cols": ((OPERANDS, 2), np.int64, 0),
+    "buffer": ((0,), np.int32, -1),  # 0 stands for the number of operands
+    "rows": ((0, 2), np.int64, 0),
+    "cols": ((0, 2), np.int64, 0),
     "trans": ((), np.int8, 0),
     "alpha": ((), np.float64, 1),
     "beta": ((), np.float64, 0),
@@ -63,8 +64,8 @@ class Details:
 
     Attributes:
         op: The rank's own number of the multiply an action belongs to, −1 if none.
-        buffer: Buffer of each operand, −1 for none, shape (actions, 4).
-        rows: Rows of each operand's slice, in the tensor's global indices, half-open, shape (actions, 4, 2).
+        buffer: Buffer of each operand, −1 for none, shape (actions, operands).
+        rows: Rows of each operand's slice, in global indices, half-open, shape (actions, operands, 2).
         cols: Columns likewise.
         trans: Of a gemm: bit 1 is set if operand 1 is read transposed, bit 2 (value 4) for operand 2.
         alpha: Of a gemm: o0 = α · op(o1) · op(o2) + β · o0.
@@ -90,14 +91,19 @@ class Details:
     fn: NDArray[np.int16]
 
     @classmethod
-    def empty(cls, actions: int) -> "Details":
-        """Return columns that say nothing, to be filled in."""
+    def empty(cls, actions: int, operands: int = OPERANDS) -> "Details":
+        """Return columns that say nothing, to be filled in, for actions with at most so many operands."""
         return cls(
             **{
-                name: np.full((actions, *shape), nothing, dtype=dtype)
+                name: np.full((actions, *(size or operands for size in shape)), nothing, dtype=dtype)
                 for name, (shape, dtype, nothing) in _COLUMNS.items()
             }
         )
+
+    @property
+    def operands(self) -> int:
+        """Operands that an action may have here."""
+        return int(self.buffer.shape[1])
 
     def cut(self, start: int, stop: int) -> "Details":
         """Return views of some consecutive rows."""
@@ -109,7 +115,7 @@ class Details:
 
     @property
     def shape(self) -> Ints:
-        """Rows and columns of each operand's slice, shape (actions, 4, 2); 0 where there is none."""
+        """Rows and columns of each operand's slice, shape (actions, operands, 2); 0 where there is none."""
         return np.stack(
             [self.rows[..., 1] - self.rows[..., 0], self.cols[..., 1] - self.cols[..., 0]], axis=2
         )

@@ -17,7 +17,7 @@ from umm.errors import ScheduleError
 from umm.program.problem import MATRICES, Problem
 from umm.program.tensors import Program, Tensor
 from umm.schedules.table.buffers import Buffers, first_tiles, joined, owned_tiles, tile_at
-from umm.schedules.table.details import GEMM, OPERANDS, TRANSFERS, Details
+from umm.schedules.table.details import GEMM, TRANSFERS, Details
 from umm.schedules.table.resources import Lanes, Links, Routes
 
 
@@ -179,7 +179,7 @@ class Table:
         """
         layout, d = self.tensors[tensor].layout, self.details
         tiles = np.full((len(self), 2), -1, dtype=np.int64)
-        for operand in range(OPERANDS):
+        for operand in range(d.operands):
             rows = (self.operand_tensors(operand) == tensor).nonzero()[0]
             tile = tile_at(layout, d.rows[rows, operand, 0], d.cols[rows, operand, 0])
             tiles[rows] = np.stack(np.divmod(tile, layout.grid_shape()[1]), axis=1)

@@ -172,6 +172,7 @@ class Builder(Room):
         *reads: Slice,
         lane: str = "compute",
         after: Sequence[Row] = (),
+        seconds: float | None = None,
         **parameters: Any,
     ) -> Row:
         """Set a slice to a function of others at the same rank; see :mod:`umm.program.functions`.
@@ -182,6 +183,7 @@ class Builder(Room):
             reads: What is read.
             lane: Which of the rank's lanes.
             after: Actions to wait for beside those that follow from the slices.
+            seconds: How long it takes; None for what a pass over its slices takes.
             parameters: Of the function.
 
         Raises:
@@ -195,7 +197,15 @@ class Builder(Room):
             fn, reads, parameters = "zero", (), {}
         full = function(fn).checked(parameters)
         number = self._functions.setdefault((fn, tuple(sorted(full.items()))), len(self._functions))
-        return self._add(Action(MAP, out.rank, lane, (out, *reads), fn=number), WRITE, after)
+        action = Action(MAP, out.rank, lane, (out, *reads), fn=number)
+        if seconds is not None:  # not what follows from the bytes of its slices
+            action.seconds, action.nbytes = seconds, 0
+        return self._add(action, WRITE, after)
+
+    def computed(self, piece: Slice) -> bool:
+        """Whether its rank has computed a slice and nobody has changed it since; also if it was given."""
+        last = self._accesses.changes(self.place(piece), piece.buffer, (*piece.rows, *piece.cols))
+        return all(self._actions[x].kind in (GEMM, MAP) for x in last)
 
     def wait(self, rank: int, seconds: float, lane: str = "compute", after: Sequence[Row] = ()) -> int:
         """Let time pass on a lane: a fence, a launch."""

@@ -6,6 +6,7 @@ engine, a lane, a link) that has to do all its work, plus what must come before 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -43,12 +44,13 @@ class Bounds:
     moves: Floats
 
 
-def closed_form(points: MultiplyPoints, machine: Machine) -> Bounds:
+def closed_form(points: MultiplyPoints, machine: Machine, only: tuple[int, ...] | None = None) -> Bounds:
     """Return lower bounds for every point of a space.
 
     Args:
         points: The points; all policies are bounded, the direct one most tightly.
         machine: Where they would run.
+        only: Ranks looked at; all if None. Fewer are quicker, and their bounds lower.
     """
     bare = points.bare
     of = {x: OperandLayouts(x, points.choices[i], bare.itemsize(x)) for i, x in enumerate(MATRICES)}
@@ -56,11 +58,11 @@ def closed_form(points: MultiplyPoints, machine: Machine) -> Bounds:
     alike = _alike_but_for_final(points.options)
     for s, stationary in enumerate(points.stationary):
         first, second = (x for x in MATRICES if x != stationary)
-        step = max(1, AT_ONCE // (len(of[second]) * bare.p**2))
+        step = max(1, AT_ONCE // (len(of[second]) * bare.p * (len(only) if only else bare.p)))
         cuts = {start: of[first].cut(start, start + step) for start in range(0, len(of[first]), step)}
         for number, layout in enumerate(of[stationary].layouts):
             for start, x in cuts.items():
-                combinations = Combinations(bare, machine, stationary, layout, x, of[second])
+                combinations = Combinations(bare, machine, stationary, layout, x, of[second], only)
                 where: dict[str, int | slice] = {
                     stationary: number,
                     first: slice(start, start + step),
@@ -89,8 +91,14 @@ def _alike_but_for_final(options: Sequence[Options]) -> dict[Options, list[int]]
 
 def replica_seconds(layout: Layout, problem: Problem, machine: Machine, options: Options) -> float:
     """Return a lower bound of the time that replicas of C take to come together after the last op."""
-    if layout.replicas == 1:
+    if layout.replicas == 1 or not options.one_sided:  # collectives may sum while others multiply
         return 0.0
+    alike = Options(policy=options.policy, final=options.final, max_accumulates=options.max_accumulates)
+    return _replica_seconds(layout, problem, machine, alike)
+
+
+@lru_cache(maxsize=4096)
+def _replica_seconds(layout: Layout, problem: Problem, machine: Machine, options: Options) -> float:
     if options.final == COMPLETE:
         either = (replace(options, final=final) for final in COMPLETING)
         return min(replica_seconds(layout, problem, machine, one) for one in either)

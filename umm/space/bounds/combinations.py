@@ -12,9 +12,10 @@ import numpy as np
 
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import POLICIES
-from umm.arrays import Bools, Floats
+from umm.arrays import Bools, Floats, Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.machines.machine import GemmLimits
 from umm.program.problem import Problem
 from umm.space.bounds.operand_layouts import (
     DIMENSIONS,
@@ -38,10 +39,11 @@ from umm.space.bounds.transfers import LinkTimes, Transfers, busiest_lane, least
 class Combinations:
     """One layout of the stationary matrix with all layouts of the other two, X and Y, for any options.
 
-    Arrays have the axes (layouts of X, layouts of Y, other rank, rank) or without the other rank; the
-    other rank is the one a rank gets from or accumulates to. What one of X and Y meets depends on the other
-    only by how that is cut along the dimension they share: arrays for pairs of ranks have an entry for each
-    such kind in place of its layouts, and :meth:`_spread` gives every layout that of its kind.
+    Arrays have the axes (layouts of X, layouts of Y, other rank, rank) or without the other rank; ranks are
+    those looked at, the other rank is any that one of them gets from or accumulates to. What one of X and Y
+    meets depends on the other only by how that is cut along the dimension they share: arrays for pairs of
+    ranks have an entry for each such kind in place of its layouts, and :meth:`_spread` gives every layout
+    that of its kind.
     """
 
     def __init__(
@@ -52,18 +54,23 @@ class Combinations:
         layout: Layout,
         x: OperandLayouts,
         y: OperandLayouts,
+        only: tuple[int, ...] | None = None,
     ) -> None:
         self.problem, self.machine = problem, machine
         self.stationary, self.layout = stationary, layout
         self.x, self.y = x, y
-        self.links: LinkTimes = link_times(machine, problem.p)
+        self.links: LinkTimes = link_times(machine, problem.p, only)
+        self.ranks = self.links.ranks
         self.own = OperandLayouts(stationary, [layout], problem.itemsize(stationary))
         self.moving = next(d for d in "mnk" if d not in DIMENSIONS[stationary])
         self.by = {d: parts[0] for d, parts in self.own.parts.items()}
-        self.at = {d: place[0] for d, place in self.own.place.items()}
+        self.at = {d: place[0][self.ranks] for d, place in self.own.place.items()}
         size = {"m": problem.m, "n": problem.n, "k": problem.k}[self.moving]
         self.by[self.moving] = Parts.shares(size, layout.replicas)
-        self.at[self.moving] = self.own.replica[0]
+        self.at[self.moving] = self.own.replica[0][self.ranks]
+        self.worked: dict[str, Ints] = {}
+        for d, place in self.at.items():
+            self.worked[d], self.at[d] = np.unique(place, return_inverse=True)
         self._overlaps: dict[tuple[str, str], Overlaps] = {}
         self._areas: dict[tuple[str, int], Floats] = {}
         self._apart: dict[str, Bools] = {}
@@ -81,7 +88,7 @@ class Combinations:
         if key not in self._overlaps:
             other = self.y if of is self.x else self.x
             cutting = other.parts[d] if d == self.moving else [self.by[d]]
-            self._overlaps[key] = overlaps(of.parts[d], cutting, self.by[d], self.problem.p)
+            self._overlaps[key] = overlaps(of.parts[d], cutting, self.by[d], self.worked[d], self.problem.p)
         return self._overlaps[key]
 
     def _along(self, d: str, measure: int, of: OperandLayouts | None = None) -> Floats:
@@ -98,13 +105,16 @@ class Combinations:
     def _of(self, of: OperandLayouts, d: str, measure: int) -> Floats:
         """Return a measure of X or Y along a dimension for pairs of ranks."""
         met, place = self._overlap(of, d), of.place[d]
+        table = met.table[measure]
         alike = measure in (OVERLAP, WHOLE, WHOLES, LARGEST, SMALLEST)  # whatever the other's parts
-        other = np.arange(1 if alike else met.table.shape[2])
+        if measure == SHORTEST and not self.links.every:  # the shortest of all kinds does where few ranks do
+            table, alike = table.min(axis=1, keepdims=True), True
+        other = np.arange(1 if alike else table.shape[1])
         if of is self.x:
             where = (met.kind[:, None, None, None], other[:, None, None], place[:, None, :, None])
         else:
             where = (met.kind[:, None, None], other[:, None, None, None], place[:, :, None])
-        measured: Floats = met.table[measure][(*where, self.at[d])]
+        measured: Floats = table[(*where, self.at[d])]
         return measured
 
     def _spread(self, of: OperandLayouts, array: Floats) -> Floats:
@@ -134,7 +144,7 @@ class Combinations:
         """Return whether a rank works on what another rank of its replica holds."""
         if of.matrix not in self._apart:
             reachable = of.reachable[:, None] if of is self.x else of.reachable[None]
-            self._apart[of.matrix] = reachable & self.works[:, :, None]
+            self._apart[of.matrix] = reachable[..., self.ranks] & self.works[:, :, None]
         return self._apart[of.matrix]
 
     # Time -------------------------------------------------------------------------------------------
@@ -142,6 +152,8 @@ class Combinations:
     def seconds(self, options: Options) -> Floats:
         """Return a lower bound of the time until the last op is done, before replicas are reduced."""
         machine, links = self.machine, self.links
+        if not options.one_sided:
+            return self._least_seconds
         compute = self._compute
         engine = compute
         if len(set(links.device.tolist())) < len(links.device):
@@ -167,27 +179,43 @@ class Combinations:
                 bounds.append(compute + loss * accumulate_lane + head + (1 - loss) * tail)
         slowest = np.maximum.reduce([b.max(axis=-1) for b in np.broadcast_arrays(*bounds)])
         on_links = [x.on_links for x in (*gets, *accumulates)]
-        busiest: Floats = np.asarray(sum(on_links[1:], start=on_links[0]).max(axis=-1))
+        busiest: Floats = np.asarray(sum(on_links[1:], start=on_links[0]).max(axis=-1, initial=0.0))
         return np.maximum(slowest, busiest)
+
+    @cached_property
+    def _least_seconds(self) -> Floats:
+        """Return what the multiply takes on all devices together at their best: for gemms of any shape."""
+        of, machine = self.problem, self.machine
+        rate = machine.peak(of.dtype) * float(machine.most_efficiency(of.dtype, np.array(float(of.k))))
+        devices = len(set(self.links.device.tolist()))
+        return np.full((len(self.x), len(self.y)), of.flop / (rate * devices))
 
     @cached_property
     def _compute(self) -> Floats:
         """Return the seconds of all gemms of each rank, alone on its device."""
-        machine, problem = self.machine, self.problem
+        problem, limits = self.problem, self._limits
         m, n, k = (self.length[d] for d in "mnk")
-        arithmetic = m * n * k * (2.0 / self._peak())
+        arithmetic = m * n * k * (2.0 / (limits.rate * self._pace("peak")))
         operands = m * k * self.count["n"] + k * n * self.count["m"]
-        traffic = operands * problem.itemsize("A") + m * n * self.count["k"] * (2 * problem.itemsize("C"))
-        roofline: Floats = np.maximum(arithmetic, traffic / machine.work_bandwidth)
-        return roofline + self.ops * machine.launch_s
+        traffic = operands * problem.itemsize("A") + m * n * self.count["k"] * (
+            limits.passes * problem.itemsize("C")
+        )
+        roofline: Floats = np.maximum(
+            arithmetic, traffic / (limits.bandwidth * self._pace("memory_bandwidth"))
+        )
+        return roofline + self.ops * limits.start_s
 
     def _one_gemm(self) -> Floats:
         volume: Floats = self.shortest["m"] * self.shortest["n"] * self.shortest["k"]
-        return self.machine.launch_s + volume * (2.0 / self._peak())
+        return self._limits.start_s + volume * (2.0 / (self._limits.rate * self._pace("peak")))
 
-    def _peak(self) -> float:
-        machine, problem = self.machine, self.problem
-        return machine.peak(problem.dtype) * float(machine.most_efficiency(problem.dtype, problem.k))
+    @cached_property
+    def _limits(self) -> GemmLimits:
+        return self.machine.gemm_limits(self.problem.dtype, self.problem.k)
+
+    def _pace(self, number: str) -> Floats | float:
+        """Return what each rank's device has of a number."""
+        return self.machine.pace(number, self.ranks, self.problem.p)
 
     def _gets(self, of: OperandLayouts, options: Options) -> Transfers:
         """Return the gets of an operand: each tile or slice once, or as often as the order makes sure."""
@@ -253,26 +281,23 @@ class Combinations:
         )
         charge = of.itemsize / efficiency * slowdown
         charge = charge[:, None, None, None] if of is self.x else charge[None, :, None, None]
-        inverse, latency = self.links.inverse, self.links.latency
-        outward = of.matrix == "C"  # bytes leave the rank for the other one
-        if outward:
-            inverse, latency = inverse.T, latency.T
+        links, outward = self.links, of.matrix == "C"  # bytes leave the rank for the other one
+        inverse = links.out_inverse if outward else links.inverse
+        latency = links.out_latency if outward else links.latency
         pairs = self._pairs(of) & (number > 0)
         nbytes = np.where(pairs, size * charge, 0.0)
         number = np.where(pairs, number, 0.0)
         seconds = (nbytes * inverse + number * latency).sum(axis=2)
         shortest = np.where(pairs, np.where(pairs, smallest, 0.0) * charge * inverse + latency, np.inf)
         shortest = shortest.min(axis=2)
-        ranks = np.arange(self.problem.p)
-        at_home = (self._area(of, WHOLES)[:, :, ranks, ranks] > 0) | ~self.works
+        home = self._area(of, WHOLES)[:, :, self.ranks, np.arange(len(self.ranks))]
+        at_home = (home > 0) | ~self.works
         at_least = np.where(at_home | np.isinf(shortest), 0.0, shortest)
         count, seconds = self._spread(of, number.sum(axis=2)), self._spread(of, seconds)
-        if times is None:
-            on_links = self._spread(of, self.links.busy(nbytes.swapaxes(-1, -2) if outward else nbytes))
-        else:
+        on_links = self._spread(of, links.by_rank(nbytes, outward))
+        if times is not None:
             count, seconds = count * times, seconds * times
-            nbytes = self._spread(of, nbytes) * times[:, :, None]
-            on_links = self.links.busy(nbytes.swapaxes(-1, -2) if outward else nbytes)
+        on_links = links.busy(on_links, outward, times)
         return Transfers(count, seconds, self._spread(of, shortest), self._spread(of, at_least), on_links)
 
     # Memory -----------------------------------------------------------------------------------------
@@ -280,13 +305,13 @@ class Combinations:
     def memory(self, options: Options) -> Floats:
         """Return a lower bound of the bytes of the fullest rank: tiles held, and the pool."""
         held = self.own.held[0] + self.x.held[:, None] + self.y.held[None]
-        if not POLICIES[options.policy].closed_form:
+        if not (options.one_sided and POLICIES[options.policy].closed_form):
             return np.asarray(held.max(axis=-1), dtype=np.float64)
-        total = held.astype(np.float64)
+        total = held[..., self.ranks].astype(np.float64)
         for of in (self.x, self.y):
             updates = of.matrix == "C"
             slots = options.max_gemms + (options.max_accumulates if updates else options.prefetch)
             pieces = updates or options.granularity == "slice"
             largest = np.where(self._pairs(of), self._area(of, LONGEST if pieces else LARGEST), 0.0)
             total = total + slots * of.itemsize * self._spread(of, largest.max(axis=2))
-        return np.asarray(total.max(axis=-1))
+        return np.asarray(np.maximum(total.max(axis=-1), held.max(axis=-1)))

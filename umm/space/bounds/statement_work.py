@@ -4,7 +4,7 @@ A statement's actions are the same in the joined schedule as alone, and a resour
 another. So the busiest resource's work, summed over the statements, is a bound for any overlap of parts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,12 +13,15 @@ import numpy as np
 from umm.algorithms.chains.lower import lower
 from umm.algorithms.chains.multiplies import as_problem, completing
 from umm.algorithms.collectives.hierarchical import CARD
+from umm.algorithms.movement.choice import Chosen, chosen
+from umm.algorithms.movement.prices import Price
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import lowered
 from umm.algorithms.universal.replicas import how_summed
 from umm.arrays import Bools, Floats
 from umm.machines import Machine
 from umm.program import Chain, Multiply, Statement
+from umm.program.problem import MATRICES
 from umm.program.tensors import Tensor
 from umm.schedules.bound import ROUNDING, seconds_alone
 from umm.schedules.schedule import Schedule
@@ -63,6 +66,7 @@ def statement_work(
     machine: Machine,
     options: Mapping[str, Any],
     stationary: str = "auto",
+    paid: Collection[str] = MATRICES,
 ) -> StatementWork:
     """Return what one statement takes.
 
@@ -72,16 +76,20 @@ def statement_work(
         machine: Where.
         options: Of the universal algorithm.
         stationary: Of a multiply that is not a batch.
+        paid: The matrices whose collectives it has to do itself, of a multiply done by such.
     """
-    chosen = Options(**completing(options))
+    chosen_options = Options(**completing(options))
     if not isinstance(statement, Multiply):
-        return _work(_written(statement, tensors, machine, options), machine, chosen, appended=False)
+        return _work(_written(statement, tensors, machine, options), machine, chosen_options, appended=False)
     if statement.is_batch:
-        return _batch(statement, tensors, machine, chosen)
+        return _batch(statement, tensors, machine, chosen_options)
     problem = as_problem(statement, tensors)
+    by_collectives = chosen(problem, machine, stationary, str(options.get("movement", "auto")))
+    if by_collectives.price is not None:
+        return _collective(by_collectives, by_collectives.price, machine, chosen_options, paid)
     part = lowered(problem, machine, stationary, **completing(options))
-    work = replace(_work(part, machine, chosen, appended=True), stationary=stationary)
-    found = how_summed(problem, machine, chosen)
+    work = replace(_work(part, machine, chosen_options, appended=True), stationary=stationary)
+    found = how_summed(problem, machine, chosen_options)
     if found is None:
         return work
     return replace(work, ready=found.ready, whole=found.whole, summed=found.seconds[found.way])
@@ -97,8 +105,12 @@ def moved_bytes(
     """Return the bytes of each tensor of a statement that reach the rank that gets most of it."""
     if isinstance(statement, Multiply) and not statement.is_batch:
         problem = as_problem(statement, tensors)
-        part = lowered(problem, machine, stationary, **completing(options))
         names = [statement.a, statement.b, statement.out]
+        price = chosen(problem, machine, stationary, str(options.get("movement", "auto"))).price
+        if price is not None:
+            called = dict(zip(MATRICES, names, strict=True))
+            return {called[x]: nbytes for x, nbytes in price.payload.items() if nbytes}
+        part = lowered(problem, machine, stationary, **completing(options))
     else:
         part = _written(statement, tensors, machine, options)
         names = [tensor.name for tensor in part.tensors]
@@ -158,6 +170,22 @@ def _batch(
     return StatementWork(work.astype(np.float64) * ROUNDING, found.span * ROUNDING, actions=found.actions)
 
 
+def _collective(
+    by: Chosen, price: Price, machine: Machine, options: Options, paid: Collection[str]
+) -> StatementWork:
+    """Return what a multiply by collectives takes; of its lanes and of copies within a rank nothing."""
+    p = len(price.gemms)
+    links = link_times(machine, p)
+    engines = np.bincount(links.device, price.gemms, machine.device_count)
+    moved = [of for x, of in (*price.gathered.items(), ("C", price.summed)) if x in paid]
+    between = np.sum(moved, axis=0) if moved else np.zeros((p, p))
+    lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
+    work = np.concatenate((engines, price.gemms, _carried(between.reshape(-1), machine, p), lanes))
+    seconds = np.asarray(work * ROUNDING, dtype=np.float64)
+    actions = p * (price.transfers + 1)
+    return StatementWork(seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions)
+
+
 def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:
     """Return the seconds of each link of the fabric.
 
@@ -168,9 +196,8 @@ def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:
     """
     links, carried = link_times(machine, ranks), np.zeros(len(machine.fabric.names))
     # A joined schedule may leave out the links of memory, which follow.
-    loads = np.add.reduceat(between[links.pair], links.starts) if len(links.pair) else np.zeros(0)
     on_fabric = links.used < len(carried)
-    carried[links.used[on_fabric]] = (loads * links.link_inverse)[on_fabric]
+    carried[links.used[on_fabric]] = links.carried(between)[on_fabric]
     return carried
 
 
@@ -270,9 +297,7 @@ def _written(
     statement: Statement, tensors: Mapping[str, Tensor], machine: Machine, options: Mapping[str, Any]
 ) -> Schedule:
     """Return the schedule of one statement that is no plain multiply."""
-    out = tensors[statement.out]
-    role = "both" if out.name in statement.reads else "output"
-    held = {out.name: Tensor(out.name, out.layout, out.dtype, role)}
-    for name in statement.reads:
-        held.setdefault(name, Tensor(name, tensors[name].layout, tensors[name].dtype, "input"))
-    return lower(Chain("part", tuple(held.values()), (statement,), out.layout.ranks), machine, **options)
+    held = {x: replace(tensors[x], role="both" if x in statement.reads else "output") for x in statement.outs}
+    held = {x: replace(tensors[x], role="input") for x in statement.reads} | held
+    ranks = tensors[statement.out].layout.ranks
+    return lower(Chain("part", tuple(held.values()), (statement,), ranks), machine, **options)

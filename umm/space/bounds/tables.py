@@ -1,13 +1,15 @@
 """The work of every statement of a program for all layouts of its tensors, and bounds that follow from it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from umm.algorithms.chains.movement import paid
 from umm.algorithms.chains.multiplies import as_problem, completing
+from umm.algorithms.movement.choice import one_sided
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import how_summed_as
 from umm.arrays import Floats
@@ -98,11 +100,13 @@ class Tables:
     def stationary(self, place: Sequence[int]) -> dict[str, str]:
         """Return the matrix that stays in place of each product that is no batch."""
         pairs = zip(self.points.outline.statements, self.statements, strict=True)
-        return {
-            x.out: table.work(place).stationary
-            for x, table in pairs
-            if isinstance(x, Multiply) and not x.is_batch
-        }
+        kept: dict[str, str] = {}
+        for x, table in pairs:
+            if isinstance(x, Multiply) and not x.is_batch:
+                stays = table.work(place).stationary
+                # Multiplies that add up in one tensor may each keep another one: they choose again.
+                kept[x.out] = stays if kept.get(x.out, stays) == stays else "auto"
+        return kept
 
     def in_order(self, place: Sequence[int]) -> float:
         """Return a lower bound of an assignment's makespan, by the order of its statements.
@@ -161,17 +165,17 @@ def tables_of(points: Assignments, machine: Machine, options: Mapping[str, Any],
     known: dict[object, StatementWork] = {}
     tables = []
     for number, statement in enumerate(points.outline.statements):
-        names = dict.fromkeys((statement.out, *statement.reads))
+        names = dict.fromkeys((*statement.outs, *statement.reads))
         groups = tuple(sorted({group_of[x] for x in names}))
-        stays = _stays(points, statement)
+        stays, pays = _stays(points, statement), paid(points.outline.statements, number)
         works: dict[Place, StatementWork] = {}
         waits: dict[Place, Mapping[str, Floats]] = {}
         for place in product(*(range(len(points.choices[x])) for x in groups)):
             chosen = dict(zip(groups, place, strict=True))
             tensors = {x: laid[x][chosen[group_of[x]]] for x in names}
-            key = stays, _work_key(statement, tensors)
+            key = stays, pays, _work_key(statement, tensors)
             if key not in known:
-                known[key] = _least(statement, tensors, machine, options, stays)
+                known[key] = _least(statement, tensors, machine, options, stays, pays)
             works[place] = known[key]
             waits[place] = _waits(points, number, tensors, machine, options)
         seconds = np.array([_seconds(points, number, works[x], waits[x]) for x in works])
@@ -229,11 +233,12 @@ def _least(
     machine: Machine,
     options: Mapping[str, Any],
     stationary: str,
+    paid: Collection[str],
 ) -> StatementWork:
     """Return the work of a statement; with ``best`` the least of those with each matrix in place."""
     if stationary != "best":
-        return statement_work(statement, tensors, machine, options, stationary)
-    works = [statement_work(statement, tensors, machine, options, x) for x in ("auto", *MATRICES)]
+        return statement_work(statement, tensors, machine, options, stationary, paid)
+    works = [statement_work(statement, tensors, machine, options, x, paid) for x in ("auto", *MATRICES)]
     return min(works, key=lambda work: float(np.append(work.seconds, work.span + work.summed).max()))
 
 
@@ -265,7 +270,9 @@ def _waits(
     What was written last counts. A map of tiles that lie as it does reads them whole; so is what is written
     to a replica but the first that is to be added to.
     """
-    statement, found = points.outline.statements[number], {}
+    statement, found = points.outline.statements[number], dict[str, Floats]()
+    if not one_sided(machine, points.ranks, points.options.movement):
+        return found  # collectives begin when what they need is there, and no barrier is between
     for name in dict.fromkeys(statement.reads):
         last = next((x for x in reversed(points.outline.statements[:number]) if x.out == name), None)
         if not isinstance(last, Multiply) or last.is_batch:
@@ -295,6 +302,7 @@ def _work_key(statement: Statement, tensors: Mapping[str, Tensor]) -> object:
         return as_problem(statement, tensors)
     number = {name: i for i, name in enumerate(tensors)}
     said = statement_to_dict(statement)
-    named = [number[name] for name in (statement.out, *statement.reads)]
-    rest = {key: value for key, value in said.items() if key not in ("out", "a", "b", "x", "reads")}
+    named = [number[name] for name in (*statement.outs, *statement.reads)]
+    names = (*statement.READS, *statement.WRITES)
+    rest = {key: value for key, value in said.items() if key not in names}
     return (str(rest), str(named), *((x.shape, x.dtype, str(x.layout)) for x in tensors.values()))

@@ -1,4 +1,8 @@
-"""Transfers as the closed-form bounds count them: bytes, messages, lanes, and the time of each link."""
+"""Transfers as the closed-form bounds count them: bytes, messages, lanes, and the time of each link.
+
+A bound over ranks is the largest of theirs, so some of them make one too. Ranks of a machine with nodes are
+alike in kinds, so one of them shows nearly what all do, at a fraction of the p² pairs of ranks.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,7 +13,37 @@ from umm.arrays import Floats, Ints
 from umm.machines import Machine
 from umm.machines.curves import MessageSizes
 from umm.machines.fabric import narrowest
-from umm.schedules.table.resources import platform
+from umm.schedules.table.resources import Platform, platform
+
+ALL = 16
+"""Ranks up to which bounds look at all of them."""
+FANS_IN = 2
+"""Pairs of ranks for each of the ranks looked at that a link carries at least to be looked at too."""
+LOOKED_AT = 8
+"""Ranks that bounds look at where there are more."""
+GOLDEN = (5**0.5 - 1) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class Loads:
+    """The links that transfers of one direction cross, between any rank and each of those looked at.
+
+    Attributes:
+        cell: For every link of every route its pair, other rank · number of ranks looked at + which of
+            them; ordered by link, then by the rank looked at.
+        starts: Where in ``cell`` what one of the ranks looked at has on one link starts.
+        rank: Which of the ranks looked at that is.
+        links: Where in ``starts`` each link starts.
+        link: Which of the links looked at in all each is.
+        inverse: Seconds a byte takes on each.
+    """
+
+    cell: Ints
+    starts: Ints
+    rank: Ints
+    links: Ints
+    link: Ints
+    inverse: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,75 +51,94 @@ class LinkTimes:
     """How long bytes take between the ranks of a problem, and on which links.
 
     Attributes:
-        inverse: Seconds a byte takes alone from rank to rank, shape (p, p); 0 from a rank to itself.
-        latency: Seconds before bytes flow, shape (p, p); 0 from a rank to itself.
-        used: Numbers of the used links, ascending.
-        pair: For every link of every route its pair of ranks, src · p + dst; ordered by link.
-        starts: Where the pairs of each used link start in ``pair``.
-        link_inverse: Seconds a byte takes on each used link.
-        disjoint: Whether no link belongs to two routes.
-        device: Device of each rank.
+        ranks: The ranks looked at, S of p.
+        inverse: Seconds a byte takes alone from any rank to each of them, shape (p, S); 0 to itself.
+        latency: Seconds before bytes flow, shape (p, S); 0 from a rank to itself.
+        out_inverse: The same from each of them to any rank, shape (p, S).
+        out_latency: The same.
+        inward: The links from any rank to those looked at.
+        outward: The links from them to any rank.
+        used: Numbers of the links looked at, ascending.
+        disjoint: Whether all ranks are looked at, and no link belongs to two routes.
+        device: Device of each rank looked at.
     """
 
+    ranks: Ints
     inverse: Floats
     latency: Floats
+    out_inverse: Floats
+    out_latency: Floats
+    inward: Loads
+    outward: Loads
     used: Ints
-    pair: Ints
-    starts: Ints
-    link_inverse: Floats
     disjoint: bool
     device: Ints
 
+    @property
+    def every(self) -> bool:
+        """Whether all ranks are looked at."""
+        return len(self.ranks) == len(self.inverse)
+
     def busiest(self, nbytes: Floats) -> Floats:
-        """Return the time the busiest link needs for the bytes between pairs of ranks.
+        """Return the time the busiest link needs for the bytes between pairs of ranks, all looked at.
 
         Args:
             nbytes: Bytes from rank to rank, shape (…, p, p); those from a rank to itself must be 0.
         """
-        return np.asarray(self.busy(nbytes).max(axis=-1))
+        return np.asarray(self.busy(self.by_rank(nbytes)).max(axis=-1, initial=0.0))
 
-    def busy(self, nbytes: Floats) -> Floats:
+    def carried(self, nbytes: Floats) -> Floats:
+        """Return the time each of :attr:`used` needs for the bytes between pairs of ranks, all looked at.
+
+        Args:
+            nbytes: Bytes from rank to rank, shape (p, p); those from a rank to itself must be 0.
+        """
+        if not len(self.used):
+            return np.zeros(0)
+        loads = self.inward
+        return np.asarray(
+            np.add.reduceat(nbytes.reshape(-1)[loads.cell], loads.starts[loads.links]) * loads.inverse
+        )
+
+    def by_rank(self, nbytes: Floats, outward: bool = False) -> Floats:
+        """Return bytes between pairs as :meth:`busy` takes them: summed where they have one link and rank.
+
+        Args:
+            nbytes: Bytes between any rank and each looked at, shape (…, p, S), 0 from a rank to itself.
+            outward: Whether they leave the ranks looked at.
+        """
+        if self.disjoint:
+            nbytes = nbytes.swapaxes(-1, -2) if outward else nbytes
+            return nbytes.reshape(*nbytes.shape[:-2], -1)
+        loads = self.outward if outward else self.inward
+        flat = nbytes.reshape(*nbytes.shape[:-2], -1)
+        if not len(loads.cell):
+            return np.zeros((*flat.shape[:-1], 0))
+        return np.asarray(np.add.reduceat(flat[..., loads.cell], loads.starts, axis=-1))
+
+    def busy(self, nbytes: Floats, outward: bool = False, times: Floats | None = None) -> Floats:
         """Return the time each link, or each route where none share a link, needs for bytes between ranks.
 
         The times of several arrays of bytes add up.
 
         Args:
-            nbytes: Bytes from rank to rank, shape (…, p, p); those from a rank to itself must be 0.
+            nbytes: As :meth:`by_rank` returns them.
+            outward: Whether they leave the ranks looked at.
+            times: How often each of these does that, shape (…, S); once if None.
         """
-        flat = nbytes.reshape(*nbytes.shape[:-2], -1)
-        if self.disjoint or not len(self.pair):
-            return np.asarray(flat * self.inverse.reshape(-1))
-        loads = np.add.reduceat(flat[..., self.pair], self.starts, axis=-1)
-        return np.asarray(loads * self.link_inverse)
-
-
-@lru_cache(maxsize=64)
-def link_times(machine: Machine, ranks: int) -> LinkTimes:
-    """Return how long bytes take between the ranks of a problem on a machine."""
-    shared = platform(machine, ranks, 1)
-    inverse, latency = np.zeros((ranks, ranks)), np.zeros((ranks, ranks))
-    pairs, links = [], []
-    for src in range(ranks):
-        for dst in range(ranks):
-            if src == dst:
-                continue
-            route = list(shared.routes[src, dst])
-            inverse[src, dst] = 1.0 / shared.links.bandwidth[narrowest(route, shared.links.bandwidth)]
-            latency[src, dst] = shared.links.latency[route].sum()
-            pairs += [src * ranks + dst] * len(route)
-            links += route
-    by_link = np.argsort(links, kind="stable")
-    used, starts = np.unique(np.array(links, dtype=np.int64)[by_link], return_index=True)
-    return LinkTimes(
-        inverse,
-        latency,
-        used,
-        np.array(pairs, dtype=np.int64)[by_link],
-        starts,
-        1.0 / shared.links.bandwidth[used],
-        len(used) == len(links),
-        np.array([machine.device_of(rank, ranks) for rank in range(ranks)]),
-    )
+        loads = self.outward if outward else self.inward
+        if self.disjoint:
+            p = len(self.ranks)
+            rank = np.arange(p).repeat(p) if outward else np.tile(np.arange(p), p)
+            return np.asarray(
+                (nbytes if times is None else nbytes * times[..., rank]) * self.inverse.reshape(-1)
+            )
+        if times is not None:
+            nbytes = nbytes * times[..., loads.rank]
+        busy = np.zeros((*nbytes.shape[:-1], len(self.used)))
+        if len(loads.links):
+            busy[..., loads.link] = np.add.reduceat(nbytes, loads.links, axis=-1) * loads.inverse
+        return busy
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,3 +175,104 @@ def least_slowdown(sizes: MessageSizes | None, largest: int) -> float:
         return 1.0
     smaller = [size for size in np.exp2(sizes.log_sizes).tolist() if size < largest]
     return float(sizes.slowdown([*smaller, largest], True).min())  # anything may come from a cache
+
+
+def looked_at(machine: Machine, ranks: int) -> tuple[int, ...]:
+    """Return the ranks that bounds of many ranks look at: a node, or some spread over all of them.
+
+    Of a node all ranks, for they may share its cards. Neither first nor last: these have more at home. Those
+    on a device that is set apart too, up to eight.
+    """
+    if ranks <= ALL:
+        return tuple(range(ranks))
+    near = machine.fabric.near if ranks <= machine.device_count else 1
+    first = int(ranks // near * GOLDEN) * near
+    some = {int(ranks * (i * GOLDEN % 1)) for i in range(LOOKED_AT)}
+    some = set(range(first, first + near)) if 1 < near <= LOOKED_AT else some
+    slow = set(machine.paces.devices) if machine.paces else set()
+    apart = [rank for rank in range(ranks) if machine.device_of(rank, ranks) in slow]
+    return tuple(sorted(some.union(apart[:LOOKED_AT])))
+
+
+@lru_cache(maxsize=64)
+def link_times(machine: Machine, ranks: int, only: tuple[int, ...] | None = None) -> LinkTimes:
+    """Return how long bytes take between the ranks of a problem on a machine.
+
+    Args:
+        machine: The machine.
+        ranks: How many there are.
+        only: Those looked at; all if None.
+    """
+    shared, chosen = platform(machine, ranks, 1), np.arange(ranks) if only is None else np.array(only)
+    every = len(chosen) == ranks
+    inverse, latency, inward = _crossed(shared, ranks, chosen, outward=False)
+    out_inverse, out_latency, outward = _crossed(shared, ranks, chosen, outward=True)
+    if not every:
+        inward, outward = _fanned(inward, len(chosen)), _fanned(outward, len(chosen))
+    used = np.unique(np.concatenate((inward[0], outward[0])))
+    return LinkTimes(
+        chosen,
+        inverse,
+        latency,
+        out_inverse,
+        out_latency,
+        _loads(shared, inward, used, len(chosen)),
+        _loads(shared, outward, used, len(chosen)),
+        used,
+        every and len(used) == len(inward[0]),
+        np.array([machine.device_of(rank, ranks) for rank in chosen.tolist()]),
+    )
+
+
+_Crossed = tuple[Ints, Ints]
+"""Links, and the pair of ranks that crosses each: other · number of ranks looked at + which of them."""
+
+
+def _crossed(shared: Platform, total: int, chosen: Ints, *, outward: bool) -> tuple[Floats, Floats, _Crossed]:
+    """Return what a byte takes between any rank and those looked at, the latency, and the links crossed."""
+    bandwidth, links = shared.links.bandwidth, shared.links
+    looked = len(chosen)
+    inverse, latency = np.zeros((total, looked)), np.zeros((total, looked))
+    cells: list[int] = []
+    crossed: list[int] = []
+    for other in range(total):
+        for place, rank in enumerate(chosen.tolist()):
+            if other == rank:
+                continue
+            route = list(shared.routes[(rank, other) if outward else (other, rank)])
+            inverse[other, place] = 1.0 / bandwidth[narrowest(route, bandwidth)]
+            latency[other, place] = links.latency[route].sum()
+            cells += [other * looked + place] * len(route)
+            crossed += route
+    by_link = np.argsort(crossed, kind="stable")
+    return (
+        inverse,
+        latency,
+        (np.array(crossed, dtype=np.int64)[by_link], np.array(cells, dtype=np.int64)[by_link]),
+    )
+
+
+def _fanned(crossed: _Crossed, looked: int) -> _Crossed:
+    """Return those of the links that carry what one rank has with many others."""
+    link, cell = crossed
+    if not len(link):
+        return crossed
+    ends = np.unique(np.stack((link, cell % looked)), axis=1)[0]
+    count = link.max() + 1
+    many = np.bincount(link, minlength=count) >= FANS_IN * np.bincount(ends, minlength=count)
+    return link[many[link]], cell[many[link]]
+
+
+def _loads(shared: Platform, crossed: _Crossed, used: Ints, looked: int) -> Loads:
+    """Return crossed links as loads are summed over them: first by rank looked at, then by link."""
+    link, cell = crossed
+    order = np.lexsort((cell % looked, link))
+    link, cell = link[order], cell[order]
+    rank = cell % looked
+    new = np.ones(len(link), dtype=bool)
+    new[1:] = (link[1:] != link[:-1]) | (rank[1:] != rank[:-1])
+    starts = np.nonzero(new)[0]
+    of_start = link[starts]
+    here, links = np.unique(of_start, return_index=True)
+    where = np.searchsorted(used, here)
+    return Loads(cell, starts, rank[starts], links, where, 1.0 / shared.links.bandwidth[here])

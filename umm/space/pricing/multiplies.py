@@ -18,6 +18,7 @@ from umm.schedules.bound import ROUNDING, schedule_bound
 from umm.schedules.schedule import Schedule
 from umm.space.bounds.closed_form import Bounds, closed_form
 from umm.space.bounds.moves import given_bytes
+from umm.space.bounds.transfers import looked_at
 from umm.space.budget import device_share
 from umm.space.choice import Choice
 from umm.space.points import MultiplyPoints
@@ -62,7 +63,9 @@ class MultiplyPricer:
         points: The points.
         machine: Where they would run.
         makespan: What simulates a schedule.
-        bounds: Of all points, see :func:`umm.space.bounds.closed_form.closed_form`.
+        bounds: Of all points, see :func:`umm.space.bounds.closed_form.closed_form`; of many ranks from those
+            that :func:`umm.space.bounds.transfers.looked_at` chooses, and then from all for a point that
+            comes up in a search.
         choices: The simulated points.
         rows: The points of each schedule simulated, in the order of their numbers.
         respected: Whether no makespan was below its bound.
@@ -72,7 +75,9 @@ class MultiplyPricer:
         self, points: MultiplyPoints, machine: Machine, makespan: Makespan, bounds: Bounds | None = None
     ) -> None:
         self.points, self.machine, self.makespan = points, machine, makespan
-        self.bounds = closed_form(points, machine) if bounds is None else bounds
+        only = looked_at(machine, points.ranks)
+        self._some = bounds is None and len(only) < points.ranks
+        self.bounds = closed_form(points, machine, only) if bounds is None else bounds
         self.choices: dict[int, Choice] = {}
         self.rows: dict[OneSchedule, list[int]] = {}
         self.respected = True
@@ -81,6 +86,7 @@ class MultiplyPricer:
         self._seconds: dict[Hashable, float] = {}
         self._schedules: dict[int, Schedule] = {}
         self._moved: dict[tuple[str, int, str], Move] = {}
+        self._closed: dict[int, tuple[float, float]] = {}
 
     equals = True
 
@@ -102,14 +108,25 @@ class MultiplyPricer:
         return self.points.allowed[by_bound].tolist(), self.bounds.seconds[by_bound].tolist()
 
     def better(self, point: int, bound: float) -> float:
-        """Return a bound with what moving operands that are given elsewhere takes by simulation."""
+        """Return a bound from all ranks, with what moving operands given elsewhere takes by simulation."""
+        if self._some:
+            bound = max(bound, self._of_all_ranks(point)[0])
         if not self.points.given:
             return bound
         number = int(np.searchsorted(self.points.allowed, point))
         return max(bound, bound - float(self.bounds.moves[number]) + self._move_seconds(point))
 
+    def _of_all_ranks(self, point: int) -> tuple[float, float]:
+        """Return the closed-form bounds of a point from all ranks: seconds and bytes."""
+        if point not in self._closed:
+            bounds = closed_form(self.points.only(point), self.machine)
+            self._closed[point] = float(bounds.seconds[0]), float(bounds.memory[0])
+        return self._closed[point]
+
     def fits(self, point: int, limit: int) -> bool:
         """Return whether the fullest rank holds at most so many bytes at a point."""
+        if self._some and self._of_all_ranks(point)[1] > limit:
+            return False
         return self.memory(point) <= limit
 
     def text(self, point: int) -> tuple[Any, ...]:

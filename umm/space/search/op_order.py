@@ -12,14 +12,14 @@ from random import Random
 import numpy as np
 
 from umm.algorithms.universal.direct import lower
-from umm.algorithms.universal.oplist import OFFSETS, OpList, largest_matrix, op_list
+from umm.algorithms.universal.oplist import OFFSETS, OpList, op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import ir_policies, lower_to_ir
 from umm.algorithms.universal.steps.lower import stepwise
 from umm.arrays import Ints
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.program.problem import Problem
+from umm.program.problem import Problem, largest_matrix
 from umm.schedules.schedule import Schedule
 from umm.space.bounds.any_order import order_bound
 

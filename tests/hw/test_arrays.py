@@ -1,0 +1,126 @@
+"""Programs that hold distributed matrices multiply them where they are: run by mpiexec, as anybody would."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from umm_hw.mpi.job.job import find_mpiexec
+
+ROOT = Path(__file__).parents[2]
+HELPERS = ROOT / "tests/helpers"
+GUIDE = ROOT / "docs/guides/your-own-arrays.md"
+
+pytestmark = pytest.mark.mpi
+
+
+def launched(ranks, *command, code=0, **environment):
+    """What ranks print, and what they say of errors."""
+    set_ = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(HELPERS), **environment}
+    done = subprocess.run(
+        [find_mpiexec(), "-n", str(ranks), sys.executable, "-m", "mpi4py", *map(str, command)],
+        env=os.environ | set_,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code or code is None, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def stories():
+    """What came of each story of array_stories.py, on four ranks."""
+    return json.loads(launched(4, HELPERS / "array_stories.py")[0])
+
+
+def agreed(stories, name):
+    """What all ranks have found alike."""
+    first = stories[name][0]
+    assert all(found == first for found in stories[name]), stories[name]
+    return first
+
+
+@pytest.mark.parametrize(("ranks", "count"), [(4, 12), (3, 8)])
+def test_random_cases_equal_numpy_and_nothing_else_is_written(ranks, count):
+    """Types, transposes, factors, windows, uneven and cyclic layouts, replicas, gaps between columns."""
+    out, _ = launched(ranks, HELPERS / "array_cases.py", count, 38)
+    assert out == f"{count} of {count} right on {ranks} ranks\n"
+
+
+def test_ranks_that_share_no_memory_send_messages_and_get_the_same():
+    out, _ = launched(3, HELPERS / "array_cases.py", 8, 38, UMM_MPI_WINDOW="remote")
+    assert out == "8 of 8 right on 3 ranks\n"
+
+
+def test_the_product_comes_in_a_layout_or_in_ones_own_memory(stories):
+    assert agreed(stories, "in_a_layout") == ["2d", True]
+    assert agreed(stories, "copied") == [True, True]
+
+
+def test_a_matrix_and_a_window_of_it_are_redistributed(stories):
+    assert agreed(stories, "redistributed") is True
+
+
+def test_batches_multiplies_in_flight_and_halves_of_the_ranks(stories):
+    assert agreed(stories, "batched") == [3, True]
+    assert agreed(stories, "in_flight") is True
+    assert agreed(stories, "on_half") is True
+
+
+def test_memory_beside_the_operands_is_what_the_plan_says(stories):
+    """Within 5 %: NumPy's own peak and the shared memory of each rank, in steps that fit 6 MiB."""
+    (ranks, in_steps) = agreed(stories, "planned")
+    assert in_steps
+    for taken, planned in ranks:
+        assert taken == pytest.approx(planned, rel=0.05)
+
+
+def test_the_cases_of_the_testers_of_pblas(stories):
+    """Eight problems with submatrices and gaps, on three grids."""
+    assert agreed(stories, "pblas_cases") == 24
+
+
+@pytest.mark.parametrize(
+    ("story", "words"),
+    [
+        ("layouts_differ", "the layout is row on rank 0 and cyclic:1x96:4x1 on rank 2; nothing was moved"),
+        ("calls_differ", "into 96x96 in row, float64 by 1, 0; rank 1 multiplies"),
+        ("factors_differ", "by 1.0, 0; rank 3 multiplies"),
+        ("one_is_read_only", "rank 2's local matrix is read-only"),
+        ("one_is_strided", "the local matrix of rank 1 is strided both ways"),
+        ("one_is_short", "rank 3 holds 24x96 of 96x96 in row, but its local array is 23x96"),
+        ("sizes_do_not_fit", "C = op(A)·op(B) needs B of 96 rows"),
+        ("too_little_memory", "no way to multiply fits 100 B"),
+        ("writes_to_itself", "C shares memory with A"),
+        ("submatrix_leaves", "ia=2, ja=1 leaves A of 8x8"),
+    ],
+)
+def test_what_cannot_be_is_refused_on_every_rank_before_anything_is_moved(stories, story, words):
+    assert all(words in said for said in stories[story]), stories[story]
+
+
+def test_a_killed_rank_is_named():
+    program = """
+import os, numpy, umm
+from mpi4py import MPI
+A = umm.DistributedMatrix.wrap(MPI.COMM_WORLD, "row", (64, 64), numpy.ones((16, 64)))
+umm.multiply(A, A, "row")
+if MPI.COMM_WORLD.rank == 2:
+    os.kill(os.getpid(), 9)
+umm.multiply(A, A, "row")
+"""
+    _, said = launched(4, "-c", program, code=None)
+    assert re.search(r"error: rank 2 \(process \d+\) was killed", said)
+
+
+def test_the_program_of_the_guide_runs_on_four_ranks(tmp_path):
+    program = re.search(r"```python\n(# own\.py\n.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)[1]
+    assert len([line for line in program.splitlines()[1:] if line]) == 10
+    (tmp_path / "own.py").write_text(program)
+    out, _ = launched(4, tmp_path / "own.py")
+    assert out.count("float64, 1200x800 in 2d:2x2 over 4 ranks") == out.count(" True") == 4, out

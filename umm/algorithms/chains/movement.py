@@ -1,0 +1,154 @@
+"""The multiplies of a chain by collectives: gathered copies that several use, sums that several share."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from umm.algorithms.chains.multiplies import as_problem
+from umm.algorithms.chains.pieces import tiles_by_rank
+from umm.algorithms.movement.choice import chosen
+from umm.algorithms.movement.gathers import Copies, Operand
+from umm.algorithms.movement.multiply import Gathered, Products, gather_operands, multiply_blocks
+from umm.machines import Machine
+from umm.program import Chain, Multiply, Statement
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import Builder
+
+Gathers = Mapping[str, Mapping[int, Slice]]
+
+
+@dataclass
+class Moved:
+    """What multiplies by collectives keep from one to the next while a chain is written.
+
+    Attributes:
+        build: Where the actions go.
+        statements: Of the chain.
+        plans: How each statement is done that is done so, by its number.
+    """
+
+    build: Builder
+    statements: Sequence[Statement]
+    plans: Mapping[int, Gathered]
+    copies: Copies = field(default_factory=Copies)
+    products: Products = field(default_factory=lambda: Products({}))
+    ahead: dict[int, Gathers] = field(default_factory=dict)
+
+    def write(self, number: int, again: bool) -> None:
+        """Write a multiply, after the gathers of the next one, which come while this one multiplies.
+
+        Args:
+            number: Of the statement.
+            again: Whether an earlier statement has written to what it writes.
+        """
+        statement, how = self.statements[number], self.plans[number]
+        assert isinstance(statement, Multiply)
+        names, operands = operands_of(statement), self._gathers(number, ())
+        if not self.joins(number):
+            self._start(statement, how, again)
+        follower = self._next(number)
+        if follower is not None:
+            busy = [names[x].key(how.blocks) for x in how.collects]
+            self.ahead[follower] = self._gathers(follower, busy)
+        multiply_blocks(
+            self.build, how, names, operands, self.products,
+            alpha=statement.alpha, beta=statement.beta,
+            first=not self.joins(number), last=not self.joins(number + 1),
+        )  # fmt: skip
+
+    def _start(self, statement: Multiply, how: Gathered, again: bool) -> None:
+        """Set what products are added to: β times what was there, or zero where a rank adds none."""
+        if not how.sums.groups or not (again or statement.beta):
+            return
+        for rank, tile, replica in tiles_by_rank(self.build.layout(statement.out)):
+            target = self.build.tile(statement.out, *tile, replica)
+            if how.sums.in_place and (replica or not statement.beta):
+                if statement.beta or not how.blocks.works[rank]:
+                    self.build.map("zero", target)
+            elif statement.beta not in (0.0, 1.0):
+                self.build.map("scale", target, target, factor=statement.beta)
+
+    def joins(self, number: int) -> bool:
+        """Whether a multiply adds to the products of the statement before, so that both are summed once."""
+        if not 0 < number < len(self.statements):
+            return False
+        one, other = self.statements[number - 1], self.statements[number]
+        return number - 1 in self.plans and number in self.plans and joinable(one, other) and (
+            alike(self.plans[number - 1], self.plans[number])
+        )  # fmt: skip
+
+    def forget(self, tensors: Iterable[str]) -> None:
+        """Drop the gathered copies of tensors that are written."""
+        for tensor in tensors:
+            self.copies.forget(tensor)
+
+    def _gathers(self, number: int, busy: Sequence[tuple[str, bytes]]) -> Gathers:
+        if number in self.ahead:
+            return self.ahead.pop(number)
+        statement, how = self.statements[number], self.plans[number]
+        assert isinstance(statement, Multiply)
+        return gather_operands(self.build, how, operands_of(statement), self.copies, busy)
+
+    def _next(self, number: int) -> int | None:
+        """Return the next multiply by collectives, if what it gathers is not written between."""
+        written = {self.statements[number].out}
+        for other in range(number + 1, len(self.statements)):
+            statement = self.statements[other]
+            if other in self.plans and isinstance(statement, Multiply):
+                names = operands_of(statement)
+                gathers = {names[x].tensor for x in self.plans[other].collects}
+                return other if gathers and not gathers & written else None
+            written.update(statement.outs)
+        return None
+
+
+def operands_of(statement: Multiply) -> dict[str, Operand]:
+    """Return the tensors of a multiply as its matrices."""
+    a, b = (
+        Operand(x, name, x.lower() in statement.trans) for x, name in (("A", statement.a), ("B", statement.b))
+    )
+    return {"A": a, "B": b, "C": Operand("C", statement.out)}
+
+
+def paid(statements: Sequence[Statement], number: int) -> frozenset[str]:
+    """Return which matrices of a multiply cost it what their collectives take, whatever the layouts are.
+
+    A copy that an earlier multiply gathered may be there still, and the next one may sum this one's product.
+    """
+    statement, found = statements[number], set("ABC")
+    if not isinstance(statement, Multiply):
+        return frozenset(found)
+    if number + 1 < len(statements) and joinable(statement, statements[number + 1]):
+        found.remove("C")
+    for x, name in (("A", statement.a), ("B", statement.b)):
+        for earlier in reversed(statements[:number]):
+            if name in earlier.outs:
+                break
+            if isinstance(earlier, Multiply) and name in (earlier.a, earlier.b):
+                found.discard(x)
+    return frozenset(found - {"B"} if statement.a == statement.b else found)
+
+
+def joinable(one: Statement, other: Statement) -> bool:
+    """Whether a statement adds a multiply to what the one before multiplied."""
+    both = isinstance(one, Multiply) and isinstance(other, Multiply)
+    return both and one.out == other.out and isinstance(other, Multiply) and other.beta == 1.0
+
+
+def alike(one: Gathered, other: Gathered) -> bool:
+    """Whether the products of two multiplies lie alike, and are not whole."""
+    same = (one.blocks.of("C") == other.blocks.of("C")).all() and (
+        one.blocks.works == other.blocks.works
+    ).all()
+    return bool(one.sums.groups) and bool(same) and one.sums.in_place == other.sums.in_place
+
+
+def plans_of(chain: Chain, machine: Machine, stays: Mapping[str, str], movement: str) -> dict[int, Gathered]:
+    """Return how each multiply that goes by collectives is done, by the number of its statement."""
+    found, tensors = {}, {x.name: x for x in chain.tensors}
+    for number, statement in enumerate(chain.statements):
+        if isinstance(statement, Multiply) and not statement.is_batch:
+            problem = as_problem(statement, tensors)
+            how = chosen(problem, machine, stays.get(statement.out, "auto"), movement).how
+            if how is not None:
+                found[number] = how
+    return found

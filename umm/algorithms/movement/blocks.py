@@ -1,0 +1,126 @@
+"""What each rank multiplies, by the matrix that stays in place: one block of m, n and k a rank."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from umm.arrays import Bools, Ints
+from umm.layouts.edges import ceil_edges
+from umm.layouts.layout import Layout
+from umm.program.problem import Problem
+
+SIDES = {"A": ("m", "k"), "B": ("k", "n"), "C": ("m", "n")}
+"""The dimensions that are rows and columns of each matrix."""
+MOVING = {"A": "n", "B": "m", "C": "k"}
+"""The dimension that the replicas of a stationary matrix share out, because it does not have it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The block of every rank; ranges are half-open, shape (ranks, 2), empty where a rank has no work.
+
+    Attributes:
+        problem: What is multiplied.
+        stationary: A, B or C, whose owners do the work.
+        ranges: Of m, n and k.
+    """
+
+    problem: Problem
+    stationary: str
+    ranges: dict[str, Ints]
+
+    def of(self, matrix: str) -> Ints:
+        """Return the rows and columns of a matrix in each rank's block, shape (ranks, 4)."""
+        rows, cols = SIDES[matrix]
+        return np.concatenate((self.ranges[rows], self.ranges[cols]), axis=1)
+
+    @cached_property
+    def sizes(self) -> tuple[Ints, Ints, Ints]:
+        """Lengths of m, n and k of every rank; all zero for a rank without work."""
+        m, n, k = (np.maximum(0, self.ranges[x][:, 1] - self.ranges[x][:, 0]) for x in "mnk")
+        works = (m > 0) & (n > 0) & (k > 0)
+        return m * works, n * works, k * works
+
+    @cached_property
+    def works(self) -> Bools:
+        """Whether each rank multiplies anything."""
+        return np.asarray(self.sizes[2] > 0)
+
+    @cached_property
+    def lacks(self) -> dict[str, Bools]:
+        """Whether each rank has to get something of A, and of B."""
+        found = {}
+        for matrix in "AB":
+            own, need = held(self.problem.layout(matrix)), self.of(matrix)
+            assert own is not None
+            inside = (own[:, ::2] <= need[:, ::2]) & (own[:, 1::2] >= need[:, 1::2])
+            found[matrix] = self.works & ~inside.all(axis=1)
+        return found
+
+    @cached_property
+    def in_place(self) -> bool:
+        """Whether every rank's product is its own tile of C, and all of it: what it adds needs no room."""
+        own, made = held(self.problem.layout("C")), self.of("C")
+        assert own is not None
+        return bool((~self.works | (own == made).all(axis=1)).all())
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether every tile of C is one rank's whole product, so that nothing is added up or copied."""
+        own, k = held(self.problem.layout("C")), self.ranges["k"]
+        assert own is not None
+        owns = (own[:, 0] < own[:, 1]) & (own[:, 2] < own[:, 3])
+        return self.in_place and bool((~owns | (self.works & (k == (0, self.problem.k)).all(axis=1))).all())
+
+
+def blocks(problem: Problem, stationary: str) -> Blocks | None:
+    """Return the blocks of a multiply; None where a rank holds several tiles of some matrix.
+
+    Args:
+        problem: What is multiplied.
+        stationary: A, B or C. Replica r of a replicated one does the r-th share of the third dimension.
+
+    Source: Brock & Golin (2025), section 4: the same shares as in their op lists.
+    """
+    own = {x: held(problem.layout(x)) for x in "ABC"}
+    layout, there = problem.layout(stationary), own[stationary]
+    if there is None or any(x is None for x in own.values()):
+        return None
+    rows, cols = SIDES[stationary]
+    moving = MOVING[stationary]
+    shares = ceil_edges({"m": problem.m, "n": problem.n, "k": problem.k}[moving], layout.replicas)
+    replica = layout.replica_of_rank
+    ranges = {
+        rows: there[:, :2],
+        cols: there[:, 2:],
+        moving: np.stack((shares[replica], shares[replica + 1]), 1),
+    }
+    return Blocks(problem, stationary, ranges)
+
+
+def held(layout: Layout) -> Ints | None:
+    """Return the rows and columns of the one tile that each rank holds, shape (ranks, 4).
+
+    Returns:
+        None if some rank holds several tiles that are not empty.
+    """
+    (tile_rows, tile_cols), (rows, cols) = layout.grid_shape(), layout.process_grid
+    if tile_rows > rows or tile_cols > cols:
+        return None
+    _, i, j = layout.place_of_rank
+    at = [
+        np.minimum(x, count)
+        for x, count in ((i, tile_rows), (i + 1, tile_rows), (j, tile_cols), (j + 1, tile_cols))
+    ]
+    edges = (layout.row_edges, layout.row_edges, layout.col_edges, layout.col_edges)
+    return np.stack([edge[x] for edge, x in zip(edges, at, strict=True)], axis=1).astype(np.int64)
+
+
+def groups_of(rects: Ints, among: Bools) -> list[tuple[tuple[int, ...], list[int]]]:
+    """Return the different rectangles of some ranks, and the ranks of each, ascending."""
+    ranks = np.flatnonzero(among)
+    found: dict[tuple[int, ...], list[int]] = {}
+    for rank, rect in zip(ranks.tolist(), map(tuple, rects[ranks].tolist()), strict=True):
+        found.setdefault(rect, []).append(rank)
+    return list(found.items())

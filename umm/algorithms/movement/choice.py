@@ -1,0 +1,95 @@
+"""How a multiply moves its operands and sums, and which matrix stays in place, by price."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from umm.algorithms.collectives.grids import nodes_of
+from umm.algorithms.movement.blocks import blocks
+from umm.algorithms.movement.multiply import Gathered, gathered
+from umm.algorithms.movement.prices import Price, busiest_link, price_of
+from umm.machines import Machine
+from umm.program.problem import MATRICES, Problem, largest_matrix
+
+AUTO, FLAT, GATHERED, CHUNKS = WAYS = ("auto", "flat", "gathered", "chunks")
+"""How operands come and sums go; ``auto`` is flat for one multiply, and in a chain on one node."""
+MOST_CHUNKS = 8
+
+
+class Chosen(NamedTuple):
+    """How one multiply is done.
+
+    Attributes:
+        stationary: The matrix that stays in place.
+        how: By collectives; None for one-sided.
+        price: What it takes then.
+    """
+
+    stationary: str
+    how: Gathered | None
+    price: Price | None
+
+
+def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -> Chosen:
+    """Return how a multiply of a chain is done.
+
+    On a machine with nodes ``auto`` gathers and sums by collectives wherever ranks hold one tile of each
+    matrix: they move no more between any two levels than one-sided gets and accumulates do, and one copy
+    serves several multiplies. The stationary matrix ``auto`` is then the one with which it takes least.
+
+    Args:
+        problem: What is multiplied.
+        machine: Where.
+        stationary: A, B, C or ``auto``.
+        movement: One of :data:`WAYS`.
+    """
+    if one_sided(machine, problem.p, movement):
+        return Chosen(largest_matrix(problem) if stationary == "auto" else stationary, None, None)
+    nodes = _several(machine, problem.p)
+    key = tuple(layout.cuts for layout in problem.layouts)
+    return _by_collectives(problem, key, machine, stationary, movement == CHUNKS, nodes)
+
+
+def one_sided(machine: Machine, ranks: int, movement: str) -> bool:
+    """Whether no multiply of a chain is done by collectives."""
+    return movement not in (GATHERED, CHUNKS) and (movement != AUTO or not _several(machine, ranks))
+
+
+@lru_cache(maxsize=64)
+def _several(machine: Machine, ranks: int) -> bool:
+    """Whether ranks are in several nodes."""
+    several = len(nodes_of(machine, range(ranks), ranks)) > 1
+    return machine.fabric.nodes and machine.fabric.near > 1 and several
+
+
+@lru_cache(maxsize=65536)
+def _by_collectives(
+    problem: Problem, key: object, machine: Machine, stationary: str, chunks: bool, nodes: bool
+) -> Chosen:
+    usual = largest_matrix(problem)
+    able = (usual, *(x for x in MATRICES if x != usual)) if stationary == "auto" and nodes else (
+        usual if stationary == "auto" else stationary,
+    )  # fmt: skip
+    best, least = Chosen(able[0], None, None), np.inf
+    for matrix in able:
+        of = blocks(problem, matrix)
+        how = None if of is None else gathered(of)
+        if how is None:
+            continue
+        price = price_of(how, machine)
+        moving = busiest_link(price, machine, problem.p)
+        seconds = max(float(price.gemms.max()), moving) + 1e-9 * moving
+        if seconds < least * (1 - 1e-6):
+            best, least = Chosen(matrix, how, price), seconds
+    if chunks and best.how is not None:
+        how = gathered(best.how.blocks, _parts(best.how))
+        assert how is not None
+        best = Chosen(best.stationary, how, price_of(how, machine))
+    return best
+
+
+def _parts(how: Gathered) -> int:
+    """Return the chunks of a multiply: no less than 128 of the dimension in each, as a tile of a GEMM has."""
+    size = max(x[1] - x[0] for x in how.blocks.ranges[how.along].tolist())
+    return max(1, min(MOST_CHUNKS, size // 128)) if how.collects or how.sums.groups else 1

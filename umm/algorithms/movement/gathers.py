@@ -1,0 +1,188 @@
+"""Operands gathered by a collective among ranks that need the same of them, before or while they multiply."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
+from umm.algorithms.collectives.way import OWN, Way
+from umm.algorithms.movement.blocks import Blocks, groups_of, held
+from umm.interval import Interval
+from umm.layouts.layout import Layout
+from umm.machines import Machine
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import Builder, How
+
+SLOTS = 2
+"""Gathered copies that a rank keeps at least: one to multiply with while the next one comes."""
+
+
+@dataclass
+class Copies:
+    """Gathered copies of tensors, which later statements use too until their room is needed or they change.
+
+    Attributes:
+        held: By tensor and by what each rank needs, the slot and the copy at each rank.
+        used: The slots, the one used last at the end.
+    """
+
+    held: dict[tuple[str, bytes], tuple[int, dict[int, Slice]]] = field(default_factory=dict)
+    used: list[int] = field(default_factory=list)
+
+    def forget(self, tensor: str) -> None:
+        """Drop the copies of a tensor that is written."""
+        for key in [x for x in self.held if x[0] == tensor]:
+            del self.held[key]
+
+    def find(self, key: tuple[str, bytes]) -> dict[int, Slice] | None:
+        """Return the copies that are there, if any."""
+        if key not in self.held:
+            return None
+        slot, there = self.held[key]
+        self.used.remove(slot)
+        self.used.append(slot)
+        return there
+
+    def room(self, busy: Iterable[tuple[str, bytes]]) -> int:
+        """Return the slot for a new copy, that used longest ago but for those of some copies still needed."""
+        kept = {self.held[key][0] for key in busy if key in self.held}
+        slot = next((x for x in self.used if x not in kept), None) if len(self.used) >= SLOTS else None
+        if slot is None:
+            slot = len(self.used)
+        else:
+            self.used.remove(slot)
+            for key in [key for key, (of, _) in self.held.items() if of == slot]:
+                del self.held[key]
+        self.used.append(slot)
+        return slot
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A or B of a multiply as a tensor of the schedule.
+
+    Attributes:
+        matrix: A, B or C.
+        tensor: Its name there.
+        transposed: Whether it is stored transposed.
+    """
+
+    matrix: str
+    tensor: str
+    transposed: bool = False
+
+    def stored(self, rows: Interval, cols: Interval) -> tuple[Interval, Interval]:
+        """Return rows and columns of the matrix as those of the stored tensor."""
+        return (cols, rows) if self.transposed else (rows, cols)
+
+    def key(self, blocks: Blocks) -> tuple[str, bytes]:
+        """Return what copies of it are known by: the tensor, and what each rank needs of it as stored."""
+        need = blocks.of(self.matrix)[:, [2, 3, 0, 1] if self.transposed else [0, 1, 2, 3]]
+        return self.tensor, need.tobytes() + blocks.lacks[self.matrix].tobytes()
+
+
+def gather(
+    build: Builder,
+    blocks: Blocks,
+    operand: Operand,
+    copies: Copies,
+    axis: int,
+    chunks: int,
+    busy: Iterable[tuple[str, bytes]] = (),
+) -> dict[int, Slice]:
+    """Return an operand where each rank multiplies it: its own tile, or a gathered copy.
+
+    Args:
+        build: Where the actions go.
+        blocks: What each rank needs.
+        operand: Of which matrix.
+        copies: Those there are; new ones are added.
+        axis: Of the matrix, along which what is gathered is cut into chunks.
+        chunks: How many, gathered one after another.
+        busy: Copies whose room is not to be had yet.
+    """
+    need, lacks, layout = (
+        blocks.of(operand.matrix),
+        blocks.lacks[operand.matrix],
+        build.layout(operand.tensor),
+    )
+    spans = {
+        rank: operand.stored(Interval(*rect[:2]), Interval(*rect[2:]))
+        for rank, rect in enumerate(need.tolist())
+        if blocks.works[rank]
+    }
+    found = {
+        rank: _own(build, operand.tensor, layout, rank).cut(*of)
+        for rank, of in spans.items()
+        if not lacks[rank]
+    }
+    if not lacks.any():
+        return found
+    key = operand.key(blocks)
+    there = copies.find(key)
+    if there is not None:
+        return found | there
+    slot, there = copies.room(busy), {}
+    for rank in lacks.nonzero()[0].tolist():
+        there[rank] = build.temporary(rank, operand.tensor, *spans[rank], ("gathered", slot))
+    copies.held[key] = slot, there
+    cut = axis ^ operand.transposed
+    together = sharers(blocks, operand.matrix)
+    for number in range(chunks):
+        with build.collective():
+            for ranks, owners in together:
+                whole = there[ranks[0]].part(number, chunks, cut)
+                pieces = {
+                    rank: _own(build, operand.tensor, layout, rank).cut(whole.rows, whole.cols)
+                    for rank in owners
+                }
+                _gather(build, ranks, pieces, there)
+    return found | there
+
+
+def sharers(blocks: Blocks, matrix: str) -> list[tuple[list[int], list[int]]]:
+    """Return ranks of one replica of A or B that need the same of it and lack some, and who owns that."""
+    layout, need = blocks.problem.layout(matrix), blocks.of(matrix)
+    own, replica = held(layout), layout.replica_of_rank
+    assert own is not None
+    found = []
+    for rect, ranks in groups_of(np.column_stack((need, replica)), blocks.lacks[matrix]):
+        low, high = np.maximum(own[:, ::2], rect[:4:2]), np.minimum(own[:, 1::2], rect[1:4:2])
+        found.append((ranks, np.flatnonzero((low < high).all(axis=1) & (replica == rect[4])).tolist()))
+    return found
+
+
+def _own(build: Builder, tensor: str, layout: Layout, rank: int) -> Slice:
+    replica, i, j = (int(x[rank]) for x in layout.place_of_rank)
+    return build.tile(tensor, i, j, replica)
+
+
+def _gather(build: Builder, ranks: list[int], pieces: dict[int, Slice], there: Mapping[int, Slice]) -> None:
+    """Write the gather of a group: by level where its nodes hold as many of it, else from the owners."""
+
+    def into(rank: int, origin: int) -> Slice:
+        piece = pieces[origin]
+        return there[rank].cut(piece.rows, piece.cols)
+
+    way = by_level(build.machine, ranks, build.ranks)
+    if way is not None and set(pieces) <= set(ranks):
+        nothing = next(iter(pieces.values()))._replace(rows=Interval(0, 0), cols=Interval(0, 0))
+        way.writers["all-gather"](
+            build, ranks, lambda rank: pieces.get(rank, nothing),
+            lambda rank, origin: into(rank, origin) if origin in pieces else nothing,
+        )  # fmt: skip
+        return
+    owners = sorted(pieces)
+    for step in range(len(owners)):
+        for rank in ranks:
+            first = bisect_left(owners, rank)  # the rank's own first, then the next one's
+            origin = owners[(first + step) % len(owners)]
+            how: How = {"lane": OWN} if origin == rank else {}
+            build.get(pieces[origin], into(rank, origin), **how)
+
+
+def by_level(machine: Machine, ranks: Sequence[int], total: int) -> Way | None:
+    """Return the way to do collectives by level; None where these ranks are in one node, or one in each."""
+    return None if BY_LEVEL.refuses(machine, ranks, total) else BY_LEVEL

@@ -1,0 +1,161 @@
+"""A multiply whose operands are gathered and whose products are summed by collectives, whole or in chunks."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from umm.algorithms.movement.blocks import SIDES, Blocks
+from umm.algorithms.movement.gathers import Copies, Operand, gather
+from umm.algorithms.movement.sums import Sums, add_up, sums_of
+from umm.interval import Interval
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import Builder
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """How one multiply is done.
+
+    Attributes:
+        blocks: What each rank multiplies.
+        sums: How products become C.
+        chunks: Parts that follow each other: the next comes, or the last is summed, while one is multiplied.
+        along: The dimension that is cut into them: m, n or k.
+    """
+
+    blocks: Blocks
+    sums: Sums
+    chunks: int
+    along: str
+
+    @property
+    def collects(self) -> tuple[str, ...]:
+        """The operands that are gathered."""
+        return tuple(x for x in "AB" if self.blocks.lacks[x].any())
+
+
+def gathered(blocks: Blocks, chunks: int = 1) -> Gathered | None:
+    """Return how a multiply is done by collectives; None if its sums go to others than who multiplies."""
+    sums = sums_of(blocks)
+    if sums is None:
+        return None
+    along = "k"
+    if sums.groups:  # every chunk has a part of what each owner gets, so all add up at once
+        rows, cols = blocks.problem.layout("C").grid_shape()
+        along = "n" if cols == 1 or rows > 1 else "m"
+    return Gathered(blocks, sums, chunks, along)
+
+
+@dataclass
+class Products:
+    """Where the products of multiplies that add to one tensor lie until they are summed.
+
+    Attributes:
+        held: By rank.
+        number: How many such tensors there were before; their room alternates.
+        adds: Whether C holds something that they are added to.
+    """
+
+    held: dict[int, Slice]
+    number: int = 0
+    adds: bool = False
+
+
+def gather_operands(
+    build: Builder,
+    how: Gathered,
+    names: Mapping[str, Operand],
+    copies: Copies,
+    busy: Iterable[tuple[str, bytes]] = (),
+) -> dict[str, dict[int, Slice]]:
+    """Write the gathers of a multiply; return A and B where each rank multiplies them."""
+    busy, found = [*busy], {}
+    for x in "AB":
+        axis = SIDES[x].index(how.along) if how.along in SIDES[x] else 0
+        chunks = how.chunks if how.along in SIDES[x] else 1
+        busy += [names[y].key(how.blocks) for y in how.collects]
+        found[x] = gather(build, how.blocks, names[x], copies, axis, chunks, busy)
+    return found
+
+
+def multiply_blocks(
+    build: Builder,
+    how: Gathered,
+    names: Mapping[str, Operand],
+    operands: Mapping[str, Mapping[int, Slice]],
+    products: Products,
+    *,
+    alpha: float,
+    beta: float,
+    first: bool,
+    last: bool,
+) -> None:
+    """Write the multiplies of all ranks, and their sums.
+
+    Args:
+        build: Where the actions go.
+        how: How it is done.
+        names: The tensors.
+        operands: A and B at each rank.
+        products: Room of what is summed.
+        alpha: Factor of the product.
+        beta: Factor of what C holds; where products are summed that has been multiplied by it already.
+        first: Whether this is the first of several multiplies whose products are summed together.
+        last: Whether it is the last of them.
+    """
+    trans = [x.lower() for x in "AB" if names[x].transposed]
+    out, works = names["C"], how.blocks.works.nonzero()[0].tolist()
+    own = {rank: build.own(out.tensor, rank) for rank in range(build.ranks)}
+    whole, in_place = not how.sums.groups, how.sums.in_place
+    if first:
+        products.held = own if in_place else _room(build, how.blocks, out.tensor, works, products.number)
+        products.number, products.adds = products.number + (not in_place), bool(beta)
+    start = beta if whole else float(products.adds and in_place)
+    for number in range(how.chunks):
+        for rank in works:
+            c, a, b = products.held[rank], operands["A"][rank], operands["B"][rank]
+            c, a, b = _cut(how, names, rank, number, c, a, b)
+            again = not first or (how.along == "k" and number > 0)
+            build.gemm(c, a, b, beta=1.0 if again else start, trans=trans, alpha=alpha)
+        if not last:
+            continue
+        for group in how.sums.groups:
+            parts = {rank: _part(how, products.held[rank], number) for rank in group.ranks}
+            made = next(iter(parts.values()))
+
+            def owned(rank: int, made: Slice = made) -> Slice:
+                return own[rank].cut(made.rows, made.cols)
+
+            add_up(build, group, parts, owned, products.adds)
+
+
+def _room(build: Builder, blocks: Blocks, tensor: str, works: Iterable[int], number: int) -> dict[int, Slice]:
+    made = blocks.of("C").tolist()
+    return {
+        rank: build.temporary(
+            rank, tensor, Interval(*made[rank][:2]), Interval(*made[rank][2:]), ("products", number % 2)
+        )
+        for rank in works
+    }
+
+
+def _part(how: Gathered, piece: Slice, number: int) -> Slice:
+    """Return the chunk of a slice of C."""
+    if how.along == "k" or how.chunks == 1:
+        return piece
+    return piece.part(number, how.chunks, axis=int(how.along == "n"))
+
+
+def _cut(
+    how: Gathered, names: Mapping[str, Operand], rank: int, number: int, c: Slice, a: Slice, b: Slice
+) -> tuple[Slice, Slice, Slice]:
+    """Return what of C, A and B is in a chunk."""
+    if how.chunks == 1:
+        return c, a, b
+    span = Interval(*how.blocks.ranges[how.along][rank].tolist()).part(number, how.chunks)
+    found = []
+    for x, piece in zip("CAB", (c, a, b), strict=True):
+        if how.along in SIDES[x]:
+            by_rows = (SIDES[x].index(how.along) == 0) != names[x].transposed
+            piece = piece.cut(span, piece.cols) if by_rows else piece.cut(piece.rows, span)
+        found.append(piece)
+    return found[0], found[1], found[2]

@@ -1,0 +1,138 @@
+"""What multiplies by collectives take: gemms, and bytes between ranks; without writing an action."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from umm import cost
+from umm.algorithms.collectives.grids import nodes_of
+from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
+from umm.algorithms.movement.blocks import held
+from umm.algorithms.movement.gathers import sharers
+from umm.algorithms.movement.multiply import Gathered
+from umm.algorithms.movement.sums import Summed, size_of
+from umm.arrays import Floats, Ints
+from umm.machines import Machine
+from umm.schedules.writer.builder import COLLECTIVE
+
+
+@dataclass(frozen=True, eq=False)
+class Price:
+    """What the ranks of a multiply do and move; copies and adds within a rank are left out.
+
+    Attributes:
+        gemms: Seconds of each rank's gemms.
+        gathered: Bytes charged from rank to rank for each operand, shape (ranks, ranks).
+        summed: The same for its sums.
+        payload: Bytes of A, B and C that reach the rank that gets most of each, those that move.
+        transfers: The most transfers of a rank, about.
+    """
+
+    gemms: Floats
+    gathered: dict[str, Floats]
+    summed: Floats
+    payload: dict[str, int]
+    transfers: int
+
+
+def price_of(how: Gathered, machine: Machine) -> Price:
+    """Return what a multiply takes."""
+    blocks, problem = how.blocks, how.blocks.problem
+    sizes = dict(zip("mnk", blocks.sizes, strict=True))
+    sizes[how.along] = sizes[how.along] // how.chunks
+    took = cost.gemm_seconds(
+        machine, problem.dtype, sizes["m"], sizes["n"], sizes["k"], problem.itemsize("C")
+    )
+    gemms = np.where(blocks.works, how.chunks * took, 0.0)
+    p, transfers = problem.p, 0
+    gathered, payload = {}, dict[str, int]()
+    for x in how.collects:
+        between, need = np.zeros((p, p)), blocks.of(x)
+        own = held(problem.layout(x))
+        assert own is not None
+        for ranks, owners in sharers(blocks, x):
+            transfers = max(transfers, len(owners))
+            rect, has = need[ranks[0]], np.zeros(p)
+            low, high = np.maximum(own[owners, ::2], rect[::2]), np.minimum(own[owners, 1::2], rect[1::2])
+            has[owners] = np.prod(high - low, axis=1)
+            _exchange(between, has, np.array(ranks), machine)
+        between *= problem.itemsize(x)
+        payload[x] = int(between.sum(axis=0).max())
+        gathered[x] = _charged(between, machine, False)
+    summed = np.zeros((p, p))
+    for group in how.sums.groups:
+        transfers = max(transfers, len(group.ranks) - 1)
+        adds, copies = _add_up(group, machine, p, problem.itemsize("C"))
+        payload["C"] = max(payload.get("C", 0), int((adds + copies).sum(axis=0).max()))
+        summed += _charged(adds, machine, True) + _charged(copies, machine, False)
+    return Price(gemms, gathered, summed, payload, transfers * how.chunks)
+
+
+def _charged(nbytes: Floats, machine: Machine, adds: bool) -> Floats:
+    """Return what bytes are charged on links at least, whatever the size of messages."""
+    means = machine.means.get(COLLECTIVE)
+    if means is not None:
+        return np.asarray(nbytes / means.efficiency)
+    return np.asarray(nbytes / machine.accumulate_efficiency) if adds else nbytes
+
+
+def _exchange(between: Floats, has: Floats, ranks: Ints, machine: Machine) -> None:
+    """Add what an all-gather among ranks moves, of what every rank has."""
+    total = len(between)
+    owners = np.flatnonzero(has)
+    if BY_LEVEL.refuses(machine, ranks.tolist(), total) is None and np.isin(owners, ranks).all():
+        nodes = np.array(nodes_of(machine, ranks.tolist(), total))
+        share = has[nodes]
+        for a in range(len(nodes)):
+            for b in range(len(nodes)):
+                if a != b:
+                    between[nodes[a], nodes[b]] += share[a]
+        inside = share.sum(axis=0)
+        for node in nodes:
+            between[node[:, None], node] += inside[:, None] * (1 - np.eye(len(node)))
+        return
+    between[owners[:, None], ranks] += has[owners][:, None] * (owners[:, None] != ranks)
+
+
+def _add_up(group: Summed, machine: Machine, total: int, itemsize: int) -> tuple[Floats, Floats]:
+    """Return the bytes that a sum moves from rank to rank: by its reduce-scatter, then between replicas."""
+    ranks = np.array(group.ranks)
+    each = size_of(group.own) * (itemsize / group.copies)
+    adds, copies = np.zeros((total, total)), np.zeros((total, total))
+    share = np.zeros(total)
+    share[ranks] = each
+    back = np.zeros((total, total))
+    if BY_LEVEL.refuses(machine, group.ranks, total) is None:
+        _exchange(back, share, ranks, machine)  # a reduce-scatter by level is an all-gather backwards
+        adds += back.T
+    else:
+        adds[ranks[:, None], ranks] += each * (1 - np.eye(len(ranks)))
+    if group.copies > 1:
+        for _, same in groups_of_rows(group):
+            _exchange(copies, share, same, machine)
+    return adds, copies
+
+
+def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], Ints]]:
+    """Return the replicas of each piece of a sum."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for rank, piece in zip(group.ranks, map(tuple, group.own.tolist()), strict=True):
+        found.setdefault(piece, []).append(rank)
+    return [(piece, np.array(ranks)) for piece, ranks in found.items()]
+
+
+def busiest_link(price: Price, machine: Machine, ranks: int) -> float:
+    """Return about how long the busiest link of a rank, in its node or between nodes, is busy."""
+    between = np.asarray(sum(price.gathered.values(), price.summed))
+    device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
+    node = device // machine.fabric.near
+    near, found = node[:, None] == node, 0.0
+    for inside in (True, False):
+        pairs = np.argwhere((near if inside else ~near) & (device[:, None] != device))
+        if not len(pairs):
+            continue
+        route = list(machine.route(*device[pairs[0]].tolist()))
+        moved = np.where(near == inside, between, 0.0)
+        busiest = max(float(moved.sum(axis=0).max()), float(moved.sum(axis=1).max()))
+        found = max(found, busiest / float(min(machine.link_bandwidth[link] for link in route)))
+    return found

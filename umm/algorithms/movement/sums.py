@@ -1,0 +1,137 @@
+"""Products summed by a collective: reduce-scattered to the owners of C, or all-reduced over its replicas."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from umm.algorithms.collectives import direct
+from umm.algorithms.collectives.way import Way, parted
+from umm.algorithms.movement.blocks import Blocks, groups_of, held
+from umm.algorithms.movement.gathers import by_level
+from umm.arrays import Ints
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import Builder
+
+Rect = tuple[int, int, int, int]
+
+
+class Summed(NamedTuple):
+    """Ranks whose products of the same rows and columns of C are added up, and are kept among them.
+
+    Attributes:
+        ranks: The ranks, ascending.
+        own: Rows and columns of what each of them owns of the sum, shape (ranks, 4).
+        copies: How many of them own the same: replicas of C.
+        number: Which of those each rank is.
+    """
+
+    ranks: list[int]
+    own: Ints
+    copies: int
+    number: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """The sums of a multiply.
+
+    Attributes:
+        groups: Those who add up.
+        in_place: Whether each product is the tile of C that its rank owns.
+    """
+
+    groups: tuple[Summed, ...]
+    in_place: bool
+
+
+def sums_of(blocks: Blocks) -> Sums | None:
+    """Return the sums of a multiply; None if others own a sum than those who add to it."""
+    if blocks.whole:
+        return Sums((), True)
+    made, in_place = blocks.of("C"), blocks.in_place
+    layout = blocks.problem.layout("C")
+    own = held(layout)
+    assert own is not None
+    replica = layout.replica_of_rank
+    found = []
+    for rect, _ in groups_of(made, blocks.works):
+        start, stop = np.array(rect)[::2], np.array(rect)[1::2]
+        low, high = np.maximum(own[:, ::2], start), np.minimum(own[:, 1::2], stop)
+        owners = (low < high).all(axis=1)
+        adds = blocks.works & (made == rect).all(axis=1)
+        if in_place:
+            owners &= (own == rect).all(axis=1)
+        elif (owners != adds).any():
+            return None
+        ranks = np.flatnonzero(owners)
+        piece = np.stack((low[:, 0], high[:, 0], low[:, 1], high[:, 1]), axis=1)[ranks]
+        _, where, counts = np.unique(piece, axis=0, return_inverse=True, return_counts=True)
+        if len(set(counts.tolist())) > 1:
+            return None
+        by_piece = np.lexsort((replica[ranks], where.reshape(-1)))
+        number = np.empty(len(ranks), dtype=np.int64)
+        number[by_piece] = np.arange(len(ranks)) % counts[0]
+        found.append(Summed(ranks.tolist(), piece, int(counts[0]), number))
+    return Sums(tuple(found), in_place)
+
+
+def add_up(
+    build: Builder,
+    group: Summed,
+    product: Mapping[int, Slice],
+    own: Callable[[int], Slice],
+    adds: bool,
+) -> None:
+    """Write the sum of a group's products, or of some columns or rows of them.
+
+    Args:
+        build: Where the actions go.
+        group: Who adds up.
+        product: What each has to add; it is spoilt where it is not what the rank owns.
+        own: What each rank owns of the sum.
+        adds: Whether that holds something to which the sum is added.
+    """
+    ranks, copies = group.ranks, group.copies
+    number = dict(zip(ranks, group.number.tolist(), strict=True))
+    way = by_level(build.machine, ranks, build.ranks)
+    if all(product[rank] == own(rank) for rank in ranks):
+        _writer(way, "all-reduce")(build, ranks, product.__getitem__, product.__getitem__)
+        return
+
+    def part(rank: int) -> Slice:
+        return parted(own(rank), number[rank], copies)
+
+    def given(rank: int, owner: int) -> Slice:
+        piece = part(owner)
+        return product[rank].cut(piece.rows, piece.cols)
+
+    _writer(way, "reduce-scatter")(build, ranks, given, part, room=given, zeroed=adds)
+    if copies == 1:
+        return
+    pieces: dict[tuple[int, ...], list[int]] = {}
+    for rank, piece in zip(ranks, map(tuple, group.own.tolist()), strict=True):
+        pieces.setdefault(piece, []).append(rank)
+    for same in pieces.values():
+
+        def into(rank: int, origin: int) -> Slice:
+            return parted(own(rank), number[origin], copies)
+
+        _writer(by_level(build.machine, same, build.ranks), "all-gather")(build, same, part, into)
+
+
+def _writer(way: Way | None, what: str) -> Callable[..., None]:
+    return (way or direct.WAY).writers[what]
+
+
+def size_of(rects: Ints) -> Ints:
+    """Return the elements of rectangles."""
+    sides = np.maximum(0, rects[:, 1::2] - rects[:, ::2])
+    return np.asarray(sides[:, 0] * sides[:, 1])
+
+
+def owned(group: Summed, rank: int) -> Sequence[int]:
+    """Return the rows and columns that a rank of a group owns of its sum."""
+    found: list[int] = group.own[group.ranks.index(rank)].tolist()
+    return found

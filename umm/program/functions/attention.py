@@ -1,0 +1,305 @@
+"""Fused attention in NumPy: scores block by block with an online softmax, never stored; and its gradients.
+
+Rows of queries are tokens, those of one sequence after those of another; columns are heads side by side. A
+query sees the keys of its own sequence, with ``causal`` those up to its own position alone; the last query of
+a sequence stands at its last key, so fewer queries than keys are the last ones, as in decoding. Several query
+heads may share one head of keys and values.
+
+In signatures queries are ``rc``, keys and values ``kg``, and one number a query and head ``rh``.
+
+Source: Dao (2023), FlashAttention-2, algorithms 1 and 2; Milakov & Gimelshein (2018), online softmax.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from umm.interval import Interval
+from umm.program.functions.signature import Array, Function, Parameter, Place, Spans
+
+BLOCK = 128
+"""Keys whose scores exist at once."""
+
+
+class Heads(NamedTuple):
+    """How queries, keys and their columns belong together.
+
+    Attributes:
+        head: Columns of a head.
+        share: Query heads that share a head of keys and values.
+        queries: Queries of a sequence.
+        keys: Keys of a sequence.
+        causal: Whether a query sees no later key.
+    """
+
+    head: int
+    share: int
+    queries: int
+    keys: int
+    causal: bool
+
+    def of_keys(self, cols: Interval) -> Interval:
+        """Return the columns of the keys that some columns of queries need."""
+        width = self.head * self.share
+        return Interval(cols.start // width * self.head, -(-cols.stop // width) * self.head)
+
+    def of_rows(self, cols: Interval) -> Interval:
+        """Return the columns of one number a head that some columns of queries have."""
+        return Interval(cols.start // self.head, cols.stop // self.head)
+
+    def seen(self, rows: Interval) -> Interval:
+        """Return the keys from the first to the last that some queries see.
+
+        >>> Heads(64, 1, 8, 8, True).seen(Interval(10, 12))
+        Interval(start=8, stop=12)
+        """
+        first, last = rows.start // self.queries, (rows.stop - 1) // self.queries
+        stop = (last + 1) * self.keys
+        if self.causal:
+            stop -= self.queries - 1 - (rows.stop - 1) % self.queries
+        return Interval(first * self.keys, stop)
+
+    def pairs(self, rows: Interval, keys: Interval) -> int:
+        """Return how many pairs of a query and a key it sees there are, for one head.
+
+        >>> Heads(64, 1, 8, 8, True).pairs(Interval(0, 16), Interval(0, 16)), 2 * (8 * 9 // 2)
+        (72, 72)
+        """
+        return sum(_pairs(*part) for part in self._parts(rows, keys))
+
+    def masked(self, rows: Interval, keys: Interval) -> int:
+        """Return how many of the queries the mask leaves some but not all of the keys of their sequence."""
+        return sum(_cut_rows(*part) for part in self._parts(rows, keys))
+
+    def _parts(self, rows: Interval, keys: Interval) -> Iterator[tuple[int, int, int, int]]:
+        """Yield for each sequence the keys that its first and last query see, at most all, and how many.
+
+        What is yielded are the keys of the piece that the first query sees if the mask were not cut off at
+        either end, how many queries and how many keys, and 1 more key that each next query sees, or 0.
+        """
+        for sequence in range(rows.start // self.queries, -(-rows.stop // self.queries)):
+            here = rows.intersect(Interval(sequence * self.queries, (sequence + 1) * self.queries))
+            there = keys.intersect(Interval(sequence * self.keys, (sequence + 1) * self.keys))
+            if not here.size or not there.size:
+                continue
+            if not self.causal:
+                yield there.size, here.size, there.size, 0
+                continue
+            position = here.start - sequence * self.queries + self.keys - self.queries
+            yield position + 1 - (there.start - sequence * self.keys), here.size, there.size, 1
+
+
+def _pairs(first: int, queries: int, keys: int, step: int) -> int:
+    """Return the sum over queries i of first + i · step, each at least 0 and at most all keys."""
+    if not step:
+        return queries * min(max(first, 0), keys)
+    none = min(max(-first, 0), queries)  # queries that see nothing, and after them those that see all
+    whole = min(max(queries - (keys - first), 0), queries - none)
+    growing = queries - none - whole
+    start = first + none
+    return growing * start + growing * (growing - 1) // 2 + whole * keys
+
+
+def _cut_rows(first: int, queries: int, keys: int, step: int) -> int:
+    if not step:
+        return 0
+    none = min(max(-first + 1, 0), queries)
+    whole = min(max(queries - (keys - first), 0), queries - none)
+    return queries - none - whole
+
+
+def heads_of(parameters: Mapping[str, Any]) -> Heads:
+    """Return what the parameters of a function of attention say."""
+    head, share, queries, keys = (int(parameters[x]) for x in ("head", "share", "queries", "keys"))
+    return Heads(head, share, queries, keys, bool(parameters["causal"]))
+
+
+def attend(q: Array, k: Array, v: Array, *before: Array, at: Place, **parameters: Any) -> Array:
+    """Return what queries get of the values of some keys, after what they got of others.
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        before: What queries have got of other keys, and the logarithms of their sums; none at first.
+        at: Where all of them lie.
+        parameters: As :class:`Heads`.
+    """
+    heads, result = heads_of(parameters), np.empty_like(q)
+    for cols, keys, place in _by_head(heads, at, 1):
+        mine = [before[0][:, cols], before[1][:, place]] if before else []
+        result[:, cols], _ = _online(heads, q[:, cols], k[:, keys], v[:, keys], mine, at)
+    return result
+
+
+def attend_lse(q: Array, k: Array, *before: Array, at: Place, **parameters: Any) -> Array:
+    """Return the logarithm of each query's sum of exponentials of its scores, per head."""
+    heads = heads_of(parameters)
+    result = np.empty_like(q, shape=(len(q), q.shape[1] // heads.head))
+    for cols, keys, place in _by_head(heads, at, 1):
+        mine = [np.zeros_like(q[:, cols]), before[0][:, place]] if before else []
+        _, result[:, place] = _online(heads, q[:, cols], k[:, keys], None, mine, at)
+    return result
+
+
+def attend_dot(o: Array, do: Array, *, at: Place, **parameters: Any) -> Array:
+    """Return each query's product of its result and the gradient of it, per head."""
+    head = int(parameters["head"])
+    product: Array = (o * do).reshape(len(o), -1, head).sum(axis=2)
+    return product
+
+
+def attend_dq(
+    q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *before: Array, at: Place,
+    **parameters: Any,
+) -> Array:  # fmt: skip
+    """Return the gradient by queries that comes through some keys, added to that through others."""
+    heads = heads_of(parameters)
+    result = before[0].copy() if before else np.zeros_like(q)
+    for cols, keys, place in _by_head(heads, at, 1):
+        for span, seen in _blocks(heads, at, 2):
+            p = _shares(heads, q[:, cols], k[span, keys], lse[:, place], seen)
+            ds = p * (do[:, cols] @ v[span, keys].T - dot[:, place])
+            result[:, cols] += ds @ k[span, keys] * q.dtype.type(heads.head**-0.5)
+    return result
+
+
+def attend_dk(
+    q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *before: Array, at: Place,
+    **parameters: Any,
+) -> Array:  # fmt: skip
+    """Return the gradient by keys that comes through some queries, added to that through others."""
+    heads = heads_of(parameters)
+    result = before[0].copy() if before else np.zeros_like(k)
+    for cols, keys, place in _by_head(heads, at, 1):
+        for span, seen in _blocks(heads, at, 2):
+            p = _shares(heads, q[:, cols], k[span, keys], lse[:, place], seen)
+            ds = p * (do[:, cols] @ v[span, keys].T - dot[:, place])
+            result[span, keys] += ds.T @ q[:, cols] * q.dtype.type(heads.head**-0.5)
+    return result
+
+
+def attend_dv(
+    q: Array, k: Array, do: Array, lse: Array, *before: Array, at: Place, **parameters: Any
+) -> Array:
+    """Return the gradient by values that comes through some queries, added to that through others."""
+    heads = heads_of(parameters)
+    result = before[0].copy() if before else np.zeros_like(k)
+    for cols, keys, place in _by_head(heads, at, 1):
+        for span, seen in _blocks(heads, at, 2):
+            p = _shares(heads, q[:, cols], k[span, keys], lse[:, place], seen)
+            result[span, keys] += p.T @ do[:, cols]
+    return result
+
+
+def _by_head(heads: Heads, at: Place, queries: int) -> Iterator[tuple[slice, slice, slice]]:
+    """Yield for each query head its columns, those of its keys, and of its one number, in the pieces."""
+    cols, keys = at.spans[queries][1], at.spans[queries + 1][1]
+    for number in range(cols.start // heads.head, cols.stop // heads.head):
+        left = number * heads.head - cols.start
+        start = number // heads.share * heads.head - keys.start
+        place = number - cols.start // heads.head
+        yield slice(left, left + heads.head), slice(start, start + heads.head), slice(place, place + 1)
+
+
+def _blocks(heads: Heads, at: Place, keys: int) -> Iterator[tuple[slice, Array]]:
+    """Yield blocks of the keys that some query sees: which, and by query and key whether it is seen."""
+    rows, there = at.spans[keys - 1][0], at.spans[keys][0]
+    query = np.arange(rows.start, rows.stop)[:, None]
+    position = query % heads.queries + heads.keys - heads.queries
+    for start in range(there.start, there.stop, BLOCK):
+        key = np.arange(start, min(start + BLOCK, there.stop))[None, :]
+        seen = query // heads.queries == key // heads.keys
+        if heads.causal:
+            seen &= key % heads.keys <= position
+        if seen.any():
+            yield slice(start - there.start, start - there.start + key.size), seen
+
+
+def _scores(heads: Heads, q: Array, k: Array, seen: Array) -> Array:
+    scores: Array = q @ k.T * q.dtype.type(heads.head**-0.5)
+    return np.where(np.asarray(seen, like=q), scores, scores.dtype.type(-np.inf))
+
+
+def _shares(heads: Heads, q: Array, k: Array, lse: Array, seen: Array) -> Array:
+    """Return the softmax of the scores of some keys, given the logarithms of the sums over all keys."""
+    return np.exp(_scores(heads, q, k, seen) - lse)
+
+
+def _online(
+    heads: Heads, q: Array, k: Array, v: Array | None, before: Sequence[Array], at: Place
+) -> tuple[Array, Array]:
+    """Return the mean of values weighted by exponentials of scores, and the logarithms of the weights' sums.
+
+    The largest score so far is taken off before exponentials are, and what was summed is rescaled when a
+    larger one comes. What was got before counts as one key whose score is the logarithm of its sum.
+    """
+    total = np.zeros_like(q[:, :1])
+    most = np.full_like(total, -np.inf)
+    result = np.zeros_like(q)
+    if before:
+        result, most = before[0].copy(), before[1].copy()
+        total = np.where(np.isneginf(most), total, 1)
+    for span, seen in _blocks(heads, at, 2):
+        scores = _scores(heads, q, k[span], seen)
+        larger = np.maximum(most, scores.max(axis=1, keepdims=True))
+        safe = np.where(np.isneginf(larger), 0, larger)  # a query that has seen nothing yet
+        weights, kept = np.exp(scores - safe), np.exp(most - safe)
+        total = total * kept + weights.sum(axis=1, keepdims=True)
+        if v is not None:
+            result = result * kept + weights @ v[span]
+        most = larger
+    some = np.where(total > 0, total, 1)
+    return result / some, np.where(total > 0, most + np.log(some), -np.inf)
+
+
+def _fits(keys: int | None) -> Callable[[Spans, Mapping[str, Any]], str | None]:
+    """Return what refuses slices that do not belong together.
+
+    Args:
+        keys: An operand with the columns of keys; None if there is none.
+    """
+
+    def refuses(spans: Spans, parameters: Mapping[str, Any]) -> str | None:
+        heads, cols = heads_of(parameters), spans[1][1]  # queries are read first
+        if cols.start % heads.head or cols.stop % heads.head:
+            return f"cuts columns within a head of {heads.head}"
+        wanted = heads.of_keys(cols)
+        if keys is not None and spans[keys][1] != wanted:
+            return f"needs columns {wanted.start}:{wanted.stop} of the keys for these heads"
+        return None
+
+    return refuses
+
+
+_ONE, _MANY = Parameter(1, whole=True, least=1), Parameter(whole=True, least=1)
+_PARAMETERS = {
+    "head": _MANY, "share": _ONE, "queries": _MANY, "keys": _MANY, "causal": Parameter(1, whole=True),
+}  # fmt: skip
+_PASS = "rc,kg,kg,rc,rh,rh"
+_OF: tuple[tuple[str, str, str, Callable[..., Array]], ...] = (  # name, reads, result, form
+    ("attend", "rc,kg,kg", "rc", attend),
+    ("attend_more", "rc,kg,kg,rc,rh", "rc", attend),
+    ("attend_lse", "rc,kg", "rh", attend_lse),
+    ("attend_lse_more", "rc,kg,rh", "rh", attend_lse),
+    ("attend_dot", "rc,rc", "rh", attend_dot),
+    ("attend_dq", _PASS, "rc", attend_dq),
+    ("attend_dq_more", f"{_PASS},rc", "rc", attend_dq),
+    ("attend_dk", _PASS, "kg", attend_dk),
+    ("attend_dk_more", f"{_PASS},kg", "kg", attend_dk),
+    ("attend_dv", "rc,kg,rc,rh", "kg", attend_dv),
+    ("attend_dv_more", "rc,kg,rc,rh,kg", "kg", attend_dv),
+)
+FUNCTIONS = tuple(
+    Function(
+        name,
+        f"{reads}->{result}",
+        form,
+        _PARAMETERS,
+        indexed=True,
+        misfit=_fits(2 if "kg" in reads else None),
+    )
+    for name, reads, result, form in _OF
+)
+"""What the kernels of fused attention compute, one result each; ``_more`` goes on with what is there."""

@@ -1,0 +1,340 @@
+"""How ranks see pieces of each other's operands: published in shared memory, or sent where hosts are several.
+
+In each step of a multiply a rank publishes an item of A and one of B, and at the end maybe partial sums P;
+others read what they need of it. Items are dense matrices whose shapes all ranks know.
+"""
+
+import atexit
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from math import prod
+from time import perf_counter, sleep
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.errors import InputError, LayoutError, UmmError
+from umm.interval import Interval
+from umm_hw.arrays import board as boards
+from umm_hw.arrays.board import Board, Parts, shared_board
+from umm_hw.arrays.group import Group, Message
+
+A, B, P = "ABP"
+
+
+class Item(NamedTuple):
+    """What one rank publishes in one step.
+
+    Attributes:
+        kind: A, B or P.
+        rank: Whose.
+        offset: Bytes from the start of what the rank publishes.
+        shape: Rows and columns.
+        dtype: Type of the elements.
+        order: ``C`` or ``F``.
+    """
+
+    kind: str
+    rank: int
+    offset: int
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    order: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    def view(self, memory: NDArray[np.uint8], offset: int | None = None) -> NDArray[Any]:
+        """Return the item as an array in a rank's memory."""
+        start = self.offset if offset is None else offset
+        order: Any = self.order
+        found: NDArray[Any] = np.ndarray(self.shape, self.dtype, memory, start, order=order)
+        return found
+
+
+class Seen(NamedTuple):
+    """A rectangle of another rank's item; indices of the item less ``row`` and ``col`` are indices here."""
+
+    array: NDArray[Any]
+    row: int
+    col: int
+
+
+class Traffic(Protocol):
+    """Who needs what of whom, the same on every rank."""
+
+    def item(self, kind: str, rank: int, step: int) -> Item:
+        """Return what a rank publishes in a step."""
+
+    def readers(self, kind: str, rank: int) -> Sequence[int]:
+        """Return the other ranks that read items of a rank."""
+
+    def sources(self, kind: str, rank: int) -> Sequence[int]:
+        """Return the other ranks whose items a rank reads."""
+
+    def rectangle(self, kind: str, source: int, reader: int, step: int) -> tuple[Interval, Interval]:
+        """Return the rows and columns of an item that hold all that a reader needs."""
+
+
+class Exchange(Protocol):
+    """The ways of one group, one multiply after another. Every rank calls begin in the same order."""
+
+    group: Group
+
+    def begin(self, signature: bytes, words: str, refusal: Exception | None = None) -> None:
+        """Enter a multiply with all ranks, and make sure that they mean the same."""
+
+    def reserve(self, nbytes: Sequence[int]) -> None:
+        """Make sure that every rank can publish so many bytes; collective."""
+
+    def own(self, item: Item) -> NDArray[Any]:
+        """Return the array where this rank writes an item of its own."""
+
+    def publish(self, traffic: Traffic, kinds: str, step: int) -> None:
+        """Let others read this rank's items of a step, complete now."""
+
+    def see(self, traffic: Traffic, kind: str, rank: int, step: int) -> Seen:
+        """Wait until a rank has published an item, and return it."""
+
+    def release(self, step: int) -> None:
+        """Say that this rank reads nothing of a step any more."""
+
+    def settle(self, readers: Iterable[int], step: int) -> None:
+        """Wait until readers have released a step."""
+
+    def finish(self) -> None:
+        """Do what is left of this multiply, so that the caller may do something else."""
+
+    def bytes_beside(self, traffic: Traffic, rank: int, steps: int) -> int:
+        """Return the bytes that a rank needs to read others' items, beside what it publishes."""
+
+
+def _digest(signature: bytes) -> int:
+    """Return a number for a signature, above zero."""
+    return int.from_bytes(blake2b(signature, digest_size=8).digest(), "little") >> 2 | 1
+
+
+class SharedExchange:
+    """All ranks on one host: an item is written once, into shared memory, and read where it is."""
+
+    def __init__(self, group: Group, board: Board) -> None:
+        self.group = group
+        self._board = board
+        self._parts: Parts | None = None
+        self._calls = 0
+        self._base = 0  # steps published and read before this call
+        self._steps = 0
+        self.entered = 0.0
+        self.ended = False
+
+    @property
+    def published_bytes(self) -> int:
+        """Bytes this rank's shared memory has, kept for the next multiplies."""
+        return self._parts.nbytes[self.group.rank] if self._parts else 0
+
+    def begin(self, signature: bytes, words: str, refusal: Exception | None = None) -> None:
+        """Enter a multiply: one look at a counter of every rank.
+
+        Raises:
+            UmmError: where a rank refuses, or ranks mean different multiplies.
+        """
+        self._calls += 1
+        self._base += self._steps
+        self._steps = 0
+        board, all_ranks = self._board, range(self.group.size)
+        # A rank that is fast may be in the next call while another still compares: calls take turns.
+        turn = self._calls % 2
+        digest = boards.REFUSED if refusal else _digest(signature)
+        board.say(turn, str(refusal) if refusal else words)
+        board.set(boards.DIGEST + turn, digest)
+        board.set(boards.ENTERED, self._calls)
+        board.wait(all_ranks, boards.ENTERED, self._calls, "all to call")
+        if refusal:
+            raise refusal
+        digests = board.column(boards.DIGEST + turn)
+        if (digests != digest).any():
+            _differ(digests.tolist(), [board.said(rank, turn) for rank in all_ranks])
+        self.entered = perf_counter()
+
+    def reserve(self, nbytes: Sequence[int]) -> None:
+        """Map more shared memory if there is too little; what was there is given back."""
+        had = self._parts.nbytes if self._parts else (0,) * self.group.size
+        if any(need > has for need, has in zip(nbytes, had, strict=True)):
+            self._parts = None
+            parts = Parts(self.group, [max(x) for x in zip(nbytes, had, strict=True)])
+            parts.close_file()
+            if parts.trouble:
+                raise UmmError(f"no memory to share: {parts.trouble}")
+            self._parts = parts
+
+    def own(self, item: Item) -> NDArray[Any]:
+        """Return where the item is published."""
+        assert self._parts is not None
+        return item.view(self._parts.parts[self.group.rank])
+
+    def publish(self, traffic: Traffic, kinds: str, step: int) -> None:
+        """Count the step."""
+        if P in kinds:
+            self._board.set(boards.SUMMED, self._calls)
+        else:
+            self._steps = max(self._steps, step + 1)
+            self._board.set(boards.PUBLISHED, self._base + step + 1)
+
+    def see(self, traffic: Traffic, kind: str, rank: int, step: int) -> Seen:
+        """Return a view of another rank's memory."""
+        assert self._parts is not None
+        if kind == P:
+            self._board.wait((rank,), boards.SUMMED, self._calls, f"rank {rank} to have multiplied")
+        else:
+            what = f"rank {rank} to publish its part of {kind}"
+            self._board.wait((rank,), boards.PUBLISHED, self._base + step + 1, what)
+        return Seen(traffic.item(kind, rank, step).view(self._parts.parts[rank]), 0, 0)
+
+    def release(self, step: int) -> None:
+        """Count what was read."""
+        self._board.set(boards.READ, self._base + step + 1)
+
+    def settle(self, readers: Iterable[int], step: int) -> None:
+        """Wait for readers' counters."""
+        self._board.wait(readers, boards.READ, self._base + step + 1, "all to have read a step")
+
+    def bytes_beside(self, traffic: Traffic, rank: int, steps: int) -> int:
+        """Return the bytes a rank needs to read others' items: none."""
+        return 0
+
+    def finish(self) -> None:
+        """Return at once: others read what this rank has published without it."""
+
+
+class MessageExchange:
+    """Ranks of several hosts: a rank sends each reader the rectangle it needs of an item."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self._memory = np.zeros(0, np.uint8)
+        self._calls = 0
+        self._sent: dict[int, list[tuple[Message, Any]]] = {}
+        self._coming: dict[tuple[str, int, int], tuple[Message, Seen]] = {}
+        self.entered = 0.0
+
+    @property
+    def published_bytes(self) -> int:
+        """Bytes of the items this rank packs."""
+        return self._memory.nbytes
+
+    def begin(self, signature: bytes, words: str, refusal: Exception | None = None) -> None:
+        """Enter a multiply: one gather of everybody's digest."""
+        self._calls += 1
+        self.finish()
+        digest = boards.REFUSED if refusal else _digest(signature)
+        found = self.group.allgather((digest, str(refusal) if refusal else words))
+        if refusal:
+            raise refusal
+        if any(other != digest for other, _ in found):
+            _differ([other for other, _ in found], [said for _, said in found])
+        self.entered = perf_counter()
+
+    def reserve(self, nbytes: Sequence[int]) -> None:
+        """Have room for this rank's own items."""
+        if nbytes[self.group.rank] > self._memory.nbytes:
+            self._memory = np.zeros(nbytes[self.group.rank], np.uint8)
+
+    def own(self, item: Item) -> NDArray[Any]:
+        """Return where the item is packed."""
+        return item.view(self._memory)
+
+    def publish(self, traffic: Traffic, kinds: str, step: int) -> None:
+        """Start to receive what this rank reads of the step, and send what others read."""
+        rank = self.group.rank
+        for kind in kinds:
+            for source in traffic.sources(kind, rank):
+                item = traffic.item(kind, source, step)
+                rows, cols = traffic.rectangle(kind, source, rank, step)
+                array = np.empty((rows.size, cols.size), item.dtype, item.order)  # type: ignore[call-overload]
+                message = self.group.receive(_flat(array), source, self._tag(kind, step))
+                self._coming[kind, source, step] = message, Seen(array, rows.start, cols.start)
+        for kind in kinds:
+            for reader in traffic.readers(kind, rank):
+                item = traffic.item(kind, rank, step)
+                rows, cols = traffic.rectangle(kind, rank, reader, step)
+                piece = np.asarray(self.own(item)[rows.slice, cols.slice], order=item.order)  # type: ignore[call-overload]
+                message = self.group.send(_flat(piece), reader, self._tag(kind, step))
+                self._sent.setdefault(-1 if kind == P else step, []).append((message, piece))
+
+    def see(self, traffic: Traffic, kind: str, rank: int, step: int) -> Seen:
+        """Wait for the message."""
+        message, seen = self._coming[kind, rank, step]
+        _until(message)
+        return seen
+
+    def release(self, step: int) -> None:
+        """Forget what came for the step."""
+        for key in [key for key in self._coming if key[2] == step]:
+            del self._coming[key]
+
+    def settle(self, readers: Iterable[int], step: int) -> None:
+        """Wait until what was sent in the step has gone."""
+        for message, _ in self._sent.pop(step, []):
+            _until(message)
+
+    def bytes_beside(self, traffic: Traffic, rank: int, steps: int) -> int:
+        """Return the bytes of what a rank receives for the fullest two steps, and packs to send."""
+        most = 0
+        for kinds in (A + B, P):
+            for kind in kinds:
+                for source in traffic.sources(kind, rank):
+                    item = traffic.item(kind, source, 0)
+                    rows, cols = traffic.rectangle(kind, source, rank, 0)
+                    most += rows.size * cols.size * item.dtype.itemsize * min(2, steps)
+                for reader in traffic.readers(kind, rank):
+                    rows, cols = traffic.rectangle(kind, rank, reader, 0)
+                    most += rows.size * cols.size * traffic.item(kind, rank, 0).dtype.itemsize * min(2, steps)
+        return most
+
+    def finish(self) -> None:
+        """Wait until all that was sent has gone: messages move on only while they are looked at."""
+        for step in list(self._sent):
+            self.settle((), step)
+        self._coming.clear()
+
+    def _tag(self, kind: str, step: int) -> int:
+        """Return a tag of its own for each kind and step; messages of one tag keep their order."""
+        return "ABP".index(kind) + 3 * (step % 1024)
+
+
+def _flat(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return array.reshape(-1, order="A").view(np.uint8)
+
+
+def _until(message: Message) -> None:
+    pause = 20e-6
+    while not message.done():
+        sleep(pause)
+        pause = min(1.5 * pause, 400e-6)
+
+
+def _differ(digests: Sequence[int], said: Sequence[str]) -> None:
+    """Raise what all ranks shall hear where one refuses, or they mean different things."""
+    for rank, digest in enumerate(digests):
+        if digest == boards.REFUSED:
+            raise InputError(f"rank {rank} refuses: {said[rank]}")
+    other = next(rank for rank in range(len(digests)) if digests[rank] != digests[0])
+    raise LayoutError(
+        f"ranks ask for different things, nothing was moved: rank 0 {said[0]}; rank {other} {said[other]}"
+    )
+
+
+def exchange_of(group: Group) -> SharedExchange | MessageExchange:
+    """Return the exchange of a group: the same each time; collective at the first."""
+    found = getattr(group, "exchange", None)
+    if found is None:
+        board = shared_board(group)
+        found = MessageExchange(group) if board is None else SharedExchange(group, board)
+        group.exchange = found  # type: ignore[attr-defined]
+        if board is not None:
+            atexit.register(board.set, boards.LEFT, 1)
+    kept: SharedExchange | MessageExchange = found
+    return kept

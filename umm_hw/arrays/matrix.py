@@ -1,0 +1,484 @@
+"""A matrix that is distributed already: each rank's part stays in the memory of the program that made it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from umm.errors import InputError, LayoutError, UmmError, expect
+from umm.files import shown
+from umm.interval import Interval
+from umm.layouts.edges import square_grid
+from umm.layouts.frameworks.scalapack import parts as scalapack_parts
+from umm.layouts.layout import Layout
+from umm.layouts.tile_grid import Tile
+from umm_hw.arrays.axes import Runs, axis_of, copy
+from umm_hw.arrays.exchange import exchange_of
+from umm_hw.arrays.group import Group, group_of
+from umm_hw.arrays.move import move
+from umm_hw.arrays.product import Operand
+from umm_hw.bfloat16 import dtype_name
+
+Array = NDArray[Any]
+KINDS = "float64, float32, float16, bfloat16, complex128, complex64, or a whole number of 8 to 64 bits"
+
+
+class DistributedMatrix:
+    """One rank's handle on a matrix that all ranks of a communicator hold together; :meth:`wrap` makes one.
+
+    The local matrix of a rank is dense: the rows of its place of the process grid by the columns, both in
+    ascending order, as ScaLAPACK keeps them. ``A[10:20, :]`` is a window of it, without a copy, which can be
+    multiplied and redistributed like a whole one.
+
+    Attributes:
+        group: The ranks.
+        layout: Of the whole matrix.
+        local: This rank's local matrix, the caller's memory; of a batch, one after another.
+        rows: Rows of the whole matrix that this window covers.
+        cols: Its columns.
+        dtype: Type of the elements.
+        batch: Matrices of a batch; None if there is one alone.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        layout: Layout,
+        local: Array,
+        window: tuple[Interval, Interval],
+        orders: str,
+        writable: Sequence[bool],
+    ) -> None:
+        self.group, self.layout, self.local = group, layout, local
+        self.rows, self.cols = window
+        self.orders, self.writable = orders, tuple(writable)
+        self.dtype: np.dtype[Any] = local.dtype
+        self.batch = len(local) if local.ndim == 3 else None
+        self.exchange = exchange_of(group)
+
+    @classmethod
+    def wrap(
+        cls,
+        comm: Any,
+        layout: str | Layout | Sequence[int],
+        shape: Sequence[int],
+        local: Array,
+        *,
+        order: str | None = None,
+        ld: int | None = None,
+        grid: tuple[int, int] | None = None,
+        copy: bool = False,
+    ) -> "DistributedMatrix":
+        """Return a matrix whose parts are the local matrices of all ranks, without copying them; collective.
+
+        Args:
+            comm: An mpi4py communicator, whose ranks are those of the layout.
+            layout: Its text (``row``, ``2d:2x2``, ``cyclic:64x64:2x2``, ``scalapack:…``, …), a ``Layout``, or
+                the nine numbers of a ScaLAPACK descriptor.
+            shape: Rows and columns of the whole matrix; with a third, first, number a batch of such matrices.
+            local: This rank's part: rows or columns of it are adjacent, and may be further apart than they
+                are long. A flat buffer is taken too, with ``order`` and ``ld``.
+            order: Of a flat buffer, ``F`` (columns adjacent, as Fortran) or ``C``.
+            ld: Of a flat buffer, the elements from one column (or row) to the next; the least if None.
+            grid: Rows and columns of processes of a descriptor; the most square one if None.
+            copy: Whether to keep a copy of a local matrix that is strided both ways; ``copied`` is then true,
+                and what is written to the matrix does not reach the caller's.
+
+        Raises:
+            LayoutError: on every rank, if ranks give different layouts, shapes or types, or the local matrix
+                of one does not fit.
+            InputError: on every rank, for memory that cannot be used.
+        """
+        return wrapped(comm, [Part(layout, shape, local, order, ld, grid, copy)])[0]
+
+    copied = False
+    """Whether the local matrix is a copy of the caller's."""
+
+    @classmethod
+    def empty(
+        cls,
+        like: "DistributedMatrix",
+        layout: str | Layout,
+        shape: tuple[int, int],
+        dtype: Any = None,
+        order: str = "C",
+    ) -> "DistributedMatrix":
+        """Return a new matrix on the ranks of another, its elements not set; all ranks ask for the same."""
+        found = _layout(layout, shape, like.group.size, None)
+        rows, cols = local_shape(found, like.group.rank)
+        leading = () if like.batch is None else (like.batch,)
+        size = (*leading, rows, cols)
+        kind: Any = like.dtype if dtype is None else dtype
+        if order == "F":
+            local = np.empty((*leading, cols, rows), kind).swapaxes(-1, -2)
+        else:
+            local = np.empty(size, kind)
+        window = Interval(0, shape[0]), Interval(0, shape[1])
+        count = like.group.size
+        return cls(like.group, found, local, window, order * count, [True] * count)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of this window."""
+        return self.rows.size, self.cols.size
+
+    def __getitem__(self, window: tuple[slice, slice]) -> "DistributedMatrix":
+        """Return a window of rows and columns, without a copy; its indices count from this one's first.
+
+        Raises:
+            InputError: for anything but two slices without steps.
+        """
+        if not (isinstance(window, tuple) and len(window) == 2 and all(isinstance(x, slice) for x in window)):
+            raise InputError("a distributed matrix is cut by two slices, as in A[0:10, :]")
+        spans = []
+        for span, cut in zip((self.rows, self.cols), window, strict=True):
+            start, stop, step = cut.indices(span.size)
+            if step != 1:
+                raise InputError(f"a window of a distributed matrix has no step, not {step}")
+            spans.append(Interval(span.start + start, span.start + max(start, stop)))
+        made = DistributedMatrix(
+            self.group, self.layout, self.local, (spans[0], spans[1]), self.orders, self.writable
+        )
+        made.copied = self.copied
+        return made
+
+    def member(self, number: int) -> "DistributedMatrix":
+        """Return one matrix of a batch, without a copy."""
+        return DistributedMatrix(
+            self.group, self.layout, self.local[number], (self.rows, self.cols), self.orders, self.writable
+        )
+
+    def operand(self, trans: str = "N") -> Operand:
+        """Return what a product reads of it: as it is (N), transposed (T), conjugated too (C)."""
+        flip = {"C": "F", "F": "C"}
+        orders = self.orders if trans == "N" else "".join(flip[x] for x in self.orders)
+        conj = trans == "C" and self.dtype.kind == "c"
+        return Operand(self.layout, self.rows, self.cols, trans != "N", self.dtype, orders, conj)
+
+    @property
+    def held(self) -> Array:
+        """What this rank holds of the window, as a view of its local matrix."""
+        row, col = (int(x[self.group.rank]) for x in self.layout.place_of_rank[1:])
+        rows = axis_of(self.layout, 0, self.rows).held(row)
+        cols = axis_of(self.layout, 1, self.cols).held(col)
+        part: Array = self.local[..., rows.slice, cols.slice]
+        return part
+
+    def tiles(self) -> Iterator[tuple[Tile, Array]]:
+        """Yield the tiles this rank holds, each a view of the local matrix."""
+        starts = [np.zeros(self.layout.process_grid[dim], dtype=np.int64) for dim in (0, 1)]
+        firsts: list[list[int]] = []
+        for dim, edges in enumerate((self.layout.row_edges, self.layout.col_edges)):
+            firsts.append([])
+            for number, size in enumerate(np.diff(edges).tolist()):
+                place = number % len(starts[dim])
+                firsts[dim].append(int(starts[dim][place]))
+                starts[dim][place] += size
+        for i, j in self.layout.tiles_of(self.group.rank):
+            rows, cols = self.layout.tile_shape((i, j))
+            top, left = firsts[0][i], firsts[1][j]
+            yield (i, j), self.local[..., top : top + rows, left : left + cols]
+
+    def gather(self) -> Array:
+        """Return a copy of the whole window on every rank, from replica 0; collective, for small matrices."""
+        leading = () if self.batch is None else (self.batch,)
+        whole = np.zeros((*leading, *self.shape), self.dtype)
+        parts = self.group.allgather(np.ascontiguousarray(self.held))
+        rows, cols = axis_of(self.layout, 0, self.rows), axis_of(self.layout, 1, self.cols)
+        for (i, j), rank in np.ndenumerate(self.layout.places[0]):
+            down, across = (_places(x, p) for x, p in ((rows, i), (cols, j)))
+            for member in range(self.batch or 1):
+                part, into = (x if self.batch is None else x[member] for x in (parts[rank], whole))
+                copy(into, part, down, across)
+        return whole
+
+    def redistributed(
+        self, layout: str | Layout | None = None, out: "DistributedMatrix | None" = None
+    ) -> "DistributedMatrix":
+        """Return the same matrix in another layout, in new memory or in that of ``out``; collective.
+
+        Args:
+            layout: A layout, or its text.
+            out: Where it goes instead: a matrix of the same shape and type.
+
+        Raises:
+            InputError: on every rank, where the two do not fit.
+        """
+        error: UmmError | None = None
+        try:
+            if (layout is None) == (out is None):
+                raise InputError("say where the matrix goes: a layout, or out=, a matrix of the same shape")
+            out = out or DistributedMatrix.empty(self, layout or "", self.shape)
+            self._check_target(out)
+        except UmmError as refused:
+            error, out = refused, self
+        pairs = [(self.local, out.local)]
+        if self.batch is not None and not error:
+            pairs = list(zip(self.local, out.local, strict=True))
+        move(self.exchange, self.operand(), out.operand(), pairs, error)
+        return out
+
+    def _check_target(self, out: "DistributedMatrix") -> None:
+        if self.shape != out.shape or self.batch != out.batch:
+            raise LayoutError(
+                f"a {_x(self.shape)} matrix cannot be redistributed into one of {_x(out.shape)}"
+            )
+        if self.dtype != out.dtype:
+            names = dtype_name(self.dtype), dtype_name(out.dtype)
+            raise InputError(f"{names[0]} cannot be redistributed into {names[1]}: the types differ")
+        if self.exchange is not out.exchange:
+            raise InputError("the two matrices are on different communicators; wrap both with the same one")
+        out.check_writable()
+        if np.may_share_memory(self.local, out.local):
+            raise InputError(
+                "a matrix cannot be redistributed into its own memory; give out= memory of its own"
+            )
+
+    def check_writable(self) -> None:
+        """Refuse a matrix that cannot be written on some rank, or is a copy of the caller's.
+
+        Raises:
+            InputError: naming the rank.
+        """
+        for rank, writable in enumerate(self.writable):
+            if not writable:
+                raise InputError(f"rank {rank}'s local matrix is read-only; give memory that can be written")
+        if self.copied:
+            raise InputError(
+                "the local matrix is a copy, and the caller's memory would not see what is written; wrap it "
+                "without copy=True"
+            )
+
+    def __str__(self) -> str:
+        """Type, layout, and what this rank holds."""
+        return f"{dtype_name(self.dtype)}, {self.layout.describe(self.group.rank)}"
+
+
+class Part(NamedTuple):
+    """What :meth:`DistributedMatrix.wrap` takes of one matrix; see there."""
+
+    layout: str | Layout | Sequence[int]
+    shape: Sequence[int]
+    local: Any
+    order: str | None = None
+    ld: int | None = None
+    grid: tuple[int, int] | None = None
+    copy: bool = False
+
+
+class _Fact(NamedTuple):
+    """What other ranks must know of a rank's part."""
+
+    error: str
+    layout: str
+    key: object
+    shape: tuple[int, ...]
+    type: str
+    order: str
+    writable: bool
+
+
+def wrapped(comm: Any, parts: Sequence[Part], refusal: UmmError | None = None) -> list[DistributedMatrix]:
+    """Return matrices of local matrices; collective, in one gather.
+
+    Args:
+        comm: The communicator, or a group.
+        parts: What this rank has of each.
+        refusal: Why this rank cannot give them, which all are then told.
+
+    Raises:
+        LayoutError: on every rank, if a part of one rank does not fit, or ranks give different things.
+    """
+    group = group_of(comm)
+    facts, views, layouts = [], [], []
+    for part in () if refusal else parts:
+        fact, view, layout = _fact(part, group)
+        facts.append(fact)
+        views.append(view)
+        layouts.append(layout)
+    of_ranks: list[list[_Fact] | str] = group.allgather(str(refusal) if refusal else facts)
+    if refusal:
+        raise refusal
+    made = []
+    for number, (part, view, layout) in enumerate(zip(parts, views, layouts, strict=True)):
+        found = [x if isinstance(x, str) else x[number] for x in of_ranks]
+        known = _checked(found, group.rank)
+        assert layout is not None
+        rows, cols = layout.shape
+        window = Interval(0, rows), Interval(0, cols)
+        orders, writable = "".join(x.order for x in known), [x.writable for x in known]
+        matrix = DistributedMatrix(group, layout, view, window, orders, writable)
+        matrix.copied = part.copy and not np.may_share_memory(view, part.local)
+        made.append(matrix)
+    return made
+
+
+def _fact(part: Part, group: Group) -> tuple[_Fact, Array, Layout | None]:
+    error, layout, view = "", None, np.zeros((0, 0))
+    sizes: tuple[int, ...] = ()
+    try:
+        sizes = _shape(part.shape)
+        layout = _layout(part.layout, (sizes[-2], sizes[-1]), group.size, part.grid)
+        view = _viewed(part, layout, sizes, group.rank)
+    except UmmError as refused:
+        error = str(refused)
+    text, key = ("", None) if layout is None else (str(layout), layout.key)
+    kind, writable = dtype_name(view.dtype), bool(view.flags.writeable)
+    return _Fact(error, text, key, sizes, kind, _order(view) or "C", writable), view, layout
+
+
+def _places(axis: Any, place: int) -> Runs:
+    ours = axis.place == place
+    first = axis.held(place).start
+    return Runs(axis.local[ours] - first, axis.start[ours], axis.sizes[ours])
+
+
+def local_shape(layout: Layout, rank: int) -> tuple[int, int]:
+    """Return the rows and columns of a rank's local matrix.
+
+    >>> [local_shape(Layout.parse("cyclic:2x2:2x1", (5, 3), ranks=2), rank) for rank in (0, 1)]
+    [(3, 3), (2, 3)]
+    """
+    _, row, col = (int(x[rank]) for x in layout.place_of_rank)
+    rows = axis_of(layout, 0, Interval(0, layout.shape[0])).held(row)
+    cols = axis_of(layout, 1, Interval(0, layout.shape[1])).held(col)
+    return rows.size, cols.size
+
+
+def _shape(shape: Sequence[int]) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(x) for x in shape)
+    except (TypeError, ValueError):
+        sizes = ()
+    if len(sizes) not in (2, 3) or min(sizes) < 0:
+        raise InputError(f"a matrix has a shape of rows and columns, as in (m, k), not {shown(str(shape))}")
+    return sizes
+
+
+def _layout(layout: Any, shape: tuple[int, int], ranks: int, grid: tuple[int, int] | None) -> Layout:
+    if isinstance(layout, Layout):
+        found = layout
+    elif isinstance(layout, str):
+        found = Layout.parse(layout, shape, ranks)
+    else:
+        found = Layout.of_parts(scalapack_parts(layout, grid or square_grid(ranks)), shape)
+    if found.shape != shape:
+        raise LayoutError(f"the layout is of a {_x(found.shape)} matrix, not of {_x(shape)}")
+    if found.ranks != ranks:
+        raise LayoutError(f"the layout {found} is for {found.ranks} ranks, but the communicator has {ranks}")
+    return found
+
+
+def _viewed(part: Part, layout: Layout, sizes: tuple[int, ...], rank: int) -> Array:
+    """Return the local matrix as an array whose strides are what BLAS can use."""
+    local = part.local
+    expect(local, np.ndarray, "wrap", "the local matrix as a NumPy array")
+    if local.dtype.kind not in "fciuV" or not local.dtype.isnative or dtype_name(local.dtype) in ("", "void"):
+        raise InputError(f"elements of type {local.dtype} cannot be multiplied; choose {KINDS}")
+    rows, cols = local_shape(layout, rank)
+    if local.ndim == 1 and len(sizes) == 2:
+        local = _unfolded(local, rows, cols, part.order or "F", part.ld)
+    elif part.order is not None or part.ld is not None:
+        raise InputError(
+            "order and ld belong to a flat buffer; an array of two dimensions has its own strides"
+        )
+    elif local.ndim == 2 and _is_descriptor(part.layout):
+        local = local[
+            :rows, :cols
+        ]  # a local array of a descriptor has LLD_ rows, or more columns than it needs
+    wanted = (*sizes[:-2], rows, cols)
+    if local.shape != wanted:
+        raise LayoutError(
+            f"rank {rank} holds {_x(wanted)} of {_x(sizes)} in {layout}, but its local array is "
+            f"{_x(local.shape)}; if it is larger, cut it: local[:{rows}, :{cols}]"
+        )
+    if _order(local) is None:
+        if not part.copy:
+            raise InputError(
+                f"the local matrix of rank {rank} is strided both ways ({local.strides} bytes): BLAS needs "
+                "adjacent rows or columns; give numpy.ascontiguousarray(local), or copy=True for an operand "
+                "that is only read"
+            )
+        local = np.ascontiguousarray(local)
+    return _plain(local)
+
+
+def _is_descriptor(layout: Any) -> bool:
+    return not isinstance(layout, Layout) and (not isinstance(layout, str) or layout.startswith("scalapack:"))
+
+
+def _unfolded(flat: Array, rows: int, cols: int, order: str, ld: int | None) -> Array:
+    """Return a flat buffer as a matrix."""
+    if order not in ("C", "F"):
+        raise InputError(f"order {order!r} is neither F, columns adjacent, nor C, rows adjacent")
+    lines, length = (cols, rows) if order == "F" else (rows, cols)
+    step = max(1, length) if ld is None else ld
+    need = step * (lines - 1) + length if lines and length else 0
+    if step < length or flat.size < need:
+        raise LayoutError(
+            f"{flat.size} elements with a leading dimension of {step} does not hold {rows}x{cols} "
+            f"in order {order}: it takes {need}, and a leading dimension of at least {max(1, length)}"
+        )
+    if flat.size > 1 and flat.strides[0] != flat.itemsize:
+        raise InputError("the elements of a flat buffer must be adjacent")
+    item = flat.itemsize
+    strides = (item, step * item) if order == "F" else (step * item, item)
+    return as_strided(flat, (rows, cols), strides)
+
+
+def _order(local: Array) -> str | None:
+    """Return C where rows are adjacent, F where columns are, None where neither are."""
+    rows, cols = local.shape[-2:]
+    item, (down, across) = local.itemsize, local.strides[-2:]
+    if not local.flags.aligned:
+        return None
+    if (cols <= 1 or across == item) and (rows <= 1 or (down >= cols * item and down % item == 0)):
+        return "C"
+    if (rows <= 1 or down == item) and (cols <= 1 or (across >= rows * item and across % item == 0)):
+        return "F"
+    return None
+
+
+def _plain(local: Array) -> Array:
+    """Return the same matrix with usual strides also along dimensions of one index."""
+    rows, cols = local.shape[-2:]
+    item = local.itemsize
+    down, across = local.strides[-2:]
+    if _order(local) == "C":
+        down, across = (down if rows > 1 else max(1, cols) * item), item
+    else:
+        down, across = item, (across if cols > 1 else max(1, rows) * item)
+    return as_strided(local, local.shape, (*local.strides[:-2], down, across))
+
+
+def _checked(found: Sequence[_Fact | str], rank: int) -> list[_Fact]:
+    """Raise on every rank where the part of one is refused, or ranks give different things."""
+    ours = found[rank]
+    if isinstance(ours, _Fact) and ours.error:
+        raise LayoutError(ours.error)
+    facts = list[_Fact]()
+    for other, fact in enumerate(found):
+        error = fact if isinstance(fact, str) else fact.error
+        if error:
+            raise LayoutError(f"rank {other} cannot wrap its matrix: {error}")
+        assert isinstance(fact, _Fact)
+        facts.append(fact)
+    first = facts[0]
+    for other, fact in enumerate(facts):
+        for what, same, here, there in (
+            ("shape", first.shape == fact.shape, _x(first.shape), _x(fact.shape)),
+            ("layout", first.key == fact.key, first.layout, fact.layout),
+            ("type", first.type == fact.type, first.type, fact.type),
+        ):
+            if not same:
+                raise LayoutError(
+                    f"ranks wrap different matrices: the {what} is {here} on rank 0 and {there} on rank "
+                    f"{other}; nothing was moved"
+                )
+    return facts
+
+
+def _x(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))
