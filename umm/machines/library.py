@@ -27,7 +27,7 @@ class Pace(Table):
 
     Attributes:
         start: Seconds before the first bytes move, without steps.
-        step: Seconds more for each step.
+        step: Seconds more for each step; none if None.
         steps: What is a step: each rank beyond the first (``ranks``), or each doubling of them.
         link: Rate of a port that nothing else limits, over that of the links.
         fading: Share of it that each doubling of the ranks takes away.
@@ -41,7 +41,7 @@ class Pace(Table):
     """
 
     start: Seconds
-    step: Seconds
+    step: Seconds | None = None
     steps: Literal["ranks", "doublings"] = "ranks"
     link: Times
     fading: Share | None = None

@@ -294,6 +294,17 @@ class Machine(DeviceNumbers):
             found = self._routes[key] = self.fabric.route(src_device, dst_device)
         return found
 
+    def hears(self, devices: Sequence[int]) -> tuple[float, float]:
+        """Return the bytes/s of the links by which a device hears from others, and their longest latency.
+
+        Args:
+            devices: The device, and the others.
+        """
+        first, *others = devices
+        routes = [self.route(other, first) for other in others]
+        width = sum(float(self.link_bandwidth[link]) for link in {route[-1] for route in routes})
+        return width, max((float(self.link_latency[list(x)].sum()) for x in routes), default=0.0)
+
     def device_of(self, rank: int, ranks: int) -> int:
         """Return the device of a rank: its own while they last, else neighbours share.
 

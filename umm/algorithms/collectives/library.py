@@ -132,10 +132,7 @@ def charge(pace: "Pace", what: str, ranks: int, width: float) -> float:
 @lru_cache(maxsize=4096)
 def hears(machine: Machine, ranks: tuple[int, ...], total: int) -> tuple[float, float]:
     """Return the bytes/s of the links by which the first rank hears from the others, and their latency."""
-    first = machine.device_of(ranks[0], total)
-    routes = [machine.route(machine.device_of(rank, total), first) for rank in ranks[1:]]
-    width = sum(float(machine.link_bandwidth[link]) for link in {route[-1] for route in routes})
-    return width, max(float(machine.link_latency[list(route)].sum()) for route in routes)
+    return machine.hears([machine.device_of(rank, total) for rank in ranks])
 
 
 def domains(machine: Machine, ranks: Sequence[int], total: int) -> list[list[int]]:
