@@ -7,7 +7,7 @@ from typing import Protocol
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import Multiplied
 from umm_hw.blocks import Work
-from umm_hw.gpu.device import Device, Region, Stream
+from umm_hw.devices.device import Device, Region, Stream
 from umm_hw.steps import members
 from umm_hw.transport import Block
 
@@ -37,7 +37,7 @@ class StreamTransport(Protocol):
         """
 
 
-def gpu_step(schedule: Schedule, row: int, work: Work, transport: StreamTransport, tf32: bool) -> Step:
+def device_step(schedule: Schedule, row: int, work: Work, transport: StreamTransport, tf32: bool) -> Step:
     """Return what queues an action that moves or multiplies data, everything looked up beforehand."""
     assert work.writes is not None
     rank = int(schedule.rank[row])
@@ -45,8 +45,7 @@ def gpu_step(schedule: Schedule, row: int, work: Work, transport: StreamTranspor
         return _product(work.product, work, transport, transport.device_of(rank), tf32)
     if work.mapped is not None:
         reads = [transport.region(block) for block in work.reads]
-        target, function = transport.region(work.writes), work.mapped.__call__
-        return partial(transport.device_of(rank).map, function, reads, target)
+        return partial(transport.device_of(rank).map, work.mapped, reads, transport.region(work.writes))
     if work.adds:
         means = None if schedule.means_of is None else int(schedule.means_of[row])
         name = None if means is None or means < 0 else schedule.means[means].name

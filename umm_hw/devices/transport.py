@@ -1,4 +1,4 @@
-"""The transport of one process over its GPUs: virtual ranks share one address space."""
+"""The transport of one process over its devices: virtual ranks share one address space."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -7,10 +7,9 @@ from threading import Barrier, Lock
 from typing import Any
 
 from umm.errors import InputError
-from umm_hw.gpu.accumulate_kernels import BLOCKS
-from umm_hw.gpu.device import Device, Region, Stream
-from umm_hw.gpu.links import Landing, check_blocks, join
-from umm_hw.gpu.steps import Step
+from umm_hw.devices.device import Device, Region, Stream
+from umm_hw.devices.links import BLOCKS, Landing, check_blocks, join
+from umm_hw.devices.steps import Step
 from umm_hw.transport import Block
 
 COPY_ENGINE = "copy_engine"  # a means of schedules
@@ -37,7 +36,7 @@ class _World:
         self.copier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="umm-copy")  # no thread until used
 
 
-class CudaTransport:
+class DeviceTransport:
     """One of p virtual ranks in this process; ``as_rank`` gives the others.
 
     Its own calls return when they are done; the executor queues the same work in streams instead. Arrays are
@@ -67,9 +66,9 @@ class CudaTransport:
         self._allocations = 0
         self._stream: Stream | None = None
 
-    def as_rank(self, rank: int) -> "CudaTransport":
+    def as_rank(self, rank: int) -> "DeviceTransport":
         """Return another rank's access to the same memory."""
-        other = CudaTransport.__new__(CudaTransport)
+        other = DeviceTransport.__new__(DeviceTransport)
         other.rank, other.size, other._world, other._allocations = rank, self.size, self._world, 0
         other._stream = None
         return other
@@ -148,6 +147,8 @@ class CudaTransport:
 
     def get(self, source: Block, into: Any) -> None:
         """Copy any rank's block into an array, on the device or on the host."""
+        if not into.size:
+            return
         target = self.device_of(self.rank).region(into)
         if target is None:
             self.device_of(source.rank).download(self.region(source), into)
@@ -160,6 +161,8 @@ class CudaTransport:
 
     def put(self, array: Any, target: Block) -> None:
         """Copy an array into any rank's block."""
+        if not array.size:
+            return
         source = self.device_of(self.rank).region(array)
         if source is None:
             self.device_of(target.rank).upload(array, self.region(target))
@@ -168,6 +171,8 @@ class CudaTransport:
 
     def accumulate(self, array: Any, target: Block) -> None:
         """Add an array to any rank's block; one of the host lands on this rank's device first."""
+        if not array.size:
+            return
         device = self.device_of(self.rank)
         source = device.region(array)
         address = None

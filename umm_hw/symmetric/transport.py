@@ -1,7 +1,7 @@
-"""The transport over NVSHMEM: one process per rank, tiles in symmetric memory of its GPU.
+"""The transport over symmetric memory: one process per rank, tiles in memory of its device.
 
-Peers in the same node are reached by pointer: 2-D copies and accumulate kernels. Across nodes it is
-NVSHMEM's get and put. In a job of several nodes every accumulate, also within a node, holds the target's lock
+Peers in the same node are reached by pointer: 2-D copies and accumulate kernels. Across nodes it is the
+library's get and put. In a job of several nodes every accumulate, also within a node, holds the target's lock
 (the coarse lock of Brock & Golin 2025, section 3): an addition across nodes is get, add, put, and would undo
 what a kernel adds meanwhile. The host thread does it at its place in row order: right, and slow.
 """
@@ -13,18 +13,17 @@ from typing import Any
 
 from umm.errors import InputError
 from umm.interval import Interval
-from umm_hw.gpu.accumulate_kernels import BLOCKS
-from umm_hw.gpu.device import Device, Region, Stream
-from umm_hw.gpu.links import check_blocks
-from umm_hw.gpu.steps import Step
-from umm_hw.nvshmem.one_sided import Joined
+from umm_hw.devices.device import Device, Region, Stream
+from umm_hw.devices.links import BLOCKS, check_blocks
+from umm_hw.devices.steps import Step
+from umm_hw.symmetric.one_sided import Joined
 from umm_hw.transport import Block
 
 ALIGNMENT = 256  # bytes
 LANDING = 16 << 20  # bytes of the buffer for what crosses nodes and cannot go straight to its place
 
 
-class NvshmemTransport:
+class SymmetricTransport:
     """One rank's access to the memory of all ranks; making one is collective.
 
     Its own calls return when they are done; the executor queues the same work in streams instead. Arrays are
@@ -111,6 +110,8 @@ class NvshmemTransport:
 
     def get(self, source: Block, into: Any) -> None:
         """Copy any rank's block into an array, on the device or on the host."""
+        if not into.size:
+            return
         with self._landing_lock:
             if self._reachable[source.rank]:
                 self._take(self.region(source), into)
@@ -128,6 +129,8 @@ class NvshmemTransport:
 
     def put(self, array: Any, target: Block) -> None:
         """Copy an array into any rank's block."""
+        if not array.size:
+            return
         with self._landing_lock:
             if self._reachable[target.rank]:
                 self._give(array, self.region(target))
@@ -139,6 +142,8 @@ class NvshmemTransport:
 
     def accumulate(self, array: Any, target: Block) -> None:
         """Add an array to any rank's block; one of the host is copied to this rank's device first."""
+        if not array.size:
+            return
         source, address = self.device.region(array), None
         if source is None:
             address = self.device.allocate(array.nbytes)

@@ -1,11 +1,12 @@
-"""The seam to a GPU: the few calls that executors need, so that all else runs in the tests without one."""
+"""The seam to a device: the few calls that executors need, so that all else is one core for every device."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from umm_hw.blocks import Mapped
 from umm_hw.transport import Block
 
 Stream = Any  # work queued in order; made by a device and used with that device alone
@@ -13,7 +14,7 @@ Event = Any  # a point in a stream
 
 
 class Region(NamedTuple):
-    """A 2-D block of GPU memory by address: what a device's calls work on.
+    """A 2-D block of device memory by address: what a device's calls work on.
 
     Attributes:
         address: Of the first element, as this process sees it; a peer's memory has addresses here too.
@@ -52,13 +53,13 @@ class Region(NamedTuple):
 
 
 class Device(Protocol):
-    """One GPU.
+    """One device: a GPU, or the cores of a CPU.
 
     The promise: what is given a stream is only queued there and the call returns at once; the work of a
     stream runs in order, the work of two streams in any order that events do not forbid. An event must be
     recorded before it is waited for. ``upload``, ``download`` and ``synchronize`` return when they are done;
     they wait for nothing that streams still have to do, except ``synchronize``, which waits for all of them.
-    Regions may be empty.
+    No region is empty, but of ``view``.
 
     Attributes:
         number: Number of the device in this process.
@@ -123,21 +124,19 @@ class Device(Protocol):
             tf32: Whether float32 factors may be rounded to TF32's 10 bits of mantissa.
         """
 
-    def map(
-        self, function: Callable[..., Any], reads: Sequence[Region], target: Region, stream: Stream
-    ) -> None:
-        """Queue target = function(*reads), rounded to the target's type.
+    def map(self, mapped: Mapped, reads: Sequence[Region], target: Region, stream: Stream) -> None:
+        """Queue target = mapped(*reads), rounded to the target's type.
 
         Args:
-            function: Takes an array of the device's own kind for each read, bfloat16 widened to float32, and
-                one as ``like``; returns such an array. What it does with them is queued in the stream.
+            mapped: What is done, which a device may do by a kernel. Called, it takes an array for each read,
+                bfloat16 widened to float32, and one as ``like``, and returns such an array.
             reads: What is read; the target may be among them, nothing else that overlaps it.
             target: What is written.
             stream: Where.
         """
 
     def accumulate(self, source: Region, target: Region, blocks: int, stream: Stream) -> None:
-        """Queue target += source, atomic element by element among all GPUs.
+        """Queue target += source, atomic element by element among all devices.
 
         Args:
             source: In this device's own memory.

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from itertools import permutations
 
 from umm.errors import ExecutorUnavailableError, InputError
-from umm_hw.gpu.device import Device, Region, Stream
+from umm_hw.devices.device import Device, Region, Stream
 
 WAYS = ("kernel", "landing")
+BLOCKS = 24  # about what communication kernels take of 132 multiprocessors to fill NVLink; a tunable
 
 
 def join(devices: Sequence[Device], accumulate: str) -> None:

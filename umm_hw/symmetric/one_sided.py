@@ -1,13 +1,14 @@
-"""The seam to NVSHMEM: the few calls that its executor needs, and what joins the ranks on the host."""
+"""The seam to a library of symmetric memory: the few calls that an executor needs, what joins ranks."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from umm_hw.gpu.device import Device, Stream
+from umm_hw.devices.device import Device, Stream
 
 
 class OneSided(Protocol):
-    """Symmetric memory of all ranks' GPUs.
+    """Symmetric memory of all ranks' devices.
 
     The promise: ``allocate`` and ``free`` are collective. An address of symmetric memory means the same place
     in every rank's part. What is given a stream is only queued there, in order; ``barrier`` waits on the
@@ -69,18 +70,20 @@ class Ranks(Protocol):
 
 @dataclass
 class Joined:
-    """One rank that has joined the others by NVSHMEM.
+    """One rank that has joined the others.
 
     Attributes:
         ranks: The processes.
         library: Their symmetric memory.
-        device: This rank's GPU; others may share it.
-        streams: Streams of the lanes, kept from run to run with their cuBLAS workspaces.
+        device: This rank's; others may share it.
+        end: What parts them again; collective.
+        streams: Streams of the lanes, kept from run to run with their workspaces.
     """
 
     ranks: Ranks
     library: OneSided
     device: Device
+    end: Callable[[], object] = lambda: None
     streams: dict[int, Stream] = field(default_factory=dict)
 
     def stream(self, lane: int) -> Stream:

@@ -8,7 +8,7 @@ import numpy as np
 from umm.arrays import Bools, Floats
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, KINDS
-from umm_hw.gpu.device import Device, Event, Stream
+from umm_hw.devices.device import Device, Event, Stream
 
 Step = Callable[[Stream], object]
 

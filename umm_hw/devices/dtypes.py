@@ -13,7 +13,7 @@ from umm_hw.bfloat16 import BFLOAT16
 from umm_hw.matrix import array_dtype
 
 
-def gpu_dtype(name: str) -> np.dtype[Any]:
+def device_dtype(name: str) -> np.dtype[Any]:
     """Return NumPy's type of this name, or the one that stands for bfloat16."""
     return BFLOAT16 if name == "bfloat16" else array_dtype(name)
 

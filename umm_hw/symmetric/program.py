@@ -1,4 +1,4 @@
-"""What every rank does to perform a schedule over NVSHMEM: hold its tiles, queue its rows, tell its spans."""
+"""What every rank does to perform a schedule: hold its tiles, queue its rows, report its spans."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,13 +14,13 @@ from umm.units import format_bytes
 from umm_hw.blocks import resolve
 from umm_hw.calibrate.gpu import SWEEP, machine_text
 from umm_hw.calibrate.gpu_benchmarks import SIDES, SIZES, Bench, measure
-from umm_hw.gpu.device import Stream
-from umm_hw.gpu.dtypes import gpu_dtype
-from umm_hw.gpu.steps import gpu_step
-from umm_hw.gpu.streams import StreamRun, ordered_spans
-from umm_hw.nvshmem.one_sided import Joined
-from umm_hw.nvshmem.transport import NvshmemTransport
+from umm_hw.devices.device import Stream
+from umm_hw.devices.dtypes import device_dtype
+from umm_hw.devices.steps import device_step
+from umm_hw.devices.streams import StreamRun, ordered_spans
 from umm_hw.performance import Arrays, Performance
+from umm_hw.symmetric.one_sided import Joined
+from umm_hw.symmetric.transport import SymmetricTransport
 from umm_hw.transport import Block
 from umm_hw.waits import rank_order
 
@@ -42,7 +42,7 @@ def perform(
 
     Args:
         transport: What joins the ranks on the host, as many as the schedule has.
-        connect: Joins them by NVSHMEM, given the transport.
+        connect: Joins their memory, given the transport.
         arrays: The schedule as its arrays.
         operands: By name, on rank 0.
         replica: Replica that is gathered; None for all.
@@ -59,16 +59,16 @@ def perform(
     joined = connect(transport)
     ranks, device = joined.ranks, joined.device
     needed = int(schedule.memory_bytes.max())
-    if needed > device.memory:  # NVSHMEM would end the process
+    if needed > device.memory:  # a library may end the process
         raise InfeasibleError(
             f"{device.name} has {format_bytes(device.memory)}, and a rank needs {format_bytes(needed)}; "
             "fewer replicas, --granularity slice or a smaller --prefetch take less"
         )
-    memory = NvshmemTransport(joined, blocks)
-    performance = Performance(schedule, [memory], operands, gpu_dtype)
+    memory = SymmetricTransport(joined, blocks)
+    performance = Performance(schedule, [memory], operands, device_dtype)
     signals = _Signals(joined, schedule)
     steps = {
-        row: gpu_step(schedule, row, work, memory, tf32)
+        row: device_step(schedule, row, work, memory, tf32)
         for row, work in enumerate(resolve(schedule, performance.memory))
         if work.writes is not None and schedule.rank[row] == ranks.rank
     }
@@ -94,17 +94,24 @@ def perform(
     memory.barrier()  # NVSHMEM's own, in what follows, spins and holds Python's lock
     signals.free()
     memory.close()  # not after a failure: it is collective, and the other ranks may have gone on
+    joined.end()
     return None if results is None else (runs, results)
 
 
 def measured(
-    transport: Any, connect: Callable[[Any], Joined], dtypes: Sequence[str], blocks: int, tf32: bool
+    transport: Any,
+    name: str,
+    connect: Callable[[Any], Joined],
+    dtypes: Sequence[str],
+    blocks: int,
+    tf32: bool,
 ) -> str:
     """Return on rank 0 the text of a machine file, with its way to the last rank; "" elsewhere; collective.
 
     Args:
         transport: What joins the ranks on the host.
-        connect: Joins them by NVSHMEM, given the transport.
+        name: That of the executor.
+        connect: Joins their memory, given the transport.
         dtypes: Types whose multiplies are measured.
         blocks: Thread blocks of an accumulate kernel.
         tf32: Whether the file's float32 is TF32.
@@ -113,7 +120,7 @@ def measured(
         InputError: on every rank, if they are on several nodes.
     """
     joined = connect(transport)
-    memory = NvshmemTransport(joined, blocks)
+    memory = SymmetricTransport(joined, blocks)
     if not memory.one_node:
         memory.close()
         raise InputError(
@@ -128,9 +135,10 @@ def measured(
         there = Block(memory.size - 1, heap, 0, 1, max(SIZES), max(SIZES), np.dtype(np.uint8))
         bench = Bench(joined.device, memory.region(there).address)
         found = measure(bench, dtypes, _silent, blocks, SWEEP, SIDES, SIZES)
-        text = machine_text(joined.device, gpus, found, "nvshmem", tf32)
+        text = machine_text(joined.device, gpus, found, name, tf32)
     memory.barrier()
     memory.close()
+    joined.end()
     return text
 
 
