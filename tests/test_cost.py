@@ -37,8 +37,9 @@ def test_a_thin_gemm_takes_its_bytes_over_memory_bandwidth():
 
 
 def test_half_precision_reads_two_bytes_and_writes_four():
-    nbytes = 2 * (4096 + 4096 * 8192) + 2 * 4 * 8192
-    assert gemm_seconds(H100, "bfloat16", 1, 8192, 4096, 4) == pytest.approx(3e-6 + nbytes / 3.35e12)
+    """A library's kernel: no launch but a start of 4.07 us, memory at the 3.16 TB/s that kernels reach."""
+    nbytes = 2 * (4096 + 4096 * 8192) + 4 * 8192
+    assert gemm_seconds(H100, "bfloat16", 1, 8192, 4096, 4) == pytest.approx(4.07e-6 + nbytes / 3.16e12)
 
 
 def test_shapes_are_priced_all_at_once():

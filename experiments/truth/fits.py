@@ -8,7 +8,7 @@ import numpy as np
 from experiments.common.machines import shipped
 from experiments.truth.rows import Row, rows
 from umm.machines import Machine
-from umm.machines.curves import EfficiencyTable, Tiles
+from umm.machines.curves import EfficiencyTable
 
 Change = Callable[[Machine, float], Machine]
 
@@ -33,8 +33,6 @@ def fits() -> Iterator[str]:
         judged = [row for row in found if row.group == group]
         best = _best(machine, judged, tried.tolist(), change)
         yield f"{name}: {best:.4g} fits {group} best; the file has {now:.4g}."
-    table = [row for row in found if row.group == "XLA's table, bfloat16"]
-    yield _tiles(machine, table)
 
 
 def _best(machine: Machine, judged: Sequence[Row], tried: Sequence[float], change: Change) -> float:
@@ -43,34 +41,3 @@ def _best(machine: Machine, judged: Sequence[Row], tried: Sequence[float], chang
         return sum((row.predict(changed) / row.measured - 1.0) ** 2 for row in judged)
 
     return min(tried, key=misfit)
-
-
-def _tiles(machine: Machine, table: Sequence[Row]) -> str:
-    """Fit tile, ramp, splits and the rate of endless multiplies; compare with one number for all shapes."""
-    units = machine.efficiency["bfloat16"].tiles
-    assert units is not None
-    measured = np.array([row.measured for row in table])
-
-    def off(value: float, tiles: Tiles | None) -> float:
-        rates = EfficiencyTable.measured([1], [1], [1], [[[value]]], tiles)
-        changed = replace(machine, efficiency={**machine.efficiency, "bfloat16": rates})
-        predicted = np.array([row.predict(changed) for row in table])
-        return float(np.sqrt((np.log(predicted / measured) ** 2).mean()))
-
-    shapes = ((128, 256), (128, 128), (64, 256), (64, 128))
-    tried = [
-        (off(value, tiles), value, tiles)
-        for rows_, cols in shapes
-        for splits in (1, 4, 8, 16)
-        for ramp in range(0, 700, 100)
-        for value in (0.74, 0.78, 0.82, 0.86, 0.9)
-        for tiles in [Tiles(rows_, cols, units.units, ramp, splits)]
-    ]
-    best, value, tiles = min(tried, key=lambda found: found[0])
-    plain = min(off(value, None) for value in (0.2, 0.3, 0.4, 0.5, 0.6, 0.7))
-    return (
-        f"tiles of bfloat16: {tiles.rows} x {tiles.cols}, ramp {tiles.ramp}, {tiles.most_splits} splits and "
-        f"{value:.2g} fit XLA's table best, root mean square {100 * best:.0f} % "
-        f"({100 * plain:.0f} % with the best one number); the file has {units.rows} x {units.cols}, "
-        f"{units.ramp}, {units.most_splits} and {float(machine.efficiency['bfloat16'].values.max()):.2g}."
-    )

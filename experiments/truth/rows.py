@@ -58,15 +58,15 @@ def gemms() -> Iterator[Row]:
         for s, rate in ((int(size), rate) for size, rate in sizes.items()):
             machine, of = ("h100-8:tf32", "float32") if dtype == "tf32" else ("h100-8", dtype)
             predict = partial(gemm, dtype=of, m=s, n=s, k=s)
-            seconds, used = 2.0 * s**3 / (rate * 1e12), (dtype, s) == ("tf32", 4096)
-            yield Row(f"cuBLAS, {dtype}", f"{s} cubed", machine, predict, seconds, source, used)
+            seconds = 2.0 * s**3 / (rate * 1e12)
+            yield Row(f"cuBLAS, {dtype}", f"{s} cubed", machine, predict, seconds, source)
     with (Path(__file__).parent / "gemms.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             m, n, k = (int(row[d]) for d in "mnk")
             seconds = 2.0 * m * n * k / (float(row["bfloat16"]) * 1e12)
             predict = partial(gemm, dtype="bfloat16", m=m, n=n, k=k)
             where = "openxla/xla, matmul_interpolator_data.h, sm_90"
-            yield Row("XLA's table, bfloat16", f"{m}x{n}x{k}", "h100-8", predict, seconds, where, True)
+            yield Row("XLA's table, bfloat16", f"{m}x{n}x{k}", "h100-8", predict, seconds, where)
     predict, seconds = partial(gemm, dtype="float32", m=8192, n=8192, k=8192), 2.0 * 8192**3 / 21.5e12
     yield Row("PVC, one tile", "SGEMM", "pvc-12-planes", predict, seconds, "Argonne user guides", True)
 

@@ -360,10 +360,10 @@ def test_ranks_on_one_device_share_its_memory_bandwidth(ranks, side, rounds):
 
 
 def test_tf32_is_a_choice_of_the_machine():
-    """Seven times float32's peak on H100, of which 4K cubed reaches 80 %; another machine to all caches."""
+    """Seven times float32's peak on H100, of which 4K cubed reaches 79 %; another machine to all caches."""
     plain, tf32 = umm.machine("h100-8"), umm.machine("h100-8:tf32")
     assert tf32.peak("float32") / plain.peak("float32") == pytest.approx(7.38, rel=1e-3)
-    assert float(tf32.gemm_efficiency("float32", 4096, 4096, 4096)) == pytest.approx(0.80, abs=0.01)
+    assert float(tf32.gemm_efficiency("float32", 4096, 4096, 4096)) == pytest.approx(0.785, abs=0.01)
     assert tf32 != plain
     problem = umm.Problem(m=4096, n=4096, k=4096, a="row", b="col", c="row", ranks=8)
     assert makespan(umm.schedule(problem, tf32)) < makespan(umm.schedule(problem, plain))
@@ -372,11 +372,12 @@ def test_tf32_is_a_choice_of_the_machine():
 
 
 def test_settings_of_a_machine_in_tf32_are_part_of_its_name():
-    """The name alone finds it again; half the rate of its tiles' multiplies is half, tiles and all."""
-    half = umm.machine("h100-8:tf32", {"fabric.bandwidth": "x0.5", "efficiency.float16": "0.41"})
-    assert half.name == "h100-8:tf32 fabric.bandwidth=x0.5 efficiency.float16=0.41"
+    """The name alone finds it again; half the rate of a type keeps its kernels, which slow down by less."""
+    half = umm.machine("h100-8:tf32", {"fabric.bandwidth": "x0.5", "efficiency.float16": "0.449"})
+    assert half.name == "h100-8:tf32 fabric.bandwidth=x0.5 efficiency.float16=0.449"
     assert umm.machine(half.name) == half
     shape = ("float16", 2048, 2048, 2048)
-    assert half.gemm_efficiency(*shape) == umm.machine("h100-8").gemm_efficiency(*shape) / 2
+    share = float(half.gemm_efficiency(*shape) / umm.machine("h100-8").gemm_efficiency(*shape))
+    assert 0.5 < share < 0.6
     with pytest.raises(umm.errors.MachineError, match="local_work is 'engine', which has no multiples"):
         umm.machine("h100-8", {"local_work": "x2"})

@@ -48,7 +48,7 @@ def test_every_number_of_a_shipped_file_says_where_it_comes_from(name):
 
     def walk(node, key):
         if isinstance(node, dict):
-            if "value" in node:
+            if "value" in node or key.endswith(".kernels"):
                 assert node["source"].strip(), key
             else:
                 for child, item in node.items():
@@ -225,4 +225,4 @@ def test_no_shipped_machine_takes_its_peak_for_granted():
         assert set(m.efficiency) == set(m.peaks)
         assert all(table.values.max() < 1 for table in m.efficiency.values())
         rates = [fact for fact in m.facts if fact.key.startswith("devices.efficiency")]
-        assert all(fact.range for fact in rates if not fact.key.endswith(".tiles"))
+        assert all(fact.range for fact in rates if not fact.key.endswith((".tiles", ".kernels")))

@@ -7,15 +7,18 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from umm.dtypes import itemsize
 from umm.errors import MachineError
 from umm.machines import content as doc
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, Tiles
 from umm.machines.fabric import Ends
+from umm.machines.kernels import NEEDED, Kernels
 from umm.machines.machine import Machine, content_sha
 from umm.machines.mistakes import explained
 from umm.machines.numbers import declared
 from umm.machines.quantities import Efficiency
-from umm.units import parse_bandwidth, parse_bytes
+from umm.machines.unequal import set_apart
+from umm.units import parse_bandwidth, parse_bytes, parse_seconds
 
 
 def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
@@ -37,6 +40,8 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
     copies = memory_bandwidth * (stated["copy_share"] or 1.0)
     try:
         fabric = file.fabric.fabric(Ends(names, overhead, memory_bandwidth))
+        apart = {key: "".join(x.value.split()) for key, x in file.apart.items()}
+        paces = set_apart(apart, names, memory_bandwidth, fabric) if apart else None
     except MachineError as error:
         raise MachineError(f"{path.name}: {error}") from None
     return Machine(
@@ -56,9 +61,11 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         launch_s=devices.launch.number,
         transfer_overhead_s=overhead,
         peaks={dtype: rate.number for dtype, rate in devices.peak.items() if dtype != "tf32"},
-        efficiency={t.dtype: _efficiency(t) for t in devices.efficiency if t.dtype != "tf32"},
+        efficiency={t.dtype: _efficiency(t, devices) for t in devices.efficiency if t.dtype != "tf32"},
         tf32_peak=devices.peak["tf32"].number if "tf32" in devices.peak else 0.0,
-        tf32_efficiency=next((_efficiency(t) for t in devices.efficiency if t.dtype == "tf32"), None),
+        tf32_efficiency=next(
+            (_efficiency(t, devices) for t in devices.efficiency if t.dtype == "tf32"), None
+        ),
         message_sizes=_message_sizes(file.message_sizes),
         fabric=fabric,
         link_names=(*fabric.names, *(f"{name} memory" for name in names)),
@@ -66,6 +73,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         link_latency=np.array([*fabric.latency, *[overhead] * count]),
         document=content,
         attention={(x.dtype, x.direction == "backward"): x.rate for x in devices.attention},
+        paces=paces,
         means={name: _means(means) for name, means in devices.means.items()},
         local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
         **stated,
@@ -81,11 +89,49 @@ def _stated(devices: doc.Devices) -> dict[str, Any]:
     }
 
 
-def _efficiency(table: Efficiency) -> EfficiencyTable:
+def _efficiency(table: Efficiency, devices: doc.Devices) -> EfficiencyTable:
     said, tiles = table.tiles, None
     if said is not None:
         tiles = Tiles(said.rows, said.cols, said.units, said.ramp, said.most_splits)
-    return EfficiencyTable.measured(table.m, table.n, table.k, table.value, tiles)
+    kernels = None if table.kernels is None else _kernels(table, devices)
+    return EfficiencyTable.measured(table.m, table.n, table.k, table.value, tiles, kernels)
+
+
+def _kernels(table: Efficiency, devices: doc.Devices) -> Kernels:
+    """Return the kernels of one type: the device's numbers, and its own where it states them.
+
+    Raises:
+        MachineError: A number that every kernel needs is in neither.
+    """
+    said: dict[str, Any] = {}
+    for part in (devices.kernels, table.kernels):
+        if part is not None:
+            said |= part.model_dump(exclude_none=True, exclude={"source", "measured", "assumed"})
+    missing = sorted(NEEDED - said.keys())
+    if missing:
+        raise MachineError(
+            f"the kernels of {table.dtype} lack {', '.join(missing)}; "
+            "state it in devices.kernels or in devices.efficiency.kernels"
+        )
+    parsed = dict.fromkeys(
+        ("feed", "store", "memory", "reduce", "expected_feed", "transposes", "cached"), parse_bandwidth
+    )
+    numbers: dict[str, Any] = {
+        key: parsed[key](value) if key in parsed else value for key, value in said.items()
+    }
+    if "cache" in numbers:
+        numbers["cache"] = int(parse_bytes(numbers["cache"]))
+    for key in ("start", "ramp", "split", "small"):
+        if key in numbers:
+            numbers[f"{key}_s"] = parse_seconds(numbers.pop(key))
+    tiles = [tile.split("x") for tile in numbers.pop("tiles")]
+    return Kernels(
+        tiles=tuple((int(rows), int(cols)) for rows, cols in tiles),
+        splits=tuple(numbers.pop("splits", [1])),
+        rate=devices.peak[table.dtype].number * table.value[0][0][0] / said["units"],
+        itemsize=itemsize("float32" if table.dtype == "tf32" else table.dtype),
+        **numbers,
+    )
 
 
 def _accumulate_efficiency(devices: doc.Devices, link: float) -> float:

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from umm.arrays import Floats
+from umm.machines.kernels import Kernels
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class EfficiencyTable:
         log_m: log2 of the measured m, increasing; `log_n` and `log_k` likewise.
         values: Shares of peak, one per (m, n, k).
         tiles: What the kernel's tiles make of a shape, beside one number.
+        kernels: What a library's kernels make of a shape, beside one number.
     """
 
     log_m: Floats
@@ -87,6 +89,7 @@ class EfficiencyTable:
     log_k: Floats
     values: Floats
     tiles: Tiles | None = None
+    kernels: Kernels | None = None
 
     @classmethod
     def measured(
@@ -96,14 +99,17 @@ class EfficiencyTable:
         k: Sequence[int],
         values: npt.ArrayLike,
         tiles: Tiles | None = None,
+        kernels: Kernels | None = None,
     ) -> "EfficiencyTable":
         """Build a table from the shapes and the shares found there."""
         log_m, log_n, log_k = (np.log2(np.asarray(axis, dtype=np.float64)) for axis in (m, n, k))
-        return cls(log_m, log_n, log_k, np.asarray(values, dtype=np.float64), tiles)
+        return cls(log_m, log_n, log_k, np.asarray(values, dtype=np.float64), tiles, kernels)
 
     def most(self, k: npt.ArrayLike) -> Floats:
         """Return what no multiply of this k, nor one that is cut out of it, goes above."""
         largest = self.values.max()
+        if self.kernels is not None:
+            return np.asarray(largest * self.kernels.most(k))
         return np.asarray(largest if self.tiles is None else largest * self.tiles.most(k))
 
     def at(self, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1) -> Floats:
@@ -119,6 +125,8 @@ class EfficiencyTable:
         >>> table.at([16, 64, 128, 4096], 64, 999).round(3).tolist()
         [0.2, 0.2, 0.4, 0.6]
         """
+        if self.kernels is not None:
+            return np.asarray(self.values.item() * self.kernels.share(m, n, k, batch))
         if self.tiles is not None:
             return np.asarray(self.values.item() * self.tiles.share(m, n, k, batch))
         if self.values.size == 1:

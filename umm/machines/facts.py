@@ -39,7 +39,7 @@ def facts_of(node: Any, key: str = "") -> list[Fact]:
         return []
     if "source" in node:
         value = "a table" if "m" in node else str(node.get("value", "a table"))
-        if "ramp" in node:
+        if "most_splits" in node or ("ramp" in node and "rows" in node):
             value = "{rows} x {cols}, {units} at once, ramp {ramp}".format(**node)
         assumed = bool(node.get("assumed", False))
         measured = node.get("measured", node.get("uncertainty") is not None)  # a spread comes from measuring
@@ -54,6 +54,6 @@ def facts_of(node: Any, key: str = "") -> list[Fact]:
             None if ends is None else (str(ends[0]), str(ends[1])),
             "assumed" if assumed else "measured" if measured else "published",
         )
-        inner = {name: item for name, item in node.items() if name in ("link", "tiles")}
+        inner = {name: item for name, item in node.items() if name in ("link", "tiles", "kernels")}
         return [fact, *facts_of(inner, key)]
     return [fact for name, item in node.items() for fact in facts_of(item, f"{key}.{name}" if key else name)]

@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from umm.arrays import Floats
+from umm.arrays import Floats, Ints
 from umm.errors import MachineError
 from umm.machines.attention import AttentionRate
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
 from umm.machines.fabric import Fabric, narrowest
 from umm.machines.facts import Fact, facts_of
+from umm.machines.kernels import Kernels
 from umm.machines.numbers import DeviceNumbers
+from umm.machines.unequal import Paces
 from umm.units import counted
 
 
@@ -28,9 +30,27 @@ class Link(NamedTuple):
     latency: float
 
 
+class GemmLimits(NamedTuple):
+    """The roofline of a device for one type and length of sums.
+
+    Attributes:
+        start_s: Seconds of every GEMM beside its work: the launch, or the start of a kernel that is queued.
+        rate: flop/s.
+        bandwidth: Bytes/s of memory.
+        passes: How often C crosses memory: written once by a library's kernel, else read and written.
+    """
+
+    start_s: float
+    rate: float
+    bandwidth: float
+    passes: int
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Machine(DeviceNumbers):
-    """A set of equal devices and the links between them; the same name and content is the same machine.
+    """A set of devices and the links between them; the same name and content is the same machine.
+
+    Devices are equal but for those that ``paces`` sets apart.
 
     Numbers that a file need not state are those of :class:`DeviceNumbers`.
 
@@ -59,6 +79,7 @@ class Machine(DeviceNumbers):
         link_bandwidth: Bytes/s, one per link.
         link_latency: Seconds, one per link.
         means: Ways to move bytes that an algorithm may ask for, by name.
+        paces: What each device has of the peak and the memory bandwidth, where not all are alike.
         local_on_engine: Whether local accumulates and copies run on the engine of GEMMs, which shares its
             rate among all that runs on it; else they run beside it.
         tf32_peak: flop/s of float32 multiplies that keep 10 bits of each factor's fraction; 0 without them.
@@ -91,6 +112,7 @@ class Machine(DeviceNumbers):
     document: Mapping[str, Any]
     attention: Mapping[tuple[str, bool], AttentionRate] = field(default_factory=dict)
     means: Mapping[str, Means] = field(default_factory=dict)
+    paces: Paces | None = None
     local_on_engine: bool = False
     tf32_peak: float = 0.0
     tf32_efficiency: EfficiencyTable | None = None
@@ -150,6 +172,20 @@ class Machine(DeviceNumbers):
             message = f"{self.name} states no peak for {dtype}; choose a dtype from {known}"
             raise MachineError(message) from None
 
+    def total_peak(self, dtype: str, devices: int) -> float:
+        """Return flop/s of the first so many devices together."""
+        if self.paces is None:
+            return self.peak(dtype) * devices
+        return self.peak(dtype) * float(self.paces.peak[:devices].sum())
+
+    def pace(self, number: str, ranks: Ints, total: int) -> Floats | float:
+        """Return what the devices of some ranks have of ``peak`` or ``memory_bandwidth``; 1 if alike."""
+        if self.paces is None:
+            return 1.0
+        devices = ranks if total <= self.device_count else ranks // -(-total // self.device_count)
+        found: Floats = getattr(self.paces, number)[devices]
+        return found
+
     @property
     def work_bandwidth(self) -> float:
         """Bytes/s of memory that GEMMs and local work have, beside the transfers of ranks on one device."""
@@ -175,6 +211,28 @@ class Machine(DeviceNumbers):
         """Return the share of peak that no GEMM of this k, nor one cut out of it, goes above."""
         table = self.efficiency.get(dtype)
         return np.ones(np.shape(k)) if table is None else table.most(k)
+
+    def kernels(self, dtype: str) -> Kernels | None:
+        """Return the GEMM kernels of a type, None where the file does not describe them."""
+        table = self.efficiency.get(dtype)
+        return None if table is None else table.kernels
+
+    def gemm_start(self, dtype: str) -> float:
+        """Return the seconds of every GEMM beside its work."""
+        kernels = self.kernels(dtype)
+        return self.launch_s if kernels is None else kernels.start_s
+
+    def gemm_limits(self, dtype: str, k: float) -> GemmLimits:
+        """Return what no GEMM of this k, nor one cut out of it, goes below or above.
+
+        Raises:
+            MachineError: The file states no peak for this dtype.
+        """
+        kernels = self.kernels(dtype)
+        rate = self.peak(dtype) * float(self.most_efficiency(dtype, k))
+        if kernels is None:
+            return GemmLimits(self.launch_s, rate, self.work_bandwidth, 2)
+        return GemmLimits(kernels.start_s, rate, kernels.memory, 1)
 
     def with_tf32(self) -> "Machine":
         """Return this machine as it multiplies float32 in TF32: faster, and with 10 bits of fraction.

@@ -1,5 +1,6 @@
 """The tables of a topology file that hold numbers: values with unit and source, and the rates GEMMs reach."""
 
+import re
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -226,6 +227,65 @@ class Tiles(Table):
     assumed: bool = False
 
 
+class KernelNumbers(Table):
+    """Numbers of GEMM kernels, each optional: a type states only what differs from the device's."""
+
+    source: Source
+    units: Positive | None = None
+    tiles: Annotated[list[str] | None, Field(min_length=1)] = None
+    splits: Annotated[list[Positive] | None, Field(min_length=1)] = None
+    feed: str | None = None
+    start: str | None = None
+    ramp: str | None = None
+    store: str | None = None
+    memory: str | None = None
+    tail: Annotated[float | None, Field(ge=0, le=1)] = None
+    overlap: Annotated[float | None, Field(ge=0, le=1)] = None
+    split: str | None = None
+    reduce: str | None = None
+    expected_feed: str | None = None
+    caution: Annotated[float | None, Field(gt=0)] = None
+    batched: Annotated[float | None, Field(gt=0, le=1)] = None
+    transposes: str | None = None
+    small: str | None = None
+    small_volume: Annotated[int | None, Field(ge=1)] = None
+    small_k: Positive | None = None
+    cache: str | None = None
+    cached: str | None = None
+    measured: bool | None = None
+    assumed: bool = False
+
+    @field_validator("tiles")
+    @classmethod
+    def _are_shapes(cls, tiles: list[str] | None) -> list[str] | None:
+        for tile in tiles or ():
+            if not re.fullmatch(r"[1-9][0-9]{0,3}x[1-9][0-9]{0,3}", tile):
+                raise ValueError(f"{shown(tile)} is no tile; write rows and columns like 128x256")
+        return tiles
+
+    @field_validator("feed", "store", "memory", "reduce", "expected_feed", "transposes", "cached")
+    @classmethod
+    def _are_bandwidths(cls, text: str | None) -> str | None:
+        return text if text is None else Bandwidth(value=text, source="kernels").value
+
+    @field_validator("cache")
+    @classmethod
+    def _is_a_size(cls, text: str | None) -> str | None:
+        return text if text is None else Size(value=text, source="kernels").value
+
+    @field_validator("start", "ramp", "split", "small")
+    @classmethod
+    def _are_times(cls, text: str | None) -> str | None:
+        return text if text is None else Seconds(value=text, source="kernels").value
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Self:
+        for names in (("cache", "cached"), ("small", "small_volume", "small_k")):
+            if len({getattr(self, name) is None for name in names}) > 1:
+                raise ValueError(f"{', '.join(names)} belong together; state all or none")
+        return self
+
+
 class Efficiency(Table):
     """The share of a dtype's peak on a grid of GEMM shapes, value[m][n][k]; or one number for all shapes."""
 
@@ -242,6 +302,7 @@ class Efficiency(Table):
     measured: bool | None = None
     assumed: bool = False
     tiles: Tiles | None = None
+    kernels: KernelNumbers | None = None
 
     @field_validator("value", mode="before")
     @classmethod
@@ -276,6 +337,12 @@ class Efficiency(Table):
 
     @model_validator(mode="after")
     def _tiles_fit(self) -> "Efficiency":
-        if self.tiles is not None and len(self.m) * len(self.n) * len(self.k) > 1:
-            raise ValueError("tiles is for one number; a table by shape holds what tiles make of a shape")
+        shaped = len(self.m) * len(self.n) * len(self.k) > 1
+        for name in ("tiles", "kernels"):
+            if shaped and getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name} is for one number; a table by shape holds what tiles make of a shape"
+                )
+        if self.tiles is not None and self.kernels is not None:
+            raise ValueError("tiles and kernels both say what tiles make of a shape; keep one")
         return self

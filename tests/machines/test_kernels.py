@@ -1,0 +1,111 @@
+"""The kernels of a library: what tiles, waves, split k, a start and memory make of a GEMM."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machine_text import GOOD, SWITCH, error_of, write
+
+from umm.cost import gemm_seconds
+from umm.machines import machine
+from umm.machines.files import shipped_folder
+from umm.machines.kernels import Kernels
+
+SIZES = st.integers(1, 20_000)
+KERNELS = st.builds(
+    Kernels,
+    units=st.integers(1, 150),
+    tiles=st.sampled_from([((64, 64),), ((64, 64), (128, 256)), ((32, 256), (128, 128))]),
+    splits=st.sampled_from([(1,), (1, 2, 16)]),
+    rate=st.sampled_from([1e11, 5e12]),
+    itemsize=st.sampled_from([1, 2, 4]),
+    feed=st.sampled_from([2e10, 1e13]),
+    start_s=st.sampled_from([0.0, 4e-6]),
+    ramp_s=st.sampled_from([0.0, 1e-6]),
+    store=st.just(2e10),
+    memory=st.just(3e12),
+    tail=st.floats(0, 1),
+    overlap=st.floats(0, 1),
+    caution=st.sampled_from([0.9, 1.0, 1.3]),
+    expected_feed=st.sampled_from([None, 5e11]),
+    batched=st.sampled_from([0.8, 1.0]),
+)
+TEXT = """[devices.kernels]
+source = "test"
+units = 10
+tiles = ["100x100"]
+feed = "1000 TB/s"
+start = "2 us"
+ramp = "0 us"
+store = "1000 TB/s"
+memory = "1000 TB/s"
+[[devices.efficiency]]
+dtype = "float32"
+source = "test"
+value = 0.5
+[devices.efficiency.kernels]
+source = "test"
+"""
+
+
+def test_a_kernel_that_is_queued_takes_its_start_and_no_launch(tmp_path):
+    """10 tiles on 10 units: 64 steps at half of 1 Tflop/s are 25.6 us, after a start of 2 us."""
+    m = machine(write(tmp_path, GOOD + TEXT + SWITCH))
+    took = float(gemm_seconds(m, "float32", 100, 1000, 64, 4))
+    rate = m.peak("float32") * 0.5
+    assert took == pytest.approx(2e-6 + 2 * 100 * 1000 * 64 / rate, rel=1e-3)
+    assert m.gemm_start("float32") == 2e-6
+
+
+def test_a_batch_shares_one_start_and_fills_waves_together(tmp_path):
+    m = machine(write(tmp_path, GOOD + TEXT + SWITCH))
+    alone, each = (float(gemm_seconds(m, "float32", 100, 100, 6400, 4, batch)) - 2e-6 for batch in (1, 10))
+    assert alone == pytest.approx(10 * each)
+
+
+@settings(deadline=None)
+@given(KERNELS, SIZES, SIZES, SIZES, st.integers(1, 64), SIZES)
+def test_no_shape_beats_the_roofline_of_its_k_or_of_a_longer_one(kernels, m, n, k, batch, more):
+    """What the bounds of a search rest on: start, flop at the most of k, and bytes over memory."""
+    took = float(kernels.seconds(m, n, k, batch, c_itemsize=4))
+    flop = 2.0 * batch * m * n * k
+    most = float(kernels.most(max(k, more))) * kernels.rate * kernels.units
+    traffic = batch * ((m + n) * k * kernels.itemsize + 4.0 * m * n)
+    assert took >= (kernels.start_s + max(flop / most, traffic / kernels.memory)) * (1 - 1e-12)
+
+
+def test_shapes_cost_the_same_alone_and_in_any_company():
+    kernels = machine(shipped_folder() / "h100-8.toml").kernels("bfloat16")
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 9000, size=(3, 50))
+    together = kernels.seconds(*sizes, c_itemsize=2)
+    alone = [float(kernels.seconds(*x, c_itemsize=2)) for x in sizes.T.tolist()]
+    assert together.tolist() == alone
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "tflops"),
+    [
+        ("h100-8", (1024, 4096, 4096), 752),
+        ("h100-8", (256, 4096, 512), 146),
+        ("b200-8", (4096, 512, 1024), 491),
+    ],
+)
+def test_rows_of_the_public_table_come_out(name, shape, tflops):
+    """bfloat16 by XLA's table: from a few tiles over a short k to whole waves, within 12 %."""
+    m, n, k = shape
+    took = float(gemm_seconds(machine(shipped_folder() / f"{name}.toml"), "bfloat16", m, n, k, 2))
+    assert 2e-12 * m * n * k / took == pytest.approx(tflops, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('tiles = ["100x100"]', 'tiles = ["100"]'), "'100' is no tile; write rows and columns like 128x256"),
+        (('start = "2 us"\n', ""), "the kernels of float32 lack start; state it in devices.kernels"),
+        (("value = 0.5", "m = [1, 2]\nvalue = [[[0.5]], [[0.6]]]"), "kernels is for one number"),
+        (('ramp = "0 us"', 'ramp = "0 us"\nsmall = "1 us"'), "small, small_volume, small_k belong together"),
+    ],
+)
+def test_kernels_that_cannot_be_are_refused_in_one_line(tmp_path, change, said):
+    assert said in error_of(write(tmp_path, GOOD + TEXT.replace(*change) + SWITCH))

@@ -1,0 +1,191 @@
+"""GEMM kernels of a vendor's library: tiles, waves, split k, feeding of a unit, and the limit of memory.
+
+The device has units (SMs, CUs) that each compute one tile of C at a time. A tile's step along k takes the
+larger of its arithmetic and of reading its slices of A and B from the L2 cache, so that small tiles, which
+reuse less, are slower for each flop. The library chooses tile and split by an estimate of the same kind.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from umm.arrays import Floats
+
+NEEDED = frozenset(("units", "tiles", "feed", "start", "ramp", "store", "memory"))
+"""Numbers that a file must state of every type's kernels, for the device or for the type."""
+
+STEP = 64  # elements of k that a kernel loads at once: k is padded to it
+CHUNK = 1024  # shapes that are priced at once, so that tables of all tiles stay in a cache
+MOST_KNOWN = 2**17  # shapes whose seconds are kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernels:
+    """What the kernels of a library make of a GEMM of one type on one device.
+
+    Attributes:
+        units: Tiles that are computed at once.
+        tiles: Rows and columns of the tiles that kernels have.
+        splits: Parts that k may be cut into.
+        rate: flop/s of one unit.
+        itemsize: Bytes of an element of A and B.
+        feed: Bytes/s of A and B that a unit reads.
+        start_s: Seconds of a kernel beside its work; a kernel that is queued behind another takes them too.
+        ramp_s: Seconds that beginning and ending a tile takes.
+        store: Bytes/s at which a unit writes its tile of C.
+        memory: Bytes/s that all units together reach of A, B and C, each moved once.
+        tail: 1 where units without a tile wait for the last wave, 0 where work divides evenly.
+        overlap: Share of a tile's begin and end that runs beside the next tile of the same unit.
+        split_s: Seconds that splitting k adds.
+        reduce: Bytes/s at which parts of a split are added up; None where that takes no time.
+        expected_feed: The feed that the library reckons with when it chooses a tile; None for the true one.
+        caution: By how much a split must be faster to be chosen.
+        batched: Share of the rate that kernels of a batch reach.
+        cache: Bytes of A, B and C that move at ``cached`` bytes/s, for they are in the L2 cache.
+        cached: See cache.
+        transposes: Bytes/s at which a B that is stored by rows is transposed first, where kernels need it
+            by columns.
+        small_s: Seconds that an older kernel takes longer, which is chosen for multiplies of at most
+            ``small_volume`` multiply-adds with a k of at most ``small_k``.
+    """
+
+    units: int
+    tiles: tuple[tuple[int, int], ...]
+    splits: tuple[int, ...]
+    rate: float
+    itemsize: int
+    feed: float
+    start_s: float
+    ramp_s: float
+    store: float
+    memory: float
+    tail: float = 1.0
+    overlap: float = 0.0
+    split_s: float = 0.0
+    reduce: float | None = None
+    expected_feed: float | None = None
+    caution: float = 1.0
+    batched: float = 1.0
+    transposes: float | None = None
+    small_s: float = 0.0
+    small_volume: int = 0
+    small_k: int = 0
+    cache: int = 0
+    cached: float = 0.0
+
+    @cached_property
+    def _known(self) -> dict[tuple[float, ...], float]:
+        """Seconds of shapes that were asked for before."""
+        return {}
+
+    @cached_property
+    def _choices(self) -> tuple[Floats, Floats, Floats]:
+        """Rows, columns and parts of k of every kernel, one a row."""
+        every = [(r, c, s) for r, c in self.tiles for s in self.splits]
+        r, c, s = np.array(every, dtype=np.float64).T[:, :, None]
+        return r, c, s
+
+    def seconds(
+        self,
+        m: npt.ArrayLike,
+        n: npt.ArrayLike,
+        k: npt.ArrayLike,
+        batch: npt.ArrayLike = 1,
+        *,
+        c_itemsize: int,
+        by_columns: bool = False,
+    ) -> Floats:
+        """Return the seconds that GEMMs take, each with the device to itself.
+
+        Args:
+            m: Rows of C; `m`, `n`, `k` and `batch` broadcast against each other.
+            n: Columns of C.
+            k: Length of the sums.
+            batch: Multiplies of this shape in one kernel, all of which are counted.
+            c_itemsize: Bytes of an element of C.
+            by_columns: Whether B is stored by columns.
+
+        One tile on each of 4 units, then a fifth that takes a second wave:
+
+        >>> kernels = Kernels(units=4, tiles=((64, 64),), splits=(1,), rate=2e12, itemsize=2, feed=1e12,
+        ...     start_s=4e-6, ramp_s=0.0, store=1e12, memory=1e12)
+        >>> (kernels.seconds([128, 320], [128, 64], 256, c_itemsize=2) * 1e6).round(2).tolist()
+        [5.06, 6.11]
+        """
+        shape = np.broadcast_shapes(*(np.shape(x) for x in (m, n, k, batch)))
+        sizes = [
+            np.broadcast_to(np.asarray(x, dtype=np.float64), shape).reshape(-1) for x in (m, n, k, batch)
+        ]
+        # A schedule has few shapes many times, a search the same ones again.
+        known = self._known
+        if len(known) > MOST_KNOWN:
+            known.clear()
+        keys = [(*size, c_itemsize, by_columns) for size in zip(*(x.tolist() for x in sizes), strict=True)]
+        new = [key for key in dict.fromkeys(keys) if key not in known]
+        for start in range(0, len(new), CHUNK):
+            some = new[start : start + CHUNK]
+            found = self._priced(np.array([key[:4] for key in some]), c_itemsize, by_columns)
+            known.update(zip(some, found.tolist(), strict=True))
+        return np.array([known[key] for key in keys]).reshape(shape)
+
+    def _priced(self, shapes: Floats, c_itemsize: int, by_columns: bool) -> Floats:
+        """Return the seconds of shapes, rows of m, n, k and batch, each from its start to its last byte."""
+        m, n, k, batch = shapes.T
+        traffic = batch * ((m + n) * k * self.itemsize + m * n * c_itemsize)
+        inside = np.minimum(traffic, self.cache) / self.cached if self.cached else 0.0
+        memory = inside + np.maximum(traffic - self.cache, 0.0) / self.memory
+        took = self.start_s + np.maximum(self._chosen(m, n, k, batch, c_itemsize), memory)
+        if self.transposes and not by_columns:
+            took += batch * n * k * self.itemsize / self.transposes
+        if self.small_s:
+            took += self.small_s * ((batch * m * n * k <= self.small_volume) & (k <= self.small_k))
+        return np.asarray(took)
+
+    def _chosen(self, m: Floats, n: Floats, k: Floats, batch: Floats, c_itemsize: int) -> Floats:
+        """Return the seconds of the kernel that the library chooses, from its first tile to its last."""
+        r, c, s = self._choices
+        waves = np.ceil(m / r) * np.ceil(n / c) * batch * s / self.units
+        waves = np.maximum(1.0, self.tail * np.ceil(waves) + (1.0 - self.tail) * waves)
+        # Parts of a split are added up in float32.
+        ends = r * c * np.where(s > 1, 4, c_itemsize) / self.store + self.ramp_s
+        rest = (waves * (1.0 - self.overlap) + self.overlap) * ends
+        added = batch * m * n * 4 * s / self.reduce if self.reduce else 0.0
+        rest = rest + np.where(s > 1, self.split_s + added, 0.0)
+        steps = waves * np.ceil(k / s / STEP) * STEP / np.where(batch > 1, self.batched, 1.0)
+        arithmetic, loaded = r * c * 2.0 / self.rate, (r + c) * self.itemsize
+        took = steps * np.maximum(arithmetic, loaded / self.feed) + rest
+        expected = took
+        if self.expected_feed is not None:
+            expected = steps * np.maximum(arithmetic, loaded / self.expected_feed) + rest
+        expected = np.where(s > 1, expected * self.caution, expected)
+        expected = np.where((s > 1) & (k < STEP * s), np.inf, expected)
+        best: Floats = np.take_along_axis(took, expected.argmin(axis=0)[None], axis=0)[0]
+        return best
+
+    @lru_cache(maxsize=64)  # noqa: B019, kernels are as few as types of machines
+    def paced(self, peak: float, memory: float) -> "Kernels":
+        """Return the kernels of a device whose units run at a share of their rate, its memory at another."""
+        rates = {x: getattr(self, x) * peak for x in ("rate", "feed", "store")}
+        rates |= {x: found * peak for x in ("expected_feed", "reduce") if (found := getattr(self, x))}
+        moved = {x: getattr(self, x) * memory for x in ("memory", "cached")}
+        moved |= {"transposes": self.transposes * memory} if self.transposes else {}
+        times = {x: getattr(self, x) / peak for x in ("ramp_s", "split_s")}
+        return replace(self, **rates, **moved, **times)
+
+    def share(self, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1) -> Floats:
+        """Return the share of what endless multiplies reach that shapes with C in float32 reach."""
+        took = self.seconds(m, n, k, batch, c_itemsize=4) - self.start_s
+        m, n, k, batch = (np.asarray(x, dtype=np.float64) for x in (m, n, k, batch))
+        return np.asarray(2.0 * batch * m * n * k / (took * self.rate * self.units))
+
+    def most(self, k: npt.ArrayLike) -> Floats:
+        """Return the share that no multiply of this k, nor one that is cut out of it, goes above."""
+        k = np.asarray(k, dtype=np.float64)
+        best = np.zeros(k.shape)
+        for rows, cols in self.tiles:
+            step = max(rows * cols * 2.0 / self.rate, (rows + cols) * self.itemsize / self.feed)
+            ends = (1.0 - self.overlap) * self.ramp_s / np.maximum(k, 1.0)
+            np.maximum(best, rows * cols * 2.0 / (step + ends) / self.rate, out=best)
+        return best
