@@ -52,9 +52,8 @@ class Pace(Table):
 
     def start_s(self, ranks: int) -> float:
         """Return seconds before the first bytes of so many ranks move."""
-        return self.start.number + self.step.number * (
-            log2(ranks) if self.steps == "doublings" else ranks - 1
-        )
+        steps = log2(ranks) if self.steps == "doublings" else ranks - 1
+        return self.start.number + (0.0 if self.step is None else self.step.number * steps)
 
     def rate(self, ranks: int, width: float) -> float:
         """Return bytes/s through the ports of a rank.
