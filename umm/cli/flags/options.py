@@ -131,7 +131,8 @@ def type_options() -> list[Callable[[Any], Any]]:
     return [
         option("--dtype", default="float32", show_default=True, metavar="TYPE",
                shell_complete=among(lambda: DTYPES),
-               help=f"Type of A and B: {', '.join(DTYPES)}, or short: bf16, fp16, f32, f64."),
+               help=f"Type of A and B: {', '.join(DTYPES)}, or short: bf16, fp16, f32, f64, fp8 (e4m3); "
+                    "fp8xe5m2 for unlike ones, fp8:128 for a scale for each 128 elements along k."),
         option("--c-dtype", default="", metavar="TYPE", shell_complete=among(lambda: DTYPES),
                help="Type of C; that of A and B, float32 if they have 16 bits."),
     ]  # fmt: skip
