@@ -6,7 +6,7 @@ COMPILED := build/compiled
 DOCS := build/sphinx
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-simgrid test-browser screenshots test-frameworks test-gpu test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-simgrid test-browser screenshots test-frameworks test-gpu test-opencl test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 
@@ -48,6 +48,10 @@ test-simgrid: venv  ## makespans against SimGrid's; installs it where it is miss
 test-gpu: venv  ## the executors' conformance suite on the GPUs of this host, a process for all ranks
 	$(BIN)/python -m pip install --quiet --editable ".[cuda]"
 	UMM_TEST_GPU=1 $(BIN)/python -m pytest -q tests/conformance/test_cuda_executor.py tests/conformance/test_cuda_transport.py tests/conformance/test_algorithms.py::TestRealDevices tests/hw/test_cupy_device.py
+
+test-opencl: venv  ## the executors' conformance suites by OpenCL, on PoCL's CPU: wheels alone
+	$(BIN)/python -m pip install --quiet --editable ".[mpi,opencl]"
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/conformance/test_opencl.py
 
 test-nvshmem: venv  ## the same with a process per rank, joined by NVSHMEM
 	$(BIN)/python -m pip install --quiet --editable ".[nvshmem]"
@@ -102,7 +106,7 @@ build/peers/bin/python:
 # umm and its tests beside torch and JAX; a stamp for each pyproject.toml.
 build/peers/.umm: build/peers/bin/python pyproject.toml
 	build/peers/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	build/peers/bin/python -m pip install --quiet --group test --editable .
+	build/peers/bin/python -m pip install --quiet --group test --editable . threadpoolctl
 	touch $@
 
 test-browser: venv  ## the page in headless Chromium: by mouse and keyboard; installs Chromium where it can

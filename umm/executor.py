@@ -63,6 +63,14 @@ class Timed(Protocol):
 
 
 @runtime_checkable
+class Located(Protocol):
+    """What an executor also has whose devices differ from host to host."""
+
+    def here(self) -> str:
+        """Return in words the devices of this host and what they can do, where it is available."""
+
+
+@runtime_checkable
 class Leader(Protocol):
     """What an executor also has whose ranks are processes: the first one leads, the others follow."""
 

@@ -1,4 +1,4 @@
-"""Real execution of schedules: NumPy, MPI, CUDA and NVSHMEM."""
+"""Real execution of schedules: NumPy, MPI, CUDA, NVSHMEM and OpenCL."""
 
 from importlib import import_module
 from typing import Any

@@ -21,10 +21,9 @@ from umm.rank_agreement import rank_agreement
 from umm_hw.calibrate.gpu import calibrate
 from umm_hw.calibrate.gpu_benchmarks import SIDES, SIZES, Bench
 from umm_hw.cuda.executor import CudaExecutor
-from umm_hw.gpu.accumulate_kernels import BLOCKS
-from umm_hw.gpu.device import Device, Region
-from umm_hw.gpu.dtypes import gpu_dtype
-from umm_hw.gpu.links import WAYS
+from umm_hw.devices.device import Device, Region
+from umm_hw.devices.dtypes import device_dtype
+from umm_hw.devices.links import BLOCKS, WAYS
 
 FOLDER = Path(__file__).parent
 SUFFIX = {"kernel": "", "landing": "-landing"}  # of the files of each way to accumulate
@@ -184,7 +183,7 @@ def summary(
 def one_call(device: Device, m: int, n: int, k: int, dtype: str) -> float:
     """Return the seconds of the whole problem as one cuBLAS call on one GPU."""
     of_c = np.dtype(np.float32) if dtype != "float64" else np.dtype(np.float64)
-    parts = [((m, k), gpu_dtype(dtype)), ((k, n), gpu_dtype(dtype)), ((m, n), of_c)]
+    parts = [((m, k), device_dtype(dtype)), ((k, n), device_dtype(dtype)), ((m, n), of_c)]
     places = [device.allocate(rows * cols * kind.itemsize) for (rows, cols), kind in parts]
     a, b, c = (Region.packed(place, shape, kind) for place, (shape, kind) in zip(places, parts, strict=True))
     peer = device.allocate(4)

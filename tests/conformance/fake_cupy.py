@@ -232,10 +232,10 @@ class Array(np.ndarray):
 # What the forms of functions and bfloat16 use; tests/hw/test_cupy_device.py looks for them in CuPy.
 UFUNCS = {
     "absolute", "add", "bitwise_and", "bitwise_or", "bitwise_xor", "cos", "divide", "exp", "greater",
-    "greater_equal", "isnan", "left_shift", "less_equal", "maximum", "minimum", "multiply", "negative",
-    "power", "remainder", "right_shift", "sin", "sqrt", "square", "subtract",
+    "greater_equal", "isnan", "left_shift", "less_equal", "matmul", "maximum", "minimum", "multiply",
+    "negative", "power", "remainder", "right_shift", "sin", "sqrt", "square", "subtract",
 }  # fmt: skip
-FUNCTIONS = {"arange", "empty_like", "where", "zeros", "zeros_like"}
+FUNCTIONS = {"arange", "empty_like", "full_like", "where", "zeros", "zeros_like"}
 
 
 def as_plain(value):

@@ -14,8 +14,8 @@ from threading import Condition
 import numpy as np
 
 from umm_hw.bfloat16 import BFLOAT16, dtype_name, to_bfloat16, to_float32
+from umm_hw.devices.device import Region
 from umm_hw.gpu.accumulate_kernels import PAIRS
-from umm_hw.gpu.device import Region
 
 GAP = 1 << 20
 PATIENCE = 20.0  # seconds without any rank's progress that count as a deadlock
@@ -126,7 +126,7 @@ class FakeWorld:
 
 
 class FakeDevice:
-    """One GPU as one process sees it; the promise is that of umm_hw.gpu.device.Device."""
+    """One GPU as one process sees it; the promise is that of umm_hw.devices.device.Device."""
 
     def __init__(self, world, number):
         self.world, self.number, self.name = world, number, f"fake {number}"
@@ -199,7 +199,7 @@ class FakeDevice:
 
         self.world.queue(stream, start, finish)
 
-    def map(self, function, reads, target, stream):
+    def map(self, mapped, reads, target, stream):
         """What it works on in place is read at its start, all else at its finish."""
         assert stream.device is self
         held = []
@@ -212,7 +212,7 @@ class FakeDevice:
             self.world.spend(target)
             arrays = [held[0] if read == target else to_float(self._array(read)) for read in reads]
             with np.errstate(all="ignore"):
-                result = function(*arrays, like=held[0])
+                result = mapped(*arrays, like=held[0])
             assert result.shape == target[1:3]
             store(self._array(target), result)
 
@@ -233,12 +233,10 @@ class FakeDevice:
         self.world.queue(stream, lambda: None, finish)
 
     def upload(self, array, target):
-        if array.size:
-            self._array(target)[...] = array
+        self._array(target)[...] = array
 
     def download(self, source, array):
-        if array.size:
-            array[...] = self._array(source)
+        array[...] = self._array(source)
 
     def finish(self, stream):
         self.world.finish([stream])
@@ -273,18 +271,13 @@ class FakeDevice:
         return None
 
     def name_range(self, name):
-        if name is None:
-            self.ranges.append(None)
-        else:
-            self.ranges.append(name)
+        self.ranges.append(name)
 
     def _array(self, region):
         return self.world.array(region, self)
 
     def _queue(self, stream, target, read, write):
         assert stream.device is self
-        if target.rows * target.cols == 0:
-            return
         self.world.queue(
             stream,
             lambda: poison(self._array(target)),

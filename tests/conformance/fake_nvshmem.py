@@ -8,8 +8,8 @@ from time import sleep
 import numpy as np
 from conformance.fake_device import FakeDevice, FakeWorld
 
-from umm_hw.gpu.device import Region
-from umm_hw.nvshmem.one_sided import Joined
+from umm_hw.devices.device import Region
+from umm_hw.symmetric.one_sided import Joined
 
 WORD = np.dtype(np.int64)
 GRACE = 0.2  # seconds in which the other ranks may fail for the same reason

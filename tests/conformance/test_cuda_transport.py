@@ -13,7 +13,7 @@ import umm_hw
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.layouts.layout import Layout
 from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
-from umm_hw.cuda.transport import CudaTransport, owner_devices
+from umm_hw.devices.transport import DeviceTransport, owner_devices
 from umm_hw.gpu.visible import visible_gpus
 from umm_hw.matrix import DistributedMatrix
 from umm_hw.transport import Block
@@ -43,7 +43,7 @@ class TestOneDevice(TransportConformance):
     @classmethod
     def run_ranks(cls):
         return lambda size, program: run_ranks(
-            CudaTransport(size, FakeWorld(fail_on_deadlock=False).devices(1)), program
+            DeviceTransport(size, FakeWorld(fail_on_deadlock=False).devices(1)), program
         )
 
 
@@ -52,7 +52,7 @@ class TestThreeDevices(TransportConformance):
     @classmethod
     def run_ranks(cls):
         return lambda size, program: run_ranks(
-            CudaTransport(size, FakeWorld(eager=0.0, fail_on_deadlock=False).devices(3)), program
+            DeviceTransport(size, FakeWorld(eager=0.0, fail_on_deadlock=False).devices(3)), program
         )
 
 
@@ -62,7 +62,7 @@ if os.environ.get("UMM_TEST_GPU"):
         @pytest.fixture(scope="class")
         @classmethod
         def run_ranks(cls):
-            return lambda size, program: run_ranks(CudaTransport(size, visible_gpus()), program)
+            return lambda size, program: run_ranks(DeviceTransport(size, visible_gpus()), program)
 
 
 def test_neighbouring_ranks_share_a_device_and_spare_devices_stay_empty():
@@ -74,7 +74,7 @@ def test_neighbouring_ranks_share_a_device_and_spare_devices_stay_empty():
 @pytest.mark.parametrize("dtype", [np.dtype(np.float16), BFLOAT16])
 def test_half_precision_is_accumulated_into_float32_without_losing_bits(dtype):
     """2048 + 1 in float32; in float16 it would be 2048."""
-    transport = CudaTransport(2, FakeWorld().devices(2))
+    transport = DeviceTransport(2, FakeWorld().devices(2))
     heap = transport.allocate([0, 16])
     there = Block(1, heap, 0, 1, 4, 4, np.dtype(np.float32))
     for value in (2048.0, 1.0):
@@ -86,7 +86,7 @@ def test_half_precision_is_accumulated_into_float32_without_losing_bits(dtype):
 
 
 def test_bfloat16_is_accumulated_into_bfloat16():
-    transport = CudaTransport(1, FakeWorld().devices(1))
+    transport = DeviceTransport(1, FakeWorld().devices(1))
     block = Block(0, transport.allocate([4]), 0, 1, 2, 2, BFLOAT16)
     for value in (1.5, 2.25):
         transport.accumulate(to_bfloat16(np.full((1, 2), value)), block)
@@ -96,7 +96,7 @@ def test_bfloat16_is_accumulated_into_bfloat16():
 
 
 def test_arrays_of_the_device_are_got_put_and_accumulated_there():
-    transport = CudaTransport(2, FakeWorld().devices(2))
+    transport = DeviceTransport(2, FakeWorld().devices(2))
     heap = transport.allocate([32, 32])
     here, there = (Block(rank, heap, 0, 2, 2, 2, np.dtype(np.float64)) for rank in (0, 1))
     own = transport.view(here)
@@ -111,20 +111,20 @@ def test_a_link_without_atomic_adds_is_refused_unless_copies_land():
     devices = FakeWorld().devices(2)
     devices[0].reach = lambda other: "the link from GPU 0 to GPU 1 carries no atomic adds"
     with pytest.raises(ExecutorUnavailableError, match="no atomic adds; accumulate=landing copies instead"):
-        CudaTransport(2, devices)
-    CudaTransport(2, devices, accumulate="landing")
-    CudaTransport(1, devices)
+        DeviceTransport(2, devices)
+    DeviceTransport(2, devices, accumulate="landing")
+    DeviceTransport(1, devices)
 
 
 def test_an_unknown_way_to_accumulate_is_refused():
     with pytest.raises(InputError, match="accumulate 'push' is unknown; choose from kernel, landing"):
-        CudaTransport(1, FakeWorld().devices(1), accumulate="push")
+        DeviceTransport(1, FakeWorld().devices(1), accumulate="push")
     with pytest.raises(InputError, match="blocks = 0 is not possible"):
-        CudaTransport(1, FakeWorld().devices(1), blocks=0)
+        DeviceTransport(1, FakeWorld().devices(1), blocks=0)
 
 
 def test_memory_of_another_rank_is_not_viewed():
-    transport = CudaTransport(2, FakeWorld().devices(1))
+    transport = DeviceTransport(2, FakeWorld().devices(1))
     heap = transport.allocate([8, 8])
     with pytest.raises(InputError, match="rank 0 cannot view memory of rank 1; get copies it"):
         transport.view(Block(1, heap, 0, 1, 1, 1, np.dtype(np.float64)))
@@ -139,13 +139,13 @@ def test_all_ranks_free_together():
         return [*heaps, transport.allocate([4, 4])]
 
     world = FakeWorld(fail_on_deadlock=False)
-    assert run_ranks(CudaTransport(2, world.devices(2)), program) == [[0, 0], [0, 0]]
+    assert run_ranks(DeviceTransport(2, world.devices(2)), program) == [[0, 0], [0, 0]]
     assert world.memory == {}
 
 
 def test_all_memory_is_given_back():
     world = FakeWorld()
-    transport = CudaTransport(3, world.devices(2))
+    transport = DeviceTransport(3, world.devices(2))
     transport.allocate([8, 8, 8])
     transport.accumulate(np.ones((1, 1)), Block(2, 0, 0, 1, 1, 1, np.dtype(np.float64)))
     assert [transport.as_rank(rank).nbytes for rank in range(3)] == [8, 8, 8]
@@ -180,5 +180,5 @@ def test_matrices_of_gpus_are_saved_and_loaded_through_the_host(tmp_path, dtype)
 
     for size, devices, program in ((4, 2, save), (2, 1, load)):
         world = FakeWorld(fail_on_deadlock=False)
-        found = run_ranks(CudaTransport(size, [Opaque(world, x) for x in range(devices)]), program)
+        found = run_ranks(DeviceTransport(size, [Opaque(world, x) for x in range(devices)]), program)
     assert np.hstack([tile for tiles in found for tile in tiles]).tobytes() == array.tobytes()

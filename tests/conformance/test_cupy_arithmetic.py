@@ -11,8 +11,8 @@ from umm.program.functions import Function, function
 from umm.schedules.table.details import Multiplied
 from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from umm_hw.blocks import Mapped
+from umm_hw.devices.device import Region
 from umm_hw.gpu.cupy_device import CupyDevice
-from umm_hw.gpu.device import Region
 
 TYPES = {name: np.dtype(name) for name in ("float64", "float32", "float16")} | {"bfloat16": BFLOAT16}
 TOLERANCE = {"float64": 1e-14, "float32": 1e-6, "float16": 1e-3, "bfloat16": 1e-2}

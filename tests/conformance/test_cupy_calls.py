@@ -14,10 +14,10 @@ from conformance.transport_suite import TransportConformance
 import umm
 from umm.errors import InfeasibleError, InputError
 from umm_hw.cuda.executor import CudaExecutor
-from umm_hw.cuda.transport import CudaTransport
+from umm_hw.devices.device import Region
+from umm_hw.devices.transport import DeviceTransport
 from umm_hw.gpu import cupy_device
 from umm_hw.gpu.cupy_device import CupyDevice, atomics_problem, device_count
-from umm_hw.gpu.device import Region
 from umm_hw.gpu.visible import visible_gpus
 
 
@@ -54,7 +54,7 @@ class TestTransport(TransportConformance):
     @pytest.fixture(scope="class")
     @classmethod
     def run_ranks(cls):
-        return lambda size, program: run_ranks(CudaTransport(size, devices()), program)
+        return lambda size, program: run_ranks(DeviceTransport(size, devices()), program)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
@@ -120,15 +120,6 @@ def test_ranges_are_pushed_and_popped(monkeypatch, cupy):
     assert any(name and name.startswith("barrier") and "of rank" not in name for name in said)
 
 
-def test_an_empty_multiply_calls_nothing(cupy):
-    (device, *_) = devices()
-    cublas = cupy["cupy_backends.cuda.libs.cublas"]
-    cublas.computed.clear()
-    a, b, c = (Region(device.allocate(8), m, n, n, np.dtype(np.float64)) for m, n in ((0, 3), (3, 2), (0, 2)))
-    device.multiply(a, b, c, device.stream())
-    assert cublas.computed == set()
-
-
 def test_memory_that_a_gpu_has_not_is_refused_and_what_was_taken_given_back(monkeypatch, cupy):
     """The second GPU has 1 GiB left and is asked for more; another error of the runtime is not hidden."""
     runtime = cupy["cupy.cuda"].runtime
@@ -145,7 +136,7 @@ def test_memory_that_a_gpu_has_not_is_refused_and_what_was_taken_given_back(monk
     monkeypatch.setattr(runtime, "malloc", limited)
     monkeypatch.setattr(runtime, "memGetInfo", lambda: (1 << 30, 1 << 32), raising=False)
     kept = len(runtime.kept)
-    transport = CudaTransport(2, devices()[:2])
+    transport = DeviceTransport(2, devices()[:2])
     said = r"fake \(GPU 1\) has 1.0 GiB free, and 2.0 GiB more is needed; fewer replicas"
     with pytest.raises(InfeasibleError, match=said):
         transport.allocate([64, 2 << 30])

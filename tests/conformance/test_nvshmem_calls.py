@@ -15,9 +15,9 @@ from conformance.test_nvshmem_executor import chained
 from umm.errors import ExecutorUnavailableError
 from umm_hw.gpu import cupy_device
 from umm_hw.gpu.cupy_device import CupyDevice
-from umm_hw.nvshmem.executor import NvshmemExecutor, _real_connect
+from umm_hw.nvshmem.executor import NvshmemExecutor
 from umm_hw.nvshmem.library import NvshmemLibrary, connect
-from umm_hw.nvshmem.one_sided import Joined
+from umm_hw.symmetric.one_sided import Joined
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -124,7 +124,7 @@ def start(monkeypatch, found):
 @pytest.mark.parametrize(("status", "meets"), [(2, 0), (3, 1), (4, 0)])
 def test_it_starts_once_by_a_unique_id_and_meets_on_the_host_where_ranks_share_a_gpu(start, status, meets):
     """Status 3 is LIMITED_MPG, several ranks per GPU without MPS."""
-    assert _real_connect() is connect
+    assert NvshmemExecutor()._real_connect() is connect
     joined = start(status)
     assert connect(transport()) is joined
     assert (joined.ranks.rank, joined.ranks.size, joined.device.number) == (0, 1, 0)

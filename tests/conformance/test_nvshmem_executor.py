@@ -23,7 +23,7 @@ from umm.schedules.table.details import ACCUMULATE
 from umm_hw.calibrate import gpu_benchmarks
 from umm_hw.mpi.job.job import MpiJob
 from umm_hw.nvshmem.executor import NvshmemExecutor
-from umm_hw.nvshmem.transport import NvshmemTransport
+from umm_hw.symmetric.transport import SymmetricTransport
 from umm_hw.transport import Block
 
 seeds = count()
@@ -105,7 +105,7 @@ class TransportOverNvshmem(TransportConformance):
             job = FakeJob(size, ranks_per_node=cls.ranks_per_node)
 
             def on_rank(rank):
-                transport = NvshmemTransport(job.joined(rank))
+                transport = SymmetricTransport(job.joined(rank))
                 result = program(transport)
                 transport.close()
                 return result
@@ -184,14 +184,14 @@ def test_every_type_is_multiplied(dtype, ranks_per_node):
 
 
 def test_what_a_transport_cannot_do_is_refused(monkeypatch):
-    monkeypatch.setattr("umm_hw.nvshmem.transport.LANDING", 64)
+    monkeypatch.setattr("umm_hw.symmetric.transport.LANDING", 64)
     job = FakeJob(2, ranks_per_node=1)
 
     def program(rank):
         joined = job.joined(rank)
         with pytest.raises(InputError, match="blocks = 0 is not possible"):
-            NvshmemTransport(joined, blocks=0)
-        transport = NvshmemTransport(joined)
+            SymmetricTransport(joined, blocks=0)
+        transport = SymmetricTransport(joined)
         there = Block(1 - rank, transport.allocate([80, 80]), 0, 1, 10, 10, np.dtype(np.float64))
         with pytest.raises(InputError, match=f"rank {rank} cannot view memory of rank {1 - rank}"):
             transport.view(there)
@@ -206,7 +206,7 @@ def test_arrays_of_the_device_are_put_and_got_there():
     job = FakeJob(2)
 
     def program(rank):
-        transport = NvshmemTransport(job.joined(rank))
+        transport = SymmetricTransport(job.joined(rank))
         heap = transport.allocate([16, 16])
         own, there = (Block(x, heap, 0, 1, 2, 2, np.dtype(np.float64)) for x in (rank, 1 - rank))
         view = transport.view(own)
@@ -303,8 +303,8 @@ def test_a_signal_that_is_not_raised_stops_the_run(monkeypatch):
 def test_a_job_s_gpu_is_calibrated_from_the_last_rank_s_memory(tmp_path, monkeypatch):
     """Two ranks, small shapes: the file describes two devices joined by a switch, or one that is shared."""
     monkeypatch.setattr(gpu_benchmarks, "SHORTEST", 1e-5)
-    monkeypatch.setattr("umm_hw.nvshmem.program.SIDES", (4, 8))
-    monkeypatch.setattr("umm_hw.nvshmem.program.SIZES", (256, 4096))
+    monkeypatch.setattr("umm_hw.symmetric.program.SIDES", (4, 8))
+    monkeypatch.setattr("umm_hw.symmetric.program.SIZES", (256, 4096))
     job, said = FakeJob(2), []
     text = NvshmemExecutor(job=job, connect=job.joined).calibrate(["float32"], said.append)
     file = tmp_path / "two.toml"

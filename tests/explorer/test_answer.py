@@ -12,11 +12,12 @@ from umm.cli.main import main
 from umm.executor import executor
 from umm.explorer import answer
 from umm.explorer.background import Behind
-from umm.explorer.certainty import look as look_sure
-from umm.explorer.point import point_of, range_of, space_of, tried
-from umm.explorer.prices import look
+from umm.explorer.background import look as look_sure
+from umm.explorer.copies import as_command
+from umm.explorer.point import case_of, point_of, range_of, tried
 from umm.explorer.savings import grow
-from umm.explorer.state import State, as_command, read
+from umm.explorer.search import look
+from umm.explorer.state import State, read
 from umm.explorer.tabs import TABS
 from umm.explorer.uploads import trace_or_store
 from umm.explorer.view import View
@@ -29,8 +30,8 @@ SMALL = State(machine="h100-8", ranks=2, m=512, n=768, k=256, a="row@2", b="row"
 
 
 def view_of(state, files=None, **more):
-    point, _ = tried(lambda: point_of(state, files or {}))
-    return View(state, point, Behind(), **more)
+    case, _ = tried(lambda: case_of(state, files or {}))
+    return View(state, case, Behind(), **more)
 
 
 def known(sure):
@@ -77,7 +78,7 @@ def test_bounds_come_first_then_what_is_proven_then_all_points_exactly():
     assert "search finds" not in answer.verdict(view)
     assert looked_through(view) == ["priced", "top", "front", "factors", "all"]
     priced = view.priced
-    assert priced.words == f"{len(priced.points):,} of {len(priced.points):,} points exact."
+    assert priced.words == f"{len(priced.seconds):,} of {len(priced.seconds):,} points exact."
     assert priced.seconds[priced.best[0]] == priced.top[0].makespan_s
     fits = priced.seconds[priced.memory <= priced.limit]
     assert fits.min() == priced.top[0].makespan_s
@@ -100,13 +101,40 @@ def test_few_points_are_priced_at_once_and_many_by_a_process():
 def test_what_the_page_ranks_is_what_a_search_finds():
     view = view_of(SMALL)
     looked_through(view)
-    found = search(space_of(view.point), view.point.machine, top=40)
+    found = search(view.case.space, view.point.machine, top=40)
+    points = view.priced.points
     assert view.priced.top == found.top
     assert view.priced.front == found.frontier
     assert view.priced.ranges == [found.sure.range(x) for x in found.top[:10]]
-    assert [
-        view.priced.points.program(view.priced.points.allowed[view.priced.number_of(x)]) for x in found.top
-    ] == [x.problem for x in found.top]
+    assert [points.points.program(points.points.allowed[points.number_of(x)]) for x in found.top] == [
+        x.problem for x in found.top
+    ]
+
+
+def test_the_leaderboard_says_what_ties_and_what_moving_operands_adds():
+    view = view_of(SMALL)
+    looked_through(view)
+    found = search(view.case.space, view.point.machine, top=40)
+    table, ties, moves = answer.tab_shown(view)["leaders.children"]
+    headings = [x.children for x in table.children[0].children.children]
+    assert headings[-4:] == ["range", "move", "of peak", "memory"]
+    assert view.priced.moves == [sum(found.bringing(x).values()) for x in found.top[:10]]
+    assert " tie, within 0.8 % anywhere" in ties.children or "is fastest anywhere" in ties.children
+    assert moves.children.endswith("move is the extra time if they start, and C ends, in row.")
+
+
+def test_bounds_are_hatched_grey_until_the_best_of_every_two_factors_is_proven():
+    """In the colours of times there are only simulated ones."""
+    view = view_of(State(**{**vars(SMALL), "space": "paper", "tab": "replication"}))
+    view.priced.price()
+    figure = answer.tab_shown(view)["replicas.figure"]
+    times, bounds = figure["data"]
+    assert np.isnan(times["z"]).all()
+    assert np.isfinite(bounds["z"]).all()
+    assert [x["type"] for x in figure["layout"]["shapes"]].count("path") == bounds["z"].size
+    looked_through(view)
+    (times,) = answer.tab_shown(view)["replicas.figure"]["data"]
+    assert np.isfinite(times["z"]).all()
 
 
 def test_the_point_stands_at_its_own_time_before_it_is_exact_among_the_others():
@@ -134,7 +162,7 @@ def test_replicas_are_followed_over_larger_m_once_the_points_are_proven():
     assert view.question is view.priced
     assert list(found.found) == [512 * 2**i for i in range(7)]
     for m in (512, 4096):
-        space = space_of(view.point).changed(m=m)
+        space = view.case.space.changed(m=m)
         for factor, seconds in zip((1, 2), found.found[m], strict=True):
             layouts = [x for x in space.points().choices[0] if x.replicas == 1]
             b = [x for x in space.points().choices[1] if x.replicas == factor]
@@ -158,11 +186,12 @@ def test_of_every_factor_the_best_is_exact_before_all_points_are():
     view = view_of(SMALL)
     assert looked_through(view)[:4] == ["priced", "top", "front", "factors"]
     priced = view.priced
-    for of in {tuple(x) for x in priced.factors.T.tolist()}:
-        mine = (of == priced.factors.T).all(axis=1)
+    factors, points = priced.points.factors, priced.points.points
+    for of in {tuple(x) for x in factors.T.tolist()}:
+        mine = (of == factors.T).all(axis=1)
         least = min(priced.seconds[mine & priced.exact])
         for number in np.flatnonzero(mine)[::7]:
-            schedule = priced.points.schedule(int(priced.points.allowed[number]), priced.machine)
+            schedule = points.schedule(int(points.allowed[number]), priced.machine)
             assert executor("sim").makespan(schedule) >= least * (1 - 1e-12)
 
 
@@ -171,9 +200,8 @@ def test_following_the_advice_gives_what_it_says_and_ends_it():
     looked_through(view)
     said = answer.verdict(view)
     (advice,) = [x for x in view.priced.front if f"{x.words}, {x.way}" in said]
-    layouts = tuple(str(x) for x in advice.problem.layouts)
-    followed = SMALL.at(layouts, advice.stationary, advice.options)
-    after = View(followed, point_of(followed, {}), view.behind)
+    followed = SMALL.at(advice.layouts, advice.stationary, advice.options)
+    after = View(followed, case_of(followed), view.behind)
     assert after.point.trace.makespan_s == advice.makespan_s
     saving = 1 - after.point.trace.makespan_s / view.point.trace.makespan_s
     assert f"search finds {100 * saving:.0f} % less time" in said
@@ -183,11 +211,11 @@ def test_following_the_advice_gives_what_it_says_and_ends_it():
 def test_a_makespan_gets_the_range_of_the_machine_s_numbers():
     view = view_of(State())
     assert answer.within(view) == ""
-    low, high = range_of(view.state.point, view.point.machine)
+    low, high = range_of(view.point.lower, view.point.machine, view.point.trace.makespan_s)
     assert low < view.point.trace.makespan_s < high
     known(view.range)
     assert answer.within(view) == range_in_words(view.point.trace.makespan_s, (low, high))
-    assert answer.words(view.state, view, [], {}, {})["fact-range.children"] == answer.within(view)
+    assert answer.words(view, {}, {})["fact-range.children"] == answer.within(view)
 
 
 def test_a_budget_that_nothing_fits_says_the_least_that_would_do():
@@ -214,28 +242,29 @@ def test_a_point_over_its_budget_says_by_how_much():
 )
 def test_what_has_no_answer_says_why(query, line):
     state, mistakes = read(query)
-    point, problem = tried(lambda: point_of(state, {}))
-    assert (point, mistakes) == (None, [])
-    assert line in problem
+    case, problem = tried(lambda: case_of(state))
+    view = View(state, case, Behind(), mistakes=(problem,) if problem else ())
+    assert (view.point, mistakes) == (None, [])
+    assert line in view.wrong[0]
 
 
 def test_a_pinned_point_stands_beside_this_one():
     state = State(**{**vars(SMALL), "pin": "?machine=h100-8&ranks=2&m=512&n=768&k=256&a=row&b=row&c=row"})
-    text = str(answer.compared(state, view_of(state), {}))
+    text = str(answer.compared(view_of(state), {}))
     assert "pinned: row row row, auto" in text
-    there = format_bytes(point_of(read(state.pin)[0], {}).trace.memory_bytes)
-    here = format_bytes(point_of(SMALL, {}).trace.memory_bytes)
+    there = format_bytes(point_of(case_of(read(state.pin)[0])).trace.memory_bytes)
+    here = format_bytes(point_of(case_of(SMALL)).trace.memory_bytes)
     assert f"Th(children='memory', scope='row'), Td('{there}'), Td('{here}')" in text
 
 
 def test_a_dropped_machine_is_a_machine():
     text = named_file("pvc-12").read_text()
-    point = point_of(State(machine="mine"), {"mine": text})
+    point = point_of(case_of(State(machine="mine"), {"mine": text}))
     assert (point.machine.name, point.problem.ranks) == ("mine", 12)
 
 
 def test_a_dropped_trace_is_held_against_its_prediction(tmp_path):
-    trace = point_of(SMALL, {}).trace
+    trace = point_of(case_of(SMALL)).trace
     path = tmp_path / "measured.json"
     save_trace(trace, path)
     measured = trace_or_store("measured.json", path.read_bytes())
@@ -245,7 +274,7 @@ def test_a_dropped_trace_is_held_against_its_prediction(tmp_path):
 
 
 def test_the_paper_s_space_can_be_asked_for():
-    space = space_of(point_of(State(space="paper"), {}))
+    space = case_of(State(space="paper")).space
     assert (space.points().written, space.points().count) == (17496, 8232)
 
 
@@ -256,7 +285,7 @@ def test_the_assumed_number_that_decides_is_named_as_by_the_command():
     """Not before the search has found what the point is held against."""
     view = view_of(read(f"?{ASSUMED}")[0])
     assert answer.assumed(view) == ""
-    view.priced.front = search(space_of(view.point), view.point.machine, top=1).frontier
+    view.priced.front = search(view.case.space, view.point.machine, top=1).frontier
     said = CliRunner().invoke(main, [*shlex.split(as_command(view.state))[1:], "--json"])
     line = json.loads(said.stdout)["predicted"]["assumed"]
     assert " is assumed; at " in line

@@ -16,15 +16,13 @@ from dash import html
 
 from umm.errors import InputError
 from umm.explorer import answer
-from umm.explorer.app import make_app, serving
-from umm.explorer.background import Behind
-from umm.explorer.certainty import look
-from umm.explorer.point import point_of, tried
+from umm.explorer.app import as_json, make_app, serving
+from umm.explorer.background import Behind, look
+from umm.explorer.point import case_of, tried
 from umm.explorer.state import read
 from umm.explorer.tabs import TABS
 from umm.explorer.uploads import content_of, topology, trace_or_store
 from umm.explorer.view import View
-from umm.explorer.wiring import as_json
 from umm.machines.files import named_file
 from umm.space import Space, Store, sweep
 
@@ -44,6 +42,14 @@ def test_the_page_lets_the_browser_ask_nobody_else(client):
     assert page.status_code == 200
     assert "default-src 'self'" in page.headers["Content-Security-Policy"]
     assert set(re.findall(r"(?:src|href)=\"(\w*:?//[^\"]*)", page.get_data(as_text=True))) == set()
+
+
+def test_the_address_without_a_query_is_what_the_page_was_started_with(client):
+    host = {"Host": "localhost"}
+    started = make_app(start="?machine=h100-8&m=1024").server.test_client()
+    assert started.get("/", headers=host).headers["Location"] == "/?machine=h100-8&m=1024"
+    assert started.get("/?machine=pvc-12", headers=host).status_code == 200
+    assert client.get("/", headers=host).status_code == 200
 
 
 def test_a_name_of_somebody_else_is_refused(client):
@@ -71,6 +77,7 @@ def test_a_request_that_is_too_large_is_not_read(client):
     [
         None, [], "query", {"query": 3}, {"viewer": ["me"]}, {"files": ["pvc-12"]}, {"files": {"x": 1}},
         {"dropped": {"chain": "x"}}, {"stage": 1},
+        {"chains": ["x"]}, {"chains": {"x": 1}},
     ],
 )  # fmt: skip
 def test_what_no_page_asks_is_refused(client, told):
@@ -234,15 +241,17 @@ def test_random_addresses_are_answered():
         parts = [f"{name}={quote(chance.choice(PARTS[name]))}" for name in names]
         start = time.process_time()  # not the clock: others may use the host too
         state, mistakes = read("?ranks=2&m=64&n=64&k=64&" + "&".join(parts))
-        point, problem = tried(lambda state=state: point_of(state, {}))
-        view = View(state, point, behind)
-        answer.words(state, view, mistakes, {}, {})
+        case, problem = tried(lambda state=state: case_of(state))
+        view = View(state, case, behind, mistakes=tuple(filter(None, [*mistakes, problem])))
+        answer.words(view, {}, {})
+        answer.progress(view)
         shown = answer.tab_shown(view)
         if view.range is not None:
             look(lambda _: None, *view.range.asked()[1:])
         took.append(time.process_time() - start)
-        assert point is None or set(shown) == set(TABS[state.tab].outputs)
-        lines += len(mistakes) + bool(problem)
+        assert case is None or set(shown) == set(TABS[state.tab].outputs)
+        assert view.point is not None or view.wrong
+        lines += len(view.wrong)
     assert lines > ADDRESSES / 3
     assert max(took) < 60, "an address that takes this long hangs the page"
     print(f"\n{ADDRESSES:,} addresses in {sum(took):.1f} s of a core, the slowest {max(took):.1f} s")

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from umm.algorithms.universal.options import Options
 from umm.cli.main import main
 from umm.executor import executor
-from umm.explorer.point import point_of
-from umm.explorer.state import TABS, State, as_command, as_python, as_toml, read
+from umm.explorer.copies import as_command, as_python, as_search, as_toml
+from umm.explorer.point import case_of, point_of
+from umm.explorer.state import TABS, State, read
 
 LAYOUTS = st.sampled_from(
     ["row", "col@2", "2d:3x2:balanced@2:interleaved", "cyclic:256x128:3x4", "any text, even this"]
@@ -22,6 +23,12 @@ LAYOUTS = st.sampled_from(
 states = st.builds(
     State,
     machine=st.sampled_from(["pvc-12", "h100-8", "my cluster & yours"]),
+    chain=st.sampled_from(["", "mlp", "layer.toml"]),
+    tokens=st.integers(1, 2**20),
+    backward=st.booleans(),
+    dropout=st.sampled_from([0.0, 0.25]),
+    layouts=st.sampled_from(["", "megatron", "X=row,W1=2d@2"]),
+    row=st.integers(1, 40),
     m=st.integers(1, 2**20),
     n=st.integers(1, 2**20),
     dtype=st.sampled_from(["float32", "bfloat16"]),
@@ -59,13 +66,14 @@ def test_the_usual_state_has_an_empty_url_and_a_part_that_means_nothing_a_line()
     assert State().query == ""
     state, mistakes = read("?m=0&b=col&tab=moon&rank=x")
     assert (state.b, state.m, state.tab) == ("col", 8192, "leaderboard")
+    assert State().link == "?machine=pvc-12"  # without a query the page is as umm explore was started
     assert [line.partition(" ")[0] for line in mistakes] == ["m:", "tab", "rank"]
 
 
 def test_an_endless_url_is_not_read():
-    assert read("?a=" + "x" * 5000) == (
+    assert read("?a=" + "x" * 9000) == (
         State(),
-        ["an address of 5003 characters is not read; at most 4096 are"],
+        ["an address of 9003 characters is not read; at most 8192 are"],
     )
 
 
@@ -93,15 +101,16 @@ def makespan(arguments):
 
 
 def test_what_the_page_tells_to_copy_gives_its_makespan(state, tmp_path, capsys):
-    shown = point_of(state, {}).trace.makespan_s
+    point = point_of(case_of(state))
+    shown = point.trace.makespan_s
     assert makespan(shlex.split(as_command(state))[1:]) == shown
     file = tmp_path / "point.toml"
     file.write_text(as_toml(state))
     assert makespan(["simulate", "--config", str(file)]) == shown
     scope = {}
-    exec(as_python(state), scope)
+    exec(as_python(state, 8), scope)
     assert executor("sim").makespan(scope["schedule"]) == shown
-    assert point_of(state, {}).trace.verdict in capsys.readouterr().out
+    assert point.trace.verdict in capsys.readouterr().out
 
 
 def test_a_text_of_an_address_is_one_word_of_the_command():
@@ -110,3 +119,12 @@ def test_a_text_of_an_address_is_one_word_of_the_command():
     words = shlex.split(as_command(state))
     assert words[words.index("--machine") + 1] == "x; touch here"
     assert words[words.index("--given") + 1] == "a=row&&b"
+
+
+@pytest.mark.parametrize("space", ["search", "paper"])
+def test_the_search_that_the_page_tells_to_copy_is_that_of_the_page(space):
+    state = State(machine="h100-8", m=512, n=384, k=256, ranks=2, space=space, memory="2x")
+    result = CliRunner().invoke(main, [*shlex.split(as_search(state))[1:], "--json"])
+    assert result.exit_code == 0, result.output
+    points = case_of(state).space.points()
+    assert json.loads(result.stdout)["distinct"] == points.count

@@ -75,10 +75,10 @@ def settled(page):
 
 
 def found(page):
-    """Wait until the search over a chain's layouts is over and its best row is drawn."""
+    """Wait until the search over a chain's layouts is over and its best rows are drawn."""
     page.wait_for_selector("#leaders table")
     settled(page)
-    drawn_in_sight(page, "#lanes")
+    drawn_in_sight(page, "#others")
 
 
 def show(page, tab):

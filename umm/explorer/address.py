@@ -1,4 +1,4 @@
-"""The address of a page: what the texts in it may be, and how a state is read from them and told by them."""
+"""The address of the page: what its texts may be, and how a state is read from them and written as them."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 from umm.errors import InputError, did_you_mean
 from umm.units import parse_dimension
 
-LONGEST = 4096  # characters of an address that are read
+LONGEST = 8192  # characters of an address that are read
 Reader = Callable[[str], Any]
 S = TypeVar("S")
 
@@ -45,11 +45,11 @@ def query_of(values: Mapping[str, str], usual: Mapping[str, str]) -> str:
 
 
 def unknown(name: str, parts: Iterable[str]) -> InputError:
-    """Return the error of a part that there is none of."""
+    """Return the error of a part that is unknown."""
     parts = list(parts)
     hint = did_you_mean(name, parts)
     short = f"choose from {', '.join(parts[:9])}, ..." if hint.startswith("choose") else hint
-    return InputError(f"{name[:40]!r} is no part of this page's address; {short}")
+    return InputError(f"unknown parameter {name[:40]!r}; {short}")
 
 
 def one_of(name: str, values: Iterable[str]) -> Reader:
@@ -69,10 +69,12 @@ def switch(name: str) -> Reader:
     return lambda text: one_of(name, ("0", "1"))(text) == "1"
 
 
-def whole(name: str, least: int = 0, most: int = 2**31) -> Reader:
-    """Return what reads a whole number."""
+def whole(name: str, least: int = 0, most: int = 2**31, empty: int | None = None) -> Reader:
+    """Return what reads a whole number; an empty text is ``empty``, if that is given."""
 
     def check(text: str) -> int:
+        if not text and empty is not None:
+            return empty
         sign = text.removeprefix("-")
         if len(text) > 12 or not (sign.isascii() and sign.isdecimal()) or not least <= int(text) <= most:
             raise InputError(f"{name} {text[:40]!r} is not a whole number from {least} to {most}")
@@ -118,14 +120,3 @@ def plain(name: str, most: int = 120) -> Reader:
         return text.strip()
 
     return check
-
-
-def toml(values: Mapping[str, Any]) -> str:
-    """Return flags and their values as the file that ``--config`` takes."""
-    return "".join(f"{name.replace('_', '-')} = {_toml(value)}\n" for name, value in values.items())
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, int) or re.fullmatch(r"0|[1-9][0-9]{0,17}", value):
-        return str(value)
-    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'

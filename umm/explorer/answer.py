@@ -6,43 +6,51 @@ from typing import Any
 from dash import html
 
 from umm.algorithms.universal.options import known
+from umm.explorer.copies import as_command, as_python, as_search, as_toml
 from umm.explorer.layout import FIGURES, PARTS, named
-from umm.explorer.point import Files, point_of, tried
-from umm.explorer.state import OPERANDS, SWITCHES, State, as_command, as_python, as_toml, read
-from umm.explorer.tables import table
+from umm.explorer.point import NONE, Files, Point, case_of, point_of, tried
+from umm.explorer.state import LOOKS, OPERANDS, SIZES, State, as_text, read
 from umm.explorer.tabs import TABS
-from umm.explorer.view import Shown, View
+from umm.explorer.view import Shown, View, table
 from umm.layouts.places import replication_factors
 from umm.machines import machine_names
+from umm.program.presets import PRESETS
+from umm.space.space import KEPT
 from umm.space.what_if.advice import Beside
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
 from umm.traces.verdict import percent
 from umm.units import format_bytes, format_seconds
 
-PLAIN = (
-    "machine", "m", "n", "k", "dtype", "ranks", "a", "b", "c", "given", "stationary", "algorithm", "memory",
-    "space", "tab",
+CHOSEN = (
+    "machine", "chain", "dtype", "backward", "stationary", "algorithm", "space", "tab", "across", "rank",
+    "statement", "op",
 )  # fmt: skip
-TYPED = ("m", "n", "k", "a", "b", "c", "given", "memory")
-LOOKS = ("across", "rank", "op")
+"""What is chosen from a few; ``what``, ``down`` and ``right`` are shown by their tabs, which know of what."""
+TYPED = (
+    *"mnk", *SIZES, "dropout", "ranks", *OPERANDS, "layouts", "given", "memory", "choices", "optimizer",
+)  # fmt: skip
+SWITCHES = ("grow", "data")
+EMPTY = ("kv_heads", "ranks")  # typed; nothing for 0
 CONTROLS = [
-    *(
-        f"{name}.value"
-        for name in (*PLAIN, *LOOKS, *(x.name for x in known()), *SWITCHES)
-        if name not in TYPED
-    ),
+    *(f"{name}.value" for name in (*CHOSEN, "what", "down", "right", *(x.name for x in known()), *SWITCHES)),
     *(f"{x}-part.value" for x in OPERANDS),
 ]
-"""What tells of a choice by Dash; the browser itself hears of sliders and of what is typed."""
+"""What a choice comes from by Dash; the browser itself hears of sliders and of what is typed."""
 FACTS = [f"fact-{named(name)}.children" for name in FIGURES]
 STRIP = ["fact-range.children", "facts-strip.hidden"]
+OF_A_MULTIPLY = (*(f"{x}-set" for x in OPERANDS), "multiplies", "algorithm-field", "space-field", "advanced")
+OF_A_CHAIN = ("layouts-set", "choices-field", "optimizer-field", "to-toml")
+ASKED = (*"mnk", *SIZES, "dtype", "backward", "dropout")
+CANCELLED = "The search was cancelled; change a control to search again."
+UNFIT = "No answer yet: see below what does not fit together."
 
 
 def control_values(state: State, divisors: list[int]) -> Shown:
     """Return what the controls show for a state."""
-    shown: Shown = {f"{name}.value": getattr(state, name) for name in (*PLAIN, *LOOKS)}
-    shown |= {f"{name}.value": str(getattr(state, name)) for name in "mnk"}
+    shown: Shown = {f"{name}.value": getattr(state, name) for name in CHOSEN}
+    texts = {name: as_text(getattr(state, name)) for name in (*TYPED, "backward", "statement")}
+    shown |= {f"{name}.value": "" if name in EMPTY and text == "0" else text for name, text in texts.items()}
     for option in known():
         value = getattr(state.options, option.name)
         shown[f"{option.name}.value"] = option.typed(value) if isinstance(value, bool) else value
@@ -58,27 +66,35 @@ def control_values(state: State, divisors: list[int]) -> Shown:
     return shown
 
 
-def words(state: State, view: View, mistakes: list[str], files: Files, usual: Mapping[str, str]) -> Shown:
-    """Return everything but the controls, the tab in sight and the progress."""
-    point = view.point
-    ranks = point.problem.p if point else max(state.ranks, 1)
+def words(view: View, files: Files, usual: Mapping[str, str], chains: Files = NONE) -> Shown:
+    """Return everything but the controls' values, the tab in sight and the progress.
+
+    Args:
+        view: What is shown.
+        files: Topology files that are there.
+        usual: Every part of an address as it is when nothing is said.
+        chains: Files of chains that are there.
+    """
+    state, point, case = view.state, view.point, view.case
+    ranks = case.ranks if case else max(state.ranks, 1)
     divisors = replication_factors(ranks)
+    at = point.state if point else state
+    facts_ = {"usual": dict(usual), "divisors": divisors, "fixed": [0, *divisors], "looks": LOOKS}
     shown: Shown = {
-        "machine.options": [*machine_names(), *(name for name in files if name not in machine_names())],
+        **_offered(state, files, chains),
         "fixed-index.max": len(divisors),
         "fixed-words.children": f"{state.across}@{state.fixed}" if state.fixed else "best of all",
-        "facts.data": {"usual": dict(usual), "divisors": divisors, "fixed": [0, *divisors]},
-        "mistakes.children": [html.P(line) for line in mistakes],
-        "verdict.children": verdict(view)
-        if point
-        else "No answer yet: see below what does not fit together.",
-        "assumed.children": assumed(view),
-        **facts(point.trace if point else None, within(view)),
-        "compare.children": compared(state, view, files) if point and state.pin else None,
+        "facts.data": facts_ | {"point": at.query},
+        "mistakes.children": [html.P(line) for line in view.wrong],
+        **found(view),
+        **facts(point.trace if point else None),
+        "fact-range.children": within(view),
+        "compare.children": compared(view, files, chains) if point and state.pin else None,
         "pin.children": "Unpin" if state.pin else "Pin",
-        "as-command.children": as_command(state),
-        "as-python.children": as_python(state),
-        "as-toml.children": as_toml(state),
+        "as-command.children": as_command(at) if point or not state.waits else "",
+        "as-search.children": as_search(state),
+        "as-python.children": as_python(at, ranks, point.way.get("stationary") if point else None),
+        "as-toml.children": as_toml(at),
     }
     for x in OPERANDS:
         replicated = getattr(state, x).partition("@")[2].partition(":")[0] or "1"
@@ -86,18 +102,55 @@ def words(state: State, view: View, mistakes: list[str], files: Files, usual: Ma
     return shown | {f"show-{name}.hidden": name != state.tab for name in TABS}
 
 
-def verdict(view: View) -> str:
+def _offered(state: State, files: Files, chains: Files) -> Shown:
+    """Return what the controls offer, and which of them the program has."""
+    multiply = {"label": "one multiply", "value": ""}
+    every = [x for x in KEPT if state.chain or x != "best"]
+    return {
+        "machine.options": [*machine_names(), *(name for name in files if name not in machine_names())],
+        "chain.options": [multiply, *({"label": x, "value": x} for x in (*PRESETS, *chains))],
+        "stationary.options": every,
+        "models.hidden": not state.chain or state.of_file,
+        **{f"{name}-field.hidden": name not in state.own for name in ASKED},
+        **{f"{name}.hidden": bool(state.chain) for name in OF_A_MULTIPLY},
+        **{f"{name}.hidden": not state.chain for name in OF_A_CHAIN},
+    }
+
+
+def verdict(view: View, cancelled: bool = False) -> str:
     """Return the sentence: whether it fits, what bounds it, and what the search has found to be better."""
     point = view.point
-    assert point
-    trace, advice = point.trace, view.advice
-    said = Beside(advice=advice).verdict(trace)
-    if view.priced.front and not advice:
-        said += " Nothing that fits is 1 % faster."
-    short = trace.memory_bytes - point.limit
+    if point is None:
+        return _unanswered(view, cancelled)
+    trace, advice, priced = point.trace, view.advice, view.priced
+    if view.state.chain and advice:
+        saving = str(advice).partition(":")[0]
+        said = f"{trace.verdict.removesuffix('.')}; {saving}: {view.unlike(advice.choice)}."
+    else:
+        said = Beside(advice=advice).verdict(trace)
+    if priced.front and not advice:
+        proven = priced.proven or not view.state.chain
+        said += " Nothing that fits is 1 % faster." if proven else f" {priced.proof}"
+    held = view.choice.memory_bytes if view.choice else trace.memory_bytes
+    short = held - point.limit
     if short > 0:
         said = f"Does not fit: it needs {format_bytes(short)} more than a rank may have. {said}"
     return said
+
+
+def _unanswered(view: View, cancelled: bool) -> str:
+    """Return why there is no answer, or none yet."""
+    if view.case is None or not view.state.waits:
+        return UNFIT
+    priced, row, choice = view.priced, view.state.row, view.choice
+    if choice is not None:
+        seconds, held = format_seconds(choice.makespan_s), format_bytes(choice.memory_bytes)
+        return f"{seconds}, {percent(choice.fraction_of_peak)} of peak, {held} per rank. {priced.proof}"
+    if priced.top:
+        return f"No answer: there is no row {row}; the search ranks {len(priced.top)}."
+    if priced.refusal or priced.failed:
+        return f"No answer: {priced.refusal or priced.failed}."
+    return CANCELLED if cancelled else "Searching…"
 
 
 def assumed(view: View) -> str:
@@ -108,8 +161,7 @@ def assumed(view: View) -> str:
 
 def within(view: View) -> str:
     """Return the range of the makespan in words, once it is known."""
-    ends = view.range
-    return Beside(ends.found).within(view.point.trace) if view.point and ends else ""
+    return Beside(view.ends).within(view.point.trace) if view.point and view.ends else ""
 
 
 def figures_of(trace: Trace) -> dict[str, tuple[str, float]]:
@@ -128,18 +180,18 @@ def figures_of(trace: Trace) -> dict[str, tuple[str, float]]:
     return dict(zip(FIGURES, figures, strict=True))
 
 
-def facts(trace: Trace | None, within: str = "") -> Shown:
-    """Return the strip of a prediction's figures, the makespan with its range once that is known."""
+def facts(trace: Trace | None) -> Shown:
+    """Return the strip of a prediction's figures."""
     if trace is None:
         return {"facts-strip.hidden": True}
     texts = (text for text, _ in figures_of(trace).values())
-    return dict(zip(FACTS, texts, strict=True)) | {"fact-range.children": within, "facts-strip.hidden": False}
+    return dict(zip(FACTS, texts, strict=True)) | {"facts-strip.hidden": False}
 
 
-def compared(state: State, view: View, files: Files) -> Any:
+def compared(view: View, files: Files, chains: Files = NONE) -> Any:
     """Return the pinned point beside this one, with the difference of every figure."""
     assert view.point
-    other, problem = tried(lambda: point_of(pinned(state), files))
+    other, problem = tried(lambda: _pinned(view.state, files, chains))
     if other is None:
         return html.P(f"The pinned point has no answer here: {problem}", className="mistakes")
     here, there = figures_of(view.point.trace), figures_of(other.trace)
@@ -148,28 +200,34 @@ def compared(state: State, view: View, files: Files) -> Any:
         before, was = there[name]
         change = "the same" if number == was else f"{100 * (number / was - 1):+.1f} %" if was else "new"
         rows.append(html.Tr([html.Th(name, scope="row"), html.Td(before), html.Td(text), html.Td(change)]))
-    names = _told_apart(other.state, state)
+    names = _apart(other.state, view.point.state)
     headings = ("", f"pinned: {names[0]}", f"this: {names[1]}", "difference")
     return html.Div(table(headings, rows, "compared"), className="scroll")
 
 
-def _told_apart(*states: State) -> list[str]:
+def _pinned(state: State, files: Files, chains: Files) -> Point:
+    """Return the pinned point."""
+    return point_of(case_of(read(state.pin)[0], files, chains))
+
+
+def _apart(*states: State) -> list[str]:
     """Return what each state is called: its layouts, what stays, and those of its other choices that differ.
 
-    >>> _told_apart(State(m=1024), State(m=4096, b="col@2"))
+    >>> _apart(State(m=1024), State(m=4096, b="col@2"))
     ['2d 2d 2d, auto, m=1024', '2d col@2 2d, auto, m=4096']
+    >>> _apart(State(chain="mlp", layouts="X=row,H=col"), State(chain="mlp", layouts="X=row,H=row"))
+    ['H=col', 'H=row']
     """
-    names = ("machine", "m", "n", "k", "dtype", "ranks", "given", "algorithm")
+    names = ["machine", "chain", *ASKED, "ranks", "given", "algorithm"]
     unlike = [x for x in names if len({getattr(state, x) for state in states}) > 1]
-    return [
-        ", ".join([f"{x.a} {x.b} {x.c}", x.stationary, *(f"{name}={getattr(x, name)}" for name in unlike)])
-        for x in states
-    ]
-
-
-def pinned(state: State) -> State:
-    """Return the pinned point's state."""
-    return read(state.pin)[0]
+    if any(state.chain for state in states):
+        parts = [state.layouts.split(",") for state in states]
+        common = set(parts[0]).intersection(*parts[1:])
+        called = [[x for x in mine if x not in common] for mine in parts]
+    else:
+        called = [[f"{x.a} {x.b} {x.c}", x.stationary] for x in states]
+    more = ([f"{name}={getattr(state, name)}" for name in unlike] for state in states)
+    return [", ".join([*own, *others]) or "the same" for own, others in zip(called, more, strict=True)]
 
 
 def progress(view: View, cancelled: bool = False) -> Shown:
@@ -179,34 +237,29 @@ def progress(view: View, cancelled: bool = False) -> Shown:
         view: What is shown.
         cancelled: Whether the viewer wants no more of the search.
     """
-    if view.point is None:
+    if view.case is None:
         return {"status.children": "", "status.title": "", "cancel.hidden": True}
     priced, growing, asked = view.priced, view.growing, view.question
     said = growing.words if growing and growing is asked else priced.words
-    stage = priced.stage or priced.refusal
+    stage = "refused" if priced.refusal or priced.failed else priced.stage
+    if cancelled:
+        said = f"{said.rstrip('.…')}; cancelled."
     return {
-        "status.children": cancelled_words(said) if cancelled else said,
+        "status.children": said,
         "status.title": f"{stage}, m {growing.stage}" if growing and stage else stage,
         "cancel.hidden": asked.over or cancelled,
     }
 
 
-def found(view: View) -> Shown:
+def found(view: View, cancelled: bool = False) -> Shown:
     """Return what has been found behind the page and is shown on every tab."""
     return {
-        "verdict.children": verdict(view),
+        "verdict.children": verdict(view, cancelled),
         "fact-range.children": within(view),
         "assumed.children": assumed(view),
     }
 
 
-def cancelled_words(status: str) -> str:
-    """Return the line of the status after a search was cancelled."""
-    return f"{status.rstrip('.')}; cancelled."
-
-
 def tab_shown(view: View) -> Shown:
-    """Return what the tab in sight shows; without an answer nothing changes in it."""
-    if view.point is None:
-        return {}
-    return TABS[view.state.tab].shown(view)
+    """Return what the tab in sight shows; of what is not possible nothing changes in it."""
+    return TABS[view.state.tab].shown(view) if view.case else {}

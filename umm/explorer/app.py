@@ -1,12 +1,17 @@
-"""The server of the page: everything from this package, nothing to or from anybody else."""
+"""The server of the page: all of it from this package, no request to another host."""
 
 import atexit
 import gc
+import json
+from base64 import b64encode
 from collections.abc import Mapping
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+import numpy as np
 
 from umm.errors import InputError
 
@@ -32,6 +37,7 @@ def serving(
     file: Path | None = None,
     presets: "Sizes | None" = None,
     chains: Mapping[str, str] | None = None,
+    start: str = "",
 ) -> "BaseWSGIServer":
     """Return the page's server, listening but not yet serving.
 
@@ -41,11 +47,13 @@ def serving(
         file: A trace or a store that every viewer finds dropped in.
         presets: Values of m, n and k by name.
         chains: Files of chains that every viewer finds dropped in, as text by name.
+        start: The query that the address without one stands for.
 
     Raises:
         InputError: if Dash is not installed, the file holds neither, or the address cannot be listened on.
     """
-    app = make_app(None if not _is_ours(host, ("localhost",)) else ("localhost",), file, presets, chains)
+    ours = None if not _is_ours(host, ("localhost",)) else ("localhost",)
+    app = make_app(ours, file, presets, chains, start)
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):
@@ -65,6 +73,7 @@ def make_app(
     file: Path | None = None,
     presets: "Sizes | None" = None,
     chains: Mapping[str, str] | None = None,
+    start: str = "",
 ) -> "Dash":
     """Return the page as a Dash app.
 
@@ -73,6 +82,7 @@ def make_app(
         file: A trace or a store that every viewer finds dropped in.
         presets: Values of m, n and k by name.
         chains: Files of chains that every viewer finds dropped in, as text by name.
+        start: The query that the address without one stands for.
 
     Raises:
         InputError: if Dash is not installed; says how to get it.
@@ -84,41 +94,50 @@ def make_app(
     from flask import Response, abort, redirect, request
 
     from umm.explorer.background import Behind
-    from umm.explorer.callbacks import register
-    from umm.explorer.chains import callbacks as of_chains
-    from umm.explorer.chains import layout as chain_layout
-    from umm.explorer.layout import CHAINS, page
+    from umm.explorer.callbacks import Sources, answered, asked_of, register
+    from umm.explorer.layout import page
     from umm.explorer.uploads import Dropped, trace_or_store
 
     dropped, first = Dropped(), ""
     if file is not None:
         content = file.read_bytes()
         first = dropped.keep(content, trace_or_store(file.name, content))
-    same: Any = {"update_title": "", "serve_locally": True}
-    app = Dash("umm.explorer", title="umm explore", **same)
+    app = Dash("umm.explorer", title="umm explore", update_title="", serve_locally=True)
     app.layout = partial(page, first, presets)
-    server = app.server
-    of_chain = Dash(
-        "umm.explorer", title="umm explore a chain", server=server, url_base_pathname=CHAINS, **same
-    )
-    of_chain.layout = chain_layout.page
-    for each in (app, of_chain):
-        each.index_string = each.index_string.replace("<html>", '<html lang="en">')
-    behind = Behind()
-    register(app, dropped, behind)
-    of_chains.register(of_chain, behind, chains or {})
-    atexit.register(behind.close)
+    app.index_string = app.index_string.replace("<html>", '<html lang="en">')
+    server, sources = app.server, Sources(dropped, Behind(), chains or {})
+    register(app, sources)
+    atexit.register(sources.behind.close)
     server.config["MAX_CONTENT_LENGTH"] = MOST_REQUEST
 
-    @server.get(CHAINS.rstrip("/"))
-    def to_chains() -> Response:
-        return redirect(f"{CHAINS}?{request.query_string.decode(errors='replace')}")
+    @server.post("/answer")
+    def answer() -> Response:
+        # The browser puts the answers into the page itself: as an output of a callback each of some two
+        # hundred properties would take its time, changed or not.
+        try:
+            asked = asked_of(request.get_json(silent=True))
+        except ValueError:
+            abort(400)
+        found = answered(asked, sources)
+        told = {"shown": found.shown, "over": found.over, "soon": found.soon}
+        return Response(as_json(told), mimetype="application/json")
+
+    @server.get("/chain/")
+    @server.get("/chain")
+    def chain() -> Response:
+        """Lead addresses of the page that chains once had to the same chain here."""
+        query = request.query_string.decode(errors="replace")
+        parts = [query] if "chain" in parse_qs(query) else ["chain=mlp", *filter(None, [query])]
+        return redirect("/?" + "&".join(parts))
 
     @server.before_request
-    def known_host() -> None:
+    def known_host() -> Response | None:
         # A page elsewhere whose name resolves to this host must not read this one.
         if hosts is not None and not _is_ours(request.host, hosts):
             abort(403)
+        if start and request.path == "/" and not request.query_string and request.method == "GET":
+            return redirect("/" + start)
+        return None
 
     @server.after_request
     def guarded(response: Response) -> Response:
@@ -140,3 +159,29 @@ def _is_ours(host: str, hosts: tuple[str, ...]) -> bool:
         return ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def as_json(told: Any) -> str:
+    """Return what a page shows as JSON, the numbers of figures as plotly.js takes them from arrays."""
+    try:
+        return json.dumps(told, default=_plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # of a number that JSON has not; plotly.py writes null, and takes five times as long
+        from plotly.io.json import to_json_plotly
+
+        return str(to_json_plotly(told))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return _array(value)
+    return value.item() if isinstance(value, np.generic) else value.to_plotly_json()
+
+
+def _array(values: np.ndarray[Any, Any]) -> Any:
+    """Return numbers as the bytes that plotly.js reads, of integers at most 32 bits; words as they are."""
+    if values.dtype.kind == "i" and abs(values).max(initial=0) < 2**31:
+        values = values.astype(np.int32)
+    if not values.size or values.dtype not in (np.int32, np.float32, np.float64):
+        return values.tolist()
+    said = {"dtype": f"{values.dtype.kind}{values.itemsize}", "bdata": b64encode(values.tobytes()).decode()}
+    return said | ({"shape": ", ".join(map(str, values.shape))} if values.ndim > 1 else {})

@@ -21,7 +21,7 @@ WAITED = 0.4  # seconds that a page waits for the first message
 NICE = 4  # how far what is found behind a page steps back after that, as of nice
 Send = Callable[[Any], None]
 _CONTEXT = get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["umm.explorer.prices", "umm_sim.executor", "numpy.ma"])  # np.unique needs it
+_CONTEXT.set_forkserver_preload(["umm.explorer.search", "umm_sim.executor", "numpy.ma"])  # np.unique needs it
 
 
 class Question(ABC):
@@ -49,6 +49,32 @@ class Question(ABC):
     def over(self) -> bool:
         """Whether nothing more will be found out."""
         return self.done or bool(self.failed)
+
+
+class Single(Question):
+    """What one function returns.
+
+    Attributes:
+        found: It, once there is an answer; None before.
+    """
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        super().__init__()
+        self._asked = function, *arguments
+        self.found: Any = None
+
+    def asked(self) -> tuple[Any, ...]:
+        """Return what the process does."""
+        return look, *self._asked
+
+    def take(self, message: Any) -> None:
+        """Take in the answer."""
+        self.found = message
+
+
+def look(send: Send, function: Callable[..., Any], *arguments: Any) -> None:
+    """Send what a function returns; it runs in a process."""
+    send(function(*arguments))
 
 
 def get_ready() -> None:

@@ -1,55 +1,128 @@
 """What a choice does: controls change the URL in the browser, and the URL changes the page."""
 
 import tempfile
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dash import ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_update
 from dash.exceptions import PreventUpdate
 
 from umm.errors import UmmError
 from umm.explorer import answer
 from umm.explorer.background import Behind
-from umm.explorer.point import point_of, tried
+from umm.explorer.point import Files, case_of, outline_of, tried
 from umm.explorer.state import read, usual_values
 from umm.explorer.tabs import TABS
 from umm.explorer.tabs.leaderboard import top_frame
-from umm.explorer.uploads import Dropped, content_of, topology, trace_or_store
+from umm.explorer.uploads import Dropped, content_of, dropped_chain, topology, trace_or_store
 from umm.explorer.view import Shown, View
-from umm.explorer.wiring import Answer, Asked, register_answers
 from umm.figures.report import write_html
+from umm.program.files import toml
 from umm.traces.trace import Trace
 
-CHANGED = [*answer.CONTROLS, "what.value", "pin.n_clicks"]
+CHANGED = [*answer.CONTROLS, "pin.n_clicks"]
+MOST_KEPT = 4  # files of a kind that were dropped in
 SOON = 0.25  # seconds that a tab of priced points waits for their bounds
 LATER = 1.0  # seconds that the page waits for them once all else is shown
 
 
-def viewed(asked: Asked, dropped: Dropped, behind: Behind) -> tuple[View, list[str]]:
-    """Return what the page is given to show, and a line for each thing that does not fit together."""
+@dataclass(frozen=True)
+class Sources:
+    """What answers come from beside what a browser asks.
+
+    Attributes:
+        dropped: Traces and stores that were dropped in.
+        behind: Where searches run.
+        chains: Files of chains that every viewer finds dropped in, as text by name.
+    """
+
+    dropped: Dropped
+    behind: Behind
+    chains: Files
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a browser asks about.
+
+    Attributes:
+        query: Of the page's address.
+        viewer: Who asks.
+        theme: ``dark`` or ``light``.
+        files: Topology files that were dropped in, as text by name.
+        chains: Files of chains, likewise.
+        dropped: The name of a trace or a store that was.
+        stage: What is shown already of what is found behind the page, in a word; None of nothing.
+        cancels: Whether the viewer wants no more of that.
+    """
+
+    query: str
+    viewer: str = ""
+    theme: str = "light"
+    files: Files = field(default_factory=dict)
+    chains: Files = field(default_factory=dict)
+    dropped: str = ""
+    stage: str | None = None
+    cancels: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a page shows of it.
+
+    Attributes:
+        shown: By ``id.property``; what is not named stays as it is.
+        over: Whether nothing more will be found.
+        soon: Whether the page asks again once it has drawn: what is looked at is not there, or a bound.
+    """
+
+    shown: Shown
+    over: bool
+    soon: bool = False
+
+
+def asked_of(sent: Any) -> Asked:
+    """Return what a browser asks about as it sends it.
+
+    Args:
+        sent: Any JSON.
+
+    Raises:
+        ValueError: if it is nothing that a page sends.
+    """
+    if not isinstance(sent, dict):
+        raise ValueError
+    query, viewer, theme, dropped = (sent.get(name) or "" for name in ("query", "viewer", "theme", "dropped"))
+    files, chains, stage = sent.get("files") or {}, sent.get("chains") or {}, sent.get("stage")
+    if not (isinstance(files, dict) and isinstance(chains, dict)):
+        raise ValueError
+    texts = [query, viewer, theme, dropped, stage or "", *files.values(), *chains.values()]
+    if not all(isinstance(x, str) for x in texts):
+        raise ValueError
+    return Asked(query, viewer, theme, files, chains, dropped, stage, bool(sent.get("cancels")))
+
+
+def viewed(asked: Asked, sources: Sources) -> View:
+    """Return what the page is given to show."""
     state, mistakes = read(asked.query)
-    point, problem = tried(lambda: point_of(state, asked.files))
-    held = dropped.get(asked.dropped)
+    case, problem = tried(lambda: case_of(state, asked.files, {**sources.chains, **asked.chains}))
+    held = sources.dropped.get(asked.dropped)
     measured = held if isinstance(held, Trace) else None
     rows = None if held is None or measured else held
-    return View(state, point, behind, asked.theme == "dark", measured, rows), [
-        *mistakes,
-        *filter(None, [problem]),
-    ]
+    lines = (*mistakes, *filter(None, [problem]))
+    return View(state, case, sources.behind, asked.theme == "dark", measured, rows, lines)
 
 
-def answered(asked: Asked, dropped: Dropped, behind: Behind) -> Answer:
+def answered(asked: Asked, sources: Sources) -> Answer:
     """Return what the page shows: all of it at first, then what has been found behind it."""
-    view, mistakes = viewed(asked, dropped, behind)
-    first, prices = asked.stage is None, TABS[view.state.tab].prices
-    shown: Shown = {}
-    if first:
-        shown = answer.words(view.state, view, mistakes, asked.files, usual_values())
-        shown |= answer.control_values(view.state, shown["facts.data"]["divisors"])
-    if view.point is None:
-        return Answer(shown | answer.progress(view), over=True)
+    view, behind = viewed(asked, sources), sources.behind
+    first, shown = asked.stage is None, Shown()
+    if view.case is None:
+        return Answer((_all(view, asked, sources) if first else shown) | answer.progress(view), over=True)
+    waits = view.state.waits  # then the search decides what every tab shows
+    prices = TABS[view.state.tab].prices or waits
     if asked.cancels:
         behind.cancel(asked.viewer)
     question, sure = view.question, f"{asked.viewer} sure"
@@ -64,29 +137,35 @@ def answered(asked: Asked, dropped: Dropped, behind: Behind) -> Answer:
     if prices and not draws:
         view.priced.heard.wait(SOON if first else LATER)
     cancelled = behind.has_cancelled(asked.viewer, question)
-    shown |= answer.progress(view, cancelled)
-    if first or (prices and shown["status.title"] != asked.stage):
+    progress = answer.progress(view, cancelled)
+    news = progress["status.title"] != asked.stage
+    if first or (waits and (news or asked.cancels)):
+        shown |= _all(view, asked, sources) | {"verdict.children": answer.verdict(view, cancelled)}
+    shown |= progress
+    if first or (prices and news):
         shown |= answer.tab_shown(view)
     if not first:
-        shown |= answer.found(view)
-        waits = next((x for x in (view.range, view.decides) if x and not x.over), None)
-        if waits:
-            behind.want(sure, waits)
+        shown |= answer.found(view, cancelled)
+        unsure = next((x for x in (view.range, view.decides) if x and not x.over), None)
+        if unsure:
+            behind.want(sure, unsure)
     over = bool(shown["cancel.hidden"]) and view.is_sure
     return Answer(shown, over, soon=prices and not over and (draws or not shown["status.title"]))
 
 
-def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
-    """Give an app its callbacks."""
-    register_answers(app, "/", CHANGED, "dropped", str, partial(answered, dropped=dropped, behind=behind))
-    app.clientside_callback(
-        ClientsideFunction("umm", "png"),
-        Output("to-png", "title"),
-        Input("to-png", "n_clicks"),
-        prevent_initial_call=True,
-    )
+def _all(view: View, asked: Asked, sources: Sources) -> Shown:
+    """Return everything but the tab in sight and the progress."""
+    shown = answer.words(view, asked.files, usual_values(), {**sources.chains, **asked.chains})
+    return shown | answer.control_values(view.state, shown["facts.data"]["divisors"])
 
+
+def register(app: Dash, sources: Sources) -> None:
+    """Give an app its callbacks."""
+    _register_in_browser(app)
     clicked = [graph for tab in TABS.values() for graph in tab.clicks]
+
+    def looked_at(query: str | None, files: Files | None, chains: Files | None) -> View:
+        return viewed(Asked(query or "", files=files or {}, chains=chains or {}), sources)
 
     @app.callback(
         Output("url", "search", allow_duplicate=True),
@@ -94,20 +173,21 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
         Input("lanes", "clickData"),
         State("url", "search"),
         State("files", "data"),
+        State("chain-files", "data"),
         prevent_initial_call=True,
     )
-    def click(*told: Any) -> str:
-        *_, query, files = told
-        view, _mistakes = viewed(Asked(query or "", "", "light", files or {}, ""), dropped, behind)
+    def click(*sent: Any) -> str:
+        view = looked_at(*sent[-3:])
         data = ctx.triggered[0]["value"] if ctx.triggered else None
         number = _number(data)
-        if number is None or view.point is None:
+        if number is None or view.case is None:
             raise PreventUpdate
         if ctx.triggered_id == "lanes":
-            return replace(view.state, op=number).query
-        if not 0 <= number < len(view.priced.seconds):
+            return replace(view.state, op=number).link
+        points = view.priced.points
+        if points is None or not 0 <= number < len(view.priced.seconds):
             raise PreventUpdate
-        return view.state.at(*view.priced.parts(number)).query
+        return view.state.at(*points.parts(number)).link
 
     @app.callback(
         Output("files", "data"),
@@ -119,13 +199,34 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
         State("url", "search"),
         prevent_initial_call=True,
     )
-    def drop_machine(upload: str, filename: str, files: dict[str, str], query: str) -> tuple[Any, str, Any]:
+    def drop_machine(upload: str, filename: str, files: Files | None, query: str) -> tuple[Any, str, Any]:
         try:
             name, text = topology(filename or "", content_of(upload or ""))
         except UmmError as error:
             return no_update, str(error), no_update
-        kept = {**dict(list((files or {}).items())[-3:]), name: text}
-        return kept, f"{name} is read.", replace(read(query or "")[0], machine=name).query
+        return (
+            _newest(files, name, text),
+            f"{name} is read.",
+            replace(read(query or "")[0], machine=name).link,
+        )
+
+    @app.callback(
+        Output("chain-files", "data"),
+        Output("drop-words", "children", allow_duplicate=True),
+        Output("url", "search", allow_duplicate=True),
+        Input("drop-chain", "contents"),
+        State("drop-chain", "filename"),
+        State("chain-files", "data"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    def drop_chain(upload: str, filename: str, chains: Files | None, query: str) -> tuple[Any, str, Any]:
+        try:
+            name, text = dropped_chain(filename or "", content_of(upload or ""))
+        except UmmError as error:
+            return no_update, str(error), no_update
+        there = replace(read(query or "")[0], chain=name, layouts="", row=1)
+        return _newest(chains, name, text), f"{name} is read.", there.link
 
     @app.callback(
         Output("dropped", "data"),
@@ -137,7 +238,7 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
     def drop_measured(upload: str, filename: str) -> tuple[Any, Any]:
         try:
             content = content_of(upload or "")
-            return dropped.keep(content, trace_or_store(filename or "file", content)), no_update
+            return sources.dropped.keep(content, trace_or_store(filename or "file", content)), no_update
         except UmmError as error:
             return no_update, str(error)
 
@@ -147,18 +248,57 @@ def register(app: Dash, dropped: Dropped, behind: Behind) -> None:
         Input("to-csv", "n_clicks"),
         Input("to-html", "n_clicks"),
         Input("to-perfetto", "n_clicks"),
+        Input("to-toml", "n_clicks"),
         State("url", "search"),
         State("files", "data"),
+        State("chain-files", "data"),
         prevent_initial_call=True,
     )
-    def export(_csv: int, _html: int, _perfetto: int, query: str, files: dict[str, str]) -> tuple[Any, str]:
-        view, mistakes = viewed(Asked(query or "", "", "light", files or {}, ""), dropped, behind)
+    def export(*sent: Any) -> tuple[Any, str]:
+        view = looked_at(*sent[-3:])
         if view.point is None:
-            return no_update, "; ".join(mistakes)
+            return no_update, "; ".join(view.wrong) or "There is nothing to save yet."
         try:
             return _exported(str(ctx.triggered_id), view), ""
         except UmmError as error:
             return no_update, str(error)
+
+
+def _register_in_browser(app: Dash) -> None:
+    """Give an app the callbacks that its browser runs itself."""
+
+    def runs(name: str, output: Output, *given: Any, initially: bool = False) -> None:
+        function = ClientsideFunction("umm", name)
+        app.clientside_callback(function, output, *given, prevent_initial_call=not initially)
+
+    runs(
+        "change",
+        Output("url", "search"),
+        *(Input(*name.split(".")) for name in CHANGED),
+        Input({"preset": ALL}, "n_clicks"),
+        Input({"pick": ALL}, "n_clicks"),
+        State("facts", "data"),
+        State("presets", "data"),
+    )
+    runs(
+        "show",
+        Output("shown", "data"),
+        Input("theme", "data"),
+        Input("files", "data"),
+        Input("chain-files", "data"),
+        Input("dropped", "data"),
+        State("facts", "data"),
+        initially=True,
+    )
+    runs("cancel", Output("cancel", "disabled"), Input("cancel", "n_clicks"))
+    runs("theme", Output("theme", "data"), Input("dark", "n_clicks"), initially=True)
+    runs("png", Output("to-png", "title"), Input("to-png", "n_clicks"))
+
+
+def _newest(kept: Files | None, name: str, text: str) -> Mapping[str, str]:
+    """Return files with one more, the oldest left out where they are too many."""
+    others = {x: of for x, of in (kept or {}).items() if x != name}
+    return {**dict(list(others.items())[1 - MOST_KEPT :]), name: text}
 
 
 def _exported(what: str, view: View) -> Any:
@@ -167,6 +307,10 @@ def _exported(what: str, view: View) -> Any:
     if what == "to-csv":
         text = top_frame(view).to_csv(index=False)
         return {"content": text, "filename": "points.csv", "type": "text/csv"}
+    if what == "to-toml":
+        layouts = {name: str(layout) for name, layout in view.point.layouts.items()}
+        text = toml(outline_of(view.state, view.point.case.text).with_layouts("best", layouts))
+        return {"content": text, "filename": "chain.toml", "type": "application/toml"}
     with tempfile.TemporaryDirectory(prefix="umm-export-") as folder:
         name = "point.html" if what == "to-html" else "point.pftrace"
         path = Path(folder) / name

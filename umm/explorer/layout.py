@@ -8,22 +8,57 @@ from dash import dcc, html
 from umm.algorithms.scheduling import names
 from umm.algorithms.universal.options import known
 from umm.dtypes import DTYPES
-from umm.explorer.state import OPERANDS, STATIONARY, Sizes, State, usual_values
+from umm.explorer.state import LOOKS, OPERANDS, SIZES, Sizes, State, usual_values
 from umm.explorer.tabs import TABS
-from umm.program.presets import PRESETS
+from umm.program.models import MODELS
 
-CHAINS = "/chain/"  # the path of their page
 PARTS = ("row", "col", "2d")
 FIGURES = ("makespan", "of peak", "moved", "exposed", "memory", "actions")  # of a prediction, in a strip
 SHAPES = {"a": "m × k", "b": "k × n", "c": "m × n"}
-FIELDS = (
-    ("machine", "Machine", "", "A shipped machine, or the name of a file dropped below."),
-    ("m", "m", "rows of A and C", "48K is 49152."),
-    ("n", "n", "columns of B and C", "48K is 49152."),
-    ("k", "k", "columns of A, rows of B", "48K is 49152."),
-    ("dtype", "Type", "of A and B", "C of half-precision inputs is float32."),
-    ("ranks", "Ranks", "0: one a device", "Processes that share the work."),
-)
+COPIES = ("command", "search", "python", "toml")
+# Of each control its label, its unit, and what is said of it beside the pointer.
+FIELDS = {
+    "m": ("m", "rows of A and C", "48K is 49152."),
+    "n": ("n", "columns of B and C", "48K is 49152."),
+    "k": ("k", "columns of A, rows of B", "48K is 49152."),
+    "tokens": ("tokens", "rows of the activations", "8K is 8192."),
+    "hidden": ("hidden", "columns of X and Y", "8K is 8192."),
+    "ffn": ("ffn", "columns inside the MLP", "8K is 8192."),
+    "heads": ("heads", "", "Attention heads."),
+    "kv_heads": ("KV heads", "empty: as many as heads", "Heads of keys and values."),
+    "sequences": ("sequences", "equal parts of the tokens", "Each attends to itself alone."),
+    "dtype": ("Type", "of A and B, or of all tensors", "C of half-precision inputs is float32."),
+    "dropout": ("dropout", "of the MLP's activations", "0.1 drops a tenth."),
+    "machine": ("Machine", "", "A shipped machine, or the name of a file dropped below."),
+    "ranks": ("Ranks", "empty: one rank per device", "Processes that share the work."),
+    "layouts": (
+        "layouts",
+        "empty: a row of the search",
+        "megatron, sequence, data, or a layout for some tensors: X=row,W1=col@2.",
+    ),
+    "memory": (
+        "memory",
+        "of a rank: 16GiB, or 2x",
+        "Budget of a rank: 16GiB, or 2x the unreplicated share. Points over it are greyed.",
+    ),
+    "given": (
+        "given",
+        "a=row,c=row, or X=row",
+        "Where inputs are now, and where C shall end: moving them takes time.",
+    ),
+    "choices": (
+        "choices",
+        "of the search: all, or a list",
+        "Layouts that the search chooses from: row,col,2d, or all.",
+    ),
+    "optimizer": (
+        "optimizer",
+        "bytes a weight's element",
+        "State held beside the weights: 12 for Adam in float32.",
+    ),
+    "algorithm": ("algorithm", "", "The universal one, or another that moves operands to its own layouts."),
+}
+HINTS = {"memory": "90 % of its device", "given": "as laid out", "choices": "row,col,2d,row@p"}
 
 
 def page(dropped: str = "", presets: Sizes | None = None) -> Any:
@@ -33,30 +68,33 @@ def page(dropped: str = "", presets: Sizes | None = None) -> Any:
         dropped: The name of a file that is dropped in from the start.
         presets: Values of m, n and k by name.
     """
+    multiplies, models = presets or {}, {name: x.sizes(SIZES) for name, x in MODELS.items()}
     return html.Div(
         [
-            *kept(usual_values(), presets or {}),
+            *_kept(usual_values(), {**multiplies, **models}),
             dcc.Store(id="dropped", data=dropped),
+            dcc.Store(id="chain-files", data={}, storage_type="session"),
             dcc.Download(id="download"),
             html.A("Skip to the answer", href="#answer", className="skip"),
             _header(),
-            html.Div([_rail(presets or {}), _main()], className="columns"),
-            jump(),
+            html.Div([_rail(multiplies, models), _main()], className="columns"),
+            _jump(),
         ],
         id="page",
     )
 
 
-def kept(usual: Mapping[str, Any], presets: Mapping[str, Any]) -> list[Any]:
+def _kept(usual: Mapping[str, Any], presets: Mapping[str, Any]) -> list[Any]:
     """Return what a page keeps unseen: its address, what its controls mean, its files and its theme.
 
     Args:
         usual: The values of a state that its address leaves out.
         presets: Values of controls by the name of what sets them.
     """
+    facts = {"usual": usual, "divisors": [1], "fixed": [0], "looks": LOOKS}
     return [
         dcc.Location(id="url", refresh="callback-nav"),
-        dcc.Store(id="facts", data={"usual": usual, "divisors": [1], "fixed": [0]}),
+        dcc.Store(id="facts", data=facts),
         dcc.Store(id="presets", data=presets),
         dcc.Store(id="files", data={}, storage_type="session"),
         dcc.Store(id="theme", data="light"),
@@ -64,23 +102,24 @@ def kept(usual: Mapping[str, Any], presets: Mapping[str, Any]) -> list[Any]:
     ]
 
 
-def jump() -> Any:
+def _jump() -> Any:
     """Return what leads to the controls and to the answer where one stands below the other."""
     links = [html.A("Choose", href="#choose"), html.A("Answer", href="#answer")]
     return html.Nav(links, className="jump", **{"aria-label": "on this page"})
 
 
-def text(name: str, **more: Any) -> Any:
+def _text(name: str) -> Any:
     """Return a control for a text."""
+    more = {"placeholder": HINTS[name]} if name in HINTS else {}
     return dcc.Input(id=name, type="text", debounce=True, spellCheck=False, **more)
 
 
-def select(name: str, values: Iterable[str]) -> Any:
+def _select(name: str, values: Iterable[str]) -> Any:
     """Return a control for one of many words."""
     return dcc.Dropdown(list(values), id=name, clearable=False, searchable=False)
 
 
-def pills(name: str, values: Iterable[Any]) -> Any:
+def _pills(name: str, values: Iterable[Any]) -> Any:
     """Return a control for one of a few words, all in sight."""
     return dcc.RadioItems(list(values), id=name, inline=True, className="pills", labelClassName="pill")
 
@@ -92,6 +131,7 @@ def _header() -> Any:
         html.Button("HTML", id="to-html", title="The figures of this point as one offline file"),
         html.Button("Perfetto", id="to-perfetto", title="The trace for ui.perfetto.dev"),
         html.Button("PNG", id="to-png", title="The first figure of this tab"),
+        html.Button("TOML", id="to-toml", title="The chain with these layouts, a file for --chain"),
         html.Button("Dark", id="dark", title="Dark or light", **{"aria-pressed": "false"}),
     ]
     return html.Header(
@@ -102,73 +142,75 @@ def _header() -> Any:
     )
 
 
-def _rail(presets: Sizes) -> Any:
-    preset = html.Div(
-        [html.Button(name.upper(), id={"preset": name}, className="pill") for name in presets],
-        className="pills",
-        role="group",
-        **{"aria-label": "presets of m, n and k"},
-    )
-    return html.Aside(
-        html.Div(  # not a form: Enter would send it
+def _rail(presets: Sizes, models: Sizes) -> Any:
+    parts = [
+        html.Fieldset(_program(presets, models)),
+        html.Fieldset(
             [
-                html.Fieldset([html.Legend("Problem"), preset, _chains(), *(_field(x) for x in FIELDS[1:5])]),
-                html.Fieldset(
-                    [
-                        html.Legend("Machine"),
-                        _machine(),
-                        _field(FIELDS[5]),
-                        dcc.Upload(
-                            [
-                                "Drop a topology file, or ",
-                                html.Button("choose one", type="button", className="link"),
-                            ],
-                            id="drop-machine",
-                            className="drop",
-                        ),
-                        html.P(id="drop-words", className="hint", **{"aria-live": "polite"}),
-                    ]
-                ),
-                *(_operand(x) for x in OPERANDS),
-                html.Fieldset(
-                    [
-                        html.Legend("Stationary"),
-                        pills("stationary", STATIONARY),
-                        html.P("The matrix that stays in place; auto is the largest.", className="hint"),
-                    ]
-                ),
-                _advanced(),
-            ],
-            role="form",
-            **{"aria-label": "what to look at"},
+                html.Legend("Machine"),
+                _field("machine", _select("machine", ())),
+                _field("ranks"),
+                _drop("drop-machine", "Drop a topology file, or "),
+                html.P(id="drop-words", className="hint", **{"aria-live": "polite"}),
+            ]
         ),
-        className="rail",
-        id="choose",
-    )
+        *(_operand(x) for x in OPERANDS),
+        html.Fieldset([html.Legend("Layouts"), _field("layouts")], id="layouts-set"),
+        html.Fieldset(
+            [
+                html.Legend("Stationary"),
+                _pills("stationary", ()),
+                html.P(
+                    "The matrix of each multiply that stays in place; auto is the largest.", className="hint"
+                ),
+            ]
+        ),
+        _limits(),
+    ]
+    form = html.Div(parts, role="form", **{"aria-label": "what to look at"})  # Enter would send a form
+    return html.Aside(form, className="rail", id="choose")
 
 
-def _chains() -> Any:
-    """Return the ways to the page of a chain, which takes the place of one multiply."""
-    names = [html.A(name, href=f"{CHAINS}?chain={name}") for name in PRESETS]
-    return html.P(["or a chain: ", *(x for name in names for x in (name, " "))], className="hint")
+def _program(presets: Sizes, models: Sizes) -> list[Any]:
+    """Return the controls of what is computed: one multiply or a chain, and the sizes of either."""
+    return [
+        html.Legend("Program"),
+        _pills("chain", ()),
+        _drop("drop-chain", "Drop a chain's file, or "),
+        _presets("multiplies", presets, "presets of m, n and k"),
+        *(
+            _field(x)
+            for x in FIELDS
+            if x in (*"mnk", "tokens", "hidden", "ffn", "heads", "kv_heads", "sequences")
+        ),
+        _presets("models", models, "sizes of public models"),
+        _field("dtype", _select("dtype", DTYPES)),
+        _field("dropout"),
+        html.Div(
+            _pills("backward", [{"label": "forward", "value": "0"}, {"label": "and backward", "value": "1"}]),
+            id="backward-field",
+        ),
+    ]
 
 
-def _field(of: tuple[str, str, str, str]) -> Any:
-    name, label, unit, help_ = of
-    if name == "dtype":
-        control = select(name, DTYPES)
-    elif name == "ranks":
-        control = dcc.Input(id=name, type="number", min=0, max=1024, step=1, debounce=0.3)
-    else:
-        control = text(name)
-    words = [html.Label(label, htmlFor=name), control, html.Span(unit, className="unit")]
-    return html.Div(words, className="field", title=help_)
+def _presets(name: str, presets: Sizes, label: str) -> Any:
+    words = [x.upper() if x.startswith("mlp") else x for x in presets]
+    buttons = [
+        html.Button(word, id={"preset": x}, className="pill") for word, x in zip(words, presets, strict=True)
+    ]
+    return html.Div(buttons, id=name, className="pills", role="group", **{"aria-label": label})
 
 
-def _machine() -> Any:
-    name, label, _, help_ = FIELDS[0]
-    control = select(name, ())
-    return html.Div([html.Label(label, htmlFor=name), control], className="field wide", title=help_)
+def _drop(name: str, words: str) -> Any:
+    choose = html.Button("choose one", type="button", className="link")
+    return dcc.Upload([words, choose], id=name, className="drop")
+
+
+def _field(name: str, control: Any = None) -> Any:
+    label, unit, help_ = FIELDS[name]
+    parts = [html.Label(label, htmlFor=name), control or _text(name), html.Span(unit, className="unit")]
+    look = "field wide" if name == "machine" else "field"
+    return html.Div(parts, className=look, title=help_, id=f"{name}-field")
 
 
 def _operand(x: str) -> Any:
@@ -176,7 +218,7 @@ def _operand(x: str) -> Any:
     return html.Fieldset(
         [
             html.Legend([matrix, html.Span(f" {SHAPES[x]}", className="unit")]),
-            pills(f"{x}-part", PARTS),
+            _pills(f"{x}-part", PARTS),
             html.Div(
                 [
                     html.Label("replicas", htmlFor=f"{x}-index"),
@@ -187,42 +229,28 @@ def _operand(x: str) -> Any:
                 title="Only divisors of the ranks; arrow keys move it.",
             ),
             html.Div(
-                [
-                    html.Label("layout", htmlFor=x),
-                    text(x),
-                ],
+                [html.Label("layout", htmlFor=x), _text(x)],
                 className="field",
                 title="Any layout as text: 2d:3x4, cyclic:256x256:3x4, col@2:interleaved.",
             ),
-        ]
+        ],
+        id=f"{x}-set",
     )
 
 
-def _advanced() -> Any:
+def _limits() -> Any:
+    """Return the controls of the budget, of the points beside this one, and those seldom used."""
+    spaces = [{"label": "all of a search", "value": "search"}, {"label": "the paper's", "value": "paper"}]
     space = html.Div(
-        [
-            html.Span("compare with", id="space-label"),
-            pills(
-                "space",
-                [{"label": "all of a search", "value": "search"}, {"label": "the paper's", "value": "paper"}],
-            ),
-        ],
+        [html.Span("compare with", id="space-label"), _pills("space", spaces)],
         title="A search has every process grid, whole tiles and slices, every way to end a replicated C; the "
         "paper has the most square grids and the choices below.",
+        id="space-field",
     )
-    rows = [
-        html.Div(
-            [
-                html.Label("algorithm", htmlFor="algorithm"),
-                select("algorithm", names()),
-            ],
-            className="field",
-            title="The universal one, or another that brings operands to its own layouts.",
-        )
-    ]
+    rows = [_field("algorithm", _select("algorithm", names()))]
     for option in known():
         if isinstance(option.default, bool):
-            control = select(option.name, option.texts)
+            control = _select(option.name, option.texts)
         elif isinstance(option.default, int):
             control = dcc.Input(
                 id=option.name,
@@ -234,27 +262,12 @@ def _advanced() -> Any:
                 debounce=0.3,
             )
         else:
-            control = select(option.name, option.values)
+            control = _select(option.name, option.values)
         label = html.Label(option.name.replace("_", " "), htmlFor=option.name)
         rows.append(html.Div([label, control], className="field", title=option.help))
-    memory = html.Div(
-        [
-            html.Label("memory", htmlFor="memory"),
-            text("memory", placeholder="90 % of its device"),
-        ],
-        className="field",
-        title="Budget of a rank: 16GiB, or 2x the unreplicated share. Points over it are greyed.",
-    )
-    given = html.Div(
-        [
-            html.Label("given", htmlFor="given"),
-            text("given", placeholder="as laid out"),
-        ],
-        className="field",
-        title="Where operands are now and where C shall end, a=row,c=row: bringing them takes time.",
-    )
-    advanced = html.Details([html.Summary("Advanced"), *rows], open=False)
-    return html.Fieldset([html.Legend("Budget and start"), memory, given, space, advanced])
+    advanced = html.Details([html.Summary("Advanced"), *rows], open=False, id="advanced")
+    fields = [_field(x) for x in ("memory", "given", "choices", "optimizer")]
+    return html.Fieldset([html.Legend("Budget and start"), *fields, space, advanced])
 
 
 def _main() -> Any:
@@ -263,15 +276,15 @@ def _main() -> Any:
     tabs = [{"label": tab.title, "value": name} for name, tab in TABS.items()]
     return html.Main(
         [
-            *said(),
+            *_said(),
             html.P(id="assumed", className="hint", **{"aria-live": "polite"}),
             html.Div(id="compare"),
             dcc.RadioItems(tabs, State().tab, id="tab", inline=True, className="tabs"),
             *panels,
             html.Details(
                 [
-                    html.Summary("Copy this point as a command, as Python, as TOML"),
-                    *(copied(name) for name in ("command", "python", "toml")),
+                    html.Summary("Copy this point as a command, its search, as Python, as TOML"),
+                    *(_copied(name) for name in COPIES),
                 ],
                 className="copies",
             ),
@@ -281,8 +294,9 @@ def _main() -> Any:
     )
 
 
-def said() -> list[Any]:
+def _said() -> list[Any]:
     """Return the places of the verdict, of what does not fit together, of the status and of the figures."""
+    numbers = [{"label": "numbers under figures", "value": "1"}]
     return [
         html.P(id="verdict", className="verdict", **{"aria-live": "polite"}),
         html.Div(id="mistakes", className="mistakes", role="alert"),
@@ -290,9 +304,7 @@ def said() -> list[Any]:
             [
                 html.Span(id="status"),
                 html.Button("Cancel", id="cancel", className="link", hidden=True),
-                dcc.Checklist(
-                    [{"label": "numbers under figures", "value": "1"}], [], id="data", className="check"
-                ),
+                dcc.Checklist(numbers, [], id="data", className="check"),
             ],
             className="status",
         ),
@@ -312,14 +324,9 @@ def named(name: str) -> str:
     return name.replace(" ", "-")
 
 
-def copied(name: str) -> Any:
+def _copied(name: str) -> Any:
     """Return the place of a text with what copies it."""
+    copy = dcc.Clipboard(target_id=f"as-{name}", title=f"copy as {name}")
     return html.Div(
-        [
-            html.Div(
-                [html.Span(name), dcc.Clipboard(target_id=f"as-{name}", title=f"copy as {name}")],
-                className="bar",
-            ),
-            html.Pre(id=f"as-{name}", tabIndex=0),
-        ]
+        [html.Div([html.Span(name), copy], className="bar"), html.Pre(id=f"as-{name}", tabIndex=0)]
     )

@@ -1,11 +1,12 @@
-"""The point that the page shows: its machine, its problem and its trace, kept for the next look."""
+"""The point that the page shows: a program in its layouts on a machine, and the trace of its schedule."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from math import prod
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,40 +15,105 @@ from umm.algorithms.universal.policies import POLICIES
 from umm.errors import InputError, MachineError, UmmError
 from umm.executor import executor
 from umm.explorer.state import State
-from umm.files import parse_toml
+from umm.files import parse_toml, shown
+from umm.layouts.layout import Layout
 from umm.machines import Machine, machine_names
 from umm.machines import machine as named_machine
-from umm.program.problem import Problem
+from umm.program import Chain, Multiply, Outline
+from umm.program.files import parse_chain
+from umm.program.presets import chain
+from umm.program.problem import MATRICES, Problem
 from umm.space import Choice, Space, makespan_range
-from umm.space.budget import DEVICE, rank_limit
+from umm.space.assignments import Assignments
+from umm.space.bounds.tables import tables_of
+from umm.space.budget import DEVICE, limit_of
 from umm.space.what_if.advice import Decides, deciding, space_around
 from umm.traces.trace import Trace
 
 Files = Mapping[str, str]
-MOST_FILE = 256 * 1024
+"""Files that are there, as text by name: topologies, and chains, whose names end in .toml."""
+NONE: Files = MappingProxyType({})
+MOST_FILE = 256 * 1024  # characters of a topology file
+MOST_CHAIN = 128 * 1024  # and of a chain's
+MOST_PARTS = 200  # tensors of a chain, and statements: three layers, forward and backward
+MOST_RANKS = 256  # of a chain, whose search prices pairs of layouts
 # More local multiplies than this take longer than a page should to lower, simulate and draw.
 MOST_OPS = 100_000
 MOST_ORDERED = 400  # by a policy that searches
 MOST_SURE = 20_000  # actions of a schedule that is simulated at the ends of the machine's ranges
+MOST_DRAWN = 20_000  # actions of a chain's schedule that is drawn
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
-    """A state that has an answer.
+class Case:
+    """What a state asks before layouts are chosen.
 
     Attributes:
         state: What was asked.
         machine: Where it runs.
-        problem: What is multiplied, with its ranks.
-        trace: What the simulator predicts.
+        bare: What is computed: a multiply in any layouts, or a chain before it is laid out.
+        ranks: Over so many.
+        space: The points that stand beside its own.
         limit: Bytes a rank may have: the budget, or without one its share of its device less a reserve.
+        text: Of the chain's file, if it is one of a file.
     """
 
     state: State
     machine: Machine
-    problem: Problem
-    trace: Trace
+    bare: Problem | Outline
+    ranks: int
+    space: Space
     limit: int
+    text: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A case in the layouts that were chosen.
+
+    Attributes:
+        case: What was asked.
+        state: The same, a row of a search by its layouts.
+        program: What is computed, in these layouts.
+        way: The keyword arguments of ``umm.schedule`` beside the program and the machine.
+        trace: What the simulator predicts.
+    """
+
+    case: Case
+    state: State
+    program: Problem | Chain
+    way: Mapping[str, Any]
+    trace: Trace
+
+    @property
+    def machine(self) -> Machine:
+        """Where it runs."""
+        return self.case.machine
+
+    @property
+    def limit(self) -> int:
+        """Bytes a rank may have."""
+        return self.case.limit
+
+    @property
+    def problem(self) -> Problem:
+        """The program, of one multiply."""
+        return cast(Problem, self.program)
+
+    @cached_property
+    def layouts(self) -> dict[str, Layout]:
+        """The layout in which each tensor is worked with; inputs that are given elsewhere are moved there."""
+        return layouts_of(self.program)
+
+    @property
+    def lower(self) -> Callable[..., Any]:
+        """Makes its schedule for a machine."""
+        return partial(schedule, self.program, **self.way)
+
+    @property
+    def is_varied(self) -> bool:
+        """Whether it is small enough to be simulated at the ends of the machine's ranges."""
+        return len(self.trace.schedule) <= MOST_SURE and not POLICIES[self.state.options.policy].searches
 
 
 def machine_of(name: str, files: Files) -> Machine:
@@ -84,13 +150,88 @@ def machine_from(text: str, name: str) -> Machine:
     return build(parse_toml(text, name), Path(f"{name}.toml"), name)
 
 
-def space_of(point: Point) -> Space:
-    """Return the space whose points stand beside a point: the same problem, any layouts.
+@lru_cache(maxsize=32)
+def chain_from(text: str, name: str) -> Outline:
+    """Return the chain that the text of a file holds.
+
+    Raises:
+        InputError: if it holds none, or one too large for the page.
+    """
+    if len(text) > MOST_CHAIN:
+        raise InputError(f"{name}: {len(text)} characters are too many for a chain; {MOST_CHAIN} are read")
+    outline = parse_chain(text, name)
+    if max(len(outline.tensors), len(outline.statements)) > MOST_PARTS:
+        raise InputError(
+            f"{name} has {len(outline.statements)} statements on {len(outline.tensors)} tensors; the page "
+            f"takes up to {MOST_PARTS} of each, umm search --chain any number"
+        )
+    return outline
+
+
+def outline_of(state: State, text: str) -> Outline:
+    """Return the chain that a state asks for, before it is laid out.
+
+    Args:
+        state: The state.
+        text: Of its file, if it is of one; nothing if that is not there.
+
+    Raises:
+        InputError: if its sizes do not fit together, its file is not there, or is not a chain.
+    """
+    if not state.of_file:
+        asked: dict[str, Any] = {**state.sizes, **state.named}
+        outline = chain(state.chain, **asked)
+    elif text:
+        outline = chain_from(text, state.chain)
+    else:
+        raise InputError(f"the file {shown(state.chain)} is not here; drop it in, or choose another chain")
+    return outline.with_given(state.given) if state.given else outline
+
+
+def case_of(state: State, files: Files = NONE, chains: Files = NONE) -> Case:
+    """Return what a state asks before layouts are chosen.
+
+    Args:
+        state: The state.
+        files: Topology files that are there.
+        chains: Files of chains that are there.
+
+    Raises:
+        InputError: if it is not possible; says why, and what would work.
+    """
+    machine, text = machine_of(state.machine, files), chains.get(state.chain, "") if state.of_file else ""
+    ranks = state.ranks or machine.default_ranks
+    if not state.chain:
+        bare = Problem(**state.sizes, dtype=state.dtype, ranks=ranks, given=state.given)
+        machine.check_ranks(ranks)
+        limit = limit_of(state.memory or DEVICE, bare.unreplicated_share, machine, ranks)
+        return Case(state, machine, bare, ranks, _space_of(state, bare), limit)
+    outline = outline_of(state, text)
+    if ranks > MOST_RANKS:
+        raise InputError(f"{ranks} ranks of a chain are more than this page takes; choose up to {MOST_RANKS}")
+    machine.check_ranks(ranks)
+    space = Space(
+        chain=outline, ranks=ranks, layouts=state.texts, stationary=state.stationary, state=state.optimizer
+    )
+    points = Assignments(outline, ranks, dict(space.layouts))
+    assert points.choices  # refuses texts that are no layouts
+    return Case(
+        state,
+        machine,
+        outline,
+        ranks,
+        space,
+        limit_of(state.memory or DEVICE, points.share, machine, ranks),
+        text,
+    )
+
+
+def _space_of(state: State, problem: Problem) -> Space:
+    """Return the space whose points stand beside a multiply's: the same problem, any layouts.
 
     That of a search has all process grids and all values of what a search tries; the paper's has square
     grids and the point's own choices.
     """
-    state, problem = point.state, point.problem
     options = state.options.to_dict()
     if state.space == "search":
         return space_around(problem, options).searched
@@ -98,76 +239,125 @@ def space_of(point: Point) -> Space:
     return Space(**sizes, ranks=problem.p, **options)
 
 
-def how_of(state: State) -> dict[str, Any]:
-    """Return the keyword arguments of ``umm.schedule`` beside the problem and the machine."""
-    if state.algorithm != UNIVERSAL:
-        return {"algorithm": state.algorithm}
-    return {"stationary": state.stationary, **state.options.to_dict()}
+def point_of(case: Case, choice: Choice | None = None) -> Point:
+    """Return the point of a case.
+
+    Args:
+        case: What was asked.
+        choice: The row of a search that is asked for in place of layouts.
+
+    Raises:
+        InputError: if it has none; says why, and what would work.
+    """
+    state = case.state
+    if choice is not None:
+        if choice.actions > MOST_DRAWN:
+            raise InputError(_too_many(choice.actions))
+        state = state.at(choice.layouts, choice.kept, choice.options)
+    program, way, trace = _predicted(state.point, case.machine, case.text)
+    return Point(case, state, program, way, trace)
 
 
 @lru_cache(maxsize=64)
-def _predicted(state: State, machine: Machine) -> tuple[Problem, Trace]:
-    layouts = {x: getattr(state, x) for x in ("a", "b", "c")}
+def _predicted(state: State, machine: Machine, text: str) -> tuple[Problem | Chain, Mapping[str, Any], Trace]:
+    ranks, program = state.ranks or machine.default_ranks, _program(state, machine, text)
+    most = MOST_ORDERED if POLICIES[state.options.policy].searches else MOST_OPS
+    most = MOST_DRAWN if state.chain else most
+    if (ops := _ops(program)) > most:
+        raise InputError(
+            f"these layouts cut the program into {ops} parts, more than the page draws ({most} with policy "
+            f"{state.options.policy}); choose larger tiles, or use umm simulate"
+        )
+    way: dict[str, Any] = {"stationary": state.stationary, **state.options.to_dict()}
+    if state.chain:
+        stays: Any = state.stationary
+        if stays == "best":
+            stays = _best_in_place(outline_of(state, text), state.layouts, machine, ranks)
+        way = {"stationary": stays}
+    elif state.algorithm != UNIVERSAL:
+        way = {"algorithm": state.algorithm}
+    made = schedule(program, machine, **way)
+    if state.chain and len(made) > MOST_DRAWN:
+        raise InputError(_too_many(len(made)))
+    return program, way, executor("sim").run(made)
+
+
+def _program(state: State, machine: Machine, text: str) -> Problem | Chain:
     ranks = state.ranks or machine.default_ranks
-    sizes = {x: getattr(state, x) for x in "mnk"}
-    problem = Problem(**sizes, dtype=state.dtype, ranks=ranks, given=state.given, **layouts)
-    machine.check_ranks(ranks)
-    _refuse_many(problem, state)
-    return problem, executor("sim").run(schedule(problem, machine, **how_of(state)))
+    if state.chain:
+        return outline_of(state, text).laid_out(state.layouts or None, ranks)
+    layouts = {x: getattr(state, x) for x in "abc"}
+    return Problem(**state.sizes, dtype=state.dtype, ranks=ranks, given=state.given, **layouts)
 
 
-def is_varied(point: Point) -> bool:
-    """Return whether a point is small enough to be simulated at the ends of the machine's ranges."""
-    return len(point.trace.schedule) <= MOST_SURE and not POLICIES[point.state.options.policy].searches
+def _best_in_place(outline: Outline, layouts: str, machine: Machine, ranks: int) -> Mapping[str, str]:
+    """Return what a search that keeps the best matrix in place finds for these layouts alone."""
+    texts = outline.layouts_of(layouts or None, ranks)
+    only = {x.name: (texts.get(x.name, "row"),) for x in outline.tensors}
+    points = Assignments(outline, ranks, only, stationary="best")
+    tables = tables_of(points, machine, points.options.to_dict(), 0.0)
+    return tables.stationary([0] * len(points.choices))
 
 
-def range_of(state: State, machine: Machine) -> tuple[float, float] | None:
-    """Return the least and the most makespan of a state's point within the ranges of the machine's numbers.
+def _ops(program: Any) -> int:
+    """Return into how many local multiplies layouts cut a program, about."""
+    layouts, found = layouts_of(program), 0
+    for x in (Multiply("C", "A", "B"),) if program.kind == "problem" else program.statements:
+        if isinstance(x, Multiply):
+            a, b = (_edges(layouts[_plain(y)], place in x.trans) for y, place in ((x.a, "a"), (x.b, "b")))
+            pairs = ((a[0], layouts[x.out].row_edges), (b[1], layouts[x.out].col_edges), (a[1], b[0]))
+            found += prod(len(np.union1d(*pair)) - 1 for pair in pairs)
+        else:
+            found += max(prod(layouts[y].grid_shape()) for y in map(_plain, (x.out, *x.reads)))
+    return found
+
+
+def layouts_of(program: Any) -> dict[str, Layout]:
+    """Return the layout in which each tensor is worked with: of what is moved there first the later one."""
+    if program.kind == "problem":
+        return dict(zip(MATRICES, program.layouts, strict=True))
+    return {_plain(x.name): x.layout for x in program.tensors}
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix(".here")
+
+
+def _edges(layout: Any, transposed: bool) -> tuple[Any, Any]:
+    edges = layout.row_edges, layout.col_edges
+    return edges[::-1] if transposed else edges
+
+
+def _too_many(actions: int) -> str:
+    return (
+        f"its schedule has {actions:,} actions, more than the page draws ({MOST_DRAWN:,}); "
+        "copy its command below and give it --html"
+    )
+
+
+def range_of(lower: Callable[[Machine], Any], machine: Machine, now: float) -> tuple[float, float]:
+    """Return the least and the most makespan of a schedule within the ranges of the machine's numbers.
 
     It takes a few simulations, so it comes behind the point itself.
     """
-    problem, trace = _predicted(state, machine)
-    lower = partial(schedule, problem, **how_of(state))
-    return makespan_range(machine, lower, executor("sim").makespan, trace.makespan_s)
+    return makespan_range(machine, lower, executor("sim").makespan, now)
 
 
-def deciding_of(state: State, machine: Machine, better: Choice | None) -> Decides | None:
+def deciding_of(
+    problem: Problem, way: Mapping[str, Any], machine: Machine, better: Choice | None
+) -> Decides | None:
     """Return the assumed number that decides whether a point is the best way to its product, if one does.
 
     It takes some dozens of simulations, so it comes behind the point itself.
 
     Args:
-        state: What is looked at, of the universal algorithm.
+        problem: What is looked at, of the universal algorithm.
+        way: How it is scheduled.
         machine: Where.
         better: What a search has found to be better, if anything is.
     """
-    problem, _ = _predicted(state, machine)
-    lower, found = partial(schedule, problem, **how_of(state)), better.schedule if better else None
+    lower, found = partial(schedule, problem, **way), better.schedule if better else None
     return deciding(machine, problem, lower, found, executor("sim").makespan)
-
-
-def _refuse_many(problem: Problem, state: State) -> None:
-    """Refuse what would take longer than a page should."""
-    a, b, c = problem.layouts
-    cuts = ((a.row_edges, c.row_edges), (b.col_edges, c.col_edges), (a.col_edges, b.row_edges))
-    ops = prod(len(np.union1d(x, y)) - 1 for x, y in cuts)
-    most = MOST_ORDERED if POLICIES[state.options.policy].searches else MOST_OPS
-    if ops > most:
-        raise InputError(
-            f"these layouts cut the multiply into {ops} parts, more than the page draws ({most} with policy "
-            f"{state.options.policy}); choose larger tiles, or use umm simulate"
-        )
-
-
-def point_of(state: State, files: Files) -> Point:
-    """Return the point of a state.
-
-    Raises:
-        InputError: if it has none; says why, and what would work.
-    """
-    machine = machine_of(state.machine, files)
-    problem, trace = _predicted(state.point, machine)
-    return Point(state, machine, problem, trace, rank_limit(state.memory or DEVICE, problem, machine))
 
 
 def tried(ask: Callable[[], Any]) -> tuple[Any, str]:

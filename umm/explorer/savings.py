@@ -10,7 +10,7 @@ import numpy as np
 from umm.errors import UmmError
 from umm.executor import executor
 from umm.explorer.background import Question, Send
-from umm.explorer.prices import factors_of, points_of
+from umm.explorer.search import factors_of, points_of
 from umm.layouts.places import replication_factors
 from umm.machines import Machine
 from umm.program.problem import MATRICES

@@ -1,22 +1,45 @@
-"""What the page shows, as one value: read from the URL, written to it, told as a command or Python."""
+"""What the page shows, as one value: a program, a machine, layouts, and how one looks at them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from shlex import quote
 from typing import Any
 
 from umm.algorithms.scheduling import UNIVERSAL, names
 from umm.algorithms.universal.options import Options, known
 from umm.dtypes import DTYPES, canonical
+from umm.errors import InputError
 from umm.explorer import address
-from umm.explorer.address import LONGEST, Reader, one_of, plain, query_of, size, switch, toml, unknown, whole
+from umm.explorer.address import (
+    LONGEST,
+    Reader,
+    number,
+    one_of,
+    plain,
+    query_of,
+    size,
+    switch,
+    unknown,
+    whole,
+)
+from umm.program.models import MODELS
+from umm.program.presets import PRESETS
 from umm.program.problem import MATRICES
+from umm.space.space import KEPT
 
 MOST_RANKS = 1024
-STATIONARY = ("auto", *MATRICES)
 OPERANDS = ("a", "b", "c")
+SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads", "sequences")
 SPACES = ("search", "paper")
-SWITCHES = ("grow", "data")
+TABS = (
+    "leaderboard", "replication", "coordinates", "schedule", "links", "tiles", "roofline", "whatif",
+    "measured",
+)  # fmt: skip
+SEARCHED = ("memory", "space", "choices", "optimizer")
+"""What only says which points stand beside the one that is shown."""
+LOOKS = (
+    "tab", "across", "fixed", "grow", "down", "right", "rank", "statement", "op", "what", "pin", "data",
+)  # fmt: skip
+"""What only says how one looks at it."""
 Sizes = Mapping[str, Mapping[str, int]]
 
 
@@ -26,51 +49,83 @@ class State:
 
     Attributes:
         machine: A shipped machine, or the name of a file that was dropped in.
+        chain: A chain by the name of its preset or of a file; nothing for one multiply.
         m: Rows of A and C.
         n: Columns of B and C.
         k: Columns of A, rows of B.
-        dtype: Type of A and B.
+        tokens: Rows of a chain's activations.
+        hidden: Columns of its input and output.
+        ffn: Columns between the multiplies of an MLP.
+        heads: Attention heads.
+        kv_heads: Heads of keys and values; 0 for as many as heads.
+        sequences: Equal parts of the tokens that attend to themselves alone.
+        dtype: Type of A and B, or of all tensors of a chain.
+        backward: Whether a chain's gradients follow.
+        dropout: Share of an MLP's activations that are dropped.
         ranks: Processes; 0 for as many as the machine has devices.
         a: Layout of A as text; it may be one that does not exist, and the page says why.
         b: Layout of B.
         c: Layout of C.
-        given: Where operands are now, and where C shall end: ``a=row,c=row``; nothing for as above.
-        stationary: The matrix that stays in place, or ``auto``.
+        layouts: Of a chain's tensors, ``X=row,W1=col``, or by name; nothing for those of a row of the search.
+        row: Which of the best that is, from 1.
+        given: Where inputs are now, and where C shall end, ``a=row,c=row``; nothing for as laid out.
+        stationary: The matrix that stays in place, or ``auto``; of a chain ``best`` too.
         algorithm: The universal one, or another by name.
         options: The other choices of the universal algorithm.
         memory: Budget of a rank, as typed: ``16GiB``, ``2x``, or nothing.
-        space: Which points stand beside this one: those of a ``search``, or those of the ``paper``.
+        space: Which points stand beside a multiply: those of a ``search``, or those of the ``paper``.
+        choices: Layouts that a chain's search chooses from, ``row,col,2d``; nothing for its own.
+        optimizer: Bytes of optimizer state for each element of a weight.
         tab: The tab in sight.
         across: The operand whose replication factor the heat map leaves to its slider.
         fixed: That factor, or 0 for the best.
         grow: Whether the heat map is followed over larger m.
+        down: The tensor of a chain whose factors the heat map has down, or nothing for the first.
+        right: The one whose factors it has to the right, likewise.
         rank: The rank the schedule is zoomed to, or −1 for all.
+        statement: Whose tensors of a chain the tiles show, from 1; 0 for the one of the action.
         op: The action whose slices the tiles light, or −1.
         what: The number of the machine that is asked about, or nothing for the first.
-        pin: The point to compare with, as a query of its own, or nothing.
+        pin: The point to compare with, as a query, or nothing.
         data: Whether the numbers stand under every figure.
     """
 
     machine: str = "pvc-12"
+    chain: str = ""
     m: int = 8192
     n: int = 49152
     k: int = 12288
+    tokens: int = 8192
+    hidden: int = 4096
+    ffn: int = 16384
+    heads: int = 32
+    kv_heads: int = 0
+    sequences: int = 1
     dtype: str = "float32"
+    backward: bool = False
+    dropout: float = 0.0
     ranks: int = 0
     a: str = "2d"
     b: str = "2d"
     c: str = "2d"
+    layouts: str = ""
+    row: int = 1
     given: str = ""
     stationary: str = "auto"
     algorithm: str = UNIVERSAL
     options: Options = field(default_factory=Options)
     memory: str = ""
     space: str = "search"
+    choices: str = ""
+    optimizer: float = 0.0
     tab: str = "leaderboard"
     across: str = "C"
     fixed: int = 0
     grow: bool = False
+    down: str = ""
+    right: str = ""
     rank: int = -1
+    statement: int = 0
     op: int = -1
     what: str = ""
     pin: str = ""
@@ -82,20 +137,65 @@ class State:
         return query_of(_values(self), usual_values())
 
     @property
+    def link(self) -> str:
+        """The query that leads to the state: never empty, for that is where the page was started."""
+        return self.query or f"?machine={self.machine}"
+
+    @property
     def point(self) -> "State":
         """The same question asked in the same way, without what only says how to look at it."""
         usual = State()
-        return replace(self, **{name: getattr(usual, name) for name in LOOKS})
+        return replace(self, **{name: getattr(usual, name) for name in ("row", *SEARCHED, *LOOKS)})
 
-    def at(self, layouts: tuple[str, str, str], stationary: str, options: Options) -> "State":
-        """Return the state at another point of the universal algorithm."""
-        a, b, c = layouts
-        return replace(
-            self, a=a, b=b, c=c, stationary=stationary, options=options, algorithm=UNIVERSAL, op=-1
-        )
+    @property
+    def of_file(self) -> bool:
+        """Whether the chain is one of a file, which says itself what else is asked of a preset."""
+        return bool(self.chain) and self.chain not in PRESETS
 
+    @property
+    def waits(self) -> bool:
+        """Whether the layouts are those of a row that a search has to find first."""
+        return bool(self.chain) and not self.layouts
 
-LOOKS = ("memory", "space", "tab", "across", "fixed", "grow", "rank", "op", "what", "pin", "data")
+    @property
+    def own(self) -> tuple[str, ...]:
+        """What is asked of the program beside its name, and of no other."""
+        if not self.chain:
+            return ("m", "n", "k", "dtype")
+        if self.of_file:
+            return ()
+        sizes = ("tokens", *PRESETS[self.chain].sizes)
+        return (*sizes, "dtype", "backward", *(["dropout"] if "ffn" in sizes else []))
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes that the program has."""
+        mine = (x for x in self.own if x in (*SIZES, *"mnk"))
+        return {x: getattr(self, x) for x in mine if x != "kv_heads" or self.kv_heads}
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What a chain's preset takes beside sizes, see :func:`umm.program.presets.chain`."""
+        mine = (x for x in self.own if x not in SIZES)
+        return {x: getattr(self, x) for x in mine if x != "dropout" or self.dropout}
+
+    @property
+    def texts(self) -> tuple[str, ...] | None:
+        """The layouts that a chain's search chooses from; None for its own."""
+        return tuple(x.strip() for x in self.choices.split(",")) if self.choices else None
+
+    def at(self, layouts: Mapping[str, str], stationary: str, options: Options) -> "State":
+        """Return the state at another point of the universal algorithm.
+
+        Args:
+            layouts: Of each tensor.
+            stationary: The matrix that stays in place; a chain keeps what it is asked for.
+            options: The other choices; likewise.
+        """
+        if self.chain:
+            return replace(self, layouts=",".join(f"{name}={text}" for name, text in layouts.items()), op=-1)
+        texts: dict[str, Any] = {name.lower(): text for name, text in layouts.items()}
+        return replace(self, **texts, stationary=stationary, options=options, algorithm=UNIVERSAL, op=-1)
 
 
 def read(query: str) -> tuple[State, list[str]]:
@@ -106,17 +206,20 @@ def read(query: str) -> tuple[State, list[str]]:
     (1024, 'col@2')
     >>> for line in mistakes: print(line)
     policy 'fast' is unknown; choose from direct, greedy, cost-greedy, exhaustive
-    'colour' is no part of this page's address; choose from machine, m, n, k, dtype, ranks, a, b, c, ...
+    unknown parameter 'colour'; choose from machine, chain, m, n, k, tokens, hidden, ffn, heads, ...
     """
     return address.read(query, State(), changed)
 
 
 def changed(state: State, name: str, text: str) -> State:
-    """Return the state with one part as its text says.
+    """Return the state with one part as its text says; ``model`` stands for the sizes of a public model.
 
     Raises:
-        InputError: for a part that there is none of, or a text that means nothing for it.
+        InputError: for a part that is unknown, or a text that means nothing for it.
     """
+    if name == "model":
+        sizes: Mapping[str, Any] = MODELS[one_of("model", MODELS)(text)].sizes(SIZES)
+        return replace(state, **sizes)
     if name in READERS:
         return replace(state, **{name: READERS[name](text)})
     option = next((x for x in known() if x.name == name), None)
@@ -130,96 +233,56 @@ def usual_values() -> dict[str, str]:
     return _values(State())
 
 
+def as_text(value: bool | int | float | str) -> str:
+    """Return a value as a URL and a control have it: ``12`` for 12.0, ``1`` for yes."""
+    return str(int(value)) if isinstance(value, bool) else str(value).removesuffix(".0")
+
+
 def _values(state: State) -> dict[str, str]:
     """Return every part as the text that a URL has for it."""
-    found = {x.name: getattr(state, x.name) for x in fields(state) if x.name != "options"}
-    found |= {x: "1" if getattr(state, x) else "0" for x in SWITCHES}
-    texts = {name: str(value) for name, value in found.items()}
+    texts = {x.name: as_text(getattr(state, x.name)) for x in fields(state) if x.name != "options"}
     return texts | {x.name: x.typed(getattr(state.options, x.name)) for x in known()}
 
 
-TABS = (
-    "leaderboard",
-    "replication",
-    "coordinates",
-    "schedule",
-    "links",
-    "tiles",
-    "roofline",
-    "whatif",
-    "measured",
-)
+def _chain(text: str) -> str:
+    """Return the name of a preset or of a file; nothing for one multiply."""
+    if text.endswith(".toml"):
+        return str(plain("chain", 40)(text))
+    if text and text not in PRESETS:
+        raise InputError(f"chain {text[:40]!r} is unknown; choose from {', '.join(PRESETS)}, or a .toml file")
+    return text
+
 
 READERS: Mapping[str, Reader] = {
     "machine": plain("machine"),
-    **{name: size(name) for name in "mnk"},
+    "chain": _chain,
+    **{name: size(name) for name in (*"mnk", "tokens", "hidden", "ffn", "heads")},
+    "kv_heads": whole("kv_heads", empty=0),
+    "sequences": size("sequences"),
     "dtype": lambda text: one_of("dtype", DTYPES)(canonical(text)),
-    "ranks": whole("ranks", most=MOST_RANKS),
+    "backward": switch("backward"),
+    "dropout": number("dropout"),
+    "ranks": whole("ranks", most=MOST_RANKS, empty=0),
     **{name: plain(name) for name in OPERANDS},
+    "layouts": plain("layouts", LONGEST // 2),
+    "row": whole("row", least=1),
     "given": plain("given"),
-    "stationary": one_of("stationary", STATIONARY),
+    "stationary": one_of("stationary", KEPT),
     "algorithm": lambda text: one_of("algorithm", names())(text),
     "memory": plain("memory", 24),
     "space": one_of("space", SPACES),
+    "choices": plain("choices"),
+    "optimizer": number("optimizer"),
     "tab": one_of("tab", TABS),
     "across": one_of("across", MATRICES),
     "fixed": whole("fixed"),
+    "grow": switch("grow"),
+    "down": plain("down", 64),
+    "right": plain("right", 64),
     "rank": whole("rank", least=-1),
+    "statement": whole("statement"),
     "op": whole("op", least=-1),
     "what": plain("what"),
-    "pin": plain("pin", LONGEST // 4),
-    **{name: switch(name) for name in SWITCHES},
+    "pin": plain("pin", LONGEST // 2),
+    "data": switch("data"),
 }
-
-
-def as_command(state: State) -> str:
-    """Return the command that simulates what the page shows; texts of an address are quoted for a shell."""
-    flags: dict[str, Any] = {
-        f"-{x}" if len(x) == 1 else f"--{x}": getattr(state, x) for x in ("machine", "m", "n", "k", "dtype")
-    }
-    flags |= {"--ranks": state.ranks} if state.ranks else {}
-    flags |= {f"--{x}": getattr(state, x) for x in OPERANDS}
-    flags |= {"--given": state.given} if state.given else {}
-    if state.algorithm != UNIVERSAL:
-        flags["--algorithm"] = state.algorithm
-    else:
-        flags["--stationary"] = state.stationary
-        flags |= {f"--{name.replace('_', '-')}": text for name, text in _chosen(state).items()}
-    words = [quote(str(word)) for flag in flags.items() for word in flag]
-    return " ".join(["umm simulate", *words])
-
-
-def as_python(state: State) -> str:
-    """Return the Python that does so."""
-    ranks = f", ranks={state.ranks}" if state.ranks else ""
-    layouts = ", ".join(f"{x}={getattr(state, x)!r}" for x in OPERANDS)
-    layouts += f", given={state.given!r}" if state.given else ""
-    how = {"stationary": state.stationary, **{x: getattr(state.options, x) for x in _chosen(state)}}
-    if state.algorithm != UNIVERSAL:
-        how = {"algorithm": state.algorithm}
-    keywords = ", ".join(f"{name}={value!r}" for name, value in how.items())
-    return (
-        "import umm\n\n"
-        f"sizes = dict(m={state.m}, n={state.n}, k={state.k}, dtype={state.dtype!r}{ranks})\n"
-        f"problem = umm.Problem(**sizes, {layouts})\n"
-        f"schedule = umm.schedule(problem, {state.machine!r}, {keywords})\n"
-        'print(umm.run(schedule, executor="sim").verdict)\n'
-    )
-
-
-def as_toml(state: State) -> str:
-    """Return the file that ``umm simulate --config`` takes."""
-    values: dict[str, Any] = {"machine": state.machine, "m": state.m, "n": state.n, "k": state.k}
-    values |= {"dtype": state.dtype} | ({"ranks": state.ranks} if state.ranks else {})
-    values |= {x: getattr(state, x) for x in OPERANDS} | ({"given": state.given} if state.given else {})
-    if state.algorithm == UNIVERSAL:
-        values |= {"stationary": state.stationary} | _chosen(state)
-    else:
-        values |= {"algorithm": state.algorithm}
-    return toml(values)
-
-
-def _chosen(state: State) -> dict[str, str]:
-    """Return the choices that are not as usual, as they are typed."""
-    values = ((x, getattr(state.options, x.name)) for x in known())
-    return {x.name: x.typed(value) for x, value in values if value != x.default}

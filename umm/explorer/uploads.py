@@ -1,4 +1,4 @@
-"""Files dropped on the page: topology files, traces and stores of anybody, read as if somebody meant harm."""
+"""Files dropped on the page: topologies, chains, traces and stores, read as if somebody meant harm."""
 
 import base64
 import binascii
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from umm.errors import InputError
-from umm.explorer.point import machine_from
+from umm.explorer.point import chain_from, machine_from
 from umm.files import shown, visible
 from umm.space.store.database import damage_of
 from umm.traces.files import load_trace
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 8 * 2**20
 KEPT = 16
-STORE_COLUMNS = ("source", "m", "n", "k", "dtype", "ranks", "layouts", "stationary", "time_s")
+STORE_COLUMNS = ("source", "chain", "m", "n", "k", "dtype", "ranks", "layouts", "stationary", "time_s")
 MOST_ROWS = 20_000
 MOST_STEPS = 20_000_000  # of SQLite's machine, for one question
 _SQLITE = b"SQLite format 3\x00"
@@ -93,6 +93,20 @@ def topology(name: str, content: bytes) -> tuple[str, str]:
     text = text_of(content, stem, "a topology file")
     machine_from(text, stem)
     return stem, text
+
+
+def dropped_chain(filename: str, content: bytes) -> tuple[str, str]:
+    """Return the name and the text of a chain's file.
+
+    Raises:
+        InputError: if it does not hold a chain.
+    """
+    name = Path(filename).name
+    if not name.isprintable() or not name.endswith(".toml") or not 5 < len(name) <= 40:
+        raise InputError("give the chain's file a plain name, such as layer.toml")
+    text = text_of(content, name, "a chain")
+    chain_from(text, name)
+    return name, text
 
 
 def trace_or_store(name: str, content: bytes) -> Any:

@@ -1,20 +1,20 @@
-"""What a tab is given to show: the state, its point if it has one, and the priced points beside it."""
+"""What a tab is, and what it is given to show: the state, its point, and the priced points beside it."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from umm.algorithms.scheduling import UNIVERSAL
-from umm.explorer.background import Behind, Question
-from umm.explorer.certainty import Sure
-from umm.explorer.point import Point, deciding_of, is_varied, range_of, space_of
-from umm.explorer.prices import Priced
+from umm.explorer.background import Behind, Question, Single
+from umm.explorer.point import Case, Point, deciding_of, point_of, range_of, tried
 from umm.explorer.savings import Growing
+from umm.explorer.search import Priced
 from umm.explorer.state import State
-from umm.explorer.tables import table
+from umm.figures.page import CONFIG, formatter
 from umm.figures.style import parts_of, themed
 from umm.program.problem import MATRICES
+from umm.space import Choice
 from umm.space.budget import DEVICE
 from umm.space.what_if.advice import Advice, advice_among
 from umm.traces.trace import Trace
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Shown = dict[str, Any]
 P = ParamSpec("P")
 MOST_ROWS = 200
+MOST_NAMED = 5  # tensors of other layouts
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,25 +35,53 @@ class View:
 
     Attributes:
         state: What is chosen.
-        point: Its answer; None where it has none.
+        case: What that asks; None if it is not possible.
         behind: What is found out behind the page.
         dark: Whether the page is dark.
         measured: A trace that was dropped in.
         rows: The points of a store that was dropped in.
+        mistakes: A line for each thing that does not fit together, beside the layouts.
     """
 
     state: State
-    point: Point | None
+    case: Case | None
     behind: Behind
     dark: bool = False
     measured: Trace | None = None
     rows: "pd.DataFrame | None" = None
+    mistakes: tuple[str, ...] = ()
+    _looked: dict[bool, tuple[Point | None, str]] = field(default_factory=dict, repr=False)
+
+    @property
+    def point(self) -> Point | None:
+        """The answer; None where it has none, or none yet: of a row that a search has to find first."""
+        return self._answer[0]
+
+    @property
+    def wrong(self) -> list[str]:
+        """A line for each thing that does not fit together."""
+        return [*self.mistakes, *filter(None, [self._answer[1]])]
+
+    @property
+    def _answer(self) -> tuple[Point | None, str]:
+        if self.case is None or (self.state.waits and self.choice is None):
+            return None, ""
+        case, choice = self.case, self.choice if self.state.waits else None
+        if True not in self._looked:
+            self._looked[True] = tried(lambda: point_of(case, choice))
+        return self._looked[True]
+
+    @property
+    def choice(self) -> Choice | None:
+        """The row of the search that is asked for in place of layouts; None before it is found."""
+        top = self.priced.top if self.case and self.state.waits else []
+        return top[self.state.row - 1] if self.state.row <= len(top) else None
 
     @cached_property
     def priced(self) -> Priced:
         """All points of the space, with what is known of them by now."""
-        assert self.point is not None
-        space, machine, limit = space_of(self.point), self.point.machine, self.point.limit
+        assert self.case is not None
+        space, machine, limit = self.case.space, self.case.machine, self.case.limit
         return self.behind.of((space, machine, limit), lambda: Priced(space, machine, limit))
 
     @property
@@ -63,29 +92,41 @@ class View:
         return advice_among(self.priced.front, trace.makespan_s, trace.memory_bytes)
 
     @property
-    def range(self) -> Sure | None:
-        """The range of the point's makespan; None of what is too large to be simulated again and again."""
-        return self._sure(range_of) if self.point is not None and is_varied(self.point) else None
+    def ends(self) -> tuple[float, float] | None:
+        """The range of the point's makespan, once it is known; of a row of a chain as its search has it."""
+        if self.state.waits:
+            ranges = self.priced.ranges if self.case else []
+            return ranges[self.state.row - 1] if self.state.row <= len(ranges) else None
+        return self.range.found if self.range else None
 
     @property
-    def decides(self) -> Sure | None:
+    def range(self) -> Single | None:
+        """What finds that range; None of what is too large to be simulated again and again."""
+        point = self.point
+        if point is None or self.state.waits or not point.is_varied:
+            return None
+        return self._single(range_of, point.lower, point.machine, point.trace.makespan_s)
+
+    @property
+    def decides(self) -> Single | None:
         """The assumed number that decides; None before the search has found what may be better."""
-        priced = self.priced
-        if self.range is None or self.state.algorithm != UNIVERSAL:
+        point, case = self.point, self.case
+        if point is None or case is None or self.range is None or not case.space.is_multiply:
             return None
-        if not (priced.front or priced.over):
+        if self.state.algorithm != UNIVERSAL or not (self.priced.front or self.priced.over):
             return None
-        return self._sure(deciding_of, self.advice.choice if self.advice else None)
+        better = self.advice.choice if self.advice else None
+        return self._single(deciding_of, point.problem, point.way, point.machine, better, of=better)
 
     @property
     def is_sure(self) -> bool:
         """Whether no more will be known of either."""
         return all(x.over for x in (self.range, self.decides) if x)
 
-    def _sure(self, function: Callable[..., Any], *more: Any) -> Sure:
+    def _single(self, function: Callable[..., Any], *asked: Any, of: Any = None) -> Single:
         assert self.point is not None
-        asked = function, self.state.point, self.point.machine, *more
-        return self.behind.of(asked, lambda: Sure(*asked))
+        key = function, self.point.state.point, self.point.machine, self.point.case.text, of
+        return self.behind.of(key, lambda: Single(function, *asked))
 
     @cached_property
     def growing(self) -> Growing | None:
@@ -93,38 +134,43 @@ class View:
 
         The one that lies down has this point's factor, the third that of its slider.
         """
-        if self.point is None or not self.state.grow or self.state.tab != "replication":
+        state, point = self.state, self.point
+        if point is None or not state.grow or state.tab != "replication" or state.chain:
             return None
-        third = MATRICES.index(self.state.across)
+        third = MATRICES.index(state.across)
         down, operand = (i for i in range(3) if i != third)
         held = [0, 0, 0]
-        held[down], held[third] = self.point.problem.layouts[down].replicas, self.state.fixed
-        asked = (
-            space_of(self.point),
-            self.point.machine,
-            self.state.memory or DEVICE,
-            operand,
-            (held[0], held[1], held[2]),
-        )
+        held[down], held[third] = point.problem.layouts[down].replicas, state.fixed
+        budget, factors = state.memory or DEVICE, (held[0], held[1], held[2])
+        asked = point.case.space, point.machine, budget, operand, factors
         return self.behind.of(("growing", *asked), lambda: Growing(*asked))
 
     @property
     def question(self) -> Question:
         """What is found out now: the points of the space, then what else is asked for."""
-        if self.growing and self.priced.done and not self.growing.over:
+        if not self.state.waits and self.growing and self.priced.done and not self.growing.over:
             return self.growing
         return self.priced
 
     @cached_property
     def selected(self) -> int | None:
         """The number of the state's own point among them."""
-        assert self.point is not None
-        if self.state.algorithm != UNIVERSAL:
+        point, points = self.point, self.priced.points
+        if point is None or points is None or self.state.algorithm != UNIVERSAL:
             return None
-        stationary = self.point.trace.schedule.stationary
-        made = self.point.trace.schedule.options
-        options = replace(self.state.options, final=made["final"])
-        return self.priced.number(self.point.problem.layouts, stationary, options)
+        schedule = point.trace.schedule
+        options = replace(self.state.options, final=schedule.options.get("final", self.state.options.final))
+        return points.number(point.layouts, schedule.stationary, options)
+
+    def unlike(self, choice: Choice) -> str:
+        """Return by what layouts a choice of a chain differs from the point; nothing if by none."""
+        assert self.point
+        assert self.priced.points
+        here = {name: str(layout) for name, layout in self.point.layouts.items()}
+        names = (group[0] for group in self.priced.points.tensors)
+        found = [f"{x} {choice.layouts[x]}" for x in names if choice.layouts[x] != here[x]]
+        more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
+        return ", ".join([*found[:MOST_NAMED], *more])
 
     def drawn(self, figure: Callable[P, "go.Figure"], *args: P.args, **named: P.kwargs) -> Mapping[str, Any]:
         """Return a figure of something as the browser takes it, in the page's colours."""
@@ -135,11 +181,100 @@ class View:
         return numbers(frame()) if self.state.data else None
 
 
+HIDDEN = {"display": "none", "height": "0px"}  # Dash gives a figure without a height one
+
+
+@dataclass(frozen=True)
+class Tab:
+    """One tab.
+
+    Attributes:
+        name: In the URL.
+        title: On the tab.
+        help: What it shows, in a line above it.
+        graphs: The ids of its figures.
+        show: Returns what its parts show, by ``id.property``; every part each time.
+        controls: Makes what stands above its figures.
+        below: Makes what stands below them.
+        clicks: The ids of its figures whose marks are points that can be chosen.
+        prices: Whether it shows the priced points, which become exact while it is looked at.
+        traces: Whether it shows the point's trace, without which it is empty.
+        others: The ids, with property, of its other parts.
+    """
+
+    name: str
+    title: str
+    help: str
+    graphs: tuple[str, ...]
+    show: Callable[[View], Shown]
+    controls: Callable[[], Sequence[Any]] = tuple
+    below: Callable[[], Sequence[Any]] = tuple
+    clicks: tuple[str, ...] = ()
+    prices: bool = False
+    traces: bool = False
+    others: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> list[str]:
+        """All that it shows, as ``id.property``."""
+        graphs = [f"{graph}.{what}" for graph in self.graphs for what in ("figure", "style")]
+        return [*graphs, f"{self.name}-data.children", *self.others]
+
+    def shown(self, view: View) -> Shown:
+        """Return what it shows; a figure is as high as its layout says, and one without data is hidden."""
+        lacks = self.traces and view.point is None
+        parts: Shown = blank(self.outputs) if lacks else self.show(view)
+        for graph in self.graphs:
+            drawn = parts[f"{graph}.figure"] or {}
+            parts[f"{graph}.figure"] = drawn
+            height = drawn.get("layout", {}).get("height")
+            parts[f"{graph}.style"] = {"height": f"{height}px"} if height else HIDDEN
+        return parts
+
+    def panel(self) -> Any:
+        """Return its parts."""
+        from dash import dcc, html
+
+        graphs = [
+            html.Div(
+                dcc.Graph(id=graph, config=CONFIG, className="figure", responsive=True), className="scroll"
+            )
+            for graph in self.graphs
+        ]
+        parts = [html.P(self.help, className="help"), *self.controls(), *graphs, *self.below()]
+        parts.append(html.Div(id=f"{self.name}-data"))
+        return html.Div(parts, id=f"panel-{self.name}", className="panel")
+
+
+def blank(names: Iterable[str]) -> Shown:
+    """Return parts that show nothing: a choice without options has a list of none."""
+    return {name: [] if name.endswith(".options") else None for name in names}
+
+
+def bar(*parts: Any, **more: Any) -> Any:
+    """Return controls beside each other."""
+    from dash import html
+
+    return html.Div(list(parts), className="bar", **more)
+
+
+def table(headings: Iterable[str], rows: list[Any], look: str) -> Any:
+    """Return rows below their headings.
+
+    Args:
+        headings: Of the columns.
+        rows: As Dash has them.
+        look: The class of the table, by which the page's style knows it.
+    """
+    from dash import html
+
+    head = html.Thead(html.Tr([html.Th(x, scope="col") for x in headings]))
+    return html.Table([head, html.Tbody(rows)], className=look)
+
+
 def numbers(frame: "pd.DataFrame") -> list[Any]:
     """Return a frame as a table, its first rows."""
     from dash import html
-
-    from umm.figures.page import formatter
 
     words = [formatter(str(name)) for name in frame.columns]
     shown = frame.head(MOST_ROWS)

@@ -102,4 +102,4 @@ def _placed(
     if all(isinstance(value, int | float) for value in values):
         distinct.sort()
     at = {value: (i + 0.5) / len(distinct) for i, value in enumerate(distinct)}
-    return [at[value] for value in values], [(str(value), at[value]) for value in distinct]
+    return [at[value] for value in values], [(words(value), at[value]) for value in distinct]

@@ -79,16 +79,22 @@ def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS) -> Parts:
         title += f", rank {wanted[0]} of {schedule.ranks}"
     elif schedule.ranks > len(wanted):
         title += f", ranks {wanted[0]} to {wanted[-1]} of {schedule.ranks}"
+    height = 198 + LANE * len(lanes)
     names = [f"rank {schedule.lanes.rank[lane]} {schedule.lanes.names[lane]}" for lane in lanes.tolist()]
     return drawing(
         data,
         title,
-        height=170 + LANE * len(lanes),
+        height=height,
         hovermode="closest",
-        margin={"t": 74, "l": 10, "r": 20, "b": 10},
-        legend={"yref": "paper", "y": 1.0},  # in sight: the figure may be tall
+        margin={"t": 112, "l": 10, "r": 20, "b": 10},
+        # The figure may be tall: what its colours mean, and the time, stand above it.
+        legend={"y": 1 - 66 / height},
         shapes=[_barrier(time) for time in (trace.end[schedule.lane < 0] * per_second).tolist()],
-        xaxis={"title": {"text": f"time ({unit})"}, "range": [0, trace.makespan_s * per_second]},
+        xaxis={
+            "title": {"text": f"time ({unit})", "standoff": 4},
+            "range": [0, trace.makespan_s * per_second],
+            "side": "top",
+        },
         yaxis={
             "tickvals": np.arange(len(lanes)),
             "ticktext": names,

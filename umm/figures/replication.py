@@ -1,11 +1,12 @@
 """The best time for every two replication factors, and the partitions that reach it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from umm.arrays import Bools, Floats, Ints
-from umm.figures.style import BLACK, BLUE, SKY, Parts, as_figure, drawing
+from umm.figures.style import BLACK, BLUE, DARK_GREY, GREY, SKY, Parts, as_figure, drawing
 from umm.units import format_seconds
 
 PALE = "#F4F8FB"
@@ -33,7 +34,7 @@ def replication_map(
         down: Replication factor of one operand in each point.
         across: That of another.
         labels: What each point is called, without its replication factors.
-        exact: Whether its makespan was simulated; of a bound the cell says ≥.
+        exact: Whether its makespan was simulated; the cell of a bound is hatched grey and says ≥.
         numbers: The number of each, told where its cell is clicked.
         names: The operands that lie down and across.
         selected: The factors of the point that is looked at.
@@ -42,17 +43,18 @@ def replication_map(
     rows, cols = np.unique(down), np.unique(across)
     z = np.full((len(rows), len(cols)), np.nan)
     text = np.full(z.shape, "", dtype=object)
-    points = np.full(z.shape, -1)
+    points, sure = np.full(z.shape, -1), np.full(z.shape, False)
     for i, row in enumerate(rows.tolist()):
         for j, col in enumerate(cols.tolist()):
             mine = np.flatnonzero((down == row) & (across == col))
             if len(mine):
                 best = int(mine[np.argmin(seconds[mine])])
-                z[i, j], points[i, j] = seconds[best], numbers[best]
+                z[i, j], points[i, j], sure[i, j] = seconds[best], numbers[best], exact[best]
                 time = format_seconds(seconds[best])
                 time = f"<b>{time}</b>" if exact[best] else f"<i>≥ {time}</i>"
                 text[i, j] = f"{time}<br>{labels[best]}"
-    times = np.log2(z / np.nanmin(z)) if np.isfinite(z).any() else z
+    proven = np.where(sure, z, np.nan)  # a bound must not look like the best
+    times = np.log2(proven / np.nanmin(proven)) if sure.any() else proven
     worst = float(np.clip(np.nanmax(times, initial=0.0), *SPREAD))
     ticks = worst * np.arange(4) / 3
     cells = {
@@ -73,16 +75,19 @@ def replication_map(
         },
         "textfont": {"color": BLACK},
         "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",
+        "showscale": bool(sure.any()),
         "xgap": 2,
         "ygap": 2,
     }
-    shapes = []
+    bounds = np.isfinite(z) & ~sure
+    grey = {"z": np.where(bounds, 0.0, np.nan), "colorscale": [[0, GREY], [1, GREY]], "showscale": False}
+    shapes = [_hatch(i, j) for i, j in np.argwhere(bounds).tolist()]
     if selected and selected[0] in rows and selected[1] in cols:
         j, i = int(np.searchsorted(cols, selected[1])), int(np.searchsorted(rows, selected[0]))
         line = {"color": BLUE, "width": 4}
-        shapes = [{"type": "rect", "x0": j - 0.5, "x1": j + 0.5, "y0": i - 0.5, "y1": i + 0.5, "line": line}]
+        shapes += [{"type": "rect", "x0": j - 0.5, "x1": j + 0.5, "y0": i - 0.5, "y1": i + 0.5, "line": line}]
     return drawing(
-        [cells],
+        [cells, *([cells | grey] if bounds.any() else [])],
         f"Best time by replication factor{where}",
         height=160 + 62 * len(rows),
         shapes=shapes,
@@ -94,3 +99,14 @@ def replication_map(
             "ticks": "",
         },
     )
+
+
+def _hatch(row: int, col: int) -> dict[str, Any]:
+    """Return lines across a cell, which reaches half of one from its numbers either way."""
+    edge, lines = 0.48, []
+    for up in np.linspace(-1.75, 1.75, 8) * edge:
+        left, right = max(-edge, -edge - up), min(edge, edge - up)
+        ends = ((col + left, row + left + up), (col + right, row + right + up))
+        lines.append("M{:.3f},{:.3f}L{:.3f},{:.3f}".format(*ends[0], *ends[1]))
+    line = {"color": DARK_GREY, "width": 1}
+    return {"type": "path", "path": "".join(lines), "line": line, "opacity": 0.35}

@@ -17,6 +17,7 @@ from umm.machines.machine import Machine, content_sha
 from umm.machines.mistakes import explained
 from umm.machines.numbers import declared
 from umm.machines.quantities import Efficiency
+from umm.machines.unequal import set_apart
 from umm.units import parse_bandwidth, parse_bytes, parse_seconds
 
 
@@ -39,6 +40,8 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
     copies = memory_bandwidth * (stated["copy_share"] or 1.0)
     try:
         fabric = file.fabric.fabric(Ends(names, overhead, memory_bandwidth))
+        apart = {key: "".join(x.value.split()) for key, x in file.apart.items()}
+        paces = set_apart(apart, names, memory_bandwidth, fabric) if apart else None
     except MachineError as error:
         raise MachineError(f"{path.name}: {error}") from None
     return Machine(
@@ -70,6 +73,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         link_latency=np.array([*fabric.latency, *[overhead] * count]),
         document=content,
         attention={(x.dtype, x.direction == "backward"): x.rate for x in devices.attention},
+        paces=paces,
         means={name: _means(means) for name, means in devices.means.items()},
         local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
         **stated,

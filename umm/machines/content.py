@@ -58,6 +58,12 @@ class Blocks(Table):
         return self
 
 
+class Apart(Number):
+    """What one device, link or card has: times a factor, a quantity, or that a card is down."""
+
+    value: str
+
+
 class LocalWork(Number):
     """Whether local accumulates and copies run beside GEMMs, or on the same engine and so slow each other."""
 
@@ -188,7 +194,10 @@ else:
 
 
 class MachineFile(Table):
-    """A whole topology file; ``network`` is what would join several nodes of a machine that is one node."""
+    """A whole topology file; ``network`` is what would join several nodes of a machine that is one node.
+
+    ``apart`` has what is not like the others, see :mod:`umm.machines.unequal`.
+    """
 
     schema_version: Literal[1] = Field(alias="schema")
     description: Source
@@ -196,6 +205,7 @@ class MachineFile(Table):
     fabric: AnyFabric
     message_sizes: Sizes | None = None
     network: Network | None = None
+    apart: dict[str, Apart] = Field(default_factory=dict)
 
     @field_validator("schema_version", mode="before")
     @classmethod

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from umm.arrays import Floats
+from umm.arrays import Floats, Ints
 from umm.dtypes import rated
 from umm.errors import MachineError
 from umm.machines.attention import AttentionRate
@@ -19,6 +19,7 @@ from umm.machines.fabric import Fabric, narrowest
 from umm.machines.facts import Fact, facts_of
 from umm.machines.kernels import Kernels
 from umm.machines.numbers import DeviceNumbers
+from umm.machines.unequal import Paces
 from umm.units import counted
 
 
@@ -48,7 +49,9 @@ class GemmLimits(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Machine(DeviceNumbers):
-    """A set of equal devices and the links between them; the same name and content is the same machine.
+    """A set of devices and the links between them; the same name and content is the same machine.
+
+    Devices are equal but for those that ``paces`` sets apart.
 
     Numbers that a file need not state are those of :class:`DeviceNumbers`.
 
@@ -77,6 +80,7 @@ class Machine(DeviceNumbers):
         link_bandwidth: Bytes/s, one per link.
         link_latency: Seconds, one per link.
         means: Ways to move bytes that an algorithm may ask for, by name.
+        paces: What each device has of the peak and the memory bandwidth, where not all are alike.
         local_on_engine: Whether local accumulates and copies run on the engine of GEMMs, which shares its
             rate among all that runs on it; else they run beside it.
         tf32_peak: flop/s of float32 multiplies that keep 10 bits of each factor's fraction; 0 without them.
@@ -109,6 +113,7 @@ class Machine(DeviceNumbers):
     document: Mapping[str, Any]
     attention: Mapping[tuple[str, bool], AttentionRate] = field(default_factory=dict)
     means: Mapping[str, Means] = field(default_factory=dict)
+    paces: Paces | None = None
     local_on_engine: bool = False
     tf32_peak: float = 0.0
     tf32_efficiency: EfficiencyTable | None = None
@@ -167,6 +172,20 @@ class Machine(DeviceNumbers):
             known = ", ".join(self.peaks)
             message = f"{self.name} states no peak for {dtype}; choose a dtype from {known}"
             raise MachineError(message) from None
+
+    def total_peak(self, dtype: str, devices: int) -> float:
+        """Return flop/s of the first so many devices together."""
+        if self.paces is None:
+            return self.peak(dtype) * devices
+        return self.peak(dtype) * float(self.paces.peak[:devices].sum())
+
+    def pace(self, number: str, ranks: Ints, total: int) -> Floats | float:
+        """Return what the devices of some ranks have of ``peak`` or ``memory_bandwidth``; 1 if alike."""
+        if self.paces is None:
+            return 1.0
+        devices = ranks if total <= self.device_count else ranks // -(-total // self.device_count)
+        found: Floats = getattr(self.paces, number)[devices]
+        return found
 
     @property
     def work_bandwidth(self) -> float:

@@ -8,9 +8,8 @@ from tomlkit.items import InlineTable
 from umm import __version__
 from umm_hw.calibrate.gpu_benchmarks import SIDES, SIZES, Bench, GpuMeasurements, Shape, measure
 from umm_hw.calibrate.toml import efficiency, number, text
-from umm_hw.gpu.accumulate_kernels import BLOCKS
-from umm_hw.gpu.device import Device
-from umm_hw.gpu.links import Landing, check_blocks, join
+from umm_hw.devices.device import Device
+from umm_hw.devices.links import BLOCKS, Landing, check_blocks, join
 
 SWEEP = (4, 8, 16, 24, 32, 64, 128)  # thread blocks of an accumulate kernel
 

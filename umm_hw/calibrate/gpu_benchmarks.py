@@ -14,9 +14,9 @@ from statistics import median
 import numpy as np
 
 from umm.dtypes import accumulated_in
-from umm_hw.gpu.device import Device, Region, Stream
-from umm_hw.gpu.dtypes import gpu_dtype
-from umm_hw.gpu.links import Landing
+from umm_hw.devices.device import Device, Region, Stream
+from umm_hw.devices.dtypes import device_dtype
+from umm_hw.devices.links import Landing
 
 Shape = tuple[int, int, int]
 Step = Callable[[Stream], object]
@@ -74,7 +74,7 @@ class Bench:
         found: dict[str, dict[Shape, float]] = {}
         for name in (*dtypes, *(["tf32"] if "float32" in dtypes else [])):
             operands = "float32" if name == "tf32" else name
-            dtype, of_c = gpu_dtype(operands), gpu_dtype(accumulated_in(operands))
+            dtype, of_c = device_dtype(operands), device_dtype(accumulated_in(operands))
             most = max(sides)
             sizes = [most * most * x.itemsize for x in (dtype, dtype, of_c)]
             places = [self._device.allocate(size) for size in sizes]

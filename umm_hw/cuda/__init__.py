@@ -1,1 +1,1 @@
-"""The CUDA executor: p virtual ranks of one process on its GPUs."""
+"""The CUDA executor: the device core on the GPUs of one process."""

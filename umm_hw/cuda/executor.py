@@ -1,47 +1,28 @@
-"""The CUDA executor: p virtual ranks of one process on its GPUs, a stream for every lane of the schedule."""
+"""The CUDA executor: the device core on the GPUs of this process."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-import numpy as np
-
-from umm.dtypes import DTYPES
-from umm.errors import ExecutorUnavailableError
-from umm.executor import Operands
-from umm.schedules.schedule import Schedule
-from umm.traces.spans import Times
-from umm.traces.trace import Trace
-from umm_hw.blocks import resolve
-from umm_hw.cuda.transport import CudaTransport
-from umm_hw.gpu.accumulate_kernels import BLOCKS
-from umm_hw.gpu.device import Device, Stream
-from umm_hw.gpu.dtypes import check_tf32, check_types, gpu_dtype
-from umm_hw.gpu.steps import gpu_step
-from umm_hw.gpu.streams import OneProcess, StreamRun, ordered_spans
+from umm_hw.devices.device import Device
+from umm_hw.devices.dtypes import check_tf32
+from umm_hw.devices.executor import DeviceExecutor
+from umm_hw.devices.links import BLOCKS
 from umm_hw.gpu.visible import gpu_problem, visible_gpus
-from umm_hw.performance import Performance, check_replica, operands_of
 
 
-class CudaExecutor:
+class CudaExecutor(DeviceExecutor):
     """Performs schedules on the GPUs of this process.
-
-    Attributes:
-        dtypes: Types whose multiplies it can measure.
 
     Args:
         accumulate: ``kernel`` adds to other ranks' memory by a kernel; ``landing`` copies to a buffer on the
             target's device by the copy engine and adds there.
         blocks: Most thread blocks of an accumulate kernel: fewer leave more of the GPU to GEMMs.
         tf32: Whether float32 factors may be rounded to TF32, which is much faster and less exact.
-        replica: Replica that the results are gathered from; only the origin, 0, is complete unless the
-            schedule completes the others. None stacks all replicas.
+        replica: Replica that the results are gathered from; None stacks all.
         nvtx: Whether to name every action in a profiler's timeline.
         devices: The GPUs to use; all that are visible if None.
     """
 
-    times: Times = "measured"
-    saves = True
-    dtypes = DTYPES
+    name = "cuda"
 
     def __init__(
         self,
@@ -52,91 +33,8 @@ class CudaExecutor:
         nvtx: bool = False,
         devices: Sequence[Device] | None = None,
     ) -> None:
-        self.accumulate = accumulate
-        self.blocks = blocks
-        self.tf32 = tf32
-        self.replica = replica
-        self.nvtx = nvtx
-        self._devices = devices
-        self._streams: dict[tuple[int, int], Stream] = {}
-
-    def available(self) -> str | None:
-        """Return None if CuPy, its CUDA libraries and a GPU are here, else what is missing."""
-        return None if self._devices is not None else gpu_problem("cuda")
-
-    def run(
-        self, schedule: Schedule, operands: Operands | None = None, save: str | Path | None = None
-    ) -> Trace:
-        """Perform a schedule on real matrices.
-
-        Args:
-            schedule: What to perform.
-            operands: A and B as whole arrays; uniform in [−1, 1) with a fixed seed if None.
-            save: Folder of the checkpoint that operands and results become afterwards, if any.
-
-        Returns:
-            Spans by the GPUs' own events on one clock, and C as one array: of the problem's ``c_dtype``, or
-            float32 if that is bfloat16.
-
-        Raises:
-            ExecutorUnavailableError: if there is no GPU, or CuPy is not installed.
-            InputError: if the operands do not fit, or cuBLAS lacks the pair of types.
-            ScheduleError: if an action uses memory that is not there.
-        """
-        return self.runs(schedule, operands, save=save)[0]
-
-    def runs(
-        self,
-        schedule: Schedule,
-        operands: Operands | None = None,
-        repeat: int = 1,
-        result: bool = True,
-        save: str | Path | None = None,
-    ) -> list[Trace]:
-        """Perform a schedule several times with the same operands.
-
-        Args:
-            schedule: What to perform.
-            operands: See :meth:`run`.
-            repeat: How often.
-            result: Whether to gather C, which is that of the last run, to the host.
-            save: See :meth:`run`.
-        """
-        run, transport, performance = self._prepared(schedule, operands, spans=True)
-        try:
-            found = []
-            for _ in range(repeat):
-                performance.clear()
-                origins = run.begin()
-                run.perform()
-                start, end = np.zeros(len(schedule)), np.zeros(len(schedule))
-                began = max(origins.values())  # nothing was queued before the last clock had started
-                for row, first, last in run.spans():
-                    late = origins[run.device_of(row)] - began
-                    start[row], end[row] = first + late, last + late
-                ordered_spans(schedule, start, end)
-                found.append((start, end))
-            results = performance.gather(self.replica) if result else {}
-            if save is not None:
-                performance.write_parts(save, self.replica or 0)
-                performance.commit(save, self.replica or 0)
-        finally:
-            transport.close()
-        return [Trace(schedule, "cuda", start, end, results) for start, end in found]
-
-    def makespan(self, schedule: Schedule) -> float:
-        """Return the seconds a run with random operands takes, timed by the host without events."""
-        run, transport, performance = self._prepared(schedule, None, spans=False)
-        try:
-            performance.clear()
-            began = max(run.begin().values())
-            run.perform()
-            return transport.device_of(0).now() - began
-        finally:
-            transport.close()
-
-    def close(self, code: int = 0) -> None:
-        """Do nothing: between runs it keeps nothing that would have to end."""
+        super().__init__(accumulate, blocks, replica, devices)
+        self.tf32, self.nvtx = tf32, nvtx
 
     def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
         """Measure the GPUs, accumulating as this executor does; return a machine file. It takes minutes.
@@ -150,47 +48,12 @@ class CudaExecutor:
         """
         from umm_hw.calibrate.gpu import calibrate
 
-        gpus = self._gpus()
+        gpus = self._used()
         check_tf32(self.tf32, dtypes)
         return calibrate(gpus, dtypes, note, self.blocks, accumulate=self.accumulate, tf32=self.tf32)[0]
 
-    def _gpus(self) -> Sequence[Device]:
-        """Return the GPUs to use."""
-        if self._devices is None:
-            reason = self.available()
-            if reason is not None:
-                raise ExecutorUnavailableError(reason)
-            self._devices = visible_gpus()
-        return self._devices
+    def _problem(self) -> str | None:
+        return gpu_problem("cuda")
 
-    def _prepared(
-        self, schedule: Schedule, operands: Operands | None, spans: bool
-    ) -> tuple[StreamRun, CudaTransport, Performance]:
-        """Return the run ready to begin, its memory, and what is in it."""
-        check_types(schedule, self.tf32)
-        check_replica(schedule, self.replica)
-        arrays = operands_of(schedule, operands, gpu_dtype)
-        first = CudaTransport(schedule.ranks, self._gpus(), self.accumulate, self.blocks)
-        try:
-            ranks = [first.as_rank(rank) for rank in range(schedule.ranks)]
-            performance = Performance(schedule, ranks, arrays, gpu_dtype)
-            performance.load()
-            works = enumerate(resolve(schedule, performance.memory))
-            steps = {
-                row: gpu_step(schedule, row, work, first, self.tf32)
-                for row, work in works
-                if work.writes is not None
-            }
-            devices = {rank: first.device_of(rank) for rank in range(schedule.ranks)}
-            run = StreamRun(schedule, steps, devices, self._stream, OneProcess(), spans, self.nvtx)
-        except BaseException:
-            first.close()
-            raise
-        return run, first, performance
-
-    def _stream(self, lane: int, device: Device) -> Stream:
-        """Return the stream of a lane, kept from run to run with its cuBLAS workspace."""
-        key = device.number, lane
-        if key not in self._streams:
-            self._streams[key] = device.stream()
-        return self._streams[key]
+    def _visible(self) -> Sequence[Device]:
+        return visible_gpus()

@@ -1,1 +1,1 @@
-"""What the CUDA and the NVSHMEM executor share: the seam to a GPU, streams, and kernels that accumulate."""
+"""NVIDIA's GPUs by CuPy, and the kernels that accumulate on them."""

@@ -12,7 +12,6 @@ PAIRS = (
     ("int64", "int64"),
 )
 THREADS = 512  # of a block; the source below is compiled for this many
-BLOCKS = 24  # about what communication kernels take of 132 multiprocessors to fill NVLink; a tunable
 
 
 def kernel_name(source: str, target: str) -> str:

@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from time import perf_counter
 from typing import Any
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from umm.errors import InfeasibleError, InputError
 from umm.units import format_bytes
 from umm_hw.bfloat16 import BFLOAT16, bfloat16_bits, dtype_name, float32_of
+from umm_hw.blocks import Mapped
+from umm_hw.devices.device import Device, Event, Region, Stream
 from umm_hw.gpu.accumulate_kernels import OPTIONS, SOURCE, THREADS, kernel_name
-from umm_hw.gpu.device import Device, Event, Region, Stream
 
 _MEMORY_ALLOCATION = 2  # cudaErrorMemoryAllocation
 _NATIVE_ATOMICS = 3  # CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
@@ -48,7 +49,7 @@ def atomics_problem(number: int, other: int) -> str | None:
 
 
 class CupyDevice:
-    """One of the visible GPUs; the promise is that of :class:`umm_hw.gpu.device.Device`.
+    """One of the visible GPUs; the promise is that of :class:`umm_hw.devices.device.Device`.
 
     Args:
         number: CUDA's number of the device in this process.
@@ -121,23 +122,17 @@ class CupyDevice:
 
     def upload(self, array: NDArray[Any], target: Region) -> None:
         """Copy rows from the host; the stream is waited for because pageable memory is staged."""
-        if array.size:
-            rows = array if array.strides[1] == array.itemsize else np.ascontiguousarray(array)
-            self._copy_rows(
-                target.address, target.pitch, rows.ctypes.data, rows.strides[0], target, self._own
-            )
-            self._runtime.streamSynchronize(self._own.ptr)
+        rows = array if array.strides[1] == array.itemsize else np.ascontiguousarray(array)
+        self._copy_rows(target.address, target.pitch, rows.ctypes.data, rows.strides[0], target, self._own)
+        self._runtime.streamSynchronize(self._own.ptr)
 
     def download(self, source: Region, array: NDArray[Any]) -> None:
         """Copy rows to the host."""
-        if array.size:
-            rows = array if array.strides[1] == array.itemsize else np.empty(array.shape, array.dtype)
-            self._copy_rows(
-                rows.ctypes.data, rows.strides[0], source.address, source.pitch, source, self._own
-            )
-            self._runtime.streamSynchronize(self._own.ptr)
-            if rows is not array:
-                array[...] = rows
+        rows = array if array.strides[1] == array.itemsize else np.empty(array.shape, array.dtype)
+        self._copy_rows(rows.ctypes.data, rows.strides[0], source.address, source.pitch, source, self._own)
+        self._runtime.streamSynchronize(self._own.ptr)
+        if rows is not array:
+            array[...] = rows
 
     def view(self, region: Region) -> Any:
         """Return a CuPy array; bfloat16 appears as its bits, uint16, because CuPy has no such type."""
@@ -205,8 +200,7 @@ class CupyDevice:
 
     def copy(self, source: Region, target: Region, stream: Stream) -> None:
         """Copy rows by the copy engine, also between devices; one long row where both are contiguous."""
-        if source.rows * source.cols:
-            self._copy_rows(target.address, target.pitch, source.address, source.pitch, source, stream)
+        self._copy_rows(target.address, target.pitch, source.address, source.pitch, source, stream)
 
     def multiply(
         self,
@@ -224,8 +218,6 @@ class CupyDevice:
         A row-major matrix is its own transpose in column-major order, so cuBLAS transposes what op does.
         """
         m, n, k = c.rows, c.cols, a.rows if trans & 2 else a.cols
-        if not m * k * n:
-            return
         from cupy_backends.cuda.libs import cublas
 
         double = c.dtype == np.float64
@@ -258,9 +250,7 @@ class CupyDevice:
                 cublas.CUBLAS_GEMM_DEFAULT,
             )
 
-    def map(
-        self, function: Callable[..., Any], reads: Sequence[Region], target: Region, stream: Stream
-    ) -> None:
+    def map(self, mapped: Mapped, reads: Sequence[Region], target: Region, stream: Stream) -> None:
         """Give CuPy's arrays to the function; what it makes on the way is CuPy's own, by stream."""
         self._select()
         with stream:
@@ -270,13 +260,11 @@ class CupyDevice:
                 float32_of(array) if region.dtype == BFLOAT16 else array
                 for array, region in zip(arrays, reads, strict=True)
             ]
-            result = function(*wide, like=into)
+            result = mapped(*wide, like=into)
             into[...] = bfloat16_bits(result) if target.dtype == BFLOAT16 else result
 
     def accumulate(self, source: Region, target: Region, blocks: int, stream: Stream) -> None:
         """Launch the kernel for the two types."""
-        if not source.rows * source.cols:
-            return
         self._select()
         pair = source.dtype, target.dtype
         if pair not in self._kernels:

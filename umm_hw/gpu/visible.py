@@ -3,8 +3,8 @@
 from functools import lru_cache
 from importlib import import_module
 
+from umm_hw.devices.device import Device
 from umm_hw.gpu.cupy_device import CupyDevice, device_count
-from umm_hw.gpu.device import Device
 
 
 def gpu_problem(extra: str) -> str | None:

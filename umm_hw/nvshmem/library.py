@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from umm.errors import ExecutorUnavailableError
-from umm_hw.gpu.device import Stream
-from umm_hw.nvshmem.one_sided import Joined, Ranks
+from umm_hw.devices.device import Stream
+from umm_hw.symmetric.one_sided import Joined, Ranks
 
 if TYPE_CHECKING:
     from umm_hw.mpi.transport import MpiTransport

@@ -72,11 +72,11 @@ def test_what_was_found_for_another_address_is_not_shown(page, address):
 
 def test_what_takes_longer_to_answer_than_the_page_waits_to_ask_is_shown(page, address, monkeypatch):
     """The page asks no second question while one is under way, whose answer it would then leave."""
-    told = answer.found
+    said = answer.found
 
-    def slow(view):
+    def slow(*args):
         time.sleep(1.0)
-        return told(view)
+        return said(*args)
 
     monkeypatch.setattr(answer, "found", slow)
     opened(page, address)

@@ -5,7 +5,7 @@ import re
 import pytest
 from page_looks import START, TITLES, drawn, makespan, opened, proven, settled, show
 
-from umm.explorer.point import point_of
+from umm.explorer.point import case_of, point_of
 from umm.explorer.state import State
 from umm.traces.files import save_trace
 
@@ -128,7 +128,8 @@ def test_on_a_phone_the_answer_is_a_touch_away_and_nothing_is_cut_off(page, addr
 
 def test_a_measured_trace_is_dropped_in_and_a_machine(page, address, tmp_path):
     trace = tmp_path / "measured.json"
-    save_trace(point_of(State(m=256, n=256, k=256, machine="h100-8", ranks=4), {}).trace, trace)
+    small = State(m=256, n=256, k=256, machine="h100-8", ranks=4)
+    save_trace(point_of(case_of(small)).trace, trace)
     opened(page, address, START + "&tab=measured")
     page.set_input_files("#drop-measured input[type=file]", str(trace))
     page.wait_for_function("document.getElementById('measured-words').innerText.includes('+0.0 %')")
@@ -158,7 +159,7 @@ def test_every_export_is_a_file(page, address, button, name):
 @pytest.mark.parametrize(
     ("query", "line"),
     [
-        ("/?m=lots&colour=red", "is no part of this page's address"),
+        ("/?m=lots&colour=red", "unknown parameter 'colour'"),
         ("/?machine=nowhere", "there is no machine 'nowhere'"),
         ("/?a=row%405", "cannot hold 5 equal replicas; choose from 1, 2, 3, 4, 6, 12"),
         ("/?memory=0.1x", "the smallest memory that works is"),

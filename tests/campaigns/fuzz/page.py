@@ -12,7 +12,8 @@ from fuzz.files import MACHINES, bytes_changed
 from fuzz.judged import REFUSED, TAKEN, shown, tried
 from fuzz.strings import odd_text
 from fuzz.texts import FOREIGN, LAYOUTS
-from umm.explorer.state import READERS, as_command, as_python, as_toml, read
+from umm.explorer.copies import as_command, as_python, as_search, as_toml
+from umm.explorer.state import READERS, read
 from umm.explorer.uploads import content_of, topology, trace_or_store
 from umm.machines.files import named_file
 from umm.space import Store
@@ -53,10 +54,10 @@ def address(random: Random, _folder: Path) -> str:
         assert len(line) < 400, line
         assert "\n" not in line, line
     again, none = read(state.query)
-    assert (again, none) == (state, []) or len(state.query) > 4000, query
+    assert (again, none) == (state, []) or len(state.query) > 8000, query
     tomllib.loads(as_toml(state))
-    compile(as_python(state), "copied", "exec")
-    assert "\n" not in as_command(state)
+    compile(as_python(state, 8), "copied", "exec")
+    assert "\n" not in as_command(state) + as_search(state)
     return REFUSED if mistakes else TAKEN
 
 

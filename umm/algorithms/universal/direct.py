@@ -77,7 +77,10 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     more: tuple[Ints, Ints] | None = None
     row_rank[gemm_row] = rank
     again = added_again(ops, gemm_row) if machine.refill else 0
-    seconds[gemm_row] = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"), again=again)
+    pace = cost.pace_of(machine, rank, problem.p)
+    seconds[gemm_row] = cost.gemm_seconds(
+        machine, problem.dtype, m, n, k, problem.itemsize("C"), again=again, pace=pace
+    )
     moved = payload_bytes(x.elements, problem.dtype)
     if machine.refill:
         large = readers(x, cost.leaves_caches(machine, moved))
@@ -112,7 +115,8 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         apart = strided(ops)[slot_ops]
         nbytes[c_row] = cost.accumulate_bytes(machine, payload, apart)
         local = c_owner[slot_ops] == rank[slot_ops]
-        seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload, apart), 0.0)
+        slow = cost.pace_of(machine, rank[slot_ops], problem.p)
+        seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload, apart, slow), 0.0)
         c_slots = options.max_gemms + options.max_accumulates
         if machine.refill:
             seconds[c_row] += refills(machine, ops, slot_ops, payload, got=False)

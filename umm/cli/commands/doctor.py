@@ -56,17 +56,21 @@ def package_rows() -> list[dict[str, Any]]:
 
 
 def executor_rows() -> list[dict[str, Any]]:
-    """Return each executor's name and None if it can run here, else why not and what fixes it."""
+    """Return each executor's name, why it cannot run here (None if it can), and its devices."""
     from umm.errors import ExecutorUnavailableError
-    from umm.executor import executor, executor_names
+    from umm.executor import Located, executor, executor_names
 
     rows = []
     for name in executor_names():
+        devices = ""
         try:
-            reason = executor(name).available()
+            performer = executor(name)
+            reason = performer.available()
+            if reason is None and isinstance(performer, Located):
+                devices = performer.here()
         except ExecutorUnavailableError as error:
             reason = str(error)
-        rows.append({"name": name, "reason": reason})
+        rows.append({"name": name, "reason": reason, "devices": devices})
     return rows
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from umm.cli.flags.chain import asked_outline, chain_options, chain_search_options, is_file
+from umm.algorithms.universal.options import known
+from umm.cli.flags.chain import BEST, SIZES, asked_outline, chain_options, chain_search_options, is_file
 from umm.cli.flags.config import PRESETS
 from umm.cli.flags.options import READ, given, option, problem_options
 from umm.cli.flags.schedule import schedule_options
@@ -19,7 +20,7 @@ LOOPBACK = "127.0.0.1"
 @click.command()
 @click.argument("file", required=False, type=READ)
 @problem_options(machine="pvc-12")
-@chain_options(layouts=False)
+@chain_options()
 @chain_search_options()
 @schedule_options()
 @option("--memory", default="", help="Budget per rank: 16GiB, or 2x the unreplicated share.")
@@ -39,8 +40,8 @@ def explore(
 
     FILE is a trace of 'umm run --save-trace' or a store of 'umm sweep -o', to hold predictions against.
 
-    With --chain the page of a chain, a preset or one of a file, on which the best layouts of all its tensors
-    are looked for.
+    With --chain the program is a chain, a preset or one of a file: the page searches the best layouts of all
+    its tensors.
 
     The page is served to this host alone unless --host says otherwise, and asks nothing of any other.
     """
@@ -51,14 +52,10 @@ def explore(
     get_ready()  # while this process imports too
     from umm.explorer.app import serving
 
-    texts: dict[str, str] = {}
-    if flags["chain"] is None:
-        query = _query(ctx, file, flags)
-    else:
-        texts = _chain_text(flags["chain"])
-        query = _chain_query(ctx, file, flags)
-    server = serving(host, port, file, PRESETS, texts)
-    address = f"http://{host if ':' not in host else f'[{host}]'}:{server.server_port}{query}"
+    texts = _chain_text(flags["chain"])
+    query = _query(ctx, file, flags)
+    server = serving(host, port, file, PRESETS, texts, query)
+    address = f"http://{host if ':' not in host else f'[{host}]'}:{server.server_port}/{query}"
     click.echo(address)
     if not quiet:
         who = "this host alone" if host == LOOPBACK else f"whoever reaches {host}"
@@ -72,48 +69,45 @@ def explore(
 
 
 def _query(ctx: click.Context, file: Path | None, flags: dict[str, Any]) -> str:
-    """Return the address of the page at what the flags say of one multiply."""
+    """Return the query of the page's address at what the flags say."""
     from umm.explorer.point import machine_of
-    from umm.explorer.state import State, changed, usual_values
+    from umm.explorer.state import OPERANDS, State, as_text, changed, usual_values
 
-    asked_outline(ctx, flags)  # refuses what is of a chain
-    state = State()
-    for name in _told(ctx, flags, (*usual_values(), "preset"), "umm simulate takes it"):
-        if name != "preset":  # it has told m, n and k
-            state = changed(state, name, str(flags[name]))
-    machine_of(state.machine, {})  # refuses one that the page would not find
-    return "/" + (state if file is None else changed(state, "tab", "measured")).query
+    state, every = State(), {*usual_values(), "preset", "model"}
+    if flags["chain"] is None:
+        asked_outline(ctx, flags)  # refuses what is of a chain
+        told = _told(
+            ctx,
+            flags,
+            every - {*SIZES, "chain", "backward", "dropout", "layouts", "choices", "optimizer"},
+            "umm simulate takes it",
+        )
+    else:
+        state = changed(state, "chain", Path(flags["chain"]).name)
+        others = {*"mnk", *OPERANDS, "preset", "algorithm", *(x.name for x in known())}
+        told = _told(ctx, flags, every - others, "it is not of a chain")
+    for name in sorted(told, key=lambda x: x != "model"):  # other sizes stand before those of a model
+        if name not in ("preset", "chain") and (name, flags[name]) != ("layouts", BEST):
+            state = changed(state, name, as_text(flags[name]))  # a preset has told m, n and k
+    machine = machine_of(state.machine, {})  # refuses one that the page would not find
+    if state.chain:
+        usual = {name: size for name, size in state.sizes.items() if flags[name] is None}
+        outline = asked_outline(ctx, flags | usual)  # refuses what other commands refuse
+        assert outline
+        outline.layouts_of(state.layouts or None, state.ranks or machine.default_ranks)
+    return (state if file is None else changed(state, "tab", "measured")).query
 
 
-def _chain_text(name: str) -> dict[str, str]:
+def _chain_text(name: str | None) -> dict[str, str]:
     """Return the text of a chain's file by its name on the page; nothing of a preset."""
-    from umm.explorer.chains.files import MOST_BYTES, chain_of
+    from umm.explorer.point import MOST_CHAIN, chain_from
     from umm.files import read_text
 
-    if not is_file(name):
+    if name is None or not is_file(name):
         return {}
-    text = read_text(name, MOST_BYTES)
-    chain_of(text, Path(name).name)
+    text = read_text(name, MOST_CHAIN)
+    chain_from(text, Path(name).name)
     return {Path(name).name: text}
-
-
-def _chain_query(ctx: click.Context, file: Path | None, flags: dict[str, Any]) -> str:
-    """Return the address of the page of a chain at what the flags say of it."""
-    from umm.explorer.chains.state import ChainState, as_text, changed, usual_values
-    from umm.explorer.layout import CHAINS
-    from umm.explorer.point import machine_of
-
-    if file is not None:
-        raise InputError(f"{file} is held against one multiply; leave out the file or --chain")
-    state = changed(ChainState(), "chain", Path(flags["chain"]).name)
-    told = _told(ctx, flags, (*usual_values(), "model"), "it has no place on the page of a chain")
-    for name in sorted(told, key=lambda x: x != "model"):  # other sizes stand before those of a model
-        if name != "chain":
-            state = changed(state, name, as_text(flags[name]))
-    machine_of(state.machine, {})
-    usual = {name: size for name, size in state.sizes.items() if flags[name] is None}
-    asked_outline(ctx, flags | usual)  # refuses what other commands refuse
-    return CHAINS + state.query
 
 
 def _told(ctx: click.Context, flags: dict[str, Any], parts: Iterable[str], why: str) -> list[str]:

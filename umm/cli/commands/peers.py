@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from umm.cli.flags.chain import chain_options
-from umm.cli.flags.options import WRITE, option, output_options, problem_options
+from umm.cli.flags.options import WRITE, option, output_options, problem_options, time_limit
 from umm.cli.printed.output import Output
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     "device.",
 )
 @option("--refused", is_flag=True, help="List the algorithms that cannot serve too, and what would work.")
-@option("--no-crossover", is_flag=True, help="Leave out other m, for which the verdict may change.")
+@option("--crossover/--no-crossover", default=None,
+        help="Look for other sizes at which the verdict changes.  [default: for a multiply]")  # fmt: skip
+@time_limit()
 @option("--html", type=WRITE, help="Write a standalone page with all timelines side by side.")
 @output_options()
 @click.pass_context
@@ -36,7 +38,7 @@ def peers(
     /,
     memory: str,
     refused: bool,
-    no_crossover: bool,
+    crossover: bool | None,
     html: Path | None,
     as_json: bool,
     quiet: bool,
@@ -64,17 +66,20 @@ def peers(
     output = Output(as_json, quiet, no_color)
     check_targets(html)
     outline = asked_outline(ctx, flags)
-    with output.telling() as told:
-        found = compare(
-            outline or asked_problem(flags),
-            asked_machine(flags),
-            ranks=flags["ranks"],
-            memory=None if memory == "none" else memory,
-            crossover=not no_crossover,
-            at=_at(ctx, flags),
-            tokens=flags["tokens"] or 0,
-            progress=told,
+    with output.ending() as answer, output.telling() as told:
+        answer.append(
+            compare(
+                outline or asked_problem(flags),
+                asked_machine(flags),
+                ranks=flags["ranks"],
+                memory=None if memory == "none" else memory,
+                crossover=outline is None if crossover is None else crossover,
+                at=_at(ctx, flags),
+                tokens=flags["tokens"] or 0,
+                progress=told,
+            )
         )
+    found = answer[0]
     if as_json:
         output.json("peers", peers_record(found))
     else:
@@ -84,6 +89,7 @@ def peers(
 
         write_peers(found, html)
         output.note(f"wrote {html}; it opens in any browser, offline")
+    output.end()
 
 
 def _at(ctx: click.Context, flags: dict[str, Any]) -> "Callable[[int], Outline] | None":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umm.cli.flags.chain import BEST, chain_options, chain_search_options
-from umm.cli.flags.options import WRITE, given, option, output_options, problem_options
+from umm.cli.flags.options import WRITE, given, option, output_options, problem_options, time_limit
 from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
 from umm.cli.printed.output import Output
 from umm.errors import InputError
@@ -43,6 +43,7 @@ EMITTED = ("torch", "jax", "umm")
 @option("--top", type=int, help="Rank this many of the fastest in place of the front of time and memory.")
 @option("--emit", type=click.Choice(EMITTED), help="Print a program that sets up the winner, nothing else.")
 @option("--html", type=WRITE, help="Write a standalone page: time against memory of the whole space.")
+@time_limit()
 @output_options()
 @click.pass_context
 def search(
@@ -121,9 +122,15 @@ def search(
                 answers.append(found)
         except SearchInterruptedError as stopped:
             found = stopped.found
-            if found.top and as_json:
+            if answers and as_json:
+                output.json("search", answers_record(answers))
+            elif answers:
+                print_answers(output.console(), answers)
+            elif not found.top or emit:
+                raise
+            elif as_json:
                 output.json("search", found_record(found, whole=False))
-            elif found.top and not emit:
+            else:
                 print_ranking(output.console(), found)
             raise click.Abort from None
         if several and as_json:

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from umm.cli.flags.config import PRESETS, load_config, load_preset
 from umm.cli.flags.values import among, dimension, dimension_list, executors, machines, named_values, scale
+from umm.cli.printed.streams import stop_after
 from umm.dtypes import DTYPES
 from umm.files import shown, visible, whole_file
 
@@ -171,6 +172,19 @@ def measure_options(executor: str) -> Callable[[Command], Command]:
                    help="Every dimension times this: the same layouts, a size that this host can do."),
         ]
     )  # fmt: skip
+
+
+def time_limit() -> Callable[[Command], Command]:
+    """Return a decorator that adds a limit of time, at which a command ends with what it has found."""
+    return option(
+        "--seconds", type=click.FloatRange(min=0, min_open=True), callback=_stop_after, expose_value=False,
+        metavar="SECONDS", help="Stop after this time with the best found so far, marked as not proven.",
+    )  # fmt: skip
+
+
+def _stop_after(ctx: click.Context, param: click.Parameter, seconds: float | None) -> None:
+    if seconds is not None:
+        ctx.call_on_close(stop_after(seconds))
 
 
 def into_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:

@@ -13,6 +13,7 @@ from umm.program import Outline
 from umm.program.problem import MATRICES
 from umm.space import Choice, Found, Space
 from umm.space.assignments import Assignments
+from umm.space.search.uncertainty import ties
 from umm.units import format_bytes, format_seconds, range_in_words
 
 
@@ -79,41 +80,6 @@ def space_in_words(space: Space) -> str:
     return "; ".join(parts)
 
 
-def ties(found: Found, rows: Sequence[Choice]) -> str:
-    """Return which of some rows tie with the fastest, and what would decide, in words."""
-    fastest = min(rows, key=lambda x: x.makespan_s)
-    numbers = {number: x for number, x in enumerate(rows, 1) if found.sure.tie(fastest, x)}
-    if len(numbers) == 1:
-        (number,) = numbers
-        return f"Row {number} is fastest anywhere within the machine file's uncertainties."
-    said = _in_a_row(list(numbers))
-    rival = min(numbers, key=lambda number: found.sure.lead(fastest, numbers[number]))
-    first = next(number for number, x in numbers.items() if x == fastest)
-    lead = found.sure.lead(fastest, numbers[rival])
-    if lead < -found.tolerance:
-        return (
-            f"{said} tie: within the machine file's uncertainties {rival} may be {-100 * lead:.0f} % faster "
-            f"than {first}; measure these two to decide."
-        )
-    least = min(numbers, key=lambda number: numbers[number].memory_bytes)
-    return (
-        f"{said} tie, within {100 * found.tolerance:.1g} % anywhere in the machine file's uncertainties; "
-        f"{least} needs the least memory."
-    )
-
-
-def _in_a_row(numbers: Sequence[int]) -> str:
-    """Return ascending numbers in words.
-
-    >>> _in_a_row([1, 2, 3]), _in_a_row([1, 3, 4])
-    ('1 to 3', '1, 3 and 4')
-    """
-    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
-        return f"{numbers[0]} to {numbers[-1]}"
-    *others, last = map(str, numbers)
-    return f"{', '.join(others)} and {last}"
-
-
 def assignments_record(found: Found) -> dict[str, Any]:
     """Return the best assignments and what they rest on as plain values."""
     counts = {x: getattr(found, x) for x in ("priced", "pruned", "simulated", "proven", "gap")}
@@ -142,7 +108,7 @@ def print_assignments(console: Console, found: Found) -> None:
     console.print(_layouts(points, best))
     console.print(_ranking(points, found))
     if len(found.ranged) > 1:
-        console.print(ties(found, found.ranged))
+        console.print(ties(found.sure, found.ranged))
     for name, seconds in found.named.items():
         beside = "does not fit" if seconds is None else _beside(seconds, best.makespan_s)
         console.print(f"{name}: {beside}", highlight=False)

@@ -14,11 +14,11 @@ from umm.cli.printed.assignments import (
     budget,
     print_assignments,
     proof,
-    ties,
 )
 from umm.cli.printed.output import print_fitting
 from umm.machines.settings import split_settings
 from umm.space import Choice, Found
+from umm.space.search.uncertainty import ties
 from umm.units import format_bytes, format_seconds, range_in_words, short_seconds
 
 NUMBERS = ("#", "memory", "makespan", "range", "move", "peak", "gap")
@@ -86,7 +86,7 @@ def _print_asked(console: Console, found: Found) -> None:
 def _print_sure(console: Console, found: Found, rows: Sequence[Choice]) -> None:
     """Print what ties among some rows, what more memory buys, and the proof."""
     if found.proven:
-        console.print(ties(found, rows))
+        console.print(ties(found.sure, rows))
         if found.more is not None:
             more, best = found.more, found.top[0]
             saved = 1 - more.makespan_s / best.makespan_s

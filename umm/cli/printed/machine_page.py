@@ -165,7 +165,8 @@ def print_doctor(console: Console, packages: Rows, executors: Rows, blas: Rows) 
     table.add_column(overflow="fold")
     table.add_row("\nexecutors")
     for row in executors:
-        table.add_row(f"  {row['name']}", "ready" if row["reason"] is None else "no", row["reason"] or "")
+        ready = "ready" if row["reason"] is None else "no"
+        table.add_row(f"  {row['name']}", ready, row["reason"] or row["devices"])
     table.add_row("\npackages")
     for row in packages:
         table.add_row(f"  {row['name']}", row["version"] or "no", row["install"] or "")

@@ -28,18 +28,21 @@ window.dash_clientside = window.dash_clientside || {};
     }
     if (id === "fixed-index") return put(params, facts, "fixed", facts.fixed[Number(value)] ?? 0);
     if (id === "data" || id === "grow") return put(params, facts, id, value.length ? "1" : "0");
+    if (id === "ranks" || id === "kv_heads") return put(params, facts, id, value || 0);
+    if (id === "chain") for (const of of ["layouts", "down", "right", "statement", "op"]) params.delete(of); // of another
     return put(params, facts, id, value);
   }
 
   const address = () => new URLSearchParams(window.location.search);
+  // What is as usual, said: the address without a query is what umm explore was started with.
+  const plain = () => "machine=" + last["facts.data"].usual.machine;
 
   // The address once controls have changed these parameters; none if it is the one that is there.
   function addressed(params, ids) {
     if (params.toString() === address().toString()) return null;
     // Another question has other rows; how one looks at it changes none.
-    if (ids.some((id) => id !== "rank" && id !== "data")) params.delete("row");
-    const text = params.toString();
-    return text ? "?" + text : "";
+    if (ids.some((id) => !last["facts.data"].looks.includes(id.replace("-index", "")))) params.delete("row");
+    return "?" + (params.toString() || plain());
   }
 
   // Dash gives its file inputs no name, and makes them when it likes.
@@ -160,10 +163,10 @@ window.dash_clientside = window.dash_clientside || {};
 
   const themed = () => window.localStorage.getItem("umm-theme")
     || (window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  const files = () => JSON.parse(window.sessionStorage.getItem("files") || "{}");
+  const files = (of) => JSON.parse(window.sessionStorage.getItem(of) || "{}");
 
   document.documentElement.dataset.theme = themed();
-  begin({ query: window.location.search, theme: themed(), files: files(), dropped: null });
+  begin({ query: window.location.search, theme: themed(), files: files("files"), chains: files("chain-files"), dropped: null });
 
   // Sliders and texts change the address themselves: Dash takes some frames to tell of a choice.
   const NATIVE = { range: "input", text: "change" };
@@ -200,14 +203,14 @@ window.dash_clientside = window.dash_clientside || {};
         if (id === "pin") {
           if (params.has("pin")) params.delete("pin");
           else {
-            const point = new URLSearchParams(params);
-            for (const look of ["tab", "across", "fixed", "grow", "rank", "op", "what", "data"]) point.delete(look);
+            const point = new URLSearchParams(facts.point); // of a row of a search its layouts
+            for (const look of facts.looks) point.delete(look);
             params.set("pin", "?" + point.toString());
           }
         } else if (id.startsWith("{")) {
           const named = JSON.parse(id);
           if (named.preset) for (const [x, size] of Object.entries(presets[named.preset])) put(params, facts, x, size);
-          if (named.pick) return named.pick === "?" ? "" : named.pick;
+          if (named.pick) return named.pick;
         } else apply(params, facts, id, value);
       }
       const query = addressed(params, changed.map(({ prop_id }) => idOf(prop_id)));
@@ -216,11 +219,10 @@ window.dash_clientside = window.dash_clientside || {};
       return query;
     },
 
-    show(theme, files, dropped, facts) {
+    show(theme, files, chains, dropped, facts) {
       last["facts.data"] ??= facts;
       made();
-      const none = !dropped || same(dropped, {});
-      begin({ query: window.location.search, theme, files: files ?? {}, dropped: none ? null : dropped });
+      begin({ query: window.location.search, theme, files: files ?? {}, chains: chains ?? {}, dropped: dropped || null });
       return skip();
     },
 

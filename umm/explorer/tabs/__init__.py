@@ -1,28 +1,18 @@
-"""The tabs of the page, a file for each: its name, its panel, and what it shows of a view."""
+"""The tabs of the page, by name and in their order."""
 
-from umm.explorer.tabs import (
-    coordinates,
-    leaderboard,
-    links,
-    measured,
-    replication,
-    roofline,
-    schedule,
-    tiles,
-    whatif,
-)
-from umm.explorer.tabs.tab import Tab
+from umm.explorer.tabs import leaderboard, measured, replication, trace, whatif
+from umm.explorer.view import Tab
 
 TABS: dict[str, Tab] = {
     tab.name: tab
     for tab in (
-        leaderboard.TAB,
+        leaderboard.LEADERBOARD,
         replication.TAB,
-        coordinates.TAB,
-        schedule.TAB,
-        links.TAB,
-        tiles.TAB,
-        roofline.TAB,
+        leaderboard.COORDINATES,
+        trace.SCHEDULE,
+        trace.LINKS,
+        trace.TILES,
+        trace.ROOFLINE,
         whatif.TAB,
         measured.TAB,
     )

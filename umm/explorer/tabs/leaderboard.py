@@ -1,30 +1,34 @@
-"""The leaderboard beside time against memory."""
+"""The best points: ranked beside time against memory, and as lines through their layouts."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from umm.algorithms.universal.options import known
-from umm.explorer.tables import table
-from umm.explorer.tabs.tab import Tab
-from umm.explorer.view import Shown, View
+from umm.explorer.view import Shown, Tab, View, table
+from umm.figures.breakdown import beside
+from umm.figures.coordinates import parallel_coordinates
 from umm.figures.pareto import pareto
 from umm.space import Choice
 from umm.traces.verdict import percent
-from umm.units import format_bytes, format_seconds, range_in_words
+from umm.units import format_bytes, format_seconds, range_in_words, short_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ROWS = 10
-HEADINGS = ("", "A", "B", "C", "stays", "makespan", "range", "of peak", "memory")
+COLUMNS = 3  # groups of tensors that have a column each
+MOST_AXES = 8  # groups of tensors that have an axis
+FIGURES = ("makespan_s", "memory_bytes", "fraction_of_peak")
 
 
 def show(view: View) -> Shown:
-    """Return the best points as rows and all as marks."""
-    assert view.point
-    priced, trace = view.priced, view.point.trace
-    front = [priced.number_of(choice) for choice in priced.front] if priced.stage != "top" else []
+    """Return the best points as rows and all as marks; of a chain where its tensors lie, too."""
+    priced, point = view.priced, view.point
+    front = [priced.points.number_of(x) for x in priced.front] if priced.points and _has_front(view) else []
     figure: Any = {}
     if priced.points:
         figure = view.drawn(
@@ -34,24 +38,47 @@ def show(view: View) -> Shown:
             exact=priced.exact,
             front=np.array(front, dtype=np.int64),
             limit=priced.limit,
-            here=(trace.makespan_s, trace.memory_bytes),
+            here=(point.trace.makespan_s, point.trace.memory_bytes) if point else None,
         )
+    bars: Any = {}
+    times = {name: seconds for name, seconds in priced.named.items() if seconds is not None}
+    if times:
+        times = {"best": priced.top[0].makespan_s} | times
+        bars = view.drawn(beside, "The best beside the layouts of others", times, "best")
     return {
         "pareto.figure": figure,
+        "others.figure": bars,
         "leaders.children": _table(view),
-        "leaderboard-data.children": view.table(lambda: top_frame(view)),
+        "tensors.children": _tensors(view) if view.state.chain else None,
+        "leaderboard-data.children": _data(view, times),
     }
 
 
+def _data(view: View, times: Mapping[str, float]) -> Any:
+    """Return the numbers of the best, and of a chain those beside the layouts of others."""
+    best = view.table(lambda: top_frame(view))
+    if best is None or not times:
+        return best
+    import pandas as pd
+
+    frame = pd.DataFrame({"layouts": list(times), "makespan_s": list(times.values())})
+    return [*best, *view.table(lambda: frame)]
+
+
+def _has_front(view: View) -> bool:
+    return bool(view.state.chain) or view.priced.stage != "top"
+
+
 def top_frame(view: View) -> "pd.DataFrame":
-    """Return the best points as a frame, proven: a, b, c, how, makespan_s, memory_bytes, fraction_of_peak."""
+    """Return the best points as a frame: layouts, how, makespan_s, memory_bytes, fraction_of_peak."""
     import pandas as pd
 
     rows = []
     for choice in view.priced.top:
-        layouts = {x: str(getattr(choice.problem, x)) for x in "abc"}
-        figures = {x: getattr(choice, x) for x in ("makespan_s", "memory_bytes", "fraction_of_peak")}
-        rows.append(layouts | {"how": how(choice)} | figures)
+        layouts, way = dict(choice.layouts), {}
+        if not view.state.chain:
+            layouts, way = {x.lower(): text for x, text in layouts.items()}, {"how": how(choice)}
+        rows.append(layouts | way | {x: getattr(choice, x) for x in FIGURES})
     return pd.DataFrame(rows)
 
 
@@ -63,43 +90,176 @@ def how(choice: Choice) -> str:
     return " ".join([stays, *(said[name] for name in unlike if "," not in said[name])])
 
 
+def differing(view: View, one: Choice, others: Sequence[Choice]) -> list[str]:
+    """Return the first tensor of each group that others lay out differently from one."""
+    assert view.priced.points
+    names = [group[0] for group in view.priced.points.tensors]
+    return [x for x in names if any(other.layouts[x] != one.layouts[x] for other in others)]
+
+
 def _table(view: View) -> Any:
     from dash import html
 
     priced = view.priced
-    if not priced.top:
-        words = priced.words if priced.refusal or priced.failed else "The best layouts are being proven."
+    if not priced.top or priced.points is None:
+        words = priced.words if priced.refusal or priced.failed else "Searching…"
         return html.P(words, className="empty")
-    rows = [_row(view, place, choice) for place, choice in enumerate(priced.top[:ROWS], 1)]
-    return table(HEADINGS, rows, "leaders")
+    groups = [group[0] for group in priced.points.tensors]
+    columns = groups if len(groups) <= COLUMNS else []
+    alike = _alike(view, list(enumerate(priced.top[:ROWS], 1)))
+    rows = [_row(view, group, columns) for group in alike]
+    headings = ["", *columns, *(["stationary"] if not view.state.chain else []), "makespan", "range"]
+    headings += [*(["move"] if priced.moves else []), "of peak", "memory"]
+    headings += [] if columns else ["layouts"]
+    notes = [priced.ties, _moves_in_words(view) if priced.moves else ""]
+    return [
+        table(headings, rows, "leaders" if columns else "leaders rows"),
+        *(html.P(note, className="hint") for note in notes if note),
+    ]
 
 
-def _row(view: View, place: int, choice: Choice) -> Any:
+def _alike(view: View, ranked: list[tuple[int, Choice]]) -> list[list[tuple[int, Choice]]]:
+    """Return rows of the ranking, those of a chain with equal numbers together."""
+    if not view.state.chain:
+        return [[x] for x in ranked]
+    return [list(group) for _, group in groupby(ranked, key=lambda x: _numbers(view, *x))]
+
+
+def _numbers(view: View, place: int, choice: Choice) -> list[str]:
+    """Return the numbers of a row as texts."""
+    priced, seconds = view.priced, choice.makespan_s
+    ends = priced.ranges[place - 1] if place <= len(priced.ranges) else None
+    moves = [short_seconds(priced.moves[place - 1])] if place <= len(priced.moves) else []
+    return [
+        format_seconds(seconds),
+        range_in_words(seconds, ends) if ends else "",
+        *(moves or [""] * bool(priced.moves)),
+        percent(choice.fraction_of_peak),
+        format_bytes(choice.memory_bytes),
+    ]
+
+
+def _row(view: View, group: list[tuple[int, Choice]], columns: Sequence[str]) -> Any:
+    """Return a row of the ranking: points with equal numbers, each with what takes it."""
     from dash import html
 
-    priced, seconds = view.priced, choice.makespan_s
-    layouts = tuple(str(getattr(choice.problem, x)) for x in "abc")
-    there = view.state.at(layouts, choice.kept, choice.options).query or "?"  # type: ignore[arg-type]
-    label = f"Take number {place}: A {layouts[0]}, B {layouts[1]}, C {layouts[2]}, stationary {how(choice)}"
-    button = html.Button(str(place), id={"pick": there}, className="pick", **{"aria-label": label})
-    ends = priced.ranges[place - 1] if place <= len(priced.ranges) else None
-    ties = f"{len(choice.ties) + 1} points of the space are this schedule" if choice.ties else ""
-    cells = [
-        html.Td(button),
-        *(html.Td(x, className="layout") for x in layouts),
-        html.Td(how(choice), className="layout", title=ties),
-        html.Td(format_seconds(seconds)),
-        html.Td(range_in_words(seconds, ends) if ends else "", className="soft"),
-        html.Td(percent(choice.fraction_of_peak)),
-        html.Td(format_bytes(choice.memory_bytes)),
-    ]
-    return html.Tr(cells, className="chosen" if view.selected in _numbers(view, choice) else "")
+    (place, choice), chain = group[0], bool(view.state.chain)
+    buttons = [_button(view, *x) for x in group]
+    layouts = [html.Td(choice.layouts[x], className="layout") for x in columns]
+    words = _numbers(view, place, choice)
+    looks = ["", "soft", *("soft" for _ in words[4:]), "", ""]
+    cells = [html.Td(word, className=look) for word, look in zip(words, looks, strict=True)]
+    if not chain:
+        ties = f"{len(choice.ties) + 1} points of the space are this schedule" if choice.ties else ""
+        cells = [html.Td(how(choice), className="layout", title=ties), *cells]
+    if not columns:
+        cells.append(html.Td(_said(view, [x for _, x in group]), className="layout wraps"))
+    chosen = any(is_here(view, *x) for x in group)
+    return html.Tr([html.Td(buttons), *layouts, *cells], className="chosen" if chosen else "")
 
 
-def _numbers(view: View, choice: Choice) -> set[int | None]:
-    """Return the points that are the schedule of a row."""
+def _button(view: View, place: int, choice: Choice) -> Any:
+    from dash import html
+
+    state = view.state
+    if state.chain:
+        there = replace(state, layouts="", row=place, op=-1)
+    else:
+        there = state.at(choice.layouts, choice.kept, choice.options)
+    said = f"{choice.words}, stationary {how(choice)}" if not state.chain else _said(view, [choice])
+    label = f"Take number {place}: {said}"
+    words = {"aria-label": label} | ({"aria-current": "true"} if is_here(view, place, choice) else {})
+    return html.Button(str(place), id={"pick": there.link}, className="pick", **words)
+
+
+def _said(view: View, alike: list[Choice]) -> str:
+    """Return by what layouts of a chain differ from the best, and from each other."""
+    best, first = view.priced.top[0], alike[0]
+    said = ", ".join(f"{x} {first.layouts[x]}" for x in differing(view, best, alike[:1])) or "the best"
+    if len(alike) > 1:
+        said += f"; {len(alike) - 1} more by other layouts of {', '.join(differing(view, first, alike[1:]))}"
+    return said
+
+
+def is_here(view: View, place: int, choice: Choice) -> bool:
+    """Return whether a row is the point that is looked at."""
+    points = view.priced.points
+    if view.state.waits:
+        return place == view.state.row
+    if points is None or view.selected is None:
+        return False
+    if view.state.chain:
+        return view.selected == points.number_of(choice)
+    layouts = dict(zip(choice.layouts, choice.problem.layouts, strict=True))
     ways = ((choice.kept, choice.options), *choice.ties)
-    return {view.priced.number(choice.problem.layouts, x, options) for x, options in ways} - {None}
+    return view.selected in {points.number(layouts, x, options) for x, options in ways}
+
+
+def _moves_in_words(view: View) -> str:
+    given = view.state.given
+    if given:
+        return f"move: the time to move {given}, part of the makespan."
+    return (
+        "Assumes A, B and C start in the layouts shown; move is the extra time if they start, and C ends, "
+        "in row."
+    )
+
+
+def _tensors(view: View) -> Any:
+    """Return where the tensors of a chain lie, and what its search has found beside the best."""
+    from dash import html
+
+    priced, point = view.priced, view.point
+    parts: list[Any] = []
+    if point is not None:
+        which = f"Row {view.state.row}" if view.state.waits else "This point"
+        alike: dict[str, list[str]] = {}
+        for x in point.program.tensors:
+            alike.setdefault(str(x.layout), []).append(f"{x.name} {x.shape[0]}×{x.shape[1]}")
+        rows = [html.Tr([html.Th(text, scope="row"), html.Td(", ".join(x))]) for text, x in alike.items()]
+        parts = [html.H2(f"{which}: layouts of its tensors"), table(("layout", "tensors"), rows, "tensors")]
+    lines = [f"{name} does not fit." for name, seconds in priced.named.items() if seconds is None]
+    lines += [
+        f"{name} was not simulated in time; it takes at least {format_seconds(seconds)}."
+        for name, seconds in priced.left_out.items()
+    ]
+    parts += [html.P(line, className="hint") for line in lines]
+    if priced.top:
+        moved = (
+            (statement, ", ".join(f"{format_bytes(count)} of {name}" for name, count in nbytes.items()))
+            for statement, nbytes in priced.moved
+        )
+        items = [html.Li(f"{statement} moves to a rank {what}") for statement, what in moved]
+        parts.append(html.H2("What the best moves"))
+        quiet = html.P("No statement moves anything between ranks.", className="hint")
+        parts.append(html.Ul(items) if items else quiet)
+    return parts
+
+
+def lines(view: View) -> Shown:
+    """Return a line for each of the best points."""
+    best, points = view.priced.top, view.priced.points
+    figure: Any = {}
+    if best and points is not None:
+        axes: dict[str, list[Any]] = {}
+        groups = [group[0] for group in points.tensors]
+        if view.state.chain:  # axes of what they differ in: an axis of one value says nothing
+            groups = (differing(view, best[0], best) or groups)[:MOST_AXES]
+        for name in groups:
+            layouts = [choice.layouts[name] for choice in best]
+            if view.state.chain:
+                axes[name] = layouts
+                continue
+            axes[name] = [text.partition("@")[0] for text in layouts]
+            axes[f"c_{name}"] = [choice.problem.layout(name).replicas for choice in best]
+        if not view.state.chain:
+            axes["stationary"] = [how(choice) for choice in best]
+        axes["makespan"] = [choice.makespan_s for choice in best]
+        axes["memory"] = [choice.memory_bytes for choice in best]
+        words = {"makespan": format_seconds, "memory": format_bytes}
+        numbers = [points.number_of(choice) for choice in best]
+        figure = view.drawn(parallel_coordinates, axes, numbers, words=words, selected=view.selected)
+    return {"lines.figure": figure, "coordinates-data.children": view.table(lambda: top_frame(view))}
 
 
 def controls() -> list[Any]:
@@ -109,15 +269,33 @@ def controls() -> list[Any]:
     return [html.Div(id="leaders", className="scroll")]
 
 
-TAB = Tab(
+def below() -> list[Any]:
+    """Return the place of a chain's tensors."""
+    from dash import html
+
+    return [html.Div(id="tensors", className="scroll")]
+
+
+LEADERBOARD = Tab(
     "leaderboard",
     "Leaderboard",
-    "The best layouts of this problem, proven, and every other as a mark. Take one by its number or its "
-    "mark; the page then shows it.",
-    ("pareto",),
+    "The best layouts, and every other point as a mark of its time against its memory. Click a row's number "
+    "or a mark to show it.",
+    ("pareto", "others"),
     show,
     controls,
+    below,
     clicks=("pareto",),
     prices=True,
-    others=("leaders.children",),
+    others=("leaders.children", "tensors.children"),
+)
+COORDINATES = Tab(
+    "coordinates",
+    "Coordinates",
+    "The best points as lines through their layouts, replication factors, time and memory; the ten "
+    "fastest are dark. Click a line to show its point.",
+    ("lines",),
+    lines,
+    clicks=("lines",),
+    prices=True,
 )

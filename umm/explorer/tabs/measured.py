@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 from umm.comparison import compare
 from umm.errors import InputError
 from umm.executor import executor
-from umm.explorer.tabs.tab import Tab
-from umm.explorer.view import Shown, View
+from umm.explorer.view import Shown, Tab, View
 from umm.figures.predicted_measured import agreement, makespans
 from umm.traces.trace import Trace
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PREDICTED = ("sim", "bound")
-ASKED = ["m", "n", "k", "dtype", "ranks", "layouts", "stationary"]
+ASKED = ["chain", "m", "n", "k", "dtype", "ranks", "layouts", "stationary"]
 EMPTY = (
     "Nothing is dropped in yet. Measure with  umm run … --executor mpi --save-trace measured.json  and drop "
     "the file here; or a store that  umm sweep … -o store.db  filled with both sim and mpi."
@@ -58,10 +57,14 @@ def _of_store(view: View, rows: "pd.DataFrame") -> Any:
             "with --executor sim and --executor mpi"
         )
     pairs = pairs.rename(columns={"time_s_predicted": "predicted_s", "time_s_measured": "measured_s"})
-    pairs["label"] = pairs["layouts"].astype(str) + " " + pairs["stationary"].astype(str)
+    chain = pairs["chain"].fillna("").astype(str)
+    pairs["label"] = (
+        chain + " " + pairs["layouts"].astype(str) + " " + pairs["stationary"].astype(str)
+    ).str.strip()
     error = pairs["predicted_s"] / pairs["measured_s"] - 1
     words = f"{len(pairs)} points measured; the median error is {100 * error.abs().median():.1f} %."
-    shown = pairs[["label", "m", "n", "k", "predicted_s", "measured_s"]].assign(error=error)
+    sizes = [x for x in "mnk" if pairs[x].notna().any()]  # a chain has others
+    shown = pairs[["label", *sizes, "predicted_s", "measured_s"]].assign(error=error)
     return view.drawn(makespans, pairs), words, view.table(lambda: shown)
 
 

@@ -6,9 +6,7 @@ import numpy as np
 
 from umm.arrays import Ints
 from umm.explorer.savings import Growing, paying, saving
-from umm.explorer.tables import table
-from umm.explorer.tabs.tab import Tab
-from umm.explorer.view import Shown, View
+from umm.explorer.view import Shown, Tab, View, bar, blank, table
 from umm.figures.replication import replication_map
 from umm.layouts.places import replication_factors
 from umm.program.problem import MATRICES
@@ -19,39 +17,42 @@ if TYPE_CHECKING:
 
 
 def show(view: View) -> Shown:
-    """Return the heat map of the two operands that the slider does not fix."""
-    assert view.point
-    priced, state = view.priced, view.state
+    """Return the heat map of two groups of tensors: of a multiply those that the slider does not fix."""
+    priced, state, point = view.priced, view.state, view.point
+    controls = _controls(view)
     if priced.points is None:
-        return dict.fromkeys(TAB.outputs) | {"replicas.figure": {}}
-    third = MATRICES.index(state.across)
-    down, across = (i for i in range(3) if i != third)
+        return blank(TAB.outputs) | {"replicas.figure": {}} | controls
+    down, right, third = _groups(view)
     mine = priced.best
     if priced.stage in ("factors", "all"):  # of every factor the best is exact; what is not is no better
         mine = mine[priced.exact[mine]]
-    if state.fixed:
-        mine = mine[priced.factors[third][mine] == state.fixed]
-    where = f", {state.across}@{state.fixed}" if state.fixed else f", any factor of {state.across}"
+    every = priced.points.factors
+    names = [group[0] for group in priced.points.tensors]
+    where = ", the others as is best"
+    if third is not None:
+        if state.fixed:
+            mine = mine[every[third][mine] == state.fixed]
+        where = f", {state.across}@{state.fixed}" if state.fixed else f", any factor of {state.across}"
     selected = None
-    if not state.fixed or view.point.problem.layouts[third].replicas == state.fixed:
-        selected = (view.point.problem.layouts[down].replicas, view.point.problem.layouts[across].replicas)
-    factors = priced.factors[:, mine]
+    if point and (third is None or not state.fixed or point.layouts[names[third]].replicas == state.fixed):
+        selected = (point.layouts[names[down]].replicas, point.layouts[names[right]].replicas)
+    factors = every[:, mine]
     figure = view.drawn(
         replication_map,
         priced.seconds[mine],
         factors[down],
-        factors[across],
-        _Labels(view, mine),  # type: ignore[arg-type]
+        factors[right],
+        _Labels(view, mine, (names[down], names[right])),  # type: ignore[arg-type]
         exact=priced.exact[mine],
         numbers=mine,
-        names=(MATRICES[down], MATRICES[across]),
+        names=(names[down], names[right]),
         selected=selected,
         where=where,
     )
     columns = {
-        f"c_{MATRICES[down]}": factors[down],
-        f"c_{MATRICES[across]}": factors[across],
-        f"c_{state.across}": factors[third],
+        f"c_{names[down]}": factors[down],
+        f"c_{names[right]}": factors[right],
+        **({} if third is None else {f"c_{names[third]}": factors[third]}),
         "makespan_s": priced.seconds[mine],
         "memory_bytes": priced.memory[mine],
         "exact": priced.exact[mine],
@@ -62,31 +63,67 @@ def show(view: View) -> Shown:
 
         return pd.DataFrame(columns).groupby(list(columns)[:2], as_index=False).first()  # fastest first
 
-    return {
+    words = "≥ on grey is a lower bound: no layouts with these factors are faster."
+    return controls | {
         "replicas.figure": figure,
-        "replication-words.children": _said(view, mine, down, across),
+        "replication-words.children": words if third is None else _said(view, mine, down, right),
         "grown.children": _grown(view.growing) if view.growing else None,
         "replication-data.children": view.table(best),
     }
 
 
+def _groups(view: View) -> tuple[int, int, int | None]:
+    """Return which groups of tensors lie down and to the right, and the one with the slider, if any has it.
+
+    Of a chain the first two with several factors, where none is asked for.
+    """
+    state, points = view.state, view.priced.points
+    assert points
+    if not state.chain:
+        third = MATRICES.index(state.across)
+        down, right = (i for i in range(3) if i != third)
+        return down, right, third
+    of = {name: i for i, group in enumerate(points.tensors) for name in group}
+    free = sorted(range(len(points.tensors)), key=lambda i: len(np.unique(points.factors[i])) == 1)
+    down = of.get(state.down, free[0])
+    right = of.get(state.right, next((i for i in free if i != down), down))
+    return down, right, None
+
+
+def _controls(view: View) -> Shown:
+    """Return the choices of tensors of a chain; a multiply has the slider of the third in their place."""
+    points = view.priced.points
+    if not view.state.chain:
+        return {"pair-bar.hidden": True, "slider-bar.hidden": False} | blank(PAIR)
+    shown: Shown = {"pair-bar.hidden": False, "slider-bar.hidden": True} | blank(PAIR)
+    if points is not None:
+        down, right, _ = _groups(view)
+        options = [{"label": " ".join(group), "value": group[0]} for group in points.tensors]
+        names = [group[0] for group in points.tensors]
+        shown |= dict.fromkeys(("down.options", "right.options"), options)
+        shown |= {"down.value": names[down], "right.value": names[right]}
+    return shown
+
+
+PAIR = ("down.options", "down.value", "right.options", "right.value")
+
+
 def _said(view: View, mine: Ints, down: int, across: int) -> str:
     """Return what replicas of the operand across save at this m, once the best of every factor is proven."""
-    assert view.point
     priced = view.priced
-    if priced.stage not in ("factors", "all"):
-        return "≥ is a lower bound: what is possible at best is being proven."
+    if priced.stage not in ("factors", "all") or view.point is None:
+        return "≥ on grey is a lower bound; the best of every two factors is being proven."
+    assert priced.points
+    every = priced.points.factors
     factors, name = replication_factors(view.point.problem.p), MATRICES[across]
     here = view.point.problem.layouts[down].replicas
     found = []
     for kept, whose in (
-        (priced.factors[down][mine] == here, f"With {MATRICES[down]}@{here}, this point's, "),
+        (every[down][mine] == here, f"With {MATRICES[down]}@{here}, this point's, "),
         (np.full(len(mine), True), f"With the best factor of {MATRICES[down]}, "),
     ):
         of = mine[kept]
-        times = [
-            float(priced.seconds[of[priced.factors[across][of] == x]].min(initial=np.inf)) for x in factors
-        ]
+        times = [float(priced.seconds[of[every[across][of] == x]].min(initial=np.inf)) for x in factors]
         pays = saving(name, factors, times)
         best = f"{pays} ({format_seconds(min(times))} for {format_seconds(times[0])})"
         found.append(whose + (best if pays else f"no replica of {name} saves 1 %"))
@@ -123,34 +160,45 @@ def _change(seconds: float, before: float) -> str:
 class _Labels:
     """The partitions of points, by their place among those shown; few are ever asked for."""
 
-    def __init__(self, view: View, mine: Ints) -> None:
-        self.view, self.mine = view, mine
+    def __init__(self, view: View, mine: Ints, names: tuple[str, str]) -> None:
+        self.view, self.mine, self.names = view, mine, names
 
     def __getitem__(self, place: int) -> str:
-        layouts, stationary, _ = self.view.priced.parts(int(self.mine[place]))
-        return " ".join(text.split("@")[0] for text in layouts) + f" {stationary}"
+        points = self.view.priced.points
+        assert points
+        layouts, stationary, _ = points.parts(int(self.mine[place]))
+        if self.view.state.chain:
+            return " ".join(layouts[name].split("@")[0] for name in self.names)
+        return " ".join(text.split("@")[0] for text in layouts.values()) + f" {stationary}"
 
 
 def controls() -> list[Any]:
-    """Return which operand has the slider, and the slider."""
+    """Return which operand has the slider, and the slider; of a chain which tensors are compared."""
     from dash import dcc, html
 
+    across = dcc.RadioItems(
+        list(MATRICES), "C", id="across", inline=True, className="pills", labelClassName="pill"
+    )
+    grow = dcc.Checklist(
+        [{"label": "as m grows", "value": "1"}], [], id="grow", className="check", inline=True
+    )
+    slider = [
+        html.Span("Slider for", id="across-label"),
+        across,
+        html.Label("its factor", htmlFor="fixed-index"),
+        dcc.Input(id="fixed-index", type="range", min=0, max=1, step=1, value=0),
+        html.Output("best of all", id="fixed-words"),
+        grow,
+    ]
+    pair = [
+        html.Label("Down", htmlFor="down"),
+        dcc.Dropdown([], id="down", clearable=False, searchable=False),
+        html.Label("To the right", htmlFor="right"),
+        dcc.Dropdown([], id="right", clearable=False, searchable=False),
+    ]
     return [
-        html.Div(
-            [
-                html.Span("Slider for", id="across-label"),
-                dcc.RadioItems(
-                    list(MATRICES), "C", id="across", inline=True, className="pills", labelClassName="pill"
-                ),
-                html.Label("its factor", htmlFor="fixed-index"),
-                dcc.Input(id="fixed-index", type="range", min=0, max=1, step=1, value=0),
-                html.Output("best of all", id="fixed-words"),
-                dcc.Checklist(
-                    [{"label": "as m grows", "value": "1"}], [], id="grow", className="check", inline=True
-                ),
-            ],
-            className="bar",
-        ),
+        bar(*slider, id="slider-bar"),
+        bar(*pair, id="pair-bar", hidden=True),
         html.P(id="replication-words", className="said", **{"aria-live": "polite"}),
         html.Div(id="grown"),
     ]
@@ -160,12 +208,12 @@ TAB = Tab(
     "replication",
     "Replication",
     "The best time for every two replication factors under the memory budget, with the partitions that reach "
-    "it (A, B, C and the stationary matrix). Take a cell to look at its point. As m grows: the same "
-    "up to 64 times this m.",
+    "it (of a multiply those of A, B, C and the stationary matrix). Click a cell to show its point. As m "
+    "grows: the same up to 64 times this m.",
     ("replicas",),
     show,
     controls,
     clicks=("replicas",),
     prices=True,
-    others=("replication-words.children", "grown.children"),
+    others=("replication-words.children", "grown.children", "pair-bar.hidden", "slider-bar.hidden", *PAIR),
 )

@@ -1,5 +1,6 @@
 """What if: one number of the machine turned up and down, for this point and for those on the front."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -8,12 +9,12 @@ import numpy as np
 from umm.algorithms.scheduling import schedule
 from umm.arrays import Floats
 from umm.executor import executor
-from umm.explorer.point import how_of
+from umm.explorer.point import Point
 from umm.explorer.tabs.leaderboard import how
-from umm.explorer.tabs.tab import Tab
-from umm.explorer.view import Shown, View
+from umm.explorer.view import Shown, Tab, View, bar
 from umm.figures.what_if import turned
 from umm.machines import Machine
+from umm.program import Chain
 from umm.program.problem import Problem
 from umm.space.what_if.changed_machines import Knob, changed, knobs
 
@@ -22,20 +23,36 @@ if TYPE_CHECKING:
 
 FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 RIVALS = 4
+MOST_ACTIONS = 20_000  # of all schedules of a chain together, each of which is simulated for every factor
 
 
 def show(view: View) -> Shown:
     """Return the times of this point and of the front's over the chosen number."""
     point = view.point
     assert point
-    known = {f"{knob.name} {knob.at(1.0)}": knob for knob in knobs_of(view)}
-    what = view.state.what if view.state.what in known else next(iter(known))
-    knob = known[what]
-    times = {"this point": times_of(point.machine, knob, point.problem, tuple(how_of(view.state).items()))}
+    found = {f"{knob.name} {knob.at(1.0)}": knob for knob in knobs_of(point)}
+    what = view.state.what if view.state.what in found else next(iter(found))
+    knob, left = found[what], MOST_ACTIONS // len(FACTORS) - len(point.trace.schedule)
+    if view.state.chain and left < 0:
+        refusal = (
+            f"A schedule of {len(point.trace.schedule):,} actions takes too long to simulate for every "
+            "factor; use umm what-if."
+        )
+        return {"turned.figure": {}, "whatif-words.children": refusal, "whatif-data.children": None} | {
+            "what.options": list(found),
+            "what.value": what,
+        }
+    times = {"this point": times_of(point.machine, knob, point.program, _frozen(point.way))}
     for choice in view.priced.front[: -RIVALS - 1 : -1]:
-        layouts = " ".join(str(layout) for layout in choice.problem.layouts)
-        way = ("stationary", choice.stationary), *choice.options.to_dict().items()
-        times[f"{layouts}, {how(choice)}"] = times_of(point.machine, knob, choice.problem, way)
+        if view.state.chain:
+            left -= choice.actions
+            if left < 0 or not (name := view.unlike(choice)):
+                continue
+            way: dict[str, Any] = {"stationary": choice.stationary}
+        else:
+            name = f"{' '.join(map(str, choice.problem.layouts))}, {how(choice)}"
+            way = {"stationary": choice.stationary, **choice.options.to_dict()}
+        times[name] = times_of(point.machine, knob, choice.program, _frozen(way))
     factors = factors_of(knob)
     words = [knob.at(factor) for factor in factors]
     columns = {"factor": factors, knob.name: words} | {f"{name}_s": list(x) for name, x in times.items()}
@@ -48,24 +65,33 @@ def show(view: View) -> Shown:
     return {
         "turned.figure": view.drawn(turned, knob.name, factors, words, times),
         "whatif-words.children": said(knob, times),
-        "what.options": list(known),
+        "what.options": list(found),
         "what.value": what,
         "whatif-data.children": view.table(frame),
     }
 
 
-def knobs_of(view: View) -> list[Knob]:
+def knobs_of(point: Point) -> list[Knob]:
     """Return the numbers that can be turned."""
-    assert view.point
-    return knobs(view.point.machine, view.point.problem.p, view.state.dtype)
+    return knobs(point.machine, point.program.p, point.program.tensors[0].dtype)
+
+
+def _frozen(way: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return keyword arguments that a cache can hold."""
+    return tuple(
+        (x, tuple(value.items()) if isinstance(value, Mapping) else value) for x, value in way.items()
+    )
 
 
 @lru_cache(maxsize=512)
-def times_of(machine: Machine, knob: Knob, problem: Problem, how: tuple[tuple[str, Any], ...]) -> Floats:
-    """Return the makespan of a problem, scheduled in some way, at each factor of a number."""
+def times_of(
+    machine: Machine, knob: Knob, program: Problem | Chain, way: tuple[tuple[str, Any], ...]
+) -> Floats:
+    """Return the makespan of a program, scheduled in some way, at each factor of a number."""
     makespan = executor("sim").makespan
+    how: dict[str, Any] = {name: dict(value) if isinstance(value, tuple) else value for name, value in way}
     machines = (changed(machine, knob, factor) for factor in factors_of(knob))
-    return np.array([makespan(schedule(problem, there, **dict(how))) for there in machines])
+    return np.array([makespan(schedule(program, there, **how)) for there in machines])
 
 
 def factors_of(knob: Knob) -> list[float]:
@@ -100,14 +126,9 @@ def controls() -> list[Any]:
     """Return the choice of a number."""
     from dash import dcc, html
 
+    choice = dcc.Dropdown([], id="what", clearable=False, searchable=False)
     return [
-        html.Div(
-            [
-                html.Label("Number", htmlFor="what"),
-                dcc.Dropdown([], id="what", clearable=False, searchable=False),
-            ],
-            className="bar",
-        ),
+        bar(html.Label("Number", htmlFor="what"), choice),
         html.P(id="whatif-words", className="said", **{"aria-live": "polite"}),
     ]
 
@@ -121,5 +142,6 @@ TAB = Tab(
     show,
     controls,
     prices=True,
+    traces=True,
     others=("whatif-words.children", "what.options", "what.value"),
 )

@@ -118,7 +118,7 @@ def priced(written: Written) -> Schedule:
         make_data=lambda: Data(_details(actions), _temporaries(written.temporaries)),
         make_pools=lambda: _pools(written),
         options=written.options,
-        peak=machine.peak(tensors[0].dtype) * shared.devices if written.program.flop else 0.0,
+        peak=machine.total_peak(tensors[0].dtype, shared.devices) if written.program.flop else 0.0,
         work=written.work,
         functions=written.functions,
         means=tuple(Means(name, machine.means[name].interference) for name in names),
@@ -132,6 +132,7 @@ class _Columns:
     def __init__(self, written: Written) -> None:
         actions, machine = written.actions, written.machine
         tensors = (*written.program.tensors, *written.work)
+        self._ranks = written.program.p
         self.kind = np.array([action.kind for action in actions], dtype=np.int8)
         self.rank = np.array([action.rank for action in actions], dtype=np.int64)
         self.src, self.dst = (np.full(len(actions), -1, dtype=np.int64) for _ in range(2))
@@ -173,8 +174,10 @@ class _Columns:
             self.seconds[new] += cost.load_seconds(
                 machine, _first_used(written, [actions[i] for i in new.tolist()], itemsize)
             )
-        for i in ((self.kind == MAP) & ~given).nonzero()[0].tolist():
-            self.seconds[i] = machine.launch_s + _touched(actions[i], itemsize) / machine.work_bandwidth
+        maps = ((self.kind == MAP) & ~given).nonzero()[0]
+        used = np.array([_touched(actions[i], itemsize) for i in maps.tolist()], dtype=np.float64)
+        pace = cost.pace_of(machine, self.rank[maps], self._ranks)
+        self.seconds[maps] = machine.launch_s + used / machine.work_bandwidth / pace.memory
 
     def _move(
         self, machine: Machine, rows: Ints, payload: Ints, means: Sequence[str | None], strided: Bools
@@ -192,10 +195,11 @@ class _Columns:
             self.nbytes[rows[by]] = machine.means[name].effective_bytes(payload[by])
             self.seconds[rows[by]] += machine.means[name].overhead_s
         here = self.src[rows] == self.dst[rows]
+        pace = cost.pace_of(machine, self.rank[rows], self._ranks)
         took = np.where(
             adds,
-            cost.local_accumulate_seconds(machine, payload, strided),
-            cost.local_copy_seconds(machine, payload),
+            cost.local_accumulate_seconds(machine, payload, strided, pace),
+            cost.local_copy_seconds(machine, payload, pace),
         )
         self.seconds[rows[here]] = (signals + took)[here]
 
@@ -210,7 +214,8 @@ class _Columns:
         for (dtype, c_itemsize), found in by_types.items():
             members = _details([actions[i] for i in found])
             m, n, k = members.multiplied.T
-            took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize, members.batch)
+            pace = cost.pace_of(machine, self.rank[found], self._ranks)
+            took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize, members.batch, pace=pace)
             launch = machine.gemm_start(dtype)
             self.seconds[found] = launch + members.batch * (took - launch)
 

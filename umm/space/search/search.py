@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import process_time
 
 from umm.algorithms.universal.options import delivers, known
-from umm.errors import InputError, expect
+from umm.errors import EndedEarlyError, InputError, expect
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.space.budget import DEVICE, limit_of
@@ -26,16 +26,14 @@ SECONDS = 60.0
 """Of processor time after which it does too."""
 
 
-class SearchInterruptedError(KeyboardInterrupt):
-    """Ctrl-C during a search.
+class SearchInterruptedError(EndedEarlyError):
+    """A search that was ended early.
 
     Attributes:
         found: The best points so far, not proven.
     """
 
-    def __init__(self, found: Found) -> None:
-        super().__init__("interrupted")
-        self.found = found
+    found: Found
 
 
 def search(
@@ -83,7 +81,7 @@ def search(
     effort = _effort(space, most, seconds)
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
-    space = space.searched.on(machine.default_ranks)
+    space = space.searched.on(machine.default_ranks).over(machine)
     pricer = pricer_of(space, machine, makespan, progress)
     limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
     return best_of(space, pricer, limit, top, reserves=memory == DEVICE, progress=progress, effort=effort)

@@ -1,11 +1,12 @@
 """How sure predictions are: makespans at the corners of a machine's numbers, and what ties within them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from umm.machines import Machine
 from umm.machines.corners import corners
 from umm.schedules.schedule import Schedule
+from umm.space.choice import Choice
 
 TOLERANCE = 0.008
 """Share by which large schedules bound by communication move when numbers change in their twelfth digit.
@@ -76,3 +77,38 @@ class Sure:
     def tie(self, first: Timed, other: Timed) -> bool:
         """Return whether at some corner the other is as fast as the first, within the tolerance."""
         return self.lead(first, other) <= TOLERANCE
+
+
+def ties(sure: Sure, rows: Sequence[Choice]) -> str:
+    """Return which of some rows tie with the fastest, and what would decide, in words."""
+    fastest = min(rows, key=lambda x: x.makespan_s)
+    numbers = {number: x for number, x in enumerate(rows, 1) if sure.tie(fastest, x)}
+    if len(numbers) == 1:
+        (number,) = numbers
+        return f"Row {number} is fastest anywhere within the machine file's uncertainties."
+    said = _in_a_row(list(numbers))
+    rival = min(numbers, key=lambda number: sure.lead(fastest, numbers[number]))
+    first = next(number for number, x in numbers.items() if x == fastest)
+    lead = sure.lead(fastest, numbers[rival])
+    if lead < -TOLERANCE:
+        return (
+            f"{said} tie: within the machine file's uncertainties {rival} may be {-100 * lead:.0f} % faster "
+            f"than {first}; measure these two to decide."
+        )
+    least = min(numbers, key=lambda number: numbers[number].memory_bytes)
+    return (
+        f"{said} tie, within {100 * TOLERANCE:.1g} % anywhere in the machine file's uncertainties; "
+        f"{least} needs the least memory."
+    )
+
+
+def _in_a_row(numbers: Sequence[int]) -> str:
+    """Return ascending numbers in words.
+
+    >>> _in_a_row([1, 2, 3]), _in_a_row([1, 3, 4])
+    ('1 to 3', '1, 3 and 4')
+    """
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{numbers[0]} to {numbers[-1]}"
+    *others, last = map(str, numbers)
+    return f"{', '.join(others)} and {last}"

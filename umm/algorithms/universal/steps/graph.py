@@ -131,12 +131,13 @@ def graphs(ops: OpList, machine: Machine, options: Options) -> list[Graph]:
         return seconds_per_byte(shared.links, shared.routes, src, dst)
 
     m, n, k = ops.sizes
-    gemm = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C")).tolist()
+    pace = cost.pace_of(machine, rank, problem.p)
+    gemm = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"), pace=pace).tolist()
     target, slotted = updates(problem.layouts[2], rank, ops.tiles[2])
     payload = m * n * problem.itemsize("C")
     apart = strided(ops)
     charged = cost.accumulate_bytes(machine, payload, apart)
-    local = cost.local_accumulate_seconds(machine, payload, apart)
+    local = cost.local_accumulate_seconds(machine, payload, apart, pace)
     carried = np.where(target == rank, local, charged * per_byte(rank, target))
     update = [
         Update(*row) if through else None

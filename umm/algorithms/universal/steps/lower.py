@@ -200,7 +200,14 @@ class _Table:
         seconds = np.zeros(len(columns.kind))
         again = added_again(ops, self.gemm_row) if machine.refill else 0
         seconds[self.gemm_row] = cost.gemm_seconds(
-            machine, problem.dtype, m, n, k, problem.itemsize("C"), again=again
+            machine,
+            problem.dtype,
+            m,
+            n,
+            k,
+            problem.itemsize("C"),
+            again=again,
+            pace=cost.pace_of(machine, ops.rank, problem.p),
         )
         numbers = np.array(
             [columns.rank, columns.lane, columns.src, columns.dst, columns.nbytes], dtype=np.int64
@@ -208,7 +215,8 @@ class _Table:
         if self.sent:
             row, op, slot = np.array(self.sent, dtype=np.int64).T
             payload = (m * n)[op] * problem.itemsize("C")
-            local = cost.local_accumulate_seconds(machine, payload, strided(ops)[op])
+            pace = cost.pace_of(machine, ops.rank[op], problem.p)
+            local = cost.local_accumulate_seconds(machine, payload, strided(ops)[op], pace)
             seconds[row] = np.where(numbers[2, row] == numbers[3, row], local, 0.0)
             if machine.refill:
                 seconds[row] += refills(machine, ops, op, payload, got=False)

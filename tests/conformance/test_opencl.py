@@ -1,0 +1,246 @@
+"""The OpenCL executor on a real device, PoCL's CPU: all conformance suites, and queues that are held up.
+
+Without pyopencl none of it runs, and the summary says so; ``make test-opencl`` brings it by wheels.
+"""
+
+import random
+from functools import partial
+from itertools import count
+from threading import Timer
+
+import numpy as np
+import pytest
+
+cl = pytest.importorskip(
+    "pyopencl", reason="NOT TESTED: the OpenCL executor, for pyopencl is not installed; see make test-opencl"
+)
+
+# ruff: noqa: E402  nothing below can be imported without it
+from conformance.algorithm_suite import AlgorithmConformance
+from conformance.executor_suite import MACHINE, ExecutorConformance, integer_operands
+from conformance.fewer_examples import FewerExamples, FewerPrograms
+from conformance.program_suite import ProgramConformance, summing, whole_numbers
+from conformance.test_cuda_transport import run_ranks
+from conformance.transport_suite import TransportConformance
+from hazards import without_waits
+from opencl_programs import racing_additions
+
+import umm
+from umm.errors import ExecutorUnavailableError, InputError
+from umm.executor import executor as named
+from umm.program.functions import FUNCTIONS
+from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
+from umm_hw.blocks import Mapped
+from umm_hw.devices.device import Region
+from umm_hw.devices.transport import DeviceTransport
+from umm_hw.mpi.job.job import MpiJob
+from umm_hw.opencl import kernels
+from umm_hw.opencl.device import Memory, OpenClDevice, visible
+from umm_hw.opencl.executor import OpenClExecutor, OpenClRanks
+
+LONGEST_DELAY = 2e-3  # seconds that a queue is held up
+seeds = count()
+
+
+class Delayed(OpenClDevice):
+    """A device whose queues are held up at random, each time by an event that is set a while later."""
+
+    chosen = random.Random(0)
+
+    def hold(self, stream):
+        if self.chosen.random() < 0.4:
+            event = cl.UserEvent(stream.context)
+            cl.enqueue_barrier(stream, wait_for=[event])
+            stream.flush()
+            go_on = partial(event.set_status, cl.command_execution_status.COMPLETE)
+            Timer(self.chosen.random() * LONGEST_DELAY, go_on).start()
+
+    def copy(self, source, target, stream):
+        self.hold(stream)
+        super().copy(source, target, stream)
+
+    def multiply(self, a, b, c, stream, *numbers, **options):
+        self.hold(stream)
+        super().multiply(a, b, c, stream, *numbers, **options)
+
+    def map(self, mapped, reads, target, stream):
+        self.hold(stream)
+        super().map(mapped, reads, target, stream)
+
+    def accumulate(self, source, target, blocks, stream):
+        self.hold(stream)
+        super().accumulate(source, target, blocks, stream)
+
+
+def cores(kind, parts=2):
+    """The CPU's cores as devices of one context."""
+    (cpu,) = cl.get_platforms()[0].get_devices()
+    equally = [cl.device_partition_property.EQUALLY, 1]
+    devices = cpu.create_sub_devices(equally)[:parts] if parts > 1 else [cpu]
+    memory = Memory(cl.Context(devices))
+    return [kind(device, number, memory) for number, device in enumerate(devices)]
+
+
+DELAYED = cores(Delayed, parts=1)
+APART = cores(OpenClDevice)
+
+
+def delayed(seed=None, **options):
+    Delayed.chosen = random.Random(next(seeds) if seed is None else seed)
+    return OpenClExecutor(devices=DELAYED, **options)
+
+
+class TestOneDevice(ExecutorConformance, ProgramConformance, AlgorithmConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return partial(OpenClExecutor, device="cpu")
+
+
+class TestDelayedQueues(FewerExamples, FewerPrograms):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return delayed
+
+
+class TestLandingOnTwoDevices(FewerExamples, FewerPrograms):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        return partial(OpenClExecutor, accumulate="landing", devices=APART)
+
+
+class TestTransport(TransportConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def run_ranks(cls):
+        return lambda size, program: run_ranks(DeviceTransport(size, APART), program)
+
+
+@pytest.fixture(scope="module")
+def job():
+    job = MpiJob(16, timeout=120)
+    yield job
+    job.close()
+
+
+@pytest.mark.mpi
+class TestProcesses(FewerExamples, FewerPrograms, AlgorithmConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls, job):
+        return partial(OpenClRanks, job=job)
+
+
+# What kernels give ---------------------------------------------------------------------------------
+
+
+def placed(device, array):
+    region = Region.packed(device.allocate(array.nbytes), array.shape, array.dtype)
+    device.upload(array, region)
+    return region
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", kernels.ELEMENTWISE)
+def test_a_kernel_gives_what_the_numpy_form_of_a_map_gives(name, dtype):
+    """7x5 of the whole 7x9, to a few units in the last place, rounded to the type."""
+    function, device = FUNCTIONS[name], visible("cpu")[0]
+    shapes = {"rc": (7, 5), "1c": (1, 5), "r1": (7, 1), "11": (1, 1)}
+    rng = np.random.default_rng(3)
+    reads = [rng.uniform(0.5, 3.0, shapes[x]) for x in function.operands[1:]]
+    reads = [to_float32(to_bfloat16(x)) if dtype == "bfloat16" else x.astype(dtype) for x in reads]
+    needed = {"factor": 1.7, "columns": 9}
+    parameters = {x: needed[x] for x in function.parameters if x in needed}
+    mapped = Mapped(function, parameters, (0, 7), (2, 7), (7, 9))
+    held = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
+    regions = [placed(device, to_bfloat16(x) if held == BFLOAT16 else x) for x in reads]
+    target = placed(device, np.zeros(shapes[function.operands[0]], held))
+    stream = device.stream()
+    device.map(mapped, regions, target, stream)
+    device.finish(stream)
+    found = np.empty(target[1:3], held)
+    device.download(target, found)
+    expected = mapped(*reads, like=reads[0] if reads else np.zeros(1))
+    got = to_float32(found) if held == BFLOAT16 else found
+    exact = {"float64": 1e-13, "float32": 2e-6, "float16": 2e-3, "bfloat16": 1e-2}[dtype]
+    np.testing.assert_allclose(got.astype(np.float64), expected, rtol=exact, atol=exact)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("float16", "float32"), ("bfloat16", "float32"), ("float16", "float16"), ("bfloat16", "bfloat16")],
+)
+def test_half_precision_is_multiplied_and_accumulated_in_float32(source, target):
+    """2048 + 1 is 2048 in float16 and 2049 in float32; A is read transposed, C is a slice."""
+    device = visible("cpu")[0]
+    stored = {"float16": np.dtype(np.float16), "bfloat16": BFLOAT16, "float32": np.dtype(np.float32)}
+
+    def of(values, dtype):
+        return to_bfloat16(values) if dtype == "bfloat16" else values.astype(dtype)
+
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-3, 4, (70, 19)).astype(np.float32), rng.integers(-3, 4, (70, 33)).astype(np.float32)
+    whole = placed(device, of(np.ones((19, 40), np.float32), target))
+    c = whole._replace(address=whole.address + 5 * stored[target].itemsize, cols=33)
+    stream = device.stream()
+    device.multiply(
+        placed(device, of(a, source)), placed(device, of(b, source)), c, stream, 1.0, 2.0, trans=2
+    )
+    device.accumulate(placed(device, of(b[:19], source)), c, 3, stream)
+    device.finish(stream)
+    found = np.empty(whole[1:3], stored[target])
+    device.download(whole, found)
+    got = to_float32(found) if target == "bfloat16" else found.astype(np.float32)
+    expected = np.ones((19, 40), np.float32)
+    expected[:, 5:38] += 2 * (a.T @ b) + b[:19]
+    np.testing.assert_allclose(got, expected, rtol=8e-3 if target == "bfloat16" else 1e-3)
+
+
+@pytest.mark.mpi
+def test_no_addition_is_lost_between_processes(job):
+    """Four processes add 1 to the same 250 float32 10,000 times each: 10^7 additions."""
+    assert job.call(4, partial(racing_additions, elements=250, times=10_000)) == [[40_000.0] * 250] * 4
+
+
+# Left-out waits, and what is refused ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("waiting", "awaited"), [("accumulate", "accumulate"), ("put", "accumulate")])
+def test_a_left_out_wait_shows_on_queues_that_are_held_up(waiting, awaited):
+    """A ring that sums up, on real queues: right with all waits, wrong in some of 40 runs without some."""
+    schedule, parts = summing(4, [range(4)], shape=(8, 3)), whole_numbers(4, 8, 3)
+
+    def is_right(performed, seed):
+        found = delayed(seed, replica=None).run(performed, {"R": parts}).results["R"]
+        return np.array_equal(found, [parts.sum(axis=0)] * 4)
+
+    assert all(is_right(schedule, seed) for seed in range(10))
+    wrong = without_waits(schedule, waiting, awaited)
+    assert not all(is_right(wrong, seed) for seed in range(40))
+
+
+def test_what_opencl_cannot_do_is_refused_in_a_line():
+    schedule = umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=2), MACHINE)
+    with pytest.raises(ExecutorUnavailableError, match="no device whose name has 'vulkan'; there are CPU"):
+        named("opencl", device="vulkan", processes=False).run(schedule)
+    with pytest.raises(InputError, match="processes accumulate by kernels"):
+        named("opencl", accumulate="landing", processes=True)
+
+
+def test_an_error_of_a_map_on_the_host_comes_to_who_runs_it(monkeypatch):
+    outline = umm.chain("attention", dtype="float32", hidden=8, heads=4, kv_heads=2, tokens=4)
+    schedule = umm.schedule(outline.laid_out("megatron", 2), MACHINE)
+    monkeypatch.setattr("umm_hw.opencl.device.bfloat16_bits", None)
+    monkeypatch.setattr(Mapped, "__call__", lambda *reads, like: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        OpenClExecutor(device="cpu").run(schedule)
+
+
+def test_a_run_leaves_a_checkpoint(tmp_path):
+    problem = umm.Problem(m=6, n=5, k=4, a="row", b="col", c="2d@2", ranks=4)
+    a, b = integer_operands(problem)
+    trace = OpenClExecutor(device="cpu").run(umm.schedule(problem, MACHINE), (a, b), save=tmp_path)
+    assert np.array_equal(umm.load(tmp_path)["C"], trace.result)
+    assert np.array_equal(trace.result, a @ b)

@@ -1,0 +1,211 @@
+"""What the point's trace shows: its schedule in time, its links, its tiles and its roofline."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from umm.explorer.view import Shown, Tab, View, bar
+from umm.figures.breakdown import breakdown_bars
+from umm.figures.lanes import RANKS, lane_table, timeline
+from umm.figures.links import link_map
+from umm.figures.roofline import roofline, work_and_bytes
+from umm.figures.tiles import Slice, tile_map
+from umm.schedules.schedule import Schedule
+from umm.traces.trace import Trace
+from umm.traces.traffic import link_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from umm.explorer.point import Point
+
+MOST_PANELS = 4  # tensors beside each other
+EVERY = [{"label": "All ranks", "value": -1}]
+OWN = [{"label": "of the chosen action, or the first", "value": "0"}]
+
+
+def schedule(view: View) -> Shown:
+    """Return the timelines, of all ranks or of one, and where the time of each goes."""
+    assert view.point
+    trace = view.point.trace
+    zoomed = 0 <= view.state.rank < trace.schedule.ranks
+    ranks = [view.state.rank] if zoomed else range(RANKS)
+    measured = view.measured
+    fits = measured is not None and measured.schedule.ranks > max(ranks[0], 0)
+
+    def drawn(of: Trace) -> Any:
+        return view.drawn(timeline, of, ranks)
+
+    return {
+        "lanes.figure": drawn(trace),
+        "lanes-measured.figure": drawn(measured) if measured and fits else {},
+        "parts.figure": view.drawn(breakdown_bars, trace.breakdown()),
+        "rank.options": EVERY + [{"label": f"rank {x}", "value": x} for x in range(trace.schedule.ranks)],
+        "schedule-data.children": view.table(lambda: lane_table(trace)),
+    }
+
+
+def rank_control() -> list[Any]:
+    """Return the choice of a rank."""
+    from dash import dcc, html
+
+    choice = dcc.Dropdown(EVERY, -1, id="rank", clearable=False, searchable=False)
+    return [bar(html.Label("Ranks", htmlFor="rank"), choice)]
+
+
+def links(view: View) -> Shown:
+    """Return how full the busiest links are over time."""
+    assert view.point
+    trace = view.point.trace
+    return {
+        "fullness.figure": view.drawn(link_map, trace),
+        "links-data.children": view.table(lambda: link_frame(trace)),
+    }
+
+
+def roofs(view: View) -> Shown:
+    """Return what each rank reaches, under the roofs of its device and its links."""
+    assert view.point
+    trace = view.point.trace
+
+    def frame() -> "pd.DataFrame":
+        import pandas as pd
+
+        flop, received = work_and_bytes(trace)
+        numbers = pd.DataFrame({"rank": np.arange(len(flop)), "flop": flop, "received_bytes": received})
+        numbers["Tflop/s"] = numbers["flop"] / trace.makespan_s / 1e12
+        return numbers
+
+    return {"roofs.figure": view.drawn(roofline, trace), "roofline-data.children": view.table(frame)}
+
+
+def tiles(view: View) -> Shown:
+    """Return the tiles of the tensors of a statement, and the slices of the chosen action."""
+    point, op = view.point, view.state.op
+    assert point
+    made = point.trace.schedule
+    lit: list[tuple[str, Slice]] = []
+    words = "No action is chosen: click a bar of the schedule, or type its number."
+    if 0 <= op < len(made):
+        lit = slices_of(made, op)
+        row = point.trace.to_frame().iloc[op]
+        parts = [f"{name}[{top}:{bottom}, {left}:{right}]" for name, (top, bottom, left, right) in lit]
+        words = f"Action {op}: {row['kind']} of rank {row['rank']}, {', '.join(parts) or 'no slice'}."
+    statements = statements_of(point)
+    names = statements[min(view.state.statement, len(statements)) - 1][1] if statements else ()
+    if statements and not view.state.statement:
+        touched = {name for name, _ in lit}
+        names = max((x for _, x in statements), key=lambda names: len(touched & set(names)))
+    layouts = {x.name: x.layout for x in point.program.tensors}
+    if not statements:
+        layouts, names = point.layouts, tuple(point.layouts)
+    return {
+        "owners.figure": view.drawn(tile_map, {x: layouts[x] for x in names[:MOST_PANELS]}, lit),
+        "op-words.children": words,
+        "statement.options": OWN + [{"label": x, "value": str(i)} for i, (x, _) in enumerate(statements, 1)],
+        "statement-bar.hidden": not statements,
+        "tiles-data.children": view.table(lambda: shares(point)),
+    }
+
+
+def statements_of(point: "Point") -> list[tuple[str, tuple[str, ...]]]:
+    """Return the statements of a chain, each with the tensors it reads and writes; none of a multiply."""
+    if point.program.kind == "problem":
+        return []
+    statements: Any = getattr(point.program, "statements", ())
+    return [(str(x), tuple(dict.fromkeys((*x.reads, x.out)))) for x in statements]
+
+
+def shares(point: "Point") -> "pd.DataFrame":
+    """Return what each rank holds of each tensor, a row each: elements, nbytes."""
+    import pandas as pd
+
+    sizes = {x.name: x.itemsize for x in point.program.tensors}
+    rows = [
+        {
+            "tensor": name,
+            "layout": str(layout),
+            "rank": rank,
+            "elements": int(layout.elements_of_rank[rank]),
+            "nbytes": int(layout.elements_of_rank[rank]) * sizes[name],
+        }
+        for name, layout in point.layouts.items()
+        for rank in range(layout.ranks)
+    ]
+    return pd.DataFrame(rows)
+
+
+def slices_of(schedule: Schedule, action: int) -> list[tuple[str, Slice]]:
+    """Return the slices of tensors that an action touches, each with its tensor."""
+    found: list[tuple[str, Slice]] = []
+    for operand in range(schedule.details.rows.shape[1]):
+        tensor = int(schedule.operand_tensors(operand)[action])
+        if tensor < 0:
+            continue
+        rows, cols = (
+            np.asarray(x[action, operand]).tolist() for x in (schedule.details.rows, schedule.details.cols)
+        )
+        entry = (schedule.tensors[tensor].name, (rows[0], rows[1], cols[0], cols[1]))
+        if entry not in found and rows[1] > rows[0]:
+            found.append(entry)
+    return found
+
+
+def action_control() -> list[Any]:
+    """Return the choice of an action, and of a chain that of a statement."""
+    from dash import dcc, html
+
+    return [
+        bar(
+            html.Label("Statement", htmlFor="statement"),
+            dcc.Dropdown(OWN, "0", id="statement", clearable=False, searchable=False),
+            id="statement-bar",
+            hidden=True,
+        ),
+        bar(
+            html.Label("Action", htmlFor="op"),
+            dcc.Input(id="op", type="number", min=-1, step=1, value=-1, debounce=0.2, className="short"),
+            html.Span(id="op-words", className="unit", **{"aria-live": "polite"}),
+        ),
+    ]
+
+
+SCHEDULE = Tab(
+    "schedule",
+    "Schedule",
+    "When each rank multiplies and when it communicates; the black line under the bars is the critical path. "
+    "A click on a bar lights its slices on the tab Tiles. A trace dropped in on Predicted vs measured stands "
+    "below.",
+    ("lanes", "lanes-measured", "parts"),
+    schedule,
+    rank_control,
+    traces=True,
+    others=("rank.options",),
+)
+LINKS = Tab(
+    "links",
+    "Links",
+    "How full each link is in every part of the makespan, the busiest first.",
+    ("fullness",),
+    links,
+    traces=True,
+)
+TILES = Tab(
+    "tiles",
+    "Tiles",
+    "Which rank owns which tile, in every replica; the slices of one action are lit.",
+    ("owners",),
+    tiles,
+    action_control,
+    traces=True,
+    others=("op-words.children", "statement.options", "statement-bar.hidden"),
+)
+ROOFLINE = Tab(
+    "roofline",
+    "Roofline",
+    "What each rank reaches, against the flop it does for every byte it gets: under a slope the link bounds "
+    "it, under the flat roof its multiplies.",
+    ("roofs",),
+    roofs,
+    traces=True,
+)
