@@ -75,6 +75,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         attention={(x.dtype, x.direction == "backward"): x.rate for x in devices.attention},
         paces=paces,
         means={name: _means(means) for name, means in devices.means.items()},
+        library=file.library,
         local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
         **stated,
     )

@@ -40,6 +40,7 @@ class Action:
     Attributes:
         seconds: Seconds it takes or waits beside what follows from its slices.
         nbytes: Bytes it is charged; None if they, and the rest of its seconds, follow from its slices.
+        charge: Bytes on the links for each byte that moves; 0 for what the machine says.
     """
 
     kind: int
@@ -51,6 +52,7 @@ class Action:
     multiplied: Multiplied = PLAIN
     fn: int = -1
     nbytes: int | None = None
+    charge: float = 0.0
     after: list[int] = field(default_factory=list)
 
 
@@ -153,6 +155,9 @@ class _Columns:
             own = tensor == number
             payload[own] = payload_bytes(elements[own], tensors[number].dtype)
         self._move(machine, transfers, payload, [a.means for a in moved], _strided(written, moved))
+        charge = np.array([a.charge for a in moved])
+        said = charge > 0
+        self.nbytes[transfers[said]] = np.ceil(payload[said] * charge[said]).astype(np.int64)
         self._multiply(machine, actions, tensors, ~given)
         if machine.refill:
             gemms = (self.kind == GEMM).nonzero()[0]
