@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from umm.arrays import Floats, Ints
+from umm.dtypes import rated
 from umm.errors import MachineError
 from umm.machines.attention import AttentionRate
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
@@ -171,7 +172,7 @@ class Machine(DeviceNumbers):
             MachineError: The file states no peak for this dtype.
         """
         try:
-            return self.peaks[dtype]
+            return self.peaks[rated(dtype)]
         except KeyError:
             known = ", ".join(self.peaks)
             message = f"{self.name} states no peak for {dtype}; choose a dtype from {known}"
@@ -200,7 +201,7 @@ class Machine(DeviceNumbers):
         self, dtype: str, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1
     ) -> Floats:
         """Return the share of peak that m×n×k GEMMs reach; 1.0, assumed, without a measured table."""
-        table = self.efficiency.get(dtype)
+        table = self.efficiency.get(rated(dtype))
         if table is None:
             return np.ones(np.broadcast_shapes(np.shape(m), np.shape(n), np.shape(k)))
         return table.at(m, n, k, batch)
@@ -214,12 +215,12 @@ class Machine(DeviceNumbers):
 
     def most_efficiency(self, dtype: str, k: npt.ArrayLike) -> Floats:
         """Return the share of peak that no GEMM of this k, nor one cut out of it, goes above."""
-        table = self.efficiency.get(dtype)
+        table = self.efficiency.get(rated(dtype))
         return np.ones(np.shape(k)) if table is None else table.most(k)
 
     def kernels(self, dtype: str) -> Kernels | None:
         """Return the GEMM kernels of a type, None where the file does not describe them."""
-        table = self.efficiency.get(dtype)
+        table = self.efficiency.get(rated(dtype))
         return None if table is None else table.kernels
 
     def gemm_start(self, dtype: str) -> float:
