@@ -111,7 +111,7 @@ def test_a_limit_of_time_ends_in_0_with_the_best_so_far(monkeypatch):
 def test_a_search_that_is_ended_while_points_are_bounded_shows_the_best_of_those_that_are(ended_at):
     from umm.space.bounds.combinations import Combinations
 
-    ended_at(Combinations, "seconds", 40, signal.SIGTERM)
+    ended_at(Combinations, "seconds", 12, signal.SIGTERM)
     result = umm("search", *ON, "--json")
     found = json.loads(result.stdout)
     assert (result.exit_code, found["proven"]) == (130, False)
