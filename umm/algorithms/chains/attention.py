@@ -170,7 +170,8 @@ class _Forward(_Writing):
         layout = self.build.layout(name)
         tiles = layout.overlapping_tiles(rows, cols)
         replica = layout.replica(job.rank)
-        if len(tiles) == 1 and layout.owner(tiles[0], replica) == job.rank:
+        whole = job.cols == job.target.cols  # of a cut head several jobs of a rank have the logarithms
+        if whole and len(tiles) == 1 and layout.owner(tiles[0], replica) == job.rank:
             return self.build.tile(name, *tiles[0], replica).cut(rows, cols)
         return self.build.temporary(job.rank, name, rows, cols)
 

@@ -199,6 +199,11 @@ class Builder(Room):
             action.seconds, action.nbytes = seconds, 0
         return self._add(action, WRITE, after)
 
+    def computed(self, piece: Slice) -> bool:
+        """Whether its rank has computed a slice and nobody has changed it since; also if it was given."""
+        last = self._accesses.changes(self.place(piece), piece.buffer, (*piece.rows, *piece.cols))
+        return all(self._actions[x].kind in (GEMM, MAP) for x in last)
+
     def wait(self, rank: int, seconds: float, lane: str = "compute", after: Sequence[Row] = ()) -> int:
         """Let time pass on a lane: a fence, a launch."""
         return self._add(Action(LOCAL, rank, lane, (), seconds=seconds), READ, after)
