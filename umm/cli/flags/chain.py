@@ -61,7 +61,8 @@ def chain_options(layouts: bool = True, axes: bool = False) -> Callable[[Command
     if layouts:
         flags.append(
             option("--layouts", metavar="NAME|TENSOR=LAYOUT,…",
-                   help="Layouts of a chain: megatron, sequence, data, or best, what a search finds; then "
+                   help="Layouts of a chain: megatron, sequence, data, a scheme such as tp8-dp4, fsdp32 or "
+                        "hsdp8x4, or best, what a search finds; then "
                         "others for some tensors.")
         )  # fmt: skip
     return all_of(flags)
@@ -162,7 +163,7 @@ def _layouts(outline: Outline, text: str | None, machine: Machine, ranks: int) -
     """Return the layouts a text means: those of a name, or the best, changed by TENSOR=LAYOUT parts."""
     if text and text.partition(",")[0].strip() == BEST and BEST not in outline.layouts:
         outline = outline.with_layouts(BEST, best_layouts(outline, machine, ranks))
-    return outline.layouts_of(text or None)
+    return outline.layouts_of(text or None, ranks)
 
 
 def best_layouts(outline: Outline, machine: Machine, ranks: int) -> dict[str, str]:
