@@ -99,7 +99,10 @@ def assert_case(seed, nodes):
     draw = random.Random(seed)
     ranks = draw.choice(list(MESHES))
     machine, chain = draw.choice(nodes[ranks]), drawn_chain(draw, ranks)
-    movement, stationary = draw.choice(["gathered", "chunks", "auto"]), draw.choice(["auto", "A", "B", "C"])
+    movement, stationary = (
+        draw.choice(["gathered", "chunks", "two-level", "auto"]),
+        draw.choice(["auto", "A", "B", "C"]),
+    )
     schedule = lower(chain, machine, movement=movement, stationary=stationary)
     check(schedule)
     assert not races(schedule), (seed, movement)

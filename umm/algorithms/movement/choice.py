@@ -12,7 +12,7 @@ from umm.algorithms.movement.prices import Price, busiest_link, price_of
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem, largest_matrix
 
-AUTO, FLAT, GATHERED, CHUNKS = WAYS = ("auto", "flat", "gathered", "chunks")
+AUTO, FLAT, TWO_LEVEL, GATHERED, CHUNKS = WAYS = ("auto", "flat", "two-level", "gathered", "chunks")
 """How operands come and sums go; ``auto`` is flat for one multiply, and in a chain on one node."""
 MOST_CHUNKS = 8
 

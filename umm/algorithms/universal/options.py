@@ -61,6 +61,7 @@ def delivers(final: str) -> str:
 MOVEMENTS = {
     "auto": "",
     "flat": "flat one-sided",
+    "two-level": "two-level one-sided",
     "gathered": "gathered and summed by collectives",
     "chunks": "gathered and summed in chunks while multiplying",
 }
@@ -112,7 +113,8 @@ class Options:
 
     movement: str = _option(
         "auto",
-        "How operands come and sums go: flat (one-sided, each rank for itself), gathered (collectives) or "
+        "How operands come and sums go: flat (one-sided, each rank for itself), two-level (one-sided, once "
+        "per node), gathered (collectives) or "
         "chunks (in parts, while multiplying); auto is flat, and in chains on several nodes gathered.",
         MOVEMENTS.__getitem__,
         choices=tuple(MOVEMENTS),
