@@ -173,7 +173,8 @@ def in_words(options: Mapping[str, Any], among: Iterable[Option] | None = None) 
             except ScheduleError:
                 continue  # of a file that this umm did not write
             words.append(option.words(options[option.name]))
-    way, gap = options.get("sums_by"), options.get("gap")
+    way, gap, moved = (options.get(x) for x in ("sums_by", "gap", "moved_by"))
+    words.append(moved if isinstance(moved, str) else "")
     words.append(f"sums by {way}" if isinstance(way, str) else "")
     words.append(f"within {100 * gap:.2g} % of the best steps" if isinstance(gap, int | float) else "")
     return ", ".join(word for word in words if word)

@@ -124,7 +124,9 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
     if chosen.movement == "two-level" and node_count(machine, problem.p) > 1:
         return two_level(problem, machine, stationary, chosen)
     if chosen.movement in ("gathered", "chunks"):
-        return by_collectives(problem, machine, stationary, chosen.movement, chosen.to_dict())
+        made = by_collectives(problem, machine, stationary, chosen.movement, chosen.to_dict())
+        if made is not None:
+            return made
     return POLICIES[chosen.policy].lower(problem, machine, stationary, chosen)
 
 
