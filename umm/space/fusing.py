@@ -2,7 +2,7 @@
 
 Either A's rows are gathered before each rank multiplies them with its columns of B, or each rank multiplies
 its part of k and the products are summed and scattered. A collective's time is simulated; the rest is
-arithmetic on a few numbers of the machine: a fused kernel overlaps inside itself, which no schedule of actions shows.
+arithmetic on a few numbers of the machine: a fused kernel overlaps inside itself, which no schedule shows.
 """
 
 from collections.abc import Callable
