@@ -46,21 +46,24 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
     """
     if one_sided(machine, problem.p, movement):
         return Chosen(largest_matrix(problem) if stationary == "auto" else stationary, None, None)
-    nodes = _several(machine, problem.p)
+    nodes = node_count(machine, problem.p) > 1
     key = tuple(layout.cuts for layout in problem.layouts)
     return _by_collectives(problem, key, machine, stationary, movement == CHUNKS, nodes)
 
 
 def one_sided(machine: Machine, ranks: int, movement: str) -> bool:
     """Whether no multiply of a chain is done by collectives."""
-    return movement not in (GATHERED, CHUNKS) and (movement != AUTO or not _several(machine, ranks))
+    return movement not in (GATHERED, CHUNKS) and (movement != AUTO or node_count(machine, ranks) == 1)
 
 
 @lru_cache(maxsize=64)
-def _several(machine: Machine, ranks: int) -> bool:
-    """Whether ranks are in several nodes."""
-    several = len(nodes_of(machine, range(ranks), ranks)) > 1
-    return machine.fabric.nodes and machine.fabric.near > 1 and several
+def node_count(machine: Machine, ranks: int) -> int:
+    """Return how many nodes ranks are in; 1 if there are none, or they hold different numbers of ranks."""
+    if not machine.fabric.nodes or machine.fabric.near < 2:
+        return 1
+    nodes = nodes_of(machine, range(ranks), ranks)
+    sizes = {len(node) for node in nodes}
+    return len(nodes) if len(sizes) == 1 else 1
 
 
 @lru_cache(maxsize=65536)

@@ -75,8 +75,9 @@ def chain_options(
     if layouts:
         flags.append(
             option("--layouts", metavar="NAME|TENSOR=LAYOUT,…",
-                   help="Layouts of a chain: megatron, sequence, data, context, ring, gather, ulysses, fsdp, "
-                        "or best, what a search finds; then others for some tensors.")
+                   help="Layouts of a chain: megatron, sequence, data, context, ring, gather, ulysses, a scheme "
+                        "such as tp8-dp4, fsdp32 or hsdp8x4, or best, what a search finds; then others for "
+                        "some tensors.")
         )  # fmt: skip
     return all_of(flags)
 
@@ -216,7 +217,7 @@ def _layouts(outline: Outline, text: str | None, machine: Machine, ranks: int) -
     """Return the layouts a text means: those of a name, or the best, changed by TENSOR=LAYOUT parts."""
     if text and text.partition(",")[0].strip() == BEST and BEST not in outline.layouts:
         outline = outline.with_layouts(BEST, best_layouts(outline, machine, ranks))
-    return outline.layouts_of(text or None)
+    return outline.layouts_of(text or None, ranks)
 
 
 def best_layouts(outline: Outline, machine: Machine, ranks: int) -> dict[str, str]:

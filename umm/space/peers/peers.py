@@ -197,7 +197,7 @@ class OfProgram:
 
     def contenders(self, limit: int) -> Sequence[Contender]:
         """Return the best layouts, if any fit, then those of training systems."""
-        self._schemes = list(systems(self.start, self.ranks))
+        self._schemes = list(systems(self.start, self.ranks, self._machine))
         try:
             self._told("the best layouts", 0, 0)
             best = partial(self._told, "the best layouts")

@@ -81,7 +81,7 @@ def search(
     effort = _effort(space, most, seconds)
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
-    space = space.searched.on(machine.default_ranks)
+    space = space.searched.on(machine.default_ranks).over(machine)
     pricer = pricer_of(space, machine, makespan, progress)
     limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
     return best_of(space, pricer, limit, top, reserves=memory == DEVICE, progress=progress, effort=effort)
