@@ -75,9 +75,9 @@ def chain_options(
     if layouts:
         flags.append(
             option("--layouts", metavar="NAME|TENSOR=LAYOUT,…",
-                   help="Layouts of a chain: megatron, sequence, data, context, ring, gather, ulysses, a scheme "
-                        "such as tp8-dp4, fsdp32 or hsdp8x4, or best, what a search finds; then others for "
-                        "some tensors.")
+                   help="Layouts of a chain: megatron, sequence, data, context, ring, gather, ulysses, a "
+                        "scheme such as tp8-dp4, fsdp32 or hsdp8x4, or best, what a search finds; then "
+                        "others for some tensors.")
         )  # fmt: skip
     return all_of(flags)
 
