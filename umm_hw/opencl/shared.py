@@ -189,7 +189,7 @@ def connect(transport: "MpiTransport", wanted: str = "cpu") -> Joined:
         raise ExecutorUnavailableError(
             f"processes do not share memory of {devices[0].name}; set processes=off"
         )
-    devices[0].number = transport.rank % cores  # each process has threads, and so cores, of its own
+    devices[0].number = transport.rank % (os.cpu_count() or 1)  # each process has threads of its own
     memory = SharedMemory(transport, devices[0])
     return Joined(transport, memory, devices[0], memory.close, _STREAMS)
 
