@@ -88,7 +88,8 @@ void gemm(__global const T_a* a, long a0, long a_row, long a_col,
         for (int i = me / WIDTH; i < TILE; i += GROUP / WIDTH) {
             __global const T_a* from = a + (i0 + i) * a_row + p0 * a_col;
             __local X* to = left + i / 8 * CHUNK * 8 + i % 8;
-            for (int p = me % WIDTH; p < depth; p += WIDTH) to[8 * p] = i < rows ? LOAD_a(from, p * a_col) : 0;
+            for (int p = me % WIDTH; p < depth; p += WIDTH)
+                to[8 * p] = i < rows ? LOAD_a(from, p * a_col) : 0;
         }
         for (int p = me / WIDTH; p < depth; p += GROUP / WIDTH) {
             __global const T_b* from = b + (p0 + p) * b_row + j0 * b_col;
