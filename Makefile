@@ -110,7 +110,7 @@ build/peers/bin/python:
 # umm and its tests beside torch and JAX; a stamp for each pyproject.toml.
 build/peers/.umm: build/peers/bin/python pyproject.toml
 	build/peers/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	build/peers/bin/python -m pip install --quiet --group test --editable .
+	build/peers/bin/python -m pip install --quiet --group test --editable . threadpoolctl
 	touch $@
 
 test-browser: venv  ## the page in headless Chromium: by mouse and keyboard; installs Chromium where it can

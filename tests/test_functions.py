@@ -272,7 +272,8 @@ def test_a_parameter_that_does_not_fit_is_refused_in_one_line(name, given_, why)
 
 
 def test_all_parameters_come_back_with_their_defaults():
-    assert function("rope").checked({"head": 4}) == {"head": 4, "base": 10000.0, "positions": 0}
+    full = {"head": 4, "base": 10000.0, "positions": 0, "first": 0}
+    assert function("rope").checked({"head": 4}) == full
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """What an action costs: a roofline for GEMMs, bytes to charge on the links for transfers."""
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -7,11 +9,34 @@ from umm.arrays import Bools, Floats, Ints
 from umm.dtypes import itemsize
 from umm.interval import Interval
 from umm.machines import Machine
+from umm.machines.kernels import Kernels
 from umm.program.functions.attention import Heads
 
 # Of what calibration's multiplies add to: every third adds to the tile of the one before.
 LOADED_OF_C = 2.0 / 3.0
 BROUGHT = 16  # gets of which the cache holds so many drive nothing out that is missed
+
+
+class Pace(NamedTuple):
+    """What the devices of some actions have of a device's numbers, where a machine's are not all alike.
+
+    Attributes:
+        peak: Of the peak.
+        memory: Of the memory bandwidth.
+    """
+
+    peak: Floats | float = 1.0
+    memory: Floats | float = 1.0
+
+
+ALIKE = Pace()
+
+
+def pace_of(machine: Machine, ranks: Ints, total: int) -> Pace:
+    """Return what the devices of some ranks, of so many, have of the machine's numbers."""
+    if machine.paces is None:
+        return ALIKE
+    return Pace(machine.pace("peak", ranks, total), machine.pace("memory_bandwidth", ranks, total))
 
 
 def gemm_seconds(
@@ -24,6 +49,7 @@ def gemm_seconds(
     batch: npt.ArrayLike = 1,
     again: npt.ArrayLike = 0,
     by_columns: bool = False,
+    pace: Pace = ALIKE,
 ) -> Floats:
     """Return how long local multiplies take with a device to themselves, in seconds.
 
@@ -45,6 +71,7 @@ def gemm_seconds(
         batch: Multiplies of this shape that run together, of which this is what one takes.
         again: Bytes of C that are in a cache, for each was added to before.
         by_columns: Whether B is stored by columns, as the kernels of some types need it.
+        pace: What the device of each multiply has of the machine's numbers.
 
     Raises:
         MachineError: The machine states no peak for this dtype.
@@ -53,14 +80,18 @@ def gemm_seconds(
     """
     kernels = machine.kernels(dtype)
     if kernels is not None:
-        whole = kernels.seconds(m, n, k, batch, c_itemsize=c_itemsize, by_columns=by_columns)
+        whole = _by_kernels(kernels, (m, n, k, batch), pace, c_itemsize, by_columns)
         return kernels.start_s + (whole - kernels.start_s) / np.asarray(batch, dtype=np.float64)
     m, n, k = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
     elements = m * n
     at_peak = arithmetic = elements * k * (2.0 / machine.peak(dtype))
+    if pace is not ALIKE:
+        at_peak = arithmetic = at_peak / pace.peak
     if dtype in machine.efficiency:
         arithmetic = at_peak / machine.gemm_efficiency(dtype, m, n, k, batch)
     traffic = ((m + n) * k * itemsize(dtype) + elements * (2 * c_itemsize)) / machine.work_bandwidth
+    if pace is not ALIKE:
+        traffic = traffic / pace.memory
     took = np.maximum(arithmetic, traffic)
     if machine.refill:
         best = np.maximum(at_peak / machine.most_efficiency(dtype, k), traffic)
@@ -69,8 +100,30 @@ def gemm_seconds(
     return machine.launch_s + took
 
 
+def _by_kernels(
+    kernels: Kernels, sizes: tuple[npt.ArrayLike, ...], pace: Pace, c_itemsize: int, by_columns: bool
+) -> Floats:
+    """Return what a library's kernels take for some m, n, k and batch, those of a batch together."""
+    if pace is ALIKE:
+        return kernels.seconds(*sizes, c_itemsize=c_itemsize, by_columns=by_columns)
+    *whole, peak, memory = (np.atleast_1d(x) for x in np.broadcast_arrays(*sizes, pace.peak, pace.memory))
+    took = np.zeros(peak.shape)
+    for one, other in set(zip(peak.tolist(), memory.tolist(), strict=True)):
+        of = (peak == one) & (memory == other)
+        device = kernels.paced(one, other)
+        took[of] = device.seconds(*(x[of] for x in whole), c_itemsize=c_itemsize, by_columns=by_columns)
+    return took
+
+
 def attention_seconds(
-    machine: Machine, dtype: str, heads: Heads, rows: Interval, count: int, keys: Interval, backward: bool
+    machine: Machine,
+    dtype: str,
+    heads: Heads,
+    rows: Interval,
+    count: int,
+    keys: Interval,
+    backward: bool,
+    pace: Pace = ALIKE,
 ) -> float:
     """Return how long a kernel of fused attention takes on a device to itself, in seconds.
 
@@ -85,6 +138,7 @@ def attention_seconds(
         count: Heads of queries.
         keys: The keys.
         backward: Whether it is the kernel of the gradients.
+        pace: What the device has of the machine's numbers.
 
     Raises:
         MachineError: The machine states no peak for this dtype.
@@ -97,7 +151,8 @@ def attention_seconds(
     queries, of_keys = rows.size * count, keys.size * -(-count // heads.share)
     traffic = (queries * heads.head * 2 + of_keys * heads.head * 2) * (2 if backward else 1) + queries
     return machine.launch_s + max(
-        flop / (machine.peak(dtype) * share), traffic * item / machine.work_bandwidth
+        float(flop / (machine.peak(dtype) * share) / pace.peak),
+        float(traffic * item / machine.work_bandwidth / pace.memory),
     )
 
 
@@ -125,7 +180,7 @@ def accumulate_bytes(machine: Machine, payload: npt.ArrayLike, strided: npt.Arra
 
 
 def local_accumulate_seconds(
-    machine: Machine, payload: npt.ArrayLike, strided: npt.ArrayLike = False
+    machine: Machine, payload: npt.ArrayLike, strided: npt.ArrayLike = False, pace: Pace = ALIKE
 ) -> Floats:
     """Return how long an accumulate inside one device takes: two reads and a write of the payload.
 
@@ -133,8 +188,9 @@ def local_accumulate_seconds(
         machine: What accumulates reach.
         payload: In bytes.
         strided: Whether it adds to some of its tile's columns.
+        pace: What the device has of the machine's numbers.
     """
-    per_byte = 3.0 / machine.work_bandwidth / _strided_rate(machine, strided)
+    per_byte = 3.0 / machine.work_bandwidth / _strided_rate(machine, strided) / pace.memory
     return machine.local_overhead_s + np.asarray(payload, dtype=np.float64) * per_byte
 
 
@@ -195,6 +251,7 @@ def load_seconds(machine: Machine, new_bytes: npt.ArrayLike) -> Floats | float:
     return np.asarray(new_bytes, dtype=np.float64) / machine.refill if machine.refill else 0.0
 
 
-def local_copy_seconds(machine: Machine, payload: npt.ArrayLike) -> Floats:
+def local_copy_seconds(machine: Machine, payload: npt.ArrayLike, pace: Pace = ALIKE) -> Floats:
     """Return how long a copy inside one device takes: a read and a write of the payload."""
-    return machine.local_overhead_s + np.asarray(payload, dtype=np.float64) * (2.0 / machine.work_bandwidth)
+    took = np.asarray(payload, dtype=np.float64) * (2.0 / machine.work_bandwidth) / pace.memory
+    return machine.local_overhead_s + took

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 INTERRUPTED = 130
 """What a command ends with after Ctrl-C."""
@@ -62,6 +63,18 @@ class ExecutorUnavailableError(UmmError):
     """An executor that cannot run here; the message ends with the line that fixes it."""
 
     exit_code = 5
+
+
+class EndedEarlyError(KeyboardInterrupt):
+    """Ctrl-C, SIGTERM or the end of a time limit amid a computation that has an answer by now.
+
+    Attributes:
+        found: The answer so far, as the computation would return it; not complete, not proven.
+    """
+
+    def __init__(self, found: Any) -> None:
+        super().__init__("interrupted")
+        self.found = found
 
 
 def expect(value: object, kinds: type | tuple[type, ...], what: str, works: str) -> None:

@@ -18,7 +18,7 @@ from umm.checks import (
     random_operands,
     reference_product,
 )
-from umm.errors import InputError
+from umm.errors import EndedEarlyError, InputError
 from umm.executor import Executor, Leader, OnHost, Operands, expect_ranks, saver
 from umm.host.hardware import copy_rate, free_memory, multiply_rate
 from umm.program import Chain
@@ -38,11 +38,13 @@ class Measured:
         best: The fastest run, as the paper reports.
         seconds: Makespan of each counted run.
         check: How far C, or the worst output of a chain, is from the reference, if that was asked for.
+        complete: Whether all runs asked for are there; False if they were ended early.
     """
 
     best: Trace
     seconds: tuple[float, ...]
     check: Check | None
+    complete: bool = True
 
     def record(self) -> dict[str, Any]:
         """Return the runs as plain values; without a check its two are None."""
@@ -145,6 +147,7 @@ def measure(
     Raises:
         InputError: for less than one run, more ranks than run, an operand that is missing, a check of an
             executor that multiplies nothing, or a checkpoint of one that cannot save.
+        EndedEarlyError: on Ctrl-C after a run that counts, with the runs so far.
     """
     if iters < 1 or warmup < 0:
         raise InputError(
@@ -155,22 +158,27 @@ def measure(
     given, checked = _held(schedule, check, operands)
     saving = saver(performer, name) if save is not None else None
     best, worst_check, seconds = None, None, []
-    for i in track(range(warmup + iters)):
-        if saving is not None and i == warmup + iters - 1:
-            trace = saving.run(schedule, given, save=save)
-        else:
-            trace = performer.run(schedule, given)
-        if checked is not None:
-            if trace.result is None:
-                raise InputError(f"executor {name} multiplies no matrices; leave out --check")
-            found = checked(trace)
-            if worst_check is None or not found.relative <= worst_check.relative:
-                worst_check = found
-        if i < warmup:
-            continue
-        seconds.append(trace.makespan_s)
-        if best is None or trace.makespan_s < best.makespan_s:
-            best = trace
+    try:
+        for i in track(range(warmup + iters)):
+            if saving is not None and i == warmup + iters - 1:
+                trace = saving.run(schedule, given, save=save)
+            else:
+                trace = performer.run(schedule, given)
+            if checked is not None:
+                if trace.result is None:
+                    raise InputError(f"executor {name} multiplies no matrices; leave out --check")
+                found = checked(trace)
+                if worst_check is None or not found.relative <= worst_check.relative:
+                    worst_check = found
+            if i < warmup:
+                continue
+            seconds.append(trace.makespan_s)
+            if best is None or trace.makespan_s < best.makespan_s:
+                best = trace
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        raise EndedEarlyError(Measured(best, tuple(seconds), worst_check, complete=False)) from None
     assert best is not None
     return Measured(best, tuple(seconds), worst_check)
 

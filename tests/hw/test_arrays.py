@@ -45,7 +45,7 @@ def agreed(stories, name):
     return first
 
 
-@pytest.mark.parametrize(("ranks", "count"), [(4, 30), (3, 20)])
+@pytest.mark.parametrize(("ranks", "count"), [(4, 12), (3, 8)])
 def test_random_cases_equal_numpy_and_nothing_else_is_written(ranks, count):
     """Types, transposes, factors, windows, uneven and cyclic layouts, replicas, gaps between columns."""
     out, _ = launched(ranks, HELPERS / "array_cases.py", count, 38)
@@ -53,8 +53,8 @@ def test_random_cases_equal_numpy_and_nothing_else_is_written(ranks, count):
 
 
 def test_ranks_that_share_no_memory_send_messages_and_get_the_same():
-    out, _ = launched(3, HELPERS / "array_cases.py", 15, 38, UMM_MPI_WINDOW="remote")
-    assert out == "15 of 15 right on 3 ranks\n"
+    out, _ = launched(3, HELPERS / "array_cases.py", 8, 38, UMM_MPI_WINDOW="remote")
+    assert out == "8 of 8 right on 3 ranks\n"
 
 
 def test_the_product_comes_in_a_layout_or_in_ones_own_memory(stories):
@@ -73,7 +73,7 @@ def test_batches_multiplies_in_flight_and_halves_of_the_ranks(stories):
 
 
 def test_memory_beside_the_operands_is_what_the_plan_says(stories):
-    """Within 5 %: NumPy's own peak and the shared memory of each rank, in steps that fit 2 MiB."""
+    """Within 5 %: NumPy's own peak and the shared memory of each rank, in steps that fit 6 MiB."""
     (ranks, in_steps) = agreed(stories, "planned")
     assert in_steps
     for taken, planned in ranks:
@@ -81,7 +81,8 @@ def test_memory_beside_the_operands_is_what_the_plan_says(stories):
 
 
 def test_the_cases_of_the_testers_of_pblas(stories):
-    assert agreed(stories, "pblas_cases") == 8
+    """Eight problems with submatrices and gaps, on three grids."""
+    assert agreed(stories, "pblas_cases") == 24
 
 
 @pytest.mark.parametrize(
@@ -122,4 +123,4 @@ def test_the_program_of_the_guide_runs_on_four_ranks(tmp_path):
     assert len([line for line in program.splitlines()[1:] if line]) == 10
     (tmp_path / "own.py").write_text(program)
     out, _ = launched(4, tmp_path / "own.py")
-    assert len(re.findall(r"float64, 1200x800 in 2d:2x2 .* True", out)) == 4, out
+    assert out.count("float64, 1200x800 in 2d:2x2 over 4 ranks") == out.count(" True") == 4, out

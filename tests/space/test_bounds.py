@@ -35,7 +35,8 @@ GEMMS = EfficiencyTable.measured([2, 16], [4], [4], [[[0.3]], [[0.8]]])
 @st.composite
 def machines(draw):
     """A shipped machine, slower so that small matrices take time, with any latency and interference."""
-    machine = umm.machine(draw(st.sampled_from(SHIPPED)))
+    apart = draw(st.sampled_from([{}, {}, {"device.0.peak": "x0.2", "device.0.memory_bandwidth": "x0.1"}]))
+    machine = umm.machine(draw(st.sampled_from(SHIPPED)), apart)
     slower, latency = draw(st.sampled_from([1.0, 1e3, 1e6])), draw(st.sampled_from([0.0, 0.1, 1.0]))
     peak, loss = draw(st.sampled_from([1.0, 1e-3, 1e-6])), draw(st.sampled_from([0.0, 0.2, 0.5]))
     tables = [(None, 0), (SIZES, 0), (UNEVEN, 2**9), (UNEVEN, 2**40), (AGAIN, 2**10), (AGAIN_BY_SIZE, 2**10)]

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from umm import __version__
 from umm.cli.flags.config import CONFIG
-from umm.cli.printed.streams import flushed, open_streams, reader_left
+from umm.cli.printed.streams import flushed, open_streams, reader_left, time_is_up
 from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean
 from umm.files import shortened, visible
 from umm.host.launcher import launched_rank
@@ -81,8 +81,8 @@ class LazyGroup(click.Group):
                 code = super().main(*args, **extra)
         except UmmError as error:
             code = _fail(str(error), error.exit_code)
-        except click.exceptions.Abort:
-            code = _fail("interrupted", INTERRUPTED)
+        except click.exceptions.Abort as error:
+            code = _ended(answered=error.__cause__ is None)
         except click.NoSuchOption as error:
             code = _fail(_no_option(error), USAGE)
         except click.UsageError as error:
@@ -99,6 +99,21 @@ class LazyGroup(click.Group):
             code = _fail(f"{named}{error.strerror or error}", USAGE if named else RUNTIME)
         code, said = flushed(code if isinstance(code, int) else 0)
         sys.exit(_fail(said, code) if said else code)
+
+
+def _ended(answered: bool) -> int:
+    """Say that a command was ended early, and return its exit code.
+
+    Args:
+        answered: Whether it has shown what it had found.
+    """
+    seconds = time_is_up()
+    if seconds is None:
+        return _fail("interrupted", INTERRUPTED)
+    if not answered:
+        return _fail(f"nothing was found in {seconds:g} s; allow more --seconds", RUNTIME)
+    click.echo(f"stopped after {seconds:g} s, as asked; what is shown is the best so far", err=True)
+    return 0
 
 
 @contextmanager
@@ -152,6 +167,7 @@ COMMANDS = {
     "search": ("umm.cli.commands.search:search", "Find the best layouts for a problem and a machine."),
     "sweep": ("umm.cli.commands.sweep:sweep", "Perform every point asked for, into a store."),
     "peers": ("umm.cli.commands.peers:peers", "Compare with what people use, from where operands lie."),
+    "fuse": ("umm.cli.commands.fuse:fuse", "Decide whether to fuse a multiply with its collective."),
     "run": ("umm.cli.commands.run:run", "Execute a schedule for real and check the product."),
     "compare": ("umm.cli.commands.compare:compare", "Compare a predicted trace with a measured one."),
     "collective": ("umm.cli.commands.collective:collective", "Time a collective over sizes."),

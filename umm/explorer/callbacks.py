@@ -140,7 +140,7 @@ def answered(asked: Asked, sources: Sources) -> Answer:
     progress = answer.progress(view, cancelled)
     news = progress["status.title"] != asked.stage
     if first or (waits and (news or asked.cancels)):
-        shown |= _all(view, asked, sources)
+        shown |= _all(view, asked, sources) | {"verdict.children": answer.verdict(view, cancelled)}
     shown |= progress
     if first or (prices and news):
         shown |= answer.tab_shown(view)

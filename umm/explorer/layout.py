@@ -8,9 +8,9 @@ from dash import dcc, html
 from umm.algorithms.scheduling import names
 from umm.algorithms.universal.options import known
 from umm.dtypes import DTYPES
-from umm.explorer.state import LOOKS, OPERANDS, Sizes, State, usual_values
+from umm.explorer.state import LOOKS, OPERANDS, SIZES, Sizes, State, usual_values
 from umm.explorer.tabs import TABS
-from umm.program.presets import MODELS
+from umm.program.models import MODELS
 
 PARTS = ("row", "col", "2d")
 FIGURES = ("makespan", "of peak", "moved", "exposed", "memory", "actions")  # of a prediction, in a strip
@@ -68,7 +68,7 @@ def page(dropped: str = "", presets: Sizes | None = None) -> Any:
         dropped: The name of a file that is dropped in from the start.
         presets: Values of m, n and k by name.
     """
-    multiplies, models = presets or {}, {name: dict(sizes) for name, sizes in MODELS.items()}
+    multiplies, models = presets or {}, {name: x.sizes(SIZES) for name, x in MODELS.items()}
     return html.Div(
         [
             *_kept(usual_values(), {**multiplies, **models}),

@@ -292,7 +292,7 @@ def _program(state: State, machine: Machine, text: str) -> Problem | Chain:
 
 def _best_in_place(outline: Outline, layouts: str, machine: Machine, ranks: int) -> Mapping[str, str]:
     """Return what a search that keeps the best matrix in place finds for these layouts alone."""
-    texts = outline.layouts_of(layouts or None)
+    texts = outline.layouts_of(layouts or None, ranks)
     only = {x.name: (texts.get(x.name, "row"),) for x in outline.tensors}
     points = Assignments(outline, ranks, only, stationary="best")
     tables = tables_of(points, machine, points.options.to_dict(), 0.0)

@@ -21,7 +21,8 @@ from umm.explorer.address import (
     unknown,
     whole,
 )
-from umm.program.presets import MODELS, PRESETS
+from umm.program.models import MODELS
+from umm.program.presets import PRESETS
 from umm.program.problem import MATRICES
 from umm.space.space import KEPT
 
@@ -217,7 +218,7 @@ def changed(state: State, name: str, text: str) -> State:
         InputError: for a part that is unknown, or a text that means nothing for it.
     """
     if name == "model":
-        sizes: Mapping[str, Any] = MODELS[one_of("model", MODELS)(text)]
+        sizes: Mapping[str, Any] = MODELS[one_of("model", MODELS)(text)].sizes(SIZES)
         return replace(state, **sizes)
     if name in READERS:
         return replace(state, **{name: READERS[name](text)})

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Shown = dict[str, Any]
 P = ParamSpec("P")
 MOST_ROWS = 200
+MOST_NAMED = 5  # tensors of other layouts
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +168,9 @@ class View:
         assert self.priced.points
         here = {name: str(layout) for name, layout in self.point.layouts.items()}
         names = (group[0] for group in self.priced.points.tensors)
-        return ", ".join(f"{x} {choice.layouts[x]}" for x in names if choice.layouts[x] != here[x])
+        found = [f"{x} {choice.layouts[x]}" for x in names if choice.layouts[x] != here[x]]
+        more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
+        return ", ".join([*found[:MOST_NAMED], *more])
 
     def drawn(self, figure: Callable[P, "go.Figure"], *args: P.args, **named: P.kwargs) -> Mapping[str, Any]:
         """Return a figure of something as the browser takes it, in the page's colours."""

@@ -119,8 +119,8 @@ class Cluster(Fabric):
         bandwidth *= network.cards.value / self._cards  # a device of a node with more cards uses several
         self._first_card = len(self.names)
         for node, card in product(range(nodes), range(self._cards)):
-            self._add(f"n{node} nic{card} out", bandwidth, latency + overhead)
-            self._add(f"n{node} nic{card} in", bandwidth, latency)
+            leaves = self._add(f"n{node} nic{card} out", bandwidth, latency + overhead)
+            self.cards.append((leaves, self._add(f"n{node} nic{card} in", bandwidth, latency)))
         self._leaf = network.leaf.value if network.leaf else nodes
         self._rails = network.rails is not None and network.rails.value == "rails"
         self._first_uplink = len(self.names)
@@ -144,13 +144,27 @@ class Cluster(Fabric):
             return tuple(link + here * self._links for link in inner)
         out, into = a * self._cards // self._size, b * self._cards // self._size
         first, last = here * self._cards + out, there * self._cards + into
+        before: tuple[int, ...] = ()
+        behind: tuple[int, ...] = ()
+        if self._lost:
+            first, last = self._card_beside(first), self._card_beside(last)
+            out, into = first % self._cards, last % self._cards
+            if self._cards == self._size:  # each device its own card: another's is reached by the device
+                before = self.route(src, here * self._size + out) if out != a else ()
+                behind = self.route(there * self._size + into, dst) if into != b else ()
         leaves = self._at(here, out), self._at(there, into)
         between = () if leaves[0] == leaves[1] else (2 * leaves[0], 2 * leaves[1] + 1)
         return (
+            *before,
             self._first_card + 2 * first,
             *(self._first_uplink + link for link in between),
             self._first_card + 2 * last + 1,
+            *behind,
         )
+
+    @property
+    def _cards_of_node(self) -> int:
+        return self._cards
 
     def _at(self, node: int, card: int) -> int:
         """Return the leaf switch that a card hangs on."""

@@ -8,6 +8,7 @@ from umm.machines import quantities
 from umm.machines.attention import AttentionTable
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
 from umm.machines.kind import Kind
+from umm.machines.library import Library
 from umm.machines.numbers import declared
 from umm.machines.quantities import (
     Bandwidth,
@@ -56,6 +57,12 @@ class Blocks(Table):
                 f"{self.count.value} blocks of {self.units.value} leave none to multiply; name fewer"
             )
         return self
+
+
+class Apart(Number):
+    """What one device, link or card has: times a factor, a quantity, or that a card is down."""
+
+    value: str
 
 
 class LocalWork(Number):
@@ -188,7 +195,10 @@ else:
 
 
 class MachineFile(Table):
-    """A whole topology file; ``network`` is what would join several nodes of a machine that is one node."""
+    """A whole topology file; ``network`` is what would join several nodes of a machine that is one node.
+
+    ``apart`` has what is not like the others, see :mod:`umm.machines.unequal`.
+    """
 
     schema_version: Literal[1] = Field(alias="schema")
     description: Source
@@ -196,6 +206,8 @@ class MachineFile(Table):
     fabric: AnyFabric
     message_sizes: Sizes | None = None
     network: Network | None = None
+    library: Library | None = None
+    apart: dict[str, Apart] = Field(default_factory=dict)
 
     @field_validator("schema_version", mode="before")
     @classmethod

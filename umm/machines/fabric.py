@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from umm.arrays import Floats
+from umm.errors import MachineError
 
 
 def narrowest(route: Iterable[int], bandwidth: Sequence[float] | Floats) -> int:
@@ -50,6 +51,7 @@ class Fabric(ABC):
             node; 1 if there are none.
         nodes: Whether those are nodes with a network between.
         searches: Whether a route is found hop by hop, so that it pays to remember it.
+        cards: The links out of and into each network card, in the order of nodes or of devices.
     """
 
     shape: tuple[int, ...] = ()
@@ -61,6 +63,8 @@ class Fabric(ABC):
         self.names: list[str] = []
         self.bandwidth: list[float] = []
         self.latency: list[float] = []
+        self.cards: list[tuple[int, int]] = []
+        self._lost: set[int] = set()
 
     def _add(self, name: str, bandwidth: float, latency: float) -> int:
         self.names.append(name)
@@ -71,6 +75,31 @@ class Fabric(ABC):
     @abstractmethod
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the links from a device to another one, src ≠ dst."""
+
+    def lose_card(self, card: int) -> None:
+        """Let a network card be down: what would cross it crosses the next card of its node.
+
+        Raises:
+            MachineError: if its node has no other card left.
+        """
+        self._lost.add(card)
+        self._card_beside(card)
+
+    def _card_beside(self, card: int) -> int:
+        """Return a card, or the next one of its node that is up if it is down."""
+        if card not in self._lost:
+            return card
+        count = self._cards_of_node
+        first = card // count * count
+        up = [x for i in range(1, count) if (x := first + (card - first + i) % count) not in self._lost]
+        if not up:
+            raise MachineError(f"nic.{card} cannot be down; its node has no other card left")
+        return up[0]
+
+    @property
+    def _cards_of_node(self) -> int:
+        """How many network cards a node has."""
+        return 1
 
     def without_route(self) -> Iterator[tuple[int, int]]:
         """Yield the pairs of devices for which ``route`` has no answer; most kinds have one for each."""

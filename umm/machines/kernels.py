@@ -5,8 +5,8 @@ larger of its arithmetic and of reading its slices of A and B from the L2 cache,
 reuse less, are slower for each flop. The library chooses tile and split by an estimate of the same kind.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -163,6 +163,16 @@ class Kernels:
         expected = np.where((s > 1) & (k < STEP * s), np.inf, expected)
         best: Floats = np.take_along_axis(took, expected.argmin(axis=0)[None], axis=0)[0]
         return best
+
+    @lru_cache(maxsize=64)  # noqa: B019, kernels are as few as types of machines
+    def paced(self, peak: float, memory: float) -> "Kernels":
+        """Return the kernels of a device whose units run at a share of their rate, its memory at another."""
+        rates = {x: getattr(self, x) * peak for x in ("rate", "feed", "store")}
+        rates |= {x: found * peak for x in ("expected_feed", "reduce") if (found := getattr(self, x))}
+        moved = {x: getattr(self, x) * memory for x in ("memory", "cached")}
+        moved |= {"transposes": self.transposes * memory} if self.transposes else {}
+        times = {x: getattr(self, x) / peak for x in ("ramp_s", "split_s")}
+        return replace(self, **rates, **moved, **times)
 
     def share(self, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1) -> Floats:
         """Return the share of what endless multiplies reach that shapes with C in float32 reach."""

@@ -11,6 +11,7 @@ from umm.errors import MachineError, did_you_mean
 from umm.machines.build import build
 from umm.machines.cluster import clustered
 from umm.machines.machine import Machine
+from umm.machines.unequal import is_apart
 
 NODES = "nodes"
 """A setting that is no number of the file: how many nodes there are."""
@@ -72,7 +73,8 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
         machine: The machine.
         settings: By dotted name (``devices.`` may be left out; ``fabric*bandwidth`` is all that match) the
             new value as the file writes it, but without spaces, or a factor such as ``x0.5``; ``nodes`` is
-            how many nodes there are, and comes before the others.
+            how many nodes there are, and comes before the others. One device, link or card is set apart as
+            ``device.3.peak``, ``link.g0-g1.bandwidth`` and ``nic.7``.
 
     Raises:
         MachineError: for a number that the file has not, or a value that cannot be.
@@ -117,6 +119,11 @@ def set_numbers(
     """
     content: dict[str, Any] = copy.deepcopy(dict(document))
     for key, text in settings.items():
+        if is_apart(key):
+            if not _is_one(text):
+                known = {"source": source or f"set to {text}"} | ({"assumed": True} if assumed else {})
+                content.setdefault("apart", {})[key] = {"value": text, **known}
+            continue
         found = _named(content, key, machine, words=True)
         for number in [] if _is_one(text) else found:
             _set(

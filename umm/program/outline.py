@@ -10,6 +10,7 @@ from umm.errors import ProblemError, did_you_mean
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.layout import Layout
 from umm.program.chain import Chain
+from umm.program.schemes import is_scheme, scheme_layouts
 from umm.program.statements import (
     Copy,
     Statement,
@@ -121,13 +122,15 @@ class Outline:
 
         Args:
             layouts: The name of some of its layouts, or a text for each tensor, where ``@p`` is a replica
-                on every rank; a tensor that is left out is ``row``. None for the first of its layouts.
+                on every rank; a tensor that is left out is ``row``. None for the first of its layouts. Or a
+                scheme sized for these ranks: ``tp8-dp4``, ``sp8-dp4``, ``fsdp32``, ``hsdp8x4``,
+                ``fsdp4-tp8``, ``2d8x4``.
             ranks: Ranks that share the work.
 
         Raises:
             InputError: in one line, if there are none of that name, or a text is not a layout.
         """
-        texts = self.layouts_of(layouts)
+        texts = self.layouts_of(layouts, ranks)
         self._check_names(texts)
         tensors = {x.name: x.laid_out(texts.get(x.name, DEFAULT), ranks) for x in self.tensors}
         elsewhere, here, statements = self.given_elsewhere(tensors), dict[str, str](), list[Statement]()
@@ -176,12 +179,13 @@ class Outline:
         others = {x: texts for x, texts in self.layouts.items() if x != name}
         return replace(self, layouts={name: layouts, **others})
 
-    def layouts_of(self, layouts: str | Mapping[str, str] | None) -> Mapping[str, str]:
+    def layouts_of(self, layouts: str | Mapping[str, str] | None, ranks: int) -> Mapping[str, str]:
         """Return the texts that :meth:`laid_out` takes for these layouts.
 
         Args:
             layouts: As :meth:`laid_out` takes them; or a text of a name, then others for some tensors, or of
                 these alone: ``sequence,W1=2d@2``.
+            ranks: Ranks that share the work, for which a scheme has to be.
 
         Raises:
             ProblemError: if there are none of that name, or a part of the text is neither.
@@ -193,6 +197,9 @@ class Outline:
         first, *others = (part.strip() for part in layouts.split(","))
         if "=" in first:
             texts, others = dict(self.default_layouts), [first, *others]
+        elif first not in self.layouts and is_scheme(first):
+            shapes = {x.name: (x.rows, x.cols) for x in self.tensors}
+            texts = scheme_layouts(first, self.layouts, shapes, ranks, self.name)
         elif first not in self.layouts:
             works = did_you_mean(first, self.layouts) if self.layouts else "give a text for each tensor"
             raise ProblemError(f"chain {self.name} has no layouts {first!r}; {works}")

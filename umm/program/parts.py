@@ -40,10 +40,15 @@ class Writing:
         tokens: Rows of all activations.
         dtype: Type of all tensors.
         dropout: Share of the activations between the multiplies of an MLP that are dropped.
+        context: Earlier tokens of each sequence, whose keys and values are kept; 0 if there are none.
+        gated: Whether a layer's MLP has a gate.
     """
 
-    def __init__(self, tokens: int, dtype: str, dropout: float = 0.0) -> None:
+    def __init__(
+        self, tokens: int, dtype: str, dropout: float = 0.0, context: int = 0, gated: bool = True
+    ) -> None:
         self.tokens, self.dtype, self.dropout = tokens, dtype, dropout
+        self.context, self.gated = context, gated
         self.shapes: dict[str, Shape] = {}
         self.places: dict[str, str] = {}
         self.statements: list[Statement] = []
@@ -77,13 +82,19 @@ class Writing:
         self.statements.append(Multiply(out, a, b, trans, **more))
 
     def map(self, out: str, fn: str, *reads: str, **parameters: float) -> None:
-        """Add a map."""
+        """Add a map: a pass over memory."""
         self.statements.append(Map(out, fn, reads, parameters))
+
+    def epilogue(self, out: str, fn: str, *reads: str, **parameters: float) -> None:
+        """Add a map that goes on with what the statement before has written or read of its reads."""
+        at_hand = [x for before in self.statements[-1:] for x in (*before.outs, *before.reads)]
+        fused = tuple(x for x in reads if x in at_hand)
+        self.statements.append(Map(out, fn, reads, parameters, fused))
 
     def drop(self, name: str) -> None:
         """Add dropout in place, of an activation or of its gradient: the same mask."""
         if self.dropout:
-            self.map(name, "dropout", name, rate=self.dropout, seed=0)
+            self.epilogue(name, "dropout", name, rate=self.dropout, seed=0)
 
     def backward(self) -> None:
         """Say that what follows is the backward part."""
@@ -124,7 +135,7 @@ class Mlp:
         w.weight("W1", hidden, ffn, "first weight")
         w.weight("W2", ffn, hidden, "second weight")
         w.multiply(w.inner("H", ffn), x, "W1")
-        w.map(w.inner("G", ffn), "gelu", "H")
+        w.epilogue(w.inner("G", ffn), "gelu", "H")
         w.drop("G")
         w.multiply(y, "G", "W2")
 
@@ -134,7 +145,7 @@ class Mlp:
         w.multiply(w.gradient("W2", "output"), "G", dy, "a")
         w.multiply(w.gradient("G"), dy, "W2", "b")
         w.drop("dG")
-        w.map(w.gradient("H"), "gelu_grad", "H", "dG")
+        w.epilogue(w.gradient("H"), "gelu_grad", "H", "dG")
         w.multiply(w.gradient("W1", "output"), self.x, "dH", "a")
         w.multiply(dx, "dH", "W1", "b")
 
@@ -149,7 +160,7 @@ class GatedMlp:
         w.weight("W2", ffn, hidden, "second weight")
         w.multiply(w.inner("H1", ffn), x, "W1")
         w.multiply(w.inner("H3", ffn), x, "W3")
-        w.map(w.inner("G", ffn), "silu_mul", "H1", "H3")
+        w.epilogue(w.inner("G", ffn), "silu_mul", "H1", "H3")
         w.drop("G")
         w.multiply(y, "G", "W2")
 
@@ -159,10 +170,8 @@ class GatedMlp:
         w.multiply(w.gradient("W2", "output"), "G", dy, "a")
         w.multiply(w.gradient("G"), dy, "W2", "b")
         w.drop("dG")
-        w.map(w.gradient("H3"), "silu", "H1")
-        w.map("dH3", "mul", "dH3", "dG")
-        w.map("dG", "mul", "dG", "H3")
-        w.map(w.gradient("H1"), "silu_grad", "H1", "dG")
+        w.epilogue(w.gradient("H3"), "silu_mul", "H1", "dG")
+        w.epilogue(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
         w.multiply(w.gradient("W1", "output"), self.x, "dH1", "a")
         w.multiply(w.gradient("W3", "output"), self.x, "dH3", "a")
         w.multiply(dx, "dH1", "W1", "b")
@@ -196,9 +205,8 @@ class Attention:
         w.weight("Wo", hidden, hidden, "second weight")
         for out, cols in (("Q", hidden), ("K", narrow), ("V", narrow)):
             w.multiply(w.inner(out, cols), x, f"W{out.lower()}")
-        if causal:
-            for out in ("Q", "K"):
-                w.map(out, "rope", out, head=self.head, positions=self.length)
+            if causal and out != "V":
+                w.epilogue(out, "rope", out, head=self.head, positions=self.length, first=w.context)
         self._attend(hidden)
         w.multiply(y, "O", "Wo")
 
@@ -207,8 +215,11 @@ class Attention:
         w = self.w
         for out, cols in (("O", hidden), ("L", self.heads)):
             w.inner(out, cols)
-        w.statements.append(Fused("O", "Q", "K", "V", "L", **self._how()))
-        if self.causal:
+        cache = [f"{x}.cache" for x in "KV"] if w.context else []
+        for name in cache:
+            w.tensor(name, w.context * self.sequences, w.shapes["K"].cols, "inner", "input")
+        w.statements.append(Fused("O", "Q", "K", "V", "L", cache=tuple(cache), **self._how()))
+        if self.causal and not cache:
             w.front_and_back = "zigzag" if self.sequences == 1 else f"zigzag:{self.sequences}"
 
     def _how(self) -> dict[str, Any]:
@@ -271,31 +282,22 @@ class StoredAttention(Attention):
 
 
 class Norm:
-    """out = x / rms(x) · scale, row by row. Source: Zhang & Sennrich (2019), equation 4."""
+    """out = x / rms(x) · scale, row by row: one pass forward, and one backward for both gradients."""
 
     def __init__(self, w: Writing, x: str, out: str, scale: str, hidden: int) -> None:
-        self.w, self.scale, self.out = w, scale, out
-        self.rstd, self.bare = f"{out}.rstd", f"{out}.bare"
+        self.w, self.x, self.scale, self.out = w, x, scale, out
         w.weight(scale, 1, hidden, "scale")
-        w.tensor(self.rstd, w.tokens, 1, "statistics")
-        w.tensor(self.bare, w.tokens, hidden, "tokens")
         w.tensor(out, w.tokens, hidden, "tokens")
-        w.map(self.rstd, "row_sum_squares", x)
-        w.map(self.rstd, "rms_rstd", self.rstd, columns=hidden)
-        w.map(self.bare, "mul_rows", x, self.rstd)
-        w.map(out, "mul_cols", self.bare, scale)
+        w.epilogue(out, "rms_norm", x, scale)
 
-    def backward(self, dy: str, dx: str) -> None:
-        """Write the gradients by the scale and by x; dy is overwritten, and dx may be dy."""
-        w = self.w
-        product = w.gradient(self.bare)
-        dot = w.tensor(f"{self.out}.dot", w.tokens, 1, "statistics")
-        w.map(product, "mul", dy, self.bare)
-        w.map(w.gradient(self.scale, "output"), "col_sum", product)
-        w.map(dy, "mul_cols", dy, self.scale)
-        w.map(dot, "row_dot", dy, self.bare)
-        w.map(dx, "norm_grad", dy, self.bare, dot)
-        w.map(dx, "mul_rows", dx, self.rstd)
+    def backward(self, dy: str, dx: str, more: str | None = None) -> None:
+        """Write the gradients by the scale and by x, to which another gradient by x may be added."""
+        w, reads = self.w, (dy, self.x, self.scale)
+        if more is None:
+            w.map(dx, "rms_norm_grad", *reads)
+        else:
+            w.map(dx, "rms_norm_grad_add", *reads, more)
+        w.epilogue(w.gradient(self.scale, "output"), "rms_scale_grad", dy, self.x)
 
 
 class LayerNorm:

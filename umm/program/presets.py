@@ -7,6 +7,7 @@ from typing import NamedTuple
 from umm.dtypes import canonical
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
+from umm.program.models import model as find_model
 from umm.program.outline import Outline
 from umm.program.parts import (
     LAYERED,
@@ -20,11 +21,6 @@ from umm.program.parts import (
 )
 from umm.program.tensors import LARGEST
 
-# Source: Grattafiori et al. (2024), The Llama 3 herd of models, table 3.
-MODELS: Mapping[str, Mapping[str, int]] = {
-    "llama-3-8b": {"hidden": 4096, "ffn": 14336, "heads": 32, "kv_heads": 8},
-    "llama-3-70b": {"hidden": 8192, "ffn": 28672, "heads": 64, "kv_heads": 8},
-}
 _ATTENTION = ("heads", "kv_heads", "sequences")
 
 
@@ -61,19 +57,30 @@ def _layer(
     first = Norm(w, "X", "N1", "g1", hidden)
     w.tensor("R", w.tokens, hidden, "tokens")
     attention = of(w, "N1", "R", hidden, heads, kv_heads, sequences)
-    w.map("R", "add", "R", "X")
+    w.epilogue("R", "add", "R", "X")
     second = Norm(w, "R", "N2", "g2", hidden)
-    mlp = GatedMlp(w, "N2", "Y", hidden, ffn)
-    w.map("Y", "add", "Y", "R")
+    mlp = (GatedMlp if w.gated else Mlp)(w, "N2", "Y", hidden, ffn)
+    w.epilogue("Y", "add", "Y", "R")
     if not backward:
         return
     dy, dx = _gradients(w)
     mlp.backward(dy, w.gradient("N2"))
-    second.backward("dN2", w.gradient("R"))
-    w.map("dR", "add", "dR", dy)
+    second.backward("dN2", w.gradient("R"), dy)
     attention.backward("dR", w.gradient("N1"))
-    first.backward("dN1", dx)
-    w.map(dx, "add", dx, "dR")
+    first.backward("dN1", dx, "dR")
+
+
+def _head(w: Writing, backward: bool, hidden: int, vocab: int) -> None:
+    """Write the logits Y = norm(X)·Wv of a language model."""
+    w.tensor("X", w.tokens, hidden, "tokens", "input")
+    norm = Norm(w, "X", "N", "g", hidden)
+    w.weight("Wv", hidden, vocab, "first weight")
+    w.multiply(w.tensor("Y", w.tokens, vocab, "inner", "output"), "N", "Wv")
+    if backward:
+        dy, dx = _gradients(w)
+        w.multiply(w.gradient("Wv", "output"), "N", dy, "a")
+        w.multiply(w.gradient("N"), dy, "Wv", "b")
+        norm.backward("dN", dx)
 
 
 def _summa25(w: Writing, backward: bool, hidden: int, ffn: int, heads: int, sequences: int) -> None:
@@ -129,6 +136,7 @@ class Preset(NamedTuple):
 PRESETS: Mapping[str, Preset] = {
     "mlp": Preset(_mlp, ("hidden", "ffn")),
     "gated-mlp": Preset(_gated_mlp, ("hidden", "ffn")),
+    "head": Preset(_head, ("hidden", "vocab")),
     "attention": Preset(_attention, ("hidden", *_ATTENTION)),
     "transformer-layer": Preset(_layer, ("hidden", "ffn", *_ATTENTION)),
     "attention-stored": Preset(partial(_attention, of=StoredAttention), ("hidden", *_ATTENTION)),
@@ -146,6 +154,7 @@ def chain(
     backward: bool = False,
     dtype: str = "float32",
     dropout: float = 0.0,
+    decode: bool = False,
     **sizes: int,
 ) -> Outline:
     """Return a preset chain, not yet laid out; its layouts are ``megatron``, ``sequence`` and ``data``.
@@ -154,11 +163,14 @@ def chain(
 
     Args:
         name: ``mlp``, ``gated-mlp``, ``attention``, ``transformer-layer`` or ``summa25-layer``.
-        model: A public model whose sizes stand in for those not given: ``llama-3-8b``, ``llama-3-70b``.
+        model: A public model whose sizes stand in for those not given, such as ``llama-3-70b``, or the path
+            of a Hugging Face ``config.json``.
         backward: Whether gradients by every weight and by X follow, given dY.
         dtype: Type of all tensors.
         dropout: Share of the activations between the multiplies of an MLP that are dropped; which ones does
             not depend on the layouts.
+        decode: Whether it computes the next token of each of ``batch`` sequences, in place of tokens: the
+            keys and values of ``context`` earlier tokens are inputs.
         sizes: ``tokens``, ``hidden``, ``ffn``, ``heads``, ``kv_heads`` (all heads if not given) and
             ``sequences`` (equal parts of the tokens; 1 if not given), as the preset needs them.
 
@@ -172,13 +184,13 @@ def chain(
         raise ProblemError(f"there is no chain {name!r}; {did_you_mean(name, PRESETS)}")
     preset = PRESETS[name]
     needed = ("tokens", *preset.sizes)
+    context = _decoded(name, needed, sizes, backward) if decode else 0
     for key in sizes:
         if key not in needed:
             raise ProblemError(f"chain {name} has no size {key!r}; {did_you_mean(key, needed)}")
-    if model is not None:
-        if model not in MODELS:
-            raise ProblemError(f"there is no model {model!r}; {did_you_mean(model, MODELS)}")
-        sizes = {x: size for x, size in MODELS[model].items() if x in needed} | sizes
+    known = None if model is None else find_model(model)
+    if known is not None:
+        sizes = known.sizes(needed) | sizes
     if preset.wider and "hidden" in sizes:
         sizes = {"ffn": preset.wider * sizes["hidden"]} | sizes
     if "kv_heads" in needed and "heads" in sizes:
@@ -199,9 +211,24 @@ def chain(
             )
     if dropout and "ffn" not in needed:
         raise ProblemError(f"chain {name} has no MLP, whose activations dropout drops; leave it out")
-    writing = Writing(sizes["tokens"], canonical(dtype), dropout)
+    writing = Writing(sizes["tokens"], canonical(dtype), dropout, context, known is None or known.gated)
     preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
     return writing.outline(name, preset.layouts)
+
+
+def _decoded(name: str, needed: tuple[str, ...], sizes: dict[str, int], backward: bool) -> int:
+    """Set the sizes of a chain that computes the next token of each sequence; return the tokens before it."""
+    if backward or "tokens" in sizes or "sequences" in sizes:
+        raise ProblemError("decoding is forward, one token a sequence; give batch and context alone")
+    batch = whole_number(sizes.pop("batch", 1), f"batch of chain {name}", 1, LARGEST)
+    context = sizes.pop("context", 0)
+    if "heads" in needed:
+        sizes["sequences"] = batch
+        whole_number(context, f"context of chain {name}, the tokens before the one decoded,", 1, LARGEST)
+    elif context:
+        raise ProblemError(f"chain {name} has no attention, so no context; leave it out")
+    sizes["tokens"] = batch
+    return context
 
 
 def _check_heads(hidden: int, heads: int, kv_heads: int) -> None:

@@ -24,19 +24,26 @@ class Map:
         fn: Name of the function.
         reads: The tensors it reads.
         parameters: What the function takes besides.
+        fused: Reads that the statement before has written or read: where the same rank has computed them,
+            this map goes on with them in registers, as an epilogue or in the same pass over memory.
     """
 
     kind: ClassVar[str] = "map"
-    READS: ClassVar[tuple[str, ...]] = ("reads",)
+    READS: ClassVar[tuple[str, ...]] = ("reads", "fused")
     WRITES: ClassVar[tuple[str, ...]] = ("out",)
     out: str
     fn: str
     reads: tuple[str, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    fused: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that there is such a function, and its parameters."""
-        object.__setattr__(self, "reads", tuple(self.reads))
+        for name in ("reads", "fused"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in self.fused:
+            if name not in self.reads:
+                raise ProblemError(f"{name} is fused into {self}, which does not read it")
         if not function(self.fn).is_plain:
             raise ProblemError(f"{self.fn} is a step of fused attention; write a statement of kind attention")
         object.__setattr__(self, "parameters", function(self.fn).checked(self.parameters))
@@ -215,7 +222,7 @@ def statement_from_dict(data: Any) -> Statement:
         named = key in needed and key != "head"
         if named and not (isinstance(value, str) and value.isprintable()):
             raise ProblemError(f"{key} = {shown(value)} of a {kind} is not a name")
-        if key in ("trans", "reads", "cache"):
+        if key in ("trans", "reads", "cache", "fused"):
             _check_list(value, str, f"{key} of a {kind}", "names")
         elif key in ("batch_axes", "groups"):
             _check_list(value, int, f"{key} of a {kind}", "whole numbers")

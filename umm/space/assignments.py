@@ -55,6 +55,7 @@ class Assignments:
         options: Options | None = None,
         stationary: str = "auto",
         named: Sequence[str] | None = None,
+        more: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Prepare the points.
 
@@ -66,10 +67,11 @@ class Assignments:
             options: Of the universal algorithm, for all multiplies.
             stationary: The matrix that every multiply keeps in place.
             named: Names of the program's own layouts, ``all`` for all of them: these alone are listed.
+            more: Layouts of each tensor to choose from beside the usual ones, where nothing is said.
         """
         self.outline, self.ranks = outline, ranks
         self.options, self.stationary = options or Options(), stationary
-        self._texts, self._named = texts or {}, named
+        self._texts, self._named, self._more = texts or {}, named, more or {}
         self._shapes = {x.name: x for x in outline.tensors}
 
     @cached_property
@@ -118,7 +120,8 @@ class Assignments:
         said = dict.fromkeys(text for name in names for text in self._texts.get(name, ()))
         factors = [count for count in range(1, self.ranks + 1) if self.ranks % count == 0]
         family = list(written_layouts(self.ranks, ("row", "col", "2d"), factors, ("blocked",), "square"))
-        usual = [*DEFAULT, *self._balanced(names)]
+        beside = dict.fromkeys(text for name in names for text in self._more.get(name, ()))
+        usual = [*DEFAULT, *self._balanced(names), *beside]
         return [x for text in said or usual for x in (family if text == ALL else [text])]
 
     def _balanced(self, names: Sequence[str]) -> list[str]:
@@ -168,7 +171,9 @@ class Assignments:
         """
         if self._named is not None:
             names = list(self.outline.layouts) if ALL in self._named else self._named
-            chains = [self.outline.laid_out(self.outline.layouts_of(x), self.ranks) for x in names]
+            chains = [
+                self.outline.laid_out(self.outline.layouts_of(x, self.ranks), self.ranks) for x in names
+            ]
             full = [{x.name: str(x.layout) for x in chain.tensors} for chain in chains]
             return list({json.dumps(x): x for x in full}.values())
         if self.count > MOST_LISTED:

@@ -6,14 +6,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from umm.algorithms.movement.choice import node_count
 from umm.algorithms.universal.options import Options, showing_options
 from umm.dtypes import canonical
 from umm.errors import InputError
 from umm.files import shown
 from umm.layouts.layout import Layout
 from umm.layouts.places import ORDERS, replication_factors
+from umm.machines import Machine
 from umm.program import Outline
 from umm.program.problem import MATRICES, Problem, given_text, read_given
+from umm.program.schemes import mesh_choices
 from umm.space.assignments import Assignments
 from umm.space.axes import Axes, axis, written_layouts
 from umm.space.points import MultiplyPoints
@@ -54,6 +57,7 @@ class Space:
         equal_replication: Only points whose three operands have the same replication factor.
         fully_replicated: Whether an operand may have as many replicas as there are ranks.
         state: Bytes of optimizer state for each element of a weight, which has the layout of the weight.
+        meshes: Layouts of tensors beside the usual ones where nothing is said; see :meth:`over`.
         axes: The values of every choice of a schedule.
 
     Source: Brock & Golin (2025), section 5.2.
@@ -75,6 +79,7 @@ class Space:
     equal_replication: bool
     fully_replicated: bool
     state: float
+    meshes: tuple[tuple[str, tuple[str, ...]], ...]
     axes: Axes
 
     @showing_options
@@ -135,7 +140,7 @@ class Space:
             partitions=axis(partitions), orders=axis(orders),
             replication=None if replication is None else axis(replication),
             stationary=axis(stationary),
-            equal_replication=equal_replication, fully_replicated=fully_replicated,
+            equal_replication=equal_replication, fully_replicated=fully_replicated, meshes=(),
             axes=Axes.of(options, axes),
         )  # fmt: skip
         self._check()
@@ -174,6 +179,23 @@ class Space:
     def on(self, ranks: int) -> "Space":
         """Return the space on this many ranks if it does not say how many itself."""
         return self if self.ranks is not None else self.changed(ranks=ranks)
+
+    def over(self, machine: Machine) -> "Space":
+        """Return the space with layouts over a machine's nodes and inside them, where nothing is said of any.
+
+        >>> import umm
+        >>> space = Space(chain=umm.chain("mlp", hidden=64, ffn=64, tokens=64), ranks=16)
+        >>> dict(space.over(umm.machine("dgx-h100x4")).meshes)["W2"]
+        ('row@2x8:-r', '2d@2x8:cr')
+        """
+        ranks = self.ranks or machine.default_ranks
+        nodes = node_count(machine, ranks)
+        if self.is_multiply or nodes == 1:
+            return self
+        assert self.program.kind == "outline"
+        shapes = {x.name: (x.rows, x.cols) for x in self.program.shapes}
+        choices = mesh_choices(nodes, ranks // nodes, self.program.layouts, shapes)
+        return self.changed(meshes=tuple(choices.items()))
 
     @property
     def searched(self) -> "Space":
@@ -214,7 +236,13 @@ class Space:
         texts = dict(self.layouts)
         if self.program.kind == "outline":
             return Assignments(
-                self.program, self.ranks or 1, texts, self.options, self.stationary[0], self.named
+                self.program,
+                self.ranks or 1,
+                texts,
+                self.options,
+                self.stationary[0],
+                self.named,
+                dict(self.meshes),
             )
         bare = replace(self.program, ranks=self.ranks)
         layouts = tuple(self._layouts(x, bare, texts.get(x, (ALL,))) for x in MATRICES)

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm_hw import gemm
-from umm_hw.arrays.axes import Runs, copy, places_of, whole
+from umm_hw.arrays.axes import Runs, copy, places_of
 from umm_hw.arrays.exchange import A, B, Exchange, P, Seen
+from umm_hw.arrays.panels import Numbers, Panels, Piece
 from umm_hw.arrays.product import Product
 
 Array = NDArray[Any]
@@ -26,23 +27,12 @@ class Performer:
     def __init__(self, product: Product, rank: int, exchange: Exchange) -> None:
         self.product, self.rank, self.exchange = product, rank, exchange
         self.box = product.box(rank)
-        self._order = self._classes_in_order()
-        self.packed = {kind: self._packs(kind) for kind in (A, B)}
+        self.panels = Panels(product, rank)
         self._buffers = {kind: np.empty(0, np.uint8) for kind in (A, B)}
         self._sums = np.empty(0, np.uint8)
         self._contributors = product.contributors(rank)
-        self._known: dict[tuple[str, int, int, int], tuple[Runs, Runs]] = {}  # pieces of panels, once found
 
     # Memory ---------------------------------------------------------------------------------------
-
-    def buffer_bytes(self, kind: str) -> int:
-        """Return the bytes of the buffer in which panels of A or B are put together, where they must be."""
-        if self.box is None:
-            return 0
-        side = self.box.m.size if kind == A else self.box.n.size
-        depth = -(-self.product.class_sizes // self.product.steps)
-        most = max((int(depth[x]) for x in self.packed[kind]), default=0)
-        return side * most * self.product.compute_dtype.itemsize
 
     def sum_bytes(self) -> int:
         """Return the bytes of partial sums that no other rank reads."""
@@ -54,7 +44,7 @@ class Performer:
     def nbytes(self) -> int:
         """Bytes beside the operands: published, put together, summed; and received, across hosts."""
         received = self.exchange.bytes_beside(self.product, self.rank, self.product.steps)
-        own = self.buffer_bytes(A) + self.buffer_bytes(B) + self.sum_bytes()
+        own = self.panels.buffer_bytes(A) + self.panels.buffer_bytes(B) + self.sum_bytes()
         return own + self.product.published_bytes(self.rank) + received
 
     # Performing -----------------------------------------------------------------------------------
@@ -81,12 +71,9 @@ class Performer:
         for step in range(self.product.steps):
             if step + 1 < self.product.steps:
                 self._publish(step + 1, locals_)
-            depths = self.product.part_sizes(step)
-            for number in self._order:
-                if depths[number]:
-                    left, right = (
-                        self._panel(kind, number, step, int(depths[number]), locals_[kind]) for kind in (A, B)
-                    )
+            for group in self.panels.groups:
+                if self.panels.depth(group, step):
+                    left, right = (self._panel(kind, group, step, locals_[kind]) for kind in (A, B))
                     multiply(left, right, target, factors[0], 1 if started else factors[1])
                     started = True
             self.exchange.release(step)
@@ -121,88 +108,35 @@ class Performer:
                 start += depth.size
         self.exchange.publish(product, A + B, step)
 
-    def _panel(self, kind: str, number: int, step: int, depth: int, local: Array) -> Array:
-        """Return a class's k in a step by the box's rows of A, or columns of B: as a view where it can be."""
-        assert self.box is not None
-        pieces = self._pieces(kind, number)
-        if number not in self.packed[kind]:
-            (place, source) = pieces[0]
-            seen, side, deep = self._seen(kind, number, step, place, source, local)
+    def _panel(self, kind: str, group: Numbers, step: int, local: Array) -> Array:
+        """Return a panel of A or B in a step: as a view where it can be, else put together."""
+        panels = self.panels
+        pieces = panels.pieces(kind, group)
+        if not panels.is_packed(kind, group):
+            seen, side, deep = self._seen(kind, pieces[0], group, step, local)
             lines, across = side.slice, deep.slice
             return seen.array[lines, across] if kind == A else seen.array[across, lines]
-        size = self.box.m.size if kind == A else self.box.n.size
-        operand = self.product.a if kind == A else self.product.b
+        operand, size, depth = panels.operand(kind), panels.side(kind), panels.depth(group, step)
         shape = (size, depth) if kind == A else (depth, size)
-        order: Any = operand.orders[pieces[0][1]]
-        memory = self._buffers[kind]
-        panel: Array = np.ndarray(shape, self.product.compute_dtype, memory, order=order)
-        for place, source in pieces:
-            seen, side, deep = self._seen(kind, number, step, place, source, local)
+        order: Any = operand.orders[pieces[0].source]
+        panel: Array = np.ndarray(shape, self.product.compute_dtype, self._buffers[kind], order=order)
+        for piece in pieces:
+            seen, side, deep = self._seen(kind, piece, group, step, local)
             copy(panel, seen.array, *((side, deep) if kind == A else (deep, side)))
         return np.conjugate(panel, out=panel) if operand.conj else panel
 
-    def _pieces(self, kind: str, number: int) -> list[tuple[int, int]]:
-        """Return the places that hold a panel, each with the rank to read it from."""
-        assert self.box is not None
-        operand, x = (self.product.a if kind == A else self.product.b), self.product.classes[number]
-        places = np.unique((self.box.m if kind == A else self.box.n).places[0]).tolist()
-        if kind == A:
-            return [(place, operand.source(place, x.a, self.rank)) for place in places]
-        return [(place, operand.source(x.b, place, self.rank)) for place in places]
-
     def _seen(
-        self, kind: str, number: int, step: int, place: int, source: int, local: Array
+        self, kind: str, piece: Piece, group: Numbers, step: int, local: Array
     ) -> tuple[Seen, Runs, Runs]:
         """Return an array that has a piece of a panel, and where: along the box, and along k."""
-        product, key = self.product, (kind, number, step, place)
-        if key not in self._known:
-            side = product.side_runs(kind, self.rank, place)
-            if source == self.rank:
-                deep = product.depth_runs(kind, number, step)
-            else:
-                operand = product.a if kind == A else product.b
-                first = operand.held(source)[0 if kind == A else 1].start
-                start = product.depth_start(kind, source, number, step)
-                side = side.shifted(source=-first)
-                deep = whole(int(product.part_sizes(step)[number])).shifted(source=start)
-            self._known[key] = side, deep
-        side, deep = self._known[key]
-        if source == self.rank:
+        side, deep = self.panels.runs(kind, piece, group, step)
+        if piece.source == self.rank:
             return Seen(local, 0, 0), side, deep
-        seen = self.exchange.see(product, kind, source, step)
+        seen = self.exchange.see(self.product, kind, piece.source, step)
         if seen.row or seen.col:
             along, into = (seen.row, seen.col) if kind == A else (seen.col, seen.row)
             side, deep = side.shifted(source=-along), deep.shifted(source=-into)
         return seen, side, deep
-
-    def _packs(self, kind: str) -> set[int]:
-        """Return the classes whose panels must be put together, being in several pieces of memory."""
-        if self.box is None:
-            return set()
-        product, found = self.product, set[int]()
-        operand = product.a if kind == A else product.b
-        for number, x in product.of_box(self.box):
-            pieces = self._pieces(kind, number)
-            whole_side = (
-                len(pieces) == 1 and product.side_runs(kind, self.rank, pieces[0][0]).slice is not None
-            )
-            held = x.segments.locals[0 if kind == A else 1]
-            own = any(source == self.rank for _, source in pieces)
-            one_run = not own or bool((held[1:] == (held + x.segments.sizes)[:-1]).all())
-            as_it_is = operand.dtype == product.compute_dtype and not operand.conj
-            if not (as_it_is and whole_side and one_run):
-                found.add(number)
-        return found
-
-    def _classes_in_order(self) -> list[int]:
-        """Return this rank's classes, those it holds itself first; ranks begin at different ones."""
-        if self.box is None:
-            return []
-        product = self.product
-        col, row = product.a.place_of_rank[self.rank][1], product.b.place_of_rank[self.rank][0]
-        across, down = product.a.places.shape[2], product.b.places.shape[1]
-        numbers = [(number, x) for number, x in product.of_box(self.box)]
-        return [n for n, x in sorted(numbers, key=lambda e: ((e[1].a - col) % across, (e[1].b - row) % down))]
 
     # Sums -----------------------------------------------------------------------------------------
 
@@ -235,7 +169,7 @@ class Performer:
 
     def _take_memory(self) -> None:
         for kind in (A, B):
-            self._buffers[kind] = _at_least(self._buffers[kind], self.buffer_bytes(kind))
+            self._buffers[kind] = _at_least(self._buffers[kind], self.panels.buffer_bytes(kind))
         self._sums = _at_least(self._sums, self.sum_bytes())
 
 

@@ -342,7 +342,7 @@ def _fitted(
     least, room = (LEAST_DEPTH, ROOM) if memory is None else (1, memory)
     steps = 1
     while True:
-        product = Product(a, b, c, work, steps, compute)
+        product = Product(a, b, c, work, steps, compute, joins=memory is None)
         most = max(1, int(product.class_sizes.max(initial=0)) // least)
         needs = max(Performer(product, rank, exchange).nbytes for rank in range(product.ranks))
         if needs <= room or steps >= most:
@@ -360,10 +360,7 @@ def estimate(product: Product, exchange: Exchange) -> float:
         touched = product.published_bytes(rank) / (1 if product.steps == 1 else 2) * product.steps
         if box is not None:
             depth = sum(x.segments.size for _, x in product.of_box(box))
-            for kind in (A, B):
-                side = box.m.size if kind == A else box.n.size
-                packed = sum(int(product.class_sizes[x]) for x in performer.packed[kind])
-                touched += side * packed * item
+            touched += sum(performer.panels.packed_elements(kind) for kind in (A, B)) * item
             if not product.work.direct and depth:
                 touched += 2 * box.m.size * box.n.size * item
         most = max(most, product.flop(rank) + FLOP_A_BYTE * touched * 8 / item)

@@ -159,13 +159,21 @@ class Product:
         work: Who multiplies what.
         steps: Parts that k is published and multiplied in.
         compute_dtype: Type that is multiplied and summed in.
+        joins: Whether k of several owners may be put together where that saves passes over C.
     """
 
     def __init__(
-        self, a: Operand, b: Operand, c: Operand, work: Work, steps: int, compute_dtype: np.dtype[Any]
+        self,
+        a: Operand,
+        b: Operand,
+        c: Operand,
+        work: Work,
+        steps: int,
+        compute_dtype: np.dtype[Any],
+        joins: bool = False,
     ) -> None:
         self.a, self.b, self.c, self.work, self.steps = a, b, c, work, steps
-        self.compute_dtype = compute_dtype
+        self.compute_dtype, self.joins = compute_dtype, joins
         self.ranks = a.layout.ranks
         self._m = join(a.axes[0], c.axes[0], work.m)
         self._n = join(b.axes[1], c.axes[1], work.n)

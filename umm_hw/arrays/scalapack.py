@@ -36,7 +36,7 @@ def pgemm(
     jc: int,
     descc: Desc,
     *,
-    comm: Any,
+    comm: Any = None,
     grid: tuple[int, int] | None = None,
     order: str = "R",
 ) -> None:
@@ -63,7 +63,7 @@ def pgemm(
         ic: First row of sub(C).
         jc: First column.
         descc: Descriptor of C.
-        comm: The communicator whose ranks are the processes of the grid.
+        comm: The mpi4py communicator whose ranks are the processes of the grid; the world if None.
         grid: Rows and columns of processes; the most square grid if None.
         order: How ranks go over the grid, as BLACS_GRIDINIT takes it: ``R`` or ``C``.
 
@@ -72,6 +72,10 @@ def pgemm(
 
     Source: ScaLAPACK's PBLAS, PDGEMM.
     """
+    if comm is None:
+        from mpi4py import MPI
+
+        comm = MPI.COMM_WORLD
     error: UmmError | None = None
     parts, subs, ops = [], [], ("N", "N")
     try:

@@ -46,8 +46,8 @@ def test_a_newcomer_s_path_to_the_layouts_of_a_chain(page, address):
     page.click("#pin")
     page.wait_for_function("decodeURIComponent(location.search).includes('layouts=')")
     page.wait_for_selector("#compare table")
-    page.goto(page.url.partition("&row=2")[0])
-    found(page)
+    show(page, "leaderboard")
+    page.get_by_role("button", name=re.compile("^Take number 1:")).click()
     page.wait_for_function("said => document.getElementById('verdict').innerText === said", arg=both)
     painted(page)
 

@@ -14,6 +14,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from umm import cost
 from umm.algorithms.chains.pieces import gathered, tiles_by_rank
 from umm.algorithms.fastest import Fastest, fastest_of
@@ -107,9 +109,10 @@ class _Writing:
 
     def seconds(self, heads: Heads, job: Job, keys: Interval, backward: bool) -> float:
         """Return how long a kernel attends for the queries of a job to some keys."""
-        dtype = self.tensors[self.statement.q].dtype
+        machine, tensor = self.build.machine, self.tensors[self.statement.q]
+        pace = cost.pace_of(machine, np.array(job.rank), tensor.layout.ranks)
         return cost.attention_seconds(
-            self.build.machine, dtype, heads, job.rows, job.cols.size // heads.head, keys, backward
+            machine, tensor.dtype, heads, job.rows, job.cols.size // heads.head, keys, backward, pace
         )
 
     def gathered_keys(self, names: Sequence[str], heads: Heads) -> dict[tuple[int, Interval], list[Slice]]:
@@ -170,7 +173,8 @@ class _Forward(_Writing):
         layout = self.build.layout(name)
         tiles = layout.overlapping_tiles(rows, cols)
         replica = layout.replica(job.rank)
-        if len(tiles) == 1 and layout.owner(tiles[0], replica) == job.rank:
+        whole = job.cols == job.target.cols  # of a cut head several jobs of a rank have the logarithms
+        if whole and len(tiles) == 1 and layout.owner(tiles[0], replica) == job.rank:
             return self.build.tile(name, *tiles[0], replica).cut(rows, cols)
         return self.build.temporary(job.rank, name, rows, cols)
 

@@ -18,7 +18,7 @@ def map_tiles(build: Builder, statement: Map, written: bool) -> None:
     """
     known = function(statement.fn)
     if known.adds_over and statement.out not in statement.reads:
-        if known.unit(statement.parameters) == 0:
+        if known.unit(statement.parameters) == 0 and "c" in known.adds_over:
             _of_whole_rows(build, statement, known)
         else:
             _add_parts(build, statement, known, written)
@@ -63,11 +63,26 @@ def _piece(build: Builder, statement: Map, known: Function, rank: int, target: S
     rows, cols = target.rows, _cut(build, statement, known, target.cols)
     reads = _reads(build, statement, known, rank, rows, cols)
     if cols == target.cols:
-        build.map(statement.fn, target, *reads, **statement.parameters)
+        _write(build, statement, target, reads)
         return
     whole = build.temporary(rank, statement.out, rows, cols, slot=("map", "out"))
     build.map(statement.fn, whole, *reads, **statement.parameters)
     build.get(whole.cut(target.rows, target.cols), target)
+
+
+def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice]) -> None:
+    """Write the map of one piece, in registers where a fused read has just been computed there."""
+    at_hand = [
+        piece
+        for name, piece in zip(statement.reads, reads, strict=True)
+        if name in statement.fused and build.computed(piece)
+    ]
+    seconds = None
+    if at_hand:  # no launch of its own, and what is at hand is neither read again nor, in place, written
+        more = {piece for piece in (out, *reads) if piece not in at_hand}
+        nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in more)
+        seconds = nbytes / build.machine.work_bandwidth
+    build.map(statement.fn, out, *reads, seconds=seconds, **statement.parameters)
 
 
 def _through_temporaries(build: Builder, statement: Map, known: Function) -> None:
@@ -103,6 +118,10 @@ def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -
     served = _served(build, read, statement.out)
     tiles = [x for x in tiles_by_rank(build.layout(read)) if served[x[2]]]
     pieces = [build.tile(read, *tile, replica) for _, tile, replica in tiles]
+    if known.unit(statement.parameters) == 0:  # of whole rows, by who owns their first columns
+        whole_rows = Interval(0, build.layout(read).shape[1])
+        kept = [i for i, piece in enumerate(pieces) if piece.cols.start == 0]
+        tiles, pieces = [tiles[i] for i in kept], [pieces[i]._replace(cols=whole_rows) for i in kept]
     spans = [_spans(build, known, piece, read) for piece in pieces]
     if written and not all(spans):
         for _, tile, replica in tiles_by_rank(build.layout(statement.out)):
@@ -122,7 +141,7 @@ def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -
         part = (
             own[0] if own else build.temporary(rank, statement.out, out_rows, out_cols, slot=("map", "part"))
         )
-        build.map(statement.fn, part, *reads, **statement.parameters)
+        _write(build, statement, part, reads)
         for target in targets:
             if target != part:
                 (build.put if whole else build.accumulate)(part.cut(target.rows, target.cols), target)

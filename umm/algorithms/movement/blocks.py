@@ -1,7 +1,7 @@
 """What each rank multiplies, by the matrix that stays in place: one block of m, n and k a rank."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -105,6 +105,12 @@ def held(layout: Layout) -> Ints | None:
     Returns:
         None if some rank holds several tiles that are not empty.
     """
+    return _held(layout, layout.cuts)
+
+
+@lru_cache(maxsize=8192)
+def _held(layout: Layout, key: object) -> Ints | None:
+    # The key is there for the cache: equal layouts may number their tiles otherwise, where some are empty.
     (tile_rows, tile_cols), (rows, cols) = layout.grid_shape(), layout.process_grid
     if tile_rows > rows or tile_cols > cols:
         return None

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -185,4 +186,9 @@ def _gather(build: Builder, ranks: list[int], pieces: dict[int, Slice], there: M
 
 def by_level(machine: Machine, ranks: Sequence[int], total: int) -> Way | None:
     """Return the way to do collectives by level; None where these ranks are in one node, or one in each."""
-    return None if BY_LEVEL.refuses(machine, ranks, total) else BY_LEVEL
+    return BY_LEVEL if _levels(machine, tuple(ranks), total) else None
+
+
+@lru_cache(maxsize=4096)
+def _levels(machine: Machine, ranks: tuple[int, ...], total: int) -> bool:
+    return BY_LEVEL.refuses(machine, ranks, total) is None

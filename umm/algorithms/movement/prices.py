@@ -6,9 +6,8 @@ import numpy as np
 
 from umm import cost
 from umm.algorithms.collectives.grids import nodes_of
-from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
 from umm.algorithms.movement.blocks import held
-from umm.algorithms.movement.gathers import sharers
+from umm.algorithms.movement.gathers import by_level, sharers
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.movement.sums import Summed, size_of
 from umm.arrays import Floats, Ints
@@ -80,7 +79,7 @@ def _exchange(between: Floats, has: Floats, ranks: Ints, machine: Machine) -> No
     """Add what an all-gather among ranks moves, of what every rank has."""
     total = len(between)
     owners = np.flatnonzero(has)
-    if BY_LEVEL.refuses(machine, ranks.tolist(), total) is None and np.isin(owners, ranks).all():
+    if len(ranks) > 3 and by_level(machine, ranks.tolist(), total) and np.isin(owners, ranks).all():
         nodes = np.array(nodes_of(machine, ranks.tolist(), total))
         share = has[nodes]
         for a in range(len(nodes)):
@@ -102,7 +101,7 @@ def _add_up(group: Summed, machine: Machine, total: int, itemsize: int) -> tuple
     share = np.zeros(total)
     share[ranks] = each
     back = np.zeros((total, total))
-    if BY_LEVEL.refuses(machine, group.ranks, total) is None:
+    if by_level(machine, group.ranks, total):
         _exchange(back, share, ranks, machine)  # a reduce-scatter by level is an all-gather backwards
         adds += back.T
     else:

@@ -22,6 +22,7 @@ from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import ended, platform_for, said_of, with_replicas_joined
 from umm.arrays import Ints
+from umm.dtypes import payload_bytes
 from umm.machines import Machine
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
@@ -76,8 +77,11 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     more: tuple[Ints, Ints] | None = None
     row_rank[gemm_row] = rank
     again = added_again(ops, gemm_row) if machine.refill else 0
-    seconds[gemm_row] = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"), again=again)
-    moved = x.elements * problem.itemsize("A")
+    pace = cost.pace_of(machine, rank, problem.p)
+    seconds[gemm_row] = cost.gemm_seconds(
+        machine, problem.dtype, m, n, k, problem.itemsize("C"), again=again, pace=pace
+    )
+    moved = payload_bytes(x.elements, problem.dtype)
     if machine.refill:
         large = readers(x, cost.leaves_caches(machine, moved))
         seconds[gemm_row] += cost.load_seconds(machine, first_read(ops, gemm_row, large))
@@ -111,7 +115,8 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         apart = strided(ops)[slot_ops]
         nbytes[c_row] = cost.accumulate_bytes(machine, payload, apart)
         local = c_owner[slot_ops] == rank[slot_ops]
-        seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload, apart), 0.0)
+        slow = cost.pace_of(machine, rank[slot_ops], problem.p)
+        seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload, apart, slow), 0.0)
         c_slots = options.max_gemms + options.max_accumulates
         if machine.refill:
             seconds[c_row] += refills(machine, ops, slot_ops, payload, got=False)

@@ -16,6 +16,7 @@ from umm.cli.flags.options import (
     option,
     output_options,
     problem_options,
+    time_limit,
 )
 from umm.cli.flags.schedule import SCHEDULE, schedule_options
 from umm.cli.flags.values import share
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 @schedule_options()
 @option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
 @measure_options(executor="numpy")
+@time_limit()
 @option("--html", type=WRITE, help="Write a standalone page with figures and every action.")
 @output_options()
 @click.pass_context
@@ -99,9 +101,9 @@ def compare(
             needed = needs(schedule, performer, iters=iters, warmup=warmup, check=False)
             say_needs(needed, output, offers=saved is None)
             predicted = perform(schedule, "sim")
-            with output.tracking(f"running with {executor}") as track:
-                runs = measure(schedule, performer, executor, iters=iters, warmup=warmup, track=track)
-            measured, all_runs = runs.best, runs.record()
+            with output.ending() as answer, output.tracking(f"running with {executor}") as track:
+                answer.append(measure(schedule, performer, executor, iters=iters, warmup=warmup, track=track))
+            measured, all_runs = answer[0].best, answer[0].record()
     comparison = compare_traces(predicted, measured)
     check_tolerance(fail_above, comparison.times_comparable)
     if as_json:
@@ -119,6 +121,7 @@ def compare(
         write_comparison(comparison, html)
         output.note(f"wrote {html}; it opens in any browser, offline")
     refuse(comparison, fail_above)
+    output.end()
 
 
 def check_tolerance(fail_above: float | None, comparable: bool) -> None:

@@ -89,12 +89,12 @@ def _query(ctx: click.Context, file: Path | None, flags: dict[str, Any]) -> str:
     for name in sorted(told, key=lambda x: x != "model"):  # other sizes stand before those of a model
         if name not in ("preset", "chain") and (name, flags[name]) != ("layouts", BEST):
             state = changed(state, name, as_text(flags[name]))  # a preset has told m, n and k
-    machine_of(state.machine, {})  # refuses one that the page would not find
+    machine = machine_of(state.machine, {})  # refuses one that the page would not find
     if state.chain:
         usual = {name: size for name, size in state.sizes.items() if flags[name] is None}
         outline = asked_outline(ctx, flags | usual)  # refuses what other commands refuse
         assert outline
-        outline.layouts_of(state.layouts or None)
+        outline.layouts_of(state.layouts or None, state.ranks or machine.default_ranks)
     return (state if file is None else changed(state, "tab", "measured")).query
 
 

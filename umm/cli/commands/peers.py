@@ -6,17 +6,28 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from umm.cli.flags.chain import chain_options
-from umm.cli.flags.options import WRITE, option, output_options, problem_options
+from umm.cli.flags.options import WRITE, option, output_options, problem_options, time_limit
+from umm.cli.flags.scaling import (
+    asked_scales,
+    compare_scales,
+    refuse_of_one,
+    scaling_options,
+    show_scales,
+)
 from umm.cli.printed.output import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from umm.machines import Machine
     from umm.program import Outline
+    from umm.space.scaling import Scale
+    from umm.space.search.walk import Progress
 
 
 @click.command()
-@problem_options(machine="h100-8")
+@problem_options(machine="h100-8", many_ranks=True)
+@scaling_options()
 @chain_options(layouts=False)
 @option(
     "--memory",
@@ -27,7 +38,9 @@ if TYPE_CHECKING:
     "device.",
 )
 @option("--refused", is_flag=True, help="List the algorithms that cannot serve too, and what would work.")
-@option("--no-crossover", is_flag=True, help="Leave out other m, for which the verdict may change.")
+@option("--crossover/--no-crossover", default=None,
+        help="Look for other sizes at which the verdict changes.  [default: for a multiply]")  # fmt: skip
+@time_limit()
 @option("--html", type=WRITE, help="Write a standalone page with all timelines side by side.")
 @output_options()
 @click.pass_context
@@ -36,7 +49,7 @@ def peers(
     /,
     memory: str,
     refused: bool,
-    no_crossover: bool,
+    crossover: bool | None,
     html: Path | None,
     as_json: bool,
     quiet: bool,
@@ -60,21 +73,41 @@ def peers(
     from umm.cli.printed.peers_table import peers_record, print_peers
     from umm.cli.printed.save import check_targets
     from umm.space.peers.peers import peers as compare
+    from umm.space.scaling import Scale, devices_of
 
     output = Output(as_json, quiet, no_color)
     check_targets(html)
+    scales = asked_scales(flags)
+    if scales:
+        refuse_of_one(ctx, ("refused", "crossover"))
+
+        def best_of(of: dict[str, Any], on: "Machine", tell: "Progress") -> "tuple[str, Scale]":
+            program = asked_outline(ctx, of) or asked_problem(of)
+            budget = None if memory == "none" else memory
+            found = compare(program, on, ranks=of["ranks"], memory=budget, crossover=False)
+            best = min((x for x in found.rows if x.fits), default=found.rows[0], key=lambda x: x.makespan_s)
+            chosen = ", ".join([best.algorithm, *(f"{x} {layout}" for x, layout in best.layouts.items())])
+            words = program.facts("")[0][1].rstrip(", ") if program.kind == "problem" else str(program)
+            used = devices_of(on, found.ranks)
+            return words, Scale(found.ranks, used, chosen, best.makespan_s, best.memory_bytes)
+
+        show_scales(output, "peers", compare_scales(output, flags, scales, best_of), html, {})
+        return
     outline = asked_outline(ctx, flags)
-    with output.telling() as told:
-        found = compare(
-            outline or asked_problem(flags),
-            asked_machine(flags),
-            ranks=flags["ranks"],
-            memory=None if memory == "none" else memory,
-            crossover=not no_crossover,
-            at=_at(ctx, flags),
-            tokens=flags["tokens"] or 0,
-            progress=told,
+    with output.ending() as answer, output.telling() as told:
+        answer.append(
+            compare(
+                outline or asked_problem(flags),
+                asked_machine(flags),
+                ranks=flags["ranks"],
+                memory=None if memory == "none" else memory,
+                crossover=outline is None if crossover is None else crossover,
+                at=_at(ctx, flags),
+                tokens=flags["tokens"] or 0,
+                progress=told,
+            )
         )
+    found = answer[0]
     if as_json:
         output.json("peers", peers_record(found))
     else:
@@ -84,6 +117,7 @@ def peers(
 
         write_peers(found, html)
         output.note(f"wrote {html}; it opens in any browser, offline")
+    output.end()
 
 
 def _at(ctx: click.Context, flags: dict[str, Any]) -> "Callable[[int], Outline] | None":

@@ -15,6 +15,7 @@ from umm.cli.flags.options import (
     option,
     output_options,
     problem_options,
+    time_limit,
 )
 from umm.cli.flags.schedule import schedule_options
 from umm.cli.printed.output import Output
@@ -26,6 +27,7 @@ from umm.cli.printed.output import Output
 @schedule_options()
 @option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
 @measure_options(executor="numpy")
+@time_limit()
 @option(
     "--check", is_flag=True, help="Compare C, or a chain's outputs, with float64 NumPy; exit code 4 if wrong."
 )
@@ -84,19 +86,22 @@ def run(
         note_scale(scale, schedule, output)
         needed = needs(schedule, performer, iters=iters, warmup=warmup, check=check)
         say_needs(needed, output, offers=saved is None)
-        with output.tracking(f"running with {executor}") as track:
-            measured = measure(
-                schedule,
-                performer,
-                executor,
-                iters=iters,
-                warmup=warmup,
-                check=check,
-                operands=None if loaded is None else load(loaded),
-                save=saved_to,
-                track=track,
+        with output.ending() as answer, output.tracking(f"running with {executor}") as track:
+            answer.append(
+                measure(
+                    schedule,
+                    performer,
+                    executor,
+                    iters=iters,
+                    warmup=warmup,
+                    check=check,
+                    operands=None if loaded is None else load(loaded),
+                    save=saved_to,
+                    track=track,
+                )
             )
-        if saved_to is not None:
+        measured = answer[0]
+        if saved_to is not None and measured.complete:
             output.note(f"saved operands and results to {saved_to}")
         save_files(measured.best, output, schedule=save_schedule, trace=save_trace)
         if as_json:
@@ -112,3 +117,4 @@ def run(
             print_measured(console, executor, measured)
         if measured.check is not None and not measured.check.ok:
             raise CheckError(str(measured.check))
+        output.end()

@@ -9,19 +9,29 @@ import click
 
 from umm.cli.flags.chain import chain_options
 from umm.cli.flags.options import READ, WRITE, option, output_options, problem_options
+from umm.cli.flags.scaling import (
+    asked_scales,
+    compare_scales,
+    refuse_of_one,
+    scaling_options,
+    show_scales,
+)
 from umm.cli.flags.schedule import schedule_options
 from umm.cli.printed.output import Output
 
 if TYPE_CHECKING:
     from umm.cli.flags.asked import Asked
+    from umm.machines import Machine
     from umm.schedules.schedule import Schedule
+    from umm.space.scaling import Scale
     from umm.space.search.walk import Progress
     from umm.space.what_if.advice import Beside
     from umm.traces.trace import Trace
 
 
 @click.command()
-@problem_options(machine="h100-8")
+@problem_options(machine="h100-8", many_ranks=True)
+@scaling_options()
 @chain_options()
 @schedule_options()
 @option("--explain", is_flag=True, help="Tell step by step what bounds the slowest rank, and on which link.")
@@ -48,6 +58,8 @@ def simulate(
 ) -> None:
     """Predict one multiply, or a chain of them, on one machine.
 
+    Several --nodes or --ranks have one table: time, speed-up, efficiency and, with --price, dollars.
+
     Tells the makespan, the fraction of peak, where the time goes, what moves, what is held, and what
     bounds it.
     """
@@ -67,6 +79,12 @@ def simulate(
     output = Output(as_json, quiet, no_color)
     console = output.console()
     check_targets(save_schedule, save_trace, html, perfetto=perfetto)
+    scales = asked_scales(flags)
+    if scales:
+        refuse_of_one(ctx, ("explain", "saved", "save_schedule", "save_trace", "perfetto"))
+        found = compare_scales(output, flags, scales, partial(_timed, ctx))
+        show_scales(output, "simulate", found, html, {})
+        return
     with output.progress() as bar:
         task = bar.add_task("making the schedule", total=None)
         schedule, request = saved_or_asked(ctx, saved, flags)
@@ -100,6 +118,24 @@ def simulate(
         if explain:
             console.print(reasons, highlight=False, markup=False, soft_wrap=True)
     save_files(trace, output, html=html, verdict=beside.page(trace))
+
+
+def _timed(
+    ctx: click.Context, flags: dict[str, Any], machine: "Machine", tell: "Progress"
+) -> "tuple[str, Scale]":
+    """Return what is computed with some flags, and what it takes."""
+    from umm.cli.flags.asked import asked
+    from umm.executor import executor
+    from umm.space.scaling import Scale, devices_of
+
+    request = asked(ctx, flags)
+    schedule = request.lower(request.problem)
+    program, ranks = request.problem, schedule.ranks
+    chosen = program.layout_words if program.kind == "problem" else str(flags["layouts"] or "its own layouts")
+    memory = int(schedule.memory_bytes.max())
+    seconds = executor("sim").makespan(schedule)
+    words = program.facts("")[0][1].rstrip(", ")
+    return words, Scale(ranks, devices_of(machine, ranks), chosen, seconds, memory)
 
 
 def sure_of(trace: "Trace", request: "Asked | None") -> "Beside":

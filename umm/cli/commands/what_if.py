@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from umm.cli.flags.chain import chain_options
-from umm.cli.flags.options import WRITE, given, option, output_options, problem_options
+from umm.cli.flags.options import WRITE, given, option, output_options, problem_options, time_limit
 from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
 from umm.cli.flags.values import Finite
 from umm.cli.printed.output import Output
@@ -49,6 +49,7 @@ MEMORY = "memory"
     help="How much better another choice has to be.",
 )
 @option("--html", type=WRITE, help="Write a standalone page with the figure.")
+@time_limit()
 @output_options()
 @click.pass_context
 def what_if(
@@ -92,7 +93,7 @@ def what_if(
         raise InputError(
             "several sizes need --map memory or --map fabric*bandwidth; umm search takes them too"
         )
-    with output.telling() as told:
+    with output.ending() as answer, output.telling() as told:
         machine = asked_machine(flags)
         ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
         if outline is not None:
@@ -101,28 +102,30 @@ def what_if(
             named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
             space = Space(m=rows[0], **sizes, **named, ranks=ranks, **asked_axes(flags))
         if over is None:
-            answer = sensitivity(space, machine, memory=budget, margin=margin, reach=reach, progress=told)
+            found = sensitivity(space, machine, memory=budget, margin=margin, reach=reach, progress=told)
+            answer.append(found)
         elif over == MEMORY:
-            decisions = map_over_memory(space, machine, rows, progress=told)
+            answer.append(map_over_memory(space, machine, rows, progress=told))
         else:
-            decisions = map_over_number(
-                space, machine, rows, number=over, memory=budget, reach=reach, progress=told
+            answer.append(
+                map_over_number(space, machine, rows, number=over, memory=budget, reach=reach, progress=told)
             )
     if over is None:
-        record = sensitivity_record(space, machine.name, answer, reach)
+        record = sensitivity_record(space, machine.name, answer[0], reach)
     else:
-        record = {"machine": machine.name, "map": decisions.to_dict()}
+        record = {"machine": machine.name, "map": answer[0].to_dict()}
     if html is not None:
         from umm.figures.what_if import write_map, write_sensitivity
 
         if over is None:
-            write_sensitivity(answer, machine.name, html)
+            write_sensitivity(answer[0], machine.name, html)
         else:
-            write_map(decisions, html)
+            write_map(answer[0], html)
         output.note(f"wrote {html}; it opens in any browser, offline")
     if as_json:
         output.json("what-if", record)
     elif over is None:
-        print_sensitivity(output.console(), space, machine.name, answer, reach)
+        print_sensitivity(output.console(), space, machine.name, answer[0], reach)
     else:
-        print_map(output.console(), space, decisions)
+        print_map(output.console(), space, answer[0])
+    output.end()

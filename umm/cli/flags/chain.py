@@ -12,12 +12,14 @@ from umm.cli.flags.values import Finite, dimension, dimension_list
 from umm.errors import InputError
 from umm.machines import Machine
 from umm.program import Chain, Outline, load_chain
-from umm.program.presets import MODELS, PRESETS, chain
+from umm.program.models import MODELS
+from umm.program.models import model as find_model
+from umm.program.presets import PRESETS, chain
 
-SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads", "sequences")
+SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads", "sequences", "vocab", "context", "batch")
 SCALED = ("tokens", "hidden", "ffn")
 """Those that ``--scale`` changes; heads stay as many, and become as much smaller."""
-CHAIN = ("chain", "model", *SIZES, "backward", "dropout", "layouts")
+CHAIN = ("chain", "model", *SIZES, "backward", "decode", "dropout", "layouts")
 BEST = "best"
 """The layouts that a search finds, unless a chain has some of that name itself."""
 _OF_A_PROBLEM = ("m", "n", "k", "a", "b", "c", "c_dtype", "preset")
@@ -39,21 +41,28 @@ def chain_options(layouts: bool = True, axes: bool = False) -> Callable[[Command
         "heads": "Attention heads.",
         "kv_heads": "Heads of keys and values; all heads if not given.",
         "sequences": "Equal parts of the tokens that attend to themselves alone; 1 if not given.",
+        "vocab": "Different tokens of a head's logits.",
+        "context": "Tokens before the one that --decode computes.",
+        "batch": "Sequences that --decode computes a token of; 1 if not given.",
     }
     flags = [
         option("--chain", metavar="NAME|FILE.toml",
                help=f"A chain in place of one multiply: {', '.join(PRESETS)}, or a file."),
-        option("--model", metavar="NAME", help=f"Sizes of a public model: {', '.join(MODELS)}."),
+        option("--model", metavar="NAME|config.json",
+               help=f"Sizes of a public model, {', '.join(MODELS)}, or of a Hugging Face config.json."),
         *(option(f"--{name.replace('_', '-')}", help=text, **size)
           for name, text in sizes.items()),
         option("--backward", is_flag=True, help="Gradients too, given dY."),
+        option("--decode", is_flag=True,
+               help="One token of each sequence of --batch, with --context tokens before it."),
         option("--dropout", type=float, default=0.0, metavar="RATE",
                help="Share of an MLP's activations that are dropped, the same ones in every layout."),
     ]  # fmt: skip
     if layouts:
         flags.append(
             option("--layouts", metavar="NAME|TENSOR=LAYOUT,…",
-                   help="Layouts of a chain: megatron, sequence, data, or best, what a search finds; then "
+                   help="Layouts of a chain: megatron, sequence, data, a scheme such as tp8-dp4, fsdp32 or "
+                        "hsdp8x4, or best, what a search finds; then "
                         "others for some tensors.")
         )  # fmt: skip
     return all_of(flags)
@@ -125,13 +134,16 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
     where = flags.get("given", "")
     if not is_file(name):
         sizes = {x: flags[x] for x in SIZES if flags[x] is not None}
-        named = {x: flags[x] for x in ("model", "backward", "dtype", "dropout")}
+        named = {x: flags[x] for x in ("model", "backward", "decode", "dtype", "dropout")}
+        if not named["decode"] and (sizes.keys() & {"context", "batch"}):
+            raise InputError("context and batch are of --decode; add it, or give tokens and sequences")
         if flags.get("scale"):
-            known = {x: MODELS.get(flags["model"], {}).get(x) for x in SCALED if name in PRESETS}
+            of_model = find_model(flags["model"]).sizes(SCALED) if flags["model"] else {}
+            known = {x: of_model.get(x) for x in SCALED if name in PRESETS}
             whole = {x: size for x, size in (known | sizes).items() if size and _is_of(name, x)}
             sizes |= {x: max(1, round(whole[x] * flags["scale"])) for x in SCALED if x in whole}
         return chain(name, **named, **sizes).with_given(where)
-    typed = given(ctx, ("model", *SIZES, "backward", "dtype", "dropout", "scale"))
+    typed = given(ctx, ("model", *SIZES, "backward", "decode", "dtype", "dropout", "scale"))
     if typed:
         raise InputError(f"{name} already decides {', '.join(typed)}; leave it out")
     loaded = load_chain(name)
@@ -151,7 +163,7 @@ def _layouts(outline: Outline, text: str | None, machine: Machine, ranks: int) -
     """Return the layouts a text means: those of a name, or the best, changed by TENSOR=LAYOUT parts."""
     if text and text.partition(",")[0].strip() == BEST and BEST not in outline.layouts:
         outline = outline.with_layouts(BEST, best_layouts(outline, machine, ranks))
-    return outline.layouts_of(text or None)
+    return outline.layouts_of(text or None, ranks)
 
 
 def best_layouts(outline: Outline, machine: Machine, ranks: int) -> dict[str, str]:

@@ -61,7 +61,7 @@ def performing(
     except UmmError as error:
         code = error.exit_code
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
         raise
     finally:

@@ -6,12 +6,13 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from umm.errors import EndedEarlyError
 from umm.files import json_line, visible
 
 if TYPE_CHECKING:
@@ -32,11 +33,13 @@ class Output:
         as_json: One JSON object instead of text.
         quiet: No notes and no progress.
         no_color: Plain text even on a terminal.
+        early: Not empty once what is shown was ended early.
     """
 
     as_json: bool = False
     quiet: bool = False
     no_color: bool = False
+    early: list[bool] = field(default_factory=list, compare=False)
 
     def console(self, err: bool = False) -> "Console":
         """Return a rich console for stdout, or for stderr."""
@@ -119,6 +122,28 @@ class Output:
                 bar.update(tasks[0], completed=done, total=of or None)
 
             yield tell
+
+    @contextmanager
+    def ending(self) -> Iterator[list[Any]]:
+        """Give a list for the answer of a block; ended early, the list gets the answer so far.
+
+        After the block the caller shows what is in the list, and ends with :meth:`end`.
+        """
+        answer: list[Any] = []
+        try:
+            yield answer
+        except EndedEarlyError as early:
+            answer[:] = [early.found]
+            self.early.append(True)
+
+    def end(self) -> None:
+        """End the command as one that was ended early, if it was.
+
+        Raises:
+            click.Abort: if so.
+        """
+        if self.early:
+            raise click.Abort
 
     @contextmanager
     def tracking(self, what: str) -> Iterator[Callable[[Iterable[int]], Iterable[int]]]:

@@ -29,6 +29,8 @@ def peers_record(found: Peers) -> dict[str, Any]:
         "crossover": crossover and {size: crossover.at, "below": crossover.below, "from": crossover.above},
         "stretches": [vars(x) for x in found.stretches],
     }
+    if not found.complete:
+        record["complete"] = False
     if size == "tokens":
         return record | {"proven": found.proven}
     anywhere = None if free is None else free.to_dict()
@@ -59,6 +61,8 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
         console.print(f"Not applicable here: {', '.join(found.refused)} (see --refused).")
     if found.anywhere is not None:
         console.print(f"With free choice of layouts: {found.anywhere}.")
+    if not found.complete:
+        console.print("Ended early: others were not looked at yet, and nothing is proven.")
     console.print(Text(found.verdict, style="bold"))
 
 

@@ -4,11 +4,17 @@ import errno
 import os
 import re
 import select
+import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from threading import current_thread, main_thread
 from typing import IO, Any, cast
 
 from umm.errors import UmmError
+
+MOST_SECONDS = 1e6
+"""Of a limit of time."""
 
 
 def open_streams() -> None:
@@ -32,6 +38,34 @@ def open_streams() -> None:
             stream.reconfigure(errors="replace")
     if not isinstance(sys.stderr, _Unfailing):
         sys.stderr = cast(Any, _Unfailing(sys.stderr))
+
+
+_up: list[float] = []
+
+
+def stop_after(seconds: float) -> Callable[[], None]:
+    """Interrupt this process after a time as Ctrl-C would, and return what calls that off."""
+    _up.clear()
+    if current_thread() is not main_thread():
+        return lambda: None
+
+    def stop(number: int, frame: Any) -> None:
+        _up.append(seconds)
+        raise KeyboardInterrupt
+
+    usual = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, MOST_SECONDS))
+
+    def call_off() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, usual)
+
+    return call_off
+
+
+def time_is_up() -> float | None:
+    """Return the limit of time that has ended the command, None if none has."""
+    return _up.pop() if _up else None
 
 
 class _Unfailing:

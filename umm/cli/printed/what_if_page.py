@@ -24,7 +24,7 @@ def sensitivity_record(space: Space, machine: str, answer: Sensitivity, reach: f
         "reach": reach,
         "moves": [dict(vars(move)) for move in answer.moves],
         "flips": [_flip_record(flip) for flip in answer.flips],
-    }
+    } | ({} if answer.complete else {"complete": False})
 
 
 def _flip_record(flip: Flip) -> dict[str, Any]:
@@ -55,7 +55,10 @@ def print_sensitivity(
     if same:
         console.print(f"Its time is the same with half and twice of {', '.join(same)}.")
     flips = [flip for flip in answer.flips if flip.factor is not None]
-    if not flips:
+    if not answer.complete:
+        tried = ", ".join(dict.fromkeys(flip.what for flip in answer.flips)) or "none"
+        console.print(f"Ended early. Numbers tried for a change of the choice: {tried}.")
+    if not flips and answer.complete:
         console.print(f"No number changes the choice between x{1 / reach:.3g} and x{reach:.3g}.")
         return
     console.print(f"Another choice is at least {100 * answer.margin:.2g} % better:")
@@ -101,6 +104,8 @@ def print_map(console: Console, space: Space, decisions: DecisionMap) -> None:
         )  # fmt: skip
         last = x.m
     print_whole(console, table)
+    if not decisions.complete:
+        console.print("Ended early: other values of m were not looked at yet.")
     if decisions.without:
         console.print(f"Nothing fits for m = {', '.join(map(str, decisions.without))}.")
 

@@ -1,6 +1,6 @@
 """The best points: ranked beside time against memory, and as lines through their layouts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -40,18 +40,29 @@ def show(view: View) -> Shown:
             limit=priced.limit,
             here=(point.trace.makespan_s, point.trace.memory_bytes) if point else None,
         )
-    named: Any = {}
-    others = {name: seconds for name, seconds in priced.named.items() if seconds is not None}
-    if others:
-        times = {"best": priced.top[0].makespan_s} | others
-        named = view.drawn(beside, "The best beside the layouts of others", times, "best")
+    bars: Any = {}
+    times = {name: seconds for name, seconds in priced.named.items() if seconds is not None}
+    if times:
+        times = {"best": priced.top[0].makespan_s} | times
+        bars = view.drawn(beside, "The best beside the layouts of others", times, "best")
     return {
         "pareto.figure": figure,
-        "others.figure": named,
+        "others.figure": bars,
         "leaders.children": _table(view),
         "tensors.children": _tensors(view) if view.state.chain else None,
-        "leaderboard-data.children": view.table(lambda: top_frame(view)),
+        "leaderboard-data.children": _data(view, times),
     }
+
+
+def _data(view: View, times: Mapping[str, float]) -> Any:
+    """Return the numbers of the best, and of a chain those beside the layouts of others."""
+    best = view.table(lambda: top_frame(view))
+    if best is None or not times:
+        return best
+    import pandas as pd
+
+    frame = pd.DataFrame({"layouts": list(times), "makespan_s": list(times.values())})
+    return [*best, *view.table(lambda: frame)]
 
 
 def _has_front(view: View) -> bool:

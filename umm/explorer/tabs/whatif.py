@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 RIVALS = 4
-MOST_ACTIONS = 40_000  # of all schedules of a chain together, each of which is simulated for every factor
+MOST_ACTIONS = 20_000  # of all schedules of a chain together, each of which is simulated for every factor
 
 
 def show(view: View) -> Shown:

@@ -72,22 +72,38 @@ class Tiers(Fabric):
                 self._add(f"{name} up", near[0], near[1] + overhead)
                 self._add(f"{name} down", *near)
         self._ports = not pairs
-        self._cards = len(self.names)
+        self._first_card = len(self.names)
         owners = devices if card_per_device else [f"n{i}" for i in range(len(devices) // node_size)]
         for name in owners:
             is_first = card_per_device or pairs  # link of a route between nodes
-            self._add(f"{name} nic out", card[0], card[1] + (overhead if is_first else 0.0))
-            self._add(f"{name} nic in", *card)
+            out = self._add(f"{name} nic out", card[0], card[1] + (overhead if is_first else 0.0))
+            self.cards.append((out, self._add(f"{name} nic in", *card)))
         self._core = () if core is None else (self._add("core", core, 0.0),)
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the ports or the link inside a node, else the cards, and ports where they are shared."""
         if src // self.near == dst // self.near:
-            return (2 * src, 2 * dst + 1) if self._ports else (self._pairs[src, dst],)
+            return self._inside(src, dst)
         if self._per_device:
-            return (self._cards + 2 * src, *self._core, self._cards + 2 * dst + 1)
-        out = self._cards + 2 * (src // self.near)
-        into = self._cards + 2 * (dst // self.near) + 1
+            route = (self._first_card + 2 * src, *self._core, self._first_card + 2 * dst + 1)
+            return self._around(src, dst) if self._lost else route
+        out = self._first_card + 2 * (src // self.near)
+        into = self._first_card + 2 * (dst // self.near) + 1
         if not self._ports:
             return (out, *self._core, into)
         return (2 * src, out, *self._core, into, 2 * dst + 1)
+
+    @property
+    def _cards_of_node(self) -> int:
+        return self.near if self._per_device else 1
+
+    def _inside(self, src: int, dst: int) -> tuple[int, ...]:
+        """Return the ports or the link between two devices of a node."""
+        return (2 * src, 2 * dst + 1) if self._ports else (self._pairs[src, dst],)
+
+    def _around(self, src: int, dst: int) -> tuple[int, ...]:
+        """Return a route between nodes by the cards that are up, those of neighbours in the node."""
+        first, last = self._card_beside(src), self._card_beside(dst)
+        out = (*(self._inside(src, first) if first != src else ()), self.cards[first][0])
+        into = (self.cards[last][1], *(self._inside(last, dst) if last != dst else ()))
+        return (*out, *self._core, *into)

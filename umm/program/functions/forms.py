@@ -144,13 +144,15 @@ def _by_head(x: Array, keys: int) -> Array:
     return x.reshape(x.shape[0], -1, keys or x.shape[1])
 
 
-def rope(x: Array, head: int, base: float, positions: int, at: Place, turn: float = 1.0) -> Array:
+def rope(x: Array, head: int, base: float, positions: int, first: int, at: Place, turn: float = 1.0) -> Array:
     """Return x with each pair of columns (2i, 2i + 1) of a head turned by position · base^(−2i / head).
 
-    Rows are the positions of one sequence after those of another, ``positions`` each (0: all are of one);
-    columns are heads, ``head`` columns each. Source: Su et al. (2021), RoFormer, equation 34.
+    Rows are the positions of one sequence after those of another, ``positions`` each (0: all are of one),
+    from ``first`` on; columns are heads, ``head`` columns each.
+
+    Source: Su et al. (2021), RoFormer, equation 34.
     """
-    position = np.arange(at.rows.start, at.rows.stop, like=x)[:, None] % (positions or at.shape[0])
+    position = first + np.arange(at.rows.start, at.rows.stop, like=x)[:, None] % (positions or at.shape[0])
     pair = np.arange(at.cols.start, at.cols.stop, 2, like=x) % head
     angle = turn * position * base ** (-pair / head)
     cos, sin = np.cos(angle).astype(x.dtype), np.sin(angle).astype(x.dtype)
@@ -160,9 +162,38 @@ def rope(x: Array, head: int, base: float, positions: int, at: Place, turn: floa
     return result
 
 
-def rope_grad(dy: Array, head: int, base: float, positions: int, at: Place) -> Array:
+def rope_grad(dy: Array, head: int, base: float, positions: int, first: int, at: Place) -> Array:
     """Return the gradient by x: dy turned back."""
-    return rope(dy, head, base, positions, at, turn=-1.0)
+    return rope(dy, head, base, positions, first, at, turn=-1.0)
+
+
+def silu_mul_grad(x: Array, y: Array, dz: Array) -> Array:
+    """Return the gradient by x of silu(x) · y, given that by the product."""
+    return silu_grad(x, dz * y)
+
+
+def rms_norm(x: Array, scale: Array, epsilon: float) -> Array:
+    """Return rows over their root mean square, times a scale. Source: Zhang & Sennrich (2019), equation 4."""
+    return x * _over_rms(x, epsilon) * scale
+
+
+def rms_norm_grad(dy: Array, x: Array, scale: Array, epsilon: float) -> Array:
+    """Return the gradient of :func:`rms_norm` by x."""
+    over = _over_rms(x, epsilon)
+    bare, d = x * over, dy * scale
+    result: Array = over * (d - bare * (d * bare).mean(axis=1, keepdims=True))
+    return result
+
+
+def rms_scale_grad(dy: Array, x: Array, epsilon: float) -> Array:
+    """Return the gradient of :func:`rms_norm` by its scale."""
+    result: Array = (dy * x * _over_rms(x, epsilon)).sum(axis=0, keepdims=True)
+    return result
+
+
+def _over_rms(x: Array, epsilon: float) -> Array:
+    result: Array = 1.0 / np.sqrt((x * x).mean(axis=1, keepdims=True) + epsilon)
+    return result
 
 
 def rms_rstd(squares: Array, columns: int, epsilon: float) -> Array:

@@ -97,6 +97,15 @@ class Accesses:
         # What is found came after all that the slot held before, so only the first to touch a piece asks.
         return _against(how, (piece, *piece.meeting)) or _against(how, known.before.values())
 
+    def changes(self, place: Hashable, buffer: int, rectangle: Rectangle) -> list[int]:
+        """Return the actions that have last written to a rectangle, or added to it since."""
+        known = self._places.get(place)
+        if known is None or known.buffer != buffer:
+            return []
+        piece = known.piece(rectangle)
+        pieces = (piece, *piece.meeting)
+        return [x for each in pieces for x in each.adds] + [x.write for x in pieces if x.write >= 0]
+
     def note(self, place: Hashable, how: int, buffer: int, rectangle: Rectangle, action: int) -> None:
         """Remember an access; of one action what it writes last, for that covers what it read there."""
         known = self._places.get(place)

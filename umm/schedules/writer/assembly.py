@@ -102,7 +102,7 @@ def assemble(
         make_data=make_data,
         make_pools=pools,
         options=options,
-        peak=machine.peak(problem.dtype) * shared.devices,
+        peak=machine.total_peak(problem.dtype, shared.devices),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from umm import cost
 from umm.arrays import Bools, Ints, offsets_of
+from umm.dtypes import payload_bytes
 from umm.errors import ScheduleError
 from umm.machines import Machine
 from umm.program.tensors import Program, Tensor
@@ -39,6 +40,7 @@ class Action:
     Attributes:
         seconds: Seconds it takes or waits beside what follows from its slices.
         nbytes: Bytes it is charged; None if they, and the rest of its seconds, follow from its slices.
+        charge: Bytes on the links for each byte that moves; 0 for what the machine says.
     """
 
     kind: int
@@ -50,6 +52,7 @@ class Action:
     multiplied: Multiplied = PLAIN
     fn: int = -1
     nbytes: int | None = None
+    charge: float = 0.0
     after: list[int] = field(default_factory=list)
 
 
@@ -117,7 +120,7 @@ def priced(written: Written) -> Schedule:
         make_data=lambda: Data(_details(actions), _temporaries(written.temporaries)),
         make_pools=lambda: _pools(written),
         options=written.options,
-        peak=machine.peak(tensors[0].dtype) * shared.devices if written.program.flop else 0.0,
+        peak=machine.total_peak(tensors[0].dtype, shared.devices) if written.program.flop else 0.0,
         work=written.work,
         functions=written.functions,
         means=tuple(Means(name, machine.means[name].interference) for name in names),
@@ -131,6 +134,7 @@ class _Columns:
     def __init__(self, written: Written) -> None:
         actions, machine = written.actions, written.machine
         tensors = (*written.program.tensors, *written.work)
+        self._ranks = written.program.p
         self.kind = np.array([action.kind for action in actions], dtype=np.int8)
         self.rank = np.array([action.rank for action in actions], dtype=np.int64)
         self.src, self.dst = (np.full(len(actions), -1, dtype=np.int64) for _ in range(2))
@@ -144,10 +148,16 @@ class _Columns:
         self.dst[transfers] = [actions[i].pieces[0].rank for i in transfers.tolist()]
         transfers = transfers[~given[transfers]]
         moved = [actions[i] for i in transfers.tolist()]
-        payload = np.array(
-            [a.pieces[0].elements * itemsize[a.pieces[0].tensor] for a in moved], dtype=np.int64
-        )
+        elements = np.array([a.pieces[0].elements for a in moved], dtype=np.int64)
+        tensor = np.array([a.pieces[0].tensor for a in moved], dtype=np.int64)
+        payload = np.zeros_like(elements)
+        for number in set(tensor.tolist()):
+            own = tensor == number
+            payload[own] = payload_bytes(elements[own], tensors[number].dtype)
         self._move(machine, transfers, payload, [a.means for a in moved], _strided(written, moved))
+        charge = np.array([a.charge for a in moved])
+        said = charge > 0
+        self.nbytes[transfers[said]] = np.ceil(payload[said] * charge[said]).astype(np.int64)
         self._multiply(machine, actions, tensors, ~given)
         if machine.refill:
             gemms = (self.kind == GEMM).nonzero()[0]
@@ -169,8 +179,10 @@ class _Columns:
             self.seconds[new] += cost.load_seconds(
                 machine, _first_used(written, [actions[i] for i in new.tolist()], itemsize)
             )
-        for i in ((self.kind == MAP) & ~given).nonzero()[0].tolist():
-            self.seconds[i] = machine.launch_s + _touched(actions[i], itemsize) / machine.work_bandwidth
+        maps = ((self.kind == MAP) & ~given).nonzero()[0]
+        used = np.array([_touched(actions[i], itemsize) for i in maps.tolist()], dtype=np.float64)
+        pace = cost.pace_of(machine, self.rank[maps], self._ranks)
+        self.seconds[maps] = machine.launch_s + used / machine.work_bandwidth / pace.memory
 
     def _move(
         self, machine: Machine, rows: Ints, payload: Ints, means: Sequence[str | None], strided: Bools
@@ -188,10 +200,11 @@ class _Columns:
             self.nbytes[rows[by]] = machine.means[name].effective_bytes(payload[by])
             self.seconds[rows[by]] += machine.means[name].overhead_s
         here = self.src[rows] == self.dst[rows]
+        pace = cost.pace_of(machine, self.rank[rows], self._ranks)
         took = np.where(
             adds,
-            cost.local_accumulate_seconds(machine, payload, strided),
-            cost.local_copy_seconds(machine, payload),
+            cost.local_accumulate_seconds(machine, payload, strided, pace),
+            cost.local_copy_seconds(machine, payload, pace),
         )
         self.seconds[rows[here]] = (signals + took)[here]
 
@@ -206,7 +219,8 @@ class _Columns:
         for (dtype, c_itemsize), found in by_types.items():
             members = _details([actions[i] for i in found])
             m, n, k = members.multiplied.T
-            took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize, members.batch)
+            pace = cost.pace_of(machine, self.rank[found], self._ranks)
+            took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize, members.batch, pace=pace)
             launch = machine.gemm_start(dtype)
             self.seconds[found] = launch + members.batch * (took - launch)
 

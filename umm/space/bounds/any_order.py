@@ -55,7 +55,14 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
     (m, n, k), c_itemsize = ops.sizes, problem.itemsize("C")
     slotted = updates(problem.layouts[2], ops.rank, ops.tiles[2])[1]
     least = cost.gemm_seconds(
-        machine, problem.dtype, m, n, k, c_itemsize, again=np.where(slotted, 0, m * n * c_itemsize)
+        machine,
+        problem.dtype,
+        m,
+        n,
+        k,
+        c_itemsize,
+        again=np.where(slotted, 0, m * n * c_itemsize),
+        pace=cost.pace_of(machine, ops.rank, problem.p),
     )
     for graph in of_ranks:
         seconds = least[graph.first : graph.first + len(graph)].tolist()

@@ -52,7 +52,8 @@ def batch_work(statement: Multiply, tensors: Mapping[str, Tensor], machine: Mach
     for operand, axis in enumerate(statement.batch_axes):  # of one member, not of all side by side
         lines[:, operand, axis] /= members // np.array([x.groups[operand] for x in made])
     sizes = lines[:, 0, 0], lines[:, 0, 1], lines[:, 1, 0 if "a" in statement.trans else 1]
-    took = cost.gemm_seconds(machine, a.dtype, *sizes, out.itemsize, members)
+    pace = cost.pace_of(machine, rank, ranks)
+    took = cost.gemm_seconds(machine, a.dtype, *sizes, out.itemsize, members, pace=pace)
     start = machine.gemm_start(a.dtype)
     seconds = start + members * (took - start)
     moved, pieces, got = np.zeros((ranks, ranks)), 0, []

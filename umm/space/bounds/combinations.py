@@ -12,7 +12,7 @@ import numpy as np
 
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import POLICIES
-from umm.arrays import Bools, Floats
+from umm.arrays import Bools, Floats, Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines.machine import GemmLimits
@@ -68,6 +68,9 @@ class Combinations:
         size = {"m": problem.m, "n": problem.n, "k": problem.k}[self.moving]
         self.by[self.moving] = Parts.shares(size, layout.replicas)
         self.at[self.moving] = self.own.replica[0][self.ranks]
+        self.worked: dict[str, Ints] = {}
+        for d, place in self.at.items():
+            self.worked[d], self.at[d] = np.unique(place, return_inverse=True)
         self._overlaps: dict[tuple[str, str], Overlaps] = {}
         self._areas: dict[tuple[str, int], Floats] = {}
         self._apart: dict[str, Bools] = {}
@@ -85,7 +88,7 @@ class Combinations:
         if key not in self._overlaps:
             other = self.y if of is self.x else self.x
             cutting = other.parts[d] if d == self.moving else [self.by[d]]
-            self._overlaps[key] = overlaps(of.parts[d], cutting, self.by[d], self.problem.p)
+            self._overlaps[key] = overlaps(of.parts[d], cutting, self.by[d], self.worked[d], self.problem.p)
         return self._overlaps[key]
 
     def _along(self, d: str, measure: int, of: OperandLayouts | None = None) -> Floats:
@@ -192,21 +195,27 @@ class Combinations:
         """Return the seconds of all gemms of each rank, alone on its device."""
         problem, limits = self.problem, self._limits
         m, n, k = (self.length[d] for d in "mnk")
-        arithmetic = m * n * k * (2.0 / limits.rate)
+        arithmetic = m * n * k * (2.0 / (limits.rate * self._pace("peak")))
         operands = m * k * self.count["n"] + k * n * self.count["m"]
         traffic = operands * problem.itemsize("A") + m * n * self.count["k"] * (
             limits.passes * problem.itemsize("C")
         )
-        roofline: Floats = np.maximum(arithmetic, traffic / limits.bandwidth)
+        roofline: Floats = np.maximum(
+            arithmetic, traffic / (limits.bandwidth * self._pace("memory_bandwidth"))
+        )
         return roofline + self.ops * limits.start_s
 
     def _one_gemm(self) -> Floats:
         volume: Floats = self.shortest["m"] * self.shortest["n"] * self.shortest["k"]
-        return self._limits.start_s + volume * (2.0 / self._limits.rate)
+        return self._limits.start_s + volume * (2.0 / (self._limits.rate * self._pace("peak")))
 
     @cached_property
     def _limits(self) -> GemmLimits:
         return self.machine.gemm_limits(self.problem.dtype, self.problem.k)
+
+    def _pace(self, number: str) -> Floats | float:
+        """Return what each rank's device has of a number."""
+        return self.machine.pace(number, self.ranks, self.problem.p)
 
     def _gets(self, of: OperandLayouts, options: Options) -> Transfers:
         """Return the gets of an operand: each tile or slice once, or as often as the order makes sure."""

@@ -80,7 +80,7 @@ class Overlaps:
     """:func:`overlap` for all pairs of some layouts of two matrices, each different pair once.
 
     Attributes:
-        table: The tables of the different pairs, shape (9, kinds, other kinds, places, places of ranks).
+        table: The tables of the different pairs, shape (9, kinds, other kinds, places, places asked).
         kind: Which kind each layout of the one matrix is.
         other: Which kind each layout of the other matrix is.
     """
@@ -90,15 +90,15 @@ class Overlaps:
     other: Ints
 
 
-def overlaps(of: Sequence[Parts], other: Sequence[Parts], by: Parts, places: int) -> Overlaps:
-    """Return how the parts of all layouts of a matrix meet what ranks work on, padded to some places."""
+def overlaps(of: Sequence[Parts], other: Sequence[Parts], by: Parts, worked: Ints, places: int) -> Overlaps:
+    """Return how the parts of all layouts of a matrix meet what some places of ``by`` work on, padded."""
     kinds, kind = _distinct(of)
     others, other_kind = _distinct(other)
-    table = np.zeros((9, len(kinds), len(others), places, by.places))
+    table = np.zeros((9, len(kinds), len(others), places, len(worked)))
     table[SMALLEST:] = np.inf
     for i, x in enumerate(kinds):
         for j, y in enumerate(others):
-            table[:, i, j, : x.places] = overlap(x, y, by)
+            table[:, i, j, : x.places] = overlap(x, y, by)[..., worked]
     return Overlaps(table, kind, other_kind)
 
 

@@ -180,15 +180,18 @@ def least_slowdown(sizes: MessageSizes | None, largest: int) -> float:
 def looked_at(machine: Machine, ranks: int) -> tuple[int, ...]:
     """Return the ranks that bounds of many ranks look at: a node, or some spread over all of them.
 
-    Of a node all ranks, for they may share its cards. Neither first nor last: these have more at home.
+    Of a node all ranks, for they may share its cards. Neither first nor last: these have more at home. Those
+    on a device that is set apart too, up to eight.
     """
     if ranks <= ALL:
         return tuple(range(ranks))
     near = machine.fabric.near if ranks <= machine.device_count else 1
-    if 1 < near <= LOOKED_AT:
-        first = int(ranks // near * GOLDEN) * near
-        return tuple(range(first, first + near))
-    return tuple(sorted({int(ranks * (i * GOLDEN % 1)) for i in range(LOOKED_AT)}))
+    first = int(ranks // near * GOLDEN) * near
+    some = {int(ranks * (i * GOLDEN % 1)) for i in range(LOOKED_AT)}
+    some = set(range(first, first + near)) if 1 < near <= LOOKED_AT else some
+    slow = set(machine.paces.devices) if machine.paces else set()
+    apart = [rank for rank in range(ranks) if machine.device_of(rank, ranks) in slow]
+    return tuple(sorted(some.union(apart[:LOOKED_AT])))
 
 
 @lru_cache(maxsize=64)

@@ -180,7 +180,7 @@ def least_seconds(problem: Problem, machine: Machine) -> float:
     table = machine.efficiency.get(problem.dtype)
     best = 1.0 if table is None else float(table.values.max())
     devices = len({machine.device_of(rank, problem.p) for rank in range(problem.p)})
-    return problem.flop / (devices * machine.peak(problem.dtype) * best)
+    return problem.flop / (machine.total_peak(problem.dtype, devices) * best)
 
 
 def _space(start: Problem, **more: Any) -> Space:

@@ -1,12 +1,12 @@
 """One table of what people use: the universal algorithm, and everything else that computes the same."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 from umm.algorithms.scheduling import algorithms
-from umm.errors import InfeasibleError, InputError
+from umm.errors import EndedEarlyError, InfeasibleError, InputError
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -58,6 +58,7 @@ def peers(
 
     Raises:
         InputError: for an unknown machine, layout or budget.
+        EndedEarlyError: on Ctrl-C, with the rows so far.
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
@@ -72,20 +73,25 @@ def peers(
 def _compared(field: "Field", machine: Machine, told: Told) -> Peers:
     """Return a row for each contender, and what follows from them."""
     limit = field.limit(field.start)
-    rows = [row_of(x, field.start, machine, limit) for x in _told(field.contenders(limit), told)]
-    first, others = rows[:1], sorted(rows[1:], key=lambda row: (not row.fits, row.makespan_s))
-    rows = [*first, *others]
-    return Peers(
-        field.start, field.ranks, machine, limit, rows, field.refused, field.proven, field.free(),
-        field.stretches(rows), field.size,
-    )  # fmt: skip
+    rows: list[Row] = []
+    found = Peers(field.start, field.ranks, machine, limit, rows, field.refused, False, None, [], field.size)
+    try:
+        for contender in field.contenders(limit):
+            told(contender.name, len(rows), 0)
+            rows.append(row_of(contender, field.start, machine, limit))
+        rows[1:] = sorted(rows[1:], key=_fastest_first)
+        found = replace(found, proven=field.proven)
+        found = replace(found, anywhere=field.free())
+        return replace(found, stretches=field.stretches(rows))
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        rows[1:] = sorted(rows[1:], key=_fastest_first)
+        raise EndedEarlyError(replace(found, complete=False)) from None
 
 
-def _told(contenders: Sequence[Contender], told: Told) -> Iterator[Contender]:
-    """Yield contenders, saying which is looked at."""
-    for number, contender in enumerate(contenders):
-        told(contender.name, number, len(contenders))
-        yield contender
+def _fastest_first(row: Row) -> tuple[bool, float]:
+    return not row.fits, row.makespan_s
 
 
 class Field(Protocol):
@@ -108,8 +114,8 @@ class Field(Protocol):
     def limit(self, start: Any) -> int:
         """Return the bytes a rank may hold of the program at some size."""
 
-    def contenders(self, limit: int) -> Sequence[Contender]:
-        """Return who competes, first who asks for no change."""
+    def contenders(self, limit: int) -> Iterable[Contender]:
+        """Yield who competes, first who asks for no change."""
 
     def free(self) -> Choice | None:
         """Return the best point with free choice of layouts, if the first contender is not that."""
@@ -137,19 +143,19 @@ class OfMultiply:
         """Return the bytes a rank may hold of the problem."""
         return limit_of(self._memory, start.unreplicated_share, self._machine, start.p)
 
-    def contenders(self, limit: int) -> Sequence[Contender]:
-        """Return the universal algorithm in place, redistributed, then every other with its best options."""
-        others = []
+    def contenders(self, limit: int) -> Iterator[Contender]:
+        """Yield the universal algorithm in place, redistributed, then every other with its best options."""
+        where = self.start, self._machine, self._memory
+        yield in_place(*where, partial(self._told, "in place"))
+        moved = redistributed(*where, partial(self._told, "redistribute"))
+        if moved is not None:
+            yield moved
         for name, algorithm in sorted(algorithms().items()):
             found = tuned(algorithm, self.start, self._machine, limit, partial(self._told, name))
             if found.contender is not None:
-                others.append(found.contender)
+                yield found.contender
             elif found.refusal is not None:
                 self.refused[name] = found.refusal
-        where = self.start, self._machine, self._memory
-        stay = in_place(*where, partial(self._told, "in place"))
-        moved = redistributed(*where, partial(self._told, "redistribute"))
-        return [stay, *([moved] if moved else []), *others]
 
     def free(self) -> Choice | None:
         """Return the best point with free choice of layouts."""
@@ -191,7 +197,7 @@ class OfProgram:
 
     def contenders(self, limit: int) -> Sequence[Contender]:
         """Return the best layouts, if any fit, then those of training systems."""
-        self._schemes = list(systems(self.start, self.ranks))
+        self._schemes = list(systems(self.start, self.ranks, self._machine))
         try:
             self._told("the best layouts", 0, 0)
             best = partial(self._told, "the best layouts")

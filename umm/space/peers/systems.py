@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from umm.algorithms.chains.lower import lower
+from umm.algorithms.movement.choice import node_count
 from umm.errors import ProblemError
 from umm.machines import Machine
 from umm.program import Outline
+from umm.program.schemes import on_nodes
 from umm.program.systems import fully_sharded, gradients_by_tokens, over_mesh
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
@@ -54,12 +56,17 @@ class Scheme:
         return self.name
 
 
-def systems(outline: Outline, ranks: int) -> Iterator[Scheme]:
-    """Yield the schemes of training systems that a program has the layouts for."""
+def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
+    """Yield the schemes of training systems that a program has the layouts for, on nodes those for nodes."""
     for name in outline.layouts:
         layouts = {x.name: outline.layouts[name].get(x.name, "row") for x in outline.tensors}
         yield Scheme(name, layouts, ranks)
+    nodes = node_count(machine, ranks)
     try:
+        if nodes > 1:
+            for name in on_nodes(nodes, ranks // nodes):
+                yield Scheme(name, outline.layouts_of(name, ranks), ranks)
+            return
         sharded = fully_sharded(outline)
         yield Scheme("fsdp", sharded.default_layouts, ranks, fully_sharded, gradients_by_tokens(outline))
         for data in range(2, ranks):

@@ -50,6 +50,7 @@ class Peers(Shown):
         anywhere: Of a multiply the best point with free choice of layouts; None if none fits.
         stretches: What to do at other sizes.
         size: What of the program varies there: ``m`` or ``tokens``.
+        complete: Whether nothing is missing; False if the comparison was ended early.
     """
 
     start: Any
@@ -62,6 +63,7 @@ class Peers(Shown):
     anywhere: Choice | None
     stretches: list[Stretch]
     size: str
+    complete: bool = True
 
     def record(self, row: Row) -> dict[str, Any]:
         """Return a row as plain values; of a multiply its layouts are a, b and c."""

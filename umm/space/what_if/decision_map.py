@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from umm.errors import InfeasibleError
+from umm.errors import EndedEarlyError, InfeasibleError
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -59,6 +59,7 @@ class DecisionMap(Shown):
         stretches: For each m what is best, from the lowest value to the highest; where the first does not
             start at the map's edge, nothing fits below it.
         without: Values of m for which nothing fits at all.
+        complete: Whether all m are there; False if it was ended early.
     """
 
     machine: str
@@ -66,6 +67,7 @@ class DecisionMap(Shown):
     unit: str
     stretches: list[Stretch]
     without: tuple[int, ...] = ()
+    complete: bool = True
 
     def __repr__(self) -> str:
         return f"DecisionMap({self.machine}: {len(self.stretches)} stretches over m and {self.over})"
@@ -115,18 +117,18 @@ def map_over_memory(
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
-    stretches: list[Stretch] = []
-    for number, m in enumerate(rows):
-        if progress:
-            progress(f"m = {m}", number, len(rows))
-        here = space.on(machine.default_ranks).changed(m=m)
+    known, ranks = machine, machine.default_ranks
+
+    def of_row(m: int) -> list[Stretch]:
+        here = space.on(ranks).changed(m=m)
         share = here.points().share
-        best = frontier(here, machine, most=f"{most}x", makespan=makespan)
+        best = frontier(here, known, most=f"{most}x", makespan=makespan)
         starts = [choice.memory_bytes / share for choice in best]
-        for start, stop, choice in zip(starts, [*starts, most][1:], best, strict=True):
-            stretches.append(Stretch(m, start, stop, choice))
+        ends = [*starts, most][1:]
+        return [Stretch(m, *step) for step in zip(starts, ends, best, strict=True)]
+
     unit = "the unreplicated share, (|A| + |B| + |C|) / p"
-    return DecisionMap(machine.name, "memory", unit, stretches, _without(stretches, rows))
+    return _map(machine.name, "memory", unit, rows, of_row, progress)
 
 
 def map_over_number(
@@ -165,19 +167,48 @@ def map_over_number(
     turned = knob(machine, number)
     steps = math.ceil(math.log2(reach))
     factors = [2.0**i for i in range(-steps, steps + 1) if 2.0**i <= turned.most]
+    known = machine
+
+    def of_row(m: int) -> list[Stretch]:
+        here = space.changed(m=m)
+
+        def best(factor: float) -> Choice:
+            there = changed(known, turned, factor)
+            return search(here, there, memory=memory, makespan=simulate, top=1).top[0]
+
+        with suppress(InfeasibleError):
+            return [Stretch(m, *step) for step in _steps(best, factors)]
+        return []
+
+    return _map(machine.name, number, turned.at(1.0), rows, of_row, progress)
+
+
+def _map(
+    machine: str,
+    over: str,
+    unit: str,
+    rows: Sequence[int],
+    of_row: Callable[[int], list[Stretch]],
+    progress: Told | None,
+) -> DecisionMap:
+    """Return the map of all rows.
+
+    Raises:
+        InfeasibleError: if nothing fits for any m.
+        EndedEarlyError: on Ctrl-C, with the rows so far.
+    """
     stretches: list[Stretch] = []
     for done, m in enumerate(rows):
         if progress:
             progress(f"m = {m}", done, len(rows))
-        here = space.changed(m=m)
-
-        def best(factor: float, here: Space = here) -> Choice:
-            there = changed(machine, turned, factor)
-            return search(here, there, memory=memory, makespan=simulate, top=1).top[0]
-
-        with suppress(InfeasibleError):
-            stretches += [Stretch(m, *step) for step in _steps(best, factors)]
-    return DecisionMap(machine.name, number, turned.at(1.0), stretches, _without(stretches, rows))
+        try:
+            stretches += of_row(m)
+        except KeyboardInterrupt:
+            if not stretches:
+                raise
+            without = _without(stretches, rows[:done])
+            raise EndedEarlyError(DecisionMap(machine, over, unit, stretches, without, False)) from None
+    return DecisionMap(machine, over, unit, stretches, _without(stretches, rows))
 
 
 def _without(stretches: Sequence[Stretch], rows: Sequence[int]) -> tuple[int, ...]:

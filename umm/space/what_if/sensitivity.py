@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from umm.errors import expect
+from umm.errors import EndedEarlyError, expect
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
@@ -78,12 +78,14 @@ class Sensitivity(Shown):
         margin: By how much another has to be better to count.
         moves: How much each number moves its time, the one that moves it most first.
         flips: Where each number changes the choice, downwards and upwards; last the memory.
+        complete: Whether all numbers are there; False if it was ended early.
     """
 
     choice: Choice
     margin: float
     moves: list[Move]
     flips: list[Flip]
+    complete: bool = True
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a row per number and direction: what, now, factor, then, and the choice there."""
@@ -133,6 +135,9 @@ def sensitivity(
         reach: Largest factor that is tried, and one over the smallest.
         progress: Called with what is looked at, how much of it has been, and how much there is; 0 if that is
             not known.
+
+    Raises:
+        EndedEarlyError: on Ctrl-C, with the numbers so far.
     """
     expect(space, Space, "sensitivity", "a Space, such as umm.Space(m=8192, n=49152, k=12288)")
     if not isinstance(machine, Machine):
@@ -162,21 +167,26 @@ def sensitivity(
         return best if best.makespan_s < ours * (1 - margin) else None
 
     known = knobs(machine, choice.program.p, space.program.shapes[0].dtype)
-    moves = []
-    for number, knob in enumerate(known):
-        told(f"half and twice the {knob.name}", number, len(known))
-        moves.append(_moved(knob, lambda there: simulate(choice.schedule(there)), machine))
-    moves.sort(key=lambda move: -abs(math.log(move.half_s / choice.makespan_s)))
-    turned = [(knob, up) for knob in known for up in (False, True) if knob.most > 1 or not up]
-    flips = []
-    for number, (knob, up) in enumerate(turned):
-        told(f"{'more' if up else 'less'} {knob.name}", number, len(turned))
-        if settled(knob, up):
-            flips.append(_no_flip(knob, up, reach))
-        else:
-            flips.append(_nearest(knob, up, partial(rival, knob), reach))
-    told("more and less memory", 0, 0)
-    flips += _memory_flips(space, machine, memory, simulate, choice, margin)
+    moves: list[Move] = []
+    flips: list[Flip] = []
+    try:
+        for number, knob in enumerate(known):
+            told(f"half and twice the {knob.name}", number, len(known))
+            moves.append(_moved(knob, lambda there: simulate(choice.schedule(there)), machine))
+        moves.sort(key=lambda move: -abs(math.log(move.half_s / choice.makespan_s)))
+        turned = [(knob, up) for knob in known for up in (False, True) if knob.most > 1 or not up]
+        for number, (knob, up) in enumerate(turned):
+            told(f"{'more' if up else 'less'} {knob.name}", number, len(turned))
+            if settled(knob, up):
+                flips.append(_no_flip(knob, up, reach))
+            else:
+                flips.append(_nearest(knob, up, partial(rival, knob), reach))
+        told("more and less memory", 0, 0)
+        flips += _memory_flips(space, machine, memory, simulate, choice, margin)
+    except KeyboardInterrupt:
+        if not moves:
+            raise
+        raise EndedEarlyError(Sensitivity(choice, margin, moves, flips, complete=False)) from None
     return Sensitivity(choice, margin, moves, flips)
 
 

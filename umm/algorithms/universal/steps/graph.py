@@ -17,6 +17,7 @@ from umm.algorithms.universal.operands import elements, owners, spans, strided, 
 from umm.algorithms.universal.oplist import OpList
 from umm.algorithms.universal.options import Options
 from umm.arrays import Floats, Ints
+from umm.dtypes import payload_bytes
 from umm.machines import Machine
 from umm.machines.fabric import narrowest
 from umm.schedules.table.resources import Links, Routes, platform
@@ -130,12 +131,13 @@ def graphs(ops: OpList, machine: Machine, options: Options) -> list[Graph]:
         return seconds_per_byte(shared.links, shared.routes, src, dst)
 
     m, n, k = ops.sizes
-    gemm = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C")).tolist()
+    pace = cost.pace_of(machine, rank, problem.p)
+    gemm = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"), pace=pace).tolist()
     target, slotted = updates(problem.layouts[2], rank, ops.tiles[2])
     payload = m * n * problem.itemsize("C")
     apart = strided(ops)
     charged = cost.accumulate_bytes(machine, payload, apart)
-    local = cost.local_accumulate_seconds(machine, payload, apart)
+    local = cost.local_accumulate_seconds(machine, payload, apart, pace)
     carried = np.where(target == rank, local, charged * per_byte(rank, target))
     update = [
         Update(*row) if through else None
@@ -148,7 +150,7 @@ def graphs(ops: OpList, machine: Machine, options: Options) -> list[Graph]:
         layout = problem.layouts[matrix]
         source = owners(layout, rank, ops.tiles[matrix])
         nbytes = cost.transfer_bytes(
-            machine, elements(ops, "AB"[matrix], slices) * problem.itemsize("AB"[matrix])
+            machine, payload_bytes(elements(ops, "AB"[matrix], slices), problem.dtype)
         )
         nbytes = np.where(source == rank, 0, nbytes)
         tile = zip(*(x.tolist() for x in np.divmod(ops.tiles[matrix], layout.grid_shape()[1])), strict=True)

@@ -24,6 +24,7 @@ from umm.algorithms.universal.replicas import ended, platform_for, said_of, with
 from umm.algorithms.universal.steps.graph import Graph
 from umm.algorithms.universal.steps.ir import IR, Steps
 from umm.arrays import Floats, Ints
+from umm.dtypes import payload_bytes
 from umm.machines import Machine
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, joined
@@ -199,7 +200,14 @@ class _Table:
         seconds = np.zeros(len(columns.kind))
         again = added_again(ops, self.gemm_row) if machine.refill else 0
         seconds[self.gemm_row] = cost.gemm_seconds(
-            machine, problem.dtype, m, n, k, problem.itemsize("C"), again=again
+            machine,
+            problem.dtype,
+            m,
+            n,
+            k,
+            problem.itemsize("C"),
+            again=again,
+            pace=cost.pace_of(machine, ops.rank, problem.p),
         )
         numbers = np.array(
             [columns.rank, columns.lane, columns.src, columns.dst, columns.nbytes], dtype=np.int64
@@ -207,7 +215,8 @@ class _Table:
         if self.sent:
             row, op, slot = np.array(self.sent, dtype=np.int64).T
             payload = (m * n)[op] * problem.itemsize("C")
-            local = cost.local_accumulate_seconds(machine, payload, strided(ops)[op])
+            pace = cost.pace_of(machine, ops.rank[op], problem.p)
+            local = cost.local_accumulate_seconds(machine, payload, strided(ops)[op], pace)
             seconds[row] = np.where(numbers[2, row] == numbers[3, row], local, 0.0)
             if machine.refill:
                 seconds[row] += refills(machine, ops, op, payload, got=False)
@@ -230,7 +239,7 @@ class _Table:
         large = []
         for matrix, name in enumerate("AB"):
             row, op, _, (reader, get) = self._gets(matrix)
-            moved = elements(ops, name, slices)[op] * ops.problem.itemsize(name)
+            moved = payload_bytes(elements(ops, name, slices)[op], ops.problem.dtype)
             seconds[row] = refills(machine, ops, op, moved, got=True)
             some = cost.leaves_caches(machine, moved)[get]
             large.append((reader[some], get[some]))

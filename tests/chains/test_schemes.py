@@ -1,0 +1,84 @@
+"""Schemes by name: what each lays out where, and how they rank on four nodes as an expert reckons."""
+
+import re
+
+import numpy as np
+import pytest
+
+import umm
+from umm.errors import ProblemError
+from umm.program.outline import Outline
+from umm.program.schemes import on_nodes
+
+
+def gated_mlp(tokens):
+    sizes = {"hidden": 8192, "ffn": 28672, "tokens": tokens}
+    return umm.chain("gated-mlp", backward=True, dtype="bfloat16", **sizes)
+
+
+def milliseconds(tokens, name):
+    chain = gated_mlp(tokens).laid_out(name, ranks=32)
+    return umm.run(umm.schedule(chain, "dgx-h100x4")).makespan_s * 1e3
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "h", "w1", "w2"),
+    [
+        ("tp8-dp4", "row@4x8:r-", "2d@4x8:rc", "col@4x8:-c", "row@4x8:-r"),
+        ("sp8-dp4", "row", "2d@4x8:rc", "col@4x8:-c", "row@4x8:-r"),
+        ("fsdp32", "row", "row", "row", "row"),
+        ("hsdp8x4", "row", "row", "row@4x8:-r", "row@4x8:-r"),
+        ("fsdp4-tp8", "row@4x8:r-", "2d@4x8:rc", "2d@4x8:rc", "2d@4x8:cr"),
+        ("2d8x4", "2d@8x4:rc", "2d@8x4:rc", "2d@8x4:rc", "2d@8x4:rc"),
+        ("tp32", "row@32", "col", "col", "row"),
+        ("dp32", "row", "row", "row@32", "row@32"),
+    ],
+)
+def test_a_scheme_lays_tokens_and_weights_over_its_mesh(name, x, h, w1, w2):
+    """The last axis is in the node; a gradient lies as its tensor does."""
+    laid = {t.name: t.layout for t in gated_mlp(64).laid_out(name, ranks=32).tensors}
+    for tensor, text in (("X", x), ("H1", h), ("W1", w1), ("dW1", w1), ("W2", w2)):
+        assert laid[tensor] == umm.Layout.parse(text, laid[tensor].shape, 32), tensor
+
+
+@pytest.mark.parametrize("name", on_nodes(2, 8))
+def test_every_scheme_computes_the_chain(name):
+    """Sixteen ranks in two nodes, whole numbers: what comes out is the reference, in every replica."""
+    chain = umm.chain("mlp", hidden=16, ffn=32, tokens=16, backward=True).laid_out(name, ranks=16)
+    rng = np.random.default_rng(1)
+    operands = {x.name: rng.integers(-2, 3, x.shape).astype(float) for x in chain.tensors if x.is_input}
+    made = umm.schedule(chain, "dgx-h100x4")
+    trace = umm.run(made, executor="numpy", operands=operands, replica=None, order="random", seed=1)
+    expected = chain.reference(operands)
+    for output in chain.outputs:
+        for replica in trace.results[output]:
+            assert np.allclose(replica, expected[output], rtol=1e-5, atol=1e-3), output
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("tp8-dp2", "tp8-dp2 is for 16 ranks (2 x 8), not for 32"), ("tp8-dp4x", "no layouts")]
+)
+def test_a_scheme_for_other_ranks_is_refused(name, why):
+    with pytest.raises(ProblemError, match=re.escape(why)):
+        gated_mlp(64).laid_out(name, ranks=32)
+
+
+def test_a_chain_whose_tensors_have_no_kinds_is_told_what_it_lacks():
+    outline = gated_mlp(64)
+    bare = Outline("bare", outline.tensors, outline.statements)
+    with pytest.raises(ProblemError, match="fsdp32 needs the layouts megatron, sequence, data of chain bare"):
+        bare.laid_out("fsdp32", ranks=32)
+
+
+def test_sequence_takes_about_what_megatron_takes_on_four_nodes():
+    """8,192 tokens: an all-gather and a reduce-scatter move what one all-reduce moves."""
+    assert milliseconds(8192, "sequence") <= 1.1 * milliseconds(8192, "megatron")
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [("tp8-dp4", 7.5, 10), ("sp8-dp4", 7.5, 10), ("fsdp32", 9, 14)],
+)
+def test_with_32k_tokens_schemes_are_in_the_bands_an_expert_reckons(name, least, most):
+    """Milliseconds of the gated MLP of llama-3-70b, forward and backward, on 32 H100 in four nodes."""
+    assert least <= milliseconds(32768, name) <= most

@@ -1,0 +1,174 @@
+"""Devices, links and cards that are not like the others: ``device.3.peak`` times 0.5, ``nic.7`` down.
+
+A file lists them under ``[apart]`` by these names, and ``--set`` writes the same there.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+
+from umm.arrays import Floats
+from umm.errors import InputError, MachineError, did_you_mean
+from umm.machines.fabric import Fabric
+from umm.units import parse_bandwidth, parse_seconds
+
+_NAME = re.compile(r"(device|link|nic)\.(.+)")
+_FACTOR = re.compile(r"[x×]\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)")
+_OF_DEVICES = ("peak", "memory_bandwidth")
+_OF_LINKS = ("bandwidth", "latency")
+DOWN = "down"
+
+
+@dataclass(frozen=True, eq=False)
+class Paces:
+    """What each device has of what a device of its machine has, 1.0 where it is like the others.
+
+    Attributes:
+        peak: Of the peak of every dtype.
+        memory_bandwidth: Of the bandwidth of its memory.
+    """
+
+    peak: Floats
+    memory_bandwidth: Floats
+
+    @property
+    def devices(self) -> list[int]:
+        """The devices that are not like the others."""
+        return np.nonzero((self.peak != 1.0) | (self.memory_bandwidth != 1.0))[0].tolist()
+
+
+def is_apart(key: str) -> bool:
+    """Return whether a setting's name is that of one device, link or card.
+
+    >>> is_apart("device.3.peak"), is_apart("nic.7"), is_apart("fabric.nic.bandwidth")
+    (True, True, False)
+    """
+    return _NAME.fullmatch(key) is not None
+
+
+def set_apart(
+    apart: Mapping[str, str], names: Sequence[str], memory_bandwidth: float, fabric: Fabric
+) -> Paces | None:
+    """Change the numbers of a fabric's links, and return what devices have; None if all are alike.
+
+    Args:
+        apart: What is set apart, by name: a factor such as ``x0.5``, a quantity, or for cards ``down``.
+        names: The devices.
+        memory_bandwidth: Bytes/s of a device's memory.
+        fabric: Their links, changed in place.
+
+    Raises:
+        MachineError: for a device, link or card that does not exist, or a value that cannot be.
+    """
+    paces = {number: np.ones(len(names)) for number in _OF_DEVICES}
+    for key, text in apart.items():
+        found = _NAME.fullmatch(key)
+        if found is None:
+            raise MachineError(f"apart: {key!r} is none of device.3.peak, link.g0-g1.bandwidth, nic.7")
+        what, rest = found.groups()
+        if what == "device":
+            which, number = _split(key, rest, _OF_DEVICES)
+            of = {"peak": None, "memory_bandwidth": memory_bandwidth}[number]
+            for device in _devices(key, which, names):
+                paces[number][device] *= _factor(key, text, of)
+        elif what == "link":
+            which, number = _split(key, rest, _OF_LINKS)
+            for link in _links(key, which, names, fabric):
+                _change(key, text, number, link, fabric)
+        elif text == DOWN:
+            for card in _numbered(key, rest, len(fabric.cards), "card"):
+                fabric.lose_card(card)
+        else:
+            which, number = _split(key, rest, _OF_LINKS)
+            for card in _numbered(key, which, len(fabric.cards), "card"):
+                for link in fabric.cards[card]:
+                    _change(key, text, number, link, fabric)
+    if all((pace == 1.0).all() for pace in paces.values()):
+        return None
+    return Paces(**paces)
+
+
+def _split(key: str, rest: str, numbers: Sequence[str]) -> tuple[str, str]:
+    """Return which device, link or card a name means, and which of its numbers."""
+    which, _, number = rest.rpartition(".")
+    if number not in numbers or not which:
+        what = key.split(".")[0]
+        down = f", or {what}.{rest}=down" if what == "nic" else ""
+        raise MachineError(f"{key} cannot be set apart; of one {what} {' and '.join(numbers)} can{down}")
+    return which, number
+
+
+def _numbered(key: str, which: str, count: int, what: str) -> range:
+    """Return the numbers that ``3``, or ``0-7``, means."""
+    found = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", which)
+    if count == 0:  # of cards alone
+        raise MachineError(f"{key}: this machine has no network cards; choose one with nodes")
+    if found is None or int(found[2] or found[1]) >= count or int(found[2] or found[1]) < int(found[1]):
+        raise MachineError(
+            f"{key}: no {what} {which!r}; choose from 0 to {count - 1}, or some as 0-{count - 1}"
+        )
+    return range(int(found[1]), int(found[2] or found[1]) + 1)
+
+
+def _devices(key: str, which: str, names: Sequence[str]) -> Sequence[int]:
+    """Return the devices that a number, a name, or two numbers with a dash mean."""
+    if which in names:
+        return [names.index(which)]
+    return _numbered(key, which, len(names), "device")
+
+
+def _links(key: str, which: str, names: Sequence[str], fabric: Fabric) -> list[int]:
+    """Return the links of a name such as ``g0-up``, or those between two devices, both ways.
+
+    Where two devices have no link of their own, such as on a switch, those are the links of their routes.
+    """
+    plain = [name.replace(" ", "-") for name in fabric.names]
+    for wanted in (which, which.replace("-", "→")):
+        if wanted in plain:
+            both = "→".join(reversed(wanted.split("→"))) if wanted != which else wanted
+            return sorted({i for i, name in enumerate(plain) if name in (wanted, both)})
+    for cut in (i for i, letter in enumerate(which) if letter == "-"):
+        pair = which[:cut], which[cut + 1 :]
+        if set(pair) <= set(names) and pair[0] != pair[1]:
+            ends = [names.index(name) for name in pair]
+            return sorted({link for src, dst in permutations(ends) for link in fabric.route(src, dst)})
+    hint = did_you_mean(which, plain) if len(plain) < 2000 else f"such as {plain[0]!r}"
+    raise MachineError(
+        f"{key}: no link {which!r}; name two devices such as {names[0]}-{names[-1]}, or a link; {hint}"
+    )
+
+
+def _change(key: str, text: str, number: str, link: int, fabric: Fabric) -> None:
+    """Set the bandwidth or the latency of a link."""
+    values = fabric.bandwidth if number == "bandwidth" else fabric.latency
+    factor = _FACTOR.fullmatch(text)
+    if number == "bandwidth":
+        values[link] *= _factor(key, text, values[link])
+    else:
+        values[link] = values[link] * float(factor[1]) if factor else _read(key, text, seconds=True)
+
+
+def _factor(key: str, text: str, base: float | None) -> float:
+    """Return by how much a value is more than what it was, ``base``; a rate of every dtype has none."""
+    found = _FACTOR.fullmatch(text)
+    if found is None and base is None:
+        raise MachineError(
+            f"{key} cannot be {text!r}; every dtype has its own, so write a factor such as x0.5"
+        )
+    factor = float(found[1]) if found else _read(key, text, seconds=False) / (base or 1.0)
+    if not (0 < factor < math.inf):
+        raise MachineError(
+            f"{key} cannot be {text!r}; it must be more than 0; a card that fails is nic.7=down"
+        )
+    return factor
+
+
+def _read(key: str, text: str, *, seconds: bool) -> float:
+    try:
+        return parse_seconds(text) if seconds else parse_bandwidth(text)
+    except InputError as error:
+        raise MachineError(f"{key}: {error}; or write a factor such as x0.5") from None

@@ -1,0 +1,189 @@
+"""Layouts by the names that training systems have for them, sized by the user: ``tp8-dp4``, ``fsdp32``.
+
+A scheme is a mesh of ranks, its last axis inside a node, and what each axis does to each kind of tensor.
+"""
+
+import re
+from collections.abc import Mapping
+from math import prod
+from typing import NamedTuple
+
+from umm.errors import ProblemError
+
+WORDS = "tp8-dp4, sp8-dp4, fsdp32, hsdp8x4, fsdp4-tp8, fsdp4-sp8, 2d8x4, or tp, sp and dp alone"
+KNOWN = ("megatron", "sequence", "data")
+"""The layouts that tell a tensor's kind."""
+KINDS = {
+    ("row@p", "row", "row"): "tokens",
+    ("col", "col", "row"): "inner",
+    ("col", "col", "row@p"): "first",
+    ("row", "row", "row@p"): "second",
+    ("row@p", "row@p", "row@p"): "scale",
+}
+# For each kind of tensor the cut and, axis by axis of the mesh, what the axis does: letters as in layouts.
+TENSOR = {"inner": ("2d", "rc"), "first": ("col", "-c"), "second": ("row", "-r"), "scale": ("row", "--")}
+SHARDED = {"inner": ("2d", "rc"), "first": ("2d", "rc"), "second": ("2d", "cr"), "scale": ("row", "--")}
+BY_TOKENS, BY_ALL = ("row", "r-"), ("row", "rr")
+NODES = {
+    "tokens": BY_ALL,
+    "inner": BY_ALL,
+    "first": ("row", "-r"),
+    "second": ("row", "-r"),
+    "scale": ("row", "--"),
+}
+GRID = dict.fromkeys(("tokens", "inner", "first", "second"), ("2d", "rc")) | {"scale": ("row", "--")}
+SCHEMES: tuple[tuple[str, tuple[int, int], Mapping[str, tuple[str, str]], str], ...] = (
+    (
+        r"tp(\d+)-dp(\d+)",
+        (1, 0),
+        TENSOR | {"tokens": BY_TOKENS},
+        "Shoeybi et al. (2019); Narayanan et al. (2021)",
+    ),
+    (r"sp(\d+)-dp(\d+)", (1, 0), TENSOR | {"tokens": BY_ALL}, "Korthikanti et al. (2022), section 4.2.2"),
+    (
+        r"fsdp(\d+)-tp(\d+)",
+        (0, 1),
+        SHARDED | {"tokens": BY_TOKENS},
+        "Zhao et al. (2023) over Shoeybi et al. (2019)",
+    ),
+    (
+        r"fsdp(\d+)-sp(\d+)",
+        (0, 1),
+        SHARDED | {"tokens": BY_ALL},
+        "Zhao et al. (2023) over Korthikanti et al. (2022)",
+    ),
+    (r"hsdp(\d+)x(\d+)", (1, 0), NODES, "Zhao et al. (2023), section 3.2.2: hybrid sharding"),
+    (r"2d(\d+)x(\d+)", (0, 1), GRID, "van de Geijn and Watts (1997): SUMMA's grid"),
+)
+"""A scheme's name, which of its numbers each axis of the mesh is, each kind's layout, and its source."""
+DATA = {"tokens": BY_ALL, "inner": BY_ALL} | dict.fromkeys(("first", "second", "scale"), ("row", "--"))
+
+
+class Scheme(NamedTuple):
+    """A name made out.
+
+    Attributes:
+        mesh: Lengths of the axes, the last inside a node.
+        kinds: For each kind of tensor how it is cut and what each axis does.
+    """
+
+    mesh: tuple[int, ...]
+    kinds: Mapping[str, tuple[str, str]]
+
+
+def is_scheme(name: str) -> bool:
+    """Whether a name is of a scheme that layouts can be made for.
+
+    >>> is_scheme("tp8-dp4"), is_scheme("megatron")
+    (True, False)
+    """
+    return _made_out(name) is not None
+
+
+def scheme_layouts(
+    name: str,
+    layouts: Mapping[str, Mapping[str, str]],
+    shapes: Mapping[str, tuple[int, int]],
+    ranks: int,
+    of: str,
+) -> dict[str, str]:
+    """Return the layout of each tensor of a chain by a scheme.
+
+    Args:
+        name: Of the scheme, such as ``tp8-dp4``.
+        layouts: The chain's own, which tell activations from weights: megatron, sequence and data.
+        shapes: Rows and columns of each tensor.
+        ranks: Ranks that share the work.
+        of: The chain, for messages.
+
+    Raises:
+        ProblemError: if it is not for so many ranks, or the chain lacks these layouts.
+    """
+    found = _made_out(name)
+    if found is None:
+        raise ProblemError(f"{name!r} is not a scheme; choose from {WORDS}")
+    if prod(found.mesh) != ranks:
+        made = " x ".join(map(str, found.mesh))
+        raise ProblemError(
+            f"{name} is for {prod(found.mesh)} ranks ({made}), not for {ranks}; change its numbers"
+        )
+    if any(x not in layouts for x in KNOWN):
+        raise ProblemError(
+            f"{name} needs the layouts {', '.join(KNOWN)} of chain {of}, as presets have; add them"
+        )
+    texts = {}
+    for tensor, (_, cols) in shapes.items():
+        given = tuple(layouts[x].get(tensor, "row") for x in KNOWN)
+        if given not in KINDS:
+            raise ProblemError(
+                f"{tensor} of chain {of} has the layouts {', '.join(given)}, which {name} cannot place"
+            )
+        cut, axes = found.kinds[KINDS[given]]
+        if cut == "2d" and cols == 1:
+            cut, axes = "row", axes.replace("c", "-")
+        texts[tensor] = text_of(cut, axes, found.mesh)
+    return texts
+
+
+def text_of(cut: str, axes: str, mesh: tuple[int, ...]) -> str:
+    """Return the shortest text of a layout over a mesh.
+
+    >>> text_of("row", "rr", (4, 8)), text_of("2d", "rc", (4, 8)), text_of("row", "r-", (4, 1))
+    ('row', '2d@4x8:rc', 'row')
+    """
+    used = [(size, use) for size, use in zip(mesh, axes, strict=True) if size > 1]
+    uses = {use for _, use in used}
+    if not used or len(uses) == 1:
+        return {"r": "row", "c": "col", "-": "row@p"}[uses.pop() if uses else "r"]
+    if cut == "2d" and len(uses - {"-"}) == 1:
+        cut = "row" if "r" in uses else "col"
+    return f"{cut}@{'x'.join(str(size) for size, _ in used)}:{''.join(use for _, use in used)}"
+
+
+def on_nodes(nodes: int, size: int) -> list[str]:
+    """Return the names of the schemes that people use on some nodes of so many devices.
+
+    >>> on_nodes(4, 8)
+    ['tp8-dp4', 'sp8-dp4', 'fsdp32', 'hsdp8x4', 'fsdp4-tp8', '2d8x4']
+    """
+    return [
+        f"tp{size}-dp{nodes}", f"sp{size}-dp{nodes}", f"fsdp{nodes * size}", f"hsdp{size}x{nodes}",
+        f"fsdp{nodes}-tp{size}", f"2d{size}x{nodes}",
+    ]  # fmt: skip
+
+
+def mesh_choices(
+    nodes: int, size: int, layouts: Mapping[str, Mapping[str, str]], shapes: Mapping[str, tuple[int, int]]
+) -> dict[str, tuple[str, ...]]:
+    """Return for each tensor of a chain the layouts over nodes and inside them that schemes give it.
+
+    Args:
+        nodes: How many.
+        size: Devices of each.
+        layouts: The chain's own; without those that tell a tensor's kind every tensor gets all.
+        shapes: Rows and columns of each tensor.
+    """
+    mesh = nodes, size
+    try:
+        names = on_nodes(*mesh)[:-1]
+        found = [scheme_layouts(name, layouts, shapes, nodes * size, "") for name in names]
+    except ProblemError:
+        pairs = [BY_TOKENS, *SHARDED.values(), *TENSOR.values()]
+        found = [dict.fromkeys(shapes, text_of(*x, mesh)) for x in pairs]
+    return {
+        x: tuple(dict.fromkeys(of[x] for of in found if "@" in of[x] and "@p" not in of[x])) for x in shapes
+    }
+
+
+def _made_out(name: str) -> Scheme | None:
+    for pattern, places, kinds, _ in SCHEMES:
+        match = re.fullmatch(pattern, name)
+        if match and all(0 < len(x) < 7 and int(x) for x in match.groups()):
+            return Scheme(tuple(int(match[place + 1]) for place in places), kinds)
+    match = re.fullmatch(r"(fsdp|tp|sp|dp)([1-9]\d{0,5})", name)
+    if match is None:
+        return None
+    last = {"fsdp": NODES, "tp": TENSOR | {"tokens": BY_TOKENS}, "sp": TENSOR | {"tokens": BY_ALL}}.get(
+        match[1], DATA
+    )
+    return Scheme((int(match[2]),), {kind: (cut, axes[-1]) for kind, (cut, axes) in last.items()})
