@@ -57,6 +57,7 @@ class DistributedMatrix:
         self.dtype: np.dtype[Any] = local.dtype
         self.batch = len(local) if local.ndim == 3 else None
         self.exchange = exchange_of(group)
+        self._operands: dict[str, Operand] = {}
 
     @classmethod
     def wrap(
@@ -152,10 +153,14 @@ class DistributedMatrix:
 
     def operand(self, trans: str = "N") -> Operand:
         """Return what a product reads of it: as it is (N), transposed (T), conjugated too (C)."""
+        if trans in self._operands:
+            return self._operands[trans]
         flip = {"C": "F", "F": "C"}
         orders = self.orders if trans == "N" else "".join(flip[x] for x in self.orders)
         conj = trans == "C" and self.dtype.kind == "c"
-        return Operand(self.layout, self.rows, self.cols, trans != "N", self.dtype, orders, conj)
+        made = Operand(self.layout, self.rows, self.cols, trans != "N", self.dtype, orders, conj)
+        self._operands[trans] = made
+        return made
 
     @property
     def held(self) -> Array:
