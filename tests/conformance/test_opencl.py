@@ -3,7 +3,11 @@
 Without pyopencl none of it runs, and the summary says so; ``make test-opencl`` brings it by wheels.
 """
 
+import os
 import random
+import signal
+import subprocess
+import sys
 from functools import partial
 from itertools import count
 from threading import Timer
@@ -26,7 +30,7 @@ from hazards import without_waits
 from opencl_programs import racing_additions
 
 import umm
-from umm.errors import ExecutorUnavailableError, InputError
+from umm.errors import ExecutorUnavailableError, InputError, UmmError
 from umm.executor import executor as named
 from umm.program.functions import FUNCTIONS
 from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
@@ -202,6 +206,24 @@ def test_half_precision_is_multiplied_and_accumulated_in_float32(source, target)
 def test_no_addition_is_lost_between_processes(job):
     """Four processes add 1 to the same 250 float32 10,000 times each: 10^7 additions."""
     assert job.call(4, partial(racing_additions, elements=250, times=10_000)) == [[40_000.0] * 250] * 4
+
+
+@pytest.mark.mpi
+def test_a_rank_that_is_killed_is_named():
+    job = MpiJob(3, timeout=60)
+    schedule = umm.schedule(umm.Problem(m=64, n=48, k=32, ranks=3), MACHINE)
+    _, process = job.processes[1]
+    Timer(1.0, os.kill, (process, signal.SIGKILL)).start()
+    with pytest.raises(UmmError, match=r"rank 1 \(process \d+ on .+\) was killed or ended early"):
+        OpenClRanks(job=job).runs(schedule, repeat=10**6)
+
+
+def test_who_starts_the_ranks_starts_no_mpi():
+    """Its shared memory would have a name that nobody removes when it is killed."""
+    imports = (
+        "import sys, umm_hw.opencl.shared, umm_hw.symmetric.program; sys.exit('mpi4py.MPI' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", imports], check=True)
 
 
 # Left-out waits, and what is refused ----------------------------------------------------------------

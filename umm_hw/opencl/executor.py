@@ -108,6 +108,18 @@ class OpenClExecutor(DeviceExecutor):
         super().__init__(accumulate, blocks, replica, devices)
         self.device = device
 
+    def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
+        """Measure the devices, accumulating as this executor does; return a machine file. It takes minutes.
+
+        Args:
+            dtypes: Types whose multiplies are measured.
+            note: Given what is measured now, in words.
+        """
+        from umm_hw.calibrate.gpu import calibrate
+
+        devices = self._used()
+        return calibrate(devices, dtypes, note, self.blocks, accumulate=self.accumulate, executor="opencl")[0]
+
     def here(self) -> str:
         """Return the devices in words."""
         return here(self.device)

@@ -52,6 +52,9 @@ class MpiJob:
     def __init__(self, ranks: int, timeout: float | None = None) -> None:
         self.size = ranks
         self.timeout = timeout
+        self.processes: list[tuple[str, int]] = []
+        """Host and process of each rank, once they have started."""
+        self._parents: list[int] = []
         mpiexec = find_mpiexec()
         try:
             output, folder = TemporaryFile(), meeting_place()  # noqa: SIM115  both go with the job
@@ -65,8 +68,7 @@ class MpiJob:
                 raise
         except OSError as error:
             raise UmmError(f"the MPI job of {ranks} ranks cannot start: {error.strerror or error}") from None
-        self.processes: list[tuple[str, int]] = self._receive(START_WITHIN)
-        """Host and process of each rank."""
+        self.processes, self._parents = self._receive(START_WITHIN)
 
     def _start(self, mpiexec: str, folder: Path, output: IO[bytes]) -> None:
         keeper = [sys.executable, "-m", "umm_hw.mpi.job.keeper", str(os.getpid()), str(folder)]
@@ -145,7 +147,15 @@ class MpiJob:
         """End what is left of the job; return an error that says why it ended."""
         with suppress(subprocess.TimeoutExpired):
             self._keeper.wait(END_WITHIN if how == "ended early" else 0)
-        return UmmError(f"the MPI job of {self.size} ranks {how}: {_reason(self._close() or '')}")
+        reason = _reason(self._close() or "")
+        # mpiexec may have been the first to notice, and knows processes alone.
+        for rank, ((host, process), parent) in enumerate(zip(self.processes, self._parents, strict=True)):
+            for mine in (f"process {number} on {host} {ENDED}" for number in (process, parent)):
+                if reason.startswith(mine):
+                    reason = (
+                        f"rank {rank} ({mine.removesuffix(f' {ENDED}')}) {ENDED}{reason.removeprefix(mine)}"
+                    )
+        return UmmError(f"the MPI job of {self.size} ranks {how}: {reason}")
 
 
 def meeting_place() -> Path:
