@@ -22,6 +22,7 @@ from umm_hw.symmetric.one_sided import Joined
 if TYPE_CHECKING:
     from umm_hw.calibrate.gpu import Costs
 
+REPEATS = 16  # of runs, the first of which warms up
 TINY_TILE = 16  # rows and columns of tiles whose gets cost next to nothing but their queueing
 INSTALL = "pip install 'umm-sim[opencl]'"
 
@@ -187,7 +188,7 @@ class OpenClRanks(SymmetricExecutor):
         problem = Problem(m=size, n=size, k=size, a=tiles, b="row", c="row", ranks=ranks, dtype=dtype)
         moving = schedule(problem, machine("h100-8"), stationary="C")
         launch, seconds = (
-            min(trace.makespan_s for trace in self.runs(one, repeat=6)[1:]) for one in (gemms, moving)
+            min(trace.makespan_s for trace in self.runs(one, repeat=REPEATS)[1:]) for one in (gemms, moving)
         )
         first = moving.kind[moving.rank == 0]
         launch /= TINY_GEMMS
