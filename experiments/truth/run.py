@@ -12,6 +12,7 @@ from experiments.common.ledger import Entry, Sections, given, reproduced
 from experiments.common.machines import shipped
 from experiments.common.points import csv_text
 from experiments.common.published import published
+from experiments.truth import multiplies
 from experiments.truth.figure import figure
 from experiments.truth.fits import fits
 from experiments.truth.page import Judged, csv_rows, fitted_in, judged, with_tables
@@ -37,7 +38,12 @@ def run(size: str, jobs: int | None) -> Sections:
     keep(HERE / "rows.csv", csv_text(csv_rows(found)), size)
     draw(figure(found, WITHIN), HERE / "rows.svg", size)
     keep(page, with_tables(before, found, fitted), size)
-    return {"Public measurements": [*_given(), *_groups(found), _dtensor()]}
+    keep(HERE / "GEMMS.md", multiplies.page(), size)
+    draw(multiplies.figure(), HERE / "gemms.svg", size)
+    return {
+        "Public measurements": [*_given(), *_groups(found), _dtensor()],
+        "GEMMs and whether to fuse": [*multiplies.entries()],
+    }
 
 
 def claims() -> dict[str, str]:
