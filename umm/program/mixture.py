@@ -63,9 +63,9 @@ class Mixture:
         w, add, hidden = self.w, self.w.statements.append, self.w.shapes[self.x].cols
         add(Dispatch(self.rows("D", hidden, "routed"), dy, self.text))
         w.map(w.gradient("S"), "row_dot", "D", "Z")
-        w.map(w.gradient("Z"), "mul_rows", "D", "S")
-        add(Grouped(w.gradient("W2", "output"), "dZ", "G", self.text, ("a",)))
-        add(Grouped(w.gradient("G"), "dZ", "W2", self.text))
+        w.map(self.rows("V", hidden, "routed"), "mul_rows", "D", "S")  # the gradient by Z
+        add(Grouped(w.gradient("W2", "output"), "V", "G", self.text, ("a",)))
+        add(Grouped(w.gradient("G"), "V", "W2", self.text))
         w.epilogue(w.gradient("H3"), "silu_mul", "H1", "dG")
         w.epilogue(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
         for number, of in enumerate(("1", "3")):

@@ -117,6 +117,11 @@ class Routing:
         return self._sorted[1]
 
     @cached_property
+    def _tokens(self) -> dict[Interval, Ints]:
+        """The different tokens of ranges of rows that were asked for before."""
+        return {}
+
+    @cached_property
     def edges(self) -> Ints:
         """The first row of each expert, and the number of rows at the end."""
         return np.searchsorted(self.expert_of, np.arange(self.experts + 1))
@@ -133,8 +138,13 @@ class Routing:
 
     def tokens_of(self, rows: Interval, within: Interval | None = None) -> Ints:
         """Return the different tokens of some rows, in order; those of a range alone if one is given."""
-        found = np.unique(self.token_of[rows.start : rows.stop])
-        return found if within is None else found[(found >= within.start) & (found < within.stop)]
+        if rows not in self._tokens:
+            self._tokens[rows] = np.unique(self.token_of[rows.start : rows.stop])
+        found = self._tokens[rows]
+        if within is None:
+            return found
+        first, last = np.searchsorted(found, within)
+        return found[first:last]
 
     def rows_for(self, rows: Interval, within: Interval) -> Ints:
         """Return those of some rows whose token is in a range."""
