@@ -225,7 +225,9 @@ class Grouped:
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes or types do not fit."""
         known = self.routed
-        weights, first, second = (self.out, self.a, self.b) if "a" in self.trans else (self.b, self.a, self.out)
+        weights, first, second = (
+            (self.out, self.a, self.b) if "a" in self.trans else (self.b, self.a, self.out)
+        )
         inner, outer = tensors[first].shape[1], tensors[second].shape[1]
         tall, wide = (outer, inner) if "b" in self.trans else (inner, outer)
         _check(
@@ -238,7 +240,7 @@ class Grouped:
             raise ProblemError(f"{self} has too many flop; they must stay below 2^60")
 
     def flop(self, tensors: Tensors) -> int:
-        """Return its floating-point operations: two for each routed row and element of its expert's weight."""
+        """Return its floating-point operations: 2 for each routed row and element of its weight."""
         height = self.height({x: tensors[x].shape for x in (self.out, self.b)}, self.weights)
         return 2 * self.routed.rows * height * tensors[self.weights].shape[1]
 

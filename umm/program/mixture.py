@@ -12,8 +12,8 @@ from umm.program.outline import Outline
 from umm.program.parts import Writing
 from umm.program.routing import Routing
 
-# Where a tensor lies if experts are cut over ranks (GShard, Lepikhin et al. 2020), if each expert's columns are
-# (Megatron, Shoeybi et al. 2019), and if every rank has all experts and a share of the rows.
+# Where a tensor lies if experts are cut over ranks (GShard, Lepikhin et al. 2020), if each expert's columns
+# are (Megatron, Shoeybi et al. 2019), and if every rank has all experts and a share of the rows.
 PLACES = {
     "tokens": ("row", "row", "row"),
     "scale": ("row@p", "row@p", "row@p"),
@@ -87,11 +87,18 @@ def outline(w: Writing, name: str, routed: Routing) -> Outline:
     for x in w.shapes.values():
         place, height = w.places[x.name], x.rows // routed.experts
         equal = tuple(expert * height for expert in range(routed.experts + 1))
-        shapes.append(replace(x, experts=edges.get(place, equal if place == "weight" else ())))
+        shapes.append(
+            replace(x, experts=edges.get(place, equal if place == "weight" else ()), whole=place == "routed")
+        )
     layouts: Mapping[str, Mapping[str, str]] = {
         scheme: {x: PLACES[place][number] for x, place in w.places.items()}
         for number, scheme in enumerate(SCHEMES)
     }
     return Outline(
-        name, tuple(shapes), tuple(w.statements), w.kept(("tokens", "routed", "product", "inner")), layouts, tuple(w.weights)
+        name,
+        tuple(shapes),
+        tuple(w.statements),
+        w.kept(("tokens", "routed", "product", "inner")),
+        layouts,
+        tuple(w.weights),
     )

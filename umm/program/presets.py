@@ -7,10 +7,10 @@ from typing import NamedTuple
 from umm.dtypes import canonical
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
-from umm.program.models import Model
-from umm.program.models import model as find_model
 from umm.program.mixture import Mixture
 from umm.program.mixture import outline as mixture_outline
+from umm.program.models import Model
+from umm.program.models import model as find_model
 from umm.program.outline import Outline
 from umm.program.parts import (
     LAYERED,
@@ -236,9 +236,7 @@ def chain(
     if (routing, routing_seed) != ("uniform", 0) and "experts" not in needed:
         raise ProblemError(f"chain {name} has no experts, so no routing; take chain moe, or leave it out")
     gated = known is None or known.gated
-    writing = Writing(
-        sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed)
-    )
+    writing = Writing(sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed))
     written = preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
     return written or writing.outline(name, preset.layouts)
 
@@ -248,7 +246,9 @@ def _check_model(name: str, called: str, model: Model, needed: tuple[str, ...]) 
     if "experts" in needed and not model.experts:
         raise ProblemError(f"{called} has no experts; take chain gated-mlp, or give experts and top_k")
     if "ffn" in needed and "experts" not in needed and model.experts:
-        raise ProblemError(f"{called} has {model.experts} experts, which chain {name} has not; take chain moe")
+        raise ProblemError(
+            f"{called} has {model.experts} experts, which chain {name} has not; take chain moe"
+        )
     if "heads" in needed and not model.heads:
         raise ProblemError(f"heads of {called} are not its hidden columns; such layers are not modelled")
 

@@ -31,7 +31,8 @@ class Routing:
         experts: How many experts.
         top_k: Experts of a token.
         rule: ``uniform``, ``zipf:1.2`` (the n-th most wanted expert is drawn in proportion to 1 / n^1.2),
-            ``balanced``, ``counts:3-0-5`` (rows of each expert) or ``choices:0.1-1.2`` (experts of each token).
+            ``balanced``, ``counts:3-0-5`` (rows of each expert) or ``choices:0.1-1.2`` (experts of each
+            token).
         seed: Of what is drawn.
 
     >>> print(Routing(4, 3, 2, "balanced"), Routing(4, 3, 2, "balanced").edges.tolist())
@@ -70,11 +71,12 @@ class Routing:
                     f"{self.tokens} tokens and top {self.top_k}: {rows} rows, at most {self.tokens} an expert"
                 )
         if word == "choices":
-            for token, of in enumerate(rows := rest.split("-")):
+            of_tokens = rest.split("-")
+            for token, of in enumerate(of_tokens):
                 chosen = {int(x) for x in of.split(".")}
-                if len(chosen) != self.top_k or max(chosen) >= self.experts or len(rows) != self.tokens:
+                if len(chosen) != self.top_k or max(chosen) >= self.experts or len(of_tokens) != self.tokens:
                     raise ProblemError(
-                        f"choices of {len(rows)} tokens, of token {token} {shown(of)}, are not those of "
+                        f"choices of {len(of_tokens)} tokens, of token {token} {shown(of)}, are not those of "
                         f"{self.tokens} tokens of {self.top_k} different experts below {self.experts}"
                     )
 

@@ -188,8 +188,7 @@ def _with_names(statement: Statement, names: Mapping[str, str], of: tuple[str, .
 
 
 KINDS: dict[str, type[Statement]] = {
-    x.kind: x
-    for x in (Multiply, Map, Copy, Sum, Attention, AttentionGrad, Dispatch, Combine, Grouped)
+    x.kind: x for x in (Multiply, Map, Copy, Sum, Attention, AttentionGrad, Dispatch, Combine, Grouped)
 }
 
 

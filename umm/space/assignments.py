@@ -100,14 +100,15 @@ class Assignments:
     def _with_experts(self) -> list[tuple[str, str]]:
         """Pairs that lie alike in a mixture of experts.
 
-        Weights and what has their columns; what is dispatched; products, and gradients by what is dispatched;
-        tokens, for a layer's output is the next one's input.
+        Weights, what has their columns and what is dispatched, so that a group of experts is at the same
+        ranks; products, and gradients by what is dispatched; tokens, for a layer's output is the next one's
+        input.
         """
         multiplies = [x for x in self.outline.statements if isinstance(x, Grouped)]
-        wide = [x for x in multiplies if not x.trans]
         kinds = (
-            [name for x in wide for name in (x.b, x.out)] + [x.b for x in multiplies if "b" in x.trans],
-            [x.out for x in self._moves if isinstance(x, Dispatch)],
+            [name for x in multiplies if not x.trans for name in (x.b, x.out)]
+            + [x.b for x in multiplies if "b" in x.trans]
+            + [x.out for x in self._moves if isinstance(x, Dispatch)],
             [x.out for x in multiplies if "b" in x.trans],
             [x.x if isinstance(x, Dispatch) else x.out for x in self._moves],
         )
@@ -117,13 +118,6 @@ class Assignments:
     def _moves(self) -> list[Dispatch | Combine]:
         """The statements that move tokens to experts and back."""
         return [x for x in self.outline.statements if isinstance(x, Dispatch | Combine)]
-
-    def _by_expert(self, names: Sequence[str]) -> list[str]:
-        """Return the layouts of tensors with rows by expert: what is dispatched whole, else cut both ways."""
-        parts = [count for count in range(1, self.ranks + 1) if self.ranks % count == 0]
-        if any(isinstance(x, Dispatch) and x.out in names for x in self.outline.statements):
-            return [f"{BY_EXPERT}@{count}" for count in parts]
-        return [f"{BY_EXPERT}:{self.ranks // count}x{count}" for count in parts]
 
     @cached_property
     def choices(self) -> tuple[tuple[str, ...], ...]:
@@ -155,7 +149,8 @@ class Assignments:
         beside = dict.fromkeys(text for name in names for text in self._more.get(name, ()))
         usual = [*DEFAULT, *self._balanced(names), *beside]
         if any(self._shapes[name].experts for name in names):
-            usual = self._by_expert(names)
+            parts = [count for count in range(1, self.ranks + 1) if self.ranks % count == 0]
+            usual = [f"{BY_EXPERT}/{count}" for count in parts]
         elif any({x.x, x.out} & set(names) for x in self._moves):
             usual = [DEFAULT[0], DEFAULT[-1]]  # a token's row is moved whole
         elif self._moves and self._shapes[names[0]].role == "input":

@@ -8,7 +8,8 @@ two experts at one rank travels once either way.
 A *grouped multiply* is done by the owners of the product, of its left or of its right operand, whichever is
 estimated to take least; others get what they lack, and parts of sums are added where they belong.
 
-Source: Lepikhin et al. (2020), GShard, on dispatch and combine; Gale et al. (2022), MegaBlocks, on no padding.
+Source: Lepikhin et al. (2020), GShard, on dispatch and combine; Gale et al. (2022), MegaBlocks, on rows
+without padding.
 """
 
 from collections.abc import Iterator, Sequence
@@ -91,7 +92,9 @@ def _tokens(
         if source.rank == rank:
             piece = into
         else:
-            piece = build.temporary(source.rank, name, into.rows, into.cols, slot=("packed", name, rank, tile))
+            piece = build.temporary(
+                source.rank, name, into.rows, into.cols, slot=("packed", name, rank, tile)
+            )
         seconds = moved.seconds(source.rank, 2 * piece.elements, piece)
         build.map("pack_tokens", piece, source, seconds=seconds, **of)
         if piece != into:
@@ -161,9 +164,7 @@ def _sources(build: Builder, name: str, rank: int, cols: Interval) -> Iterator[S
             yield piece
 
 
-def _add_up(
-    build: Builder, statement: Combine, piece: Slice, source: Slice, of: Of, moved: _Passes
-) -> None:
+def _add_up(build: Builder, statement: Combine, piece: Slice, source: Slice, of: Of, moved: _Passes) -> None:
     """Write the sums of the rows of one tile for some tokens, or with gates these rows."""
     if statement.gates:
         seconds = moved.seconds(source.rank, 2 * piece.elements, piece)
@@ -172,9 +173,7 @@ def _add_up(
     reads = [source]
     if statement.scale:
         one = Interval(0, 1)
-        reads.append(
-            gathered(build, statement.scale, source.rank, source.rows, one, ("scale", source.rows))
-        )
+        reads.append(gathered(build, statement.scale, source.rank, source.rows, one, ("scale", source.rows)))
     count = len(statement.routed.rows_for(source.rows, Interval(of["first"], of["last"])))
     seconds = moved.seconds(source.rank, count * piece.cols.size + piece.elements, piece)
     build.map("add_weighted_rows" if statement.scale else "add_rows", piece, *reads, seconds=seconds, **of)
@@ -218,8 +217,7 @@ class _Multiplying:
         self.heights = tuple(statement.height(shapes, x) for x in self.names)
         self.sizes: dict[str, int] = {}
         for name, letters, height in zip(self.names, statement.letters, self.heights, strict=True):
-            rows, cols = shapes[name]
-            self.sizes[letters[1]] = cols
+            self.sizes[letters[1]] = shapes[name][1]
             if height:
                 self.sizes[letters[0]] = height
 
@@ -321,7 +319,9 @@ class _Multiplying:
         build, statement = self.build, self.statement
         for part, seconds in zip(job.parts, self._seconds(job), strict=True):
             a, b = (
-                gathered(build, self.names[x], job.rank, *self.region(x, part), ("grouped", x, part.expert % 2))
+                gathered(
+                    build, self.names[x], job.rank, *self.region(x, part), ("grouped", x, part.expert % 2)
+                )
                 for x in (1, 2)
             )
             rows, cols = self.region(0, part)
@@ -337,7 +337,7 @@ class _Multiplying:
             delivered += [(piece.cut(x.rows, x.cols), x) for x in targets]
 
     def _seconds(self, job: Job) -> Sequence[float]:
-        """Return the seconds of each part of a job's kernel: rows by expert, or for gradients of weights k."""
+        """Return the seconds of each part of a job's kernel, by its routed rows."""
         build = self.build
         tensors = [build.tensors[build.number(x)] for x in self.names]
         pace = cost.pace_of(build.machine, np.array(job.rank), build.ranks)
@@ -348,9 +348,8 @@ class _Multiplying:
         else:
             rows = np.array([x.m.size for x in job.parts])
             n, k = first.n.size, first.k.size
-        return cost.grouped_seconds(
-            build.machine, tensors[1].dtype, rows, n, k, tensors[0].itemsize, pace
-        ).tolist()
+        took = cost.grouped_seconds(build.machine, tensors[1].dtype, rows, n, k, tensors[0].itemsize, pace)
+        return [float(x) for x in took]
 
 
 def _elements(layout: Layout, tile: tuple[int, int], region: Region) -> int:

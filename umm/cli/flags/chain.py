@@ -17,7 +17,19 @@ from umm.program.models import MODELS
 from umm.program.models import model as find_model
 from umm.program.presets import PRESETS, chain
 
-SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads", "sequences", "vocab", "context", "batch", "experts", "top_k")
+SIZES = (
+    "tokens",
+    "hidden",
+    "ffn",
+    "heads",
+    "kv_heads",
+    "sequences",
+    "vocab",
+    "context",
+    "batch",
+    "experts",
+    "top_k",
+)
 SCALED = ("tokens", "hidden", "ffn")
 """Those that ``--scale`` changes; heads stay as many, and become as much smaller."""
 CHAIN = ("chain", "model", *SIZES, "backward", "decode", "dropout", "layouts", "routing", "routing_seed")
@@ -70,7 +82,7 @@ def chain_options(layouts: bool = True, axes: bool = False) -> Callable[[Command
         flags.append(
             option("--layouts", metavar="NAME|TENSOR=LAYOUT,…",
                    help="Layouts of a chain: megatron, sequence, data, a scheme such as tp8-dp4, fsdp32 or "
-                        "hsdp8x4, or best, what a search finds; then "
+                        "hsdp8x4, of experts ep4-tp2, or best, what a search finds; then "
                         "others for some tensors.")
         )  # fmt: skip
     return all_of(flags)
@@ -152,7 +164,9 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
             whole = {x: size for x, size in (known | sizes).items() if size and _is_of(name, x)}
             sizes |= {x: max(1, round(whole[x] * flags["scale"])) for x in SCALED if x in whole}
         return chain(name, **named, **sizes).with_given(where)
-    typed = given(ctx, ("model", *SIZES, "routing", "routing_seed", "backward", "decode", "dtype", "dropout", "scale"))
+    typed = given(
+        ctx, ("model", *SIZES, "routing", "routing_seed", "backward", "decode", "dtype", "dropout", "scale")
+    )
     if typed:
         raise InputError(f"{name} already decides {', '.join(typed)}; leave it out")
     loaded = load_chain(name)
@@ -169,7 +183,9 @@ def _routing(text: str) -> str:
         return text
     path = Path(text)
     if not path.is_file():
-        raise InputError(f"routing {text!r} is neither a rule nor a file; write uniform, zipf:1.2 or balanced")
+        raise InputError(
+            f"routing {text!r} is neither a rule nor a file; write uniform, zipf:1.2 or balanced"
+        )
     rows = [line.replace(",", " ").split() for line in read_text(path).splitlines() if line.strip()]
     if not rows or not all(word.isdecimal() for row in rows for word in row):
         raise InputError(f"{text} does not hold whole numbers line by line")

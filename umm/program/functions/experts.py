@@ -5,6 +5,7 @@ without gaps, are *packed*: row i of what is packed is the i-th different token 
 ``last``. Signatures have routed rows or packed rows as ``r``, what they are read from as ``k``.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,18 +34,21 @@ class Text(Parameter):
 def pack_tokens(x: Array, routing: str, first: int, last: int, at: Place) -> Array:
     """Return those rows of x that are among the different tokens of rows first to last."""
     tokens = _routing(routing).tokens_of(Interval(first, last))[at.rows.start : at.rows.stop]
-    return x[_like(tokens - _reads(at, 0).start, x)]
+    result: Array = x[_like(tokens - _reads(at, 0).start, x)]
+    return result
 
 
 def expand_tokens(x: Array, routing: str, first: int, last: int, packed: int, at: Place) -> Array:
     """Return a row for each of some routed rows: that of its token."""
-    return x[_like(_places(routing, first, last, packed, at), x)]
+    result: Array = x[_like(_places(routing, first, last, packed, at), x)]
+    return result
 
 
 def pick_gates(x: Array, routing: str, first: int, last: int, packed: int, at: Place) -> Array:
     """Return for each of some routed rows the number that its token has for its expert."""
     expert = _routing(routing).expert_of[at.rows.start : at.rows.stop] - at.spans[1][1].start
-    return x[_like(_places(routing, first, last, packed, at), x), _like(expert, x)][:, None]
+    result: Array = x[_like(_places(routing, first, last, packed, at), x), _like(expert, x)][:, None]
+    return result
 
 
 def add_rows(x: Array, *weight: Array, routing: str, first: int, last: int, base: int, at: Place) -> Array:
@@ -62,26 +66,24 @@ def add_rows(x: Array, *weight: Array, routing: str, first: int, last: int, base
 
 
 def add_parts(x: Array, routing: str, cuts: str, at: Place) -> Array:
-    """Return for each token what was added at several ranks, added up: the ranks have the rows between cuts."""
-    known, tokens = _routing(routing), [np.zeros(0, dtype=np.int64)]
-    for rows in between(cuts):
-        tokens.append(known.tokens_of(rows, at.rows))
-    return _summed(x, np.concatenate(tokens) - at.rows.start, at.rows.size)
+    """Return for each token what was added at several ranks, which have the rows between cuts, added up."""
+    known = _routing(routing)
+    tokens = np.concatenate([known.tokens_of(rows, at.rows) for rows in between(cuts)])
+    return _summed(x, tokens - at.rows.start, at.rows.size)
 
 
 def pick_rows(x: Array, routing: str, first: int, last: int, base: int, at: Place) -> Array:
     """Return those of some routed rows whose tokens are from first to last."""
     rows = _reads(at, 0)
     of = _routing(routing).rows_for(rows, Interval(first, last))
-    return x[_like(of[at.rows.start - base : at.rows.stop - base] - rows.start, x)]
+    result: Array = x[_like(of[at.rows.start - base : at.rows.stop - base] - rows.start, x)]
+    return result
 
 
 def spread_gates(x: Array, routing: str, cuts: str, at: Place) -> Array:
     """Return tokens by experts: the number of each picked row in the column of its expert, else 0."""
-    known, found = _routing(routing), [np.zeros(0, dtype=np.int64)]
-    for rows in between(cuts):
-        found.append(known.rows_for(rows, at.rows))
-    of = np.concatenate(found)
+    known = _routing(routing)
+    of = np.concatenate([known.rows_for(rows, at.rows) for rows in between(cuts)])
     column = known.expert_of[of] - at.cols.start
     held = (column >= 0) & (column < at.cols.size)
     result = np.zeros_like(x, shape=(at.rows.size, at.cols.size))
@@ -112,7 +114,7 @@ def between(cuts: str) -> list[Interval]:
     [Interval(start=0, stop=3), Interval(start=3, stop=8)]
     """
     edges = [int(x) for x in cuts.split("-")]
-    return [Interval(a, b) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    return [Interval(a, b) for a, b in pairwise(edges) if b > a]
 
 
 def _routing(text: str) -> Routing:
