@@ -10,9 +10,13 @@ from umm.program.problem import Problem
 
 
 def test_element_sizes_and_the_type_of_c():
-    assert DTYPES == get_args(Dtype) == ("float64", "float32", "float16", "bfloat16")
-    assert [itemsize(d) for d in DTYPES] == [8, 4, 2, 2]
-    assert [accumulated_in(d) for d in DTYPES] == ["float64", "float32", "float32", "float32"]
+    assert DTYPES == get_args(Dtype) == (
+        "float64", "float32", "float16", "bfloat16", "float8_e4m3", "float8_e5m2",
+    )  # fmt: skip
+    assert [itemsize(d) for d in DTYPES] == [8, 4, 2, 2, 1, 1]
+    assert [accumulated_in(d) for d in DTYPES] == [
+        "float64", "float32", "float32", "float32", "bfloat16", "bfloat16",
+    ]  # fmt: skip
 
 
 def test_a_problem_has_them():

@@ -41,6 +41,6 @@ def test_each_package_is_listed_once_below_the_one_it_is_in():
     assert len({name for _, name, _ in listed()}) == len(listed())
 
 
-@pytest.mark.parametrize(("package", "most"), [("umm", 17), ("umm_hw", 9)])
+@pytest.mark.parametrize(("package", "most"), [("umm", 17), ("umm_hw", 10)])
 def test_few_modules_are_loose_at_the_top(package, most):
     assert len([x for x in (ROOT / package).glob("*.py") if x.name != "__init__.py"]) <= most

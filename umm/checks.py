@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.dtypes import itemsize
+from umm.dtypes import factors, is_float8, itemsize, rounded_to_float8
 from umm.errors import InfeasibleError
 from umm.host.hardware import free_memory
 from umm.program import Chain, Multiply, Sum
@@ -66,7 +66,8 @@ def random_operands(problem: Problem, seed: int = 0) -> tuple[NDArray[Any], NDAr
     >>> a.dtype.name, np.all(a.view(np.uint32) % 2**16 == 0)
     ('float32', np.True_)
     """
-    drawn = random_arrays({x: (problem.shape(x), problem.dtype) for x in "AB"}, seed)
+    types = zip("AB", factors(problem.dtype), strict=True)
+    drawn = random_arrays({x: (problem.shape(x), dtype) for x, dtype in types}, seed)
     return drawn["A"], drawn["B"]
 
 
@@ -187,6 +188,8 @@ def _check_memory(what: str, nbytes: int) -> None:
 def _uniform(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> NDArray[Any]:
     drawn = np.float64 if dtype == "float64" else np.float32
     values = 2 * rng.random(shape, dtype=drawn) - 1
+    if is_float8(dtype):
+        return rounded_to_float8(values, dtype)
     if dtype == "bfloat16":  # NumPy lacks it; its values are the float32 whose lower half is zero
         return (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
     return values.astype(dtype, copy=False)

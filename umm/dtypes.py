@@ -1,13 +1,28 @@
-"""The types umm multiplies: their names, the bytes of an element, and what their products are summed in."""
+"""The types umm multiplies: their names, the bytes of an element, and what their products are summed in.
 
-from typing import Literal
+Types of 8 bits have a scale: one for a tensor, or, where the name ends in ``:128``, one for each 128 elements
+along k. A and B may be of unlike such types: ``float8_e4m3xfloat8_e5m2:128``.
+"""
+
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from umm.errors import ProblemError
 from umm.files import shown
 
-Dtype = Literal["float64", "float32", "float16", "bfloat16"]
-_ITEMSIZE: dict[str, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+Dtype = Literal["float64", "float32", "float16", "bfloat16", "float8_e4m3", "float8_e5m2"]
+_ITEMSIZE: dict[str, int] = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3": 1, "float8_e5m2": 1,
+}  # fmt: skip
 DTYPES = tuple(_ITEMSIZE)
+FLOAT8 = {"float8_e4m3": (3, -6, 448.0), "float8_e5m2": (2, -14, 57344.0)}
+"""Bits of the fraction, the smallest exponent of a normal number, and the largest number."""
+BLOCK = 128  # elements along k that share a scale
+_BLOCKED = f":{BLOCK}"
+_SCALE = 4  # bytes
 _ALIASES = {
     "bf16": "bfloat16",
     "fp16": "float16",
@@ -16,20 +31,60 @@ _ALIASES = {
     "f32": "float32",
     "fp64": "float64",
     "f64": "float64",
+    "fp8": "float8_e4m3",
+    "e4m3": "float8_e4m3",
+    "e5m2": "float8_e5m2",
 }
 
 
 def canonical(dtype: str) -> str:
     """Return a type by its full name; a name that is no alias comes back as it is.
 
-    >>> canonical("bf16"), canonical("float32")
-    ('bfloat16', 'float32')
+    >>> canonical("bf16"), canonical("float32"), canonical("fp8xe5m2:128"), canonical("fp8xe4m3")
+    ('bfloat16', 'float32', 'float8_e4m3xfloat8_e5m2:128', 'float8_e4m3')
     """
-    return _ALIASES.get(dtype, dtype) if isinstance(dtype, str) else dtype
+    try:
+        name, colon, block = dtype.partition(":")
+    except AttributeError:  # no text: whoever asks for its size is answered
+        return dtype
+    parts = [_ALIASES.get(part, part) for part in name.split("x")]
+    same = len(parts) == 2 and parts[0] == parts[1]
+    return "x".join(parts[:1] if same else parts) + colon + block
+
+
+@lru_cache
+def factors(dtype: str) -> tuple[str, str]:
+    """Return the types of A and of B.
+
+    >>> factors("float8_e4m3xfloat8_e5m2:128"), factors("float32")
+    (('float8_e4m3:128', 'float8_e5m2:128'), ('float32', 'float32'))
+    """
+    name, colon, block = dtype.partition(":")
+    first, _, second = name.partition("x")
+    return first + colon + block, (second or first) + colon + block
+
+
+def product_dtype(a: str, b: str) -> str:
+    """Return the type of a multiply whose factors have these.
+
+    >>> product_dtype("float8_e4m3:128", "float8_e5m2:128")
+    'float8_e4m3xfloat8_e5m2:128'
+    """
+    return a if a == b else canonical(a.partition(":")[0] + "x" + b)
+
+
+def rated(dtype: str) -> str:
+    """Return the type whose peak a machine states: A's, without its scales."""
+    return factors(dtype)[0].partition(":")[0]
+
+
+def is_float8(dtype: str) -> bool:
+    """Return whether elements have 8 bits and a scale."""
+    return rated(dtype) in FLOAT8
 
 
 def itemsize(dtype: str, of: str = "") -> int:
-    """Return the bytes of one element.
+    """Return the bytes of one element, its scale aside.
 
     Args:
         dtype: The name of a type.
@@ -38,24 +93,74 @@ def itemsize(dtype: str, of: str = "") -> int:
     Raises:
         ProblemError: for a type that umm does not multiply.
 
-    >>> itemsize("float32"), itemsize("bfloat16")
-    (4, 2)
+    >>> itemsize("float32"), itemsize("bfloat16"), itemsize("float8_e4m3:128")
+    (4, 2, 1)
     """
-    try:
-        return _ITEMSIZE[dtype]
-    except (KeyError, TypeError):
-        whose = f" of {of}" if of else ""
-        known = f"{', '.join(DTYPES)}, or short as {', '.join(_ALIASES)}"
-        raise ProblemError(f"dtype {shown(dtype)}{whose} is unknown; choose from {known}") from None
+    found = _ITEMSIZE.get(dtype) if isinstance(dtype, str) else None
+    if found is None and isinstance(dtype, str):
+        name, _, block = dtype.partition(":")
+        parts = name.split("x")
+        if block in ("", str(BLOCK)) and len(parts) <= 2 and all(part in FLOAT8 for part in parts):
+            found = 1
+    if found is not None:
+        return found
+    whose = f" of {of}" if of else ""
+    known = f"{', '.join(DTYPES)}, or short as {', '.join(_ALIASES)}"
+    if isinstance(dtype, str) and any(part in FLOAT8 for part in dtype.partition(":")[0].split("x")):
+        known = (
+            "float8_e4m3, float8_e5m2, one for each of A and B as fp8xe5m2, and with :128 scales of blocks"
+        )
+    raise ProblemError(f"dtype {shown(dtype)}{whose} is unknown; choose from {known}")
+
+
+def payload_bytes(elements: ArrayLike, dtype: str) -> NDArray[np.int64]:
+    """Return the bytes that elements travel as: themselves, and the scales of their blocks.
+
+    >>> payload_bytes([128, 256], "float8_e4m3:128").tolist(), payload_bytes(128, "float8_e4m3").tolist()
+    ([132, 264], 128)
+    """
+    count = np.asarray(elements, dtype=np.int64)
+    scales = -(-count // BLOCK) * _SCALE if dtype.endswith(_BLOCKED) else 0
+    return np.asarray(count * itemsize(dtype) + scales)
 
 
 def accumulated_in(dtype: str) -> str:
-    """Return the type of C unless asked otherwise: float32 for half-precision inputs, else the inputs' own.
+    """Return the type of C unless asked otherwise: float32 for half-precision inputs, bfloat16 for 8 bits.
 
     Raises:
         ProblemError: for a type that umm does not multiply.
 
-    >>> accumulated_in("float16"), accumulated_in("float64")
-    ('float32', 'float64')
+    >>> accumulated_in("float16"), accumulated_in("float64"), accumulated_in("float8_e5m2")
+    ('float32', 'float64', 'bfloat16')
     """
+    if is_float8(dtype):
+        return "bfloat16"
     return "float32" if itemsize(dtype) == 2 else dtype
+
+
+def check_product(dtype: str, c_dtype: str) -> None:
+    """Refuse a type of C that products of 8-bit factors are not kept in, and one of 8 bits.
+
+    Raises:
+        ProblemError: if it is so.
+    """
+    kept = ("bfloat16", "float16", "float32")
+    if is_float8(c_dtype) or (is_float8(dtype) and c_dtype not in kept):
+        raise ProblemError(
+            f"a product is not kept in {c_dtype}; choose C's type from {', '.join(kept)} (a chain has one "
+            "type for all its tensors, so 8 bits are for single multiplies)"
+            if is_float8(c_dtype)
+            else f"C of {dtype} factors is not kept in {c_dtype}; choose from {', '.join(kept)}"
+        )
+
+
+def rounded_to_float8(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return values rounded to what a type of 8 bits has, ties to even; what is larger becomes its largest.
+
+    >>> rounded_to_float8(np.array([0.3, 17.0, -500.0, 2.0**-10, 1e-9]), "float8_e4m3").tolist()
+    [0.3125, 16.0, -448.0, 0.0, 0.0]
+    """
+    fraction, least, most = FLOAT8[rated(dtype)]
+    exponent = np.maximum(np.frexp(values)[1] - 1, least)
+    unit = np.ldexp(values.dtype.type(1.0), exponent - fraction)
+    return np.asarray(np.clip(np.rint(values / unit) * unit, -most, most))

@@ -57,5 +57,7 @@ def float32_of(bits: Any) -> Any:
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return the name of a type, ``bfloat16`` for the one that NumPy does not have."""
-    return "bfloat16" if dtype == BFLOAT16 else dtype.name
+    """Return the name of a type, also of those that NumPy does not have."""
+    if dtype == BFLOAT16:
+        return "bfloat16"
+    return "float8" if dtype.names else dtype.name

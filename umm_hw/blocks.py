@@ -11,6 +11,7 @@ from umm.program.functions import Function, function
 from umm.program.functions.signature import Spans
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import ACCUMULATE, GEMM, MAP, REDUCE, Multiplied
+from umm_hw.float8 import pools_of, stand_ins
 from umm_hw.matrix import DistributedMatrix, array_dtype
 from umm_hw.transport import Block, Transport
 
@@ -78,7 +79,9 @@ class Memory(NamedTuple):
 def place(
     schedule: Schedule, transport: Transport, types: Callable[[str], np.dtype[Any]] = array_dtype
 ) -> Memory:
-    """Allocate the tensors and the pools, exactly ``schedule.memory_bytes``; collective.
+    """Allocate the tensors and the pools; collective.
+
+    That is exactly ``schedule.memory_bytes``, and more where sums of 8-bit factors are kept in float64.
 
     Args:
         schedule: What is to be performed.
@@ -89,8 +92,22 @@ def place(
         InputError: for a dtype NumPy does not have.
     """
     tensors = schedule.tensors
-    matrices = [DistributedMatrix(transport, tensor.layout, types(tensor.dtype)) for tensor in tensors]
-    return Memory(tuple(matrices), transport.allocate(schedule.pool_bytes.tolist()))
+    dtypes = stand_ins(schedule, types)
+    matrices = [
+        DistributedMatrix(transport, x.layout, dtype) for x, dtype in zip(tensors, dtypes, strict=True)
+    ]
+    sizes = [int(sizes.sum()) for sizes in pools_of(schedule, dtypes)]
+    return Memory(tuple(matrices), transport.allocate(sizes))
+
+
+def needed_bytes(schedule: Schedule) -> Ints:
+    """Return the bytes of each rank that :func:`place` allocates on CPUs."""
+    dtypes = stand_ins(schedule, array_dtype)
+    wider = schedule.memory_bytes.copy()
+    for tensor, dtype in zip(schedule.tensors, dtypes, strict=True):
+        wider += tensor.layout.elements_of_rank * (dtype.itemsize - tensor.itemsize)
+    wider += np.array([sizes.sum() for sizes in pools_of(schedule, dtypes)]) - schedule.pool_bytes
+    return wider
 
 
 def slot_offsets(sizes: Ints) -> Ints:
@@ -182,7 +199,8 @@ def _blocks(schedule: Schedule, memory: Memory) -> list[Block]:
         for replica, i, j in np.ndindex(owners.shape):
             blocks.append(matrix.block((i, j), replica))
     held = schedule.temporaries
-    offsets = [slot_offsets(sizes).tolist() for sizes in schedule.pools]
+    pools = pools_of(schedule, [matrix.dtype for matrix in memory.matrices])
+    offsets = [slot_offsets(sizes).tolist() for sizes in pools]
     shape = np.stack([held.rows[:, 1] - held.rows[:, 0], held.cols[:, 1] - held.cols[:, 0]], axis=1)
     for rank, slot, tensor, (rows, cols) in zip(
         *(x.tolist() for x in (held.rank, held.slot, held.tensor, shape)), strict=True

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umm_hw.float8 import widened
+
 Array = NDArray[Any]
 _ROW_MAJOR, _AS_IT_IS, _TRANSPOSED = 101, 111, 112  # CBLAS: order of storage, transposition
 _PANEL = 2**21  # bytes of C that are multiplied aside at once where BLAS cannot add in place
@@ -27,6 +29,7 @@ def multiply(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0
     >>> c.tolist()
     [[7.0, 7.0], [7.0, 7.0]]
     """
+    a, b = widened(a), widened(b)
     routine = _routine(c.dtype.char) if a.dtype == b.dtype == c.dtype else None
     if routine is None:
         _multiply_aside(a, b, c, alpha, beta)

@@ -15,11 +15,12 @@ from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.layouts.tile_grid import Tile
 from umm_hw.bfloat16 import BFLOAT16, dtype_name, numpy_bfloat16, to_float32
+from umm_hw.float8 import float8_dtype
 from umm_hw.transport import Block, Transport
 
 SHOWN = 4
 """Tiles of a rank that are printed."""
-DTYPES = (*(name for name in dtypes.DTYPES if name != "bfloat16"), "int64", "int32")  # of NumPy itself
+DTYPES = ("float64", "float32", "float16", "int64", "int32")  # of NumPy itself
 
 
 def array_dtype(name: str) -> np.dtype[Any]:
@@ -31,6 +32,8 @@ def array_dtype(name: str) -> np.dtype[Any]:
     """
     if name == "bfloat16":
         return numpy_bfloat16()
+    if dtypes.is_float8(name):
+        return float8_dtype(name)
     if name not in DTYPES:
         known = ", ".join((*dtypes.DTYPES, "int64", "int32"))
         raise InputError(f"a distributed matrix cannot hold {shown(name)}; choose from {known}")

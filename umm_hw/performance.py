@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 
 from umm.checkpoints import commit
 from umm.checks import random_arrays
+from umm.dtypes import is_float8
 from umm.errors import InputError, LayoutError
 from umm.executor import Operands
+from umm.program import Multiply
 from umm.schedules.schedule import Schedule
 from umm_hw.bfloat16 import BFLOAT16, dtype_name, to_bfloat16, to_float32
 from umm_hw.blocks import place
 from umm_hw.checkpoints import saved_as, write_parts
+from umm_hw.float8 import quantised, rounded_once
 from umm_hw.matrix import DistributedMatrix, array_dtype
 from umm_hw.transport import Transport
 
@@ -78,10 +81,10 @@ class Performance:
         found = {}
         for tensor, matrix in zip(self.tensors, self.memory.matrices, strict=True):
             if tensor.is_output and self._scattered and replica is not None:
-                found[tensor.name] = _calculable(matrix.gather_parts())
+                found[tensor.name] = _calculable(matrix.gather_parts(), tensor.dtype)
             elif tensor.is_output:
                 replicas = range(tensor.layout.replicas) if replica is None else [replica]
-                arrays = [_calculable(matrix.gather(number)) for number in replicas]
+                arrays = [_calculable(matrix.gather(number), tensor.dtype) for number in replicas]
                 found[tensor.name] = np.stack(arrays) if replica is None else arrays[0]
         return found
 
@@ -130,7 +133,10 @@ def operands_of(
         array = np.asarray(given[name])
         if array.shape not in (tensor.shape, (tensor.layout.replicas, *tensor.shape)):
             raise InputError(f"operand {name} has shape {array.shape}, but the problem's is {tensor.shape}")
-        found[name] = _rounded(array, dtypes[name])
+        if is_float8(tensor.dtype):
+            found[name] = quantised(array, tensor.dtype, axis=_sums_along(schedule, name))
+        else:
+            found[name] = _rounded(array, dtypes[name])
     return found
 
 
@@ -172,7 +178,20 @@ def _rounded(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return to_bfloat16(array) if dtype == BFLOAT16 else array.astype(dtype, copy=False)
 
 
-def _calculable(array: NDArray[Any]) -> NDArray[Any]:
+def _sums_along(schedule: Schedule, name: str) -> int:
+    """Return the axis of a tensor that multiplies sum over: the columns of A, the rows of B."""
+    whole = (Multiply("C", "A", "B"),)  # of a program that is one multiply
+    for product in getattr(schedule.program, "statements", whole):
+        if isinstance(product, Multiply) and name in (product.a, product.b):
+            side = "a" if name == product.a else "b"
+            return int((side == "a") != (side in product.trans))
+    return 1
+
+
+def _calculable(array: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return what was gathered in a type that NumPy calculates with."""
+    if array.dtype == np.float64 and dtype != "float64":  # sums of products of 8-bit factors
+        return rounded_once(array, dtype)
     if array.dtype == BFLOAT16:
         return to_float32(array)
     return array.astype(np.float32) if dtype_name(array.dtype) == "bfloat16" else array

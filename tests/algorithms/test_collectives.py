@@ -211,10 +211,10 @@ def test_a_ring_in_two_directions_takes_v_over_w(made, what, factor, devices):
 
 
 @pytest.mark.parametrize("devices", [4, 5, 7, 8])
-def test_an_all_to_all_on_a_ring_takes_v_over_4w(made, devices):
-    """V/(4W) for even D, (1 − 1/D²) of it for odd D."""
-    nbytes = devices**2 * 2**23
-    expected = (1 - (devices % 2) / devices**2) * nbytes / (4 * 20e9)
+def test_an_all_to_all_on_a_ring_takes_d_v_over_4w(made, devices):
+    """Of a rank's buffer V: D · V/(4W) for even D, (1 − 1/D²) of it for odd D."""
+    nbytes = devices * 2**23
+    expected = (1 - (devices % 2) / devices**2) * devices * nbytes / (4 * 20e9)
     assert seconds("all-to-all", made("ring", devices), nbytes=nbytes) == pytest.approx(expected, rel=0.01)
     assert closed_form("all-to-all", nbytes, made("ring", devices), devices) == pytest.approx(expected)
 
@@ -269,7 +269,6 @@ def test_between_nodes_two_tiers_beat_one():
     machine = umm.machine("dgx-h100x4")
     times = {way: seconds("all-gather", machine, way) for way in ("hierarchical", "ring", "direct")}
     assert times["hierarchical"] < 0.5 * min(times["ring"], times["direct"])
-    assert umm.collective("all-gather", nbytes=2**30, machine=machine).stationary == "hierarchical"
 
 
 def test_small_buffers_are_fastest_in_few_steps(made):
@@ -334,13 +333,13 @@ def test_words_and_messages_are_those_of_the_page(what, way, words, messages):
 
 @pytest.mark.parametrize("p", [3, 5, 7])
 def test_an_odd_ring_sends_no_halves(made, p):
-    """p − 1 messages of a p-th; (1 − 1/p²)/4 of an all-to-all's words."""
+    """p − 1 messages of a p-th; (p − 1/p)/4 of an all-to-all's words."""
     elements = p * p * 8
     asked = {"nbytes": 4 * elements, "machine": made("ring", p), "algorithm": "ring"}
     gathered = counted(umm.collective("all-gather", **asked))
     assert (gathered.words, gathered.messages) == (elements * (p - 1) // p, p - 1)
     exchanged = counted(umm.collective("all-to-all", **asked))
-    assert exchanged.words == elements * (p * p - 1) // (4 * p * p)
+    assert exchanged.words == elements * (p * p - 1) // (4 * p)
 
 
 def test_the_examples_of_the_page_hold():
@@ -367,10 +366,10 @@ def test_what_cannot_be_is_refused_in_one_line_with_what_would_work():
 
     assert refused("all-gather", algorithm="halving-doubling", ranks=6) == (
         "halving-doubling cannot do all-gather among 6 ranks of h100-8: 6 ranks are not a power of two; "
-        "choose 4 or 8; choose from direct, ring"
+        "choose 4 or 8; choose from direct, library, ring"
     )
     assert refused("all-to-all", algorithm="tree").endswith(
-        "it does only all-reduce, broadcast, reduce; choose from direct, ring"
+        "it does only all-reduce, broadcast, reduce; choose from direct, library, ring"
     )
     assert "lie on no mesh or torus" in refused("all-gather", algorithm="grid")
     assert "no nodes" in refused("all-gather", algorithm="hierarchical")

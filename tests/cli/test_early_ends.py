@@ -106,3 +106,14 @@ def test_a_limit_of_time_ends_in_0_with_the_best_so_far(monkeypatch):
     assert (result.exit_code, result.stderr.strip().splitlines()[-1]) == (
         1, "error: nothing was found in 0.01 s; allow more --seconds"
     )  # fmt: skip
+
+
+def test_a_search_that_is_ended_while_points_are_bounded_shows_the_best_of_those_that_are(ended_at):
+    from umm.space.bounds.combinations import Combinations
+
+    ended_at(Combinations, "seconds", 12, signal.SIGTERM)
+    result = umm("search", *ON, "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["proven"]) == (130, False)
+    assert found["top"]
+    assert found["simulated"] >= 1

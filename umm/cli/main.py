@@ -167,6 +167,7 @@ COMMANDS = {
     "search": ("umm.cli.commands.search:search", "Find the best layouts for a problem and a machine."),
     "sweep": ("umm.cli.commands.sweep:sweep", "Perform every point asked for, into a store."),
     "peers": ("umm.cli.commands.peers:peers", "Compare with what people use, from where operands lie."),
+    "fuse": ("umm.cli.commands.fuse:fuse", "Decide whether to fuse a multiply with its collective."),
     "run": ("umm.cli.commands.run:run", "Execute a schedule for real and check the product."),
     "compare": ("umm.cli.commands.compare:compare", "Compare a predicted trace with a measured one."),
     "collective": ("umm.cli.commands.collective:collective", "Time a collective over sizes."),

@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from umm.algorithms.universal.options import Options
+from umm.dtypes import is_float8
 from umm.emit import jax_program, torch_mesh, torch_ranges, umm_script
 from umm.emit.described import Described
 from umm.errors import InputError
@@ -30,6 +31,9 @@ def emit(
     """
     if target not in TARGETS:
         raise InputError(f"there is no program for {target!r}; choose from {', '.join(TARGETS)}")
+    if is_float8(problem.dtype):
+        raise InputError(f"no program is written for {problem.dtype}, which has scales; choose bfloat16")
+
     defaults = {field.name: field.default for field in fields(Options)}
     said = {name: value for name, value in options.items() if value != defaults.get(name)}
     return TARGETS[target](Described(problem, machine, stationary, said, note))

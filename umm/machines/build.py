@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from umm.dtypes import itemsize
+from umm.dtypes import FLOAT8, itemsize
 from umm.errors import MachineError
 from umm.machines import content as doc
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, Tiles
@@ -60,8 +60,8 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         interference=_interference(devices),
         launch_s=devices.launch.number,
         transfer_overhead_s=overhead,
-        peaks={dtype: rate.number for dtype, rate in devices.peak.items() if dtype != "tf32"},
-        efficiency={t.dtype: _efficiency(t, devices) for t in devices.efficiency if t.dtype != "tf32"},
+        peaks={name: rate.number for dtype, rate in devices.peak.items() for name in _types(dtype)},
+        efficiency={name: _efficiency(t, devices) for t in devices.efficiency for name in _types(t.dtype)},
         tf32_peak=devices.peak["tf32"].number if "tf32" in devices.peak else 0.0,
         tf32_efficiency=next(
             (_efficiency(t, devices) for t in devices.efficiency if t.dtype == "tf32"), None
@@ -75,6 +75,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         attention={(x.dtype, x.direction == "backward"): x.rate for x in devices.attention},
         paces=paces,
         means={name: _means(means) for name, means in devices.means.items()},
+        library=file.library,
         local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
         **stated,
     )
@@ -87,6 +88,11 @@ def _stated(devices: doc.Devices) -> dict[str, Any]:
         x.name: x.default if number is None else type(x.default)(getattr(number, "number", number.value))
         for x, number in said.items()
     }
+
+
+def _types(rated: str) -> tuple[str, ...]:
+    """Return the types of matrices that a number of a file is of; TF32 is asked for on its own."""
+    return {"tf32": (), "float8": tuple(FLOAT8)}.get(rated, (rated,))
 
 
 def _efficiency(table: Efficiency, devices: doc.Devices) -> EfficiencyTable:
@@ -129,7 +135,7 @@ def _kernels(table: Efficiency, devices: doc.Devices) -> Kernels:
         tiles=tuple((int(rows), int(cols)) for rows, cols in tiles),
         splits=tuple(numbers.pop("splits", [1])),
         rate=devices.peak[table.dtype].number * table.value[0][0][0] / said["units"],
-        itemsize=itemsize("float32" if table.dtype == "tf32" else table.dtype),
+        itemsize=itemsize({"tf32": "float32", "float8": "float8_e4m3"}.get(table.dtype, table.dtype)),
         **numbers,
     )
 

@@ -8,6 +8,7 @@ from umm.machines import quantities
 from umm.machines.attention import AttentionTable
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
 from umm.machines.kind import Kind
+from umm.machines.library import Library
 from umm.machines.numbers import declared
 from umm.machines.quantities import (
     Bandwidth,
@@ -205,6 +206,7 @@ class MachineFile(Table):
     fabric: AnyFabric
     message_sizes: Sizes | None = None
     network: Network | None = None
+    library: Library | None = None
     apart: dict[str, Apart] = Field(default_factory=dict)
 
     @field_validator("schema_version", mode="before")

@@ -5,12 +5,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from umm.arrays import Floats, Ints
+from umm.dtypes import rated
 from umm.errors import MachineError
 from umm.machines.attention import AttentionRate
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
@@ -20,6 +21,9 @@ from umm.machines.kernels import Kernels
 from umm.machines.numbers import DeviceNumbers
 from umm.machines.unequal import Paces
 from umm.units import counted
+
+if TYPE_CHECKING:
+    from umm.machines.library import Library
 
 
 class Link(NamedTuple):
@@ -79,6 +83,7 @@ class Machine(DeviceNumbers):
         link_bandwidth: Bytes/s, one per link.
         link_latency: Seconds, one per link.
         means: Ways to move bytes that an algorithm may ask for, by name.
+        library: The library of collectives that its vendor has, if the file says what that takes.
         paces: What each device has of the peak and the memory bandwidth, where not all are alike.
         local_on_engine: Whether local accumulates and copies run on the engine of GEMMs, which shares its
             rate among all that runs on it; else they run beside it.
@@ -112,6 +117,7 @@ class Machine(DeviceNumbers):
     document: Mapping[str, Any]
     attention: Mapping[tuple[str, bool], AttentionRate] = field(default_factory=dict)
     means: Mapping[str, Means] = field(default_factory=dict)
+    library: "Library | None" = None
     paces: Paces | None = None
     local_on_engine: bool = False
     tf32_peak: float = 0.0
@@ -166,7 +172,7 @@ class Machine(DeviceNumbers):
             MachineError: The file states no peak for this dtype.
         """
         try:
-            return self.peaks[dtype]
+            return self.peaks[rated(dtype)]
         except KeyError:
             known = ", ".join(self.peaks)
             message = f"{self.name} states no peak for {dtype}; choose a dtype from {known}"
@@ -195,7 +201,7 @@ class Machine(DeviceNumbers):
         self, dtype: str, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1
     ) -> Floats:
         """Return the share of peak that m×n×k GEMMs reach; 1.0, assumed, without a measured table."""
-        table = self.efficiency.get(dtype)
+        table = self.efficiency.get(rated(dtype))
         if table is None:
             return np.ones(np.broadcast_shapes(np.shape(m), np.shape(n), np.shape(k)))
         return table.at(m, n, k, batch)
@@ -209,12 +215,12 @@ class Machine(DeviceNumbers):
 
     def most_efficiency(self, dtype: str, k: npt.ArrayLike) -> Floats:
         """Return the share of peak that no GEMM of this k, nor one cut out of it, goes above."""
-        table = self.efficiency.get(dtype)
+        table = self.efficiency.get(rated(dtype))
         return np.ones(np.shape(k)) if table is None else table.most(k)
 
     def kernels(self, dtype: str) -> Kernels | None:
         """Return the GEMM kernels of a type, None where the file does not describe them."""
-        table = self.efficiency.get(dtype)
+        table = self.efficiency.get(rated(dtype))
         return None if table is None else table.kernels
 
     def gemm_start(self, dtype: str) -> float:
@@ -288,6 +294,17 @@ class Machine(DeviceNumbers):
         if found is None:
             found = self._routes[key] = self.fabric.route(src_device, dst_device)
         return found
+
+    def hears(self, devices: Sequence[int]) -> tuple[float, float]:
+        """Return the bytes/s of the links by which a device hears from others, and their longest latency.
+
+        Args:
+            devices: The device, and the others.
+        """
+        first, *others = devices
+        routes = [self.route(other, first) for other in others]
+        width = sum(float(self.link_bandwidth[link]) for link in {route[-1] for route in routes})
+        return width, max((float(self.link_latency[list(x)].sum()) for x in routes), default=0.0)
 
     def device_of(self, rank: int, ranks: int) -> int:
         """Return the device of a rank: its own while they last, else neighbours share.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from umm.dtypes import accumulated_in, canonical, itemsize
+from umm.dtypes import accumulated_in, canonical, check_product, factors, itemsize, product_dtype
 from umm.errors import ProblemError, expect
 from umm.layouts.layout import Layout
 from umm.layouts.text import scaled_form
@@ -28,8 +28,11 @@ class Problem:
         b: Layout of B.
         c: Layout of C.
         ranks: Processes that share the work; None until a machine says how many it has.
-        dtype: Type of A and B: float64, float32, float16 or bfloat16, or short: f64, fp32, bf16, …
-        c_dtype: Type C is kept and accumulated in; for half-precision inputs float32 unless given.
+        dtype: Type of A and B: float64, float32, float16, bfloat16, float8_e4m3 or float8_e5m2, or short:
+            f64, fp32, bf16, fp8, …; ``fp8xe5m2`` for unlike ones, and ``fp8:128`` for a scale for each 128
+            elements along k instead of one for each matrix.
+        c_dtype: Type C is kept and accumulated in; for half-precision inputs float32 unless given,
+            for inputs of 8 bits bfloat16.
         given: Where A and B lie before and C shall lie after, ``a=row,c=col@2`` or a mapping; kept as text.
             What is not named lies in its layout already.
         layouts: The layouts in which A, B and C are multiplied.
@@ -76,6 +79,7 @@ class Problem:
         if not self.c_dtype:
             object.__setattr__(self, "c_dtype", accumulated_in(self.dtype))
         itemsize(self.c_dtype, of="C")
+        check_product(self.dtype, self.c_dtype)
         given = read_given(self.given)
         for name in "abc":
             works = "a text such as col@2, or a Layout"
@@ -201,8 +205,8 @@ class Problem:
         _ = self.p  # which says so if there are no layouts yet
         a, b, c = self.outside
         return (
-            Tensor("A", a, self.dtype, "input"),
-            Tensor("B", b, self.dtype, "input"),
+            Tensor("A", a, factors(self.dtype)[0], "input"),
+            Tensor("B", b, factors(self.dtype)[1], "input"),
             Tensor("C", c, self.c_dtype, "output"),
         )
 
@@ -222,7 +226,8 @@ class Problem:
             return None
         names = {a.name: "a", b.name: "b", c.name: "c"}
         given = {names[name]: text for name, text in outline.given.items()}
-        return cls(m=a.rows, n=b.cols, k=a.cols, dtype=a.dtype, c_dtype=c.dtype, given=given)
+        dtype = product_dtype(a.dtype, b.dtype)
+        return cls(m=a.rows, n=b.cols, k=a.cols, dtype=dtype, c_dtype=c.dtype, given=given)
 
     @property
     def outline(self) -> Outline:
@@ -234,8 +239,10 @@ class Problem:
     def shapes(self) -> tuple[Shape, Shape, Shape]:
         """A, B and C before they are laid out."""
         a, b, c = (
-            Shape(x, *self.shape(x), self.c_dtype if x == "C" else self.dtype, role)
-            for x, role in zip(MATRICES, self._ROLES, strict=True)
+            Shape(x, *self.shape(x), dtype, role)
+            for x, role, dtype in zip(
+                MATRICES, self._ROLES, (*factors(self.dtype), self.c_dtype), strict=True
+            )
         )
         return a, b, c
 

@@ -27,7 +27,7 @@ class Tensor:
     Attributes:
         name: A letter or underscore, then letters, digits, underscores and dots; at most 64 in all.
         layout: Its shape, and which rank holds what of it.
-        dtype: Type of its elements: float64, float32, float16 or bfloat16.
+        dtype: Type of its elements: float64, float32, float16, bfloat16, or one of 8 bits.
         role: ``input`` comes from outside and is never written, ``output`` goes out, ``both`` does both,
             ``work`` neither.
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from umm.dtypes import accumulated_in
+from umm.dtypes import accumulated_in, is_float8
 from umm.errors import InputError
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import GEMM
@@ -25,6 +25,12 @@ def check_types(schedule: Schedule, tf32: bool) -> None:
         InputError: if factors differ in type, if a product is neither of their type nor float32 for
             half-precision ones, or if TF32 is asked for other factors than float32.
     """
+    small = [tensor for tensor in schedule.tensors if is_float8(tensor.dtype)]
+    if small:
+        raise InputError(
+            f"{small[0].name} of {small[0].dtype} is not multiplied on GPUs here; "
+            "choose --executor numpy or mpi, or bfloat16"
+        )
     tensors = [schedule.operand_tensors(operand)[schedule.kind == GEMM] for operand in range(3)]
     found = np.unique(np.stack(tensors, axis=1), axis=0).tolist()
     for c, a, b in ([schedule.tensors[number] for number in row] for row in found):

@@ -16,7 +16,7 @@ from umm.machines.fabric import narrowest
 from umm.schedules.files import from_arrays
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, KINDS
-from umm_hw.blocks import resolve
+from umm_hw.blocks import needed_bytes, resolve
 from umm_hw.cores.pace import Pace, Reading
 from umm_hw.gemm import multiply
 from umm_hw.mpi.job.activity import ACTIVITY
@@ -82,7 +82,7 @@ def perform(
     """
     schedule = from_arrays(arrays)
     signals = rank_order(schedule, transport.rank)
-    needs = schedule.memory_bytes + signals.flag_count
+    needs = needed_bytes(schedule) + signals.flag_count
     result_bytes = gathered_bytes(schedule, replica) if transport.rank == 0 else 0
     with ACTIVITY.during("all ranks to have memory"):
         check_memory(transport, schedule, int(needs[transport.rank]), result_bytes)

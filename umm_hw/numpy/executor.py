@@ -14,6 +14,7 @@ from umm.schedules.schedule import Schedule
 from umm.traces.spans import Times
 from umm.traces.trace import Trace
 from umm_hw.blocks import resolve
+from umm_hw.float8 import widened
 from umm_hw.numpy.random_order import RandomOrder
 from umm_hw.numpy.transport import NumpyTransport
 from umm_hw.performance import Performance, check_replica, operands_of
@@ -78,7 +79,7 @@ class NumpyExecutor:
         kinds = schedule.kind.tolist()
         steps = [array_step(kind, work, actors, _multiply) for kind, work in zip(kinds, works, strict=True)]
         if self.order == "random":
-            events = RandomOrder(schedule, works, steps, ranks, performance.memory.pool, self.seed)
+            events = RandomOrder(schedule, works, steps, ranks, performance.memory, self.seed)
             start, end = events.perform()
         else:
             start, end = _perform_rows(steps)
@@ -110,7 +111,7 @@ def _perform_rows(steps: list[Step]) -> tuple[Floats, Floats]:
 def _multiply(a: Array, b: Array, c: Array, alpha: float, beta: float) -> None:
     """Set C to α·AB + β·C by NumPy alone; half precision is multiplied in float32."""
     work_dtype = np.result_type(c.dtype, np.float32)
-    product = np.matmul(a, b, dtype=work_dtype)
+    product = np.matmul(widened(a), widened(b), dtype=work_dtype)
     if alpha != 1:
         product *= work_dtype.type(alpha)
     if beta != 0:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from umm.arrays import Floats
 from umm.schedules.schedule import Schedule
-from umm_hw.blocks import Work
+from umm_hw.blocks import Memory, Work
+from umm_hw.float8 import pools_of
 from umm_hw.numpy.transport import NumpyTransport
 from umm_hw.transport import Block
 
@@ -29,7 +30,7 @@ class RandomOrder:
         works: The memory of each action.
         steps: What performs each action at once.
         ranks: The virtual ranks.
-        pool: Heap of the pool slots.
+        memory: The tensors and the pool slots.
         seed: Of the priorities.
     """
 
@@ -39,7 +40,7 @@ class RandomOrder:
         works: Sequence[Work],
         steps: Sequence[Callable[[], object]],
         ranks: Sequence[NumpyTransport],
-        pool: int,
+        memory: Memory,
         seed: int,
     ) -> None:
         self._schedule = schedule
@@ -49,8 +50,9 @@ class RandomOrder:
         self._in_place = [work.in_place for work in works]
         self._overwrites = [not work.adds and not work.in_place for work in works]
         self._rng = np.random.default_rng(seed)
-        for rank, nbytes in enumerate(schedule.pool_bytes.tolist()):
-            slots = Block(rank, pool, 0, 1, nbytes, nbytes, np.dtype(np.uint8))
+        for rank, sizes in enumerate(pools_of(schedule, [matrix.dtype for matrix in memory.matrices])):
+            nbytes = int(sizes.sum())
+            slots = Block(rank, memory.pool, 0, 1, nbytes, nbytes, np.dtype(np.uint8))
             ranks[rank].view(slots).fill(0xFF)  # NaN in every floating-point type
 
     def perform(self) -> tuple[Floats, Floats]:

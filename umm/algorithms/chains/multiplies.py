@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from umm.algorithms.chains.pieces import gathered, tiles_by_rank
 from umm.algorithms.universal.options import COMPLETE, COMPLETING
 from umm.algorithms.universal.policies import lowered
+from umm.dtypes import product_dtype
 from umm.interval import Interval
 from umm.layouts.tile_grid import Tile
 from umm.program import Multiply
@@ -192,14 +193,15 @@ def as_problem(statement: Multiply, tensors: Tensors) -> Problem:
     right = b.layout.transposed if "b" in statement.trans else b.layout
     return Problem(
         m=out.shape[0], n=out.shape[1], k=left.shape[1], a=left, b=right, c=out.layout,
-        dtype=a.dtype, c_dtype=out.dtype, ranks=out.layout.ranks,
+        dtype=product_dtype(a.dtype, b.dtype), c_dtype=out.dtype, ranks=out.layout.ranks,
     )  # fmt: skip
 
 
 def completing(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of a one-sided multiply by which every replica of a product is complete."""
     final = options.get("final", COMPLETE)
-    return {**options, "final": final if final in COMPLETING else COMPLETE, "movement": "flat"}
+    movement = "two-level" if options.get("movement") == "two-level" else "flat"
+    return {**options, "final": final if final in COMPLETING else COMPLETE, "movement": movement}
 
 
 def _start_from(build: Builder, statement: Multiply) -> None:

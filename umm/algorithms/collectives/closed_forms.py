@@ -33,12 +33,12 @@ def closed_form(what: str, nbytes: float, machine: Machine, ranks: int, root: in
 
     With W, the bytes/s of all links by which a rank hears from others, and D ranks: (D − 1)/D · V/W for an
     all-gather and a reduce-scatter, twice that for an all-reduce, V/W for a broadcast and a reduce. Half of
-    a ring in two directions hears from the other half by two links: V/(4W) for an all-to-all, and
-    (1 − 1/D²) · V/(4W) where D is odd. Latencies and launches are left out.
+    a ring in two directions hears from the other half by two links: D · V/(4W) for an all-to-all, and
+    (D − 1/D) · V/(4W) where D is odd. Latencies and launches are left out.
 
     Args:
         what: The collective.
-        nbytes: V: the whole gathered, reduced or exchanged buffer.
+        nbytes: V: the whole gathered or reduced buffer; a rank's for an all-to-all.
         machine: The machine.
         ranks: Number of ranks.
         root: Of a broadcast or reduce.
@@ -46,7 +46,7 @@ def closed_form(what: str, nbytes: float, machine: Machine, ranks: int, root: in
     >>> from umm.machines import machine
     >>> tpu = machine("tpu-v5e-4")  # a ring of four, 50 GB/s each way
     >>> [closed_form(what, 1e9, tpu, 4) for what in ("all-gather", "all-reduce", "all-to-all")]
-    [0.0075, 0.015, 0.0025]
+    [0.0075, 0.015, 0.01]
 
     Source: How to Scale Your Model, part 3; NVIDIA nccl-tests, PERFORMANCE.md.
     """
@@ -67,7 +67,7 @@ def moves(what: str, group: frozenset[int], nbytes: float, ranks: int, root: int
     if what in ("all-gather", "reduce-scatter"):
         return nbytes * (1 - share)
     if what == "all-to-all":
-        return nbytes * share * (1 - share)
+        return nbytes * len(group) * (1 - share)
     return 0.0 if root in group else nbytes
 
 
@@ -83,12 +83,12 @@ def bandwidth(machine: Machine, ranks: int) -> float:
 
 
 def bus_factor(what: str, ranks: int) -> float:
-    """Return busbw over algbw, as nccl-tests has it; for all-to-all our size is that of all ranks together.
+    """Return busbw over algbw, as nccl-tests has it.
 
     Source: NVIDIA nccl-tests, PERFORMANCE.md.
     """
     around = (ranks - 1) / ranks
-    factors = {"all-reduce": 2 * around, "broadcast": 1.0, "reduce": 1.0, "all-to-all": around / ranks}
+    factors = {"all-reduce": 2 * around, "broadcast": 1.0, "reduce": 1.0}
     return factors.get(what, around)
 
 

@@ -1,10 +1,13 @@
 """A collective by name: the ways to do it, what each refuses, and the schedule of one or of the fastest."""
 
 import pkgutil
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 
 import umm.algorithms.collectives
+from umm.algorithms.collectives import library
 from umm.algorithms.collectives.program import SUMMING, Collective
 from umm.algorithms.collectives.way import PLAIN, Manner, Way
 from umm.algorithms.fastest import Makespan, fastest_of
@@ -22,7 +25,7 @@ def ways() -> dict[str, Way]:
     """Return all ways by name, sorted: every file of this package that has one."""
     package = umm.algorithms.collectives
     modules = [import_module(f"{package.__name__}.{x.name}") for x in pkgutil.iter_modules(package.__path__)]
-    found = [module.WAY for module in modules if hasattr(module, "WAY")]
+    found = [module.WAY for module in modules if hasattr(module, "WAY")] + [*library.WAYS]
     return {way.name: way for way in sorted(found, key=lambda way: way.name)}
 
 
@@ -42,6 +45,31 @@ def possible(asked: Collective, machine: Machine) -> list[str]:
     return [name for name, why in refusals(asked, machine).items() if why is None]
 
 
+def able(
+    what: str, machine: Machine, groups: Sequence[Sequence[int]], total: int, kernels: bool = True
+) -> list[str]:
+    """Return the names of the ways among which the fastest is looked for, if nothing else is asked for.
+
+    Where the machine's file says what its vendor's library takes, those are the library, which chooses among
+    its own ways, and for all-reduces the kernels that frameworks bring along; else all others.
+
+    Args:
+        what: The collective.
+        machine: The machine.
+        groups: The ranks of each of several collectives.
+        total: Ranks of the whole schedule.
+        kernels: Whether those kernels are among them.
+    """
+
+    def can(way: Way) -> bool:
+        return what in way.writers and not any(way.refuses(machine, x, total) for x in groups)
+
+    names = [name for name, way in ways().items() if can(way)]
+    if library.LIBRARY not in names:
+        return names
+    return [x for x in names if x == library.LIBRARY or (kernels and x in library.KERNELS)]
+
+
 def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner = PLAIN) -> Schedule:
     """Return the schedule of a collective in one way.
 
@@ -50,6 +78,7 @@ def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner 
         MachineError: for more ranks than the machine holds.
     """
     machine.check_ranks(asked.ranks)
+    algorithm, manner = _of_library(asked, machine, algorithm, manner)
     if algorithm not in ways():
         raise ScheduleError(f"algorithm {shown(algorithm)} is unknown; choose from {', '.join(ways())}")
     if manner.directions not in (1, 2):
@@ -64,16 +93,34 @@ def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner 
             f"choose from {', '.join(possible(asked, machine))}"
         )
     work = [asked.running_sums] if way.relays and asked.what in SUMMING and asked.what != "all-reduce" else []
+    ranks = range(asked.ranks)
     build = Builder(
-        way.name,
+        way.name if way.named is None else way.named(machine, asked.what, ranks, asked.nbytes, manner.way),
         asked.chain,
         machine,
         work,
         accumulate_lanes=machine.copy_engines,
         options={"directions": manner.directions},
     )
-    way.writers[asked.what](build, range(asked.ranks), **asked.slices(build), manner=manner)
+    way.writers[asked.what](build, ranks, **asked.slices(build), manner=manner)
     return build.schedule()
+
+
+def _of_library(asked: Collective, machine: Machine, algorithm: str, manner: Manner) -> tuple[str, Manner]:
+    """Return what is meant by the name of a machine's library, or by that with the name of a way of its."""
+    if machine.library is None:
+        return algorithm, manner
+    name, _, way = algorithm.lower().partition("-")
+    if name != machine.library.name.lower():
+        return algorithm, manner
+    known = machine.library.ways(asked.what)
+    if way and way not in known:
+        choices = ", ".join(f"{name}-{x}" for x in known) or "none of its ways"
+        raise ScheduleError(
+            f"{machine.library.name} does no {asked.what} as {shown(way)} on {machine.name}; "
+            f"choose from {choices}"
+        )
+    return library.LIBRARY, replace(manner, way=way or None)
 
 
 def collective(
@@ -97,10 +144,12 @@ def collective(
 
     Args:
         what: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast or reduce.
-        nbytes: V, the whole gathered, reduced or exchanged buffer.
+        nbytes: V as nccl-tests counts it: the whole gathered or reduced buffer; a rank's buffer for an
+            all-to-all.
         machine: A machine, its name, or the path of its topology file.
-        algorithm: ring, direct, tree, star, halving-doubling, hierarchical, grid; None for the fastest of
-            those that can do it.
+        algorithm: ring, direct, tree, star, halving-doubling, hierarchical, grid; where the machine's file
+            has a library, ``library`` or its name, and for all-reduces one-shot, two-shot, multimem. None for
+            the library as it chooses, else for the fastest of those that can do it.
         ranks: Number of ranks; the machine's own if None.
         directions: Directions that are used of a ring.
         dtype: Type of the elements.
@@ -137,5 +186,6 @@ def fastest(
     makespan: Makespan | None = None,
 ) -> Schedule:
     """Return the schedule of the fastest way to do a collective; see :func:`collective`."""
-    made = {name: lowered(asked, machine, name, manner) for name in possible(asked, machine)}
+    names = able(asked.what, machine, [range(asked.ranks)], asked.ranks, kernels=False)
+    made = {name: lowered(asked, machine, name, manner) for name in names}
     return fastest_of(made, makespan).schedule

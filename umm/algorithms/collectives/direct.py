@@ -42,7 +42,7 @@ def reduce_scatter(
     for step in range(1, len(ranks)):
         for place, rank in enumerate(ranks):
             owner = ranks[(place + step) % len(ranks)]
-            build.accumulate(given(rank, owner), into(owner), **manner.how)
+            build.accumulate(given(rank, owner), into(owner), **manner.to(step))
 
 
 @one_collective
@@ -60,7 +60,7 @@ def exchange(build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, 
     for step in range(1, len(ranks)):
         for place, rank in enumerate(ranks):
             origin = ranks[(place + step) % len(ranks)]
-            build.get(given(origin, rank), into(rank, origin), **manner.how)
+            build.get(given(origin, rank), into(rank, origin), **manner.to(step))
 
 
 @one_collective

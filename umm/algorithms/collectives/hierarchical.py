@@ -5,7 +5,6 @@ to a node once.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from umm.algorithms.collectives import direct, ring
 from umm.algorithms.collectives.grids import nodes_of
@@ -26,8 +25,7 @@ from umm.machines import Machine
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
-CARD = "card"
-"""The lane of transfers between nodes, for which a rank's other lanes need not wait."""
+CARD = PLAIN.card
 
 
 class Nodes:
@@ -68,7 +66,7 @@ def all_gather(
     for rank in ranks:
         copied(build, piece(rank), into(rank, rank))
     for group in nodes.across:
-        direct.exchange(build, group, lambda rank, _: piece(rank), into, replace(manner, lane=CARD))
+        direct.exchange(build, group, lambda rank, _: piece(rank), into, manner.across)
     for number, node in enumerate(nodes.nodes):
         direct.exchange(build, node, lambda rank, _: piece(rank), into, manner)
         for step in range(1, len(nodes.nodes)):  # in the order in which they arrive
@@ -103,7 +101,7 @@ def reduce_scatter(
             at = (number + other) % len(nodes.nodes)
             _sum_inside(build, nodes, node, at, given, kept, zeroed, manner)
     for group in nodes.across:
-        direct.reduce_scatter(build, group, kept, into, manner=replace(manner, lane=CARD))
+        direct.reduce_scatter(build, group, kept, into, manner=manner.across)
 
 
 def _sum_inside(
@@ -144,9 +142,7 @@ def broadcast(
             copied(build, nodes.part(source, rank), nodes.part(into(root), rank))
             build.put(nodes.part(source, rank), held(rank), **manner.how)
     for start, group in zip(home, nodes.across, strict=True):
-        ring.broadcast(
-            build, group, held(start), lambda rank: nodes.part(into(rank), rank), replace(manner, lane=CARD)
-        )
+        ring.broadcast(build, group, held(start), lambda rank: nodes.part(into(rank), rank), manner.across)
     for node in nodes.nodes:
         direct.exchange(
             build,
@@ -186,7 +182,7 @@ def reduce(
     home = nodes.nodes[nodes.node[root]]
     for end, group in zip(home, nodes.across, strict=True):
         share = _shares(nodes, kept)
-        ring.reduce(build, group, share, share(end), share, manner=replace(manner, lane=CARD))
+        ring.reduce(build, group, share, share(end), share, manner=manner.across)
     for rank in home:
         if rank != root:
             build.put(nodes.part(kept(rank), rank), nodes.part(into, rank), **manner.how)

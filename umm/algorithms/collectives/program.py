@@ -22,13 +22,14 @@ SUMMING = ("reduce-scatter", "all-reduce", "reduce")
 class Collective:
     """A collective over all ranks of a schedule.
 
-    The buffer is a matrix of one row; for an all-to-all of a row a rank, so its bytes are rounded up to
-    whole rows. X is given and Y comes out; an all-reduce works on X in place. Pieces are cut as layouts cut
-    columns, all as large as the first but the last ones, which may be empty.
+    The buffer is a matrix of one row; for an all-to-all of a row a rank. X is given and Y comes out; an
+    all-reduce works on X in place. Pieces are cut as layouts cut columns, all as large as the first but the
+    last ones, which may be empty.
 
     Attributes:
         what: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast or reduce.
-        nbytes: V: the whole gathered, reduced or exchanged buffer; at least one element is moved.
+        nbytes: V as nccl-tests counts it: the whole gathered or reduced buffer, or a rank's buffer for an
+            all-to-all. At least one element is moved.
         ranks: Number of ranks.
         dtype: Type of the elements.
         root: Rank that a broadcast starts from and a reduce ends at.
@@ -54,12 +55,21 @@ class Collective:
     def shape(self) -> tuple[int, int]:
         """Rows and columns of the buffer."""
         rows = self.ranks if self.what == "all-to-all" else 1
-        return rows, -(-self.nbytes // (itemsize(self.dtype) * rows))
+        return rows, -(-self.nbytes // itemsize(self.dtype))
 
     @property
     def moved_bytes(self) -> int:
-        """V as it is moved: whole elements, and for an all-to-all whole rows."""
-        return self.shape[0] * self.shape[1] * itemsize(self.dtype)
+        """V as it is moved: whole elements."""
+        return self.shape[1] * itemsize(self.dtype)
+
+    @property
+    def count(self) -> int:
+        """Elements in the sense of nccl-tests' column: of the buffer, or of a rank's part of it.
+
+        A call of all-gather, reduce-scatter or all-to-all is given the elements of a part.
+        """
+        parts = self.ranks if self.what in ("all-gather", "reduce-scatter", "all-to-all") else 1
+        return -(-self.shape[1] // parts)
 
     @cached_property
     def chain(self) -> Chain:

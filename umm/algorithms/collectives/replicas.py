@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from umm.algorithms.collectives.collective import ways
+from umm.algorithms.collectives.collective import able, ways
 from umm.arrays import Floats, Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
@@ -62,9 +62,8 @@ def _summed(what: str, layout: Layout, key: object, dtype: str, machine: Machine
     # The key is there for the cache: equal layouts may number their tiles otherwise, where some are empty.
     groups = _owners(layout)
     made: dict[str, Schedule] = {}
-    for name, way in ways().items():
-        if what in way.writers and not any(way.refuses(machine, x, layout.ranks) for x in groups):
-            made[name] = _written(what, way.writers[what], layout, dtype, machine, lanes)
+    for name in able(what, machine, list(groups), layout.ranks):
+        made[name] = _written(what, ways()[name].writers[what], layout, dtype, machine, lanes)
     seconds = {name: schedule_bound(schedule) for name, schedule in made.items()}
     best = min(seconds, key=seconds.__getitem__)
     details, buffer = made[best].details, made[best].details.buffer[:, 0]

@@ -1,7 +1,7 @@
 """What a way to do a collective is, and what ways share: slices, running sums, all-reduces in parts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Concatenate, ParamSpec
 
@@ -29,6 +29,11 @@ class Manner:
         chunks: Parts that follow each other through a chain of ranks; None chooses by size and latency.
         lane: Lane that transfers go on; None for those of their group.
         port: Of a ring, which lane of the group is that of its first direction; the next is the second's.
+        apart: Whether what goes to each partner has a lane of its own.
+        charge: Bytes on the links for each byte that moves; 0 for what the machine says.
+        between: The same on cards between nodes, where levels differ.
+        card: Lane of what goes between nodes, for which a rank's other lanes need not wait.
+        way: Which of its ways a library shall take; None for its own choice.
     """
 
     directions: int = 2
@@ -36,6 +41,11 @@ class Manner:
     chunks: int | None = None
     lane: str | None = None
     port: int = 0
+    apart: bool = False
+    charge: float = 0.0
+    between: float = 0.0
+    card: str = "card"
+    way: str | None = None
 
     @property
     def how(self) -> How:
@@ -45,7 +55,21 @@ class Manner:
             how["means"] = self.means
         if self.lane is not None:
             how["lane"] = self.lane
+        if self.charge:
+            how["charge"] = self.charge
         return how
+
+    def to(self, partner: int) -> How:
+        """What the Builder is told of a transfer with one partner, by its number among those of a rank."""
+        how = self.how
+        if self.apart:
+            how["lane"] = f"{self.lane}.{partner}"
+        return how
+
+    @property
+    def across(self) -> "Manner":
+        """How bytes go between nodes: one after another, beside those inside."""
+        return replace(self, lane=self.card, apart=False, charge=self.between)
 
 
 PLAIN = Manner()
@@ -80,6 +104,7 @@ class Way:
         writers: By collective, what writes its actions.
         refuses: Returns why it cannot serve these ranks of a machine, of so many in all; None if it can.
         relays: Whether ranks keep running sums for others.
+        named: Returns the name of what it does for some ranks and bytes, if that is not always the same.
     """
 
     name: str
@@ -88,6 +113,7 @@ class Way:
     writers: Mapping[str, Callable[..., None]]
     refuses: Callable[[Machine, Sequence[int], int], str | None] = lambda machine, ranks, total: None
     relays: bool = True
+    named: Callable[[Machine, str, Sequence[int], int, str | None], str] | None = None
 
 
 def one_collective(

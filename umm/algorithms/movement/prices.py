@@ -1,16 +1,17 @@
 """What multiplies by collectives take: gemms, and bytes between ranks; without writing an action."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from umm import cost
 from umm.algorithms.collectives.grids import nodes_of
-from umm.algorithms.movement.blocks import held
-from umm.algorithms.movement.gathers import by_level, sharers
+from umm.algorithms.movement.blocks import Blocks, groups_of, held
+from umm.algorithms.movement.gathers import by_level
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.movement.sums import Summed, size_of
-from umm.arrays import Floats, Ints
+from umm.arrays import Bools, Floats, Ints
 from umm.machines import Machine
 from umm.schedules.writer.builder import COLLECTIVE
 
@@ -46,15 +47,8 @@ def price_of(how: Gathered, machine: Machine) -> Price:
     p, transfers = problem.p, 0
     gathered, payload = {}, dict[str, int]()
     for x in how.collects:
-        between, need = np.zeros((p, p)), blocks.of(x)
-        own = held(problem.layout(x))
-        assert own is not None
-        for ranks, owners in sharers(blocks, x):
-            transfers = max(transfers, len(owners))
-            rect, has = need[ranks[0]], np.zeros(p)
-            low, high = np.maximum(own[owners, ::2], rect[::2]), np.minimum(own[owners, 1::2], rect[1::2])
-            has[owners] = np.prod(high - low, axis=1)
-            _exchange(between, has, np.array(ranks), machine)
+        between = _gathered(blocks, x, machine)
+        transfers = max(transfers, int((between > 0).sum(axis=0).max()))
         between *= problem.itemsize(x)
         payload[x] = int(between.sum(axis=0).max())
         gathered[x] = _charged(between, machine, False)
@@ -65,6 +59,27 @@ def price_of(how: Gathered, machine: Machine) -> Price:
         payload["C"] = max(payload.get("C", 0), int((adds + copies).sum(axis=0).max()))
         summed += _charged(adds, machine, True) + _charged(copies, machine, False)
     return Price(gemms, gathered, summed, payload, transfers * how.chunks)
+
+
+def _gathered(blocks: Blocks, matrix: str, machine: Machine) -> Floats:
+    """Return the elements that gathering A or B moves from rank to rank."""
+    layout, need = blocks.problem.layout(matrix), blocks.of(matrix)
+    own, replica, p = held(layout), layout.replica_of_rank, len(need)
+    assert own is not None
+    # What each rank (down) holds of what each rank (across) needs, all pairs at once.
+    rows, cols = (
+        np.minimum(own[:, i + 1, None], need[:, i + 1]) - np.maximum(own[:, i, None], need[:, i])
+        for i in (0, 2)
+    )
+    has = np.maximum(rows, 0) * np.maximum(cols, 0) * (replica[:, None] == replica)
+    between = np.where(blocks.lacks[matrix] & ~np.eye(p, dtype=bool), has, 0).astype(np.float64)
+    for _, ranks in groups_of(np.column_stack((need, replica)), blocks.lacks[matrix]):
+        if len(ranks) > 3 and by_level(machine, ranks, p):
+            theirs = has[:, ranks[0]].astype(np.float64)
+            if np.isin(np.flatnonzero(theirs), ranks).all():
+                between[:, ranks] = 0.0
+                _exchange(between, theirs, np.array(ranks), machine)
+    return between
 
 
 def _charged(nbytes: Floats, machine: Machine, adds: bool) -> Floats:
@@ -118,6 +133,38 @@ def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], Ints]]:
     for rank, piece in zip(group.ranks, map(tuple, group.own.tolist()), strict=True):
         found.setdefault(piece, []).append(rank)
     return [(piece, np.array(ranks)) for piece, ranks in found.items()]
+
+
+def arrival_seconds(between: Floats, machine: Machine) -> Floats:
+    """Return how long each rank's own links are busy at least with what arrives: from its node, from others.
+
+    Args:
+        between: Bytes from rank to rank.
+        machine: Where.
+    """
+    p = len(between)
+    near, rates = _inward(machine, p)
+    inside, outside = np.where(near, between, 0.0).sum(axis=0), np.where(near, 0.0, between).sum(axis=0)
+    return np.asarray(np.maximum(inside / rates[0], outside / rates[1]))
+
+
+@lru_cache(maxsize=16)
+def _inward(machine: Machine, ranks: int) -> tuple[Bools, Floats]:
+    """Return which ranks are in one node, and the bandwidth into each rank from its node and from others."""
+    device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
+    near = device[:, None] // machine.fabric.near == device // machine.fabric.near
+    heads = np.unique(device // machine.fabric.near, return_index=True)[1]
+    rates = np.full((2, ranks), np.inf)
+    for rank in range(ranks):
+        far = [x for x in heads.tolist() if not near[x, rank]]
+        for level, sources in enumerate((np.flatnonzero(near[:, rank]).tolist(), far)):
+            routes = [
+                machine.route(int(device[x]), int(device[rank])) for x in sources if device[x] != device[rank]
+            ]
+            last = {route[-1] for route in routes if route}
+            if last:
+                rates[level, rank] = sum(float(machine.link_bandwidth[link]) for link in last)
+    return near, rates
 
 
 def busiest_link(price: Price, machine: Machine, ranks: int) -> float:

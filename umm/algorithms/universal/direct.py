@@ -22,6 +22,7 @@ from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import ended, platform_for, said_of, with_replicas_joined
 from umm.arrays import Ints
+from umm.dtypes import payload_bytes
 from umm.machines import Machine
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
@@ -80,7 +81,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     seconds[gemm_row] = cost.gemm_seconds(
         machine, problem.dtype, m, n, k, problem.itemsize("C"), again=again, pace=pace
     )
-    moved = x.elements * problem.itemsize("A")
+    moved = payload_bytes(x.elements, problem.dtype)
     if machine.refill:
         large = readers(x, cost.leaves_caches(machine, moved))
         seconds[gemm_row] += cost.load_seconds(machine, first_read(ops, gemm_row, large))

@@ -43,8 +43,9 @@ ALL = "all"
 @option(
     "--algorithm",
     metavar="NAME",
-    help="ring, direct, tree, star, halving-doubling, hierarchical, grid, or all that can do it; "
-    "of each size the one predicted to be fastest if not given.",
+    help="ring, direct, tree, star, halving-doubling, hierarchical, grid; library, or its name, as in nccl "
+    "or nccl-ring; one-shot, two-shot, multimem; or all that can do it. If not given the machine's library "
+    "as it chooses, else of each size the one predicted to be fastest.",
 )
 @option("-b", "--begin", callback=nbytes, default="1MiB", show_default=True, help="Smallest buffer.")
 @option("-e", "--end", callback=nbytes, default="64MiB", show_default=True, help="Largest buffer.")
@@ -84,9 +85,10 @@ def collective(
 ) -> None:
     """Time all-gather, reduce-scatter, all-reduce, all-to-all, broadcast or reduce over sizes.
 
-    The size is that of the whole gathered, reduced or exchanged buffer. The closed form is what must come to
-    a rank, a node or half of the ranks over the links there, latencies left out. --executor mpi performs the
-    same schedules with a process for each rank; the best of --iters runs counts.
+    The columns are those of nccl-tests: the size is that of the whole gathered or reduced buffer, or of a
+    rank's buffer of an all-to-all; count is the elements a call is given. The closed form is what must come
+    to a rank, a node or half of the ranks over the links there, latencies left out. --executor mpi performs
+    the same schedules with a process for each rank; the best of --iters runs counts.
     """
     from umm.algorithms.collectives.collective import fastest, lowered, possible, refusals
     from umm.algorithms.collectives.program import Collective

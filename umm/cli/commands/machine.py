@@ -7,7 +7,7 @@ import click
 
 from umm.cli.commands.calibrate import calibrate
 from umm.cli.commands.new_machine import import_machine, new
-from umm.cli.flags.options import option, output_options
+from umm.cli.flags.options import nodes_option, option, output_options, set_option
 from umm.cli.printed.output import Output
 from umm.errors import InputError, MachineError
 from umm.files import shortened, visible
@@ -81,6 +81,32 @@ def show(name_or_file: str, as_toml: bool, as_json: bool, quiet: bool, no_color:
     links = [link._asdict() for link in found.links]
     record = machine_record(found) | {"bandwidth": matrix, "links": links, "facts": facts}
     output.json("machine show", {"machine": record})
+
+
+@machine.command()
+@click.argument("name_or_file")
+@nodes_option()
+@set_option()
+@option("--xla", is_flag=True, help="The table of collectives that XLA reads, as protocol buffer text.")
+@option("--platform", default=None, metavar="KEY", help="XLA's key of the device: sm_90, gfx950 …")
+@option("--nccl-tuner", is_flag=True, help="The CSV of NCCL's example tuner.")
+def export(name_or_file: str, xla: bool, platform: str | None, nccl_tuner: bool, **flags: Any) -> None:
+    """Write a machine's collectives as a table that XLA or NCCL's example tuner reads."""
+    from umm.cli.flags.asked import asked_machine
+    from umm.emit import collective_tables
+    from umm.machines.drafts.logs import GPUS
+
+    if xla == nccl_tuner:
+        raise InputError("name one table: --xla or --nccl-tuner")
+    found = asked_machine(flags | {"machine": name_or_file})
+    if nccl_tuner:
+        click.echo(collective_tables.nccl_tuner(found), nl=False)
+        return
+    keys = {name: key for key, name in GPUS.items() if key.startswith(("sm_", "gfx"))}
+    key = platform or keys.get(found.source_path.stem)
+    if key is None:
+        raise InputError(f"XLA's key for {found.name} is not known; give --platform, such as sm_90")
+    click.echo(collective_tables.xla_table(found, key), nl=False)
 
 
 @machine.command()

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,22 +12,25 @@ from umm.cli.flags.options import Command, all_of, option, output_options, set_o
 from umm.cli.flags.values import among, bandwidth, machines
 from umm.cli.printed.output import Output
 from umm.errors import InputError
+from umm.files import visible
 
 if TYPE_CHECKING:
     from umm.machines import Machine
 
+LIBRARY_OF = "h100-8"
+"""The machine whose library's ways stand for those of one that has none."""
 CARD_OF = "dgx-h100x4"
 """The machine whose network card stands for one that is not known yet."""
 
 
-def file_options() -> Callable[[Command], Command]:
+def file_options(required: bool = True) -> Callable[[Command], Command]:
     """Return a decorator that adds what both commands take."""
     return all_of(
         [
             option(
                 "--from",
                 "other",
-                required=True,
+                required=required,
                 metavar="NAME|FILE",
                 shell_complete=among(machines),
                 help="Machine whose numbers stand in until others are known; the most similar one.",
@@ -60,8 +63,7 @@ def new(devices: int | None, nodes: int | None, source: str, **flags: Any) -> No
 
 
 @click.command("import")
-@click.argument("described", type=click.File("r", encoding="utf-8"), metavar="FILE")
-@click.argument("name", metavar="NAME|FILE")
+@click.argument("files", nargs=-1, required=True, metavar="FILE… [NAME|FILE.toml]")
 @option(
     "--nvlink",
     default="25GB/s",
@@ -71,21 +73,110 @@ def new(devices: int | None, nodes: int | None, source: str, **flags: Any) -> No
     help="One NVLink, one direction: 25GB/s of NVLink 2 to 4, 50GB/s of NVLink 5; for nvidia-smi, which does "
     "not say.",
 )
-@file_options()
-def import_machine(described: IO[str], nvlink: float, nodes: int | None, source: str, **flags: Any) -> None:
-    """Write a machine file from what nvidia-smi or hwloc says of a node.
+@option("--ranks", type=click.IntRange(2), metavar="P", help="Ranks, if a log such as OSU's does not say.")
+@file_options(required=False)
+def import_machine(
+    files: tuple[str, ...],
+    nvlink: float,
+    ranks: int | None,
+    nodes: int | None,
+    source: str,
+    other: str | None,
+    **flags: Any,
+) -> None:
+    """Write a machine file from what tools say of a node, or fit its numbers to logs of benchmarks.
 
     FILE is what 'nvidia-smi topo -m' prints or 'lstopo --of xml' writes; - is stdin. It gives the devices and
     the links between them; all else is another machine's, and says so until it is replaced.
+
+    Or FILES are logs: nccl-tests, rccl-tests, nvbandwidth, OSU micro-benchmarks, a table of XLA, a CSV of
+    GEMMs. Their numbers are fitted; printed are these, how far off each row is, and what the logs could not
+    determine. Without a NAME no file is written. --from is the machine of the device that the logs name, if
+    not given.
     """
     from umm.machines.drafts.imports import imported, read
+    from umm.machines.drafts.logs import is_log
 
-    node = read(described.read(), nvlink)
+    described, name = list(files), None
+    if len(files) > 1 and (Path(files[-1]).suffix == ".toml" or not Path(files[-1]).is_file()):
+        name = described.pop()
+    texts = [_text(each) for each in described]
+    if any(is_log(text) for text in texts):
+        _fit(dict(zip(described, texts, strict=True)), name, other, ranks, nodes, source, flags)
+        return
+    if len(texts) > 1:
+        raise InputError("nvidia-smi and hwloc describe a node in one file; give that and a name")
+    node = read(texts[0], nvlink)
+    if name is None or other is None:
+        raise InputError(
+            "a node's description is no machine yet: give a NAME for it, and --from the most similar machine"
+        )
 
     def content(other: "Machine", card: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:
         return imported(node, other, card, nodes=nodes or 1, settings=settings, source=source)
 
-    _write(content, **flags)
+    _write(content, name=name, other=other, **flags)
+
+
+def _text(name: str) -> str:
+    """Return a file's text; - is stdin."""
+    try:
+        with click.open_file(name, "r", encoding="utf-8") as file:
+            return str(file.read())
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"{visible(name)} cannot be read: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or "no file" if isinstance(error, OSError) else "it is not text in UTF-8"
+
+
+def _fit(
+    texts: dict[str, str],
+    name: str | None,
+    other: str | None,
+    ranks: int | None,
+    nodes: int | None,
+    source: str,
+    flags: dict[str, Any],
+) -> None:
+    """Fit a machine to logs, print what came out, and write its file if it has a name.
+
+    Raises:
+        MachineError: for a file that is no log, or a device that is not known.
+    """
+    from umm.cli.printed.machine_page import fit_record, print_fit
+    from umm.errors import MachineError
+    from umm.machines import machine as find_machine
+    from umm.machines.drafts.fits import Fitted, fitted
+    from umm.machines.drafts.logs import gpu_of, read_log
+    from umm.machines.drafts.scaffold import marked
+    from umm.machines.settings import read_setting, set_numbers
+
+    output = Output(flags["as_json"], flags["quiet"], flags["no_color"])
+    logs = {each: read_log(text, Path(each).name, ranks) for each, text in texts.items()}
+    other = other or gpu_of(logs.values())
+    if other is None:
+        raise MachineError("the logs name no one device that is known; give --from the most similar machine")
+    said = source or f"fitted to {', '.join(Path(each).name for each in texts)}"
+    stands_in, template = find_machine(other, nodes=nodes), find_machine(LIBRARY_OF)
+    answer: list[Fitted] = []
+
+    def content(other: "Machine", card: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:
+        marked_as = marked(other.document, other.name)
+        library = marked(template.document, template.name)["library"]
+        begun = set_numbers(marked_as, settings, other.name, source or None)
+        answer.append(fitted(begun, logs.values(), library, said))
+        return answer[0].content
+
+    if name is None:
+        content(stands_in, {}, dict(map(read_setting, flags["changes"])))
+        if flags["as_json"]:
+            output.json("machine import", fit_record(answer[0], stands_in.name))
+    else:
+        _write(content, name=name, other=stands_in.name, **flags)
+    if not flags["as_json"]:
+        print_fit(output.console(), answer[0], list(logs.values()), stands_in.name)
 
 
 def _write(

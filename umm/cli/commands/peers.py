@@ -7,16 +7,27 @@ import click
 
 from umm.cli.flags.chain import chain_options
 from umm.cli.flags.options import WRITE, option, output_options, problem_options, time_limit
+from umm.cli.flags.scaling import (
+    asked_scales,
+    compare_scales,
+    refuse_of_one,
+    scaling_options,
+    show_scales,
+)
 from umm.cli.printed.output import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from umm.machines import Machine
     from umm.program import Outline
+    from umm.space.scaling import Scale
+    from umm.space.search.walk import Progress
 
 
 @click.command()
-@problem_options(machine="h100-8")
+@problem_options(machine="h100-8", many_ranks=True)
+@scaling_options()
 @chain_options(layouts=False)
 @option(
     "--memory",
@@ -62,9 +73,26 @@ def peers(
     from umm.cli.printed.peers_table import peers_record, print_peers
     from umm.cli.printed.save import check_targets
     from umm.space.peers.peers import peers as compare
+    from umm.space.scaling import Scale, devices_of
 
     output = Output(as_json, quiet, no_color)
     check_targets(html)
+    scales = asked_scales(flags)
+    if scales:
+        refuse_of_one(ctx, ("refused", "crossover"))
+
+        def best_of(of: dict[str, Any], on: "Machine", tell: "Progress") -> "tuple[str, Scale]":
+            program = asked_outline(ctx, of) or asked_problem(of)
+            budget = None if memory == "none" else memory
+            found = compare(program, on, ranks=of["ranks"], memory=budget, crossover=False)
+            best = min((x for x in found.rows if x.fits), default=found.rows[0], key=lambda x: x.makespan_s)
+            chosen = ", ".join([best.algorithm, *(f"{x} {layout}" for x, layout in best.layouts.items())])
+            words = program.facts("")[0][1].rstrip(", ") if program.kind == "problem" else str(program)
+            used = devices_of(on, found.ranks)
+            return words, Scale(found.ranks, used, chosen, best.makespan_s, best.memory_bytes)
+
+        show_scales(output, "peers", compare_scales(output, flags, scales, best_of), html, {})
+        return
     outline = asked_outline(ctx, flags)
     with output.ending() as answer, output.telling() as told:
         answer.append(

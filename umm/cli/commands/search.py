@@ -7,12 +7,22 @@ import click
 
 from umm.cli.flags.chain import BEST, chain_options, chain_search_options
 from umm.cli.flags.options import WRITE, given, option, output_options, problem_options, time_limit
+from umm.cli.flags.scaling import (
+    asked_scales,
+    compare_scales,
+    refuse_of_one,
+    scaling_options,
+    show_scales,
+)
 from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
 from umm.cli.printed.output import Output
 from umm.errors import InputError
 
 if TYPE_CHECKING:
+    from umm.machines import Machine
     from umm.space import Space
+    from umm.space.scaling import Scale
+    from umm.space.search.walk import Progress
 
 PARTITIONS = ("row", "col", "2d")
 TOP = 10
@@ -20,7 +30,8 @@ EMITTED = ("torch", "jax", "umm")
 
 
 @click.command()
-@problem_options(machine="h100-8", layouts=False, many_m=True)
+@problem_options(machine="h100-8", layouts=False, many_m=True, many_ranks=True)
+@scaling_options()
 @chain_options(layouts=False)
 @chain_search_options()
 @option(
@@ -70,7 +81,8 @@ def search(
     what a map writes as what it reads, and every multiply keeps its largest matrix in place, or with
     --stationary best the one with which it takes least by itself.
 
-    Several sizes (-m 1K,2K,4K) or settings (--set fabric.bandwidth=x0.5,x1) have one answer each.
+    Several sizes (-m 1K,2K,4K) or settings (--set fabric.bandwidth=x0.5,x1) have one answer each; several
+    --nodes or --ranks one table: time, speed-up, efficiency, device time and, with --price, dollars.
 
     With --emit the winner as a program: DTensor or torch.distributed, JAX shardings and jit, a script on umm.
     """
@@ -86,6 +98,7 @@ def search(
     from umm.machines.settings import split_settings
     from umm.space import SearchInterruptedError
     from umm.space import search as find
+    from umm.space.scaling import Scale, devices_of
 
     output = Output(as_json, quiet, no_color)
     chain = flags["chain"] is not None
@@ -98,6 +111,24 @@ def search(
             f"--html draws the space of one multiply; leave out --{'chain' if chain else 'emit'}"
         )
     check_targets(html, save_chain)
+    scales = asked_scales(flags)
+    if scales and not _many(flags):
+        refuse_of_one(ctx, ("emit", "save_chain", "top"))
+        budget, answers = None if memory == "none" else memory, []
+
+        def best_of(of: dict[str, Any], machine: "Machine", tell: "Progress") -> "tuple[str, Scale]":
+            (space,) = asked_spaces(ctx, of)
+            found = find(space, machine, memory=budget, progress=tell)
+            answers.append(found)
+            best, ranks = found.top[0], found.points.ranks
+            words = found.points.words.rpartition(";")[0] or found.points.words.rpartition(", ")[0]
+            used = devices_of(machine, ranks)
+            return words, Scale(ranks, used, best.words, best.makespan_s, best.memory_bytes, found.gap)
+
+        scaling = compare_scales(output, flags, scales, best_of)
+        more = answers_record(answers) if as_json and not chain else {}
+        show_scales(output, "search", scaling, html, more)
+        return
     spaces = asked_spaces(ctx, flags)
     if save_chain is not None and not chain:
         raise InputError("--save-chain is of a chain; give one, such as --chain mlp")
@@ -158,6 +189,11 @@ def search(
 
             write_chain(found.points.outline.with_layouts(BEST, found.top[0].layouts), save_chain)
             output.note(f"wrote the chain to {save_chain}")
+
+
+def _many(flags: dict[str, Any]) -> bool:
+    """Whether several sizes or settings are asked for, which have one answer each."""
+    return len(flags["m"] or []) > 1 or any("," in text for text in flags["changes"])
 
 
 def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":

@@ -9,20 +9,30 @@ import click
 
 from umm.cli.flags.chain import chain_options
 from umm.cli.flags.options import READ, WRITE, option, output_options, problem_options
+from umm.cli.flags.scaling import (
+    asked_scales,
+    compare_scales,
+    refuse_of_one,
+    scaling_options,
+    show_scales,
+)
 from umm.cli.flags.schedule import schedule_options
 from umm.cli.printed.output import Output
 
 if TYPE_CHECKING:
     from umm.cli.flags.asked import Asked
+    from umm.machines import Machine
     from umm.schedules.schedule import Schedule
+    from umm.space.scaling import Scale
     from umm.space.search.walk import Progress
     from umm.space.what_if.advice import Beside
     from umm.traces.trace import Trace
 
 
 @click.command()
-@problem_options(machine="h100-8")
-@chain_options()
+@problem_options(machine="h100-8", many_ranks=True)
+@scaling_options()
+@chain_options(layers=True)
 @schedule_options()
 @option("--explain", is_flag=True, help="Tell step by step what bounds the slowest rank, and on which link.")
 @option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
@@ -48,6 +58,8 @@ def simulate(
 ) -> None:
     """Predict one multiply, or a chain of them, on one machine.
 
+    Several --nodes or --ranks have one table: time, speed-up, efficiency and, with --price, dollars.
+
     Tells the makespan, the fraction of peak, where the time goes, what moves, what is held, and what
     bounds it.
     """
@@ -67,6 +79,16 @@ def simulate(
     output = Output(as_json, quiet, no_color)
     console = output.console()
     check_targets(save_schedule, save_trace, html, perfetto=perfetto)
+    scales = asked_scales(flags)
+    if scales:
+        refuse_of_one(ctx, ("explain", "saved", "save_schedule", "save_trace", "perfetto"))
+        found = compare_scales(output, flags, scales, partial(_timed, ctx))
+        show_scales(output, "simulate", found, html, {})
+        return
+    if flags["layers"] is not None:
+        trace = simulate_layers(ctx, flags, output)
+        save_files(trace, output, save_schedule, save_trace, perfetto)
+        return
     with output.progress() as bar:
         task = bar.add_task("making the schedule", total=None)
         schedule, request = saved_or_asked(ctx, saved, flags)
@@ -100,6 +122,56 @@ def simulate(
         if explain:
             console.print(reasons, highlight=False, markup=False, soft_wrap=True)
     save_files(trace, output, html=html, verdict=beside.page(trace))
+
+
+def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output) -> "Trace":
+    """Predict a model of many layers; return the trace of a few of them.
+
+    Raises:
+        InputError: if no chain is asked for, or it is not a layer.
+    """
+    from umm.algorithms.chains.steady import steady
+    from umm.algorithms.scheduling import UNIVERSAL
+    from umm.cli.flags.asked import asked_machine
+    from umm.cli.flags.chain import asked_layer, kept_in_place
+    from umm.cli.flags.schedule import asked_choices
+    from umm.cli.printed.layers import layers_record, print_layers
+    from umm.errors import InputError
+
+    machine = asked_machine(flags)
+    layer, layouts, ranks = asked_layer(ctx, flags, machine)
+    if flags["algorithm"] != UNIVERSAL:
+        raise InputError("layers are simulated by the universal algorithm; leave out --algorithm")
+    choices = asked_choices(ctx, flags) | {"stationary": kept_in_place(flags, layer)}
+    with output.progress() as bar:
+        bar.add_task(f"simulating a few of {flags['layers']} layers", total=None)
+        found = steady(
+            layer, layouts, ranks, machine, flags["layers"],
+            recompute=flags["recompute"], state=flags["optimizer"], **choices,
+        )  # fmt: skip
+    if output.as_json:
+        output.json("simulate", layers_record(found, machine))
+    else:
+        print_layers(output.console(), found, machine)
+    return found.trace
+
+
+def _timed(
+    ctx: click.Context, flags: dict[str, Any], machine: "Machine", tell: "Progress"
+) -> "tuple[str, Scale]":
+    """Return what is computed with some flags, and what it takes."""
+    from umm.cli.flags.asked import asked
+    from umm.executor import executor
+    from umm.space.scaling import Scale, devices_of
+
+    request = asked(ctx, flags)
+    schedule = request.lower(request.problem)
+    program, ranks = request.problem, schedule.ranks
+    chosen = program.layout_words if program.kind == "problem" else str(flags["layouts"] or "its own layouts")
+    memory = int(schedule.memory_bytes.max())
+    seconds = executor("sim").makespan(schedule)
+    words = program.facts("")[0][1].rstrip(", ")
+    return words, Scale(ranks, devices_of(machine, ranks), chosen, seconds, memory)
 
 
 def sure_of(trace: "Trace", request: "Asked | None") -> "Beside":

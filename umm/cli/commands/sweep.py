@@ -17,9 +17,11 @@ from umm.cli.flags.options import (
     nodes_option,
     option,
     output_options,
+    ranks_option,
     set_option,
     type_options,
 )
+from umm.cli.flags.scaling import asked_scales, scaling_options
 from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
 from umm.cli.flags.values import dimension_list
 from umm.cli.printed.output import Output
@@ -28,8 +30,11 @@ from umm.files import shown
 from umm.units import format_seconds
 
 if TYPE_CHECKING:
+    from umm.machines import Machine
     from umm.program import Outline
     from umm.space import Progress, Space
+    from umm.space.scaling import Scale
+    from umm.space.search.walk import Progress as Settled
 
 
 @click.command()
@@ -43,11 +48,12 @@ if TYPE_CHECKING:
 @option("-k", callback=dimension_list, metavar="LIST", help="Columns of A, rows of B.")
 @all_of(type_options())
 @given_option()
-@option("--ranks", type=int, metavar="P", help="Processes; each machine's own number if not given.")
+@ranks_option(several=True)
 @option("--machine", default="h100-8", show_default=True, metavar="LIST",
         help="Machines of 'umm machine list' or topology files.")  # fmt: skip
-@nodes_option()
+@nodes_option(several=True)
 @set_option()
+@scaling_options()
 @chain_options(layouts=False, axes=True)
 @option("--layouts", metavar="LIST", help="A chain's own layouts by name: all of them if not given.")
 @option(
@@ -96,12 +102,13 @@ def sweep(
     Comma lists are axes, of sizes and machines too. Points that the store has are left out, so a sweep that
     was stopped goes on, and several may fill one store. --json prints each run as a line when it is stored.
 
+    Several --nodes or --ranks of one multiply end with a table of the fastest of each.
+
     With --chain the points are layouts of all its tensors together: those that it has by name, or every
     assignment of --choices; sizes are axes.
     """
-    from umm.cli.flags.asked import asked_machines
     from umm.cli.printed.save import check_targets
-    from umm.space import Space, Store
+    from umm.space import Store
     from umm.space import sweep as perform
     from umm.space.store.database import checked_export
 
@@ -109,16 +116,10 @@ def sweep(
     if export is not None:
         checked_export(export)
         check_targets(store, export)
-    chains = asked_outlines(ctx, flags)
-    spaces: list[Space] = []
-    if chains:
-        spaces += _of_chains(ctx, chains, flags)
-    else:
-        named = {name: flags[name] for name in ("dtype", "c_dtype", "given", "ranks")}
-        axes = asked_axes(flags) | named
-        spaces += [Space(m=m, n=n, k=k, **axes) for n, k, rows in _layers(flags) for m in rows]
-    machines = [x for name in flags["machine"].split(",") for x in asked_machines(name.strip(), flags)]
+    scales = asked_scales(flags)
+    asked = [(_spaces(ctx, of), _machines(of)) for of in scales or [flags]]
     budget = None if memory == "none" else memory
+    swepts = []
     began = time.monotonic()
     with output.progress() as bar:
         task = bar.add_task("sweeping", total=None)
@@ -133,18 +134,63 @@ def sweep(
                 for row in progress.rows:
                     output.json("sweep", row)
 
-        swept = perform(
-            spaces, machines, store, executor=executor, memory=budget, pool=pool, jobs=jobs, progress=report
-        )
-    if swept is None:
+        how: dict[str, Any] = {"executor": executor, "memory": budget, "pool": pool, "jobs": jobs}
+        for spaces, machines in asked:
+            swepts.append(perform(spaces, machines, store, progress=report, **how))
+    done = [swept for swept in swepts if swept is not None]
+    if len(done) < len(swepts):
         return
     if export is not None:
         with Store(store) as opened:
-            opened.export(export, "all_runs" if chains else "runs")
+            opened.export(export, "all_runs" if flags["chain"] else "runs")
+    found, performed, failed = (sum(getattr(x, of) for x in done) for of in ("found", "performed", "failed"))
     output.note(
-        f"{swept.asked} points: {swept.found} were in {store}, {swept.performed} performed in "
-        f"{format_seconds(time.monotonic() - began)}, {swept.failed} of them failed."
+        f"{sum(x.asked for x in done)} points: {found} were in {store}, {performed} performed in "
+        f"{format_seconds(time.monotonic() - began)}, {failed} of them failed."
     )
+    one = all(len(spaces) * len(machines) == 1 for spaces, machines in asked)
+    if scales and one and not flags["chain"] and not as_json:
+        _print_best(output, flags, scales, store)
+
+
+def _print_best(output: Output, flags: dict[str, Any], scales: list[dict[str, Any]], path: Path) -> None:
+    """Print the fastest run that a store has of each number of nodes or ranks."""
+    from umm.cli.flags.scaling import compare_scales, show_scales
+    from umm.space import Store
+    from umm.space.scaling import Scale, devices_of
+
+    def best_of(of: dict[str, Any], machine: "Machine", tell: "Settled") -> "tuple[str, Scale]":
+        (n, k, (m,)), ranks = _layers(of)[0], of["ranks"] or machine.default_ranks
+        with Store(path) as store:
+            runs = store.frame(machine=machine.name, ranks=ranks, m=m, n=n, k=k)
+        if not len(runs) or not runs.time_s.notna().any():
+            raise InputError(f"no run on {machine.name} with {ranks} ranks ended; see {path}")
+        best = runs.iloc[0]
+        dtype = best["dtype"]
+        chosen = f"A {best.a}, B {best.b}, C {best.c}, stationary {best.stationary}"
+        used, memory = devices_of(machine, ranks), int(best.memory_bytes)
+        words = f"C = AB with m={m}, n={n}, k={k}, {dtype}"
+        return words, Scale(ranks, used, chosen, float(best.time_s), memory)
+
+    show_scales(output, "sweep", compare_scales(output, flags, scales, best_of), None, {})
+
+
+def _machines(flags: dict[str, Any]) -> "list[Machine]":
+    """Return the machines that the flags describe."""
+    from umm.cli.flags.asked import asked_machines
+
+    return [x for name in flags["machine"].split(",") for x in asked_machines(name.strip(), flags)]
+
+
+def _spaces(ctx: click.Context, flags: dict[str, Any]) -> list["Space"]:
+    """Return the points that the flags describe, of multiplies or of chains."""
+    from umm.space import Space
+
+    chains = asked_outlines(ctx, flags)
+    if chains:
+        return _of_chains(ctx, chains, flags)
+    axes = asked_axes(flags) | {name: flags[name] for name in ("dtype", "c_dtype", "given", "ranks")}
+    return [Space(m=m, n=n, k=k, **axes) for n, k, rows in _layers(flags) for m in rows]
 
 
 def _of_chains(ctx: click.Context, chains: list["Outline"], flags: dict[str, Any]) -> list["Space"]:

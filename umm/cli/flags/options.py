@@ -10,7 +10,16 @@ import click
 from click.core import ParameterSource
 
 from umm.cli.flags.config import PRESETS, load_config, load_preset
-from umm.cli.flags.values import among, dimension, dimension_list, executors, machines, named_values, scale
+from umm.cli.flags.values import (
+    among,
+    dimension,
+    dimension_list,
+    executors,
+    machines,
+    named_values,
+    ranks,
+    scale,
+)
 from umm.cli.printed.streams import stop_after
 from umm.dtypes import DTYPES
 from umm.files import shown, visible, whole_file
@@ -68,13 +77,16 @@ def given(ctx: click.Context, names: Iterable[str]) -> list[str]:
     ]
 
 
-def problem_options(machine: str, layouts: bool = True, many_m: bool = False) -> Callable[[Command], Command]:
+def problem_options(
+    machine: str, layouts: bool = True, many_m: bool = False, many_ranks: bool = False
+) -> Callable[[Command], Command]:
     """Return a decorator that adds the flags of a problem.
 
     Args:
         machine: Name of the machine a command takes when none is given.
         layouts: Whether the command takes one layout for each matrix.
         many_m: Whether it takes several sizes m.
+        many_ranks: Whether it takes several numbers of ranks and of nodes.
     """
     rows = (dimension_list, "LIST", "Rows of A and C: 1K,2K,4K.") if many_m else (
         dimension, "SIZE", "Rows of A and C; 48K means 49152.")  # fmt: skip
@@ -92,11 +104,11 @@ def problem_options(machine: str, layouts: bool = True, many_m: bool = False) ->
         option("-k", callback=dimension, metavar="SIZE", help="Columns of A, rows of B."),
         *type_options(),
         given_option(),
-        option("--ranks", type=int, metavar="P", help="Processes; the machine's own number if not given."),
+        ranks_option(many_ranks),
         option("--machine", default=machine, show_default=True, metavar="NAME|FILE",
                shell_complete=among(machines),
                help="A machine of 'umm machine list' or a topology file."),
-        nodes_option(),
+        nodes_option(many_ranks),
         set_option(),
     ]  # fmt: skip
     if layouts:
@@ -111,11 +123,20 @@ def problem_options(machine: str, layouts: bool = True, many_m: bool = False) ->
     return all_of(flags)
 
 
-def nodes_option() -> Callable[[Any], Any]:
-    """Return the flag for the number of nodes."""
+def ranks_option(several: bool = False) -> Callable[[Any], Any]:
+    """Return the flag for the number of ranks, or several of them."""
+    said = "Processes; the machine's own number if not given."
+    if not several:
+        return option("--ranks", type=int, metavar="P", help=said)
+    return option("--ranks", callback=ranks, metavar="LIST", help=f"{said} A list compares numbers: 8,16,32.")
+
+
+def nodes_option(several: bool = False) -> Callable[[Any], Any]:
+    """Return the flag for the number of nodes, or several of them."""
+    said = "Nodes of the machine, if its file has their network cards; the file's own number if not given."
     return option(
-        "--nodes", metavar="N",
-        help="Nodes of the machine, if its file has their network cards; the file's own number if not given.",
+        "--nodes", metavar="LIST" if several else "N",
+        help=f"{said} A list compares numbers: 1,2,4." if several else said,
     )  # fmt: skip
 
 
@@ -132,7 +153,8 @@ def type_options() -> list[Callable[[Any], Any]]:
     return [
         option("--dtype", default="float32", show_default=True, metavar="TYPE",
                shell_complete=among(lambda: DTYPES),
-               help=f"Type of A and B: {', '.join(DTYPES)}, or short: bf16, fp16, f32, f64."),
+               help=f"Type of A and B: {', '.join(DTYPES)}, or short: bf16, fp16, f32, f64, fp8 (e4m3); "
+                    "fp8xe5m2 for unlike ones, fp8:128 for a scale for each 128 elements along k."),
         option("--c-dtype", default="", metavar="TYPE", shell_complete=among(lambda: DTYPES),
                help="Type of C; that of A and B, float32 if they have 16 bits."),
     ]  # fmt: skip

@@ -32,6 +32,18 @@ def _parse_dimensions(text: str) -> list[int]:
     return [parse_dimension(part) for part in text.split(",")]
 
 
+def ranks(ctx: click.Context, param: click.Parameter, text: str | int | None) -> int | tuple[int, ...] | None:
+    """Return the number of ranks that a text means, or several of a comma list."""
+    if text is None or isinstance(text, int):
+        return text
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"-?[0-9]{1,9}", part) for part in parts):
+        raise click.BadParameter(
+            f"{text!r} is not a number of ranks; write it like 8, or 8,16,32", ctx, param
+        )
+    return int(text) if len(parts) == 1 else tuple(int(part) for part in parts)
+
+
 def _parse_buffer(text: str) -> int:
     short = re.fullmatch(r"\s*(\d+)\s*([KMG])\s*", text)
     return parse_bytes(f"{short[1]}{short[2]}iB" if short else text)

@@ -86,7 +86,7 @@ def print_collectives(console: Console, rows: list[Timed], machine: Machine, sou
         lines.append(
             LINE.format(
                 cells["nbytes"],
-                timed.asked.shape[0] * timed.asked.shape[1],
+                timed.asked.count,
                 timed.asked.dtype,
                 timed.algorithm,
                 f"{cells['seconds'] * 1e6:.2f}",

@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +14,8 @@ from umm import __version__
 from umm.cli.printed.tile_grid import CUT, cut
 from umm.machines import Machine, machine_names, user_folder
 from umm.machines.changes import Change
+from umm.machines.drafts.fits import LARGE, Fitted, Residual
+from umm.machines.drafts.logs import Log
 from umm.machines.drafts.scaffold import copied
 from umm.space.choice import Choice
 from umm.space.what_if.changed_machines import Decision
@@ -194,6 +197,51 @@ def decision_record(decision: Decision) -> dict[str, Any]:
         "costs": decision.costs,
         "flips": decision.flips,
     }
+
+
+def fit_record(fit: Fitted, machine: str) -> dict[str, Any]:
+    """Return what was fitted as plain values."""
+    return {
+        "from": machine,
+        "numbers": [number._asdict() for number in fit.numbers],
+        "residuals": [x._asdict() | {"error": x.error} for x in fit.residuals],
+        "undetermined": fit.unsaid,
+    }
+
+
+def print_fit(console: Console, fit: Fitted, logs: Sequence[Log], machine: str) -> None:
+    """Print the numbers that were fitted, how far off rows are by size, and what stayed open."""
+    rows = ", ".join(
+        f"{len(log.collectives) + len(log.copies) + len(log.messages) + len(log.gemms)} of {log.tool}"
+        for log in logs
+    )
+    console.print(f"Rows read: {rows}. Numbers that the logs leave open are those of {machine}.")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("fitted", machine, "now"):
+        table.add_column(column, overflow="fold")
+    for number in fit.numbers:
+        table.add_row(number.key, number.before, number.after)
+    console.print(table)
+    if fit.residuals:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for column in ("row", "ranks", "size", "measured", "predicted", "off"):
+            table.add_column(column, justify="left" if column == "row" else "right")
+        for x in fit.residuals:
+            size = format_bytes(x.nbytes) if x.nbytes else "–"
+            times = format_seconds(x.measured_s), format_seconds(x.predicted_s)
+            table.add_row(x.what, str(x.ranks), size, *times, f"{100 * x.error:+.1f} %")
+        console.print(table)
+        large = [x for x in fit.residuals if x.nbytes >= LARGE]
+        parts = [f"{_off(fit.residuals)} of {counted(len(fit.residuals), 'row')}"]
+        if 0 < len(large) < len(fit.residuals):
+            parts.append(f"{_off(large)} of the {len(large)} from 1 MiB on")
+        console.print(f"Off by {', '.join(parts)} (geometric mean).")
+    for text in fit.unsaid:
+        console.print(f"Not determined: {text}.", soft_wrap=True)
+
+
+def _off(rows: Sequence[Residual]) -> str:
+    return f"{100 * float(np.expm1(np.mean([abs(np.log1p(x.error)) for x in rows]))):.1f} %"
 
 
 def print_changes(console: Console, found: Sequence[Change]) -> None:

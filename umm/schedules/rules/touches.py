@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from umm.arrays import Bools
+from umm.dtypes import is_float8
 from umm.errors import InputError, ScheduleError
 from umm.interval import Interval
 from umm.program.functions import Function, function
@@ -128,7 +129,9 @@ def _check_gemms(schedule: Table, gemm: Bools, refuse: Refuse) -> None:
     refuse(gemm & (flop >= LARGEST), "takes more flop than can be counted: 2^60 or more")
     dtypes = np.array([tensor.dtype for tensor in schedule.tensors])
     left, right = (dtypes[schedule.operand_tensors(x)] for x in (1, 2))
-    refuse(gemm & (left != right), "multiplies two types; convert one by a map cast")
+    small = np.array([is_float8(tensor.dtype) for tensor in schedule.tensors])
+    scaled = small[schedule.operand_tensors(1)] & small[schedule.operand_tensors(2)]
+    refuse(gemm & (left != right) & ~scaled, "multiplies two types; convert one by a map cast")
 
 
 def _check_maps(schedule: Table, maps: Bools, refuse: Refuse) -> None:

@@ -48,11 +48,13 @@ class How(TypedDict, total=False):
     Attributes:
         lane: Which of its rank's lanes; the lanes of its group in turn if not said.
         means: A way to move bytes that the machine names; its kind's own if not said.
+        charge: Bytes on the links for each byte that moves; what the machine says if not said.
         after: Actions to wait for beside those that follow from the slices.
     """
 
     lane: str
     means: str
+    charge: float
     after: Sequence[Row]
 
 
@@ -98,6 +100,7 @@ class Builder(Room):
         self._given = [tensor.role == "input" for tensor in self.tensors]
         self._barrier: int | None = None
         self._started: dict[int, int] | None = None  # by rank the wait for a collective to start
+        self._start_s = 0.0  # how long that is
         self._relayed: set[int] = set()  # its transfers, and copies of what they brought
 
     # Actions --------------------------------------------------------------------------------------
@@ -220,16 +223,21 @@ class Builder(Room):
         return self._barrier
 
     @contextmanager
-    def collective(self) -> Iterator[None]:
+    def collective(self, start_s: float | None = None) -> Iterator[None]:
         """Write one collective: its transfers go by the machine's means ``collective``, if it has such.
 
         Each rank waits once for it to start, when its first transfer could go. Those that pass on what
         another transfer brought do not: it has started by then. One within another is a part of that one.
+
+        Args:
+            start_s: How long ranks wait; as the machine says if None.
         """
         if self._started is not None:
+            self._start_s = max(self._start_s, start_s or 0.0)
             yield
             return
         self._started = {}
+        self._start_s = self.machine.collective_start_s if start_s is None else start_s
         try:
             yield
         finally:
@@ -328,9 +336,9 @@ class Builder(Room):
         means = how.get("means")
         if means is None and self._started is not None and into.rank != source.rank:
             means = COLLECTIVE if COLLECTIVE in self.machine.means else None
-        action = Action(kind, rank, lane, (into, source), means=means)
+        action = Action(kind, rank, lane, (into, source), means=means, charge=how.get("charge", 0.0))
         added = ADD if kind in (ACCUMULATE, REDUCE) else WRITE
-        if self._started is None or not self.machine.collective_start_s:
+        if self._started is None or not self._start_s:
             return self._add(action, added, how.get("after", ()))
         return self._add_started(action, added, how.get("after", ()), self._started)
 
@@ -341,7 +349,7 @@ class Builder(Room):
         relays, moves = not self._relayed.isdisjoint(waits), into.rank != source.rank
         if moves and not relays:
             if action.rank not in started:
-                start = Action(LOCAL, action.rank, "start", (), seconds=self.machine.collective_start_s)
+                start = Action(LOCAL, action.rank, "start", (), seconds=self._start_s)
                 started[action.rank] = self._append(start, self._after_barrier(waits))
             after = [*after, started[action.rank]]
         row = self._add(action, how, after)

@@ -8,6 +8,7 @@ import numpy as np
 
 from umm import cost
 from umm.arrays import Bools, Ints, offsets_of
+from umm.dtypes import payload_bytes
 from umm.errors import ScheduleError
 from umm.machines import Machine
 from umm.program.tensors import Program, Tensor
@@ -39,6 +40,7 @@ class Action:
     Attributes:
         seconds: Seconds it takes or waits beside what follows from its slices.
         nbytes: Bytes it is charged; None if they, and the rest of its seconds, follow from its slices.
+        charge: Bytes on the links for each byte that moves; 0 for what the machine says.
     """
 
     kind: int
@@ -50,6 +52,7 @@ class Action:
     multiplied: Multiplied = PLAIN
     fn: int = -1
     nbytes: int | None = None
+    charge: float = 0.0
     after: list[int] = field(default_factory=list)
 
 
@@ -145,10 +148,16 @@ class _Columns:
         self.dst[transfers] = [actions[i].pieces[0].rank for i in transfers.tolist()]
         transfers = transfers[~given[transfers]]
         moved = [actions[i] for i in transfers.tolist()]
-        payload = np.array(
-            [a.pieces[0].elements * itemsize[a.pieces[0].tensor] for a in moved], dtype=np.int64
-        )
+        elements = np.array([a.pieces[0].elements for a in moved], dtype=np.int64)
+        tensor = np.array([a.pieces[0].tensor for a in moved], dtype=np.int64)
+        payload = np.zeros_like(elements)
+        for number in set(tensor.tolist()):
+            own = tensor == number
+            payload[own] = payload_bytes(elements[own], tensors[number].dtype)
         self._move(machine, transfers, payload, [a.means for a in moved], _strided(written, moved))
+        charge = np.array([a.charge for a in moved])
+        said = charge > 0
+        self.nbytes[transfers[said]] = np.ceil(payload[said] * charge[said]).astype(np.int64)
         self._multiply(machine, actions, tensors, ~given)
         if machine.refill:
             gemms = (self.kind == GEMM).nonzero()[0]

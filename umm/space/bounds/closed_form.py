@@ -15,6 +15,7 @@ from umm.algorithms.universal.options import COMPLETE, COMPLETING, Options
 from umm.algorithms.universal.policies import POLICIES
 from umm.algorithms.universal.replicas import COLLECTIVES
 from umm.arrays import Floats, numbered_within
+from umm.errors import EndedEarlyError
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem
@@ -51,10 +52,32 @@ def closed_form(points: MultiplyPoints, machine: Machine, only: tuple[int, ...] 
         points: The points; all policies are bounded, the direct one most tightly.
         machine: Where they would run.
         only: Ranks looked at; all if None. Fewer are quicker, and their bounds lower.
+
+    Raises:
+        EndedEarlyError: on Ctrl-C, with the bounds so far; infinite of points that have none yet.
     """
+    seconds, memory = np.full(points.shape, np.inf), np.full(points.shape, np.inf)
+    takes = np.zeros(points.shape)
+    try:
+        takes = _fill(seconds, memory, points, machine, only)
+    except KeyboardInterrupt:
+        if not np.isfinite(memory).any():
+            raise
+        raise EndedEarlyError(_bounds(points, seconds, memory, takes)) from None
+    return _bounds(points, seconds, memory, takes)
+
+
+def _bounds(points: MultiplyPoints, seconds: Floats, memory: Floats, takes: Floats) -> Bounds:
+    seconds, memory, takes = (x.reshape(-1)[points.allowed] for x in (seconds, memory, takes))
+    return Bounds(seconds * ROUNDING, memory, takes * ROUNDING)
+
+
+def _fill(
+    seconds: Floats, memory: Floats, points: MultiplyPoints, machine: Machine, only: tuple[int, ...] | None
+) -> Floats:
+    """Write the bounds of all points, part by part, and return what moving given operands takes of them."""
     bare = points.bare
     of = {x: OperandLayouts(x, points.choices[i], bare.itemsize(x)) for i, x in enumerate(MATRICES)}
-    seconds, memory = np.empty(points.shape), np.empty(points.shape)
     alike = _alike_but_for_final(points.options)
     for s, stationary in enumerate(points.stationary):
         first, second = (x for x in MATRICES if x != stationary)
@@ -76,9 +99,9 @@ def closed_form(points: MultiplyPoints, machine: Machine, only: tuple[int, ...] 
     takes = np.zeros(points.shape)
     if points.given:
         takes, holds = least_moving(points, machine)
-        seconds, memory = seconds + takes, memory + holds
-    seconds, memory, takes = (x.reshape(-1)[points.allowed] for x in (seconds, memory, takes))
-    return Bounds(seconds * ROUNDING, memory, takes * ROUNDING)
+        seconds += takes
+        memory += holds
+    return takes
 
 
 def _alike_but_for_final(options: Sequence[Options]) -> dict[Options, list[int]]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from umm.algorithms.collectives.grids import nodes_of
+from umm.algorithms.collectives.library import least, refuses
 from umm.algorithms.universal.options import Options
 from umm.layouts.layout import Layout
 from umm.machines import Machine
@@ -34,7 +35,13 @@ def summed_seconds(layout: Layout, problem: Problem, machine: Machine, options: 
     overhead = means.overhead_s if means else 0.0
     comes_back = options.final == "all-reduce"
     lanes = options.max_accumulates + (machine.fabric.near > 1)
-    links, found = link_times(machine, p), 0.0
+    links, found, starts = link_times(machine, p), 0.0, machine.collective_start_s
+    if not any(refuses(machine, ranks, p) for ranks in owners.tolist()):
+        # A switch that adds puts less on a port than what moves, and partners have lanes of their own.
+        known = [least(machine, options.final, ranks, p) for ranks in owners.tolist()]
+        charges, starts = min(known)[0], min(wait for _, wait in known)
+        moved = adds = np.bincount(group_of.reshape(-1), payload) * min(charges, 1.0)
+        lanes, overhead = owners.shape[1], 0.0
     for ranks, once, added in zip(owners.tolist(), moved.tolist(), adds.tolist(), strict=True):
         pairs = np.array([(src, dst) for src in ranks for dst in ranks if src != dst]).T
         latency = float(links.latency[tuple(pairs)].min()) + overhead
@@ -45,7 +52,7 @@ def summed_seconds(layout: Layout, problem: Problem, machine: Machine, options: 
             if width:
                 busiest = max(busiest, (len(blocks) - 1) * (added + once * comes_back) / width)
         found = max(found, latency * (1 + comes_back), latency + busiest)
-    return found + machine.collective_start_s
+    return found + starts
 
 
 def _width(machine: Machine, blocks: Sequence[Sequence[int]], total: int) -> float:

@@ -9,7 +9,7 @@ from umm.errors import ProblemError
 from umm.machines import Machine
 from umm.program import Outline
 from umm.program.schemes import on_nodes
-from umm.program.systems import fully_sharded, gradients_by_tokens, over_mesh
+from umm.program.systems import CHANGES, fully_sharded, gradients_by_tokens, over_mesh
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 
@@ -67,6 +67,12 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
                 name = f"ep{ranks // parts}-tp{parts}"
                 yield Scheme(name, outline.layouts_of(name, ranks), ranks)
         return
+    for name in ("ring", "gather", "ulysses"):
+        try:
+            changed = CHANGES[name](outline)
+        except ProblemError:  # no fused attention
+            continue
+        yield Scheme(name, changed.default_layouts, ranks, CHANGES[name], gradients_by_tokens(outline))
     nodes = node_count(machine, ranks)
     try:
         if nodes > 1:

@@ -1,6 +1,7 @@
 """The search of a space: its best points, with proof."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from time import process_time
 
 from umm.algorithms.universal.options import delivers, known
@@ -22,6 +23,8 @@ EVERY = 100_000
 """Assignments up to which all are gone through; of more, those near a bound below all."""
 MOST_ACTIONS = 150_000
 """Actions that a search of several statements simulates before it stops with a gap."""
+HASTY_S = 1.0
+"""Of processor time, for an answer where points were still being bounded when a search was ended."""
 SECONDS = 60.0
 """Of processor time after which it does too."""
 
@@ -82,9 +85,15 @@ def search(
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
     space = space.searched.on(machine.default_ranks).over(machine)
-    pricer = pricer_of(space, machine, makespan, progress)
+    reserves = memory == DEVICE
+    try:
+        pricer = pricer_of(space, machine, makespan, progress)
+    except EndedEarlyError as early:
+        pricer = pricer_of(space, machine, makespan, bounds=early.found)
+        limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
+        raise SearchInterruptedError(_hasty(space, pricer, limit, top, reserves)) from None
     limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
-    return best_of(space, pricer, limit, top, reserves=memory == DEVICE, progress=progress, effort=effort)
+    return best_of(space, pricer, limit, top, reserves=reserves, progress=progress, effort=effort)
 
 
 def _check_endings(space: Space) -> None:
@@ -133,6 +142,14 @@ def best_of(
     except KeyboardInterrupt:
         raise SearchInterruptedError(_found(space, walk.found, reserves, walk.settled)) from None
     return _ended(space, walk.found, reserves, walk.settled, walk.lowest)
+
+
+def _hasty(space: Space, pricer: Pricer, limit: int, top: int, reserves: bool) -> Found:
+    """Return the best that a moment finds among points of which only some have a bound."""
+    walk = BestFirst(pricer, limit, top, effort=Effort(until=process_time() + HASTY_S))
+    with suppress(KeyboardInterrupt):
+        walk.run()
+    return _found(space, walk.found, reserves, walk.found.simulated)
 
 
 def _near(

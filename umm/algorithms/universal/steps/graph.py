@@ -17,6 +17,7 @@ from umm.algorithms.universal.operands import elements, owners, spans, strided, 
 from umm.algorithms.universal.oplist import OpList
 from umm.algorithms.universal.options import Options
 from umm.arrays import Floats, Ints
+from umm.dtypes import payload_bytes
 from umm.machines import Machine
 from umm.machines.fabric import narrowest
 from umm.schedules.table.resources import Links, Routes, platform
@@ -149,7 +150,7 @@ def graphs(ops: OpList, machine: Machine, options: Options) -> list[Graph]:
         layout = problem.layouts[matrix]
         source = owners(layout, rank, ops.tiles[matrix])
         nbytes = cost.transfer_bytes(
-            machine, elements(ops, "AB"[matrix], slices) * problem.itemsize("AB"[matrix])
+            machine, payload_bytes(elements(ops, "AB"[matrix], slices), problem.dtype)
         )
         nbytes = np.where(source == rank, 0, nbytes)
         tile = zip(*(x.tolist() for x in np.divmod(ops.tiles[matrix], layout.grid_shape()[1])), strict=True)

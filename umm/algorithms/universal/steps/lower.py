@@ -24,6 +24,7 @@ from umm.algorithms.universal.replicas import ended, platform_for, said_of, with
 from umm.algorithms.universal.steps.graph import Graph
 from umm.algorithms.universal.steps.ir import IR, Steps
 from umm.arrays import Floats, Ints
+from umm.dtypes import payload_bytes
 from umm.machines import Machine
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, joined
@@ -238,7 +239,7 @@ class _Table:
         large = []
         for matrix, name in enumerate("AB"):
             row, op, _, (reader, get) = self._gets(matrix)
-            moved = elements(ops, name, slices)[op] * ops.problem.itemsize(name)
+            moved = payload_bytes(elements(ops, name, slices)[op], ops.problem.dtype)
             seconds[row] = refills(machine, ops, op, moved, got=True)
             some = cost.leaves_caches(machine, moved)[get]
             large.append((reader[some], get[some]))

@@ -1,0 +1,142 @@
+"""Numbers of a machine file from logs of benchmarks, and tables for other tools from a machine file."""
+
+import re
+
+import pytest
+from command import good, record
+from command import umm as command
+
+import umm
+from umm.algorithms.collectives.library import choose
+from umm.emit.collective_tables import nccl_tuner, xla_table
+from umm.machines.drafts.fits import fitted
+from umm.machines.drafts.logs import read_log
+
+RANK = "#  Rank {0:2} Group  0 Pid  4711 on     node{1:02} device  {2} [0x1b] NVIDIA H100 80GB HBM3"
+COLUMNS = "time   algbw   busbw #wrong"
+HEAD = f"""# nThread 1 nGpus 8 minBytes 1048576 maxBytes 4294967296 step: 2(factor) warmup iters: 5 iters: 20
+#
+# Using devices
+{{ranks}}
+#
+#                                            out-of-place                       in-place
+#       size         count      type   redop    root     {COLUMNS}     {COLUMNS}
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+"""
+SIZES = [2**x for x in range(20, 33)]
+
+
+def log_of(what, seconds, redop="sum", ranks=8):
+    """A log as nccl-tests prints it, whole microseconds without a point."""
+    head = HEAD.format(ranks="\n".join(RANK.format(x, 1, x) for x in range(ranks)))
+    factor = {"all-reduce": 2}.get(what, 1) * (ranks - 1) / ranks
+    lines = []
+    for nbytes in SIZES:
+        us = seconds(nbytes) * 1e6
+        algbw = nbytes / us / 1e3
+        time = f"{us:8.2f}" if us < 1e4 else f"{us:8.0f}"
+        columns = f"{time} {algbw:7.2f} {algbw * factor:7.2f}      0"
+        lines.append(f"{nbytes:12} {nbytes // 4:13}     float {redop:>7}      -1 {columns} {columns}")
+    return head + "\n".join(lines) + "\n# Avg bus bandwidth    : 300.0\n"
+
+
+def law(what, start=1.0, rate=1.0, machine="h100-8"):
+    m = umm.machine(machine)
+
+    def seconds(nbytes):
+        pace = min(m.library.ways(what).values(), key=lambda x: x.seconds(what, nbytes, 8, 374e9))
+        return start * pace.start_s(8) + pace.moved(what, nbytes, 8) / (rate * pace.rate(8, 374e9))
+
+    return seconds
+
+
+def fit(*logs, other="h100-8"):
+    document = umm.machine(other).document
+    return fitted(document, logs, umm.machine("h100-8").document["library"], "a test")
+
+
+def test_a_log_says_collective_ranks_device_and_times():
+    log = read_log(log_of("all-reduce", law("all-reduce")), "out.txt")
+    assert (log.tool, log.gpu, len(log.collectives)) == ("nccl-tests", "H100", 13)
+    first, last = log.collectives[0], log.collectives[-1]
+    assert (first.what, first.ranks, first.nodes, first.nbytes) == ("all-reduce", 8, 1, 2**20)
+    assert last.seconds == pytest.approx(law("all-reduce")(2**32), rel=1e-3)
+
+
+def test_what_an_all_gather_and_an_all_to_all_print_alike_the_file_name_tells_apart():
+    text = log_of("all-gather", law("all-gather"), "none")
+    assert read_log(text, "alltoall_perf.log").collectives[0].what == "all-to-all"
+    assert read_log(text, "all_gather.log").collectives[0].what == "all-gather"
+    with pytest.raises(umm.errors.MachineError, match="which collective it is: name the file after it"):
+        read_log(text, "out.log")
+    assert (
+        read_log(log_of("reduce-scatter", law("reduce-scatter")), "x").collectives[0].what == "reduce-scatter"
+    )
+
+
+def test_a_slower_library_is_found_again():
+    """Starts times 1.3 and rates times 0.8: the fit's predictions come within 3 %, its link within 5 %."""
+    found = fit(read_log(log_of("all-gather", law("all-gather", 1.3, 0.8), "none"), "all_gather.log"))
+    assert max(abs(x.error) for x in found.residuals) < 0.03
+    before = umm.machine("h100-8").document["library"]["all-gather"]["ring"]["link"]["value"]
+    now = found.content["library"]["all-gather"]["ring"]["link"]
+    assert now["value"] == pytest.approx(0.8 * before, rel=0.05)
+    assert (now["source"], now["measured"]) == ("a test", True)
+    assert any("all-gather: how starts and rates depend on the number of ranks" in x for x in found.unsaid)
+    assert any("all-reduce: no row" in x for x in found.unsaid)
+
+
+def test_copies_messages_and_gemms_set_their_numbers():
+    copies = "Running device_to_device_memcpy_read_ce.\n       0      1\n 0   N/A  390.5\n 1  391.5    N/A\n"
+    osu = "# OSU MPI Latency Test v7.3\n# Size Latency (us)\n0  5.0\n1048576  105.0\n4194304  405.0\n"
+    gemms = "dtype,m,n,k,tflops\nbf16,8192,8192,8192,600\nbf16,16384,8192,8192,600\n"
+    found = fit(*(read_log(text, "a") for text in (copies, osu, gemms)))
+    now = {x.key: x.after for x in found.numbers}
+    assert now["fabric.bandwidth"] == "391 GB/s"
+    assert now["network.card.latency"] == "1 us"  # 5 us less 3 us of a transfer's overhead, two cards
+    assert now["network.card.bandwidth"] == "10.36 GB/s"
+    assert 0.6 < float(now["devices.efficiency.bfloat16"]) < 0.75
+    bench = "[0]:transA,m,n,k,batch_count,a_type,hipblaslt-Gflops,us\n N,256,256,256,1,f16_r,100,4.0\n"
+    (row,) = read_log(bench, "b").gemms
+    assert (row.dtype, row.m, row.seconds) == ("float16", 256, pytest.approx(4e-6))
+
+
+def test_the_command_prints_the_fit_and_writes_a_machine(tmp_path):
+    log = tmp_path / "all_gather.log"
+    log.write_text(log_of("all-gather", law("all-gather", 1.2), "none"))
+    out = good("machine", "import", log)
+    assert re.search(r"Off by [0-2]\.\d % of 13 rows", out)
+    assert "Not determined: all-to-all: no row" in out
+    found = record("machine", "import", log)
+    assert found["from"] == "h100-8"
+    assert len(found["residuals"]) == 13
+    good("machine", "import", log, tmp_path / "mine.toml")
+    assert umm.machine(tmp_path / "mine.toml").library.name == "NCCL"
+
+
+def test_what_is_no_log_is_refused_in_one_line(tmp_path):
+    plain = tmp_path / "notes.txt"
+    plain.write_text("nothing to see\n")
+    said = command("machine", "import", plain, "mine", "--from", "h100-8")
+    assert said.exit_code == 2
+    assert "neither" in said.stderr
+    assert command("machine", "import", tmp_path / "none.log").exit_code == 2
+
+
+def test_xlas_table_is_read_again_as_it_was_written():
+    table = read_log(xla_table(umm.machine("h100-8"), "sm_90"), "table.txtpb")
+    assert {x.ranks for x in table.collectives} == {2, 4, 8}
+    for row in table.collectives[::17]:
+        ranks = tuple(range(row.ranks))
+        assert row.seconds == pytest.approx(
+            choose(umm.machine("h100-8"), row.what, ranks, 8, row.nbytes).seconds, rel=1e-4
+        )
+
+
+def test_nccls_tuner_has_ranges_that_follow_each_other():
+    lines = [x.split(",") for x in nccl_tuner(umm.machine("h100-8")).splitlines()[1:]]
+    of_eight = [x for x in lines if x[0] == "allreduce" and x[-1] == "8"]
+    assert [x[3] for x in of_eight] == ["tree", "ring", "nvls"]
+    assert [int(x[1]) for x in of_eight[1:]] == [int(x[2]) + 1 for x in of_eight[:-1]]
+    assert good("machine", "export", "h100-8", "--nccl-tuner").startswith("# collective_type,")
+    assert command("machine", "export", "pvc-12", "--xla").exit_code == 2

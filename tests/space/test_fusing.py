@@ -1,0 +1,83 @@
+"""Whether to fuse: signs and sizes of published pairs, laws, and what is refused."""
+
+import json
+
+import pytest
+from command import umm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from umm.errors import InputError
+from umm.machines import machine
+from umm.machines.files import shipped_folder
+from umm.space.fusing import fusing
+
+
+def shipped(name):
+    return machine(shipped_folder() / f"{name}.toml")
+
+
+@pytest.mark.parametrize(
+    ("rows", "k", "unfused", "chunks", "triton"),
+    [(128, 4096, 142, 277, 195), (256, 16384, 953, 1333, 1217), (512, 4096, 514, 456, 455)],
+)
+def test_chunks_lose_below_512_rows_a_rank_on_8_h100(rows, k, unfused, chunks, triton):
+    """kraken pull request 2, bfloat16, n 6656 a rank, in microseconds."""
+    found = fusing(shipped("h100-8"), 8 * rows, 8 * 6656, k)
+    plain = found.way("unfused").seconds
+    assert (found.way("ring in chunks").seconds < plain) == (chunks < unfused)
+    assert (found.way("fused by a compiler").seconds < plain) == (triton < unfused)
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "n", "k", "milli"),
+    [
+        ("a800-8", "all-gather", 49152, 12288, 2.469),
+        ("a800-8", "reduce-scatter", 12288, 49152, 2.508),
+        ("h800-8", "all-gather", 49152, 12288, 0.957),
+        ("h800-8", "reduce-scatter", 12288, 49152, 0.932),
+    ],
+)
+def test_flux_comes_out_within_a_tenth(name, what, n, k, milli):
+    """Flux's performance report, m 4096, bfloat16."""
+    found = fusing(shipped(name), 4096, n, k, what)
+    assert found.way("fused by hand").seconds * 1e3 == pytest.approx(milli, rel=0.1)
+
+
+def test_a_host_between_chunks_makes_them_lose_at_decode_sizes():
+    """8-bit GEMM and reduce-scatter, k 7168, n 16384, m 32 to 384: 3 times slower, at 0.25 ms throughout."""
+    for m in (32, 128, 384):
+        found = fusing(shipped("b200-8"), m, 16384, 7168, "reduce-scatter", "fp8")
+        assert found.way("ring in chunks").seconds == pytest.approx(0.25e-3, rel=0.15)
+        assert found.way("ring in chunks").seconds > 2.5 * found.way("unfused").seconds
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.integers(1, 64),
+    st.integers(1, 64),
+    st.integers(1, 64),
+    st.sampled_from(["all-gather", "reduce-scatter"]),
+)
+def test_no_way_is_faster_than_the_multiply_alone(m, n, k, what):
+    found = fusing(shipped("h100-8"), 64 * m, 512 * n, 512 * k, what)
+    assert all(way.seconds >= found.gemm_s and way.exposed_s >= 0 for way in found.ways)
+    assert [way.seconds for way in found.ways] == sorted(way.seconds for way in found.ways)
+    assert found.way("unfused").seconds == found.gemm_s + found.collective_s
+
+
+def test_sizes_that_ranks_do_not_share_and_other_collectives_are_refused():
+    with pytest.raises(InputError, match="8 ranks do not share m = 1001 equally; choose a multiple of 8"):
+        fusing(shipped("h100-8"), 1001, 4096, 4096)
+    with pytest.raises(InputError, match="choose all-gather or reduce-scatter"):
+        fusing(shipped("h100-8"), 1024, 4096, 4096, "broadcast")
+
+
+def test_the_command_prints_a_row_a_way_and_a_verdict():
+    asked = ("fuse", "--machine", "h800-8", "-m", "8K", "-n", "28K", "-k", "8K", "--dtype", "bf16")
+    lines = umm(*asked).stdout.splitlines()
+    assert lines[-1].startswith(("Fuse", "Keep")) or lines[-2].startswith(("Fuse", "Keep"))
+    found = json.loads(umm(*asked, "--json").stdout)
+    assert {row["name"] for row in found["rows"]} >= {"unfused", "ring in chunks", "one-sided"}
+    refused = umm("fuse", "-m", "8K")
+    assert (refused.exit_code, "-n, -k missing; give m, n and k" in refused.stderr) == (2, True)

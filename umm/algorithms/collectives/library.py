@@ -1,0 +1,410 @@
+"""Collectives as the vendor's library of the machine does them, and all-reduces that frameworks bring along.
+
+The library's kernels keep all links of a rank busy from the first bytes to the last: its rings and trees are
+cut into so many chunks that the steps overlap. So the schedule moves each piece once between the ranks that
+need it, on the links that the ring or the tree loads; the time before the first bytes, which holds the steps,
+is a wait. Links are charged what the library puts on them, so that others' transfers feel it: more than the
+piece where its blocks or its protocol do not fill the link, less where the switch adds.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from umm.algorithms.collectives import direct, hierarchical
+from umm.algorithms.collectives.grids import nodes_of
+from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, in_parts, parted
+from umm.machines import Machine
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import Builder
+
+if TYPE_CHECKING:
+    from umm.machines.library import Pace
+
+LIBRARY = "library"
+KERNELS = {
+    "one-shot": "Every rank reads what all others have and adds it up.",
+    "two-shot": "Every rank adds up its part of what the others have, then reads the other parts.",
+    "multimem": "Every rank lets the switch add up its part and send the sum to all.",
+}
+CHUNKS = 8
+"""Parts in which what crosses nodes follows itself through a node, where it is large enough."""
+NEARLY = 0.85
+"""Share of a ring's time in which the links inside nodes are taken to be busy, so that cards bind."""
+LEAST_BETWEEN = 0.25
+"""What bounds take for the least charge between nodes."""
+MOST_PARTS = 512
+"""Parts of all ranks together into which an all-reduce among nodes is cut."""
+LEAST_CHUNK = 2**17
+"""Bytes of a piece that are not cut again."""
+
+
+class Cut(NamedTuple):
+    """One of some parts of every piece."""
+
+    part: int
+    parts: int
+
+    def one(self, piece: Piece) -> Piece:
+        """Return the parts of what ranks have."""
+        return lambda rank: parted(piece(rank), *self)
+
+    def two(self, pieces: Pieces) -> Pieces:
+        """Return the parts of what ranks have for others, or of others."""
+        return lambda rank, other: parted(pieces(rank, other), *self)
+
+
+class Choice(NamedTuple):
+    """How a library does one collective.
+
+    Attributes:
+        name: Of the way.
+        wait_s: Seconds before the first transfer.
+        charge: Bytes on the links for each byte that moves.
+        between: The same on cards between nodes; 0 within one.
+        chunks: Parts that follow each other between nodes.
+        seconds: What it takes alone.
+    """
+
+    name: str
+    wait_s: float
+    charge: float
+    between: float
+    chunks: int
+    seconds: float
+
+    def manner(self, given: Manner) -> Manner:
+        """Return how its bytes go: a lane for each partner, and what links are charged."""
+        return replace(given, lane=LIBRARY, apart=True, charge=self.charge, between=self.between)
+
+    @property
+    def cuts(self) -> list[Cut]:
+        """The parts that follow each other."""
+        return [Cut(part, self.chunks) for part in range(self.chunks)]
+
+
+NOTHING = Choice("none", 0.0, 0.0, 0.0, 1, 0.0)
+
+
+@lru_cache(maxsize=4096)
+def choose(
+    machine: Machine, what: str, ranks: tuple[int, ...], total: int, nbytes: int, way: str | None = None
+) -> Choice:
+    """Return the way that takes a library least.
+
+    Args:
+        machine: The machine, which has a library.
+        what: The collective.
+        ranks: Who takes part, at least two.
+        total: Ranks of the whole schedule, which decides the device of each.
+        nbytes: Its size as nccl-tests counts it.
+        way: The name of one that is asked for; None for the library's own choice.
+    """
+    assert machine.library is not None
+    ways = machine.library.kernels if way in KERNELS else machine.library.ways(what)
+    paces = {name: pace for name, pace in ways.items() if way in (None, name)}
+    nodes = domains(machine, ranks, total)
+    if len(nodes) > 1:
+        return _between(machine, what, nodes, total, nbytes, paces)
+    width, latency = hears(machine, ranks, total)
+    p = len(ranks)
+    seconds = {name: pace.seconds(what, nbytes, p, width) for name, pace in paces.items()}
+    name = min(seconds, key=seconds.__getitem__)
+    pace = paces[name]
+    wait, takes = pace.start_s(p) - _phases(what) * latency, seconds[name] - pace.start_s(p)
+    # Kernels that start sooner than the links' latencies allow make up for it in what they charge.
+    sooner = max(0.1, 1.0 + min(0.0, wait) / takes)
+    return Choice(name, max(0.0, wait), charge(pace, what, p, width) * sooner, 0.0, 1, seconds[name])
+
+
+def charge(pace: "Pace", what: str, ranks: int, width: float) -> float:
+    """Return the bytes on a rank's links for each byte that the schedule moves there.
+
+    What goes round a ring is not less than what moves; only a switch that adds puts less on a port.
+    """
+    from umm.machines.library import around
+
+    found = pace.moved(what, 1.0, ranks) / around(what, 1.0, ranks) * width / pace.rate(ranks, width)
+    return found if pace.path == "switch" else max(1.0, found)
+
+
+@lru_cache(maxsize=4096)
+def hears(machine: Machine, ranks: tuple[int, ...], total: int) -> tuple[float, float]:
+    """Return the bytes/s of the links by which the first rank hears from the others, and their latency."""
+    return machine.hears([machine.device_of(rank, total) for rank in ranks])
+
+
+def domains(machine: Machine, ranks: Sequence[int], total: int) -> list[list[int]]:
+    """Return the ranks by node; all together where devices are in none."""
+    return nodes_of(machine, ranks, total) if machine.fabric.near > 1 else [list(ranks)]
+
+
+def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tuple[float, float]:
+    """Return the least charge and the least wait, in seconds, with which sums of any size are written.
+
+    A wait less than 0 is what kernels are sooner than the links' latencies allow.
+    """
+    assert machine.library is not None
+    if len(domains(machine, ranks, total)) > 1:
+        return LEAST_BETWEEN, 0.0
+    width, latency = hears(machine, tuple(ranks), total)
+    paces = [*machine.library.ways(what).values()]
+    if what == "all-reduce":
+        paces += machine.library.kernels.values()
+    waits = [pace.start_s(len(ranks)) - _phases(what) * latency for pace in paces]
+    return min(charge(pace, what, len(ranks), width) for pace in paces), min(waits)
+
+
+def _phases(what: str) -> int:
+    """Return how often everything goes round: an all-reduce is a reduce-scatter and an all-gather."""
+    return 2 if what == "all-reduce" else 1
+
+
+def _between(
+    machine: Machine,
+    what: str,
+    nodes: Sequence[Sequence[int]],
+    total: int,
+    nbytes: int,
+    inside: "Mapping[str, Pace]",
+) -> Choice:
+    """Return how a library does a collective among nodes: as rings, by trees, or every pair at once.
+
+    A rank exchanges with those of its place in other nodes, through its own card. A ring goes through all
+    ranks of a node before it leaves it, so it puts (p − 1)/p of a card's share on the card where (n − 1)/n
+    would do; in a tree a node sends to one above it and two below, or of two nodes to the other one. What was
+    measured of rings between nodes is of cards and links inside together; trees take as long as the slower.
+    """
+    assert machine.library is not None
+    assert machine.library.between is not None
+    n, q, phases = len(nodes), len(nodes[0]), _phases(what)
+    p, share = n * q, nbytes if what == "all-to-all" else nbytes / q
+    card, latency = hears(machine, tuple(node[0] for node in nodes), total)
+    width, near, within, least = _inside(machine, what, nodes[0], total, nbytes, n, inside)
+    moved = phases * share * (n - 1) / n
+    crossing = {"ring": phases * share * (p - 1) / p, "tree": share * min(2, n - 1), "pairwise": moved}
+    found = []
+    for name in {"all-to-all": ["pairwise"], "all-reduce": ["ring", "tree"]}.get(what, ["ring"]):
+        pace: Pace = getattr(machine.library.between, name)
+        start = pace.start_s(n) * (phases if name == "ring" else 1)
+        takes = crossing[name] / (card * pace.link.value)
+        found.append((start + (max(takes, least) if name == "tree" else takes), name, start, takes))
+    seconds, name, start, takes = min(found)
+    over = takes * card / moved
+    if what == "all-to-all" or q == 1:
+        slower = max(1.0, least * width / within) if within else 1.0
+        return Choice(name, max(0.0, start - phases * latency), slower, over, 1, seconds)
+    slower = (min(least, NEARLY * takes) if name == "ring" else least) * width / within
+    # The library's chunks are finer than the schedule's: the time in which those fill and leave the cards is
+    # taken off what the cards are charged, and the latencies of more messages off the wait.
+    each = max(latency * (n - 1), near * n)
+    most = min(
+        CHUNKS if what == "all-reduce" else -(-2 * CHUNKS // n), nbytes / p / LEAST_CHUNK, start / each
+    )
+    chunks = max(1, int(most))
+    edge = within * slower / width / chunks / (1 if what == "all-reduce" else n)
+    over *= max(LEAST_BETWEEN, 1.0 - edge / max(takes, edge))
+    wait = max(0.0, start - each * chunks - phases * near)
+    return Choice(name, wait, slower, over, chunks, seconds)
+
+
+def _inside(
+    machine: Machine,
+    what: str,
+    node: Sequence[int],
+    total: int,
+    nbytes: int,
+    nodes: int,
+    paces: "Mapping[str, Pace]",
+) -> tuple[float, float, float, float]:
+    """Return what a part inside a node of a collective among nodes needs.
+
+    Returns:
+        Bytes/s by which a rank hears from the others of its node, the latency of that, the bytes that the
+        schedule moves to it so, and the seconds in which the library does.
+    """
+    q = len(node)
+    if q == 1:
+        return 1.0, 0.0, 0.0, 0.0
+    width, near = hears(machine, tuple(node), total)
+    within = nbytes * (q - 1) / q * _phases(what)
+    if what == "all-to-all":
+        within /= nodes
+    rates = [pace.rate(q, width) * within / pace.moved(what, nbytes, q) for pace in paces.values()]
+    if what == "all-to-all":
+        rates = [pace.rate(q, width) for pace in paces.values()]
+    return width, near, within, within / max(rates)
+
+
+def all_gather(
+    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
+) -> None:
+    """Every rank gets every piece."""
+    found = _found(build, "all-gather", ranks, map(piece, ranks), manner)
+    how = found.manner(manner)
+    with build.collective(found.wait_s):
+        if not found.between:
+            direct.all_gather(build, ranks, piece, into, how)
+            return
+        for cut in found.cuts:
+            hierarchical.all_gather(build, ranks, cut.one(piece), cut.two(into), how)
+
+
+def reduce_scatter(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Pieces,
+    into: Piece,
+    room: Pieces | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """Every owner gets its sum."""
+    found = _found(build, "reduce-scatter", ranks, (given(ranks[0], owner) for owner in ranks), manner)
+    how = found.manner(manner)
+    with build.collective(found.wait_s):
+        if not found.between:
+            direct.reduce_scatter(build, ranks, given, into, room, zeroed, how)
+            return
+        for cut in found.cuts:
+            kept = None if room is None else cut.two(room)
+            hierarchical.reduce_scatter(build, ranks, cut.two(given), cut.one(into), kept, zeroed, how)
+
+
+def all_reduce(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Piece,
+    into: Piece,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+    way: str | None = None,
+) -> None:
+    """Every rank gets the sum."""
+    found = _found(build, "all-reduce", ranks, [given(ranks[0])], manner, way)
+    how = found.manner(manner)
+    with build.collective(found.wait_s):
+        if not found.between:
+            _IN_PARTS(build, ranks, given, into, zeroed, how)
+            return
+        for cut in found.cuts:
+            _sum_over_nodes(build, ranks, cut.one(given), cut.one(into), zeroed, how)
+
+
+def all_to_all(
+    build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, manner: Manner = PLAIN
+) -> None:
+    """Every rank gets its piece of every rank."""
+    found = _found(build, "all-to-all", ranks, (given(ranks[0], to) for to in ranks), manner)
+    how = found.manner(manner)
+    node = {rank: i for i, some in enumerate(domains(build.machine, ranks, build.ranks)) for rank in some}
+    with build.collective(found.wait_s):
+        for rank in ranks:
+            copied(build, given(rank, rank), into(rank, rank))
+        for step in range(1, len(ranks)):
+            for place, rank in enumerate(ranks):
+                origin = ranks[(place + step) % len(ranks)]
+                each = how if node[rank] == node[origin] else replace(how, charge=how.between)
+                build.get(given(origin, rank), into(rank, origin), **each.to(step))
+
+
+def _gathered(
+    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
+) -> None:
+    """Gather on lanes that those who still add need not wait for."""
+    direct.all_gather(build, ranks, piece, into, replace(manner, lane=f"{manner.lane} back"))
+
+
+_IN_PARTS = in_parts(direct.reduce_scatter, _gathered)
+
+
+def _sum_over_nodes(
+    build: Builder, ranks: Sequence[int], given: Piece, into: Piece, zeroed: bool, manner: Manner
+) -> None:
+    """A part for each place of a node is summed inside, then between nodes, and gathered inside."""
+    nodes = hierarchical.Nodes(build, ranks)
+
+    def theirs(piece: Piece) -> Pieces:
+        return lambda rank, owner: nodes.part(piece(rank), owner)
+
+    def own(rank: int) -> Slice:
+        return nodes.part(into(rank), rank)
+
+    for node in nodes.nodes:
+        direct.reduce_scatter(build, node, theirs(given), own, theirs(into), zeroed, manner)
+    for group in nodes.across:
+        _IN_PARTS(build, group, own, own, False, manner.across)
+    for node in nodes.nodes:
+        _gathered(build, node, own, theirs(into), manner)
+
+
+def _found(
+    build: Builder,
+    what: str,
+    ranks: Sequence[int],
+    pieces: Iterable[Slice],
+    manner: Manner,
+    way: str | None = None,
+) -> Choice:
+    """Return how the library does a collective of some pieces."""
+    nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in pieces if x.elements)
+    if len(ranks) < 2 or not nbytes:
+        return NOTHING
+    return choose(build.machine, what, tuple(ranks), build.ranks, nbytes, way or manner.way)
+
+
+def refuses(machine: Machine, ranks: Sequence[int], total: int, kernel: str | None = None) -> str | None:
+    """It takes a machine whose file says what its library takes, and a device for each rank."""
+    if machine.library is None:
+        return f"the file of {machine.name} names no library of collectives"
+    if total > machine.device_count:
+        return "ranks share devices, for which libraries of collectives are not made"
+    nodes = domains(machine, ranks, total)
+    if kernel is not None and kernel not in machine.library.kernels:
+        return f"the file of {machine.name} does not say what it takes"
+    if len(nodes) > 1 and kernel is not None:
+        return "it works within a node"
+    if len(nodes) > 1 and machine.library.between is None:
+        return f"the file of {machine.name} does not say what {machine.library.name} takes between nodes"
+    if len({len(node) for node in nodes}) > 1:
+        return "nodes have unlike numbers of ranks"
+    return None
+
+
+def named(machine: Machine, what: str, ranks: Sequence[int], nbytes: int, way: str | None) -> str:
+    """Return the library's name and that of its way: ``nccl-ring``."""
+    assert machine.library is not None
+    if len(ranks) < 2:
+        return machine.library.name.lower()
+    return (
+        f"{machine.library.name}-{choose(machine, what, tuple(ranks), len(ranks), nbytes, way).name}".lower()
+    )
+
+
+WAYS = (
+    Way(
+        LIBRARY,
+        "As the machine's library does it: NCCL, RCCL, oneCCL.",
+        "NVIDIA NCCL, src/graph/tuning.cc; fitted on what was measured, see the machine's file",
+        {
+            "all-gather": all_gather,
+            "reduce-scatter": reduce_scatter,
+            "all-reduce": all_reduce,
+            "all-to-all": all_to_all,
+        },
+        refuses,
+        named=named,
+    ),
+    *(
+        Way(
+            name,
+            summary,
+            "vLLM, csrc/custom_all_reduce.cuh; PyTorch, CUDASymmetricMemoryOps.cu",
+            {"all-reduce": partial(all_reduce, way=name)},
+            partial(refuses, kernel=name),
+            relays=False,
+        )
+        for name, summary in KERNELS.items()
+    ),
+)

@@ -1,0 +1,162 @@
+"""The axis of nodes or ranks, ``--nodes 1,2,4`` or ``--ranks 8,16``: its price, and what grows with it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from umm.cli.flags.options import Command, all_of, given, option
+from umm.cli.flags.values import Finite
+from umm.cli.printed.output import Output
+from umm.errors import InputError
+
+if TYPE_CHECKING:
+    from umm.machines import Machine
+    from umm.space.scaling import Scale, Scaling
+    from umm.space.search.walk import Progress
+
+WEAK = ("m", "n", "k", "tokens")
+
+
+def scaling_options() -> Callable[[Command], Command]:
+    """Return a decorator that adds the price of a device and the dimension that grows with the ranks."""
+    price = option(
+        "--price", type=Finite(min=0, min_open=True), metavar="DOLLARS",
+        help="Dollars for a device for an hour, with several --nodes or --ranks.",
+    )  # fmt: skip
+    weak = option(
+        "--weak", type=click.Choice(WEAK),
+        help="The dimension that grows with the ranks (weak scaling), with several --nodes or --ranks.",
+    )  # fmt: skip
+    return all_of([price, weak])
+
+
+def asked_scales(flags: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the flags of each number of nodes or ranks; none where one number is asked for.
+
+    Raises:
+        InputError: for two axes, or a size that cannot grow.
+    """
+    nodes = [part.strip() for part in (flags["nodes"] or "").split(",")]
+    ranks = flags["ranks"] if isinstance(flags["ranks"], tuple) else (flags["ranks"],)
+    price, weak = flags["price"], flags["weak"]
+    if len(nodes) == 1 and len(ranks) == 1:
+        if price is not None or weak is not None:
+            flag = "--price" if price is not None else "--weak"
+            raise InputError(f"{flag} compares several numbers; give a list, such as --nodes 1,2,4")
+        return []
+    if len(nodes) > 1 and len(ranks) > 1:
+        raise InputError("--nodes and --ranks cannot both be lists; give one number of one of them")
+    each = [{"nodes": x} for x in nodes] if len(nodes) > 1 else [{"ranks": x} for x in ranks]
+    counts = [int(x) for x in (nodes if len(nodes) > 1 else ranks) if str(x).isdecimal() and int(x)]
+    if weak is None or len(counts) < len(each):  # a number that is none is refused where it is read
+        return [flags | _one(flags) | x for x in each]
+    return [
+        flags | _one(flags) | x | {weak: _grown(flags.get(weak), weak, Fraction(count, counts[0]))}
+        for x, count in zip(each, counts, strict=True)
+    ]
+
+
+def _one(flags: dict[str, Any]) -> dict[str, Any]:
+    return {} if not isinstance(flags["ranks"], tuple) else {"ranks": None}
+
+
+def _grown(size: Any, name: str, factor: Fraction) -> Any:
+    """Return a size, or several, times a factor, rounded."""
+    if size is None:
+        raise InputError(
+            f"--weak {name} lacks the size that grows; give {'--tokens' if name == 'tokens' else f'-{name}'}"
+        )
+    if isinstance(size, list):
+        return [_grown(x, name, factor) for x in size]
+    return max(1, round(size * factor))
+
+
+Sought = Callable[[dict[str, Any], "Machine", "Progress"], "tuple[str, Scale]"]
+"""Returns for some flags what is computed, in words, and the best of it."""
+
+
+def compare_scales(
+    output: Output, flags: dict[str, Any], scales: Sequence[dict[str, Any]], best_of: Sought
+) -> "Scaling":
+    """Return the best of each number of nodes or ranks; ended early, of those looked at so far.
+
+    Args:
+        output: Where progress goes; the command ends with :meth:`Output.end`.
+        flags: Those of the command.
+        scales: Those of each number, as :func:`asked_scales` returns them.
+        best_of: Finds the best of one.
+    """
+    from umm.cli.flags.asked import asked_machine
+    from umm.machines.settings import NODES, split_settings
+    from umm.space.scaling import Scale, Scaling
+
+    rows: list[Scale] = []
+    words, by_nodes = "", "," in (flags["nodes"] or "")
+    name, settings = split_settings(asked_machine(scales[0]).name)
+    kept = [f"{key}={value}" for key, value in settings.items() if key != NODES or not by_nodes]
+    with output.progress() as bar:
+        task = bar.add_task("comparing", total=None)
+        try:
+            for scale in scales:
+                number = f"{scale['nodes']} nodes" if by_nodes else f"{scale['ranks']} ranks"
+
+                def tell(done: int, of: int, number: str = number) -> None:
+                    bar.update(task, description=number, completed=done, total=of or None)
+
+                tell(0, 0)
+                said, found = best_of(scale, asked_machine(scale), tell)
+                words = words or said
+                size = scale[flags["weak"]] if flags["weak"] else 1
+                rows.append(
+                    replace(
+                        found,
+                        nodes=int(scale["nodes"]) if by_nodes else None,
+                        size=size[0] if isinstance(size, list) else size,
+                    )
+                )
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            output.early.append(True)
+    return Scaling(" ".join([name, *kept]), words, rows, flags["weak"] or "", flags["price"])
+
+
+def show_scales(
+    output: Output, command: str, found: "Scaling", html: Path | None, more: dict[str, Any]
+) -> None:
+    """Print numbers side by side, as a table or as JSON with something more, and write their page.
+
+    Args:
+        output: Where to.
+        command: Which.
+        found: The numbers.
+        html: Where the page goes; None for nowhere.
+        more: What else a JSON object has.
+    """
+    from umm.cli.printed.scaling_table import print_scaling
+
+    if output.as_json:
+        output.json(command, more | {"scaling": found.to_dict()})
+    else:
+        print_scaling(output.console(), found)
+    if html is not None:
+        from umm.figures.scaling import write_scaling
+
+        write_scaling(found, html)
+        output.note(f"wrote {html}; it opens in any browser, offline")
+    output.end()
+
+
+def refuse_of_one(ctx: click.Context, names: Sequence[str]) -> None:
+    """Refuse flags that have a meaning for one number alone.
+
+    Raises:
+        InputError: if one is given.
+    """
+    typed = given(ctx, names)
+    if typed:
+        raise InputError(f"several --nodes or --ranks have one table; leave out {', '.join(typed)}")

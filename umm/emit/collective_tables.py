@@ -1,0 +1,105 @@
+"""A machine's collectives as the tables that others read: XLA's, and that of NCCL's example tuner."""
+
+from collections.abc import Iterator
+
+from umm.algorithms.collectives.library import choose, domains, refuses
+from umm.errors import MachineError
+from umm.machines import Machine
+
+SIZES = [2**x for x in range(10, 32)]
+OPCODES = {
+    "all-gather": "all-gather", "reduce-scatter": "reduce-scatter", "all-reduce": "all-reduce",
+    "all-to-all": "all-to-all",
+}  # fmt: skip
+TUNED = {"all-gather": "allgather", "reduce-scatter": "reducescatter", "all-reduce": "allreduce"}
+"""Collectives as the example tuner spells them; it does not tune all-to-alls."""
+WAYS = {
+    "ll": ("ring", "ll"), "ring": ("ring", "simple"), "tree": ("tree", "ll"), "nvls": ("nvls", "simple"),
+    "simple": ("ring", "simple"),
+}  # fmt: skip
+"""The algorithm and the protocol of a way, as the example tuner spells them."""
+
+
+def xla_table(machine: Machine, platform: str) -> str:
+    """Return the text of the protocol buffer that XLA reads as its table of collectives.
+
+    An entry has a collective's operand and its bytes/s: of the whole gathered or reduced buffer, or a rank's
+    of an all-reduce and an all-to-all.
+
+    Args:
+        machine: Whose collectives.
+        platform: The key by which XLA finds it: ``sm_90``, ``sm_100_B200``, ``gfx950``.
+
+    Raises:
+        MachineError: for a machine whose file has no library.
+
+    Source: openxla/xla, xla/service/gpu/model/hlo_op_profile.proto and collective_perf_table_gen.cc.
+    """
+    _expect_library(machine)
+    lines = ["entries {", f'  key: "{platform}"', "  value {"]
+    for what, opcode in OPCODES.items():
+        for ranks in _groups(machine):
+            for nbytes in SIZES:
+                found = choose(machine, what, tuple(range(ranks)), machine.device_count, nbytes)
+                lines += _entry(opcode, what, nbytes, ranks, machine.device_count // ranks, found.seconds)
+    return "\n".join([*lines, "  }", "}", ""])
+
+
+def _entry(opcode: str, what: str, nbytes: int, ranks: int, groups: int, seconds: float) -> list[str]:
+    elements = nbytes // 4 // (ranks if what == "reduce-scatter" else 1)
+    return [
+        "    entries {",
+        "      instruction {",
+        f'        opcode: "{opcode}"',
+        f"        shape {{ element_type: F32 dimensions: {max(1, elements)} }}",
+        "        collective_device_list { iota_replica_group_list { "
+        f"num_replica_groups: {groups} num_devices_per_group: {ranks} }} }}",
+        "      }",
+        f"      network_throughput_bytes_per_sec: {round(nbytes / seconds)}",
+        "    }",
+    ]
+
+
+def nccl_tuner(machine: Machine) -> str:
+    """Return the CSV of NCCL's example tuner: for ranges of sizes, the algorithm and the protocol.
+
+    Raises:
+        MachineError: for a machine whose file has no library.
+
+    Source: NVIDIA/nccl, ext-tuner/example/README.md.
+    """
+    _expect_library(machine)
+    lines = ["# collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"]
+    for what, spelled in TUNED.items():
+        for ranks in _groups(machine):
+            nodes = len(domains(machine, range(ranks), machine.device_count))
+            for least, most, name in _ranges(machine, what, ranks):
+                algorithm, protocol = WAYS.get(name, (name, "simple"))
+                lines.append(f"{spelled},{least},{most},{algorithm},{protocol},-1,{nodes},{ranks}")
+    return "\n".join([*lines, ""])
+
+
+def _ranges(machine: Machine, what: str, ranks: int) -> Iterator[tuple[int, int, str]]:
+    """Yield the ranges of sizes at which one way takes least, and that way."""
+    begin, last = 0, ""
+    for nbytes in SIZES:
+        name = choose(machine, what, tuple(range(ranks)), machine.device_count, nbytes).name
+        if last and name != last:
+            yield begin, nbytes - 1, last
+            begin = nbytes
+        last = name
+    yield begin, 2**33, last
+
+
+def _groups(machine: Machine) -> list[int]:
+    """Return the sizes of groups: halves of the machine, down to two, that its nodes fill alike."""
+    sizes = [x for x in range(2, machine.device_count + 1) if machine.device_count % x == 0]
+    return [x for x in sizes if refuses(machine, range(x), machine.device_count) is None]
+
+
+def _expect_library(machine: Machine) -> None:
+    if machine.library is None:
+        raise MachineError(
+            f"the file of {machine.name} has no [library], so what its collectives take is not known; "
+            "fit one with 'umm machine import' of nccl-tests' logs, or choose h100-8, b200-8 or mi355x-8"
+        )

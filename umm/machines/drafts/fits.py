@@ -1,0 +1,332 @@
+"""The numbers of a machine file fitted to what logs of benchmarks hold, and how far off each row then is."""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import exp, log
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from umm.errors import MachineError
+from umm.machines.build import build
+from umm.machines.drafts.logs import Log, Message, Multiplied, Timed, middle
+from umm.machines.library import Pace
+from umm.machines.machine import Machine
+from umm.machines.settings import scaled
+from umm.units import counted, parse_seconds
+
+MOST = (log(5.0), log(2.0))
+"""How far a start and a rate may be from the other machine's, so that ways do not change places."""
+PULL = 1e-4
+"""How much a fit is drawn to the other machine's numbers, where rows leave them open."""
+LARGE = 2**20
+"""Bytes from which rows count in full; runs of smaller ones differ by a factor of two."""
+FAR = 0.15
+"""Mean of a fit's residuals, as logarithms, above which its law is said not to hold."""
+
+
+class Number(NamedTuple):
+    """A number that was fitted: its key, as it was and as it is."""
+
+    key: str
+    before: str
+    after: str
+
+
+class Residual(NamedTuple):
+    """A row and what the fitted machine predicts.
+
+    Attributes:
+        what: The collective, or "message", or the shape of a GEMM.
+        ranks: Of a group.
+        nbytes: Its size.
+        measured_s: What was measured.
+        predicted_s: What the fitted numbers say.
+    """
+
+    what: str
+    ranks: int
+    nbytes: int
+    measured_s: float
+    predicted_s: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less one."""
+        return self.predicted_s / self.measured_s - 1.0
+
+
+class Fitted(NamedTuple):
+    """What came out.
+
+    Attributes:
+        content: Of the new machine's file.
+        numbers: Those that were fitted.
+        residuals: Every row that was used.
+        unsaid: What the logs could not determine.
+    """
+
+    content: dict[str, Any]
+    numbers: list[Number]
+    residuals: list[Residual]
+    unsaid: list[str]
+
+
+def fitted(
+    content: Mapping[str, Any], logs: Iterable[Log], template: Mapping[str, Any], source: str
+) -> Fitted:
+    """Return a machine's content with the numbers that logs determine.
+
+    Args:
+        content: Of the machine whose numbers stand in, marked as that machine's.
+        logs: What was measured.
+        template: The ``[library]`` of another machine, for one that has none.
+        source: Where the numbers are from, for the file.
+
+    Raises:
+        MachineError: for rows of more ranks than the machine has.
+    """
+    found = Fitted(copy.deepcopy(dict(content)), [], [], [])
+    logs = list(logs)
+    for each in logs:
+        found.unsaid.extend(f"{each.tool}: {text}" for text in each.unsaid)
+    copies = [x for each in logs for x in each.copies]
+    if copies:
+        _set(found, ("fabric", "bandwidth"), f"{middle(copies) / 1e9:.4g} GB/s", source, copies)
+    messages = [x for each in logs for x in each.messages]
+    if messages:
+        _messages(found, messages, source)
+    timed = [x for each in logs for x in each.collectives]
+    if timed:
+        _collectives(found, timed, template, source)
+    else:
+        found.unsaid.append("collectives: no log has any; those numbers stay the other machine's")
+    gemms = [x for each in logs for x in each.gemms]
+    if gemms:
+        _gemms(found, gemms, source)
+    else:
+        found.unsaid.append("GEMMs: no log has any; those numbers stay the other machine's")
+    return found
+
+
+def _machine(content: Mapping[str, Any]) -> Machine:
+    return build(content, Path("fitted.toml"), "fitted")
+
+
+def _set(
+    found: Fitted, keys: Sequence[str], value: Any, source: str, spread: Sequence[float] | None = None
+) -> None:
+    """Set a number and say so; without the table that would hold it, say that instead."""
+    node = _inside(found.content) if keys[0] == "fabric" else found.content
+    for key in keys[1:-1] if keys[0] == "fabric" else keys[:-1]:
+        node = node.get(key, {}) if isinstance(node, Mapping) else {}
+    if keys[-1] not in node:
+        found.unsaid.append(f"{'.'.join(keys)}: links of this machine are described one by one")
+        return
+    old = node[keys[-1]]
+    new = {"value": value, "source": source, "measured": True}
+    if "per" in old:
+        new["per"] = old["per"]
+    if spread is not None:
+        new["range"] = [f"{x / 1e9:.4g} GB/s" for x in (min(spread), max(spread))]
+    node[keys[-1]] = new
+    found.numbers.append(Number(".".join(keys), str(old["value"]), str(value)))
+
+
+def _inside(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the table of links inside a node."""
+    fabric: dict[str, Any] = content["fabric"]
+    return fabric["inside"] if fabric["kind"] == "cluster" else fabric
+
+
+def _messages(found: Fitted, messages: list[Message], source: str) -> None:
+    """Fit a link's latency and bandwidth: between nodes where the machine has some, else inside."""
+    content = found.content
+    fabric = content["fabric"]
+    if fabric["kind"] == "tiers":
+        where, card = "fabric.nic", fabric["nic"]
+    elif fabric["kind"] == "cluster":
+        where, card = "fabric.network.card", fabric["network"]["card"]
+    elif "network" in content:
+        where, card = "network.card", content["network"]["card"]
+    else:
+        where, card = "fabric", fabric
+    machine = _machine(content)
+    alone = [x for x in messages if x.seconds is not None]
+    if alone and "latency" in card:
+        smallest = min(alone, key=lambda x: x.nbytes)
+        assert smallest.seconds is not None
+        over = smallest.seconds - machine.transfer_overhead_s
+        if over < 0:
+            half = f"{smallest.seconds / 2 * 1e6:.4g} us"
+            _renew(found, content["devices"], "transfer_overhead", "devices.transfer_overhead", half, source)
+            over = smallest.seconds / 2
+        _renew(found, card, "latency", f"{where}.latency", f"{over / 2 * 1e6:.4g} us", source)
+    rates = [x.bandwidth for x in messages if x.bandwidth] + [
+        x.nbytes / x.seconds for x in alone if x.seconds and x.nbytes >= 2**20
+    ]
+    if rates and "bandwidth" in card:
+        _renew(found, card, "bandwidth", f"{where}.bandwidth", f"{max(rates) / 1e9:.4g} GB/s", source)
+    else:
+        found.unsaid.append("bandwidth of a link: no message of 1 MiB or more")
+    if where != "fabric":
+        found.unsaid.append(f"whether these messages crossed nodes: they were taken to, and set {where}")
+    route = _machine(content).transfer_overhead_s + 2 * parse_seconds(card["latency"]["value"])
+    width = max(rates, default=0.0)
+    for x in messages:
+        took = x.seconds if x.seconds is not None else x.nbytes / (x.bandwidth or 1.0)
+        if width and took and x.seconds is not None:
+            found.residuals.append(Residual("message", 2, x.nbytes, took, route + x.nbytes / width))
+
+
+def _renew(found: Fitted, table: dict[str, Any], key: str, name: str, value: Any, source: str) -> None:
+    old = table[key]
+    table[key] = {"value": value, "source": source, "measured": True} | (
+        {"per": old["per"]} if "per" in old else {}
+    )
+    found.numbers.append(Number(name, str(old["value"]), str(value)))
+
+
+# Collectives ----------------------------------------------------------------------------------------
+
+
+def _collectives(found: Fitted, timed: list[Timed], template: Mapping[str, Any], source: str) -> None:
+    """Fit starts and rates of the library's ways, each by a factor on the other machine's."""
+    content = found.content
+    if "library" not in content:
+        content["library"] = copy.deepcopy(dict(template))
+        found.unsaid.append("ways of the library: taken from another machine's, whose links are others")
+    machine = _machine(content)
+    apart = sorted({x.nodes for x in timed if x.nodes > 1})
+    if apart:
+        found.unsaid.append(
+            f"what comes in between nodes: rows on {', '.join(map(str, apart))} nodes were left out"
+        )
+    rows = [x for x in timed if x.nodes == 1]
+    most = max((x.ranks for x in rows), default=0)
+    if most > machine.device_count:
+        raise MachineError(
+            f"the logs have collectives among {most} ranks, but {counted(machine.device_count, 'device')} "
+            "stand in; take --from a machine with as many, or --devices"
+        )
+    for what in dict.fromkeys(x.what for x in rows):
+        _of_one(found, machine, what, [x for x in rows if x.what == what], source)
+    for what in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all"):
+        if what not in {x.what for x in rows}:
+            found.unsaid.append(f"{what}: no row; it stays the other machine's")
+
+
+def _of_one(found: Fitted, machine: Machine, what: str, rows: list[Timed], source: str) -> None:
+    assert machine.library is not None
+    paces = machine.library.ways(what)
+    widths = {p: machine.hears(range(p))[0] for p in {x.ranks for x in rows}}
+    took = np.log([x.seconds for x in rows])
+    weights = np.array([1.0 if x.nbytes >= LARGE else 0.2 for x in rows])
+
+    def laws(factors: Sequence[float]) -> list[list[float]]:
+        """Return the seconds of each row in each way, its start and its rate times factors."""
+        found = []
+        for number, pace in enumerate(paces.values()):
+            start, rate = factors[2 * number : 2 * number + 2]
+            found.append([_takes(pace, x, widths[x.ranks], start, rate) for x in rows])
+        return found
+
+    def off(logs: Sequence[float]) -> float:
+        errors = np.log(np.min(laws([exp(x) for x in logs]), axis=0)) - took
+        mean = np.average(np.minimum(np.abs(errors), 0.7) ** 1.5, weights=weights)
+        return float(mean) + PULL * float(np.sum(np.square(logs)))
+
+    factors = [exp(x) for x in _least(off, 2 * len(paces))]
+    seconds = np.array(laws(factors))
+    used = set(seconds.argmin(axis=0).tolist())
+    table = found.content["library"][what]
+    for number, name in enumerate(paces):
+        if number not in used:
+            found.unsaid.append(f"{what} by {name}: no size at which it is the fastest")
+            continue
+        for key, factor in (
+            ("start", factors[2 * number]), ("step", factors[2 * number]),
+            ("link", factors[2 * number + 1]), ("blocks", factors[2 * number + 1]),
+        ):  # fmt: skip
+            if key in table[name]:
+                old = table[name][key]
+                value = _rounded(scaled(old["value"], factor))
+                _renew(found, table[name], key, f"library.{what}.{name}.{key}", value, source)
+    sizes = sorted({x.ranks for x in rows})
+    if len(sizes) == 1:
+        found.unsaid.append(
+            f"{what}: how starts and rates depend on the number of ranks, for all rows are of {sizes[0]}; "
+            "that is the other machine's"
+        )
+    best = seconds.min(axis=0)
+    if float(np.average(np.abs(np.log(best) - took), weights=weights)) > FAR:
+        found.unsaid.append(f"{what}: the law of the library's ways is off by more than 15 % in the mean")
+    found.residuals.extend(
+        Residual(what, x.ranks, x.nbytes, x.seconds, float(y)) for x, y in zip(rows, best, strict=True)
+    )
+
+
+def _rounded(value: float | str) -> float | str:
+    """Return a number, or one with its unit, to four digits; shares stay what a file may state."""
+    if isinstance(value, str):
+        number, unit = value.split()
+        return f"{float(number):.4g} {unit}"
+    return min(4.0, float(f"{value:.4g}"))
+
+
+def _takes(pace: Pace, row: Timed, width: float, start: float, rate: float) -> float:
+    bytes_s = pace.rate(row.ranks, width) * rate
+    if pace.message is not None and row.nbytes / row.ranks < pace.message.number:
+        return float("inf")
+    return start * pace.start_s(row.ranks) + pace.moved(row.what, row.nbytes, row.ranks) / bytes_s
+
+
+def _least(off: Callable[[Sequence[float]], float], count: int) -> list[float]:
+    """Return where a function of starts and rates is least, by steps along each axis that shrink."""
+    at, step = [0.0] * count, 0.8
+    best = off(at)
+    while step > 0.004:
+        moved = False
+        for axis in range(count):
+            for turn in (step, -step):
+                tried = [*at[:axis], at[axis] + turn, *at[axis + 1 :]]
+                if abs(tried[axis]) > MOST[axis % 2]:
+                    continue
+                value = off(tried)
+                if value < best - 1e-12:
+                    at, best, moved = tried, value, True
+        if not moved:
+            step /= 2
+    return at
+
+
+# GEMMs ----------------------------------------------------------------------------------------------
+
+
+def _gemms(found: Fitted, gemms: list[Multiplied], source: str) -> None:
+    """Fit the share of the peak by type: the median over what takes long enough to show it."""
+    machine = _machine(found.content)
+    tables = {x["dtype"]: x for x in found.content["devices"].get("efficiency", [])}
+    if any(not x.dtype for x in gemms):
+        found.unsaid.append("GEMMs without a type: add a column dtype")
+    for dtype in dict.fromkeys(x.dtype for x in gemms if x.dtype):
+        rows = [x for x in gemms if x.dtype == dtype]
+        if dtype not in machine.peaks or dtype not in tables or not isinstance(tables[dtype]["value"], float):
+            found.unsaid.append(f"GEMMs in {dtype}: the file has no peak, or a table by shape, for it")
+            continue
+        ideal = [2.0 * x.m * x.n * x.k * x.batch / machine.peak(dtype) for x in rows]
+        share = [float(machine.gemm_efficiency(dtype, x.m, x.n, x.k, x.batch)) for x in rows]
+        takes = [y / z + machine.launch_s for y, z in zip(ideal, share, strict=True)]
+        large = [i for i, x in enumerate(ideal) if x > 20 * machine.launch_s] or list(range(len(rows)))
+        ratio = exp(middle([log(takes[i] / rows[i].seconds) for i in large]))
+        old = tables[dtype]["value"]
+        new = min(1.0, float(f"{old * ratio:.3g}"))
+        kept = {key: x for key, x in tables[dtype].items() if key not in ("range", "assumed")}
+        tables[dtype].clear()
+        tables[dtype].update(kept | {"value": new, "source": source, "measured": True})
+        found.numbers.append(Number(f"devices.efficiency.{dtype}", str(old), str(new)))
+        for x, y, z in zip(rows, ideal, share, strict=True):
+            shape = f"{x.m}x{x.n}x{x.k} {dtype}"
+            after = y / (z * new / old) + machine.launch_s
+            found.residuals.append(Residual(shape, 1, 0, x.seconds, after))

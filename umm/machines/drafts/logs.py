@@ -1,0 +1,347 @@
+"""What benchmarks of links, collectives and GEMMs print, read as rows of what was measured.
+
+Read are nccl-tests and rccl-tests, nvbandwidth, OSU micro-benchmarks, XLA's table of collectives (as text of
+its protocol buffer or as CSV), and CSV of GEMMs, among them what hipblaslt-bench and rocblas-bench print.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator
+from statistics import median
+from typing import NamedTuple
+
+from umm.errors import MachineError
+
+COLLECTIVES = {
+    "all_gather": "all-gather", "allgather": "all-gather", "all-gather": "all-gather",
+    "reduce_scatter": "reduce-scatter", "reducescatter": "reduce-scatter", "reduce-scatter": "reduce-scatter",
+    "all_reduce": "all-reduce", "allreduce": "all-reduce", "all-reduce": "all-reduce",
+    "alltoall": "all-to-all", "all_to_all": "all-to-all", "all-to-all": "all-to-all",
+}  # fmt: skip
+GPUS = {
+    "GB300": "gb300-nvl72", "GB200": "gb200-nvl72", "B200": "b200-8", "H100": "h100-8", "H800": "h800-8",
+    "A800": "a800-8", "A100": "a100-8", "MI355X": "mi355x-8", "MI300X": "mi300x-8", "sm_90": "h100-8",
+    "sm_100_GB200": "gb200-nvl72", "sm_100_B200": "b200-8", "gfx950": "mi355x-8", "gfx942": "mi300x-8",
+}  # fmt: skip
+"""Names of devices in logs, those that hold others first, and the machine whose numbers stand in."""
+
+
+class Timed(NamedTuple):
+    """One collective that was timed; ``what`` is "" where the log does not say.
+
+    Attributes:
+        what: The collective.
+        ranks: Of a group.
+        nodes: On how many hosts.
+        nbytes: Its size as nccl-tests counts it.
+        seconds: What it took.
+    """
+
+    what: str
+    ranks: int
+    nodes: int
+    nbytes: int
+    seconds: float
+
+
+class Message(NamedTuple):
+    """One message between two ranks: seconds of one alone, or bytes/s of many."""
+
+    nbytes: int
+    seconds: float | None
+    bandwidth: float | None
+
+
+class Multiplied(NamedTuple):
+    """One GEMM that was timed."""
+
+    dtype: str
+    m: int
+    n: int
+    k: int
+    batch: int
+    seconds: float
+
+
+class Log(NamedTuple):
+    """What one file holds.
+
+    Attributes:
+        tool: What printed it.
+        gpu: The device's name, "" where the log does not say.
+        collectives: Rows of collectives.
+        copies: Bytes/s of copies between pairs of devices.
+        messages: Rows of messages.
+        gemms: Rows of GEMMs.
+        unsaid: What the file leaves open.
+    """
+
+    tool: str
+    gpu: str = ""
+    collectives: tuple[Timed, ...] = ()
+    copies: tuple[float, ...] = ()
+    messages: tuple[Message, ...] = ()
+    gemms: tuple[Multiplied, ...] = ()
+    unsaid: tuple[str, ...] = ()
+
+
+def read_log(text: str, name: str, ranks: int | None = None) -> Log:
+    """Return what a file holds, by whichever tool it is from.
+
+    Args:
+        text: The file.
+        name: Its name, which may say what was measured.
+        ranks: Ranks of collectives whose log does not say, such as OSU's.
+
+    Raises:
+        MachineError: It is from no such tool, or holds no row.
+    """
+    log = _read(text, name, ranks)
+    if not (log.collectives or log.copies or log.messages or log.gemms):
+        raise MachineError(f"{name} holds no row of {log.tool} that can be used{_why(log)}")
+    return log
+
+
+def is_log(text: str) -> bool:
+    """Whether a text is from one of the tools."""
+    return any(mark.search(text) for mark in _MARKS.values())
+
+
+_MARKS = {
+    "nccl-tests": re.compile(r"^#.*\balgbw\b.*\bbusbw\b", re.MULTILINE),
+    "nvbandwidth": re.compile(r"^(nvbandwidth Version|Running (device|host)\w*memcpy)", re.MULTILINE),
+    "OSU micro-benchmarks": re.compile(r"^# OSU MPI", re.MULTILINE),
+    "XLA's table": re.compile(r"network_throughput_bytes_per_sec|^device,op,.*bytes_per_s", re.MULTILINE),
+    "GEMM CSV": re.compile(
+        r"^(?=.*\bm\b)(?=.*\bn\b)(?=.*\bk\b)(?=.*(us|ms|flops|seconds)).*,", re.MULTILINE | re.IGNORECASE
+    ),
+}
+
+
+def _read(text: str, name: str, ranks: int | None) -> Log:
+    tool = next((tool for tool, mark in _MARKS.items() if mark.search(text)), None)
+    match tool:
+        case "nccl-tests":
+            return _nccl(text, name)
+        case "nvbandwidth":
+            return _nvbandwidth(text)
+        case "OSU micro-benchmarks":
+            return _osu(text, ranks)
+        case "XLA's table":
+            return Log(tool, _gpu(text), tuple(_xla(text)))
+        case "GEMM CSV":
+            return Log(tool, _gpu(text), gemms=tuple(_gemms(text)))
+    raise MachineError(
+        f"{name} is not from any of {', '.join(_MARKS)}, nvidia-smi topo -m, hwloc; give one of these"
+    )
+
+
+def _why(log: Log) -> str:
+    return f": {'; '.join(log.unsaid)}" if log.unsaid else ""
+
+
+def _gpu(text: str) -> str:
+    found = [(text.find(name), -len(name), name) for name in GPUS if name in text]
+    return min(found)[2] if found else ""
+
+
+def _named(text: str) -> str:
+    """Return the collective that a text names, "" if none."""
+    found = re.findall(
+        r"(?:^|[^a-z])(" + "|".join(sorted(COLLECTIVES, key=len, reverse=True)) + ")", text.lower()
+    )
+    names = {COLLECTIVES[x] for x in found}
+    return names.pop() if len(names) == 1 else ""
+
+
+# nccl-tests -----------------------------------------------------------------------------------------
+
+
+def _nccl(text: str, name: str) -> Log:
+    """Read nccl-tests or rccl-tests: the columns before ``time`` differ by version, those after do not."""
+    lines = text.splitlines()
+    devices = [re.match(r"#\s+Rank\s+\d+.*?\bon\s+(\S+)\s+device", line) for line in lines]
+    hosts = [found[1] for found in devices if found]
+    unsaid = []
+    ranks, nodes = len(hosts), len(set(hosts))
+    if not hosts:
+        found = re.search(r"nGpus\s+(\d+)", text)
+        ranks, nodes = (int(found[1]) if found else 0), 1
+    said = _named("\n".join(x for x in lines if "_perf" in x)) or _named(name)
+    rows = []
+    for line in lines:
+        cells = line.split()
+        if line.startswith("#") or len(cells) < 6 or not cells[0].isdigit():
+            continue
+        redop = cells[3] if cells[3].isalpha() else ""
+        rest = cells[4 if redop else 3 :]
+        rest = rest[len(rest) % 4 :]  # a root, in newer versions; then twice time, algbw, busbw, wrong
+        try:
+            time, algbw, busbw = map(float, rest[:3])
+        except ValueError:
+            continue
+        what = said or _by_factor(busbw / algbw if algbw else 0.0, ranks, redop)
+        if int(cells[0]) > 0 and time > 0:
+            rows.append(Timed(what, ranks, nodes, int(cells[0]), time * 1e-6))
+    if ranks < 2:
+        unsaid.append("its header does not list the ranks")
+        rows = []
+    if any(not row.what for row in rows):
+        unsaid.append("which collective it is: name the file after it, such as alltoall.log")
+        rows = [row for row in rows if row.what]
+    return Log("nccl-tests", _gpu(text), tuple(rows), unsaid=tuple(unsaid))
+
+
+def _by_factor(factor: float, ranks: int, redop: str) -> str:
+    """Return the collective that busbw over algbw and the operation of sums imply; "" if several fit."""
+    if ranks < 3:
+        return ""
+    if abs(factor - 2 * (ranks - 1) / ranks) < 0.05:
+        return "all-reduce"
+    if abs(factor - (ranks - 1) / ranks) < 0.05 and redop not in ("", "none"):
+        return "reduce-scatter"
+    return ""
+
+
+# Copies and messages --------------------------------------------------------------------------------
+
+
+def _nvbandwidth(text: str) -> Log:
+    """Read the matrices of copies between devices; reads by copy engine if there are several."""
+    tests = re.split(r"^Running ", text, flags=re.MULTILINE)[1:]
+    found: dict[str, list[float]] = {}
+    for test in tests:
+        name = test.split(".")[0].strip()
+        if not name.startswith("device_to_device_memcpy") or "bidirectional" in name:
+            continue
+        for line in test.splitlines():
+            cells = line.split()
+            if (
+                len(cells) > 1
+                and cells[0].isdigit()
+                and all(re.fullmatch(r"N/A|[\d.]+", x) for x in cells[1:])
+            ):
+                found.setdefault(name, []).extend(float(x) * 1e9 for x in cells[1:] if "." in x)
+    order = sorted(found, key=lambda name: ("_ce" not in name, "read" not in name))
+    unsaid = () if found else ("no test of copies from device to device is in it",)
+    return Log("nvbandwidth", _gpu(text), copies=tuple(found[order[0]]) if order else (), unsaid=unsaid)
+
+
+def _osu(text: str, ranks: int | None) -> Log:
+    """Read osu_latency, osu_bw, osu_get_… and the collectives' latencies."""
+    title = next(line for line in text.splitlines() if line.startswith("# OSU MPI"))
+    rows = []
+    for line in text.splitlines():
+        cells = line.split()
+        if len(cells) >= 2 and cells[0].isdigit() and re.fullmatch(r"[\d.]+", cells[1]):
+            rows.append((int(cells[0]), float(cells[1])))
+    what = _named(title)
+    if what:
+        if not ranks:
+            return Log(
+                "OSU micro-benchmarks", _gpu(text), unsaid=("it does not say the ranks: give --ranks",)
+            )
+        whole = 1 if what == "all-reduce" else ranks
+        timed = [Timed(what, ranks, 1, x * whole, us * 1e-6) for x, us in rows if x]
+        return Log("OSU micro-benchmarks", _gpu(text), tuple(timed))
+    if "Bidirectional" in title or "Bi-Directional" in title:
+        return Log("OSU micro-benchmarks", unsaid=("both directions at once, which does not show one alone",))
+    if "Bandwidth" in title:
+        return Log("OSU micro-benchmarks", messages=tuple(Message(x, None, mb * 1e6) for x, mb in rows if x))
+    return Log("OSU micro-benchmarks", messages=tuple(Message(x, us * 1e-6, None) for x, us in rows))
+
+
+# XLA ------------------------------------------------------------------------------------------------
+
+
+def _xla(text: str) -> Iterator[Timed]:
+    if text.lstrip().startswith("device,"):
+        for row in csv.DictReader(text.splitlines()):
+            what = COLLECTIVES[row["op"]]
+            yield Timed(what, int(row["ranks_a_group"]), 1, int(row["total_bytes"]), float(row["us"]) * 1e-6)
+        return
+    widths = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "S32": 4, "U8": 1, "S8": 1}
+    for entry in re.split(r"\binstruction\s*\{", text)[1:]:
+        rate = re.search(r"network_throughput_bytes_per_sec:\s*(\d+)", entry)
+        opcode = re.search(r'opcode:\s*"([a-z-]+?)(?:-start)?"', entry)
+        kind = re.search(r"element_type:\s*(\w+)", entry)
+        size = re.findall(r"\bdimensions:\s*(\d+)", entry.split("layout")[0])
+        if not (rate and opcode and kind and size) or opcode[1] not in COLLECTIVES:
+            continue
+        group = re.search(r"num_devices_per_group:\s*(\d+)", entry)
+        ranks = int(group[1]) if group else len(re.findall(r"replica_ids:", entry))
+        nbytes = widths.get(kind[1], 4)
+        for number in size:
+            nbytes *= int(number)
+        if COLLECTIVES[opcode[1]] == "reduce-scatter":
+            nbytes *= ranks  # its shape is that of what comes out
+        if ranks > 1 and int(rate[1]):
+            yield Timed(COLLECTIVES[opcode[1]], ranks, 1, nbytes, nbytes / int(rate[1]))
+
+
+# GEMMs ----------------------------------------------------------------------------------------------
+
+_TYPES = {
+    "bf16": "bfloat16", "bfloat16": "bfloat16", "f16": "float16", "fp16": "float16", "float16": "float16",
+    "half": "float16", "f32": "float32", "float32": "float32", "single": "float32", "f64": "float64",
+    "float64": "float64", "double": "float64", "tf32": "tf32",
+}  # fmt: skip
+
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "seconds": 1.0}
+_RATES = {"tflops": 1e12, "tflop/s": 1e12, "tflop_s": 1e12, "gflops": 1e9, "gflop/s": 1e9}
+"""What names of columns end with, and what their numbers count."""
+
+
+def _gemms(text: str) -> Iterator[Multiplied]:
+    """Read tables whose header has m, n, k and a time or a rate, wherever in the text they begin."""
+    header: list[str] | None = None
+    for cells in csv.reader(text.splitlines()):
+        names = [re.sub(r"^\[\d+\]:", "", cell.strip().lower()) for cell in cells]
+        if {"m", "n", "k"} <= set(names):
+            header = names
+        elif header is not None and len(cells) >= len(header) - 1:
+            row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
+            found = _gemm(row)
+            if found is not None:
+                yield found
+
+
+def _gemm(row: dict[str, str]) -> Multiplied | None:
+    def number(*ends: str) -> float | None:
+        for name, cell in row.items():
+            if any(name == end or name.endswith(end) for end in ends):
+                try:
+                    return float(cell)
+                except ValueError:
+                    return None
+        return None
+
+    try:
+        m, n, k = (int(float(row[x])) for x in "mnk")
+    except ValueError:
+        return None
+    said = next((row[x] for x in ("dtype", "type", "types", "a_type", "compute_type") if x in row), "")
+    dtype = next((name for key, name in _TYPES.items() if key in said.lower().split("->")[0]), "")
+    batch = int(number("batch_count", "batch", "b") or 1)
+    flop = 2.0 * m * n * k * batch
+    took = {end: number(end) for end in _SECONDS}
+    for end, seconds in took.items():
+        if seconds:
+            return Multiplied(dtype, m, n, k, batch, seconds * _SECONDS[end])
+    rates = {end: number(end) for end in _RATES}
+    for end, rate in rates.items():
+        if rate:
+            return Multiplied(dtype, m, n, k, batch, flop / (rate * _RATES[end]))
+    return None
+
+
+def middle(values: Iterable[float]) -> float:
+    """Return the median."""
+    return float(median(values))
+
+
+def gpu_of(logs: Iterable[Log]) -> str | None:
+    """Return the machine whose device the logs name, None if they name none or several."""
+    named = {GPUS[log.gpu] for log in logs if log.gpu}
+    return named.pop() if len(named) == 1 else None

@@ -1,0 +1,202 @@
+"""Whether to fuse a multiply with its collective: what each way of overlapping the two takes, in closed form.
+
+Either A's rows are gathered before each rank multiplies them with its columns of B, or each rank multiplies
+its part of k and the products are summed and scattered. A collective's time is simulated; the rest is
+arithmetic on a few numbers of the machine: a fused kernel overlaps inside itself, which no schedule shows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from umm.algorithms.collectives.collective import collective
+from umm.cost import gemm_seconds
+from umm.dtypes import accumulated_in, canonical, is_float8, itemsize, rated
+from umm.errors import InputError
+from umm.executor import executor
+from umm.machines import Machine
+from umm.schedules.schedule import Schedule
+from umm.units import format_seconds
+
+GATHER, SCATTER = "all-gather", "reduce-scatter"
+CLOSE = 0.05
+"""Ways whose times differ by less than this share are called equal."""
+HOST_STEP_S = 28e-6
+"""Seconds of a host for one chunk: a multiply, a copy and a signal from Python.
+
+Source: fused GEMM and reduce-scatter of 8 chunks take 244 to 251 us at every small m on B300, pytorch 179770;
+all-gather and GEMM 277 us at 128 x 4096 on H100, kraken pull request 2.
+"""
+WAITING_TILES = 1.75
+"""Times of one tile by which a compiler's fused kernel ends later than the library's multiply.
+
+Its tiles wait for data in the order of arrival, are large and are not split along k, so that the first and
+the last of them leave units without work. Source: fitted on kraken pull request 2, Triton on 8 H100.
+"""
+SCATTERED_STORES = 0.7
+"""Rate of an epilogue's stores into peers over that of copies, for fused kernels written by hand.
+
+Source: fitted on Flux's reduce-scatters in Triton-distributed's figures for 8 H800.
+"""
+
+
+class Way(NamedTuple):
+    """One way to multiply and communicate.
+
+    Attributes:
+        name: Which.
+        seconds: From the start to the last rank's end.
+        exposed_s: Of it what its multiplies alone would not take.
+        note: How it works.
+    """
+
+    name: str
+    seconds: float
+    exposed_s: float
+    note: str
+
+
+@dataclass(frozen=True)
+class Fusing:
+    """What was asked, and the ways, fastest first.
+
+    Attributes:
+        what: ``all-gather`` before the multiply, or ``reduce-scatter`` after it.
+        m: Rows of A and C, over all ranks.
+        n: Columns of B and C, over all ranks.
+        k: Columns of A, rows of B, over all ranks.
+        dtype: Of A and B.
+        c_dtype: Of C.
+        ranks: How many.
+        machine: Where.
+        gemm_s: Seconds of a rank's multiply alone.
+        collective_s: Seconds of the collective alone.
+        algorithm: The collective's algorithm.
+        ways: The ways, fastest first.
+    """
+
+    what: str
+    m: int
+    n: int
+    k: int
+    dtype: str
+    c_dtype: str
+    ranks: int
+    machine: str
+    gemm_s: float
+    collective_s: float
+    algorithm: str
+    ways: tuple[Way, ...]
+
+    def way(self, name: str) -> Way:
+        """Return the way of this name."""
+        return next(way for way in self.ways if way.name == name)
+
+    def record(self) -> dict[str, Any]:
+        """Return it as plain values, for reports."""
+        said = {name: value for name, value in vars(self).items() if name != "ways"}
+        return said | {"rows": [way._asdict() for way in self.ways], "verdict": self.verdict}
+
+    @property
+    def verdict(self) -> str:
+        """Whether to fuse, in a sentence."""
+        best, plain = self.ways[0], self.way("unfused")
+        gain = plain.seconds / best.seconds - 1.0
+        if best is plain or gain < CLOSE:
+            return (
+                f"Keep them apart: nothing is more than {100 * CLOSE:.0f} % faster than one after the other."
+            )
+        binds = "the collective" if self.collective_s > self.gemm_s else "the multiply"
+        return (
+            f"Fuse, {best.name}: {100 * gain:.0f} % faster than one after the other; {binds} binds, and "
+            f"{format_seconds(best.exposed_s)} beyond the multiply alone stays exposed."
+        )
+
+
+def fusing(
+    machine: Machine,
+    m: int,
+    n: int,
+    k: int,
+    what: str = GATHER,
+    dtype: str = "bfloat16",
+    c_dtype: str = "",
+    ranks: int | None = None,
+    makespan: Callable[[Schedule], float] | None = None,
+) -> Fusing:
+    """Return what each way of a multiply and its collective takes.
+
+    Args:
+        machine: Where.
+        m: Rows of A and C, over all ranks.
+        n: Columns of B and C, over all ranks.
+        k: Columns of A, rows of B, over all ranks.
+        what: ``all-gather`` of A before, or ``reduce-scatter`` of C after.
+        dtype: Of A and B.
+        c_dtype: Of C: that of A, or bfloat16 of 8-bit factors, unless given.
+        ranks: How many; all devices if None.
+        makespan: Returns how long a schedule takes; the simulator if None.
+
+    Raises:
+        InputError: for another collective, or a size that the ranks do not share equally.
+    """
+    if what not in (GATHER, SCATTER):
+        raise InputError(f"{what!r} is not fused with a multiply; choose {GATHER} or {SCATTER}")
+    dtype = canonical(dtype)
+    p = machine.default_ranks if ranks is None else ranks
+    machine.check_ranks(p)
+    cut, size = ("n", n) if what == GATHER else ("k", k)
+    for name, extent in (("m", m), (cut, size)):
+        if extent < 1 or extent % p:
+            raise InputError(f"{p} ranks do not share {name} = {extent} equally; choose a multiple of {p}")
+    of_c = canonical(c_dtype) or (accumulated_in(dtype) if is_float8(dtype) else dtype)
+    local = (n // p, k) if what == GATHER else (n, k // p)
+    elements, moved_as = (m * k, dtype) if what == GATHER else (m * n, of_c)
+    nbytes = elements * itemsize(moved_as)
+    schedule = collective(what, nbytes=nbytes, machine=machine, ranks=p)
+    collective_s = (makespan or executor("sim").makespan)(schedule)
+
+    def gemm(rows: int, on: Machine = machine) -> float:
+        return float(gemm_seconds(on, dtype, rows, *local, itemsize(of_c)))
+
+    product, whole, fence = gemm(m), _unsplit(machine, dtype), machine.step_fence_s
+    chunk, shard = gemm(m // p, whole), nbytes / p
+    copy = shard / machine.bandwidth_matrix()[0, min(1, p - 1)] + machine.transfer_overhead_s
+    summed = nbytes * (1.0 + 1.0 / p) / machine.work_bandwidth if what == SCATTER else 0.0
+    copies = copy * (p - 1)
+    library = collective_s + product
+    chunks = p * max(chunk, copy, HOST_STEP_S) + fence + summed
+    sided = max(p * chunk, copies) + copy + summed + fence
+    tile = float(gemm_seconds(whole, dtype, 1, 1, local[1], itemsize(of_c))) - whole.gemm_start(dtype)
+    fused = max(product + WAITING_TILES * tile, copies) + copy + fence + summed
+    stores = copies / SCATTERED_STORES if what == SCATTER else copies
+    by_hand = max(product, stores) + copy + fence + summed
+    ways = [
+        Way("unfused", library, 0.0, f"{schedule.stationary}, then the multiply"),
+        Way("ring in chunks", chunks, 0.0, f"{p} multiplies of {m // p} rows, as AsyncTP"),
+        Way("one-sided", sided, 0.0, "the same without the host"),
+        Way("fused by a compiler", fused, 0.0, "waits for tiles, as Triton's"),
+        Way("fused by hand", by_hand, 0.0, "at the library's rate, as Flux"),
+    ]
+    ways = [way._replace(exposed_s=max(way.seconds - product, 0.0)) for way in ways]
+    return Fusing(
+        what, m, n, k, dtype, of_c, p, machine.name, product, collective_s, schedule.stationary,
+        tuple(sorted(ways, key=lambda way: way.seconds)),
+    )  # fmt: skip
+
+
+def _unsplit(machine: Machine, dtype: str) -> Machine:
+    """Return a machine whose library multiplies a chunk with its largest tile and all of k.
+
+    It chooses for m rows, and a chunk has m / p: so few tiles that each unit has one at most.
+    """
+    table = machine.efficiency.get(rated(dtype))
+    if table is None or (table.kernels is None and table.tiles is None):
+        return machine
+    if table.kernels is not None:
+        largest = ((128, 256),) if (128, 256) in table.kernels.tiles else table.kernels.tiles[-1:]
+        alone = replace(table, kernels=replace(table.kernels, tiles=largest, splits=(1,)))
+    else:
+        assert table.tiles is not None
+        alone = replace(table, tiles=replace(table.tiles, most_splits=1))
+    return replace(machine, efficiency={**machine.efficiency, rated(dtype): alone})

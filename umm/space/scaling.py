@@ -1,0 +1,126 @@
+"""How many nodes or ranks to use: the best of each number side by side, what it costs and what it gains."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from umm.machines import Machine
+
+WORTH = 0.5
+"""Efficiency below which more devices mostly wait."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One number of nodes or ranks, and the best of it.
+
+    Attributes:
+        ranks: Ranks that share the work.
+        devices: Devices they use.
+        chosen: The best, in words.
+        makespan_s: What it takes, in seconds.
+        memory_bytes: What its fullest rank holds.
+        gap: How far it may be above the best there is, as a share of itself; None where nothing was sought.
+        nodes: Nodes of the machine; None where ranks were asked for.
+        size: The dimension that grows with them in weak scaling; 1 in strong scaling.
+    """
+
+    ranks: int
+    devices: int
+    chosen: str
+    makespan_s: float
+    memory_bytes: int
+    gap: float | None = None
+    nodes: int | None = None
+    size: int = 1
+
+
+def devices_of(machine: Machine, ranks: int) -> int:
+    """Return how many devices so many ranks use."""
+    return len({machine.device_of(rank, ranks) for rank in range(ranks)})
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Several numbers of nodes or ranks of one machine.
+
+    Speed-up and efficiency are over the first row. In strong scaling the work stays: half the time on twice
+    the devices is a speed-up of 2 and an efficiency of 1. In weak scaling the work grows with the ranks: the
+    same time is an efficiency of 1.
+
+    >>> rows = [Scale(8, 8, "row", 4e-3, 10, nodes=1), Scale(16, 16, "row", 2.5e-3, 10, nodes=2)]
+    >>> found = Scaling("dgx-h100x4", "mlp", rows, price=3.6)
+    >>> found.speed_up(rows[1]), found.efficiency(rows[1])
+    (1.6, 0.8)
+    >>> found.device_seconds(rows[1]), round(found.dollars(rows[1]) * 1e6, 3)
+    (0.04, 40.0)
+
+    Attributes:
+        machine: Its name, without the number of nodes.
+        words: What is computed.
+        rows: One for each number, in the order asked for.
+        weak: The dimension that grows with the ranks, or "" where the work stays.
+        price: Dollars for a device for an hour; None if not given.
+    """
+
+    machine: str
+    words: str
+    rows: Sequence[Scale] = field(default_factory=list)
+    weak: str = ""
+    price: float | None = None
+
+    def speed_up(self, row: Scale) -> float:
+        """Return how much more work is done in a second than in the first row."""
+        first = self.rows[0]
+        work = row.size / first.size if self.weak else 1.0
+        return work * first.makespan_s / row.makespan_s
+
+    def efficiency(self, row: Scale) -> float:
+        """Return the speed-up over the growth of the devices."""
+        return self.speed_up(row) * self.rows[0].devices / row.devices
+
+    def device_seconds(self, row: Scale) -> float:
+        """Return the seconds of all devices together, which is what one pays for."""
+        return row.makespan_s * row.devices
+
+    def dollars(self, row: Scale) -> float:
+        """Return what one run costs; 0 without a price."""
+        return self.device_seconds(row) / 3600 * (self.price or 0.0)
+
+    @property
+    def verdict(self) -> str:
+        """What to use, in a sentence or two."""
+        fastest = min(self.rows, key=lambda row: row.makespan_s)
+        cheapest = min(self.rows, key=self.device_seconds)
+        said = []
+        if self.weak:
+            last = self.rows[-1]
+            said.append(f"{self._number(last)} keep {100 * self.efficiency(last):.0f} % of the efficiency.")
+        else:
+            times = "" if fastest is self.rows[0] else f", {self.speed_up(fastest):.2f}x the first"
+            said.append(f"Fastest: {self._number(fastest)}{times}.")
+            if cheapest is not fastest:
+                more = self.device_seconds(fastest) / self.device_seconds(cheapest)
+                said.append(
+                    f"Cheapest: {self._number(cheapest)}; the fastest takes {more:.2f}x its device time."
+                )
+        enough = [row for row in self.rows if self.efficiency(row) >= WORTH]
+        if len(enough) < len(self.rows):
+            said.append(f"Efficiency is {100 * WORTH:.0f} % or more up to {self._number(enough[-1])}.")
+        return " ".join(said)
+
+    def _number(self, row: Scale) -> str:
+        count, what = (row.ranks, "rank") if row.nodes is None else (row.nodes, "node")
+        return f"{count} {what}{'s' if count != 1 else ''}"
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as plain values, with what follows from them."""
+        more = {"speed_up": self.speed_up, "efficiency": self.efficiency, "gpu_seconds": self.device_seconds}
+        if self.price is not None:
+            more["dollars"] = self.dollars
+        return [vars(row) | {name: of(row) for name, of in more.items()} for row in self.rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all as plain values."""
+        named = ("words", "machine", "weak", "price", "verdict")
+        return {name: getattr(self, name) for name in named} | {"rows": self.records()}
