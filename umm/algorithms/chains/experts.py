@@ -12,18 +12,19 @@ Source: Lepikhin et al. (2020), GShard, on dispatch and combine; Gale et al. (20
 without padding.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from umm import cost
 from umm.algorithms.chains.pieces import gathered, tiles_by_rank
-from umm.arrays import Ints
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.program import Combine, Dispatch, Grouped
 from umm.program.experts import Part
+from umm.program.routing import routing
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
@@ -34,7 +35,8 @@ Of = dict[str, Any]
 
 def dispatch(build: Builder, statement: Dispatch) -> None:
     """Write a dispatch; every replica of what it writes is complete afterwards."""
-    known, moved = statement.routed, _Passes(build)
+    known, moved, moves = statement.routed, _Passes(build), _Moves(build.ranks)
+    expanded: list[tuple[Slice, Slice, bool, Of]] = []
     for number, (rank, tile, replica) in enumerate(tiles_by_rank(build.layout(statement.out))):
         target = build.tile(statement.out, *tile, replica)
         cols = target.cols
@@ -42,11 +44,33 @@ def dispatch(build: Builder, statement: Dispatch) -> None:
             experts = known.experts_of(target.rows)
             cols = Interval(experts.start, experts.stop)
         of: Of = {"routing": statement.routing, "first": target.rows.start, "last": target.rows.stop}
-        tokens = known.tokens_of(target.rows)
-        held, packed = _tokens(build, statement.x, rank, tokens, cols, of, moved, number % 2)
-        fn = "pick_gates" if statement.gates else "expand_tokens"
-        seconds = moved.seconds(rank, 2 * target.elements, target)
+        held, packed = _tokens(build, moves, (statement.x, rank, number), cols, of, moved)
+        expanded.append((target, held, packed, of))
+    moves.write()
+    fn = "pick_gates" if statement.gates else "expand_tokens"
+    for target, held, packed, of in expanded:
+        seconds = moved.seconds(target.rank, 2 * target.elements, target)
         build.map(fn, target, held, seconds=seconds, packed=int(packed), **of)
+
+
+class _Moves:
+    """What is written for pairs of ranks, in steps: at each a rank sends to one other and gets from one.
+
+    If all sent to the same rank first, they would wait for its link one after another.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._steps: list[tuple[int, Callable[[], object]]] = []
+
+    def add(self, src: int, dst: int, written: Callable[[], object]) -> None:
+        """Add what a pair of ranks does."""
+        self._steps.append(((dst - src) % self._ranks, written))
+
+    def write(self) -> None:
+        """Write all, pairs at the same distance after each other."""
+        for _, written in sorted(self._steps, key=lambda x: x[0]):
+            written()
 
 
 class _Passes:
@@ -67,45 +91,61 @@ class _Passes:
 
 
 def _tokens(
-    build: Builder, name: str, rank: int, tokens: Ints, cols: Interval, of: Of, moved: _Passes,
-    turn: int,
-) -> tuple[Slice, bool]:  # fmt: skip
-    """Return some tokens in a rank's memory, and whether they are packed.
+    build: Builder, moves: _Moves, where: tuple[str, int, int], cols: Interval, of: Of, moved: _Passes
+) -> tuple[Slice, bool]:
+    """Return the tokens of some routed rows in a rank's memory, and whether they are packed.
 
     If all between the first and the last are needed, or the rank has them, they are read as they are.
+
+    Args:
+        build: Where the actions go.
+        moves: Where moving them goes.
+        where: The tensor of tokens, the rank, and a number for its room.
+        cols: Their columns.
+        of: Which routed rows.
+        moved: What passes over memory take.
     """
+    name, rank, number = where
+    tokens = routing(of["routing"]).tokens_of(Interval(of["first"], of["last"]))
     hull = Interval(int(tokens[0]), int(tokens[-1]) + 1)
     layout = build.layout(name)
     replica = layout.replica(rank)
     tiles = layout.overlapping_tiles(hull, cols)
-    here = len(tiles) == 1 and layout.owner(tiles[0], replica) == rank
-    if here or len(tokens) == hull.size:
-        return gathered(build, name, rank, hull, cols, ("experts", name, turn)), False
-    count = Interval(0, len(tokens))
-    whole = build.temporary(rank, name, count, cols, slot=("experts", name, turn))
+    if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
+        return build.tile(name, *tiles[0], replica).cut(hull, cols), False
+    packed = len(tokens) < hull.size
+    held = Interval(0, len(tokens)) if packed else hull
+    whole = build.temporary(rank, name, held, cols, slot=("experts", name, number))
     for tile in tiles:
         source = build.tile(name, *tile, replica).cut(hull, cols)
-        first, last = np.searchsorted(tokens, (source.rows.start, source.rows.stop)).tolist()
-        if first == last:
+        if not packed:
+            moves.add(source.rank, rank, partial(build.get, source, whole.cut(source.rows, source.cols)))
             continue
-        into = whole.cut(Interval(first, last), source.cols)
-        if source.rank == rank:
-            piece = into
-        else:
-            piece = build.temporary(
-                source.rank, name, into.rows, into.cols, slot=("packed", name, rank, tile)
-            )
-        seconds = moved.seconds(source.rank, 2 * piece.elements, piece)
-        build.map("pack_tokens", piece, source, seconds=seconds, **of)
-        if piece != into:
-            build.put(piece, into)
-    return whole, True
+        first, last = np.searchsorted(tokens, (source.rows.start, source.rows.stop)).tolist()
+        if first < last:
+            into = whole.cut(Interval(first, last), source.cols)
+            key = ("packed", name, number, tile)
+            moves.add(source.rank, rank, partial(_packed, build, source, into, key, of, moved))
+    return whole, packed
+
+
+def _packed(build: Builder, source: Slice, into: Slice, key: Hashable, of: Of, moved: _Passes) -> None:
+    """Write that a rank packs what is needed of a tile and sends it."""
+    piece = into
+    if source.rank != into.rank:
+        name = build.tensors[into.tensor].name
+        piece = build.temporary(source.rank, name, into.rows, into.cols, slot=key)
+    seconds = moved.seconds(source.rank, 2 * piece.elements, piece)
+    build.map("pack_tokens", piece, source, seconds=seconds, **of)
+    if piece != into:
+        build.put(piece, into)
 
 
 def combine(build: Builder, statement: Combine) -> None:
     """Write a combine; every replica of what it writes is complete afterwards."""
-    moved = _Passes(build)
-    for rank, tile, replica in tiles_by_rank(build.layout(statement.out)):
+    moved, moves = _Passes(build), _Moves(build.ranks)
+    added: list[tuple[Slice, Slice, str]] = []
+    for number, (rank, tile, replica) in enumerate(tiles_by_rank(build.layout(statement.out))):
         target = build.tile(statement.out, *tile, replica)
         cols = Interval(0, 1) if statement.gates else target.cols
         of: Of = {"routing": statement.routing, "first": target.rows.start, "last": target.rows.stop}
@@ -127,24 +167,33 @@ def combine(build: Builder, statement: Combine) -> None:
         if alone:
             starts, whole = {spans[0]: target.rows.start}, target
         else:
-            whole = build.temporary(rank, statement.x, Interval(0, base), cols, slot=("combine", "parts"))
+            whole = build.temporary(rank, statement.x, Interval(0, base), cols, slot=("combine", number))
         for source, count in sources:
             first = starts[source.rows]
             into = whole.cut(Interval(first, first + count), source.cols)
-            piece = into
-            if source.rank != rank:
-                slot = ("combine", "sent", rank, tile, source.rows, source.cols)
-                piece = build.temporary(
-                    source.rank, statement.out if alone else statement.x, into.rows, into.cols, slot=slot
-                )
-            _add_up(build, statement, piece, source, of | {"base": first}, moved)
-            if piece != into:
-                build.put(piece, into)
+            key = ("combine", "sent", number, source.rows, source.cols)
+            sent = partial(_sent, build, statement, source, into, key, of | {"base": first}, moved)
+            moves.add(source.rank, rank, sent)
         if not alone:
-            edges = "-".join(str(x) for rows in spans for x in rows) if spans else "0"
-            fn = "spread_gates" if statement.gates else "add_parts"
-            seconds = moved.seconds(rank, whole.elements + target.elements, target)
-            build.map(fn, target, whole, seconds=seconds, routing=statement.routing, cuts=edges)
+            added.append((target, whole, "-".join(str(x) for rows in spans for x in rows)))
+    moves.write()
+    fn = "spread_gates" if statement.gates else "add_parts"
+    for target, whole, edges in added:
+        seconds = moved.seconds(target.rank, whole.elements + target.elements, target)
+        build.map(fn, target, whole, seconds=seconds, routing=statement.routing, cuts=edges)
+
+
+def _sent(
+    build: Builder, statement: Combine, source: Slice, into: Slice, key: Hashable, of: Of, moved: _Passes
+) -> None:
+    """Write that a rank adds up its rows of a tile for some tokens and sends the sums."""
+    piece = into
+    if source.rank != into.rank:
+        name = build.tensors[into.tensor].name
+        piece = build.temporary(source.rank, name, into.rows, into.cols, slot=key)
+    _add_up(build, statement, piece, source, of, moved)
+    if piece != into:
+        build.put(piece, into)
 
 
 def _rows_for(statement: Combine, rows: Interval, tokens: Interval) -> int:
