@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from umm.arrays import Ints
+from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import GEMM, KINDS
 from umm.traces.breakdown import breakdown, critical_path, path_times
 from umm.traces.spans import Spans
@@ -15,16 +17,19 @@ class Bottleneck:
     """What a trace spends most of its critical path on.
 
     Attributes:
-        kind: ``compute``, a kind of action, or ``waiting`` where nothing of the path runs.
+        kind: ``compute``, a kind of action, or ``waiting`` where nothing of the path runs; ``memory
+            bandwidth`` where gemms wait for memory.
         share: Its share of the critical path, 0 to 1.
         link: Of a transfer, the link it spends most of that time on; empty if it crosses none.
         links: On how many links it spends that time.
+        intensity: Where memory binds, flop for each byte of A, B and C that gemms touch.
     """
 
     kind: str
     share: float
     link: str = ""
     links: int = 0
+    intensity: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.kind} on {self.link}" if self.link else self.kind
@@ -42,6 +47,9 @@ def bottleneck(spans: Spans) -> Bottleneck:
         return Bottleneck("waiting", waiting / total if total > 0 else 1.0)
     share = float(by_kind[kind]) / total
     if kind == GEMM:
+        flop_per_byte = memory_bound(schedule, path[schedule.kind[path] == GEMM])
+        if flop_per_byte:
+            return Bottleneck("memory bandwidth", share, intensity=flop_per_byte)
         return Bottleneck("compute", share)
     used = link_utilisation(spans)
     on_link: dict[int, float] = {}
@@ -54,6 +62,27 @@ def bottleneck(spans: Spans) -> Bottleneck:
         return Bottleneck(KINDS[kind], share)
     longest = max(on_link, key=on_link.__getitem__)
     return Bottleneck(KINDS[kind], share, schedule.links.names[longest], len(on_link))
+
+
+def memory_bound(schedule: Schedule, gemms: Ints) -> float:
+    """Return the flop/byte of some gemms if they wait for memory most of their time; 0 if not, or unknown.
+
+    Each element of A, B and C counts once. Memory binds where that takes longer than the arithmetic does at
+    the peak, and more than half of the time that gemms take: the rest is starts, or tiles that fit badly.
+    """
+    if not (schedule.ridge and schedule.peak and len(gemms)):
+        return 0.0
+    devices = len(np.unique(schedule.lanes.engine[schedule.lanes.engine >= 0]))
+    details, itemsizes = schedule.details, schedule.itemsizes
+    m, n, k = details.multiplied[gemms].T.astype(np.float64)
+    flop = float((2.0 * m * n * k * details.batch[gemms]).sum())
+    elements = details.shape[gemms, :3].prod(axis=2)
+    sizes = np.stack([itemsizes[schedule.operand_tensors(i)[gemms]] for i in range(3)], axis=1)
+    nbytes = float((elements * sizes).sum())
+    intensity = flop / nbytes
+    memory = nbytes * schedule.ridge / (schedule.peak / devices)
+    waits = intensity < schedule.ridge and memory > float(schedule.seconds[gemms].sum()) / 2
+    return intensity if waits else 0.0
 
 
 def verdict(spans: Spans) -> str:
@@ -69,7 +98,10 @@ def verdict(spans: Spans) -> str:
         )
     found = bottleneck(spans)
     others = f" and {found.links - 1} more" if found.links > 1 else ""
-    return f"Bound by {found}{others}, {percent(found.share)} of the critical path; " + (
+    binds = f"Bound by {found}{others}"
+    if found.intensity:
+        binds = f"Memory bandwidth binds: {found.intensity:.2g} flop/byte"
+    return f"{binds}, {percent(found.share)} of the critical path; " + (
         "nothing is communicated." if quiet else f"{percent(overlapped)} overlapped."
     )
 
