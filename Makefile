@@ -6,7 +6,7 @@ COMPILED := build/compiled
 DOCS := build/sphinx
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-simgrid test-browser screenshots test-frameworks test-gpu test-opencl test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-simgrid test-browser screenshots test-frameworks test-gpu test-opencl test-opencl-races test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 
@@ -52,6 +52,10 @@ test-gpu: venv  ## the executors' conformance suite on the GPUs of this host, a 
 test-opencl: venv  ## the executors' conformance suites by OpenCL, on PoCL's CPU: wheels alone
 	$(BIN)/python -m pip install --quiet --editable ".[mpi,opencl]"
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/conformance/test_opencl.py
+
+test-opencl-races: venv  ## its kernels under oclgrind (apt-get install oclgrind): no data race, and a planted one is found
+	$(BIN)/python -m pip install --quiet --editable ".[mpi,opencl]"
+	$(BIN)/python -m tests.campaigns.oclgrind
 
 test-nvshmem: venv  ## the same with a process per rank, joined by NVSHMEM
 	$(BIN)/python -m pip install --quiet --editable ".[nvshmem]"

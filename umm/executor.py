@@ -3,7 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Protocol, cast, get_args, runtime_checkable
@@ -186,6 +186,7 @@ def executor(name: str, **options: Any) -> Executor:
     return _made(name, options)
 
 
+@cache
 def offered_name(name: str) -> Any:
     """Return what an installed package offers as a name of ``umm``; it is imported only now.
 

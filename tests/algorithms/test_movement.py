@@ -13,6 +13,7 @@ from umm.program import Chain, Map, Multiply
 from umm.program.tensors import Tensor
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
+from umm.schedules.table.details import ACCUMULATE, GET
 
 NODES = """[fabric]
 kind = "tiers"
@@ -99,7 +100,10 @@ def assert_case(seed, nodes):
     draw = random.Random(seed)
     ranks = draw.choice(list(MESHES))
     machine, chain = draw.choice(nodes[ranks]), drawn_chain(draw, ranks)
-    movement, stationary = draw.choice(["gathered", "chunks", "auto"]), draw.choice(["auto", "A", "B", "C"])
+    movement, stationary = (
+        draw.choice(["gathered", "chunks", "two-level", "auto"]),
+        draw.choice(["auto", "A", "B", "C"]),
+    )
     schedule = lower(chain, machine, movement=movement, stationary=stationary)
     check(schedule)
     assert not races(schedule), (seed, movement)
@@ -114,6 +118,44 @@ def assert_case(seed, nodes):
     return schedule
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(30))
 def test_multiplies_by_collectives_are_right_and_race_free(seed, nodes):
     assert_case(seed, nodes)
+
+
+def crossing(schedule, kinds, size=8):
+    """Bytes that actions of some kinds move between nodes of so many ranks."""
+    moves = np.isin(schedule.kind, kinds) & (schedule.src // size != schedule.dst // size)
+    return int(schedule.payload[moves].sum())
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "c", "stationary", "kind", "moved"),
+    [("row", "col", "col", "C", GET, 512 * 256), ("col", "row", "row", "B", ACCUMULATE, 512 * 384)],
+)
+def test_on_two_levels_each_byte_crosses_once_for_a_node(a, b, c, stationary, kind, moved):
+    """Four nodes of 8: A by rows is got, or C by rows added to, once by every other node; flat 8 times."""
+    problem = umm.Problem(m=512, n=384, k=256, a=a, b=b, c=c, ranks=32)
+    crossed = {}
+    for movement in ("flat", "two-level"):
+        schedule = umm.schedule(problem, "dgx-h100x4", stationary=stationary, movement=movement)
+        crossed[movement] = crossing(schedule, [kind])
+    assert crossed == {"flat": 8 * 3 * moved * 4, "two-level": 3 * moved * 4}
+
+
+def test_on_one_node_two_levels_are_the_flat_schedule():
+    problem = umm.Problem(m=512, n=384, k=256, a="row", b="col", c="2d@2", ranks=8)
+    flat, two = (umm.schedule(problem, "h100-8", movement=x) for x in ("flat", "two-level"))
+    assert umm.run(flat).makespan_s == umm.run(two).makespan_s
+    assert len(flat) == len(two)
+
+
+def test_gathered_and_chunks_are_quicker_than_flat_between_nodes():
+    """A by rows is needed by all 32 ranks: 31/32 of it by each through its own card, or once a node."""
+    problem = umm.Problem(m=8192, n=8192, k=8192, dtype="bfloat16", a="row", b="col", c="col", ranks=32)
+
+    def seconds(movement):
+        return umm.run(umm.schedule(problem, "dgx-h100x4", stationary="C", movement=movement)).makespan_s
+
+    flat = seconds("flat")
+    assert all(seconds(x) < flat / 4 for x in ("two-level", "gathered", "chunks"))

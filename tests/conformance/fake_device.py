@@ -128,6 +128,8 @@ class FakeWorld:
 class FakeDevice:
     """One GPU as one process sees it; the promise is that of umm_hw.devices.device.Device."""
 
+    on_cpu = False
+
     def __init__(self, world, number):
         self.world, self.number, self.name = world, number, f"fake {number}"
         self.memory, self.copy_engines = 1 << 30, 3

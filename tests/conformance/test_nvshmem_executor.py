@@ -303,8 +303,7 @@ def test_a_signal_that_is_not_raised_stops_the_run(monkeypatch):
 def test_a_job_s_gpu_is_calibrated_from_the_last_rank_s_memory(tmp_path, monkeypatch):
     """Two ranks, small shapes: the file describes two devices joined by a switch, or one that is shared."""
     monkeypatch.setattr(gpu_benchmarks, "SHORTEST", 1e-5)
-    monkeypatch.setattr("umm_hw.symmetric.program.SIDES", (4, 8))
-    monkeypatch.setattr("umm_hw.symmetric.program.SIZES", (256, 4096))
+    monkeypatch.setattr("umm_hw.symmetric.program.grid", lambda device: ((4, 8), (256, 4096)))
     job, said = FakeJob(2), []
     text = NvshmemExecutor(job=job, connect=job.joined).calibrate(["float32"], said.append)
     file = tmp_path / "two.toml"

@@ -3,7 +3,11 @@
 Without pyopencl none of it runs, and the summary says so; ``make test-opencl`` brings it by wheels.
 """
 
+import os
 import random
+import signal
+import subprocess
+import sys
 from functools import partial
 from itertools import count
 from threading import Timer
@@ -26,11 +30,12 @@ from hazards import without_waits
 from opencl_programs import racing_additions
 
 import umm
-from umm.errors import ExecutorUnavailableError, InputError
+from umm.errors import ExecutorUnavailableError, InputError, UmmError
 from umm.executor import executor as named
 from umm.program.functions import FUNCTIONS
 from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from umm_hw.blocks import Mapped
+from umm_hw.calibrate import gpu_benchmarks
 from umm_hw.devices.device import Region
 from umm_hw.devices.transport import DeviceTransport
 from umm_hw.mpi.job.job import MpiJob
@@ -204,6 +209,24 @@ def test_no_addition_is_lost_between_processes(job):
     assert job.call(4, partial(racing_additions, elements=250, times=10_000)) == [[40_000.0] * 250] * 4
 
 
+@pytest.mark.mpi
+def test_a_rank_that_is_killed_is_named():
+    job = MpiJob(3, timeout=60)
+    schedule = umm.schedule(umm.Problem(m=64, n=48, k=32, ranks=3), MACHINE)
+    _, process = job.processes[1]
+    Timer(1.0, os.kill, (process, signal.SIGKILL)).start()
+    with pytest.raises(UmmError, match=r"rank 1 \(process \d+ on .+\) was killed or ended early"):
+        OpenClRanks(job=job).runs(schedule, repeat=10**6)
+
+
+def test_who_starts_the_ranks_starts_no_mpi():
+    """Its shared memory would have a name that nobody removes when it is killed."""
+    imports = (
+        "import sys, umm_hw.opencl.shared, umm_hw.symmetric.program; sys.exit('mpi4py.MPI' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", imports], check=True)
+
+
 # Left-out waits, and what is refused ----------------------------------------------------------------
 
 
@@ -236,6 +259,19 @@ def test_an_error_of_a_map_on_the_host_comes_to_who_runs_it(monkeypatch):
     monkeypatch.setattr(Mapped, "__call__", lambda *reads, like: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         OpenClExecutor(device="cpu").run(schedule)
+
+
+def test_a_cpu_is_calibrated(tmp_path, monkeypatch):
+    """Small shapes: the file describes one device, and predicts a run."""
+    monkeypatch.setattr(gpu_benchmarks, "SHORTEST", 1e-5)
+    monkeypatch.setattr("umm_hw.calibrate.gpu.grid", lambda device: ((16, 64), (4096, 65536)))
+    file = tmp_path / "cpu.toml"
+    file.write_text(OpenClExecutor(device="cpu").calibrate(["float32"], lambda what: None))
+    machine = umm.machine(str(file))
+    assert machine.device_count == 1
+    assert 1e8 < machine.peak("float32") < 1e13
+    problem = umm.Problem(m=64, n=64, k=64, ranks=2)
+    assert umm.run(umm.schedule(problem, machine), executor="sim").makespan_s > 0
 
 
 def test_a_run_leaves_a_checkpoint(tmp_path):

@@ -1,5 +1,6 @@
 """Two hosts on one: network namespaces with names of their own, joined by a cable."""
 
+import json
 import os
 import shlex
 import shutil
@@ -30,12 +31,22 @@ class Hosts(NamedTuple):
     """The hosts.
 
     Attributes:
-        mpiexec: A command that puts even ranks on the first and odd ranks on the second.
+        mpiexec: A command that deals out as many ranks in turn to each; by default one, so even ranks are on
+            the first and odd ranks on the second.
         names: Their names, which are those of their namespaces.
     """
 
     mpiexec: str
     names: tuple[str, str]
+
+    def sent(self) -> int:
+        """Return the bytes that have gone through the cable, both ways."""
+        total = 0
+        for name in self.names:
+            words = ["ip", "-n", name, "-s", "-j", "link", "show", "dev", f"{name}c"]
+            done = subprocess.run(words, capture_output=True, text=True, check=True)
+            total += json.loads(done.stdout)[0]["stats64"]["tx"]["bytes"]
+        return total
 
     def processes(self, host: int) -> list[int]:
         """Return the processes of a host, by its number."""
@@ -46,8 +57,12 @@ class Hosts(NamedTuple):
 
 
 @contextmanager
-def two_hosts(folder: Path):
+def two_hosts(folder: Path, per_host: int = 1):
     """Make the hosts and yield them.
+
+    Args:
+        folder: Where scripts go.
+        per_host: Ranks that a host gets at a turn.
 
     Raises:
         NamespaceError: saying why they cannot be made.
@@ -68,7 +83,7 @@ def two_hosts(folder: Path):
             call("ip", "-n", name, "addr", "add", f"{NETWORK}.{number}/24", "dev", cable)
             for link in ("lo", cable):
                 call("ip", "-n", name, "link", "set", link, "up")
-        mpiexec = _mpiexec(folder, names)
+        mpiexec = _mpiexec(folder, names, per_host)
         call(mpiexec, "-n", "2", "sleep", "0.3")  # what ends at once may break a pipe of mpiexec
         yield Hosts(mpiexec, (one, other))
     finally:
@@ -76,7 +91,7 @@ def two_hosts(folder: Path):
             call("ip", "netns", "del", name)
 
 
-def _mpiexec(folder: Path, names):
+def _mpiexec(folder: Path, names, per_host):
     """Return a command that starts mpiexec on the first host, and reaches the second as if by ssh."""
     first, second = (f"{NETWORK}.{number}" for number in (1, 2))
     enter = 'exec ip netns exec "$name" unshare --uts sh -c "hostname $name; exec $*"\n'
@@ -86,7 +101,7 @@ def _mpiexec(folder: Path, names):
         f"case $1 in {first}) name={names[0]};; *) name={names[1]};; esac\n"
         f"shift\n{enter}",
     )
-    command = [find_mpiexec(), "-hosts", f"{first},{second}", "-localhost", first, "-ppn", "1"]
+    command = [find_mpiexec(), "-hosts", f"{first},{second}", "-localhost", first, "-ppn", str(per_host)]
     command += ["-launcher", "ssh", "-launcher-exec", shell]
     return _script(
         folder / "mpiexec",

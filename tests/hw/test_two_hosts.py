@@ -10,10 +10,21 @@ import time
 
 import pytest
 from conformance.two_hosts import NamespaceError, two_hosts
+from machine_text import GOOD
 
 from umm.space import Store
 
 pytestmark = [pytest.mark.mpi, pytest.mark.two_hosts]
+TWO_NODES = """[fabric]
+kind = "tiers"
+bandwidth = { value = "10 GB/s", source = "test" }
+latency = { value = "1 us", source = "test" }
+node_size = { value = 2, source = "test" }
+[fabric.nic]
+owner = "device"
+bandwidth = { value = "2 GB/s", source = "test" }
+latency = { value = "2 us", source = "test" }
+"""
 UMM = [sys.executable, "-m", "umm.cli.main"]
 SIZES = ["-m", "64", "-n", "48", "-k", "32"]
 FOREVER = ["run", "--executor", "mpi", *SIZES, "--b", "row", "--c", "row", "--iters", "1000000"]
@@ -90,6 +101,44 @@ def test_a_sweep_is_shared_by_the_ranks_of_two_hosts(launched, tmp_path):
     answered(launched(*words, "--pool", "mpi", "-o", tmp_path / "s.db"))
     with Store(tmp_path / "s.db") as store:
         assert len(store) == 24
+
+
+def test_on_two_levels_each_byte_crosses_to_the_other_host_once(tmp_path):
+    """Two ranks a host: half of A, 512 x 1024, goes to each host; flat each rank gets it. UCX goes by TCP,
+    because between namespaces of one kernel it would take shared memory."""
+    machine = tmp_path / "two.toml"
+    machine.write_text(GOOD + TWO_NODES, encoding="utf-8")
+    words = ["run", "--executor", "mpi", "--machine", machine, "-m", 512, "-n", 64, "-k", 1024]
+    words += ["--a", "row", "--b", "col", "--c", "col", "--stationary", "C", "--iters", 2, "--warmup", 0]
+    crossed = {}
+    try:
+        with two_hosts(tmp_path, per_host=2) as hosts:
+            for movement in ("flat", "two-level"):
+                before = hosts.sent()
+                done = subprocess.run(
+                    [
+                        hosts.mpiexec,
+                        "-n",
+                        "4",
+                        *UMM,
+                        *map(str, words),
+                        "--movement",
+                        movement,
+                        "--check",
+                        "--json",
+                    ],
+                    capture_output=True,
+                    text=True,
+                    timeout=120,
+                    check=True,
+                    env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "UCX_TLS": "tcp"},
+                )
+                assert json.loads(done.stdout)["measured"]["ok"]
+                crossed[movement] = hosts.sent() - before
+    except NamespaceError as error:
+        pytest.skip(f"NOT TESTED ON TWO HOSTS: {error}")
+    once = 2 * 512 * 1024 * 4
+    assert crossed["flat"] - crossed["two-level"] == pytest.approx(once, rel=0.15)
 
 
 @pytest.mark.parametrize(

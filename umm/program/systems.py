@@ -1,14 +1,19 @@
 """Chains as training systems run them beyond a layout for each tensor: FSDP, and data × tensor ranks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from umm.errors import ProblemError
+from umm.program.attention import Attention, AttentionGrad
+from umm.program.chain import Chain
 from umm.program.multiply import Multiply
 from umm.program.outline import DEFAULT, Outline
-from umm.program.statements import Copy, Statement, reading
+from umm.program.statements import Copy, Statement, reading, renamed
 
-MEGATRON, DATA = "megatron", "data"
+MEGATRON, DATA, CONTEXT = "megatron", "data", "context"
+WHOLE = ".whole"
+"""How the gathered copy of a weight ends."""
 
 
 def fully_sharded(outline: Outline) -> Outline:
@@ -32,7 +37,7 @@ def fully_sharded(outline: Outline) -> Outline:
     multiplied = [
         x for x in outline.weights if any(x in s.reads for s in outline.statements if isinstance(s, Multiply))
     ]
-    whole = {x: f"{x}.whole" for x in multiplied}
+    whole = {x: f"{x}{WHOLE}" for x in multiplied}
     statements: list[Statement] = []
     for statement in outline.statements:
         if isinstance(statement, Multiply):
@@ -49,9 +54,88 @@ def fully_sharded(outline: Outline) -> Outline:
     return replace(outline, tensors=tensors, statements=tuple(statements), layouts={"fsdp": layouts})
 
 
-def gradients_by_tokens(outline: Outline) -> dict[str, str]:
+def by_heads(outline: Outline) -> Outline:
+    """Return a chain whose attention is by heads and all else by tokens: Ulysses.
+
+    Queries, keys and values are exchanged from tokens to heads before attention, and its result back after.
+
+    Args:
+        outline: A preset with fused attention, or another chain with it and layouts ``data``.
+
+    Raises:
+        ProblemError: if it has none.
+
+    Source: Jacobs et al. (2023), DeepSpeed Ulysses.
+    """
+    layouts = dict(_scheme(outline, DATA))
+    shapes = {x.name: x for x in outline.tensors}
+    there: dict[str, str] = {}
+    statements: list[Statement] = []
+    for statement in outline.statements:
+        if not isinstance(statement, Attention | AttentionGrad):
+            statements.append(statement)
+            continue
+        names = {x: f"{x}.heads" for x in (*statement.reads, *statement.outs)}
+        # The gradients read by heads what attention has had by heads.
+        statements += [Copy(names[x], x) for x in dict.fromkeys(statement.reads) if x not in there]
+        there |= names
+        statements.append(renamed(statement, names))
+        statements += [Copy(x, names[x]) for x in statement.outs if _is_read(outline, x)]
+    if not there:
+        raise ProblemError(f"chain {outline.name} has no fused attention to do by heads; use attention")
+    layouts |= dict.fromkeys(there.values(), "col")
+    moved = [replace(shapes[x], name=name, role="work") for x, name in there.items()]
+    written = {x for statement in statements for x in statement.outs}
+    tensors = tuple(x for x in (*outline.tensors, *moved) if x.name in written or x.role != "work")
+    there_are = {x.name for x in tensors}
+    return replace(
+        outline,
+        tensors=tensors,
+        statements=tuple(statements),
+        layouts={"ulysses": {x: text for x, text in layouts.items() if x in there_are}},
+        kept=tuple(x for name in outline.kept for x in (name, there.get(name, name)) if x in there_are),
+    )
+
+
+def _is_read(outline: Outline, name: str) -> bool:
+    """Whether something but attention reads a tensor, or it goes out."""
+    own = Attention | AttentionGrad
+    readers = [x for x in outline.statements if name in x.reads and not isinstance(x, own)]
+    return bool(readers) or any(x.name == name and x.role != "work" for x in outline.tensors)
+
+
+def with_way(outline: Outline, way: str) -> Outline:
+    """Return a chain whose attention brings keys to queries in a way, tokens front and back of the sequences.
+
+    Args:
+        outline: A preset with causal fused attention.
+        way: ``ring`` or ``gather``.
+
+    Raises:
+        ProblemError: if it has none.
+    """
+    if CONTEXT not in outline.layouts:
+        raise ProblemError(
+            f"chain {outline.name} has no causal fused attention, which {way} is of; use attention"
+        )
+    own = Attention | AttentionGrad
+    statements = tuple(replace(x, way=way) if isinstance(x, own) else x for x in outline.statements)
+    return replace(outline, statements=statements, layouts={way: outline.layouts[CONTEXT]})
+
+
+CHANGES: Mapping[str, Callable[[Outline], Outline]] = {
+    "fsdp": fully_sharded,
+    "ring": partial(with_way, way="ring"),
+    "gather": partial(with_way, way="gather"),
+    "ulysses": by_heads,
+}
+"""Schemes that change what a chain does, not only where its tensors lie: each gives it in its own layouts."""
+
+
+def gradients_by_tokens(outline: Outline | Chain) -> dict[str, str]:
     """Return the stationary matrix of the multiplies that give a weight's gradient: what lies by tokens."""
-    gradients = {f"d{x}" for x in outline.weights}
+    given = {x.name for x in outline.tensors if x.role == "input"}
+    gradients = {f"d{x}" for x in given if f"d{x}" not in given}
     return {x.out: "A" for x in outline.statements if isinstance(x, Multiply) and x.out in gradients}
 
 

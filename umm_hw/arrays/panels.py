@@ -47,6 +47,7 @@ class Panels:
         self.product, self.rank, self.box = product, rank, product.box(rank)
         self._known: dict[tuple[str, Piece, Numbers, int], tuple[Runs, Runs]] = {}
         self._pieces: dict[tuple[str, Numbers], list[Piece]] = {}
+        self._packed: dict[tuple[str, Numbers], bool] = {}
 
     @cached_property
     def groups(self) -> list[Numbers]:
@@ -125,6 +126,12 @@ class Panels:
 
     def is_packed(self, kind: str, group: Numbers) -> bool:
         """Whether a panel must be put together, being in several pieces of memory or of another type."""
+        key = kind, group
+        if key not in self._packed:
+            self._packed[key] = self._must_be_packed(kind, group)
+        return self._packed[key]
+
+    def _must_be_packed(self, kind: str, group: Numbers) -> bool:
         operand, pieces = self.operand(kind), self.pieces(kind, group)
         if operand.dtype != self.product.compute_dtype or operand.conj or len(pieces) > 1:
             return True

@@ -28,7 +28,7 @@ class Performer:
         self.product, self.rank, self.exchange = product, rank, exchange
         self.box = product.box(rank)
         self.panels = Panels(product, rank)
-        self._buffers = {kind: np.empty(0, np.uint8) for kind in (A, B)}
+        self._buffers: dict[str, NDArray[np.uint8]] = {}
         self._sums = np.empty(0, np.uint8)
         self._contributors = product.contributors(rank)
 
@@ -168,13 +168,10 @@ class Performer:
             done.add(place)
 
     def _take_memory(self) -> None:
-        for kind in (A, B):
-            self._buffers[kind] = _at_least(self._buffers[kind], self.panels.buffer_bytes(kind))
-        self._sums = _at_least(self._sums, self.sum_bytes())
-
-
-def _at_least(memory: NDArray[np.uint8], nbytes: int) -> NDArray[np.uint8]:
-    return memory if memory.nbytes >= nbytes else np.empty(nbytes, np.uint8)
+        """Take what buffers and sums need, at the first multiply; it is kept for the next."""
+        if not self._buffers:
+            self._buffers = {kind: np.empty(self.panels.buffer_bytes(kind), np.uint8) for kind in (A, B)}
+            self._sums = np.empty(self.sum_bytes(), np.uint8)
 
 
 def multiply(a: Array, b: Array, c: Array, alpha: Any, beta: Any) -> None:

@@ -127,7 +127,8 @@ class Plan:
                 exchange.begin(self._signature + factors, "multiplies the next of a batch")
             here = left.local.T if self.product.a.trans else left.local
             there = right.local.T if self.product.b.trans else right.local
-            self._performer.perform(here, there, out.held, alpha, beta)
+            rows, cols = self.product.c.held(a.group.rank)
+            self._performer.perform(here, there, out.local[rows.slice, cols.slice], alpha, beta)
         self.measured_s = perf_counter() - begin
         return c
 
@@ -135,7 +136,8 @@ class Plan:
         self, a: DistributedMatrix, b: DistributedMatrix, c: DistributedMatrix, alpha: Any, beta: Any
     ) -> None:
         for matrix, op, planned, name in zip((a, b, c), (*self.ops, "N"), self._operands, "ABC", strict=True):
-            if matrix.operand(op).key != planned.key:
+            given = matrix.operand(op)
+            if given is not planned and given.key != planned.key:
                 raise InputError(
                     f"{name} is {matrix}; the plan is for {dtype_name(planned.dtype)} in {planned.layout} in "
                     "the same order of storage on every rank"

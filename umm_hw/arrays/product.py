@@ -93,7 +93,7 @@ class Operand:
         owners = self._owners[row][col]
         return rank if rank in owners else owners[self._replica_of_rank[rank]]
 
-    @property
+    @cached_property
     def key(self) -> tuple[object, ...]:
         """What makes two operands the same for a plan."""
         return self.layout.key, self.rows, self.cols, self.trans, self.dtype.str, self.orders, self.conj

@@ -1,15 +1,24 @@
 """A machine file from what was measured on GPUs: every number with its source."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from tomlkit.items import InlineTable
 
 from umm import __version__
-from umm_hw.calibrate.gpu_benchmarks import SIDES, SIZES, Bench, GpuMeasurements, Shape, measure
+from umm_hw.calibrate.gpu_benchmarks import Bench, GpuMeasurements, Shape, grid, measure
 from umm_hw.calibrate.toml import efficiency, number, text
 from umm_hw.devices.device import Device
 from umm_hw.devices.links import BLOCKS, Landing, check_blocks, join
+
+
+class Costs(NamedTuple):
+    """Seconds that an action of a run takes beside its work: a gemm, and a transfer."""
+
+    launch: float
+    overhead: float
+
 
 SWEEP = (4, 8, 16, 24, 32, 64, 128)  # thread blocks of an accumulate kernel
 
@@ -19,10 +28,11 @@ def calibrate(
     dtypes: Sequence[str],
     note: Callable[[str], None],
     blocks: int = BLOCKS,
-    sides: Sequence[int] = SIDES,
-    sizes: Sequence[int] = SIZES,
+    sides: Sequence[int] | None = None,
+    sizes: Sequence[int] | None = None,
     accumulate: str = "kernel",
     tf32: bool = False,
+    executor: str = "cuda",
 ) -> tuple[str, GpuMeasurements]:
     """Measure GPUs, from the first to the last of them, and return the text of a machine file.
 
@@ -31,10 +41,11 @@ def calibrate(
         dtypes: Types whose multiplies are measured.
         note: Given what is measured now, in words.
         blocks: Thread blocks of an accumulate kernel.
-        sides: m, n and k of the GEMMs.
-        sizes: Bytes of the transfers.
+        sides: m, n and k of the GEMMs; what suits the devices if None.
+        sizes: Bytes of the transfers, likewise.
         accumulate: ``kernel`` or ``landing``, as the executor that the file is to predict.
         tf32: Whether the file's float32 is TF32, likewise.
+        executor: Its name.
 
     Raises:
         InputError: for another way to accumulate, or no blocks.
@@ -43,16 +54,23 @@ def calibrate(
     check_blocks(blocks)
     join(devices, accumulate)
     first, last = devices[0], devices[-1]
+    sides, sizes = sides or grid(first)[0], sizes or grid(first)[1]
     peer = last.allocate(max(sizes))
     landing = Landing(0, first, last, max(sizes)) if accumulate == "landing" else None
     measured = measure(Bench(first, peer, landing=landing), dtypes, note, blocks, SWEEP, sides, sizes)
     for address in (peer, *([landing.address] if landing else [])):
         last.free(address)
-    return machine_text(first, len(devices), measured, "cuda", tf32), measured
+    return machine_text(first, len(devices), measured, executor, tf32), measured
 
 
 def machine_text(
-    device: Device, count: int, measured: GpuMeasurements, executor: str, tf32: bool = False
+    device: Device,
+    count: int,
+    measured: GpuMeasurements,
+    executor: str,
+    tf32: bool = False,
+    signal: float | None = None,
+    costs: Costs | None = None,
 ) -> str:
     """Return a machine file.
 
@@ -62,6 +80,8 @@ def machine_text(
         measured: What was measured; between two GPUs if there are several.
         executor: Name of the executor whose calls were measured.
         tf32: Whether float32 is multiplied by TF32.
+        signal: Seconds a rank takes to see another's signal, if ranks are processes.
+        costs: What actions cost in runs, where the device queues on its own cores; else what they cost alone.
     """
     options = f" --option blocks={measured.blocks}"
     options += " --option accumulate=landing" if measured.way == "landing" else ""
@@ -81,6 +101,12 @@ def machine_text(
         {
             "description": f"{count} x {device.name}, measured",
             "devices": _devices(device, count, measured, launch, how)
+            | _in_runs(costs, how)
+            | (
+                {}
+                if signal is None
+                else {"signal": number(_microseconds(signal), f"a chain of signals; {how}")}
+            )
             | {
                 "peak": {
                     dtype: number(f"{max(found.values()) / 1e12:.6g} Tflop/s", f"the fastest GEMM; {how}")
@@ -109,14 +135,24 @@ def _devices(
     added = f"accumulate by {measured.way} of {measured.blocks} blocks over copy, {largest} bytes"
     overhead = _microseconds(min(measured.copy.values()))
     return {
-        "count": number(count, "GPUs visible when this was measured"),
-        "ranks_per_device": number(16, "more leave each too little of a GPU", assumed=True),
-        "memory": number(f"{device.memory} B", f"totalGlobalMem of {device.name}"),
-        "memory_bandwidth": number(local_rate, f"twice the rate of a copy within the GPU; {how}"),
-        "copy_engines": number(device.copy_engines, f"asyncEngineCount of {device.name}"),
+        "count": number(count, "devices that were there"),
+        "ranks_per_device": number(16, "more leave each too little of a device", assumed=True),
+        "memory": number(f"{device.memory} B", f"what {device.name} says it has"),
+        "memory_bandwidth": number(local_rate, f"twice the rate of a copy within the device; {how}"),
+        "copy_engines": number(device.copy_engines, f"what {device.name} says it has"),
         "launch": number(_microseconds(launch), f"the quickest GEMM; {how}"),
         "transfer_overhead": number(overhead, f"the quickest copy; {how}"),
         "accumulate_efficiency": number(round(min(add_rate / copy_rate, 1.0), 4), f"{added}; {how}"),
+    }
+
+
+def _in_runs(costs: Costs | None, how: str) -> dict[str, InlineTable]:
+    """Return what actions cost in runs."""
+    if costs is None:
+        return {}
+    return {
+        "launch": number(_microseconds(costs.launch), f"tiny GEMMs in a run; {how}"),
+        "transfer_overhead": number(_microseconds(costs.overhead), f"gets of tiny tiles in a run; {how}"),
     }
 
 
@@ -125,12 +161,12 @@ def _links(measured: GpuMeasurements, how: str) -> dict[str, Any]:
     overhead = min(measured.copy.values())
     alone = {size: size / (took - overhead) for size, took in measured.copy.items() if took > overhead}
     best = alone[max(alone)]  # the largest tells it best; the overhead is not counted twice
-    copies = "from the last GPU to the first"
+    copies = "from the last device to the first"
     return {
         "fabric": {
             "kind": "switch",
             "bandwidth": number(_gigabytes(best), f"a copy {copies}; {how}"),
-            "latency": number("0 us", "part of transfer_overhead, which was measured between GPUs"),
+            "latency": number("0 us", "part of transfer_overhead, which was measured between devices"),
         },
         "message_sizes": {
             "source": f"copies {copies}; {how}",
@@ -142,11 +178,17 @@ def _links(measured: GpuMeasurements, how: str) -> dict[str, Any]:
 
 
 def _rates(seconds: Mapping[Shape, float], launch: float) -> dict[Shape, float]:
-    """Return flop/s of each shape, the launch aside; a GEMM no longer than a launch has none of its own."""
-    return {
+    """Return flop/s of each shape, the launch aside; a GEMM no longer than a launch has none of its own.
+
+    What is left of a GEMM that takes less than two launches is mostly noise, so none counts as faster than
+    the fastest of the others.
+    """
+    rates = {
         (m, n, k): 2 * m * n * k / (took - launch) if took > launch else 0.0
         for (m, n, k), took in seconds.items()
     }
+    best = max((rate for shape, rate in rates.items() if seconds[shape] >= 2 * launch), default=np.inf)
+    return {shape: min(rate, best) for shape, rate in rates.items()}
 
 
 def _efficiency(dtype: str, rates: Mapping[Shape, float], how: str) -> dict[str, Any]:

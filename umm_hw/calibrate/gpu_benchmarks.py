@@ -23,6 +23,8 @@ Step = Callable[[Stream], object]
 SHORTEST = 2e-3  # seconds a repeat takes at least, by queueing several times
 SIDES = (64, 256, 1024, 4096)
 SIZES = tuple(4**i for i in range(6, 14))  # 4 KiB to 64 MiB
+CPU_SIDES = (32, 64, 128, 256, 512)
+CPU_SIZES = tuple(4**i for i in range(6, 13))  # to 16 MiB
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Bench:
     def __init__(self, device: Device, peer: int, repeats: int = 5, landing: Landing | None = None) -> None:
         self._device, self._peer, self._repeats, self._landing = device, peer, repeats, landing
         self._stream, self._beside = device.stream(), device.stream()
-        self._events = [device.event(timed=True) for _ in range(2)]
+        self._events = [device.event(timed=True) for _ in range(4)]
 
     def seconds(self, step: Step) -> float:
         """Return the seconds of one call, the median over the repeats."""
@@ -72,7 +74,7 @@ class Bench:
     def gemms(self, dtypes: Sequence[str], sides: Sequence[int]) -> dict[str, dict[Shape, float]]:
         """Return the seconds of multiplies with every combination of sides, by type and ``tf32``."""
         found: dict[str, dict[Shape, float]] = {}
-        for name in (*dtypes, *(["tf32"] if "float32" in dtypes else [])):
+        for name in (*dtypes, *(["tf32"] if "float32" in dtypes and not self._device.on_cpu else [])):
             operands = "float32" if name == "tf32" else name
             dtype, of_c = device_dtype(operands), device_dtype(accumulated_in(operands))
             most = max(sides)
@@ -132,7 +134,10 @@ class Bench:
         return found
 
     def _lost(self, other: "Bench", transfer: Step, side: int) -> float:
-        """Return the share of its rate a gemm of another bench's GPU loses beside this one's transfers."""
+        """Return the share of its rate a gemm of another bench's GPU loses beside this one's transfers.
+
+        On a device that does one command at a time a transfer stops the gemms, and takes its own time only.
+        """
         dtype, device = np.dtype(np.float32), other._device
         a, b, c = (Region.packed(device.allocate(side * side * 4), (side, side), dtype) for _ in range(3))
 
@@ -142,15 +147,22 @@ class Bench:
         series = max(1, ceil(20 * SHORTEST / other.seconds(gemm)))
         alone = median(other._once(gemm, series) for _ in range(self._repeats))
         count = ceil(3 * alone / self.seconds(transfer)) + 1  # enough even for a gemm thrice as slow
-        beside = []
+        own, ends = self.seconds(transfer), [self._device.event(timed=True) for _ in range(count)]
+        lost = []
         for _ in range(self._repeats):
-            for _ in range(count):
+            for end in ends:
                 transfer(self._beside)
-            beside.append(other._once(gemm, series))
+                self._device.record(end, self._beside)
+            took = other._once(gemm, series)
             self._device.synchronize()
+            moving = took
+            if other is self:  # one clock: those that ended meanwhile had so long, were they alone
+                done = sum(self._device.seconds(end, self._events[1]) >= 0 for end in ends)
+                moving = min(done * own, took)
+            lost.append((took - alone) / moving if moving else 0.0)
         for place in (a.address, b.address, c.address):
             device.free(place)
-        return min(max(1 - alone / median(beside), 0.0), 0.99)
+        return min(max(median(lost), 0.0), 0.99)
 
     def _accumulate(self, here: int, nbytes: int, blocks: int) -> Step:
         dtype = np.dtype(np.float32)
@@ -165,14 +177,21 @@ class Bench:
         return "kernel" if self._landing is None else "landing"
 
     def _once(self, step: Step, calls: int) -> float:
-        """Return the seconds of some calls in a row."""
-        start, end = self._events
+        """Return the seconds of some calls in a row, each between events as in a run."""
+        start, end, before, after = self._events
         self._device.record(start, self._stream)
         for _ in range(calls):
+            self._device.record(before, self._stream)
             step(self._stream)
+            self._device.record(after, self._stream)
         self._device.record(end, self._stream)
         self._device.synchronize()
         return self._device.seconds(start, end)
+
+
+def grid(device: Device) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the sides of GEMMs and the bytes of transfers that are measured on a device."""
+    return (CPU_SIDES, CPU_SIZES) if device.on_cpu else (SIDES, SIZES)
 
 
 def _bytes(address: int, nbytes: int) -> Region:

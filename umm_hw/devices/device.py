@@ -66,12 +66,14 @@ class Device(Protocol):
         name: What it is, such as ``NVIDIA H200``.
         memory: Bytes it has.
         copy_engines: Copies it can do at once.
+        on_cpu: Whether it is the cores of a CPU.
     """
 
     number: int
     name: str
     memory: int
     copy_engines: int
+    on_cpu: bool
 
     def reach(self, other: "Device") -> str | None:
         """Let this device's kernels use another's memory; return why its atomic adds cannot, or None."""

@@ -58,6 +58,8 @@ class CupyDevice:
     ``cupy_backends.cuda.libs.cublas`` have them under the same names.
     """
 
+    on_cpu = False
+
     def __init__(self, number: int) -> None:
         import cupy
         from cupy.cuda import nvtx, runtime

@@ -27,7 +27,7 @@ from umm_hw.opencl import kernels
 
 GAP = 4096  # addresses between two buffers, so that what leaves one is in none
 GROUP = 64  # items of a work-group of an accumulate kernel
-ON_CPU, ON_GPU = (64, 256, 1), (64, 16, 64)  # tile, chunk and items of a gemm's work-group
+ON_CPU, ON_GPU = (64, 256, 1), (64, 16, 64)  # of a gemm's group: tile, chunk of float32, items
 MOST_GROUPS = 256  # of a kernel that walks a block
 _LAUNCHING = Lock()
 NEEDS_INT64_ATOMICS = ("float64", "int64")
@@ -94,7 +94,7 @@ class OpenClDevice:
     def __init__(self, device: cl.Device, number: int, memory: Memory) -> None:
         self.number, self.name = number, device.name.strip()
         self.memory: int = device.global_mem_size
-        self.on_cpu = bool(device.type & cl.device_type.CPU)
+        self.on_cpu = _kind(device) == "CPU"
         self._device, self.heap, self._context = device, memory, memory.context
         self._queues: list[Stream] = []
         self._own = self.stream()
@@ -347,7 +347,8 @@ class OpenClDevice:
             group, source = 1 if self.on_cpu else GROUP, None
             if kind == "gemm":
                 tile, chunk, group = self._sizes
-                chunk //= 2 if names[1] == "float64" else 1
+                item = 8 if names[1] == "float64" else 4
+                chunk = min(chunk * 4, self._device.local_mem_size // (2 * tile)) // item
                 source = kernels.gemm(names[0], names[1], tile, chunk, group)
             elif kind == "accumulate":
                 source = kernels.accumulate(names[0], names[1])

@@ -70,6 +70,7 @@ GEMM = r"""
 #define DOWN (TILE / 8)
 #define PIECES (DOWN * (TILE / LANES))
 #define SIZE (8 * LANES)
+#define WIDTH (GROUP < 16 ? GROUP : 16)
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void gemm(__global const T_a* a, long a0, long a_row, long a_col,
@@ -84,15 +85,17 @@ void gemm(__global const T_a* a, long a0, long a_row, long a_col,
     a += a0, b += b0, c += c0;
     for (long p0 = 0; p0 < k; p0 += CHUNK) {
         const int depth = min((long)CHUNK, k - p0);
-        for (int x = me; x < TILE * depth; x += GROUP) {
-            const int i = x / depth, p = x % depth;
-            left[(i / 8 * CHUNK + p) * 8 + i % 8] =
-                i < rows ? LOAD_a(a, (i0 + i) * a_row + (p0 + p) * a_col) : 0;
+        for (int i = me / WIDTH; i < TILE; i += GROUP / WIDTH) {
+            __global const T_a* from = a + (i0 + i) * a_row + p0 * a_col;
+            __local X* to = left + i / 8 * CHUNK * 8 + i % 8;
+            for (int p = me % WIDTH; p < depth; p += WIDTH)
+                to[8 * p] = i < rows ? LOAD_a(from, p * a_col) : 0;
         }
-        for (int x = me; x < TILE * depth; x += GROUP) {
-            const int p = x / TILE, j = x % TILE;
-            right[(j / LANES * CHUNK + p) * LANES + j % LANES] =
-                j < cols ? LOAD_b(b, (p0 + p) * b_row + (j0 + j) * b_col) : 0;
+        for (int p = me / WIDTH; p < depth; p += GROUP / WIDTH) {
+            __global const T_b* from = b + (p0 + p) * b_row + j0 * b_col;
+            __local X* to = right + p * LANES;
+            for (int j = me % WIDTH; j < TILE; j += WIDTH)
+                to[j / LANES * CHUNK * LANES + j % LANES] = j < cols ? LOAD_b(from, j * b_col) : 0;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         for (int piece = me, mine = 0; piece < PIECES; piece += GROUP, ++mine) {

@@ -16,12 +16,12 @@ import pyopencl as cl
 from umm.arrays import Ints
 from umm.errors import ExecutorUnavailableError
 from umm_hw.devices.device import Stream
-from umm_hw.mpi.windows import SharedWindow
 from umm_hw.opencl.device import OpenClDevice, visible
 from umm_hw.symmetric.one_sided import Joined
 
 if TYPE_CHECKING:
     from umm_hw.mpi.transport import MpiTransport
+    from umm_hw.mpi.windows import SharedWindow
 
 WORD = 8  # bytes
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 200e-6  # seconds between two looks at words
@@ -30,7 +30,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 200e-6  # seconds between two looks at words
 class _Part(NamedTuple):
     """One allocation: its window, and the address of each rank's part of it in this process."""
 
-    window: SharedWindow
+    window: "SharedWindow"
     nbytes: int
     addresses: list[int]
 
@@ -52,6 +52,10 @@ class SharedMemory:
 
     def allocate(self, nbytes: int) -> int:
         """Share memory, all zero, and wrap every rank's part of it."""
+        from umm_hw.mpi.windows import (
+            SharedWindow,
+        )  # not above: who names ``connect`` to the ranks starts no MPI
+
         window = SharedWindow(self._transport.comm, [nbytes] * self._transport.size)
         window.own[:] = 0
         self._transport.barrier()
@@ -189,6 +193,7 @@ def connect(transport: "MpiTransport", wanted: str = "cpu") -> Joined:
         raise ExecutorUnavailableError(
             f"processes do not share memory of {devices[0].name}; set processes=off"
         )
+    devices[0].number = transport.rank % (os.cpu_count() or 1)  # each process has threads of its own
     memory = SharedMemory(transport, devices[0])
     return Joined(transport, memory, devices[0], memory.close, _STREAMS)
 

@@ -12,8 +12,8 @@ from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER
 from umm.units import format_bytes
 from umm_hw.blocks import resolve
-from umm_hw.calibrate.gpu import SWEEP, machine_text
-from umm_hw.calibrate.gpu_benchmarks import SIDES, SIZES, Bench, measure
+from umm_hw.calibrate.gpu import SWEEP, Costs, machine_text
+from umm_hw.calibrate.gpu_benchmarks import Bench, grid, measure
 from umm_hw.devices.device import Stream
 from umm_hw.devices.dtypes import device_dtype
 from umm_hw.devices.steps import device_step
@@ -24,6 +24,7 @@ from umm_hw.symmetric.transport import SymmetricTransport
 from umm_hw.transport import Block
 from umm_hw.waits import rank_order
 
+SIGNALS = 200  # of a chain
 Runs = tuple[list[tuple[Floats, Floats]], Arrays]
 
 
@@ -105,6 +106,7 @@ def measured(
     dtypes: Sequence[str],
     blocks: int,
     tf32: bool,
+    costs: Costs | None = None,
 ) -> str:
     """Return on rank 0 the text of a machine file, with its way to the last rank; "" elsewhere; collective.
 
@@ -115,6 +117,7 @@ def measured(
         dtypes: Types whose multiplies are measured.
         blocks: Thread blocks of an accumulate kernel.
         tf32: Whether the file's float32 is TF32.
+        costs: What actions cost in runs, if known.
 
     Raises:
         InputError: on every rank, if they are on several nodes.
@@ -127,19 +130,39 @@ def measured(
             "ranks of several nodes do not reach each other's memory, whose bandwidth is measured; "
             "calibrate with the ranks of one node, and describe the nodes by a fabric of kind tiers"
         )
-    gpus = len(set(joined.ranks.gather(joined.device.number)))
-    heap = memory.allocate([max(SIZES)] * memory.size)
+    devices = len(set(joined.ranks.gather(joined.device.number)))
+    sides, sizes = grid(joined.device)
+    heap = memory.allocate([max(sizes)] * memory.size)
+    signal = _signal_seconds(joined)
     memory.barrier()
     text = ""
-    if memory.rank == 0:
-        there = Block(memory.size - 1, heap, 0, 1, max(SIZES), max(SIZES), np.dtype(np.uint8))
+    if memory.rank == 0 or joined.device.on_cpu:  # the cores of a CPU are slower where all compute
+        there = Block(memory.size - 1, heap, 0, 1, max(sizes), max(sizes), np.dtype(np.uint8))
         bench = Bench(joined.device, memory.region(there).address)
-        found = measure(bench, dtypes, _silent, blocks, SWEEP, SIDES, SIZES)
-        text = machine_text(joined.device, gpus, found, name, tf32)
+        found = measure(bench, dtypes, _silent, blocks, SWEEP, sides, sizes)
+        text = machine_text(joined.device, devices, found, name, tf32, signal, costs)
     memory.barrier()
     memory.close()
     joined.end()
-    return text
+    return text if memory.rank == 0 else ""
+
+
+def _signal_seconds(joined: Joined) -> float:
+    """Return the seconds from one rank's signal until another's queue goes on; collective."""
+    rank, library, device = joined.ranks.rank, joined.library, joined.device
+    stream, base = device.stream(), library.allocate(8 * SIGNALS)
+    joined.ranks.barrier()
+    began = device.now()
+    for turn in range(SIGNALS if joined.ranks.size > 1 and rank < 2 else 0):
+        if turn % 2 == rank:
+            library.signal(base + 8 * turn, 1 - rank, stream)
+        else:
+            library.wait_signal(base + 8 * turn, stream)
+    device.finish(stream)
+    took = device.now() - began
+    joined.ranks.barrier()
+    library.free(base)
+    return took / SIGNALS
 
 
 def _silent(what: str) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -42,9 +43,9 @@ def ran(command, **environment):
     return json.loads(lines[-1])
 
 
-def contenders(ranks, repeat, debian, mkl, peers):
+def contenders(ranks, edge, repeat, debian, mkl, peers):
     """Return by name what runs each library on all cases once."""
-    given = json.dumps(cases(ranks)), repeat
+    given = json.dumps(cases(ranks, edge)), repeat
     found = {
         "umm": lambda: ran([find_mpiexec(), "-n", ranks, sys.executable, FOLDER / "umm_rank.py", *given]),
     }
@@ -79,19 +80,23 @@ def contenders(ranks, repeat, debian, mkl, peers):
 
 @click.command()
 @click.option("--ranks", multiple=True, type=int, default=(2, 4), show_default=True)
+@click.option("--edge", default=2048, show_default=True, help="Rows and columns of the squares.")
 @click.option("--rounds", default=3, show_default=True, help="Turns of all libraries.")
 @click.option("--repeat", default=4, show_default=True, help="Multiplies of each case in a turn.")
 @click.option("--debian", help="libscalapack-mpich.so.2.2 of Debian's libscalapack-mpich2.2.")
 @click.option("--mkl", help="A virtual environment with mkl, mpich and numpy from PyPI.")
 @click.option("--peers", help="A Python with torch and dask: build/peers/bin/python.")
+@click.option(
+    "--pause", default=0.0, help="Seconds between libraries, in which a shared host is left to others."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the seconds as JSON.")
-def main(ranks, rounds, repeat, debian, mkl, peers, output):
+def main(ranks, edge, rounds, repeat, debian, mkl, peers, pause, output):
     """Race, and print the times of each as multiples of umm's."""
     results = {}
     for count in ranks:
         best = {}
         for turn in range(rounds):
-            for name, run in contenders(count, repeat, debian, mkl, peers).items():
+            for name, run in contenders(count, edge, repeat, debian, mkl, peers).items():
                 for case, seconds in run().items():
                     times = {name: seconds} if isinstance(seconds, float) else seconds
                     for who, taken in times.items():
@@ -99,17 +104,18 @@ def main(ranks, rounds, repeat, debian, mkl, peers, output):
                             key = case, who
                             best[key] = min(taken, best.get(key, taken))
                 click.echo(f"{count} ranks, turn {turn + 1} of {rounds}: {name}", err=True)
-        results[count] = {f"{case}, {who}": seconds for (case, who), seconds in best.items()}
-        show(count, best)
-    if output:
-        output.write_text(json.dumps(results, indent=1) + "\n")
+                results[count] = {f"{case}, {who}": seconds for (case, who), seconds in best.items()}
+                if output:
+                    output.write_text(json.dumps(results, indent=1) + "\n")
+                time.sleep(pause)
+        show(count, edge, best)
 
 
-def show(ranks, best):
+def show(ranks, edge, best):
     """Print a row for each case: umm's seconds, what part of BLAS it reaches, and the others' multiples."""
     others = list(dict.fromkeys(who for _, who in best if who not in ("umm", "BLAS")))
     print(f"\n{ranks} ranks\n{'case':<14}{'umm':>10}{'of BLAS':>9}" + "".join(f"{x:>11}" for x in others))
-    for case in cases(ranks):
+    for case in cases(ranks, edge):
         name = case["name"]
         own = best[name, "umm"]
         multiples = [f"{best[name, x] / own:.2f}x" if (name, x) in best else "–" for x in others]

@@ -17,6 +17,7 @@ POINTS = 192
 LAYOUTS = "row,col,row@2,col@2"
 SWEEP = ["-m", 64, "-n", 96, "-k", 48, "--a", LAYOUTS, "--b", LAYOUTS, "--c", LAYOUTS, "--quiet"]
 RUN = ["run", "--executor", "mpi", "-m", 64, "-n", 64, "-k", 64, "--ranks", 4, "--iters", 10**6]
+OPENCL = ["opencl" if word == "mpi" else word for word in RUN]
 STARTS, RUNS = 12, 9  # most processes while 4 ranks start, and the first ones of a run that goes on
 
 
@@ -99,6 +100,7 @@ KINDS = {
     ),
     "run": Kind(lambda folder: command(*RUN), running, nothing),
     "start": Kind(lambda folder: command(*RUN), starting, nothing),
+    "opencl": Kind(lambda folder: command(*OPENCL), running, nothing),
     "save": Kind(lambda folder: saver(folder), saving, not_whole),
     "mpi-save": Kind(lambda folder: saver(folder, "processes"), saving, not_whole),
 }

@@ -5,10 +5,10 @@ from typing import Any
 
 from umm.algorithms.chains.attention import attention
 from umm.algorithms.chains.maps import map_tiles
-from umm.algorithms.chains.movement import Moved, plans_of
+from umm.algorithms.chains.movement import Moved, moved_by, plans_of
 from umm.algorithms.chains.multiplies import multiply
 from umm.algorithms.chains.sums import sum_replicas
-from umm.algorithms.movement.choice import AUTO
+from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.moves import move
 from umm.algorithms.option import check_names
 from umm.algorithms.redistribution import redistribute
@@ -47,18 +47,25 @@ def lower(
     stays = stationary if isinstance(stationary, Mapping) else dict.fromkeys(_products(chain), stationary)
     _check_stationary(chain, stays)
     said = {"stationary": stationary if isinstance(stationary, str) else _in_words(stays)}
-    build = Builder(chain.name, chain, machine, options=Options(**options).to_dict() | said)
+    chosen = Options(**options)
+    plans = plans_of(chain, machine, stays, chosen.movement)
+    said |= {"moved_by": moved_by(chain, plans, machine)} if plans else {}
+    build = Builder(chain.name, chain, machine, options=chosen.to_dict() | said)
     with without_collector():
-        _write(build, chain, stays, options)
+        _write(build, chain, stays, options, plans)
         return build.schedule()
 
 
-def _write(build: Builder, chain: Chain, stays: Mapping[str, str], options: Mapping[str, Any]) -> None:
+def _write(
+    build: Builder,
+    chain: Chain,
+    stays: Mapping[str, str],
+    options: Mapping[str, Any],
+    plans: Mapping[int, Gathered],
+) -> None:
     """Write the actions of all statements."""
     written: set[str] = set()
-    moved = Moved(
-        build, chain.statements, plans_of(chain, build.machine, stays, options.get("movement", AUTO))
-    )
+    moved = Moved(build, chain.statements, plans)
     for number, statement in enumerate(chain.statements):
         again = statement.out in written
         match statement:

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 
 from umm.algorithms.chains.multiplies import as_problem
 from umm.algorithms.chains.pieces import tiles_by_rank
-from umm.algorithms.movement.choice import chosen
+from umm.algorithms.movement.choice import chosen, in_words
 from umm.algorithms.movement.gathers import Copies, Operand
 from umm.algorithms.movement.multiply import Gathered, Products, gather_operands, multiply_blocks
 from umm.machines import Machine
 from umm.program import Chain, Multiply, Statement
+from umm.program.multiply import Tensors
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
@@ -101,8 +102,29 @@ class Moved:
         return None
 
 
-def operands_of(statement: Multiply) -> dict[str, Operand]:
+def moved_by(chain: Chain, plans: Mapping[int, Gathered], machine: Machine) -> str:
+    """Return how each multiply by collectives moves what it needs and makes, those that move anything."""
+    said = []
+    for number, how in plans.items():
+        statement = chain.statements[number]
+        words = in_words(how, machine, {x: of.tensor for x, of in operands_of(statement).items()})
+        said += [f"{statement.out}: {words}"] if words else []
+    return "; ".join(dict.fromkeys(said))
+
+
+def movement_of(
+    statement: Statement, tensors: Tensors, machine: Machine, stationary: str, movement: str
+) -> str:
+    """Return how one statement of a chain moves what it needs and makes; nothing if not by collectives."""
+    if not isinstance(statement, Multiply) or statement.is_batch:
+        return ""
+    how = chosen(as_problem(statement, tensors), machine, stationary, movement).how
+    return in_words(how, machine, {x: of.tensor for x, of in operands_of(statement).items()}) if how else ""
+
+
+def operands_of(statement: Statement) -> dict[str, Operand]:
     """Return the tensors of a multiply as its matrices."""
+    assert isinstance(statement, Multiply)
     a, b = (
         Operand(x, name, x.lower() in statement.trans) for x, name in (("A", statement.a), ("B", statement.b))
     )

@@ -200,7 +200,8 @@ def as_problem(statement: Multiply, tensors: Tensors) -> Problem:
 def completing(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of a one-sided multiply by which every replica of a product is complete."""
     final = options.get("final", COMPLETE)
-    return {**options, "final": final if final in COMPLETING else COMPLETE, "movement": "flat"}
+    movement = "two-level" if options.get("movement") == "two-level" else "flat"
+    return {**options, "final": final if final in COMPLETING else COMPLETE, "movement": movement}
 
 
 def _start_from(build: Builder, statement: Multiply) -> None:

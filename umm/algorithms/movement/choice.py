@@ -1,18 +1,20 @@
 """How a multiply moves its operands and sums, and which matrix stays in place, by price."""
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from umm.algorithms.collectives.grids import nodes_of
-from umm.algorithms.movement.blocks import blocks
+from umm.algorithms.movement.blocks import Blocks, blocks
+from umm.algorithms.movement.gathers import sharers
 from umm.algorithms.movement.multiply import Gathered, gathered
 from umm.algorithms.movement.prices import Price, busiest_link, price_of
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem, largest_matrix
 
-AUTO, FLAT, GATHERED, CHUNKS = WAYS = ("auto", "flat", "gathered", "chunks")
+AUTO, FLAT, TWO_LEVEL, GATHERED, CHUNKS = WAYS = ("auto", "flat", "two-level", "gathered", "chunks")
 """How operands come and sums go; ``auto`` is flat for one multiply, and in a chain on one node."""
 MOST_CHUNKS = 8
 
@@ -49,6 +51,40 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
     nodes = node_count(machine, problem.p) > 1
     key = tuple(layout.cuts for layout in problem.layouts)
     return _by_collectives(problem, key, machine, stationary, movement == CHUNKS, nodes)
+
+
+def in_words(how: Gathered, machine: Machine, names: Mapping[str, str]) -> str:
+    """Return how the operands of a multiply come and how its sum goes: ``X gathered by level``.
+
+    Args:
+        how: How it is done.
+        machine: Where.
+        names: What A, B and C are called.
+    """
+    said = [
+        f"{names[x]} gathered {_level([ranks for ranks, _ in sharers(how.blocks, x)], machine, how.blocks)}"
+        for x in how.collects
+    ]
+    groups = [group for group in how.sums.groups if len(group.ranks) > 1]
+    if groups:
+        whole = all(group.copies == len(group.ranks) for group in groups)
+        scattered = all(group.copies == 1 for group in groups)
+        what = "all-reduced" if whole else "reduce-scattered" if scattered else "summed over its copies"
+        said.append(f"{names['C']} {what} {_level([x.ranks for x in groups], machine, how.blocks)}")
+    return ", ".join(said)
+
+
+def _level(groups: Sequence[Sequence[int]], machine: Machine, of: Blocks) -> str:
+    """Return between whom groups exchange: within a node, across nodes one of each, or both, by level."""
+    p, near = of.problem.p, machine.fabric.near
+    if node_count(machine, p) == 1:
+        return "by all at once"
+    nodes = [{machine.device_of(rank, p) // near for rank in ranks} for ranks in groups]
+    if all(len(x) == 1 for x in nodes):
+        return "within its node"
+    if all(len(x) == len(ranks) for x, ranks in zip(nodes, groups, strict=True)):
+        return "across nodes"
+    return "by level"
 
 
 def one_sided(machine: Machine, ranks: int, movement: str) -> bool:

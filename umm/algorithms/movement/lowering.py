@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from umm.algorithms.movement.choice import chosen
+from umm.algorithms.movement.choice import chosen, in_words
 from umm.algorithms.movement.gathers import Copies, Operand
 from umm.algorithms.movement.multiply import Products, gather_operands, multiply_blocks
-from umm.errors import ScheduleError
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
@@ -19,7 +18,7 @@ COMPLETING = ("complete", "all-reduce", "broadcast")
 
 def by_collectives(
     problem: Problem, machine: Machine, stationary: str, movement: str, options: Mapping[str, Any]
-) -> Schedule:
+) -> Schedule | None:
     """Return the schedule of a multiply whose operands are gathered and whose products are summed.
 
     Args:
@@ -29,21 +28,15 @@ def by_collectives(
         movement: ``gathered`` or ``chunks``.
         options: All choices of the schedule as plain values.
 
-    Raises:
-        ScheduleError: for layouts with several tiles a rank, sums that others own than those who add to
-            them, or an ending that leaves fewer replicas of C complete.
+    Returns:
+        None where collectives do not fit: several tiles a rank, sums that others own than those who add to
+        them, or an ending that leaves fewer replicas of C complete.
     """
-    if options["final"] not in COMPLETING:
-        raise ScheduleError(
-            f"movement {movement} completes every replica of C, not {options['final']}; leave final out"
-        )
     how = chosen(problem, machine, stationary, movement).how
-    if how is None:
-        raise ScheduleError(
-            f"movement {movement} cannot multiply A {problem.a}, B {problem.b}, C {problem.c} with "
-            f"{stationary} in place: it needs one tile a rank, and sums owned by those who add; choose flat"
-        )
-    build = Builder(stationary, problem, machine, options=options)
+    if how is None or options["final"] not in COMPLETING:
+        return None
+    said = in_words(how, machine, dict(zip(MATRICES, MATRICES, strict=True)))
+    build = Builder(stationary, problem, machine, options={**options, "moved_by": said})
     names = {x: Operand(x, x) for x in MATRICES}
     with without_collector():
         operands = gather_operands(build, how, names, Copies())

@@ -1,6 +1,7 @@
 """What multiplies by collectives take: gemms, and bytes between ranks; without writing an action."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from umm.algorithms.movement.blocks import held
 from umm.algorithms.movement.gathers import by_level, sharers
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.movement.sums import Summed, size_of
-from umm.arrays import Floats, Ints
+from umm.arrays import Bools, Floats, Ints
 from umm.machines import Machine
 from umm.schedules.writer.builder import COLLECTIVE
 
@@ -118,6 +119,38 @@ def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], Ints]]:
     for rank, piece in zip(group.ranks, map(tuple, group.own.tolist()), strict=True):
         found.setdefault(piece, []).append(rank)
     return [(piece, np.array(ranks)) for piece, ranks in found.items()]
+
+
+def arrival_seconds(between: Floats, machine: Machine) -> Floats:
+    """Return how long each rank's own links are busy at least with what arrives: from its node, from others.
+
+    Args:
+        between: Bytes from rank to rank.
+        machine: Where.
+    """
+    p = len(between)
+    near, rates = _inward(machine, p)
+    inside, outside = np.where(near, between, 0.0).sum(axis=0), np.where(near, 0.0, between).sum(axis=0)
+    return np.asarray(np.maximum(inside / rates[0], outside / rates[1]))
+
+
+@lru_cache(maxsize=16)
+def _inward(machine: Machine, ranks: int) -> tuple[Bools, Floats]:
+    """Return which ranks are in one node, and the bandwidth into each rank from its node and from others."""
+    device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
+    near = device[:, None] // machine.fabric.near == device // machine.fabric.near
+    heads = np.unique(device // machine.fabric.near, return_index=True)[1]
+    rates = np.full((2, ranks), np.inf)
+    for rank in range(ranks):
+        far = [x for x in heads.tolist() if not near[x, rank]]
+        for level, sources in enumerate((np.flatnonzero(near[:, rank]).tolist(), far)):
+            routes = [
+                machine.route(int(device[x]), int(device[rank])) for x in sources if device[x] != device[rank]
+            ]
+            last = {route[-1] for route in routes if route}
+            if last:
+                rates[level, rank] = sum(float(machine.link_bandwidth[link]) for link in last)
+    return near, rates
 
 
 def busiest_link(price: Price, machine: Machine, ranks: int) -> float:

@@ -61,6 +61,7 @@ def delivers(final: str) -> str:
 MOVEMENTS = {
     "auto": "",
     "flat": "flat one-sided",
+    "two-level": "two-level one-sided",
     "gathered": "gathered and summed by collectives",
     "chunks": "gathered and summed in chunks while multiplying",
 }
@@ -112,7 +113,8 @@ class Options:
 
     movement: str = _option(
         "auto",
-        "How operands come and sums go: flat (one-sided, each rank for itself), gathered (collectives) or "
+        "How operands come and sums go: flat (one-sided, each rank for itself), two-level (one-sided, once "
+        "per node), gathered (collectives) or "
         "chunks (in parts, while multiplying); auto is flat, and in chains on several nodes gathered.",
         MOVEMENTS.__getitem__,
         choices=tuple(MOVEMENTS),
@@ -171,7 +173,8 @@ def in_words(options: Mapping[str, Any], among: Iterable[Option] | None = None) 
             except ScheduleError:
                 continue  # of a file that this umm did not write
             words.append(option.words(options[option.name]))
-    way, gap = options.get("sums_by"), options.get("gap")
+    way, gap, moved = (options.get(x) for x in ("sums_by", "gap", "moved_by"))
+    words.append(moved if isinstance(moved, str) else "")
     words.append(f"sums by {way}" if isinstance(way, str) else "")
     words.append(f"within {100 * gap:.2g} % of the best steps" if isinstance(gap, int | float) else "")
     return ", ".join(word for word in words if word)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from umm.algorithms.movement.choice import node_count
 from umm.algorithms.movement.lowering import by_collectives
 from umm.algorithms.option import check_names
 from umm.algorithms.universal.direct import direct
@@ -15,6 +16,7 @@ from umm.algorithms.universal.steps.graph import Graph, graphs
 from umm.algorithms.universal.steps.greedy import cost_greedy, greedy
 from umm.algorithms.universal.steps.ir import IR, Limits, Steps
 from umm.algorithms.universal.steps.lower import stepwise
+from umm.algorithms.universal.two_level import two_level
 from umm.machines import Machine
 from umm.program.problem import Problem, largest_matrix
 from umm.schedules.schedule import Schedule
@@ -119,8 +121,12 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
         chosen = _made_out(options)
     if stationary == "auto":
         stationary = largest_matrix(problem)
-    if not chosen.one_sided:
-        return by_collectives(problem, machine, stationary, chosen.movement, chosen.to_dict())
+    if chosen.movement == "two-level" and node_count(machine, problem.p) > 1:
+        return two_level(problem, machine, stationary, chosen)
+    if chosen.movement in ("gathered", "chunks"):
+        made = by_collectives(problem, machine, stationary, chosen.movement, chosen.to_dict())
+        if made is not None:
+            return made
     return POLICIES[chosen.policy].lower(problem, machine, stationary, chosen)
 
 

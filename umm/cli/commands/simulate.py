@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.command()
 @problem_options(machine="h100-8", many_ranks=True)
 @scaling_options()
-@chain_options()
+@chain_options(layers=True)
 @schedule_options()
 @option("--explain", is_flag=True, help="Tell step by step what bounds the slowest rank, and on which link.")
 @option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
@@ -85,6 +85,10 @@ def simulate(
         found = compare_scales(output, flags, scales, partial(_timed, ctx))
         show_scales(output, "simulate", found, html, {})
         return
+    if flags["layers"] is not None:
+        trace = simulate_layers(ctx, flags, output)
+        save_files(trace, output, save_schedule, save_trace, perfetto)
+        return
     with output.progress() as bar:
         task = bar.add_task("making the schedule", total=None)
         schedule, request = saved_or_asked(ctx, saved, flags)
@@ -118,6 +122,38 @@ def simulate(
         if explain:
             console.print(reasons, highlight=False, markup=False, soft_wrap=True)
     save_files(trace, output, html=html, verdict=beside.page(trace))
+
+
+def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output) -> "Trace":
+    """Predict a model of many layers; return the trace of a few of them.
+
+    Raises:
+        InputError: if no chain is asked for, or it is not a layer.
+    """
+    from umm.algorithms.chains.steady import steady
+    from umm.algorithms.scheduling import UNIVERSAL
+    from umm.cli.flags.asked import asked_machine
+    from umm.cli.flags.chain import asked_layer, kept_in_place
+    from umm.cli.flags.schedule import asked_choices
+    from umm.cli.printed.layers import layers_record, print_layers
+    from umm.errors import InputError
+
+    machine = asked_machine(flags)
+    layer, layouts, ranks = asked_layer(ctx, flags, machine)
+    if flags["algorithm"] != UNIVERSAL:
+        raise InputError("layers are simulated by the universal algorithm; leave out --algorithm")
+    choices = asked_choices(ctx, flags) | {"stationary": kept_in_place(flags, layer)}
+    with output.progress() as bar:
+        bar.add_task(f"simulating a few of {flags['layers']} layers", total=None)
+        found = steady(
+            layer, layouts, ranks, machine, flags["layers"],
+            recompute=flags["recompute"], state=flags["optimizer"], **choices,
+        )  # fmt: skip
+    if output.as_json:
+        output.json("simulate", layers_record(found, machine))
+    else:
+        print_layers(output.console(), found, machine)
+    return found.trace
 
 
 def _timed(

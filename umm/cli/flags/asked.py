@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from umm.algorithms.scheduling import schedule as build
-from umm.cli.flags.chain import CHAIN, asked_chain
+from umm.cli.flags.chain import CHAIN, asked_chain, kept_in_place
 from umm.cli.flags.options import PROBLEM, given
 from umm.cli.flags.schedule import SCHEDULE, asked_choices
 from umm.errors import InputError
@@ -93,7 +93,10 @@ def asked(ctx: click.Context, flags: dict[str, Any]) -> Asked:
     """
     machine = asked_machine(flags)
     chain = asked_chain(ctx, flags, machine) if "chain" in flags else None
-    return Asked(chain or asked_problem(flags), machine, asked_choices(ctx, flags))
+    choices = asked_choices(ctx, flags)
+    if chain is not None and "stationary" in choices:
+        choices["stationary"] = kept_in_place(flags, chain)
+    return Asked(chain or asked_problem(flags), machine, choices)
 
 
 def asked_problem(flags: dict[str, Any]) -> Problem:

@@ -12,9 +12,11 @@ from umm.cli.flags.values import Finite, dimension, dimension_list
 from umm.errors import InputError
 from umm.machines import Machine
 from umm.program import Chain, Outline, load_chain
+from umm.program.layers import RECOMPUTE
 from umm.program.models import MODELS
 from umm.program.models import model as find_model
 from umm.program.presets import PRESETS, chain
+from umm.program.systems import CHANGES, WHOLE, gradients_by_tokens
 
 SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads", "sequences", "vocab", "context", "batch")
 SCALED = ("tokens", "hidden", "ffn")
@@ -25,11 +27,14 @@ BEST = "best"
 _OF_A_PROBLEM = ("m", "n", "k", "a", "b", "c", "c_dtype", "preset")
 
 
-def chain_options(layouts: bool = True, axes: bool = False) -> Callable[[Command], Command]:
+def chain_options(
+    layouts: bool = True, axes: bool = False, layers: bool = False
+) -> Callable[[Command], Command]:
     """Return a decorator that adds the flags of a chain.
 
     Args:
         layouts: Whether the command takes one layout for each tensor.
+        layers: Whether it takes many layers of it.
         axes: Whether it takes comma lists of sizes.
     """
     size: dict[str, Any] = {"callback": dimension_list if axes else dimension}
@@ -58,11 +63,20 @@ def chain_options(layouts: bool = True, axes: bool = False) -> Callable[[Command
         option("--dropout", type=float, default=0.0, metavar="RATE",
                help="Share of an MLP's activations that are dropped, the same ones in every layout."),
     ]  # fmt: skip
+    if layers:
+        flags += [
+            option("--layers", callback=dimension, metavar="COUNT",
+                   help="A model of so many of them: memory of all, and the time of one in the middle."),
+            option("--recompute", type=click.Choice(RECOMPUTE), default=RECOMPUTE[0],
+                   help="What the backward part computes again instead of keeping it."),
+            option("--optimizer", type=Finite(min=0, max=1024), default=0.0, metavar="BYTES",
+                   help="Optimizer state for each element of a weight: 12 for Adam in float32."),
+        ]  # fmt: skip
     if layouts:
         flags.append(
             option("--layouts", metavar="NAME|TENSOR=LAYOUT,…",
-                   help="Layouts of a chain: megatron, sequence, data, a scheme such as tp8-dp4, fsdp32 or "
-                        "hsdp8x4, or best, what a search finds; then "
+                   help="Layouts of a chain: megatron, sequence, data, context, ring, gather, ulysses, a "
+                        "scheme such as tp8-dp4, fsdp32 or hsdp8x4, or best, what a search finds; then "
                         "others for some tensors.")
         )  # fmt: skip
     return all_of(flags)
@@ -95,6 +109,7 @@ def asked_chain(ctx: click.Context, flags: dict[str, Any], machine: Machine) -> 
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
     machine.check_ranks(ranks)
     try:
+        outline = in_scheme(outline, flags["layouts"], machine, ranks)
         return outline.laid_out(_layouts(outline, flags["layouts"], machine, ranks), ranks)
     except InputError as error:
         if not is_file(flags["chain"]):
@@ -157,6 +172,45 @@ def _is_of(name: str, size: str) -> bool:
 def is_file(name: str) -> bool:
     """Whether a chain is asked for by a file and not by the name of a preset."""
     return Path(name).suffix == ".toml"
+
+
+def asked_layer(
+    ctx: click.Context, flags: dict[str, Any], machine: Machine
+) -> tuple[Outline, Mapping[str, str], int]:
+    """Return the chain that is a layer, the layout of each of its tensors, and the ranks.
+
+    Raises:
+        InputError: if no chain is asked for, or it cannot be.
+    """
+    outline = asked_outline(ctx, flags)
+    if outline is None:
+        raise InputError("layers are of a chain; give one, such as --chain transformer-layer")
+    ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
+    machine.check_ranks(ranks)
+    outline = in_scheme(outline, flags["layouts"], machine, ranks)
+    return outline, _layouts(outline, flags["layouts"], machine, ranks), ranks
+
+
+def kept_in_place(flags: dict[str, Any], outline: Outline | Chain) -> str | dict[str, str]:
+    """Return what multiplies keep in place: for gradients of weights that are gathered, what is by tokens."""
+    sharded = any(x.name.endswith(WHOLE) for x in outline.tensors)
+    if flags.get("stationary") != "auto" or not sharded:
+        return str(flags.get("stationary"))
+    return gradients_by_tokens(outline)
+
+
+def in_scheme(outline: Outline, text: str | None, machine: Machine, ranks: int) -> Outline:
+    """Return the chain as a scheme runs it that changes what it does, such as ring or fsdp; else as it is.
+
+    In one node ``fsdp8`` is the ``fsdp`` of eight ranks: each weight is gathered whole before it is used.
+    """
+    name = (text or "").partition(",")[0].strip()
+    in_a_node = machine.fabric.near in (1, machine.device_count) and name == f"fsdp{ranks}"
+    change = CHANGES.get("fsdp" if in_a_node else name)
+    if change is None or name in outline.layouts:
+        return outline
+    found = change(outline)
+    return found.with_layouts(name, found.default_layouts)
 
 
 def _layouts(outline: Outline, text: str | None, machine: Machine, ranks: int) -> Mapping[str, str]:

@@ -5,7 +5,7 @@ another. So the busiest resource's work, summed over the statements, is a bound 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from umm.algorithms.chains.lower import lower
 from umm.algorithms.chains.multiplies import as_problem, completing
 from umm.algorithms.collectives.hierarchical import CARD
 from umm.algorithms.movement.choice import Chosen, chosen
-from umm.algorithms.movement.prices import Price
+from umm.algorithms.movement.prices import Price, arrival_seconds
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import lowered
 from umm.algorithms.universal.replicas import how_summed
@@ -49,6 +49,9 @@ class StatementWork:
         summed: Seconds after the last gemm before all of it is; else 0.
         stationary: The matrix that stays in place.
         actions: How many actions it is, about.
+        gathers: For A and B, if gathered for this statement, the least seconds in which each rank has it.
+        single: Whether each rank does one gemm, whose product is complete nowhere before.
+        arriving: Seconds in which what each rank sums, and copies of sums, arrive there; None if none do.
     """
 
     seconds: Floats
@@ -58,6 +61,9 @@ class StatementWork:
     summed: float = 0.0
     stationary: str = "auto"
     actions: int = 0
+    gathers: Mapping[str, Floats] = field(default_factory=dict)
+    single: bool = False
+    arriving: Floats | None = None
 
 
 def statement_work(
@@ -182,8 +188,16 @@ def _collective(
     lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
     work = np.concatenate((engines, price.gemms, _carried(between.reshape(-1), machine, p), lanes))
     seconds = np.asarray(work * ROUNDING, dtype=np.float64)
+    assert by.how is not None
+    gathers = {x: arrival_seconds(of, machine) * ROUNDING for x, of in price.gathered.items() if x in paid}
+    single = by.how.chunks == 1
+    sums = by.how.sums.groups and "C" in paid and single
+    arriving = arrival_seconds(price.summed, machine) * ROUNDING if sums else None
     actions = p * (price.transfers + 1)
-    return StatementWork(seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions)
+    return StatementWork(
+        seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions,
+        gathers=gathers if single else {}, single=single, arriving=arriving,
+    )  # fmt: skip
 
 
 def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:

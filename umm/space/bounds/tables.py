@@ -112,8 +112,10 @@ class Tables:
         """Return a lower bound of an assignment's makespan, by the order of its statements.
 
         The compute lane of a rank takes statements in their order. Where a result is replicated, its sums
-        begin when the last gemm of any rank has ended, and what reads it begins after some of them.
+        begin when the last gemm of any rank has ended, and what reads it begins after some of them. What
+        collectives gather starts to arrive when some of it is there, and their sums when a product is.
         """
+        there: dict[str, float] = {}  # before which nothing of a tensor is complete
         ended: dict[str, float] = {}  # the last gemm before the sums of a tensor
         finish: Any = 0.0
         end = 0.0
@@ -121,12 +123,25 @@ class Tables:
             work, start = table.work(place), np.zeros(self.points.ranks)
             for name, wait in table.waiting(place).items():
                 start = np.maximum(start, ended.get(name, 0.0) + wait)
+            for name in statement.reads:
+                if name != statement.out:  # what is added to need not be there when a product is made
+                    start = np.maximum(start, there.get(name, 0.0))
+            if isinstance(statement, Multiply):
+                for name, x in ((statement.a, "A"), (statement.b, "B")):
+                    if x in work.gathers:
+                        start = np.maximum(start, there.get(name, 0.0) + work.gathers[x])
             computes = work.span > 0
             finish = np.where(computes, np.maximum(finish, start) + work.span, finish)
             last = float(finish[computes].max(initial=start.min()))
             if work.summed:
                 ended[statement.out] = last
             end = max(end, last + work.summed)
+            begun = finish if work.single else finish - work.span
+            first = float(begun[computes].min()) if computes.any() else 0.0
+            for name in statement.outs:
+                there[name] = first
+            if work.arriving is not None:
+                end = max(end, first + float(work.arriving.max()))
         return end
 
     def all_busiest(self) -> Floats:

@@ -9,7 +9,7 @@ from umm.errors import ProblemError
 from umm.machines import Machine
 from umm.program import Outline
 from umm.program.schemes import on_nodes
-from umm.program.systems import fully_sharded, gradients_by_tokens, over_mesh
+from umm.program.systems import CHANGES, fully_sharded, gradients_by_tokens, over_mesh
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 
@@ -61,6 +61,12 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
     for name in outline.layouts:
         layouts = {x.name: outline.layouts[name].get(x.name, "row") for x in outline.tensors}
         yield Scheme(name, layouts, ranks)
+    for name in ("ring", "gather", "ulysses"):
+        try:
+            changed = CHANGES[name](outline)
+        except ProblemError:  # no fused attention
+            continue
+        yield Scheme(name, changed.default_layouts, ranks, CHANGES[name], gradients_by_tokens(outline))
     nodes = node_count(machine, ranks)
     try:
         if nodes > 1:

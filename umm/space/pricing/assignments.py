@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from umm.algorithms.chains.lower import lower
+from umm.algorithms.chains.movement import movement_of
 from umm.algorithms.universal.options import Options
 from umm.arrays import Bools, Ints
 from umm.errors import InfeasibleError
@@ -140,7 +141,8 @@ class AssignmentPricer:
             stays = choice.stationary.get(statement.out, "auto")
             nbytes = moved_bytes(statement, tensors, self.machine, self._options, stays)
             if nbytes:
-                found.append((str(statement), nbytes))
+                way = movement_of(statement, tensors, self.machine, stays, self.points.options.movement)
+                found.append((f"{statement} ({way})" if way else str(statement), nbytes))
         return found
 
     def _lowered(self, point: Place) -> Schedule:

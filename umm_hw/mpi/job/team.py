@@ -54,6 +54,8 @@ class Team:
         self._endings: dict[int, MPI.Comm] = {}  # not the programs', so that no barrier of theirs is met
         self.processes: list[tuple[str, int]] = self.world.allgather((MPI.Get_processor_name(), os.getpid()))
         """Host and process of each rank."""
+        self.parents: list[int] = self.world.allgather(os.getppid())
+        """The process that mpiexec has started for each rank, which goes on as its child."""
         segments.forget()  # MPICH would at the end only
         self._watchdog = Watchdog(self.world.Dup(), on_one_host(self.world), self.processes)
         self._watchdog.start()

@@ -19,7 +19,7 @@ def serve(address: str) -> int:
     with Client(address, family="AF_UNIX") as parent:
         sys.path[:] = parent.recv()  # programs are pickled by name
         wait.broadcast(team.world, sys.path)
-        parent.send(team.processes)
+        parent.send((team.processes, team.parents))
         try:
             while True:
                 parent.send(team.lead(*parent.recv()))

@@ -1,0 +1,229 @@
+"""GEMMs of the public tables and multiplies fused with collectives, beside what the shipped machines predict.
+
+A shape of a fitted type was used where the CRC-32 of its text leaves less than 3 of 5, so that three of five
+shapes were; all other rows judge. Rows above what a device can do are left out, with the reason in GEMMS.md.
+"""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from experiments.common.ledger import Entry, reproduced
+from experiments.common.machines import shipped
+from experiments.common.published import published
+from umm.arrays import Bools, Floats, Ints
+from umm.cost import gemm_seconds
+from umm.dtypes import itemsize
+from umm.figures.style import BLUE, ORANGE, drawn
+from umm.machines import Machine
+from umm.space.fusing import fusing
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+TABLE = Path(__file__).parent / "xla_gemms.csv"
+SOURCE = "openxla/xla, default_matmul_perf_table.txtpb"
+MACHINES = {"sm_90": "h100-8", "sm_100_B200": "b200-8", "gfx950": "mi355x-8"}
+TYPES = {
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "f32": "float32",
+    "f8e4m3fn": "float8_e4m3",
+    "f8e5m2": "float8_e5m2",
+}
+MOST = {("h100-8", 1): 1979, ("mi355x-8", 4): 157, ("mi355x-8", 1): 5000}
+"""Tflop/s above which a row is left out, by machine and bytes of an element."""
+FITTED = ("bf16xbf16->bf16", "f32xf32->f32", "f8e4m3fnxf8e4m3fn->bf16", "f16xf16->f16", "bf16xbf16->f32")
+MEAN, NEAR, SHARE = 0.08, 0.2, 0.95
+
+
+class Group(NamedTuple):
+    """The rows of one machine and combination of types.
+
+    Attributes:
+        machine: Where.
+        types: A × B → C, as the table has them.
+        shapes: Batch, m, n and k, one column a row.
+        predicted: Seconds.
+        measured: Seconds.
+        fitted: Which rows a number of the machine file was found from.
+    """
+
+    machine: str
+    types: str
+    shapes: Ints
+    predicted: Floats
+    measured: Floats
+    fitted: Bools
+
+    @property
+    def off(self) -> Floats:
+        """How far the rows that judge are off, as logarithms; below zero where too fast."""
+        found: Floats = np.log(self.predicted / self.measured)[~self.fitted]
+        return found
+
+    @property
+    def mean(self) -> float:
+        """Their geometric mean, as a share."""
+        return float(np.expm1(np.abs(self.off).mean()))
+
+    @property
+    def near(self) -> float:
+        """The share of them within 20 %."""
+        return float((np.abs(self.off) < np.log1p(NEAR)).mean())
+
+
+class Pair(NamedTuple):
+    """A multiply and a collective, one after the other and overlapped.
+
+    Attributes:
+        source: Who measured.
+        name: The shape and the way.
+        measured: How many times faster the way is.
+        predicted: The same.
+    """
+
+    source: str
+    name: str
+    measured: float
+    predicted: float
+
+
+def groups() -> Iterator[Group]:
+    """Yield the rows of XLA's table, by device and types."""
+    found: dict[tuple[str, str], list[tuple[float, ...]]] = {}
+    with TABLE.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            key = MACHINES[row["device"]], row["types"]
+            a = row["types"].partition("x")[0]
+            if row["types"].partition("->")[2].startswith("f8"):
+                continue
+            if float(row["tflops"]) <= MOST.get((key[0], itemsize(TYPES[a])), np.inf):
+                found.setdefault(key, []).append((*(int(row[x]) for x in "bmnk"), float(row["tflops"])))
+    for (name, types), rows in sorted(found.items()):
+        *sizes, rate = np.array(rows).T
+        shapes = np.array(sizes, dtype=np.int64)
+        measured = 2.0 * np.prod(np.array(sizes), axis=0) / (rate * 1e12)
+        used = [types in FITTED and _chosen(shape) for shape in shapes.T.tolist()]
+        yield Group(name, types, shapes, _predicted(name, types, shapes), measured, np.array(used))
+
+
+def _chosen(shape: list[int]) -> bool:
+    return crc32("x".join(map(str, shape)).encode()) % 5 < 3
+
+
+def _predicted(name: str, types: str, shapes: Ints) -> Floats:
+    """Return the seconds of whole batches; float32 is multiplied in TF32 on NVIDIA's devices."""
+    factors, _, of_c = types.partition("->")
+    a, b = (TYPES[x] for x in factors.split("x"))
+    machine: Machine = shipped(name)
+    if a == "float32" and machine.tf32_peak:
+        machine = machine.with_tf32()
+    batch, m, n, k = shapes
+    dtype = a if a == b else f"{a}x{b}"
+    start = machine.gemm_start(dtype)
+    each = gemm_seconds(machine, dtype, m, n, k, itemsize(TYPES[of_c]), batch)
+    found: Floats = start + batch * (each - start)
+    return found
+
+
+def pairs() -> Iterator[Pair]:
+    """Yield the published pairs of fused and unfused multiplies."""
+    for table, said in published("truth")["fusing"].items():
+        if table == "where":
+            continue
+        for m, n, k, plain, *times in said["rows"]:
+            found = fusing(shipped(said["machine"]), m, n, k, said["collective"], said["dtype"])
+            for way, time in zip(said["ways"], times, strict=True):
+                ratio = found.way("unfused").seconds / found.way(way).seconds
+                yield Pair(table, f"{m}x{n}x{k}, {way}", plain / time, ratio)
+
+
+def entries() -> Iterator[Entry]:
+    """Yield the ledger's lines."""
+    for group in groups():
+        judged = len(group.off)
+        yield reproduced(
+            f"XLA's table, {group.machine}, {group.types}: {judged} GEMMs that were not fitted",
+            SOURCE,
+            f"off {100 * group.mean:.1f} % in the geometric mean, {100 * group.near:.0f} % within 20 %; "
+            f"{int(group.fitted.sum())} more rows fitted",
+            group.mean <= MEAN and group.near >= SHARE,
+            f"`{group.machine}`",
+            _why(group),
+        )
+    found = list(pairs())
+    right = sum((x.measured > 1) == (x.predicted > 1) for x in found)
+    ranks = [np.argsort(np.argsort([getattr(x, of) for x in found])) for of in ("predicted", "measured")]
+    agree = float(np.corrcoef(*ranks)[0, 1])  # of ranks: Spearman's
+    yield reproduced(
+        f"whether to fuse: {len(found)} published pairs on H100, H800, A800 and B300",
+        "kraken pull request 2, Triton-distributed, Flux, pytorch 179770",
+        f"the sign is right in {right}, rank correlation {agree:.2f}; three constants were fitted on them",
+        right >= 0.9 * len(found) and agree >= 0.9,
+        "`umm.space.fusing`",
+    )
+
+
+def _why(group: Group) -> str:
+    if group.machine == "h100-8" and group.types.startswith("f8"):
+        return "compute-bound shapes come in above what the peak allows: operands are not initialised"
+    if group.machine == "h100-8":
+        return (
+            "neighbouring shapes differ by 1.7 times: old and new kernels take turns by no law that was found"
+        )
+    if group.types.startswith("f8"):
+        return "kernels differ by C's type, and rows of unlike types are up to 2.3 times faster"
+    return "hipBLASLt's choice of tiles follows no law that was found"
+
+
+def page() -> str:
+    """Return GEMMS.md."""
+    lines = [
+        "# GEMMs and fused multiplies, beside what was measured", "",
+        "`python -m experiments truth` writes this page. Rows come from XLA's table of cuBLAS and hipBLASLt, "
+        "medians of 20 runs on operands that are not initialised. Left out, as above what the device can do: "
+        "8-bit rows of H100 above 1,979 Tflop/s, of MI355X above 5,000, its float32 above 157; and products "
+        "kept in 8 bits, which umm has not. Three of five shapes of the types marked * were fitted; the "
+        "numbers here are of all other rows.", "",
+        "![Predicted over measured time by flop, one panel of marks a machine](gemms.svg)", "",
+        "| machine | types | rows | mean | within 20 % |", "|---|---|---|---|---|",
+    ]  # fmt: skip
+    for group in groups():
+        star = "*" if group.fitted.any() else ""
+        lines.append(
+            f"| `{group.machine}` | {group.types}{star} | {len(group.off)} | {100 * group.mean:.1f} % "
+            f"| {100 * group.near:.0f} % |"
+        )
+    lines += ["", "Whether to fuse: how many times faster the way is than one after the other.", "",
+              "| measured by | m × n × k, way | measured | predicted |", "|---|---|---|---|"]  # fmt: skip
+    lines += [f"| {x.source} | {x.name} | {x.measured:.2f} | {x.predicted:.2f} |" for x in pairs()]
+    return "\n".join(lines) + "\n"
+
+
+def figure() -> "go.Figure":
+    """Return predicted over measured time by flop, of the rows that judge."""
+    found = list(groups())
+    data: list[dict[str, Any]] = []
+    for name, colour, symbol in (
+        ("h100-8", BLUE, "circle"),
+        ("b200-8", ORANGE, "diamond"),
+        ("mi355x-8", "#777", "x"),
+    ):
+        own = [group for group in found if group.machine == name]
+        flop = np.concatenate([2.0 * np.prod(x.shapes[:, ~x.fitted], axis=0) for x in own])
+        off = np.concatenate([np.exp(x.off) for x in own])
+        data.append({
+            "type": "scatter", "mode": "markers", "name": name,
+            "x": flop.tolist(), "y": off.round(3).tolist(),
+            "marker": {"color": colour, "symbol": symbol, "size": 3, "opacity": 0.5},
+        })  # fmt: skip
+    return drawn(
+        data, "GEMMs of XLA's table that were not fitted: predicted over measured time", 420,
+        xaxis={"type": "log", "title": {"text": "flop"}},
+        yaxis={"type": "log", "title": {"text": "predicted / measured"}, "range": [-0.5, 0.5]},
+    )  # fmt: skip

@@ -1,0 +1,140 @@
+"""Many layers: the same numbers however often something is computed again, and a steady state that lasts."""
+
+import numpy as np
+import pytest
+from command import good, record
+
+import umm
+from umm.algorithms.chains.lower import lower
+from umm.algorithms.chains.steady import steady
+from umm.errors import InputError
+from umm.program.layers import RECOMPUTE, repeated
+from umm.program.systems import CHANGES, fully_sharded, gradients_by_tokens
+from umm.schedules.races import races
+
+SMALL = {"tokens": 12, "hidden": 16, "ffn": 6, "heads": 4, "kv_heads": 2, "sequences": 2}
+LARGE = {"model": "llama-3-70b", "dtype": "bfloat16", "backward": True}
+
+
+def layer(**more):
+    return umm.chain("transformer-layer", **SMALL, dtype="float64", **more)
+
+
+def given(chain, seed=0):
+    random = np.random.default_rng(seed)
+    return {x.name: random.standard_normal(x.shape) * 0.5 for x in chain.tensors if x.is_input}
+
+
+def test_three_layers_are_a_layer_of_a_layer_of_a_layer():
+    one, three = layer().laid_out(ranks=1), repeated(layer(), 3).laid_out(ranks=1)
+    operands, x = given(three), None
+    for number in range(3):
+        own = {name: operands[f"{name}.{number}"] for name in one.operand_names if name != "X"}
+        x = one.reference({"X": operands["X"] if x is None else x, **own})["Y"]
+    np.testing.assert_allclose(three.reference(operands)["Y"], x, rtol=1e-12)
+
+
+@pytest.mark.parametrize("recompute", RECOMPUTE)
+def test_gradients_are_the_same_whatever_is_computed_again(recompute):
+    """Of three layers, in any order that dependencies allow; all holds less than none."""
+    chain = repeated(layer(backward=True), 3, recompute).laid_out("sequence", 4)
+    operands = given(chain)
+    expected = repeated(layer(backward=True), 3).laid_out("sequence", 4).reference(operands)
+    schedule = lower(chain, "h100-8")
+    assert races(schedule) == []
+    how = {"operands": operands, "replica": None, "order": "random", "seed": 1}
+    results = umm.run(schedule, executor="numpy", **how).results
+    for name, replicas in results.items():
+        for replica in replicas:
+            np.testing.assert_allclose(replica, expected[name], rtol=1e-9, atol=1e-9)
+
+
+def test_what_is_computed_again_is_not_held():
+    """Of each of 80 layers of 70B on two ranks: all that is kept, less attention's part, or nothing."""
+    machine, chain = umm.machine("h100-8"), umm.chain("transformer-layer", tokens=2048, **LARGE)
+    layouts = chain.layouts["sequence"]
+    found = [steady(chain, layouts, 2, machine, 80, recompute=x) for x in RECOMPUTE]
+    assert [round(x.kept_bytes / 2**20) for x in found] == [252, 216, 0]
+    assert found[0].memory_bytes > found[1].memory_bytes > found[2].memory_bytes
+    assert found[0].layer_s < found[1].layer_s < found[2].layer_s < 1.5 * found[0].layer_s
+
+
+def test_a_fourth_layer_takes_what_the_third_did():
+    chain = fully_sharded(
+        umm.chain("mlp", tokens=4096, hidden=4096, ffn=8192, dtype="bfloat16", backward=True)
+    )
+    machine, stays = umm.machine("h100-8"), gradients_by_tokens(chain)
+    three, four = (
+        steady(chain, chain.layouts["fsdp"], 8, machine, layers, stationary=stays) for layers in (3, 4)
+    )
+    assert four.makespan_s == pytest.approx(three.makespan_s + three.layer_s, rel=1e-9)
+    whole = lower(repeated(chain, 4).laid_out("fsdp", 8), machine)
+    assert umm.run(whole).makespan_s == pytest.approx(four.makespan_s, rel=0.25)
+
+
+def test_gathers_of_the_next_layer_hide_behind_a_large_batch():
+    """Fully sharded MLP of 70B: gathers and sums take 10.7 ms a layer; 8K tokens compute 6, 32K some 24."""
+    machine, sizes = umm.machine("h100-8"), {"hidden": 8192, "ffn": 28672}
+    exposed = {}
+    for tokens in (8192, 32768):
+        chain = umm.chain("gated-mlp", tokens=tokens, dtype="bfloat16", backward=True, **sizes)
+        chain, stays = fully_sharded(chain), gradients_by_tokens(chain)
+        found = steady(chain, chain.layouts["fsdp"], 8, machine, 80, stationary=stays)
+        exposed[tokens] = found.parts["exposed_communication"]
+    assert 3e-3 < exposed[8192] < 8e-3
+    assert exposed[32768] < 0.3e-3
+
+
+@pytest.mark.parametrize("scheme", CHANGES)
+def test_schemes_that_change_what_a_chain_does_do_not_change_its_results(scheme):
+    """FSDP, ring, gathered keys and Ulysses: the gradients of a layer, exact and without races."""
+    changed = CHANGES[scheme](layer(backward=True)).laid_out(None, 4)
+    operands = given(changed)
+    expected = layer(backward=True).laid_out(ranks=1).reference(operands)
+    schedule = lower(changed, "h100-8")
+    assert races(schedule) == []
+    results = umm.run(schedule, executor="numpy", operands=operands, replica=None, order="random").results
+    for name, replicas in results.items():
+        for replica in replicas:
+            np.testing.assert_allclose(replica, expected[name], rtol=1e-9, atol=1e-9)
+
+
+def test_at_128k_tokens_ulysses_and_the_ring_beat_gathering_and_that_sequence_parallel():
+    """Attention of llama-3-8b on 8 H100: 29 ms by what keeps tokens where they are, 33 by what gathers X."""
+    chain = umm.chain("attention", model="llama-3-8b", tokens=2**17, dtype="bfloat16")
+    seconds = {x: umm.run(lower(CHANGES[x](chain).laid_out(None, 8), "h100-8")).makespan_s
+               for x in ("ring", "gather", "ulysses")}  # fmt: skip
+    seconds["sequence"] = umm.run(lower(chain.laid_out("sequence", 8), "h100-8")).makespan_s
+    assert max(seconds["ring"], seconds["ulysses"]) < seconds["gather"] < seconds["sequence"] < 40e-3
+    assert min(seconds.values()) > 26e-3
+
+
+def test_the_command_answers_for_80_layers():
+    asked = [
+        "--chain",
+        "mlp",
+        "--hidden",
+        "4K",
+        "--ffn",
+        "8K",
+        "--tokens",
+        "4K",
+        "--dtype",
+        "bf16",
+        "--backward",
+    ]
+    said = good("simulate", *asked, "--layouts", "fsdp8", "--layers", "80", "--optimizer", "12")
+    assert "in the middle" in said
+    found = record("simulate", *asked, "--layouts", "fsdp8", "--layers", "80")["predicted"]
+    assert found["layers"] == 80
+    assert found["makespan_s"] == pytest.approx(80 * found["layer_s"], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("layers", "recompute", "why"),
+    [(0, "none", "layers"), (2, "some", "recompute 'some' is unknown"), (2, "attention", "has no attention")],
+)
+def test_what_cannot_be_repeated_is_refused(layers, recompute, why):
+    chain = umm.chain("mlp", hidden=8, ffn=16, tokens=4, backward=True)
+    with pytest.raises(InputError, match=why):
+        repeated(chain, layers, recompute)

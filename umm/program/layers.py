@@ -1,0 +1,144 @@
+"""A chain repeated as the layers of a model: forward one after another, then backward in reverse."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from umm.errors import ProblemError, did_you_mean
+from umm.files import whole_number
+from umm.program.attention import Attention
+from umm.program.outline import Outline, Shape
+from umm.program.statements import Statement, renamed
+
+RECOMPUTE = ("none", "attention", "all")
+"""What the backward part computes again: nothing; what attention reads and gives; all but a layer's input."""
+X, Y, DX, DY = "X", "Y", "dX", "dY"
+
+
+class Parts(NamedTuple):
+    """The statements of a layer.
+
+    Attributes:
+        forward: Those of the forward part.
+        backward: Those of the backward part, none of a forward part alone.
+        again: Those of the forward part that come again before the backward part.
+        kept: Tensors of the forward part that stay until the backward part reads them.
+    """
+
+    forward: tuple[Statement, ...]
+    backward: tuple[Statement, ...]
+    again: tuple[Statement, ...]
+    kept: frozenset[str]
+
+
+def repeated(outline: Outline, layers: int, recompute: str = "none") -> Outline:
+    """Return a chain of some equal layers, each like a chain that takes X and gives Y of one shape.
+
+    Weights, their gradients and what is kept for the backward part are of each layer; all else is memory that
+    the layers use one after another.
+
+    Args:
+        outline: The layer: a preset with an X and a Y, perhaps with its gradients.
+        layers: How many.
+        recompute: One of :data:`RECOMPUTE`.
+
+    Raises:
+        ProblemError: if the chain has no X and Y of one shape, or for what cannot be computed again.
+
+    >>> from umm.program.presets import chain
+    >>> print(repeated(chain("mlp", hidden=8, ffn=16, tokens=4), 2))
+    mlp: H = X·W1.0; G = gelu(H); Y.0 = G·W2.0; H = Y.0·W1.1; G = gelu(H); Y = G·W2.1
+    """
+    whole_number(layers, "layers", 1)
+    shapes = {x.name: x for x in outline.tensors}
+    ends = [shapes[x] for x in (X, Y) if x in shapes]
+    if len(ends) < 2 or (ends[0].rows, ends[0].cols) != (ends[1].rows, ends[1].cols):
+        raise ProblemError(
+            f"chain {outline.name} has no X and Y of one shape, so its layers do not follow each other"
+        )
+    parts = parts_of(outline, recompute)
+    names = [_names(outline, parts, layer, layers) for layer in range(layers)]
+    statements = [renamed(x, names[layer]) for layer in range(layers) for x in parts.forward]
+    for layer in reversed(range(layers)) if parts.backward else ():
+        last = layer == layers - 1
+        # What the last layer has just computed is there still.
+        again = () if last and recompute != "none" else parts.again
+        statements += [renamed(x, names[layer]) for x in (*again, *parts.backward)]
+    tensors: dict[str, Shape] = {}
+    layouts: dict[str, dict[str, str]] = {scheme: {} for scheme in outline.layouts}
+    for layer, called in enumerate(names):
+        for x in outline.tensors:
+            name = called[x.name]
+            tensors.setdefault(name, replace(x, name=name, role=_role(x, layer, layers)))
+            for scheme, texts in outline.layouts.items():
+                if x.name in texts:
+                    layouts[scheme][name] = texts[x.name]
+    kept = dict.fromkeys(called[x] for called in names for x in outline.kept)
+    weights = [called[x] for called in names for x in outline.weights]
+    return Outline(
+        outline.name, tuple(tensors.values()), tuple(statements), tuple(kept), layouts, tuple(weights)
+    )
+
+
+def of_layers(
+    outline: Outline, layers: int, by_name: Mapping[str, str], recompute: str = "none"
+) -> dict[str, str]:
+    """Return what is said of a layer's tensors by name, of those of some layers."""
+    parts = parts_of(outline, recompute)
+    called = (_names(outline, parts, layer, layers) for layer in range(layers))
+    return {names[x]: said for names in called for x, said in by_name.items()}
+
+
+def parts_of(outline: Outline, recompute: str = "none") -> Parts:
+    """Return the statements of a layer, and what it keeps.
+
+    Raises:
+        ProblemError: if there is no such way to compute again, or nothing of the kind in the chain.
+    """
+    if recompute not in RECOMPUTE:
+        raise ProblemError(f"recompute {recompute!r} is unknown; {did_you_mean(recompute, RECOMPUTE)}")
+    first = next((i for i, x in enumerate(outline.statements) if DY in x.reads), len(outline.statements))
+    forward, backward = outline.statements[:first], outline.statements[first:]
+    kept = frozenset(outline.kept) - {X, Y}
+    if recompute == "none" or not backward:
+        return Parts(forward, backward, (), kept)
+    if recompute == "all":
+        dropped = kept
+    else:
+        dropped = frozenset(name for x in forward if isinstance(x, Attention) for name in (*x.outs, *x.reads))
+        if not dropped:
+            raise ProblemError(f"chain {outline.name} has no attention to compute again; choose none or all")
+    return Parts(forward, backward, tuple(_again(forward, kept, dropped)), kept - dropped)
+
+
+def _again(
+    forward: Sequence[Statement], kept: frozenset[str], dropped: frozenset[str]
+) -> Iterator[Statement]:
+    """Yield the statements that give back what was dropped, in order."""
+    wanted, needed = set(dropped), []
+    for statement in reversed(forward):
+        if wanted & set(statement.outs):
+            needed.append(statement)
+            # What is not kept has to be computed again as well; in place, what was there before too.
+            wanted |= {x for x in statement.reads if x not in kept - dropped}
+    yield from reversed(needed)
+
+
+def _names(outline: Outline, parts: Parts, layer: int, layers: int) -> Mapping[str, str]:
+    """Return what the tensors of a layer are called."""
+    own = {*outline.weights, *(f"d{x}" for x in outline.weights), *parts.kept}
+    found = {x.name: f"{x.name}.{layer}" if x.name in own else x.name for x in outline.tensors}
+    found |= {x: f"{x}.{layer}" for x in found if x.endswith(".cache")}
+    ends = {
+        X: X if layer == 0 else f"{Y}.{layer - 1}",
+        Y: Y if layer == layers - 1 else f"{Y}.{layer}",
+        DX: DX if layer == 0 else f"{DX}.{layer % 2}",
+        DY: DY if layer == layers - 1 else f"{DX}.{(layer + 1) % 2}",
+    }
+    return found | {x: name for x, name in ends.items() if x in found}
+
+
+def _role(x: Shape, layer: int, layers: int) -> str:
+    """Return the role of a tensor of a layer: what goes from layer to layer neither comes in nor goes out."""
+    inner = {X: layer > 0, DX: layer > 0, Y: layer < layers - 1, DY: layer < layers - 1}
+    return "work" if inner.get(x.name, False) else x.role
