@@ -110,7 +110,7 @@ def test_the_verdict_says_when_nothing_is_communicated():
 
 
 def test_the_verdict_says_where_multiplies_wait_for_memory():
-    """8K x 8 x 8K in bfloat16: 2·8 flop for each 2 bytes of A, and little else, where an H100 has 295 a byte."""
+    """8K x 8 x 8K in bfloat16: 2·8 flop for each 2 bytes of A, where an H100 has 295 flop a byte."""
     problem = umm.Problem(m=8192, n=8, k=8192, dtype="bfloat16", a="row", b="row@8", c="row")
     trace = umm.run(umm.schedule(problem, "h100-8"))
     assert trace.bound_by == "memory bandwidth"
