@@ -106,17 +106,7 @@ def test_the_verdict_names_what_most_of_the_critical_path_is():
 
 def test_the_verdict_says_when_nothing_is_communicated():
     trace = umm.run(umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=1), "h100-8"))
-    assert trace.verdict == "Bound by compute, 100 % of the critical path; nothing is communicated."
-
-
-def test_the_verdict_says_where_multiplies_wait_for_memory():
-    """8K x 8 x 8K in bfloat16: 2·8 flop for each 2 bytes of A, where an H100 has 295 flop a byte."""
-    problem = umm.Problem(m=8192, n=8, k=8192, dtype="bfloat16", a="row", b="row@8", c="row")
-    trace = umm.run(umm.schedule(problem, "h100-8"))
-    assert trace.bound_by == "memory bandwidth"
-    assert trace.verdict == (
-        "Memory bandwidth binds: 7.9 flop/byte, 100 % of the critical path; nothing is communicated."
-    )
+    assert trace.verdict == "Bound by launches, 100 % of the critical path; nothing is communicated."
 
 
 def test_the_verdict_says_nothing_about_times_without_meaning():

@@ -184,10 +184,6 @@ class Machine(DeviceNumbers):
             return self.peak(dtype) * devices
         return self.peak(dtype) * float(self.paces.peak[:devices].sum())
 
-    def ridge(self, dtype: str) -> float:
-        """Return the flop/byte below which memory binds and above which arithmetic does (roofline)."""
-        return self.peak(dtype) / self.work_bandwidth
-
     def pace(self, number: str, ranks: Ints, total: int) -> Floats | float:
         """Return what the devices of some ranks have of ``peak`` or ``memory_bandwidth``; 1 if alike."""
         if self.paces is None:

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from umm.arrays import Ints
-from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import GEMM, KINDS
+from umm.errors import MachineError
+from umm.machines import machine
+from umm.schedules.table.details import GEMM, KINDS, MAP
 from umm.traces.breakdown import breakdown, critical_path, path_times
 from umm.traces.spans import Spans
 from umm.traces.traffic import link_utilisation
+
+COMPUTE = "compute"
 
 
 @dataclass(frozen=True)
@@ -17,19 +20,17 @@ class Bottleneck:
     """What a trace spends most of its critical path on.
 
     Attributes:
-        kind: ``compute``, a kind of action, or ``waiting`` where nothing of the path runs; ``memory
-            bandwidth`` where gemms wait for memory.
+        kind: ``compute`` where arithmetic binds, ``memory bandwidth`` or ``launches`` where kernels wait for
+            these, a kind of transfer, or ``waiting`` where nothing of the path runs.
         share: Its share of the critical path, 0 to 1.
         link: Of a transfer, the link it spends most of that time on; empty if it crosses none.
         links: On how many links it spends that time.
-        intensity: Where memory binds, flop for each byte of A, B and C that gemms touch.
     """
 
     kind: str
     share: float
     link: str = ""
     links: int = 0
-    intensity: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.kind} on {self.link}" if self.link else self.kind
@@ -42,15 +43,14 @@ def bottleneck(spans: Spans) -> Bottleneck:
     seconds, waiting = path_times(spans, path)
     total = spans.makespan_s
     by_kind = np.bincount(schedule.kind[path], weights=seconds, minlength=len(KINDS))
+    by_kind[GEMM] += by_kind[MAP]  # both compute
+    by_kind[MAP] = 0.0
     kind = int(np.argmax(by_kind))
     if total <= 0 or waiting > by_kind[kind]:
         return Bottleneck("waiting", waiting / total if total > 0 else 1.0)
     share = float(by_kind[kind]) / total
     if kind == GEMM:
-        flop_per_byte = memory_bound(schedule, path[schedule.kind[path] == GEMM])
-        if flop_per_byte:
-            return Bottleneck("memory bandwidth", share, intensity=flop_per_byte)
-        return Bottleneck("compute", share)
+        return Bottleneck(_resource(spans, path[np.isin(schedule.kind[path], (GEMM, MAP))]), share)
     used = link_utilisation(spans)
     on_link: dict[int, float] = {}
     for action, lasts in zip(path.tolist(), seconds.tolist(), strict=True):
@@ -64,25 +64,33 @@ def bottleneck(spans: Spans) -> Bottleneck:
     return Bottleneck(KINDS[kind], share, schedule.links.names[longest], len(on_link))
 
 
-def memory_bound(schedule: Schedule, gemms: Ints) -> float:
-    """Return the flop/byte of some gemms if they wait for memory most of their time; 0 if not, or unknown.
-
-    Each element of A, B and C counts once. Memory binds where that takes longer than the arithmetic does at
-    the peak, and more than half of the time that gemms take: the rest is starts, or tiles that fit badly.
-    """
-    if not (schedule.ridge and schedule.peak and len(gemms)):
-        return 0.0
+def _resource(spans: Spans, actions: Ints) -> str:
+    """Return what most of some gemms and maps wait for: arithmetic, the memory, or being launched."""
+    schedule, seconds = spans.schedule, spans.schedule.seconds[actions]
     devices = len(np.unique(schedule.lanes.engine[schedule.lanes.engine >= 0]))
-    details, itemsizes = schedule.details, schedule.itemsizes
-    m, n, k = details.multiplied[gemms].T.astype(np.float64)
-    flop = float((2.0 * m * n * k * details.batch[gemms]).sum())
-    elements = details.shape[gemms, :3].prod(axis=2)
-    sizes = np.stack([itemsizes[schedule.operand_tensors(i)[gemms]] for i in range(3)], axis=1)
-    nbytes = float((elements * sizes).sum())
-    intensity = flop / nbytes
-    memory = nbytes * schedule.ridge / (schedule.peak / devices)
-    waits = intensity < schedule.ridge and memory > float(schedule.seconds[gemms].sum()) / 2
-    return intensity if waits else 0.0
+    rate = schedule.peak / max(devices, 1)
+    arithmetic = schedule.flop[actions] / rate if rate else np.zeros(len(actions))
+    if arithmetic.sum() > seconds.sum() / 2:
+        return COMPUTE
+    try:
+        of = machine(schedule.machine)
+    except MachineError:  # an algorithm's own, or a file that is not here
+        return COMPUTE
+    details = schedule.details
+    sizes = np.prod(details.shape[actions], axis=2) * (details.buffer[actions] >= 0)
+    items = np.stack(
+        [schedule.itemsizes[schedule.operand_tensors(x)[actions]] for x in range(details.operands)]
+    )
+    memory = np.minimum((sizes * items.T).sum(axis=1) / of.work_bandwidth, seconds)
+    launch = np.where(seconds > 0, np.minimum(of.launch_s, seconds), 0.0)
+    # What fused attention takes beyond its bytes is arithmetic, and so is what a gemm takes beyond either.
+    rest = float((seconds - np.maximum(memory, arithmetic) - launch).sum())
+    shares = {
+        COMPUTE: float(arithmetic.sum()) + max(rest, 0.0),
+        "memory bandwidth": float(memory.sum()),
+        "launches": float(launch.sum()),
+    }
+    return max(shares, key=shares.__getitem__)
 
 
 def verdict(spans: Spans) -> str:
@@ -98,10 +106,7 @@ def verdict(spans: Spans) -> str:
         )
     found = bottleneck(spans)
     others = f" and {found.links - 1} more" if found.links > 1 else ""
-    binds = f"Bound by {found}{others}"
-    if found.intensity:
-        binds = f"Memory bandwidth binds: {found.intensity:.2g} flop/byte"
-    return f"{binds}, {percent(found.share)} of the critical path; " + (
+    return f"Bound by {found}{others}, {percent(found.share)} of the critical path; " + (
         "nothing is communicated." if quiet else f"{percent(overlapped)} overlapped."
     )
 

@@ -68,8 +68,6 @@ class Table:
         make_pools: Makes the sizes of the pools.
         options: How it was made: policy, prefetch, max_gemms, … as plain values.
         peak: flop/s of the devices used together, 0 if unknown.
-        ridge: flop/byte below which a device's memory binds, its peak over its memory bandwidth; 0 if
-            unknown, as of a file.
         work: Tensors beyond the program's.
         functions: What maps do.
         means: Ways to move bytes.
@@ -97,7 +95,6 @@ class Table:
     make_pools: Callable[[], list[Ints]] = field(repr=False)
     options: Mapping[str, Any] = field(default_factory=dict)
     peak: float = 0.0
-    ridge: float = field(default=0.0, compare=False)
     work: tuple[Tensor, ...] = ()
     functions: tuple[Function, ...] = ()
     means: tuple[Means, ...] = ()

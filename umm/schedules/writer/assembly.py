@@ -103,7 +103,6 @@ def assemble(
         make_pools=pools,
         options=options,
         peak=machine.total_peak(problem.dtype, shared.devices),
-        ridge=machine.ridge(problem.dtype),
     )
 
 

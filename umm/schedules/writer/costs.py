@@ -121,7 +121,6 @@ def priced(written: Written) -> Schedule:
         make_pools=lambda: _pools(written),
         options=written.options,
         peak=machine.total_peak(tensors[0].dtype, shared.devices) if written.program.flop else 0.0,
-        ridge=machine.ridge(tensors[0].dtype) if written.program.flop else 0.0,
         work=written.work,
         functions=written.functions,
         means=tuple(Means(name, machine.means[name].interference) for name in names),
