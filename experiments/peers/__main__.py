@@ -1,4 +1,4 @@
-"""``python -m experiments peers``: write rows.csv and the tables of docs/guides/peers.md."""
+"""``python -m experiments peers``: write rows.csv and the tables of README.md."""
 
 import csv
 from dataclasses import replace
@@ -14,7 +14,7 @@ from umm.space.peers.table import Peers
 from umm_hw.numpy.executor import NumpyExecutor
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs/guides/peers.md"
+PAGE = HERE / "README.md"
 START, END = "<!-- tables -->\n", "<!-- end of tables -->\n"
 SIZES = {"mlp1": {"n": 49152, "k": 12288}, "mlp2": {"n": 12288, "k": 49152}}
 ROWS = (1024, 2048, 4096, 8192)

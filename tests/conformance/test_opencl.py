@@ -35,6 +35,7 @@ from umm.executor import executor as named
 from umm.program.functions import FUNCTIONS
 from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from umm_hw.blocks import Mapped
+from umm_hw.calibrate import gpu_benchmarks
 from umm_hw.devices.device import Region
 from umm_hw.devices.transport import DeviceTransport
 from umm_hw.mpi.job.job import MpiJob
@@ -258,6 +259,19 @@ def test_an_error_of_a_map_on_the_host_comes_to_who_runs_it(monkeypatch):
     monkeypatch.setattr(Mapped, "__call__", lambda *reads, like: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         OpenClExecutor(device="cpu").run(schedule)
+
+
+def test_a_cpu_is_calibrated(tmp_path, monkeypatch):
+    """Small shapes: the file describes one device, and predicts a run."""
+    monkeypatch.setattr(gpu_benchmarks, "SHORTEST", 1e-5)
+    monkeypatch.setattr("umm_hw.calibrate.gpu.grid", lambda device: ((16, 64), (4096, 65536)))
+    file = tmp_path / "cpu.toml"
+    file.write_text(OpenClExecutor(device="cpu").calibrate(["float32"], lambda what: None))
+    machine = umm.machine(str(file))
+    assert machine.device_count == 1
+    assert 1e8 < machine.peak("float32") < 1e13
+    problem = umm.Problem(m=64, n=64, k=64, ranks=2)
+    assert umm.run(umm.schedule(problem, machine), executor="sim").makespan_s > 0
 
 
 def test_a_run_leaves_a_checkpoint(tmp_path):

@@ -1,7 +1,7 @@
 """A machine file from what was measured on GPUs: every number with its source."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tomlkit.items import InlineTable
@@ -11,6 +11,14 @@ from umm_hw.calibrate.gpu_benchmarks import Bench, GpuMeasurements, Shape, grid,
 from umm_hw.calibrate.toml import efficiency, number, text
 from umm_hw.devices.device import Device
 from umm_hw.devices.links import BLOCKS, Landing, check_blocks, join
+
+
+class Costs(NamedTuple):
+    """Seconds that an action of a run takes beside its work: a gemm, and a transfer."""
+
+    launch: float
+    overhead: float
+
 
 SWEEP = (4, 8, 16, 24, 32, 64, 128)  # thread blocks of an accumulate kernel
 
@@ -62,6 +70,7 @@ def machine_text(
     executor: str,
     tf32: bool = False,
     signal: float | None = None,
+    costs: Costs | None = None,
 ) -> str:
     """Return a machine file.
 
@@ -72,6 +81,7 @@ def machine_text(
         executor: Name of the executor whose calls were measured.
         tf32: Whether float32 is multiplied by TF32.
         signal: Seconds a rank takes to see another's signal, if ranks are processes.
+        costs: What actions cost in runs, where the device queues on its own cores; else what they cost alone.
     """
     options = f" --option blocks={measured.blocks}"
     options += " --option accumulate=landing" if measured.way == "landing" else ""
@@ -91,6 +101,7 @@ def machine_text(
         {
             "description": f"{count} x {device.name}, measured",
             "devices": _devices(device, count, measured, launch, how)
+            | _in_runs(costs, how)
             | (
                 {}
                 if signal is None
@@ -132,6 +143,16 @@ def _devices(
         "launch": number(_microseconds(launch), f"the quickest GEMM; {how}"),
         "transfer_overhead": number(overhead, f"the quickest copy; {how}"),
         "accumulate_efficiency": number(round(min(add_rate / copy_rate, 1.0), 4), f"{added}; {how}"),
+    }
+
+
+def _in_runs(costs: Costs | None, how: str) -> dict[str, InlineTable]:
+    """Return what actions cost in runs."""
+    if costs is None:
+        return {}
+    return {
+        "launch": number(_microseconds(costs.launch), f"tiny GEMMs in a run; {how}"),
+        "transfer_overhead": number(_microseconds(costs.overhead), f"gets of tiny tiles in a run; {how}"),
     }
 
 

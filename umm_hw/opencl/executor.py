@@ -3,10 +3,14 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from umm.algorithms.scheduling import schedule
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.host.launcher import launched_rank, launched_size
+from umm.machines import machine
+from umm.program.problem import Problem
+from umm.schedules.table.details import GEMM, GET
 from umm_hw.devices.device import Device
 from umm_hw.devices.executor import DeviceExecutor
 from umm_hw.devices.links import BLOCKS
@@ -15,6 +19,11 @@ from umm_hw.mpi.job.supervisor import supervise
 from umm_hw.symmetric.executor import SymmetricExecutor
 from umm_hw.symmetric.one_sided import Joined
 
+if TYPE_CHECKING:
+    from umm_hw.calibrate.gpu import Costs
+
+REPEATS = 16  # of runs, the first of which warms up
+TINY_TILE = 16  # rows and columns of tiles whose gets cost next to nothing but their queueing
 INSTALL = "pip install 'umm-sim[opencl]'"
 
 
@@ -167,6 +176,24 @@ class OpenClRanks(SymmetricExecutor):
         if launched_rank() is not None:
             supervise()  # it forks, and PoCL's threads do not live on in a child
         return problem(self.device)
+
+    def _costs(self, ranks: int, dtype: str) -> "Costs":
+        """Run tiny gemms, then gets of tiny tiles besides: each is queued by the core that performs it."""
+        from umm_hw.calibrate.gpu import Costs
+        from umm_hw.calibrate.small_schedules import TINY_GEMMS, tiny_gemms
+
+        gemms = tiny_gemms(ranks, dtype)
+        size = 8 * TINY_TILE * ranks
+        tiles = f"cyclic:{TINY_TILE}x{TINY_TILE}:1x{ranks}"
+        problem = Problem(m=size, n=size, k=size, a=tiles, b="row", c="row", ranks=ranks, dtype=dtype)
+        moving = schedule(problem, machine("h100-8"), stationary="C")
+        launch, seconds = (
+            min(trace.makespan_s for trace in self.runs(one, repeat=REPEATS)[1:]) for one in (gemms, moving)
+        )
+        first = moving.kind[moving.rank == 0]
+        launch /= TINY_GEMMS
+        computing, transfers = int((first == GEMM).sum()), int((first == GET).sum())
+        return Costs(launch, max(0.0, seconds - computing * launch) / max(transfers, 1))
 
     def _real_connect(self) -> Callable[[Any], Joined]:
         from umm_hw.opencl.shared import connect

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from umm.dtypes import DTYPES
 from umm.errors import ExecutorUnavailableError, InputError
@@ -16,6 +16,9 @@ from umm_hw.devices.links import BLOCKS
 from umm_hw.mpi.executor import Job, MpiExecutor
 from umm_hw.performance import check_replica, operands_of
 from umm_hw.symmetric.one_sided import Joined
+
+if TYPE_CHECKING:
+    from umm_hw.calibrate.gpu import Costs
 
 
 class SymmetricExecutor(MpiExecutor):
@@ -113,7 +116,13 @@ class SymmetricExecutor(MpiExecutor):
         note("everything, on rank 0 and from the last rank")
         job = self._started(self.ranks or 2)
         program = partial(
-            measured, name=self.name, connect=connect, dtypes=dtypes, blocks=self.blocks, tf32=self.tf32
+            measured,
+            name=self.name,
+            connect=connect,
+            dtypes=dtypes,
+            blocks=self.blocks,
+            tf32=self.tf32,
+            costs=self._costs(job.size, dtypes[0]),
         )
         text: str = job.call(job.size, program)[0]
         return text
@@ -125,6 +134,10 @@ class SymmetricExecutor(MpiExecutor):
     def _real_connect(self) -> Callable[[Any], Joined]:
         """Return what joins ranks on real devices."""
         raise NotImplementedError
+
+    def _costs(self, ranks: int, dtype: str) -> "Costs | None":
+        """Return what actions cost in runs, where that is more than they cost alone; None if it is not."""
+        return None
 
     def _check_size(self, ranks: int, processes: int) -> None:
         """Refuse other numbers of ranks than the processes can be."""

@@ -12,7 +12,7 @@ from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER
 from umm.units import format_bytes
 from umm_hw.blocks import resolve
-from umm_hw.calibrate.gpu import SWEEP, machine_text
+from umm_hw.calibrate.gpu import SWEEP, Costs, machine_text
 from umm_hw.calibrate.gpu_benchmarks import Bench, grid, measure
 from umm_hw.devices.device import Stream
 from umm_hw.devices.dtypes import device_dtype
@@ -106,6 +106,7 @@ def measured(
     dtypes: Sequence[str],
     blocks: int,
     tf32: bool,
+    costs: Costs | None = None,
 ) -> str:
     """Return on rank 0 the text of a machine file, with its way to the last rank; "" elsewhere; collective.
 
@@ -116,6 +117,7 @@ def measured(
         dtypes: Types whose multiplies are measured.
         blocks: Thread blocks of an accumulate kernel.
         tf32: Whether the file's float32 is TF32.
+        costs: What actions cost in runs, if known.
 
     Raises:
         InputError: on every rank, if they are on several nodes.
@@ -134,15 +136,15 @@ def measured(
     signal = _signal_seconds(joined)
     memory.barrier()
     text = ""
-    if memory.rank == 0:
+    if memory.rank == 0 or joined.device.on_cpu:  # the cores of a CPU are slower where all compute
         there = Block(memory.size - 1, heap, 0, 1, max(sizes), max(sizes), np.dtype(np.uint8))
         bench = Bench(joined.device, memory.region(there).address)
         found = measure(bench, dtypes, _silent, blocks, SWEEP, sides, sizes)
-        text = machine_text(joined.device, devices, found, name, tf32, signal)
+        text = machine_text(joined.device, devices, found, name, tf32, signal, costs)
     memory.barrier()
     memory.close()
     joined.end()
-    return text
+    return text if memory.rank == 0 else ""
 
 
 def _signal_seconds(joined: Joined) -> float:

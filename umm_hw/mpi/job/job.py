@@ -17,6 +17,7 @@ from time import monotonic, time
 from typing import IO, TYPE_CHECKING, Any
 
 from umm.errors import ExecutorUnavailableError, UmmError
+from umm.host.launcher import is_dead
 from umm_hw.mpi.job.keeper import WHILE_STARTING
 from umm_hw.mpi.job.outcomes import results
 
@@ -28,6 +29,7 @@ END_WITHIN = 5.0  # seconds for the ranks to end
 KEEPER_WITHIN = 30.0  # seconds for a keeper to end all it has started; killed, it would leave some
 LOOK_UP = 0.1  # seconds between two looks whether mpiexec still runs
 ENDED = "was killed or ended early"
+SILENT = "it printed nothing"
 LONGEST_NAME = 107  # bytes of a socket's name
 OF_MPIEXEC = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "MPI_LOCAL", "HYDI_CONTROL_FD")
 """How the variables begin by which a process learns what mpiexec has started."""
@@ -143,18 +145,28 @@ class MpiJob:
             self.close()
             raise
 
+    def _dead(self) -> list[int]:
+        """Return the ranks of this host that have ended already; the first one does before the others."""
+        here = socket.gethostname()
+        pairs = zip(self.processes, self._parents, strict=True)
+        return [
+            rank
+            for rank, ((host, process), parent) in enumerate(pairs)
+            if host == here and (is_dead(process) or is_dead(parent))
+        ]
+
     def _ended(self, how: str) -> UmmError:
         """End what is left of the job; return an error that says why it ended."""
+        dead = self._dead()
         with suppress(subprocess.TimeoutExpired):
             self._keeper.wait(END_WITHIN if how == "ended early" else 0)
         reason = _reason(self._close() or "")
-        # mpiexec may have been the first to notice, and knows processes alone.
+        # mpiexec may have been the first to notice. It knows processes alone, or says nothing at all.
         for rank, ((host, process), parent) in enumerate(zip(self.processes, self._parents, strict=True)):
-            for mine in (f"process {number} on {host} {ENDED}" for number in (process, parent)):
-                if reason.startswith(mine):
-                    reason = (
-                        f"rank {rank} ({mine.removesuffix(f' {ENDED}')}) {ENDED}{reason.removeprefix(mine)}"
-                    )
+            for number in (process, parent):
+                mine = f"process {number} on {host}"
+                if reason.startswith(f"{mine} {ENDED}") or (reason == SILENT and dead == [rank]):
+                    reason = f"rank {rank} ({mine}) {ENDED}{reason.partition(ENDED)[2]}"
         return UmmError(f"the MPI job of {self.size} ranks {how}: {reason}")
 
 
@@ -230,7 +242,7 @@ def _reason(said: str) -> str:
         return f"{ended}: {errors[0]}" if errors else ended
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     launching = [line for line in lines if line.startswith(("[mpiexec@", "[proxy:"))][:1]  # first the cause
-    return (errors or launching or lines or ["it printed nothing"])[-1]
+    return (errors or launching or lines or [SILENT])[-1]
 
 
 def _errors(said: str) -> list[str]:
