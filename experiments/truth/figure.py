@@ -16,6 +16,11 @@ LOOKS = (
 )
 
 
+def _of(one: Judged) -> str:
+    """Return a row's group; sizes of group of XLA's collectives share one."""
+    return one.row.group.partition(" of ")[0] if one.row.group.startswith("XLA, ") else one.row.group
+
+
 def figure(found: list[Judged], within: float) -> "go.Figure":
     """Return the rows by group, those that were fitted apart, and the band of groups that are reproduced.
 
@@ -23,7 +28,7 @@ def figure(found: list[Judged], within: float) -> "go.Figure":
         found: All rows, predicted.
         within: How far a group may be off in the mean.
     """
-    groups = list(dict.fromkeys(x.row.group for x in found))
+    groups = list(dict.fromkeys(_of(x) for x in found))
     marked: list[list[Judged]] = [[], [], []]
     for one in found:
         marked[2 if one.row.fitted else int(not one.inside)].append(one)
@@ -38,12 +43,12 @@ def figure(found: list[Judged], within: float) -> "go.Figure":
     data += [
         {
             "type": "scatter", "mode": "markers", "name": name,
-            "x": [round(100 * x.error, 2) for x in own], "y": [groups.index(x.row.group) for x in own],
+            "x": [round(100 * x.error, 2) for x in own], "y": [groups.index(_of(x)) for x in own],
             "marker": {"color": colour, "symbol": symbol, "size": 8},
         }
         for own, (name, colour, symbol) in zip(marked, LOOKS, strict=True)
     ]  # fmt: skip
-    counts = [sum(x.row.group == group for x in found) for group in groups]
+    counts = [sum(_of(x) == group for x in found) for group in groups]
     names = [f"{group} ({count})" for group, count in zip(groups, counts, strict=True)]
     return drawn(
         data, "What the shipped machines predict, beside what others measured: how far off", 600,

@@ -6,12 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.common.machines import shipped
+from experiments.truth.collectives import collectives
 from experiments.truth.rows import Row, rows
 from umm.machines import Machine
 from umm.machines.corners import corners
 
 START, END = "<!-- rows -->\n", "<!-- end of rows -->\n"
-BRIEF = "XLA's table, bfloat16"  # its many rows are in rows.csv alone
+BRIEF = ("XLA's table, bfloat16", "XLA, ")  # groups begin so whose many rows are in rows.csv alone
 
 
 class Judged(NamedTuple):
@@ -49,7 +50,7 @@ def _ends(name: str) -> list[Machine]:
 def judged() -> list[Judged]:
     """Return all rows, predicted."""
     found = []
-    for row in rows():
+    for row in [*rows(), *collectives()]:
         seconds = [row.predict(machine) for machine in _ends(row.machine)]
         found.append(Judged(row, seconds[0], min(seconds), max(seconds)))
     return found
@@ -63,7 +64,7 @@ def table(found: list[Judged]) -> str:
         f"| {1e3 * x.least:.4g} to {1e3 * x.most:.4g} | {1e3 * x.row.measured:.4g} ms "
         f"| {100 * x.error:+.1f} % | {'fitted' if x.row.fitted else ''} |"
         for x in found
-        if x.row.group != BRIEF
+        if not x.row.group.startswith(BRIEF)
     ]
     return "\n".join(lines) + "\n"
 

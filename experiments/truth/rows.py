@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.common.published import published
-from experiments.truth.parts import all_gather, collective, dtensor, fused, gemm
+from experiments.truth.parts import all_gather, collective, dtensor, fused, gemm, library
 from experiments.universal.layers import BATCHES, SIZES
 from umm.machines import Machine
 
@@ -117,12 +117,12 @@ def gathers() -> Iterator[Row]:
         for k, micro in zip((4096, 8192, 16384), times, strict=True):
 
             def after(found: Machine, m: int = m, k: int = k) -> float:
-                return all_gather(found, m * k * 2.0, 8) + gemm(found, "bfloat16", 8 * m, 6656, k)
+                return library(found, "all-gather", 16 * m * k, 8) + gemm(found, "bfloat16", 8 * m, 6656, k)
 
             name, source = f"{m} rows a device, k = {k}", said["where"].partition(":")[0]
             yield Row("all-gather, then GEMM", name, "h100-8", after, micro * 1e-6, source)
     product, gather = partial(gemm, dtype="float16", m=8192, n=8192, k=8192), partial(
-        all_gather, shard=64.0 * MiB, devices=8
+        library, what="all-gather", nbytes=512 * MiB, ranks=8
     )  # fmt: skip
 
     def beside(found: Machine) -> float:
@@ -136,11 +136,6 @@ def gathers() -> Iterator[Row]:
     for name, predict in overlaps.items():
         seconds = SAID["overlap_ms"][name] * 1e-3
         yield Row("8192 cubed and 64 MiB shards", name, "h100-8", predict, seconds, "pytorch 172714")
-    rates = {int(x): rate for x, rate in SAID["gather_gbs"].items() if x != "where"}
-    for size, rate in rates.items():
-        predict = partial(all_gather, shard=size * MiB, devices=8)
-        measured = 7 * size * MiB / (rate * 1e9)
-        yield Row("all-gather alone", f"{size} MiB shards", "h100-8", predict, measured, "pytorch 182850")
 
 
 def rows() -> list[Row]:

@@ -13,6 +13,7 @@ from experiments.common.machines import shipped
 from experiments.common.points import csv_text
 from experiments.common.published import published
 from experiments.truth import multiplies
+from experiments.truth.collectives import collectives
 from experiments.truth.figure import figure
 from experiments.truth.fits import fits
 from experiments.truth.page import Judged, csv_rows, fitted_in, judged, with_tables
@@ -25,7 +26,6 @@ WITHIN = 0.1
 WHY = {
     "all-gather, then GEMM": "at the slow end of the range: one rate stands between the power states",
     "8192 cubed and 64 MiB shards": "copies take memory bandwidth from the GEMM, in the file they do not",
-    "all-gather alone": "these take half a millisecond up to 16 MiB, and what that is, is not said there",
 }
 
 
@@ -63,8 +63,8 @@ def claims() -> dict[str, str]:
     found["all-gather, then GEMM"] = f"all-gather then GEMM, bf16, 8 H100: {min(micro)} to {max(micro)} µs"
     overlap = _list(_numbers("overlap_ms").values())
     found["8192 cubed and 64 MiB shards"] = f"8192³ fp16 and a 64 MiB all-gather: {overlap} ms"
-    shards = _list(f"{size} MiB {rate}" for size, rate in _numbers("gather_gbs").items())
-    found["all-gather alone"] = f"all-gather by shard: {shards} GB/s"
+    for row in collectives():
+        found.setdefault(row.group, f"{row.group}; a law, by size")
     return found
 
 

@@ -26,7 +26,7 @@ def launched(ranks, *command, code=0, **environment):
         env=os.environ | set_,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == code or code is None, done.stderr
     return done.stdout, done.stderr

@@ -70,7 +70,7 @@ class Network(Table):
 
 
 class ClusterFabric(Kind):
-    """Equal nodes, each with a fabric of its own inside."""
+    """Equal nodes, each with the same fabric inside."""
 
     kind: Literal["cluster"]
     nodes: Count

@@ -131,6 +131,6 @@ class Library(Table):
     between: Between | None = None
 
     def ways(self, what: str) -> dict[str, Pace]:
-        """Return the library's ways to do a collective, by name; none of one it is not known to do."""
+        """Return the library's ways to do a collective, by name; {} for others."""
         found: dict[str, Pace] = getattr(self, what.replace("-", "_"), {})
         return found

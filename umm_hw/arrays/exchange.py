@@ -47,11 +47,10 @@ class Item(NamedTuple):
         """Bytes of all elements."""
         return prod(self.shape) * self.dtype.itemsize
 
-    def view(self, memory: NDArray[np.uint8], offset: int | None = None) -> NDArray[Any]:
+    def view(self, memory: NDArray[np.uint8]) -> NDArray[Any]:
         """Return the item as an array in a rank's memory."""
-        start = self.offset if offset is None else offset
         order: Any = self.order
-        found: NDArray[Any] = np.ndarray(self.shape, self.dtype, memory, start, order=order)
+        found: NDArray[Any] = np.ndarray(self.shape, self.dtype, memory, self.offset, order=order)
         return found
 
 
@@ -129,11 +128,6 @@ class SharedExchange:
         self._steps = 0
         self.entered = 0.0
         self.ended = False
-
-    @property
-    def published_bytes(self) -> int:
-        """Bytes this rank's shared memory has, kept for the next multiplies."""
-        return self._parts.nbytes[self.group.rank] if self._parts else 0
 
     def begin(self, signature: bytes, words: str, refusal: Exception | None = None) -> None:
         """Enter a multiply: one look at a counter of every rank.
@@ -219,11 +213,6 @@ class MessageExchange:
         self._sent: dict[int, list[tuple[Message, Any]]] = {}
         self._coming: dict[tuple[str, int, int], tuple[Message, Seen]] = {}
         self.entered = 0.0
-
-    @property
-    def published_bytes(self) -> int:
-        """Bytes of the items this rank packs."""
-        return self._memory.nbytes
 
     def begin(self, signature: bytes, words: str, refusal: Exception | None = None) -> None:
         """Enter a multiply: one gather of everybody's digest."""

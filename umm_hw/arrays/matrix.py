@@ -1,6 +1,6 @@
 """A matrix that is distributed already: each rank's part stays in the memory of the program that made it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,6 @@ from umm.interval import Interval
 from umm.layouts.edges import square_grid
 from umm.layouts.frameworks.scalapack import parts as scalapack_parts
 from umm.layouts.layout import Layout
-from umm.layouts.tile_grid import Tile
 from umm_hw.arrays.axes import Runs, axis_of, copy
 from umm_hw.arrays.exchange import exchange_of
 from umm_hw.arrays.group import Group, group_of
@@ -170,21 +169,6 @@ class DistributedMatrix:
         cols = axis_of(self.layout, 1, self.cols).held(col)
         part: Array = self.local[..., rows.slice, cols.slice]
         return part
-
-    def tiles(self) -> Iterator[tuple[Tile, Array]]:
-        """Yield the tiles this rank holds, each a view of the local matrix."""
-        starts = [np.zeros(self.layout.process_grid[dim], dtype=np.int64) for dim in (0, 1)]
-        firsts: list[list[int]] = []
-        for dim, edges in enumerate((self.layout.row_edges, self.layout.col_edges)):
-            firsts.append([])
-            for number, size in enumerate(np.diff(edges).tolist()):
-                place = number % len(starts[dim])
-                firsts[dim].append(int(starts[dim][place]))
-                starts[dim][place] += size
-        for i, j in self.layout.tiles_of(self.group.rank):
-            rows, cols = self.layout.tile_shape((i, j))
-            top, left = firsts[0][i], firsts[1][j]
-            yield (i, j), self.local[..., top : top + rows, left : left + cols]
 
     def gather(self) -> Array:
         """Return a copy of the whole window on every rank, from replica 0; collective, for small matrices."""

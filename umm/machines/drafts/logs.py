@@ -94,7 +94,7 @@ def read_log(text: str, name: str, ranks: int | None = None) -> Log:
         ranks: Ranks of collectives whose log does not say, such as OSU's.
 
     Raises:
-        MachineError: It is from none of the tools, or holds no row.
+        MachineError: It is from no such tool, or holds no row.
     """
     log = _read(text, name, ranks)
     if not (log.collectives or log.copies or log.messages or log.gemms):
@@ -131,7 +131,9 @@ def _read(text: str, name: str, ranks: int | None) -> Log:
             return Log(tool, _gpu(text), tuple(_xla(text)))
         case "GEMM CSV":
             return Log(tool, _gpu(text), gemms=tuple(_gemms(text)))
-    raise MachineError(f"{name} is none of {', '.join(_MARKS)}, nvidia-smi topo -m, hwloc; give one of these")
+    raise MachineError(
+        f"{name} is not from any of {', '.join(_MARKS)}, nvidia-smi topo -m, hwloc; give one of these"
+    )
 
 
 def _why(log: Log) -> str:
@@ -191,7 +193,7 @@ def _nccl(text: str, name: str) -> Log:
 
 
 def _by_factor(factor: float, ranks: int, redop: str) -> str:
-    """Return the collective that busbw over algbw and the operation of sums tell of; "" if several do."""
+    """Return the collective that busbw over algbw and the operation of sums imply; "" if several fit."""
     if ranks < 3:
         return ""
     if abs(factor - 2 * (ranks - 1) / ranks) < 0.05:
@@ -243,7 +245,7 @@ def _osu(text: str, ranks: int | None) -> Log:
         timed = [Timed(what, ranks, 1, x * whole, us * 1e-6) for x, us in rows if x]
         return Log("OSU micro-benchmarks", _gpu(text), tuple(timed))
     if "Bidirectional" in title or "Bi-Directional" in title:
-        return Log("OSU micro-benchmarks", unsaid=("both directions at once do not tell one from the other",))
+        return Log("OSU micro-benchmarks", unsaid=("both directions at once, which does not show one alone",))
     if "Bandwidth" in title:
         return Log("OSU micro-benchmarks", messages=tuple(Message(x, None, mb * 1e6) for x, mb in rows if x))
     return Log("OSU micro-benchmarks", messages=tuple(Message(x, us * 1e-6, None) for x, us in rows))

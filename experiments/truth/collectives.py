@@ -1,0 +1,80 @@
+"""Published collectives: XLA's tables by machine, collective and size of group, nodes, small all-reduces."""
+
+import csv
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from experiments.common.published import published
+from experiments.truth.parts import law, library
+from experiments.truth.rows import MiB, Row
+from umm.machines import Machine
+
+SAID = published("truth")
+MACHINES = {"sm_90": "h100-8", "sm_100_B200": "b200-8", "gfx950": "mi355x-8", "sm_100_GB200": "gb200-nvl72"}
+LEAST, MOST = 2**20, 2**31
+HELD_OUT = (32, 256)
+"""MiB, of 8 GPUs, and times 9/8 of groups of 36 and 72, that were not fitted."""
+HELD_OUT_GROUP = 36
+ALL_FITTED = ("gb200-nvl72", "all-to-all")
+CARD = 50e9
+
+
+def xla() -> Iterator[Row]:
+    """XLA's tables from 1 MiB to 2 GiB; smaller ones differ by a factor of two from run to run."""
+    source = "openxla/xla, default_collective_perf_table.txtpb"
+    with (Path(__file__).parent / "collectives.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            ranks, nbytes = int(row["ranks"]), int(row["bytes"])
+            machine = MACHINES[row["device"]]
+            predict = partial(law, what=row["op"], nbytes=nbytes, ranks=ranks)
+            group = f"XLA, {machine}, {row['op']} of {ranks}"
+            fitted = round(nbytes / MiB * (8 / 9 if nbytes % 9 == 0 else 1)) not in HELD_OUT
+            fitted = (fitted and ranks != HELD_OUT_GROUP) or (machine, row["op"]) == ALL_FITTED
+            name = f"{nbytes / MiB:g} MiB, {row['dtype']}"
+            yield Row(
+                group, name, machine, predict, float(row["us"]) * 1e-6, source,
+                fitted,
+            )  # fmt: skip
+
+
+def nodes() -> Iterator[Row]:
+    """Rings through cards of H100 nodes, by their share of 8 cards; half of these rows were fitted."""
+    said = dict(SAID["rings_between_nodes"])
+    source = said.pop("where")
+    for count, shares in said.items():
+        for size, share in zip((16, 64, 256, 1024, 4096), shares, strict=True):
+            ranks, nbytes = 8 * int(count), size * MiB
+            seconds = nbytes * (ranks - 1) / ranks / (share * 8 * CARD)
+            predict = partial(_on_nodes, nbytes=nbytes, count=int(count))
+            name = f"{size} MiB on {count} nodes"
+            yield Row("SimAI, rings between nodes", name, "h100-8", predict, seconds, source, True)
+
+
+def _on_nodes(machine: Machine, nbytes: int, count: int) -> float:
+    from umm.machines.settings import with_settings
+
+    return law(with_settings(machine, {"nodes": str(count)}), "all-gather", nbytes, 8 * count)
+
+
+def small() -> Iterator[Row]:
+    """All-reduces of decoding, by algorithm."""
+    said = dict(SAID["small_all_reduces_ms"])
+    source = said.pop("where")
+    for name, times in said["six_h100"].items():
+        for size, milli in zip((0.5, 1, 2, 3, 4), times, strict=True):
+            predict = partial(library, what="all-reduce", nbytes=int(size * MiB), ranks=6, algorithm=name)
+            yield Row(
+                f"small all-reduces, {name}", f"{size:g} MiB", "h100-8", predict, milli * 1e-3, source, True
+            )
+    for name, times in said["eight_h100"].items():
+        for size, milli in zip((0.5, 2, 8, 32, 128), times, strict=True):
+            predict = partial(library, what="all-reduce", nbytes=int(size * MiB), ranks=8, algorithm=name)
+            yield Row(
+                f"small all-reduces, {name}", f"{size:g} MiB of 8", "h100-8", predict, milli * 1e-3, source
+            )
+
+
+def collectives() -> list[Row]:
+    """Return all rows."""
+    return [*xla(), *nodes(), *small()]
