@@ -84,7 +84,7 @@ class Assignments:
         alike = [(one, other) for one, other in alike if shapes[one] == shapes[other]]
         for x in self.outline.statements:
             if isinstance(x, Attention):  # one number a query and head lies with the query, if narrower
-                alike += [(x.out, x.q), (x.out, x.lse), (x.k, x.v)]
+                alike += [(x.out, x.q), (x.out, x.lse), *((x.k, y) for y in (x.v, *x.cache))]
         alike += self._with_experts
         group = {name: name for name in shapes}
         for one, other in alike:
@@ -160,7 +160,7 @@ class Assignments:
     def _balanced(self, names: Sequence[str]) -> list[str]:
         """Return the layouts by which ranks have the same work under the causal masks on a group's rows."""
         rows = self._shapes[names[0]].rows
-        masks = [x for x in self.outline.statements if isinstance(x, Attention) and x.causal]
+        masks = [x for x in self.outline.statements if isinstance(x, Attention) and x.causal and not x.cache]
         found = {x.sequences for x in masks if self._shapes[x.q].rows == rows > 1}
         return ["zigzag" if x == 1 else f"zigzag:{x}" for x in sorted(found)]
 
