@@ -14,6 +14,7 @@ from umm.program.functions.attention import Heads
 
 # Of what calibration's multiplies add to: every third adds to the tile of the one before.
 LOADED_OF_C = 2.0 / 3.0
+GROUPED_ROWS = 64  # of a tile of grouped kernels, as wgmma multiplies them: PTX ISA 8.4, section 9.7.15
 BROUGHT = 16  # gets of which the cache holds so many drive nothing out that is missed
 
 
@@ -154,6 +155,39 @@ def attention_seconds(
         float(flop / (machine.peak(dtype) * share) / pace.peak),
         float(traffic * item / machine.work_bandwidth / pace.memory),
     )
+
+
+def grouped_seconds(
+    machine: Machine, dtype: str, rows: Ints, n: int, k: int, c_itemsize: int, pace: Pace = ALIKE
+) -> Floats:
+    """Return how long each part of one kernel takes that multiplies rows of several experts, in seconds.
+
+    The rows of each are padded to whole tiles, which is what few rows of an expert cost; each expert's weight
+    is read once. The first part has the launch.
+
+    Args:
+        machine: The device.
+        dtype: Of both operands.
+        rows: Of each expert, more than 0.
+        n: Columns of the product.
+        k: Length of the sums.
+        c_itemsize: Bytes of an element of the product.
+        pace: What the device has of the machine's numbers.
+
+    Raises:
+        MachineError: The machine states no peak for this dtype.
+    """
+    padded = -(-rows // GROUPED_ROWS) * GROUPED_ROWS
+    total, item = int(padded.sum()), itemsize(dtype)
+    launch = machine.gemm_start(dtype)
+    traffic = (len(rows) * n * k + int(rows.sum()) * k) * item + int(rows.sum()) * n * c_itemsize
+    whole = max(
+        float(gemm_seconds(machine, dtype, total, n, k, c_itemsize, pace=pace)),
+        launch + float(traffic / machine.work_bandwidth / pace.memory),
+    )
+    shares = padded / total * (whole - launch)
+    shares[0] += launch
+    return np.asarray(shares, dtype=np.float64)
 
 
 def transfer_bytes(machine: Machine, payload: npt.ArrayLike, cached: npt.ArrayLike = False) -> Ints:

@@ -70,16 +70,21 @@ def parse_seconds(text: str) -> float:
     return number * _TIME[suffix]
 
 
-def parse_dimension(text: str) -> int:
-    """Return a matrix dimension; K and M are binary, as the field writes them.
+_DIMENSION = {
+    "": 1, "k": 1024, "K": 1024, "Ki": 1024, "M": 10**6, "Mi": 1024**2, "G": 10**9, "Gi": 1024**3
+}  # fmt: skip
 
-    >>> parse_dimension("48K"), parse_dimension("8192")
-    (49152, 8192)
+
+def parse_dimension(text: str) -> int:
+    """Return a matrix dimension: K is binary, as models write 48K; M and G are decimal, as 10M rows are.
+
+    >>> parse_dimension("48K"), parse_dimension("10M"), parse_dimension("10Mi")
+    (49152, 10000000, 10485760)
     """
-    match = re.fullmatch(r"([0-9]{1,100})\s*([kKM]?)", text.strip())
+    match = re.fullmatch(r"([0-9]{1,100})\s*(k|Ki?|Mi?|Gi?|)", text.strip())
     if match is None:
-        raise InputError(f"{shown(text)} is not a matrix dimension; write it like 49152 or 48K")
-    return int(match[1]) * {"": 1, "k": 1024, "K": 1024, "M": 1024**2}[match[2]]
+        raise InputError(f"{shown(text)} is not a matrix dimension; write it like 49152, 48K, 10M or 10Mi")
+    return int(match[1]) * _DIMENSION[match[2]]
 
 
 def format_seconds(seconds: float) -> str:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import umm
 from umm.algorithms.collectives.collective import ways
+from umm.algorithms.collectives.library import choose
 from umm.algorithms.scheduling import choices_in_words, names
 from umm.algorithms.universal.options import COMPLETING, FINALS, Options, delivers
 from umm.algorithms.universal.policies import POLICIES
@@ -25,7 +26,7 @@ def replicated(m, n, k, c, ranks, **types):
 
 
 def test_row_parallel_sums_as_a_ring_does_not_through_one_port():
-    """128 MiB of float32 on each of 8 H100s: after a collective's start 7/8 of it each way, at a copy's rate.
+    """128 MiB of float32 on each of 8 H100s: as NCCL does it, 7/8 of it each way and less than a copy's rate.
 
     Through replica 0 its port takes in 7 times 128 MiB, at 0.8 of its bandwidth, and gives them out again.
     """
@@ -40,9 +41,9 @@ def test_row_parallel_sums_as_a_ring_does_not_through_one_port():
     into_one = 7 * nbytes / adds / width
     assert seconds["reduce"] == pytest.approx(into_one, rel=0.01)
     assert seconds["broadcast"] == pytest.approx(into_one + 7 * nbytes / width, rel=0.01)
-    start, one_way = machine.collective_start_s, 7 / 8 * nbytes / width
-    assert seconds["reduce-scatter"] == pytest.approx(start + one_way, rel=0.05)
-    assert seconds["all-reduce"] == pytest.approx(start + 2 * one_way, rel=0.05)
+    for what in ("reduce-scatter", "all-reduce"):
+        law = choose(machine, what, tuple(range(8)), 8, nbytes).seconds
+        assert seconds[what] == pytest.approx(law, rel=0.05)
 
 
 def every_replica_is_right(schedule):
@@ -85,7 +86,7 @@ def test_where_nothing_is_said_every_replica_of_a_chains_product_is_complete():
 
 
 @pytest.mark.parametrize(
-    ("machine", "sizes", "final"), [("h100-8", (4096, 8192), "all-reduce"), ("h100-8", (16, 32), "broadcast")]
+    ("machine", "sizes", "final"), [("h100-8", (4096, 8192), "all-reduce"), ("h800-8", (16, 32), "broadcast")]
 )
 def test_the_ending_where_nothing_is_said_is_the_faster_and_has_its_name(machine, sizes, final):
     """A few bytes go through replica 0 sooner than a collective starts."""
@@ -157,8 +158,8 @@ def test_an_all_reduce_is_no_slower_than_through_the_origin(name, ranks, sizes, 
 
 
 def test_the_way_is_the_one_that_takes_least_here():
-    """Between nodes by nodes, a few bytes in two steps; the schedule and its words name it."""
-    for (m, n), way in (((4096, 8192), "hierarchical"), ((16, 32), "star")):
+    """Between nodes as NCCL does it, a few bytes in two steps; the schedule and its words name it."""
+    for (m, n), way in (((4096, 8192), "library"), ((16, 32), "star")):
         problem = replicated(m, n, 1024, "row@32", 32)
         schedule = umm.schedule(problem, "dgx-h100x4", final="all-reduce")
         assert schedule.options["sums_by"] == way

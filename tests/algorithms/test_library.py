@@ -110,7 +110,7 @@ def test_more_ranks_start_later(name, what, ranks):
 def test_what_others_use_is_the_library_where_there_is_one():
     asked = [range(8)]
     assert able("all-reduce", machine_of("h100-8"), asked, 8) == [
-        "library", "multimem", "one-shot", "two-shot",
+        "library", *KERNELS,
     ]  # fmt: skip
     assert able("reduce-scatter", machine_of("h100-8"), asked, 8) == ["library"]
     assert "ring" in able("broadcast", machine_of("h100-8"), asked, 8)

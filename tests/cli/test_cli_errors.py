@@ -38,7 +38,10 @@ def refused(*args, env=None):
         (["--machine", "h100"], "unknown machine 'h100'; did you mean 'h100-8'?"),
         (["--machine", "no/such.toml"], "there is no topology file no/such.toml; known machines: "),
         (["--a", "rows"], "'rows' is not a layout; write row, col, 2d, "),
-        (["-m", "256M", "--a", "cyclic:1x1:8x1"], "tiles of 1 cut 268435456 into more parts than 16,777,216"),
+        (
+            ["-m", "256Mi", "--a", "cyclic:1x1:8x1"],
+            "tiles of 1 cut 268435456 into more parts than 16,777,216",
+        ),
         (["-m", "8K", "-k", "8K", "--a", "cyclic:1x1:8x1"], "tiles in 1 replicas are more than 16,777,216"),
         (["--b", "2d:3x4"], "2d:3x4: process grid 3x4 has 12 places, but a replica has 8 ranks"),
         (["--dtype", "float23"], "dtype 'float23' is unknown; choose from float64, "),
@@ -288,7 +291,7 @@ def test_an_interrupted_search_shows_the_best_so_far_and_ends_in_130(monkeypatch
 
 
 def test_a_multiply_that_does_not_fit_this_host_ends_in_one_line():
-    result = umm("run", "-m", "8M", "-n", "8M", "-k", 8, "--iters", 1)
+    result = umm("run", "-m", "8Mi", "-n", "8Mi", "-k", 8, "--iters", 1)
     assert result.exit_code == 3
     assert result.stderr.startswith("error: this would take ")
     assert result.stderr.count("\n") == 1

@@ -17,6 +17,7 @@ PARAMETERS = {
     "softmax_grad": {"keys": 2},
     "rstd": {"columns": 8},
     "rms_rstd": {"columns": 8},
+    "routed_softmax": {"routing": "6x8x3:uniform:1"},
 }
 ROWS, COLS = 6, 8
 

@@ -40,7 +40,7 @@ def test_without_ml_dtypes_the_line_that_installs_it_is_told(monkeypatch):
 
 
 def test_an_unknown_type_is_told_those_of_a_matrix():
-    known = "choose from float64, float32, float16, bfloat16, int64, int32"
+    known = "choose from float64, float32, float16, bfloat16, float8_e4m3, float8_e5m2, int64, int32"
     with pytest.raises(InputError, match=f"cannot hold 'int8'; {known}"):
         DistributedMatrix(NumpyTransport(1), Layout.parse("row", (2, 2), 1), "int8")
 

@@ -175,12 +175,12 @@ def test_fewer_ranks_looked_at_bound_no_more(problem, stationary, machine, data)
     assert (same.seconds == every.seconds).all()
 
 
-def test_a_search_that_looks_at_one_node_finds_what_one_that_looks_at_all_finds():
-    """32 ranks on 4 nodes: bounds from 8 of them, then from all for points that come up."""
+def test_a_search_that_looks_at_few_ranks_finds_what_one_that_looks_at_all_finds():
+    """32 ranks on 4 nodes: bounds from 4 of them, then from all for points that come up."""
     machine = umm.machine("dgx-h100x4")
     space = Space(m=4096, n=8192, k=2048, partitions=("row", "2d"), ranks=32, dtype="bfloat16")
     points, makespan = space.points(), SimExecutor().makespan
-    assert looked_at(machine, 32) == tuple(range(16, 24))
+    assert looked_at(machine, 32) == (7, 15, 19, 27)
     some = best_of(space, MultiplyPricer(points, machine, makespan), 2**36, 5)
     every = best_of(space, MultiplyPricer(points, machine, makespan, closed_form(points, machine)), 2**36, 5)
     assert some.proven

@@ -27,7 +27,7 @@ def test_direct_in_steps_waits_for_the_first_tiles_of_the_list():
         "  step 1: computation bound by 256 ns",
         "  step 2: computation bound by 256 ns",
         "critical path: gemm 67 %, get 33 %",
-        "  rank 1 was held up 256 ns by get A(0,0) r0 → r1 on g0 up",
+        "  rank 1 waited 256 ns for get A(0,0) r0 → r1 on g0 up",
     ]
 
 

@@ -106,7 +106,7 @@ def test_the_verdict_names_what_most_of_the_critical_path_is():
 
 def test_the_verdict_says_when_nothing_is_communicated():
     trace = umm.run(umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=1), "h100-8"))
-    assert trace.verdict == "Bound by compute, 100 % of the critical path; nothing is communicated."
+    assert trace.verdict == "Bound by launches, 100 % of the critical path; nothing is communicated."
 
 
 def test_the_verdict_says_nothing_about_times_without_meaning():

@@ -6,6 +6,7 @@ every executor's results are compared with.
 
 from umm.program.attention import Attention, AttentionGrad
 from umm.program.chain import Chain
+from umm.program.experts import Combine, Dispatch, Grouped
 from umm.program.files import load_chain, save_chain
 from umm.program.multiply import Multiply
 from umm.program.outline import Outline, Shape
@@ -15,7 +16,10 @@ __all__ = [
     "Attention",
     "AttentionGrad",
     "Chain",
+    "Combine",
     "Copy",
+    "Dispatch",
+    "Grouped",
     "Map",
     "Multiply",
     "Outline",

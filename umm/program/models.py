@@ -20,6 +20,8 @@ class Model(NamedTuple):
         layers: How many layers there are.
         vocab: Different tokens.
         gated: Whether the MLP has a gate, three weights instead of two.
+        experts: MLPs of a layer of which each token takes some; 0 if it has just one. ffn is of one expert.
+        top_k: How many each token takes.
     """
 
     hidden: int
@@ -29,10 +31,12 @@ class Model(NamedTuple):
     layers: int
     vocab: int
     gated: bool = True
+    experts: int = 0
+    top_k: int = 0
 
     def sizes(self, names: tuple[str, ...]) -> dict[str, int]:
         """Return those of some sizes that it has."""
-        return {name: int(getattr(self, name)) for name in names if name in self._fields}
+        return {name: int(getattr(self, name)) for name in names if getattr(self, name, 0)}
 
 
 MODELS: Mapping[str, Model] = {
@@ -46,6 +50,15 @@ MODELS: Mapping[str, Model] = {
     "mistral-large": Model(12288, 28672, 96, 8, 88, 32768),
     # Brown et al. (2020), Language models are few-shot learners, table 2.1, section 2.1; GPT-2's vocabulary.
     "gpt-3-175b": Model(12288, 49152, 96, 96, 96, 50257, gated=False),
+    # config.json of mistralai/Mixtral-8x7B-v0.1 and Mixtral-8x22B-v0.1 on Hugging Face.
+    "mixtral-8x7b": Model(4096, 14336, 32, 8, 32, 32000, experts=8, top_k=2),
+    "mixtral-8x22b": Model(6144, 16384, 48, 8, 56, 32000, experts=8, top_k=2),
+    # Heads are 0 where they do not make up hidden, so that attention is not modelled. DeepSeek-AI (2024),
+    # DeepSeek-V3 technical report, section 4.2, without its shared expert; vocabulary: config.json of
+    # deepseek-ai/DeepSeek-V3. Then config.json of Qwen/Qwen3-235B-A22B and openai/gpt-oss-120b.
+    "deepseek-v3": Model(7168, 2048, 0, 0, 61, 129280, experts=256, top_k=8),
+    "qwen3-235b-a22b": Model(4096, 1536, 0, 0, 94, 151936, experts=128, top_k=8),
+    "gpt-oss-120b": Model(2880, 2880, 0, 0, 36, 201088, experts=128, top_k=4),
 }
 _KEYS = {  # of config.json: what several families call it
     "hidden": ("hidden_size", "n_embd", "d_model"),

@@ -22,6 +22,8 @@ from umm.program.statements import (
 from umm.program.tensors import Tensor
 
 DEFAULT = "row"
+BY_EXPERT = "experts"
+_EXPERT_SCHEME = re.compile(r"ep[1-9]\d{0,5}-tp[1-9]\d{0,5}")
 _EVERY_RANK = re.compile(r"@p(?=$|:)")
 _LAYERED = {
     "2d:dqxq": lambda d, q: f"2d:{d * q}x{q}",
@@ -40,6 +42,8 @@ class Shape:
         cols: Its columns.
         dtype: Type of its elements.
         role: ``input``, ``output``, ``both`` or ``work``.
+        experts: The first row of each expert and the number of rows at the end, of rows sorted by expert.
+        whole: Whether ``experts/2`` is copies, for its columns are not those of an expert's weights.
     """
 
     name: str
@@ -47,16 +51,48 @@ class Shape:
     cols: int
     dtype: str
     role: str = "work"
+    experts: tuple[int, ...] = ()
+    whole: bool = False
 
     def laid_out(self, text: str, ranks: int) -> Tensor:
         """Return the tensor in a layout; ``@p`` in its text is a replica on every rank.
 
         ``2d:dqxq``, ``2d:qxq@d`` and ``row@q:interleaved`` are of d layers of q×q ranks, as many layers as
-        there can be, d ≤ q.
+        there can be, d ≤ q. ``experts`` cuts rows between experts, ``experts:4x2`` into 4 groups of experts
+        and columns into 2; ``experts@2`` into half as many groups as ranks, each at 2 ranks beside each
+        other. ``experts/2`` is ``experts@2`` of what is ``whole``, else 2 cuts of columns.
         """
         whole_number(ranks, "ranks", 1)
+        if text.startswith(BY_EXPERT):
+            text = self._by_expert(text, ranks)
         layout = Layout.parse(_written_out(text, ranks), (self.rows, self.cols), ranks)
         return Tensor(self.name, layout, self.dtype, self.role)
+
+    def _by_expert(self, text: str, ranks: int) -> str:
+        """Return the edges that a layout by experts means.
+
+        Raises:
+            ProblemError: if the rows are not sorted by expert, or the text is not for so many ranks.
+        """
+        share = re.fullmatch(r"experts/([1-9]\d{0,5})", text)
+        if share is not None:
+            parts = int(share[1])
+            text = f"experts@{parts}" if self.whole else f"experts:{max(1, ranks // parts)}x{parts}"
+        match = re.fullmatch(r"experts(?::([1-9]\d{0,5})x([1-9]\d{0,5})|@([1-9]\d{0,5}))?", text)
+        if match is None or not self.experts:
+            rows = "" if self.experts else f", and rows of {self.name} are not sorted by expert"
+            raise ProblemError(f"{shown(text)} is not experts, experts/2, experts:4x2 or experts@2{rows}")
+        groups, cuts, copies = (int(x or 0) for x in match.groups())
+        cuts, copies = cuts or 1, copies or 1
+        groups = groups or ranks // copies
+        if groups * cuts * copies != ranks:
+            raise ProblemError(f"{text} is for {groups * cuts * copies} ranks, not for {ranks}")
+        count = len(self.experts) - 1
+        rows = "-".join(str(self.experts[group * count // groups]) for group in range(groups + 1))
+        width = -(-self.cols // cuts)
+        cols = "-".join(str(min(cut * width, self.cols)) for cut in range(cuts + 1))
+        beside = f"@{copies}:interleaved" if copies > 1 else ""
+        return f"edges:{rows}x{cols}:{groups}x{cuts}{beside}"
 
 
 @dataclass(frozen=True)
@@ -124,7 +160,7 @@ class Outline:
             layouts: The name of some of its layouts, or a text for each tensor, where ``@p`` is a replica
                 on every rank; a tensor that is left out is ``row``. None for the first of its layouts. Or a
                 scheme sized for these ranks: ``tp8-dp4``, ``sp8-dp4``, ``fsdp32``, ``hsdp8x4``,
-                ``fsdp4-tp8``, ``2d8x4``.
+                ``fsdp4-tp8``, ``2d8x4``; of experts ``ep4-tp2``.
             ranks: Ranks that share the work.
 
         Raises:
@@ -197,6 +233,8 @@ class Outline:
         first, *others = (part.strip() for part in layouts.split(","))
         if "=" in first:
             texts, others = dict(self.default_layouts), [first, *others]
+        elif first not in self.layouts and self.has_experts and _EXPERT_SCHEME.fullmatch(first):
+            texts = self._experts_within(first, ranks)
         elif first not in self.layouts and is_scheme(first):
             shapes = {x.name: (x.rows, x.cols) for x in self.tensors}
             texts = scheme_layouts(first, self.layouts, shapes, ranks, self.name)
@@ -209,6 +247,23 @@ class Outline:
             tensor, layout = _named_layout(part, "the layouts", "W1=col@2")
             texts[tensor] = layout
         return texts
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether some of its tensors have rows by expert."""
+        return any(x.experts for x in self.tensors)
+
+    def _experts_within(self, name: str, ranks: int) -> dict[str, str]:
+        """Return the layouts that ``ep4-tp2`` means: 4 groups of experts, each cut over 2 ranks.
+
+        Raises:
+            ProblemError: if it is not for so many ranks.
+        """
+        groups, parts = (int(x) for x in name.removeprefix("ep").split("-tp"))
+        if groups * parts != ranks:
+            raise ProblemError(f"{name} is for {groups * parts} ranks, not for {ranks}; change its numbers")
+        texts = dict(self.default_layouts)
+        return texts | {x.name: f"{BY_EXPERT}/{parts}" for x in self.tensors if x.experts}
 
     def _check_names(self, names: Mapping[str, str]) -> None:
         known = [x.name for x in self.tensors]
@@ -237,6 +292,8 @@ class Outline:
             "weights": list(self.weights),
             "tensors": [
                 {"name": x.name, "shape": [x.rows, x.cols], "dtype": x.dtype, "role": x.role}
+                | ({"experts": list(x.experts)} if x.experts else {})
+                | ({"whole": True} if x.whole else {})
                 for x in self.tensors
             ],
             "statements": [statement_to_dict(x) for x in self.statements],
@@ -301,7 +358,7 @@ def _are_texts(value: Any) -> bool:
 
 
 def _shape(data: Any) -> Shape:
-    given = fields_of(data, "a tensor", ("name", "shape", "dtype"), ("role",))
+    given = fields_of(data, "a tensor", ("name", "shape", "dtype"), ("role", "experts", "whole"))
     shape = given["shape"]
     if not isinstance(shape, list) or len(shape) != 2:
         raise ProblemError(f"shape {shown(shape)} of tensor {shown(given['name'])} is not [rows, columns]")
@@ -309,4 +366,19 @@ def _shape(data: Any) -> Shape:
     for key in ("name", "dtype", "role"):
         if not isinstance(given.get(key, ""), str):
             raise ProblemError(f"{key} {shown(given[key])} of a tensor is not a text")
-    return Shape(given["name"], rows, cols, given["dtype"], given.get("role", "work"))
+    edges = given.get("experts", [])
+    if not isinstance(edges, list) or any(type(x) is not int for x in edges):
+        raise ProblemError(f"experts {shown(edges)} of a tensor is not a list of rows")
+    if edges and (edges != sorted(edges) or edges[0] != 0 or edges[-1] != rows):
+        raise ProblemError(
+            f"experts {shown(edges)} of tensor {shown(given['name'])} do not go from 0 to {rows}"
+        )
+    return Shape(
+        given["name"],
+        rows,
+        cols,
+        given["dtype"],
+        given.get("role", "work"),
+        tuple(edges),
+        given.get("whole") is True,
+    )

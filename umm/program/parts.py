@@ -1,6 +1,6 @@
 """The parts that presets are made of: what each computes forward, and its gradients."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from umm.program.attention import Attention as Fused
@@ -42,13 +42,15 @@ class Writing:
         dropout: Share of the activations between the multiplies of an MLP that are dropped.
         context: Earlier tokens of each sequence, whose keys and values are kept; 0 if there are none.
         gated: Whether a layer's MLP has a gate.
+        routing: The rule and the seed by which tokens go to experts.
     """
 
     def __init__(
-        self, tokens: int, dtype: str, dropout: float = 0.0, context: int = 0, gated: bool = True
-    ) -> None:
+        self, tokens: int, dtype: str, dropout: float = 0.0, context: int = 0, gated: bool = True,
+        routing: tuple[str, int] = ("uniform", 0),
+    ) -> None:  # fmt: skip
         self.tokens, self.dtype, self.dropout = tokens, dtype, dropout
-        self.context, self.gated = context, gated
+        self.context, self.gated, self.routing = context, gated, routing
         self.shapes: dict[str, Shape] = {}
         self.places: dict[str, str] = {}
         self.statements: list[Statement] = []
@@ -81,7 +83,7 @@ class Writing:
         """Add a multiply."""
         self.statements.append(Multiply(out, a, b, trans, **more))
 
-    def map(self, out: str, fn: str, *reads: str, **parameters: float) -> None:
+    def map(self, out: str, fn: str, *reads: str, **parameters: Any) -> None:
         """Add a map: a pass over memory."""
         self.statements.append(Map(out, fn, reads, parameters))
 
@@ -100,6 +102,12 @@ class Writing:
         """Say that what follows is the backward part."""
         self._first_backward, self._forward = len(self.statements), tuple(self.shapes)
 
+    def kept(self, places: Collection[str]) -> tuple[str, ...]:
+        """Return the tensors of the forward part in some places that the backward part reads."""
+        later = [] if self._first_backward is None else self.statements[self._first_backward :]
+        read = {x for statement in later for x in statement.reads}
+        return tuple(x for x in self._forward if x in read and self.places[x] in places)
+
     def outline(self, name: str, more: Mapping[str, Mapping[str, str]]) -> Outline:
         """Return what was written.
 
@@ -107,10 +115,7 @@ class Writing:
             name: What it is called.
             more: Layouts by name that come first, with a text for each place.
         """
-        later = [] if self._first_backward is None else self.statements[self._first_backward :]
-        read = {x for statement in later for x in statement.reads}
-        cut = ("tokens", "inner", "scores", "statistics")
-        kept = tuple(x for x in self._forward if x in read and self.places[x] in cut)
+        kept = self.kept(("tokens", "inner", "scores", "statistics"))
         layouts = {
             scheme: {x: PLACES[place][number] for x, place in self.places.items()}
             for number, scheme in enumerate(SCHEMES)

@@ -7,6 +7,9 @@ from typing import NamedTuple
 from umm.dtypes import canonical
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
+from umm.program.mixture import Mixture
+from umm.program.mixture import outline as mixture_outline
+from umm.program.models import Model
 from umm.program.models import model as find_model
 from umm.program.outline import Outline
 from umm.program.parts import (
@@ -19,6 +22,7 @@ from umm.program.parts import (
     StoredAttention,
     Writing,
 )
+from umm.program.routing import Routing
 from umm.program.tensors import LARGEST
 
 _ATTENTION = ("heads", "kv_heads", "sequences")
@@ -106,6 +110,16 @@ def _summa25(w: Writing, backward: bool, hidden: int, ffn: int, heads: int, sequ
     w.map(dx, "add", dx, "dR")
 
 
+def _mixture(w: Writing, backward: bool, hidden: int, ffn: int, experts: int, top_k: int) -> Outline:
+    """Write a mixture of experts; return it with its own layouts."""
+    routed = Routing(w.tokens, experts, top_k, *w.routing)
+    _ends(w, hidden)
+    part = Mixture(w, "X", "Y", hidden, ffn, routed)
+    if backward:
+        part.backward(*_gradients(w))
+    return mixture_outline(w, "moe", routed)
+
+
 def _ends(w: Writing, hidden: int) -> None:
     w.tensor("X", w.tokens, hidden, "tokens", "input")
     w.tensor("Y", w.tokens, hidden, "tokens", "output")
@@ -121,13 +135,13 @@ class Preset(NamedTuple):
     """A chain by name: what writes it.
 
     Attributes:
-        write: Writes its tensors and statements.
+        write: Writes its tensors and statements; what it returns, if anything, is the chain.
         sizes: What it takes beside tokens.
         wider: How many times as wide as hidden ffn is if not given; 0 if it has to be.
         layouts: Its own layouts by name, a text for each place of a tensor.
     """
 
-    write: Callable[..., None]
+    write: Callable[..., Outline | None]
     sizes: tuple[str, ...]
     wider: int = 0
     layouts: Mapping[str, Mapping[str, str]] = {}
@@ -137,6 +151,7 @@ PRESETS: Mapping[str, Preset] = {
     "mlp": Preset(_mlp, ("hidden", "ffn")),
     "gated-mlp": Preset(_gated_mlp, ("hidden", "ffn")),
     "head": Preset(_head, ("hidden", "vocab")),
+    "moe": Preset(_mixture, ("hidden", "ffn", "experts", "top_k")),
     "attention": Preset(_attention, ("hidden", *_ATTENTION)),
     "transformer-layer": Preset(_layer, ("hidden", "ffn", *_ATTENTION)),
     "attention-stored": Preset(partial(_attention, of=StoredAttention), ("hidden", *_ATTENTION)),
@@ -155,6 +170,8 @@ def chain(
     dtype: str = "float32",
     dropout: float = 0.0,
     decode: bool = False,
+    routing: str = "uniform",
+    routing_seed: int = 0,
     **sizes: int,
 ) -> Outline:
     """Return a preset chain, not yet laid out; its layouts are ``megatron``, ``sequence`` and ``data``.
@@ -162,7 +179,7 @@ def chain(
     ``summa25-layer`` is an encoder's layer of SUMMA2.5, whose first layouts are ``summa2.5``.
 
     Args:
-        name: ``mlp``, ``gated-mlp``, ``attention``, ``transformer-layer`` or ``summa25-layer``.
+        name: ``mlp``, ``gated-mlp``, ``attention``, ``transformer-layer``, ``moe`` or ``summa25-layer``.
         model: A public model whose sizes stand in for those not given, such as ``llama-3-70b``, or the path
             of a Hugging Face ``config.json``.
         backward: Whether gradients by every weight and by X follow, given dY.
@@ -171,8 +188,12 @@ def chain(
             not depend on the layouts.
         decode: Whether it computes the next token of each of ``batch`` sequences, in place of tokens: the
             keys and values of ``context`` earlier tokens are inputs.
-        sizes: ``tokens``, ``hidden``, ``ffn``, ``heads``, ``kv_heads`` (all heads if not given) and
-            ``sequences`` (equal parts of the tokens; 1 if not given), as the preset needs them.
+        routing: Which tokens go to which experts, of ``moe``: a rule of
+            :class:`~umm.program.routing.Routing`.
+        routing_seed: Of what it draws.
+        sizes: ``tokens``, ``hidden``, ``ffn``, ``heads``, ``kv_heads`` (all heads if not given),
+            ``sequences`` (equal parts of the tokens; 1 if not given), ``experts`` and ``top_k``, as the
+            preset needs them.
 
     Raises:
         InputError: in one line, for a name, a model or a size there is none of, or sizes that do not fit.
@@ -190,6 +211,7 @@ def chain(
             raise ProblemError(f"chain {name} has no size {key!r}; {did_you_mean(key, needed)}")
     known = None if model is None else find_model(model)
     if known is not None:
+        _check_model(name, str(model), known, needed)
         sizes = known.sizes(needed) | sizes
     if preset.wider and "hidden" in sizes:
         sizes = {"ffn": preset.wider * sizes["hidden"]} | sizes
@@ -209,11 +231,26 @@ def chain(
                 f"{sizes['tokens']} tokens cannot be {sizes['sequences']} sequences of one length; "
                 "tokens must be a multiple of sequences"
             )
-    if dropout and "ffn" not in needed:
+    if dropout and ("ffn" not in needed or "experts" in needed):
         raise ProblemError(f"chain {name} has no MLP, whose activations dropout drops; leave it out")
-    writing = Writing(sizes["tokens"], canonical(dtype), dropout, context, known is None or known.gated)
-    preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
-    return writing.outline(name, preset.layouts)
+    if (routing, routing_seed) != ("uniform", 0) and "experts" not in needed:
+        raise ProblemError(f"chain {name} has no experts, so no routing; take chain moe, or leave it out")
+    gated = known is None or known.gated
+    writing = Writing(sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed))
+    written = preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
+    return written or writing.outline(name, preset.layouts)
+
+
+def _check_model(name: str, called: str, model: Model, needed: tuple[str, ...]) -> None:
+    """Refuse a model whose layers a chain does not compute."""
+    if "experts" in needed and not model.experts:
+        raise ProblemError(f"{called} has no experts; take chain gated-mlp, or give experts and top_k")
+    if "ffn" in needed and "experts" not in needed and model.experts:
+        raise ProblemError(
+            f"{called} has {model.experts} experts, which chain {name} has not; take chain moe"
+        )
+    if "heads" in needed and not model.heads:
+        raise ProblemError(f"heads of {called} are not its hidden columns; such layers are not modelled")
 
 
 def _decoded(name: str, needed: tuple[str, ...], sizes: dict[str, int], backward: bool) -> int:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from umm.errors import ProblemError
 from umm.files import fields_of, shown
 from umm.program.attention import Attention, AttentionGrad
+from umm.program.experts import Combine, Dispatch, Grouped
 from umm.program.functions import function
 from umm.program.multiply import Multiply, Tensors, Values
 from umm.program.tensors import Tensor
@@ -155,7 +156,7 @@ class Sum:
         return f"{self.out} = sum of {self.x} over replicas"
 
 
-Statement = Multiply | Map | Copy | Sum | Attention | AttentionGrad
+Statement = Multiply | Map | Copy | Sum | Attention | AttentionGrad | Dispatch | Combine | Grouped
 
 
 def reading(statement: Statement, names: Mapping[str, str]) -> Statement:
@@ -186,7 +187,9 @@ def _with_names(statement: Statement, names: Mapping[str, str], of: tuple[str, .
     return replace(statement, **changed)
 
 
-KINDS: dict[str, type[Statement]] = {x.kind: x for x in (Multiply, Map, Copy, Sum, Attention, AttentionGrad)}
+KINDS: dict[str, type[Statement]] = {
+    x.kind: x for x in (Multiply, Map, Copy, Sum, Attention, AttentionGrad, Dispatch, Combine, Grouped)
+}
 
 
 def statement_to_dict(statement: Statement) -> dict[str, Any]:
@@ -226,6 +229,10 @@ def statement_from_dict(data: Any) -> Statement:
             _check_list(value, str, f"{key} of a {kind}", "names")
         elif key in ("batch_axes", "groups"):
             _check_list(value, int, f"{key} of a {kind}", "whole numbers")
+        elif key in ("gates", "add") and not isinstance(value, bool):
+            raise ProblemError(f"{key} = {shown(value)} of a {kind} is not true or false")
+        elif key == "scale" and not isinstance(value, str):
+            raise ProblemError(f"scale = {shown(value)} of a {kind} is not a name")
         elif key == "parameters" and not isinstance(value, dict):
             raise ProblemError(f"parameters = {shown(value)} of a map is not an object of names and numbers")
     return of(**given)

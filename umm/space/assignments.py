@@ -12,8 +12,9 @@ from umm.algorithms.universal.options import Options
 from umm.errors import InputError
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.program import Attention, Chain, Map, Outline
+from umm.program import Attention, Chain, Combine, Dispatch, Grouped, Map, Outline
 from umm.program.functions import function
+from umm.program.outline import BY_EXPERT
 from umm.schedules.schedule import Schedule
 from umm.space.axes import written_layouts
 
@@ -83,7 +84,8 @@ class Assignments:
         alike = [(one, other) for one, other in alike if shapes[one] == shapes[other]]
         for x in self.outline.statements:
             if isinstance(x, Attention):  # one number a query and head lies with the query, if narrower
-                alike += [(x.out, x.q), (x.out, x.lse), (x.k, x.v)]
+                alike += [(x.out, x.q), (x.out, x.lse), *((x.k, y) for y in (x.v, *x.cache))]
+        alike += self._with_experts
         group = {name: name for name in shapes}
         for one, other in alike:
             if group[one] != group[other]:
@@ -93,6 +95,29 @@ class Assignments:
         for name, of in group.items():
             found.setdefault(of, []).append(name)
         return tuple(map(tuple, found.values()))
+
+    @property
+    def _with_experts(self) -> list[tuple[str, str]]:
+        """Pairs that lie alike in a mixture of experts.
+
+        Weights, what has their columns and what is dispatched, so that a group of experts is at the same
+        ranks; products, and gradients by what is dispatched; tokens, for a layer's output is the next one's
+        input.
+        """
+        multiplies = [x for x in self.outline.statements if isinstance(x, Grouped)]
+        kinds = (
+            [name for x in multiplies if not x.trans for name in (x.b, x.out)]
+            + [x.b for x in multiplies if "b" in x.trans]
+            + [x.out for x in self._moves if isinstance(x, Dispatch)],
+            [x.out for x in multiplies if "b" in x.trans],
+            [x.x if isinstance(x, Dispatch) else x.out for x in self._moves],
+        )
+        return [(kind[0], name) for kind in kinds for name in kind[1:] if name != kind[0]]
+
+    @property
+    def _moves(self) -> list[Dispatch | Combine]:
+        """The statements that move tokens to experts and back."""
+        return [x for x in self.outline.statements if isinstance(x, Dispatch | Combine)]
 
     @cached_property
     def choices(self) -> tuple[tuple[str, ...], ...]:
@@ -104,9 +129,10 @@ class Assignments:
         found = []
         for names in self.groups:
             seen: dict[object, str] = {}
-            for layout in (self._layout(names[0], x) for x in self._written(names)):
+            for text in self._written(names):
+                layout = self._layout(names[0], text)
                 if all(_at_multiples(layout, self._units.get(name, 1)) for name in names):
-                    seen.setdefault(_same(layout), str(layout))
+                    seen.setdefault(_same(layout), text if text.startswith(BY_EXPERT) else str(layout))
             if not seen:
                 raise InputError(
                     f"{names[0]} is needed by whole rows or heads, so no layout is left for it; allow row, "
@@ -122,12 +148,19 @@ class Assignments:
         family = list(written_layouts(self.ranks, ("row", "col", "2d"), factors, ("blocked",), "square"))
         beside = dict.fromkeys(text for name in names for text in self._more.get(name, ()))
         usual = [*DEFAULT, *self._balanced(names), *beside]
+        if any(self._shapes[name].experts for name in names):
+            parts = [count for count in range(1, self.ranks + 1) if self.ranks % count == 0]
+            usual = [f"{BY_EXPERT}/{count}" for count in parts]
+        elif any({x.x, x.out} & set(names) for x in self._moves):
+            usual = [DEFAULT[0], DEFAULT[-1]]  # a token's row is moved whole
+        elif self._moves and self._shapes[names[0]].role == "input":
+            usual = [DEFAULT[-1]]  # the gate's weight is small
         return [x for text in said or usual for x in (family if text == ALL else [text])]
 
     def _balanced(self, names: Sequence[str]) -> list[str]:
         """Return the layouts by which ranks have the same work under the causal masks on a group's rows."""
         rows = self._shapes[names[0]].rows
-        masks = [x for x in self.outline.statements if isinstance(x, Attention) and x.causal]
+        masks = [x for x in self.outline.statements if isinstance(x, Attention) and x.causal and not x.cache]
         found = {x.sequences for x in masks if self._shapes[x.q].rows == rows > 1}
         return ["zigzag" if x == 1 else f"zigzag:{x}" for x in sorted(found)]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from umm.algorithms.collectives.collective import ways
+from umm.algorithms.collectives.collective import able, ways
 from umm.algorithms.fastest import fastest_of
 from umm.algorithms.redistribution.redistribution import redistribute
 from umm.algorithms.writing import counted
@@ -190,9 +190,8 @@ def _collective(
 ) -> float:
     """Return the seconds of a collective in several groups at once, in the fastest way there is."""
     made = {}
-    for name, way in ways().items():
-        if what not in way.writers or any(way.refuses(machine, group, x.ranks) for group in groups):
-            continue
+    for name in able(what, machine, groups, x.ranks, kernels=False):
+        way = ways()[name]
         in_place = what == "all-reduce"
         statement: Statement = (
             Sum("X", "X") if in_place else Sum("Y", "X") if what == "reduce-scatter" else Copy("Y", "X")

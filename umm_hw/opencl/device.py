@@ -245,6 +245,13 @@ class OpenClDevice:
                 stream, into, from_, src_offset=source_at, dst_offset=target_at, byte_count=nbytes
             )
             return
+        if from_ is into and _pitch(source) != _pitch(target):  # which OpenCL refuses in one rectangle
+            for row in range(source.rows):
+                start, end = source_at + row * source.pitch, target_at + row * target.pitch
+                cl.enqueue_copy(
+                    stream, into, from_, src_offset=start, dst_offset=end, byte_count=source.width
+                )
+            return
         cl.enqueue_copy(
             stream,
             into,

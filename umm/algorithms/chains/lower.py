@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from umm.algorithms.chains.attention import attention
+from umm.algorithms.chains.experts import combine, dispatch, grouped
 from umm.algorithms.chains.maps import map_tiles
 from umm.algorithms.chains.movement import Moved, moved_by, plans_of
 from umm.algorithms.chains.multiplies import multiply
@@ -16,7 +17,18 @@ from umm.algorithms.universal.options import Options, known
 from umm.errors import ProblemError, did_you_mean
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.program import Attention, AttentionGrad, Chain, Copy, Map, Multiply, Sum
+from umm.program import (
+    Attention,
+    AttentionGrad,
+    Chain,
+    Combine,
+    Copy,
+    Dispatch,
+    Grouped,
+    Map,
+    Multiply,
+    Sum,
+)
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.assembly import without_collector
 from umm.schedules.writer.builder import Builder
@@ -81,6 +93,12 @@ def _write(
                 sum_replicas(build, statement, again)
             case Attention() | AttentionGrad():
                 attention(build, statement, written)
+            case Dispatch():
+                dispatch(build, statement)
+            case Combine():
+                combine(build, statement)
+            case Grouped():
+                grouped(build, statement, again)
         written.update(statement.outs)
         moved.forget(statement.outs)
 

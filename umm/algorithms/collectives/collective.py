@@ -51,14 +51,15 @@ def able(
     """Return the names of the ways among which the fastest is looked for, if nothing else is asked for.
 
     Where the machine's file says what its vendor's library takes, those are the library, which chooses among
-    its own ways, and for all-reduces the kernels that frameworks bring along; else all others.
+    its own ways, and for all-reduces the kernels that frameworks bring along. Where no kernel is known, as
+    between nodes, sums are looked for among all ways; without a library everything is.
 
     Args:
         what: The collective.
         machine: The machine.
         groups: The ranks of each of several collectives.
         total: Ranks of the whole schedule.
-        kernels: Whether those kernels are among them.
+        kernels: Whether more than the library is looked at.
     """
 
     def can(way: Way) -> bool:
@@ -67,7 +68,11 @@ def able(
     names = [name for name, way in ways().items() if can(way)]
     if library.LIBRARY not in names:
         return names
-    return [x for x in names if x == library.LIBRARY or (kernels and x in library.KERNELS)]
+    if not kernels:
+        return [library.LIBRARY]
+    # Few bytes are sooner summed by our own ways than a library starts, where no kernel is known for them.
+    known = [x for x in library.KERNELS if not any(ways()[x].refuses(machine, y, total) for y in groups)]
+    return [library.LIBRARY, *(x for x in known if x in names)] if known else names
 
 
 def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner = PLAIN) -> Schedule:

@@ -7,8 +7,8 @@ import numpy as np
 
 from umm import cost
 from umm.algorithms.collectives.grids import nodes_of
-from umm.algorithms.movement.blocks import held
-from umm.algorithms.movement.gathers import by_level, sharers
+from umm.algorithms.movement.blocks import Blocks, groups_of, held
+from umm.algorithms.movement.gathers import by_level
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.movement.sums import Summed, size_of
 from umm.arrays import Bools, Floats, Ints
@@ -47,15 +47,8 @@ def price_of(how: Gathered, machine: Machine) -> Price:
     p, transfers = problem.p, 0
     gathered, payload = {}, dict[str, int]()
     for x in how.collects:
-        between, need = np.zeros((p, p)), blocks.of(x)
-        own = held(problem.layout(x))
-        assert own is not None
-        for ranks, owners in sharers(blocks, x):
-            transfers = max(transfers, len(owners))
-            rect, has = need[ranks[0]], np.zeros(p)
-            low, high = np.maximum(own[owners, ::2], rect[::2]), np.minimum(own[owners, 1::2], rect[1::2])
-            has[owners] = np.prod(high - low, axis=1)
-            _exchange(between, has, np.array(ranks), machine)
+        between = _gathered(blocks, x, machine)
+        transfers = max(transfers, int((between > 0).sum(axis=0).max()))
         between *= problem.itemsize(x)
         payload[x] = int(between.sum(axis=0).max())
         gathered[x] = _charged(between, machine, False)
@@ -66,6 +59,27 @@ def price_of(how: Gathered, machine: Machine) -> Price:
         payload["C"] = max(payload.get("C", 0), int((adds + copies).sum(axis=0).max()))
         summed += _charged(adds, machine, True) + _charged(copies, machine, False)
     return Price(gemms, gathered, summed, payload, transfers * how.chunks)
+
+
+def _gathered(blocks: Blocks, matrix: str, machine: Machine) -> Floats:
+    """Return the elements that gathering A or B moves from rank to rank."""
+    layout, need = blocks.problem.layout(matrix), blocks.of(matrix)
+    own, replica, p = held(layout), layout.replica_of_rank, len(need)
+    assert own is not None
+    # What each rank (down) holds of what each rank (across) needs, all pairs at once.
+    rows, cols = (
+        np.minimum(own[:, i + 1, None], need[:, i + 1]) - np.maximum(own[:, i, None], need[:, i])
+        for i in (0, 2)
+    )
+    has = np.maximum(rows, 0) * np.maximum(cols, 0) * (replica[:, None] == replica)
+    between = np.where(blocks.lacks[matrix] & ~np.eye(p, dtype=bool), has, 0).astype(np.float64)
+    for _, ranks in groups_of(np.column_stack((need, replica)), blocks.lacks[matrix]):
+        if len(ranks) > 3 and by_level(machine, ranks, p):
+            theirs = has[:, ranks[0]].astype(np.float64)
+            if np.isin(np.flatnonzero(theirs), ranks).all():
+                between[:, ranks] = 0.0
+                _exchange(between, theirs, np.array(ranks), machine)
+    return between
 
 
 def _charged(nbytes: Floats, machine: Machine, adds: bool) -> Floats:

@@ -11,7 +11,7 @@ from umm.arrays import Floats
 from umm.errors import ScheduleError
 from umm.machines.fabric import narrowest
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, KINDS
+from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, KINDS, MAP
 from umm.traces.breakdown import critical_path, path_times
 from umm.traces.trace import Trace
 from umm.units import counted, format_seconds
@@ -171,8 +171,10 @@ def explain(schedule: Schedule, trace: Trace) -> str:
       step 1: computation bound by 1.54 ms
       step 2: communication bound by 182.4 µs; longest: accumulate C(1,0) r0 → r1 on 0.0→0.1, 182.4 µs
     critical path: gemm 94 %, accumulate 6 %
-      rank 0 was held up 188.4 µs by accumulate C(1,0) r0 → r1 on 0.0→0.1
+      rank 0 waited 188.4 µs for accumulate C(1,0) r0 → r1 on 0.0→0.1
     """
+    if schedule.program.kind == "chain":
+        return "\n".join(_by_tensor(trace) + _held_up(trace))
     by_rank = steps(schedule)
     rank = int(np.argmax([sum(step.seconds for step in of_rank) for of_rank in by_rank]))
     of_rank = by_rank[rank]
@@ -213,13 +215,36 @@ def _named(schedule: Schedule, action: int) -> str:
     target = schedule.operand_tensors(0)[action]
     i, j = schedule.touched_tiles(int(target))[action].tolist() if target >= 0 else (0, 0)
     tile = f"{schedule.tensors[target].name}({i},{j})" if target >= 0 else ""
+    if schedule.kind[action] == MAP:
+        return f"{schedule.functions[schedule.details.fn[action]].name} of {tile}"
+    if schedule.kind[action] == GEMM:
+        return f"the multiply into {tile}"
     if src < 0:
-        return f"{kind} {int(schedule.details.op[action])} into {tile}"
+        return "the start of a collective"
     moved = f"{kind} {tile}"
     if src == dst:
         return f"{moved} within r{src}"
     link = narrowest(schedule.routes[src, dst], schedule.links.bandwidth)
     return f"{moved} r{src} → r{dst} on {schedule.links.names[link]}"
+
+
+def _by_tensor(trace: Trace) -> list[str]:
+    """Return which results the critical path of several statements is spent on."""
+    schedule, total = trace.schedule, trace.makespan_s
+    path = critical_path(trace)
+    seconds, _ = path_times(trace, path)
+    spent: dict[str, float] = {}
+    for action, took in zip(path.tolist(), seconds.tolist(), strict=True):
+        target = int(schedule.operand_tensors(0)[action])
+        verb = "moving" if schedule.src[action] >= 0 else "computing"
+        what = f"{verb} {schedule.tensors[target].name}" if target >= 0 else "starting collectives"
+        spent[what] = spent.get(what, 0.0) + took
+    longest = sorted(spent, key=lambda x: -spent[x])[:MOST]
+    lines = [f"{format_seconds(total)} by {trace.source}, along the critical path:"]
+    lines += [
+        f"  {100 * spent[x] / total:4.1f} % {x}, {format_seconds(spent[x])}" for x in longest if spent[x] > 0
+    ]
+    return lines
 
 
 def _held_up(trace: Trace) -> list[str]:
@@ -237,7 +262,7 @@ def _held_up(trace: Trace) -> list[str]:
     order = np.argsort(-seconds, kind="stable")
     waits = [(int(path[x]), float(seconds[x])) for x in order if schedule.kind[path[x]] != GEMM]
     lines += [
-        f"  rank {schedule.rank[action]} was held up {format_seconds(took)} by {_named(schedule, action)}"
+        f"  rank {schedule.rank[action]} waited {format_seconds(took)} for {_named(schedule, action)}"
         for action, took in waits[:WAITS]
         if took > 0
     ]

@@ -10,6 +10,7 @@ import click
 from umm.cli.flags.options import Command, all_of, given, option
 from umm.cli.flags.values import Finite, dimension, dimension_list
 from umm.errors import InputError
+from umm.files import read_text
 from umm.machines import Machine
 from umm.program import Chain, Outline, load_chain
 from umm.program.layers import RECOMPUTE
@@ -18,10 +19,22 @@ from umm.program.models import model as find_model
 from umm.program.presets import PRESETS, chain
 from umm.program.systems import CHANGES, WHOLE, gradients_by_tokens
 
-SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads", "sequences", "vocab", "context", "batch")
+SIZES = (
+    "tokens",
+    "hidden",
+    "ffn",
+    "heads",
+    "kv_heads",
+    "sequences",
+    "vocab",
+    "context",
+    "batch",
+    "experts",
+    "top_k",
+)
 SCALED = ("tokens", "hidden", "ffn")
 """Those that ``--scale`` changes; heads stay as many, and become as much smaller."""
-CHAIN = ("chain", "model", *SIZES, "backward", "decode", "dropout", "layouts")
+CHAIN = ("chain", "model", *SIZES, "backward", "decode", "dropout", "layouts", "routing", "routing_seed")
 BEST = "best"
 """The layouts that a search finds, unless a chain has some of that name itself."""
 _OF_A_PROBLEM = ("m", "n", "k", "a", "b", "c", "c_dtype", "preset")
@@ -49,6 +62,8 @@ def chain_options(
         "vocab": "Different tokens of a head's logits.",
         "context": "Tokens before the one that --decode computes.",
         "batch": "Sequences that --decode computes a token of; 1 if not given.",
+        "experts": "Experts of a mixture.",
+        "top_k": "Experts that each token goes to.",
     }
     flags = [
         option("--chain", metavar="NAME|FILE.toml",
@@ -62,6 +77,11 @@ def chain_options(
                help="One token of each sequence of --batch, with --context tokens before it."),
         option("--dropout", type=float, default=0.0, metavar="RATE",
                help="Share of an MLP's activations that are dropped, the same ones in every layout."),
+        option("--routing", default="uniform", metavar="RULE|FILE",
+               help="Which experts tokens go to: uniform, zipf:1.2, balanced, or a file of the rows of each "
+                    "expert in one line, or of the experts of each token line by line."),
+        option("--routing-seed", type=click.IntRange(0, 2**29), default=0, metavar="SEED",
+               help="Of what --routing draws."),
     ]  # fmt: skip
     if layers:
         flags += [
@@ -76,7 +96,8 @@ def chain_options(
         flags.append(
             option("--layouts", metavar="NAME|TENSOR=LAYOUT,…",
                    help="Layouts of a chain: megatron, sequence, data, context, ring, gather, ulysses, a "
-                        "scheme such as tp8-dp4, fsdp32 or hsdp8x4, or best, what a search finds; then "
+                        "scheme such as tp8-dp4, fsdp32, hsdp8x4 or, of experts, ep4-tp2, or best, what a "
+                        "search finds; then "
                         "others for some tensors.")
         )  # fmt: skip
     return all_of(flags)
@@ -149,7 +170,8 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
     where = flags.get("given", "")
     if not is_file(name):
         sizes = {x: flags[x] for x in SIZES if flags[x] is not None}
-        named = {x: flags[x] for x in ("model", "backward", "decode", "dtype", "dropout")}
+        named = {x: flags[x] for x in ("model", "backward", "decode", "dtype", "dropout", "routing_seed")}
+        named["routing"] = _routing(flags["routing"])
         if not named["decode"] and (sizes.keys() & {"context", "batch"}):
             raise InputError("context and batch are of --decode; add it, or give tokens and sequences")
         if flags.get("scale"):
@@ -158,11 +180,34 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
             whole = {x: size for x, size in (known | sizes).items() if size and _is_of(name, x)}
             sizes |= {x: max(1, round(whole[x] * flags["scale"])) for x in SCALED if x in whole}
         return chain(name, **named, **sizes).with_given(where)
-    typed = given(ctx, ("model", *SIZES, "backward", "decode", "dtype", "dropout", "scale"))
+    typed = given(
+        ctx, ("model", *SIZES, "routing", "routing_seed", "backward", "decode", "dtype", "dropout", "scale")
+    )
     if typed:
         raise InputError(f"{name} already decides {', '.join(typed)}; leave it out")
     loaded = load_chain(name)
     return loaded.with_given(where) if where else loaded
+
+
+def _routing(text: str) -> str:
+    """Return the rule of a routing: as given, or what a file says.
+
+    Raises:
+        InputError: if there is no such file, or it holds anything but whole numbers.
+    """
+    if text.partition(":")[0] in ("uniform", "zipf", "balanced", "counts", "choices"):
+        return text
+    path = Path(text)
+    if not path.is_file():
+        raise InputError(
+            f"routing {text!r} is neither a rule nor a file; write uniform, zipf:1.2 or balanced"
+        )
+    rows = [line.replace(",", " ").split() for line in read_text(path).splitlines() if line.strip()]
+    if not rows or not all(word.isdecimal() for row in rows for word in row):
+        raise InputError(f"{text} does not hold whole numbers line by line")
+    if len(rows) == 1:
+        return f"counts:{'-'.join(rows[0])}"
+    return f"choices:{'-'.join('.'.join(row) for row in rows)}"
 
 
 def _is_of(name: str, size: str) -> bool:

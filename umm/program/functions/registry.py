@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from umm.errors import ProblemError
-from umm.program.functions import attention, forms
+from umm.program.functions import attention, experts, forms
 from umm.program.functions.signature import Function, Parameter, Shape
 
 FUNCTIONS: dict[str, Function] = {}
@@ -128,5 +128,6 @@ for _function in (
     Function("rope", "rc->rc", forms.rope, **_ROPE),
     Function("rope_grad", "rc->rc", forms.rope_grad, **_ROPE),
     *attention.FUNCTIONS,
+    *experts.FUNCTIONS,
 ):
     register(_function)

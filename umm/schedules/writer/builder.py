@@ -139,6 +139,7 @@ class Builder(Room):
         groups: tuple[int, int, int] = (1, 1, 1),
         lane: str = "compute",
         after: Sequence[Row] = (),
+        seconds: float | None = None,
     ) -> Row:
         """Set c to α · op(a) · op(b) + β · c; β = 0 does not read c.
 
@@ -154,6 +155,7 @@ class Builder(Room):
             groups: How many consecutive members share one of c, a and b.
             lane: Which of the rank's lanes.
             after: Actions to wait for beside those that follow from the slices.
+            seconds: How long it takes; None for what a multiply of its own takes.
         """
         bits = sum({"a": 2, "b": 4}[x] for x in set(trans))
         if not c.elements:
@@ -163,7 +165,10 @@ class Builder(Room):
                 return self.map("zero", c, lane=lane, after=after)
             return None if beta == 1 else self.map("scale", c, c, lane=lane, after=after, factor=beta)
         multiplied = Multiplied(bits, alpha, beta, batch, batch_axes, groups)
-        return self._add(Action(GEMM, c.rank, lane, (c, a, b), multiplied=multiplied), WRITE, after)
+        action = Action(GEMM, c.rank, lane, (c, a, b), multiplied=multiplied)
+        if seconds is not None:  # a part of a kernel that does several
+            action.seconds, action.nbytes = seconds, 0
+        return self._add(action, WRITE, after)
 
     def map(
         self,

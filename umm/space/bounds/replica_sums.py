@@ -1,12 +1,14 @@
 """A lower bound of the time in which a collective sums replicas, whichever way it goes."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from umm.algorithms.collectives.grids import nodes_of
 from umm.algorithms.collectives.library import least, refuses
 from umm.algorithms.universal.options import Options
+from umm.arrays import Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import Problem
@@ -57,9 +59,15 @@ def summed_seconds(layout: Layout, problem: Problem, machine: Machine, options: 
 
 def _width(machine: Machine, blocks: Sequence[Sequence[int]], total: int) -> float:
     """Return the bytes/s of the first links of all routes from each block of ranks to the others together."""
-    first = set()
-    for block in blocks:
-        for src in block:
-            for dst in (rank for other in blocks if other is not block for rank in other):
-                first.add(machine.route(machine.device_of(src, total), machine.device_of(dst, total))[0])
-    return float(sum(machine.link_bandwidth[link] for link in first))
+    ranks = np.concatenate([np.asarray(block) for block in blocks])
+    block = np.arange(len(blocks)).repeat([len(block) for block in blocks])
+    between = _first_links(machine, total)[np.ix_(ranks, ranks)][block[:, None] != block]
+    return float(sum(machine.link_bandwidth[np.unique(between)]))
+
+
+@lru_cache(maxsize=16)
+def _first_links(machine: Machine, total: int) -> Ints:
+    """Return the first link of the route from each rank (row) to each (column)."""
+    devices = [machine.device_of(rank, total) for rank in range(total)]
+    first = [machine.route(src, dst)[0] for src in devices for dst in devices]
+    return np.array(first, dtype=np.int64).reshape(total, total)

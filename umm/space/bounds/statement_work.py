@@ -189,15 +189,21 @@ def _collective(
     work = np.concatenate((engines, price.gemms, _carried(between.reshape(-1), machine, p), lanes))
     seconds = np.asarray(work * ROUNDING, dtype=np.float64)
     assert by.how is not None
-    gathers = {x: arrival_seconds(of, machine) * ROUNDING for x, of in price.gathered.items() if x in paid}
+    gathers = {x: _arriving(of, machine) for x, of in price.gathered.items() if x in paid}
     single = by.how.chunks == 1
     sums = by.how.sums.groups and "C" in paid and single
-    arriving = arrival_seconds(price.summed, machine) * ROUNDING if sums else None
+    arriving = _arriving(price.summed, machine) if sums else None
     actions = p * (price.transfers + 1)
     return StatementWork(
         seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions,
         gathers=gathers if single else {}, single=single, arriving=arriving,
     )  # fmt: skip
+
+
+def _arriving(between: Floats, machine: Machine) -> Floats:
+    """Return when all has arrived at each rank at the earliest, after a collective has started."""
+    seconds = arrival_seconds(between, machine)
+    return np.asarray(np.where(seconds > 0, seconds + machine.collective_start_s, 0.0) * ROUNDING)
 
 
 def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:

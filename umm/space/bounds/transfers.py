@@ -20,7 +20,7 @@ ALL = 16
 FANS_IN = 2
 """Pairs of ranks for each of the ranks looked at that a link carries at least to be looked at too."""
 LOOKED_AT = 8
-"""Ranks that bounds look at where there are more."""
+"""Ranks that bounds look at where there are more; half of them where each has a card of its own."""
 GOLDEN = (5**0.5 - 1) / 2
 
 
@@ -180,15 +180,16 @@ def least_slowdown(sizes: MessageSizes | None, largest: int) -> float:
 def looked_at(machine: Machine, ranks: int) -> tuple[int, ...]:
     """Return the ranks that bounds of many ranks look at: a node, or some spread over all of them.
 
-    Of a node all ranks, for they may share its cards. Neither first nor last: these have more at home. Those
-    on a device that is set apart too, up to eight.
+    Of a node all ranks where they share its cards. Neither first nor last: these have more at home. Those on
+    a device that is set apart too, up to eight.
     """
     if ranks <= ALL:
         return tuple(range(ranks))
     near = machine.fabric.near if ranks <= machine.device_count else 1
     first = int(ranks // near * GOLDEN) * near
-    some = {int(ranks * (i * GOLDEN % 1)) for i in range(LOOKED_AT)}
-    some = set(range(first, first + near)) if 1 < near <= LOOKED_AT else some
+    own = len(machine.fabric.cards) == machine.device_count
+    some = {int(ranks * (i * GOLDEN % 1)) for i in range(1, 1 + LOOKED_AT // (2 if own else 1))}
+    some = set(range(first, first + near)) if 1 < near <= LOOKED_AT and not own else some
     slow = set(machine.paces.devices) if machine.paces else set()
     apart = [rank for rank in range(ranks) if machine.device_of(rank, ranks) in slow]
     return tuple(sorted(some.union(apart[:LOOKED_AT])))

@@ -61,6 +61,12 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
     for name in outline.layouts:
         layouts = {x.name: outline.layouts[name].get(x.name, "row") for x in outline.tensors}
         yield Scheme(name, layouts, ranks)
+    if outline.has_experts:
+        for parts in range(2, ranks):
+            if ranks % parts == 0:
+                name = f"ep{ranks // parts}-tp{parts}"
+                yield Scheme(name, outline.layouts_of(name, ranks), ranks)
+        return
     for name in ("ring", "gather", "ulysses"):
         try:
             changed = CHANGES[name](outline)

@@ -135,6 +135,8 @@ class Peers(Shown):
             said += f"; {nearest.algorithm} takes {seconds}" + (", too little to gain" if small else "")
         elif len(self.tied) > 1:
             said += f"; {_tie(self.tied, best)}"
+        elif nearest is not None and nearest.makespan_s < best.makespan_s:
+            said += f"; {nearest.algorithm} takes {format_seconds(nearest.makespan_s)}, too little to gain"
         elif nearest is not None:
             said += f", {_saved(best, nearest)} less than {nearest.algorithm}, the next"
         return f"{said}. {self._elsewhere()}".strip()

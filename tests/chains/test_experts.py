@@ -1,0 +1,197 @@
+"""Mixtures of experts: exact for any routing and layout; a token travels once to a rank with two of its."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conformance.executor_suite import MACHINE, laws
+from examples import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import layout_texts
+
+import umm
+from umm.algorithms.chains.lower import lower
+from umm.checks import random_inputs
+from umm.cost import grouped_seconds
+from umm.errors import InputError
+from umm.program import Chain, Outline
+from umm.program.routing import Routing
+from umm.schedules.races import races
+from umm.schedules.rules.invariants import check
+from umm.schedules.schedule import Schedule
+from umm_hw.mpi.executor import MpiExecutor
+from umm_hw.mpi.job.job import MpiJob
+
+
+@st.composite
+def rules(draw, tokens, experts, top_k):
+    """A rule: drawn, balanced, or counts with empty experts and one that gets every token."""
+    most = [tokens] * top_k + [0] * (experts - top_k)
+    given_ = "counts:" + "-".join(map(str, draw(st.permutations(most))))
+    return draw(st.sampled_from(("uniform", "zipf:2.5", "balanced", given_)))
+
+
+@st.composite
+def mixtures(draw):
+    """A mixture, perhaps its gradients, on some ranks: experts over ranks, within them, both, or anyhow."""
+    ranks, experts = draw(st.integers(1, 6)), draw(st.integers(1, 7))
+    top_k, tokens = draw(st.integers(1, min(3, experts))), draw(st.integers(1, 11))
+    sizes = {"hidden": draw(st.integers(1, 5)), "ffn": draw(st.integers(1, 5)), "tokens": tokens}
+    outline = umm.chain(
+        "moe", dtype="float64", backward=draw(st.booleans()), experts=experts, top_k=top_k,
+        routing=draw(rules(tokens, experts, top_k)), routing_seed=draw(st.integers(0, 9)), **sizes,
+    )  # fmt: skip
+    parts = [x for x in range(1, ranks + 1) if ranks % x == 0]
+    name = draw(st.sampled_from([*outline.layouts, "cut", "any"]))
+    if name in outline.layouts:
+        return outline.laid_out(name, ranks)
+    texts = {
+        x.name: f"experts/{draw(st.sampled_from(parts))}"
+        if x.experts and name == "cut"
+        else draw(layout_texts((x.rows, x.cols), ranks))
+        for x in outline.tensors
+    }
+    return outline.laid_out(texts, ranks)
+
+
+def assert_right(chain, operands, results):
+    expected = chain.reference(operands)
+    for name, replicas in results.items():
+        for replica in replicas:
+            assert np.abs(replica - expected[name]).max() <= 1e-11 * (1 + np.abs(expected[name]).max()), name
+
+
+@settings(laws, max_examples=examples(30))
+@given(mixtures(), st.integers(0, 99))
+def test_a_mixture_is_exact_for_any_routing_and_layout_and_never_races(chain, seed):
+    """Empty experts, one that gets all, more ranks than experts: as plain products expert by expert."""
+    schedule = lower(chain, MACHINE)
+    check(schedule)
+    assert races(schedule) == []
+    operands = random_inputs(chain, seed)
+    run = umm.run(schedule, executor="numpy", operands=operands, replica=None, order="random", seed=seed)
+    assert_right(chain, operands, run.results)
+
+
+@pytest.mark.mpi
+@settings(laws, max_examples=examples(5))
+@given(chain=mixtures(), seed=st.integers(0, 99))
+def test_a_mixture_is_exact_on_processes(mpi, chain, seed):
+    operands = random_inputs(chain, seed)
+    assert_right(chain, operands, mpi.run(lower(chain, MACHINE), operands).results)
+
+
+@pytest.fixture(scope="module")
+def mpi():
+    job = MpiJob(6, timeout=120)
+    yield MpiExecutor(job=job, replica=None)
+    job.close()
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.data())
+def test_every_token_goes_to_different_experts_and_rows_are_sorted(tokens, experts, data):
+    top_k = data.draw(st.integers(1, experts))
+    known = Routing(tokens, experts, top_k, data.draw(rules(tokens, experts, top_k)), 3)
+    pairs = set(zip(known.token_of.tolist(), known.expert_of.tolist(), strict=True))
+    assert len(pairs) == known.rows == tokens * top_k
+    assert (np.bincount(known.token_of, minlength=tokens) == top_k).all()
+    assert (np.diff(known.expert_of) >= 0).all()
+    assert str(Routing.parse(str(known))) == str(known)
+
+
+def test_forward_is_what_a_token_gets_from_its_two_experts():
+    """Token by token in plain NumPy, without any of the statements."""
+    outline = umm.chain("moe", hidden=4, ffn=3, tokens=5, experts=3, top_k=2, dtype="float64")
+    chain = outline.laid_out("expert", 2)
+    x = random_inputs(chain, 1)
+    routed = chain.statements[2].routed
+    for token, row in enumerate(x["X"]):
+        chosen = routed.expert_of[routed.token_of == token]
+        share = np.exp((row @ x["Wg"])[chosen])
+        share /= share.sum()
+        expected = np.zeros(4)
+        for expert, part in zip(chosen, share, strict=True):
+            w1, w3, w2 = (x[name].reshape(3, 4, 3)[expert] for name in ("W1", "W3", "W2"))
+            gate = row @ w1
+            expected += part * (gate / (1 + np.exp(-gate)) * (row @ w3)) @ w2.T
+        assert np.allclose(chain.reference(x)["Y"][token], expected, rtol=1e-12)
+
+
+def test_gradients_are_those_of_differences():
+    """dWg, dX and dW2 against central differences of sum(Y · dY)."""
+    outline = umm.chain(
+        "moe", hidden=3, ffn=2, tokens=4, experts=3, top_k=2, dtype="float64", backward=True
+    )  # fmt: skip
+    chain = outline.laid_out("expert", 1)
+    x = random_inputs(chain, 2)
+    found = chain.reference(x)
+    for name in ("Wg", "X", "W2", "W1", "W3"):
+        for place in ((0, 0), (2, 1)):
+            sums = []
+            for step in (1e-6, -1e-6):
+                moved = {key: value.copy() for key, value in x.items()}
+                moved[name][place] += step
+                sums.append((chain.reference(moved)["Y"] * x["dY"]).sum())
+            assert found[f"d{name}"][place] == pytest.approx((sums[0] - sums[1]) / 2e-6, rel=1e-5, abs=1e-7)
+
+
+def test_a_token_travels_once_to_a_rank_that_has_both_of_its_experts():
+    """8 tokens, each to experts 0 and 1, both at rank 0: 4 rows of 6 numbers come from rank 1, not 8."""
+    outline = umm.chain(
+        "moe", hidden=6, ffn=2, tokens=8, experts=4, top_k=2, routing="counts:8-8-0-0", dtype="float64"
+    )
+    schedule = lower(outline.laid_out("expert", 2), MACHINE)
+    there = (schedule.src == 1) & (schedule.dst == 0)
+    tensor = schedule.operand_tensors(0)
+    names = [x.name for x in schedule.tensors]
+    moved = schedule.payload[there & (tensor == names.index("X"))].sum()
+    assert moved == 4 * 6 * 8
+
+
+def test_few_rows_of_an_expert_cost_a_whole_tile():
+    """Of 512 rows on h100-8 one expert is faster than 8, and 64 experts of 8 take 64 tiles of 64 rows."""
+    machine = umm.machine("h100-8")
+    took = {
+        count: grouped_seconds(machine, "bfloat16", np.full(count, 512 // count), 4096, 4096, 2).sum()
+        for count in (1, 8, 64)
+    }
+    assert took[1] < took[8] < took[64]
+    weights = 64 * 4096 * 4096 * 2 / machine.work_bandwidth
+    assert took[64] > weights
+
+
+def test_a_saved_chain_is_the_same_one():
+    outline = umm.chain("moe", hidden=4, ffn=3, tokens=5, experts=3, top_k=2, backward=True)
+    again = Outline.from_dict(outline.to_dict())
+    assert again == outline
+    chain = outline.laid_out("expert", 3)
+    assert Chain.from_dict(chain.to_dict()) == chain
+    schedule = lower(chain, MACHINE)
+    assert Schedule.from_json(schedule.to_json()).functions == schedule.functions
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"routing": "counts:9-1-0"}, "at most 5 an expert"),
+        ({"routing": "zipf"}, "write it like"),
+        ({"routing": "choices:0.0-1.2-0.1-0.2-1.2"}, "2 different experts below 3"),
+        ({"top_k": 4}, "from 1 to experts"),
+        ({"model": "llama-3-8b"}, "has no experts"),
+    ],
+)
+def test_what_cannot_be_routed_is_refused_in_one_line(changed, why):
+    with pytest.raises(InputError, match=why):
+        umm.chain("moe", **{"hidden": 4, "ffn": 3, "tokens": 5, "experts": 3, "top_k": 2} | changed)
+    with pytest.raises(InputError, match="take chain moe"):
+        umm.chain("gated-mlp", model="mixtral-8x7b", tokens=8)
+
+
+def test_layouts_by_expert_are_for_rows_by_expert_alone():
+    outline = umm.chain("moe", hidden=4, ffn=3, tokens=5, experts=3, top_k=2)
+    with pytest.raises(InputError, match="rows of X are not sorted by expert"):
+        outline.laid_out({"X": "experts"}, 2)
+    with pytest.raises(InputError, match="for 4 ranks, not for 2"):
+        outline.laid_out({"R": "experts:2x2"}, 2)
+    assert str(replace(outline.tensors[5]).laid_out("experts:2x2", 4).layout).startswith("edges:")

@@ -1,0 +1,285 @@
+"""Statements of a mixture of experts: rows to experts and back, and one multiply with each expert's weight.
+
+A routed tensor has a row for each token and expert of it, sorted by expert; see :mod:`umm.program.routing`.
+The weights of all experts are one tensor, one expert's rows below another's. Any layout may cut either.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.errors import ProblemError
+from umm.files import shown
+from umm.interval import Interval
+from umm.program.multiply import Tensors, Values
+from umm.program.routing import Routing, routing
+from umm.program.tensors import LARGEST
+
+Array = NDArray[np.float64]
+Shape = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """out = a row for each token and expert of it: the token's row of x, or with ``gates`` one number of it.
+
+    With ``gates`` x has a column for each expert, and out the one of the row's expert.
+
+    Attributes:
+        out: The routed tensor.
+        x: Tokens.
+        routing: The text of a routing.
+        gates: Whether the number of the row's expert alone is taken.
+    """
+
+    kind: ClassVar[str] = "dispatch"
+    READS: ClassVar[tuple[str, ...]] = ("x",)
+    WRITES: ClassVar[tuple[str, ...]] = ("out",)
+    out: str
+    x: str
+    routing: str
+    gates: bool = False
+
+    @property
+    def outs(self) -> tuple[str, ...]:
+        """The tensors it writes."""
+        return (self.out,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors it reads."""
+        return (self.x,)
+
+    @property
+    def routed(self) -> Routing:
+        """The routing."""
+        return routing(self.routing)
+
+    def check(self, tensors: Tensors) -> None:
+        """Refuse tensors whose shapes or types do not fit."""
+        known, cols = self.routed, tensors[self.x].shape[1]
+        wanted = {self.x: (known.tokens, known.experts if self.gates else cols)}
+        _check(wanted | {self.out: (known.rows, 1 if self.gates else cols)}, tensors)
+
+    def flop(self, tensors: Tensors) -> int:
+        """Return 0: only multiplies count."""
+        return 0
+
+    def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
+        """Return what out holds afterwards."""
+        known, x = self.routed, values[self.x]
+        return {self.out: x[known.token_of, known.expert_of][:, None] if self.gates else x[known.token_of]}
+
+    def __str__(self) -> str:
+        return f"{self.out} = dispatch{' of gates' * self.gates}({self.x})"
+
+
+@dataclass(frozen=True)
+class Combine:
+    """out = for each token the sum of its routed rows of x, each times its number in ``scale`` if given.
+
+    With ``gates`` x has one column, and a number is put in its expert's column of out; the others are 0.
+
+    Attributes:
+        out: Tokens.
+        x: The routed tensor.
+        routing: The text of a routing.
+        scale: A number for each routed row; nothing for 1.
+        gates: Whether each number is put in the column of its expert.
+    """
+
+    kind: ClassVar[str] = "combine"
+    READS: ClassVar[tuple[str, ...]] = ("x", "scale")
+    WRITES: ClassVar[tuple[str, ...]] = ("out",)
+    out: str
+    x: str
+    routing: str
+    scale: str = ""
+    gates: bool = False
+
+    @property
+    def outs(self) -> tuple[str, ...]:
+        """The tensors it writes."""
+        return (self.out,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors it reads."""
+        return (self.x, self.scale) if self.scale else (self.x,)
+
+    @property
+    def routed(self) -> Routing:
+        """The routing."""
+        return routing(self.routing)
+
+    def check(self, tensors: Tensors) -> None:
+        """Refuse tensors whose shapes or types do not fit."""
+        known, cols = self.routed, tensors[self.x].shape[1]
+        wanted = {self.x: (known.rows, 1 if self.gates else cols)}
+        if self.scale:
+            wanted[self.scale] = known.rows, 1
+        _check(wanted | {self.out: (known.tokens, known.experts if self.gates else cols)}, tensors)
+        if self.scale and self.gates:
+            raise ProblemError("gates are put in their columns as they are; leave out scale")
+
+    def flop(self, tensors: Tensors) -> int:
+        """Return 0: only multiplies count."""
+        return 0
+
+    def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
+        """Return what out holds afterwards."""
+        known, result = self.routed, np.zeros(tensors[self.out].shape)
+        if self.gates:
+            result[known.token_of, known.expert_of] = values[self.x][:, 0]
+            return {self.out: result}
+        rows = values[self.x] * values[self.scale] if self.scale else values[self.x]
+        np.add.at(result, known.token_of, rows)
+        return {self.out: result}
+
+    def __str__(self) -> str:
+        return f"{self.out} = combine{' of gates' * self.gates}({', '.join(self.reads)})"
+
+
+class Part(NamedTuple):
+    """What one expert's product is of: ranges of m, n and k, by which slices of all operands follow.
+
+    Attributes:
+        expert: Which.
+        m: Rows of the product: routed rows, or of the gradient of a weight rows within the expert's.
+        n: Columns of the product.
+        k: What is added over: columns, or of the gradient of a weight routed rows.
+    """
+
+    expert: int
+    m: Interval
+    n: Interval
+    k: Interval
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """out_e = op(a_e) · op(b_e) for every expert e: one kernel for many multiplies.
+
+    Of routed a and out, b has the weights: ``trans`` is ``()`` or ``("b",)``. With ``("a",)`` a and b are
+    routed and out has the gradients of the weights, 0 for an expert without rows.
+
+    Attributes:
+        out: What is written.
+        a: The left operand, routed.
+        b: The right operand: weights, or routed.
+        routing: The text of a routing.
+        trans: Which operand is read transposed, expert by expert.
+        add: Whether out keeps what it holds, and the products are added.
+    """
+
+    kind: ClassVar[str] = "grouped"
+    READS: ClassVar[tuple[str, ...]] = ("a", "b")
+    WRITES: ClassVar[tuple[str, ...]] = ("out",)
+    out: str
+    a: str
+    b: str
+    routing: str
+    trans: tuple[str, ...] = ()
+    add: bool = False
+
+    def __post_init__(self) -> None:
+        """Check what is transposed."""
+        object.__setattr__(self, "trans", tuple(self.trans))
+        if self.trans not in ((), ("a",), ("b",)):
+            raise ProblemError(f'trans = {shown(self.trans)} of {self.out} is not (), ("a",) or ("b",)')
+
+    @property
+    def outs(self) -> tuple[str, ...]:
+        """The tensors it writes."""
+        return (self.out,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors it reads."""
+        return (self.a, self.b, self.out) if self.add else (self.a, self.b)
+
+    @property
+    def routed(self) -> Routing:
+        """The routing."""
+        return routing(self.routing)
+
+    @property
+    def letters(self) -> tuple[str, str, str]:
+        """Which of m, n and k are rows and columns of out, a and b within an expert."""
+        return {"": ("mn", "mk", "kn"), "b": ("mn", "mk", "nk"), "a": ("mn", "km", "kn")}["".join(self.trans)]
+
+    def height(self, shapes: Mapping[str, Shape], name: str) -> int:
+        """Return the rows of an expert in a tensor of weights; 0 of a routed one."""
+        weights = self.out if "a" in self.trans else self.b
+        return shapes[name][0] // self.routed.experts if name == weights else 0
+
+    def rows(self, part: Part, letter: str, height: int) -> Interval:
+        """Return the rows that a range of m, n or k of an expert is in a tensor."""
+        span: Interval = getattr(part, letter)
+        first = part.expert * height
+        return Interval(first + span.start, first + span.stop)
+
+    def check(self, tensors: Tensors) -> None:
+        """Refuse tensors whose shapes or types do not fit."""
+        known = self.routed
+        weights, first, second = (
+            (self.out, self.a, self.b) if "a" in self.trans else (self.b, self.a, self.out)
+        )
+        inner, outer = tensors[first].shape[1], tensors[second].shape[1]
+        tall, wide = (outer, inner) if "b" in self.trans else (inner, outer)
+        _check(
+            {first: (known.rows, inner), second: (known.rows, outer), weights: (known.experts * tall, wide)},
+            tensors,
+        )
+        if self.out in (self.a, self.b):
+            raise ProblemError(f"it reads {self.out} while it writes it; write to another tensor")
+        if self.flop(tensors) >= LARGEST:
+            raise ProblemError(f"{self} has too many flop; they must stay below 2^60")
+
+    def flop(self, tensors: Tensors) -> int:
+        """Return its floating-point operations: 2 for each routed row and element of its weight."""
+        height = self.height({x: tensors[x].shape for x in (self.out, self.b)}, self.weights)
+        return 2 * self.routed.rows * height * tensors[self.weights].shape[1]
+
+    @property
+    def weights(self) -> str:
+        """The tensor with rows for each expert."""
+        return self.out if "a" in self.trans else self.b
+
+    def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
+        """Return what out holds afterwards."""
+        known = self.routed
+        result = values[self.out].copy() if self.add else np.zeros(tensors[self.out].shape)
+        height = tensors[self.weights].shape[0] // known.experts
+        for expert in range(known.experts):
+            rows = slice(*known.rows_of(expert))
+            its = slice(expert * height, (expert + 1) * height)
+            if "a" in self.trans:
+                result[its] += values[self.a][rows].T @ values[self.b][rows]
+            else:
+                weight = values[self.b][its]
+                result[rows] += values[self.a][rows] @ (weight.T if "b" in self.trans else weight)
+        return {self.out: result}
+
+    def __str__(self) -> str:
+        a, b = (str(x) + "ᵀ" * (which in self.trans) for which, x in (("a", self.a), ("b", self.b)))
+        return f"{self.out} = {a}·{b}{f' + {self.out}' * self.add} (by expert)"
+
+
+OfExperts = Dispatch | Combine | Grouped
+
+
+def _check(wanted: Mapping[str, Shape], tensors: Tensors) -> None:
+    """Refuse tensors that do not have these shapes and one type."""
+    first = next(iter(wanted))
+    for name, shape in wanted.items():
+        if tensors[name].shape != shape:
+            rows, cols = tensors[name].shape
+            raise ProblemError(f"{name} is {rows}x{cols}; by this routing it must be {shape[0]}x{shape[1]}")
+        if tensors[name].dtype != tensors[first].dtype:
+            raise ProblemError(
+                f"{name} is {tensors[name].dtype} and {first} {tensors[first].dtype}; make them one type"
+            )

@@ -1,0 +1,204 @@
+"""Which tokens go to which experts: drawn by a seed, balanced, or given as counts or choices.
+
+Each token's row is sent to ``top_k`` different experts. Rows of *routed* tensors are sorted by expert, and
+those of an expert by token, so that the rows of each expert are a range that is known before anything runs.
+The text of a routing says all of it, so that it is the same in every layout and on every executor.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from umm.arrays import Ints
+from umm.errors import ProblemError
+from umm.files import shown
+from umm.interval import Interval
+
+WORDS = "uniform, zipf:1.2, balanced, counts:3-0-5 or choices:0.1-1.2"
+AT_ONCE = 2**24
+"""Random numbers that exist at once while choices are drawn."""
+
+
+@dataclass(frozen=True)
+class Routing:
+    """The experts of each token.
+
+    Attributes:
+        tokens: How many tokens there are.
+        experts: How many experts.
+        top_k: Experts of a token.
+        rule: ``uniform``, ``zipf:1.2`` (the n-th most wanted expert is drawn in proportion to 1 / n^1.2),
+            ``balanced``, ``counts:3-0-5`` (rows of each expert) or ``choices:0.1-1.2`` (experts of each
+            token).
+        seed: Of what is drawn.
+
+    >>> print(Routing(4, 3, 2, "balanced"), Routing(4, 3, 2, "balanced").edges.tolist())
+    4x3x2:balanced:0 [0, 3, 6, 8]
+    """
+
+    tokens: int
+    experts: int
+    top_k: int
+    rule: str = "uniform"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers and the rule."""
+        if not 1 <= self.top_k <= self.experts:
+            raise ProblemError(
+                f"a token cannot go to {self.top_k} of {self.experts} experts; top_k is from 1 to experts"
+            )
+        self._check_rule(*self.rule.partition(":")[::2])
+
+    def _check_rule(self, word: str, rest: str) -> None:
+        fits = {
+            "uniform": not rest,
+            "balanced": not rest,
+            "zipf": re.fullmatch(r"\d{1,2}(\.\d{1,6})?", rest),
+            "counts": re.fullmatch(r"\d{1,12}(-\d{1,12})*", rest),
+            "choices": re.fullmatch(r"\d{1,9}(\.\d{1,9})*(-\d{1,9}(\.\d{1,9})*)*", rest),
+        }
+        if not fits.get(word):
+            raise ProblemError(f"routing {shown(self.rule)} is unknown; write it like {WORDS}")
+        if word == "counts":
+            counts, rows = _numbers(rest), self.tokens * self.top_k
+            if len(counts) != self.experts or sum(counts) != rows or max(counts) > self.tokens:
+                raise ProblemError(
+                    f"{len(counts)} counts of {sum(counts)} rows are not those of {self.experts} experts for "
+                    f"{self.tokens} tokens and top {self.top_k}: {rows} rows, at most {self.tokens} an expert"
+                )
+        if word == "choices":
+            of_tokens = rest.split("-")
+            for token, of in enumerate(of_tokens):
+                chosen = {int(x) for x in of.split(".")}
+                if len(chosen) != self.top_k or max(chosen) >= self.experts or len(of_tokens) != self.tokens:
+                    raise ProblemError(
+                        f"choices of {len(of_tokens)} tokens, of token {token} {shown(of)}, are not those of "
+                        f"{self.tokens} tokens of {self.top_k} different experts below {self.experts}"
+                    )
+
+    @classmethod
+    def parse(cls, text: str) -> "Routing":
+        """Return the routing that ``str`` of one says.
+
+        Raises:
+            ProblemError: if the text is not one.
+        """
+        match = re.fullmatch(r"(\d{1,12})x(\d{1,9})x(\d{1,9}):(.+):(\d{1,9})", text)
+        if match is None:
+            raise ProblemError(f"{shown(text)} is not a routing; write it like 37x6x2:uniform:0")
+        tokens, experts, top_k, rule, seed = match.groups()
+        return cls(int(tokens), int(experts), int(top_k), rule, int(seed))
+
+    def __str__(self) -> str:
+        return f"{self.tokens}x{self.experts}x{self.top_k}:{self.rule}:{self.seed}"
+
+    @property
+    def rows(self) -> int:
+        """Rows of a routed tensor: one for each token and expert of it."""
+        return self.tokens * self.top_k
+
+    @cached_property
+    def _sorted(self) -> tuple[Ints, Ints]:
+        chosen = self._chosen()
+        token = np.repeat(np.arange(self.tokens, dtype=np.int64), self.top_k)
+        order = np.argsort(chosen.reshape(-1), kind="stable")
+        return token[order], chosen.reshape(-1)[order]
+
+    @property
+    def token_of(self) -> Ints:
+        """The token of each routed row."""
+        return self._sorted[0]
+
+    @property
+    def expert_of(self) -> Ints:
+        """The expert of each routed row."""
+        return self._sorted[1]
+
+    @cached_property
+    def _tokens(self) -> dict[Interval, Ints]:
+        """The different tokens of ranges of rows that were asked for before."""
+        return {}
+
+    @cached_property
+    def edges(self) -> Ints:
+        """The first row of each expert, and the number of rows at the end."""
+        return np.searchsorted(self.expert_of, np.arange(self.experts + 1))
+
+    def rows_of(self, expert: int) -> Interval:
+        """Return the rows of an expert."""
+        return Interval(int(self.edges[expert]), int(self.edges[expert + 1]))
+
+    def experts_of(self, rows: Interval) -> range:
+        """Return the experts of some rows, from the first to the last."""
+        if not rows.size:
+            return range(0)
+        return range(int(self.expert_of[rows.start]), int(self.expert_of[rows.stop - 1]) + 1)
+
+    def tokens_of(self, rows: Interval, within: Interval | None = None) -> Ints:
+        """Return the different tokens of some rows, in order; those of a range alone if one is given."""
+        if rows not in self._tokens:
+            self._tokens[rows] = np.unique(self.token_of[rows.start : rows.stop])
+        found = self._tokens[rows]
+        if within is None:
+            return found
+        first, last = np.searchsorted(found, within)
+        return found[first:last]
+
+    def rows_for(self, rows: Interval, within: Interval) -> Ints:
+        """Return those of some rows whose token is in a range."""
+        token = self.token_of[rows.start : rows.stop]
+        return rows.start + np.flatnonzero((token >= within.start) & (token < within.stop))
+
+    def _chosen(self) -> Ints:
+        """Return the experts of each token, in order: an array of shape (tokens, top_k)."""
+        word, _, rest = self.rule.partition(":")
+        if word == "choices":
+            return np.sort([[int(x) for x in of.split(".")] for of in rest.split("-")], axis=1)
+        if word == "balanced":
+            slots = np.arange(self.tokens * self.top_k, dtype=np.int64)
+            return np.sort(slots.reshape(self.tokens, self.top_k) % self.experts, axis=1)
+        if word == "counts":  # an expert's slots are consecutive, so no token has one twice
+            slots = np.repeat(np.arange(self.experts, dtype=np.int64), _numbers(rest))
+            return np.sort(slots.reshape(self.top_k, self.tokens).T, axis=1)
+        return self._drawn(float(rest or 0))
+
+    def _drawn(self, exponent: float) -> Ints:
+        """Return choices without replacement in proportion to weights, by the Gumbel-top-k trick.
+
+        Source: Kool, van Hoof & Welling (2019), Stochastic beams and where to find them.
+        """
+        draw = np.random.default_rng(self.seed)
+        weight = -exponent * np.log(1.0 + draw.permutation(self.experts))
+        step, found = max(1, AT_ONCE // self.experts), []
+        for first in range(0, self.tokens, step):
+            count = min(step, self.tokens - first)
+            noise = -np.log(-np.log(np.maximum(draw.random((count, self.experts)), 1e-300)))
+            if self.top_k == self.experts:
+                found.append(np.tile(np.arange(self.experts), (count, 1)))
+                continue
+            most = np.argpartition(-(weight + noise), self.top_k, axis=1)[:, : self.top_k]
+            found.append(np.sort(most, axis=1))
+        return np.concatenate(found).astype(np.int64)
+
+
+@lru_cache(maxsize=64)
+def routing(text: str) -> Routing:
+    """Return the routing of a text, made once.
+
+    Raises:
+        ProblemError: if the text is not one.
+    """
+    return Routing.parse(text)
+
+
+def rule_of(text: str, skew: float = 0.0) -> str:
+    """Return the rule that a number of Zipf's law and a word mean: ``uniform`` with a skew is ``zipf``."""
+    return f"zipf:{skew:g}" if skew and text == "uniform" else text
+
+
+def _numbers(text: str) -> Sequence[int]:
+    return [int(x) for x in text.split("-")]
