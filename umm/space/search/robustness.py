@@ -259,7 +259,8 @@ def robust(found: Found, noise: Noise, performer: Executor) -> Robust:
     p95 is that near.
     """
     noise.factors(found.points.ranks)
-    spreads, left = {}, MOST_DRAWN
+    spreads: dict[Choice, Spread] = {}
+    left = MOST_DRAWN
     for x in candidates(found):
         left -= x.actions * noise.draws
         if spreads and left < 0:
