@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from umm import Problem, run, schedule
-from umm.archives import Archive
+from umm.arrays import Archive
 from umm.errors import InputError, ScheduleError
 from umm.schedules.files import load, save
 from umm.traces.files import load_trace, save_trace

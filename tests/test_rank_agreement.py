@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from umm.comparison import kendall_tau, rank_agreement
 from umm.errors import InputError
-from umm.rank_agreement import kendall_tau, rank_agreement
 
 
 def test_rank_agreement_counts_pairs_in_the_same_order():

@@ -14,8 +14,8 @@ from umm.arrays import Floats, Ints
 from umm.errors import ExecutorUnavailableError, InputError, expect
 from umm.files import shown
 from umm.schedules.schedule import Schedule
-from umm.traces.spans import Times
 from umm.traces.trace import Trace
+from umm.traces.traffic import Times
 
 GROUP = "umm.executors"
 NAMES = "umm.names"

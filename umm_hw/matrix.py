@@ -12,8 +12,8 @@ from umm import dtypes
 from umm.errors import InputError, LayoutError
 from umm.files import shown
 from umm.interval import Interval
+from umm.layouts.edges import Tile
 from umm.layouts.layout import Layout
-from umm.layouts.tile_grid import Tile
 from umm_hw.bfloat16 import BFLOAT16, dtype_name, numpy_bfloat16, to_float32
 from umm_hw.float8 import float8_dtype
 from umm_hw.transport import Block, Transport

@@ -6,8 +6,8 @@ import numpy as np
 
 from umm.arrays import Floats, Ints
 from umm.schedules.schedule import Schedule
-from umm.traces.spans import Times
 from umm.traces.trace import Trace
+from umm.traces.traffic import Times
 
 
 class SimExecutor:

@@ -17,7 +17,7 @@ import numpy as np
 
 import umm
 from experiments.hardware.points import BATCHES, DTYPES, PROBLEMS, Point, problems
-from umm.rank_agreement import rank_agreement
+from umm.comparison import rank_agreement
 from umm_hw.calibrate.gpu import calibrate
 from umm_hw.calibrate.gpu_benchmarks import SIDES, SIZES, Bench
 from umm_hw.cuda.executor import CudaExecutor

@@ -13,7 +13,7 @@ from strategies import layout_texts
 import umm
 from umm import Layout
 from umm.algorithms.redistribution import relays
-from umm.algorithms.redistribution.program import program, ways_of
+from umm.algorithms.redistribution.ways import program, ways_of
 from umm.errors import LayoutError, ScheduleError
 from umm.machines.settings import with_settings
 from umm.schedules.races import races

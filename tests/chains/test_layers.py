@@ -5,8 +5,7 @@ import pytest
 from command import good, record
 
 import umm
-from umm.algorithms.chains.lower import lower
-from umm.algorithms.chains.steady import steady
+from umm.algorithms.chains.lower import lower, steady
 from umm.errors import InputError
 from umm.program.layers import RECOMPUTE, repeated
 from umm.program.systems import CHANGES, fully_sharded, gradients_by_tokens

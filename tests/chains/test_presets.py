@@ -7,7 +7,7 @@ import umm
 from umm.algorithms.chains.lower import lower
 from umm.errors import InputError
 from umm.program import load_chain, save_chain
-from umm.program.models import MODELS, read_config
+from umm.program.files import MODELS, read_config
 
 SIZES = {
     "mlp": {"tokens": 5, "hidden": 4, "ffn": 6},

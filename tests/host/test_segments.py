@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from umm.host import segments
+from umm.host import launcher as segments
 
 SCRIPT = """
 import mmap, os, sys
 from pathlib import Path
-from umm.host import segments
+from umm.host import launcher as segments
 segments.FOLDER = Path(sys.argv[1])
 segments.watch_over()
 with (segments.FOLDER / "mpich_shm_1_0").open("w+b") as file:

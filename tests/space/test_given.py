@@ -14,7 +14,7 @@ from strategies import finals, layout_texts, problems, stationaries
 
 import umm
 from umm.algorithms.moves import OF_MULTIPLIES, move, moves_of
-from umm.algorithms.redistribution.program import lowered, program, ways_of
+from umm.algorithms.redistribution.ways import lowered, program, ways_of
 from umm.algorithms.writing import counted
 from umm.errors import ProblemError
 from umm.executor import executor

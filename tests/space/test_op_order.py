@@ -12,7 +12,7 @@ from umm.algorithms.universal.policies import POLICIES
 from umm.executor import executor
 from umm.machines.curves import EfficiencyTable
 from umm.schedules.rules.invariants import check
-from umm.space.bounds.any_order import order_bound
+from umm.space.bounds.closed_form import order_bound
 from umm.space.search.op_order import best_order
 
 MAKESPAN = executor("sim").makespan

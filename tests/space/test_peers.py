@@ -14,9 +14,9 @@ import umm as um
 from umm.algorithms.scheduling import UNIVERSAL, algorithms
 from umm.program.problem import Problem
 from umm.space.peers.contender import MARGIN, Timed, chosen
-from umm.space.peers.crossover import REACH, stretches
 from umm.space.peers.multiplies import Way, least_seconds
 from umm.space.peers.peers import peers
+from umm.space.peers.table import REACH, stretches
 from umm_hw.numpy.executor import NumpyExecutor
 
 MLP = {"mlp1": {"n": 49152, "k": 12288}, "mlp2": {"n": 12288, "k": 49152}}

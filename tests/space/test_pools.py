@@ -13,7 +13,7 @@ import pytest
 from command import umm
 
 from umm.errors import ExecutorUnavailableError, InputError
-from umm.host import segments
+from umm.host import launcher as segments
 from umm.space import Space, sweep
 from umm.space.store.pools import find_pool, pool_names
 
@@ -99,7 +99,7 @@ def test_a_worker_that_is_killed_when_all_is_done_leaves_no_other_waiting(tmp_pa
 
 NAMED = """
 import os, time
-from umm.host import segments
+from umm.host import launcher as segments
 from umm.space.store.pools import find_pool
 
 def forget():

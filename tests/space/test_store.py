@@ -9,9 +9,10 @@ import pytest
 
 from umm.errors import InputError, UmmError
 from umm.space import Space, sweep
-from umm.space.store import columns, schema
-from umm.space.store.columns import FACTS, LATER, Fact, config_id
+from umm.space.store import schema
+from umm.space.store import schema as columns
 from umm.space.store.database import Store
+from umm.space.store.schema import FACTS, LATER, Fact, config_id
 
 RUN = {
     "config_id": "1", "umm_version": "0", "created_at": "2026-01-01T00:00:00+00:00", "source": "sim",

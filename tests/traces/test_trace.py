@@ -14,7 +14,7 @@ from strategies import problems, stationaries
 import umm
 from umm.schedules.table.details import BROADCAST, GEMM, REDUCE
 from umm.traces.breakdown import critical_path, path_times
-from umm.traces.frame import touched_words
+from umm.traces.perfetto import touched_words
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind, link_bytes, link_frame, link_utilisation
 

@@ -6,9 +6,8 @@ A and of C of its own.
 
 from typing import Any
 
-from umm.algorithms.algorithm import Algorithm, Mesh, Native, read_mesh
+from umm.algorithms.algorithm import Algorithm, Mesh, Native, Option, read_mesh
 from umm.algorithms.megatron import COLLECTIVE, PART, over_mesh, write
-from umm.algorithms.option import Option
 from umm.layouts.edges import square_grid
 from umm.program.problem import Problem
 

@@ -7,8 +7,7 @@ products are summed on all ranks. In an MLP the one follows the other, so that t
 
 from typing import Any
 
-from umm.algorithms.algorithm import Algorithm, Names, Native
-from umm.algorithms.option import Option
+from umm.algorithms.algorithm import Algorithm, Names, Native, Option
 from umm.algorithms.writing import sum_replicas
 from umm.layouts.layout import Layout
 from umm.program.problem import MATRICES, Problem

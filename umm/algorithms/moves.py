@@ -5,8 +5,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from umm.algorithms.fastest import fastest_of
-from umm.algorithms.redistribution.program import lowered, program, ways_of
-from umm.algorithms.redistribution.ways import GETS
+from umm.algorithms.redistribution.ways import GETS, lowered, program, ways_of
 from umm.algorithms.writing import moves
 from umm.layouts.layout import Layout
 from umm.machines import Machine

@@ -11,10 +11,9 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, read_mesh
+from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, Option, read_mesh
 from umm.algorithms.collectives.collective import ways
 from umm.algorithms.collectives.way import Manner
-from umm.algorithms.option import Option
 from umm.interval import Interval
 from umm.layouts.edges import square_grid
 from umm.layouts.layout import Layout

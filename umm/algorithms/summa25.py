@@ -8,8 +8,7 @@ from collections.abc import Callable
 from math import isqrt
 from typing import Any
 
-from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
-from umm.algorithms.option import Option
+from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, Option, square_root
 from umm.algorithms.summa import PANELS, Panels, Plane
 from umm.algorithms.two_and_half_d import layers_in_words
 from umm.algorithms.writing import sum_replicas

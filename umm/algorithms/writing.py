@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.algorithms.algorithm import Algorithm, Names
+from umm.algorithms.algorithm import Algorithm, Names, Option
 from umm.algorithms.collectives.collective import ways
 from umm.algorithms.collectives.way import room_for
-from umm.algorithms.option import Option
 from umm.algorithms.redistribution import redistribute
 from umm.algorithms.redistribution.ways import GETS
 from umm.arrays import Ints

@@ -13,7 +13,7 @@ from umm.checkpoints.writing import checksum
 from umm.errors import InfeasibleError, InputError, did_you_mean
 from umm.host.hardware import free_memory
 from umm.interval import Interval
-from umm.layouts.tile_grid import Tile
+from umm.layouts.edges import Tile
 from umm.units import format_bytes
 
 Array = NDArray[Any]

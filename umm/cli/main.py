@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from umm import __version__
-from umm.cli.flags.config import CONFIG
+from umm.cli.flags.values import CONFIG
 from umm.cli.printed.streams import flushed, open_streams, reader_left, time_is_up
 from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean
 from umm.files import shortened, visible
@@ -167,7 +167,7 @@ COMMANDS = {
     "search": ("umm.cli.commands.search:search", "Find the best layouts for a problem and a machine."),
     "sweep": ("umm.cli.commands.sweep:sweep", "Perform every point asked for, into a store."),
     "peers": ("umm.cli.commands.peers:peers", "Compare with what people use, from where operands lie."),
-    "fuse": ("umm.cli.commands.fuse:fuse", "Decide whether to fuse a multiply with its collective."),
+    "fuse": ("umm.cli.commands.collective:fuse", "Decide whether to fuse a multiply with its collective."),
     "run": ("umm.cli.commands.run:run", "Execute a schedule for real and check the product."),
     "compare": ("umm.cli.commands.compare:compare", "Compare a predicted trace with a measured one."),
     "collective": ("umm.cli.commands.collective:collective", "Time a collective over sizes."),

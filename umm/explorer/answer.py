@@ -17,9 +17,9 @@ from umm.machines import machine_names
 from umm.program.presets import PRESETS
 from umm.space.space import KEPT
 from umm.space.what_if.advice import Beside
+from umm.traces.breakdown import percent
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
-from umm.traces.verdict import percent
 from umm.units import format_bytes, format_seconds
 
 CHOSEN = (

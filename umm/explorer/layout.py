@@ -10,7 +10,7 @@ from umm.algorithms.universal.options import known
 from umm.dtypes import DTYPES
 from umm.explorer.state import LOOKS, OPERANDS, SIZES, Sizes, State, usual_values
 from umm.explorer.tabs import TABS
-from umm.program.models import MODELS
+from umm.program.files import MODELS
 
 PARTS = ("row", "col", "2d")
 FIGURES = ("makespan", "of peak", "moved", "exposed", "memory", "actions")  # of a prediction, in a strip

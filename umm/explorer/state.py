@@ -21,7 +21,7 @@ from umm.explorer.address import (
     unknown,
     whole,
 )
-from umm.program.models import MODELS
+from umm.program.files import MODELS
 from umm.program.presets import PRESETS
 from umm.program.problem import MATRICES
 from umm.space.space import KEPT

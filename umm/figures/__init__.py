@@ -1,8 +1,7 @@
 """Figures of traces, comparisons and decision maps, and HTML pages of them."""
 
-from umm.figures.breakdown import breakdown_bars
 from umm.figures.lanes import timeline
-from umm.figures.links import link_map
+from umm.figures.links import breakdown_bars, link_map
 from umm.figures.page import Section, write_page
 from umm.figures.predicted_measured import agreement
 from umm.figures.report import trace_sections, write_comparison, write_html

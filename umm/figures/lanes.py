@@ -9,7 +9,7 @@ from umm.arrays import Floats, Ints
 from umm.figures.style import BLACK, KIND_COLOURS, KIND_WIDTHS, PAPER, Parts, as_figure, drawing, time_unit
 from umm.schedules.table.details import KINDS
 from umm.traces.breakdown import critical_path
-from umm.traces.frame import touched_words
+from umm.traces.perfetto import touched_words
 from umm.traces.trace import Trace
 from umm.units import format_bytes, format_seconds
 

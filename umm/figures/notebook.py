@@ -10,8 +10,8 @@ import numpy as np
 
 from umm.comparison import Comparison
 from umm.errors import InputError
-from umm.figures.breakdown import beside
 from umm.figures.lanes import lane_table, timeline
+from umm.figures.links import beside
 from umm.figures.page import CONFIG, SECTION_CSS, Section, section_html
 from umm.figures.pareto import pareto
 from umm.figures.predicted_measured import agreement

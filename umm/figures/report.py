@@ -5,18 +5,17 @@ from pathlib import Path
 import numpy as np
 
 from umm.comparison import Comparison
-from umm.figures.breakdown import breakdown_bars
 from umm.figures.lanes import lane_table, timeline
-from umm.figures.links import link_map
+from umm.figures.links import breakdown_bars, link_map
 from umm.figures.page import Section, write_page
 from umm.figures.predicted_measured import agreement
 from umm.figures.style import time_unit
 from umm.program.problem import MATRICES
 from umm.space.peers.contender import Row
 from umm.space.peers.table import Peers
+from umm.traces.breakdown import percent
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind, link_frame
-from umm.traces.verdict import percent
 from umm.units import format_bytes, format_seconds
 
 

@@ -9,13 +9,12 @@ import numpy as np
 
 from umm.arrays import Ints, summed_before
 from umm.errors import LayoutError
-from umm.layouts.edges import MOST_TILES, RULES
+from umm.layouts.edges import MOST_TILES, RULES, Tile
 from umm.layouts.frameworks import text as frameworks
 from umm.layouts.frameworks.mesh import Parts, counted_mesh
 from umm.layouts.places import USES, arranged, check_replicas, listed, on_mesh, usual
 from umm.layouts.spoken import Spoken
 from umm.layouts.text import Form, Where, read_form
-from umm.layouts.tile_grid import Tile
 from umm.notebook import Shown
 
 

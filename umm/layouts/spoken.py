@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from umm.arrays import Ints
+from umm.layouts.edges import TileGrid
 from umm.layouts.frameworks import dtensor, hpf, jax, scalapack
 from umm.layouts.frameworks.dtensor import DTensorLayout
 from umm.layouts.frameworks.hpf import HpfLayout
@@ -12,7 +13,6 @@ from umm.layouts.frameworks.jax import JaxLayout
 from umm.layouts.frameworks.mesh import Parts
 from umm.layouts.frameworks.scalapack import ScalapackLayout
 from umm.layouts.frameworks.words import matrix_shape
-from umm.layouts.tile_grid import TileGrid
 
 
 class Spoken(TileGrid):

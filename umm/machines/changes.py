@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from umm.machines.facts import Fact
 from umm.machines.machine import Machine
+from umm.machines.numbers import Fact
 from umm.units import parse_bandwidth, parse_rate, parse_seconds
 
 PARSERS = (parse_seconds, parse_bandwidth, parse_rate)

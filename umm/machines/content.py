@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from pydantic import Field, create_model, field_validator, model_validator
 
 from umm.machines import quantities
-from umm.machines.attention import AttentionTable
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
+from umm.machines.kernels import AttentionTable
 from umm.machines.kind import Kind
 from umm.machines.library import Library
 from umm.machines.numbers import declared

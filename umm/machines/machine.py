@@ -13,12 +13,10 @@ import numpy.typing as npt
 from umm.arrays import Floats, Ints
 from umm.dtypes import rated
 from umm.errors import MachineError
-from umm.machines.attention import AttentionRate
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
 from umm.machines.fabric import Fabric, narrowest
-from umm.machines.facts import Fact, facts_of
-from umm.machines.kernels import Kernels
-from umm.machines.numbers import DeviceNumbers
+from umm.machines.kernels import AttentionRate, Kernels
+from umm.machines.numbers import DeviceNumbers, Fact, facts_of
 from umm.machines.unequal import Paces
 from umm.units import counted
 

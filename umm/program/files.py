@@ -1,12 +1,129 @@
-"""A chain in a TOML file: tensors, statements, and layouts by name."""
+"""A chain in a TOML file, and the sizes of public models."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from umm.errors import InputError
-from umm.files import MOST_TOML, parse_toml, read_text, whole_file
+from umm.errors import InputError, ProblemError, did_you_mean
+from umm.files import MOST_TOML, parse_toml, read_text, shown, whole_file, whole_number
 from umm.program.outline import Outline
+
+
+class Model(NamedTuple):
+    """A decoder of equal layers.
+
+    Attributes:
+        hidden: Columns of activations between layers.
+        ffn: Columns between the multiplies of an MLP.
+        heads: Heads of queries.
+        kv_heads: Heads of keys and values.
+        layers: How many layers there are.
+        vocab: Different tokens.
+        gated: Whether the MLP has a gate, three weights instead of two.
+        experts: MLPs of a layer of which each token takes some; 0 if it has just one. ffn is of one expert.
+        top_k: How many each token takes.
+    """
+
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    layers: int
+    vocab: int
+    gated: bool = True
+    experts: int = 0
+    top_k: int = 0
+
+    def sizes(self, names: tuple[str, ...]) -> dict[str, int]:
+        """Return those of some sizes that it has."""
+        return {name: int(getattr(self, name)) for name in names if getattr(self, name, 0)}
+
+
+MODELS: Mapping[str, Model] = {
+    # Grattafiori et al. (2024), The Llama 3 herd of models, table 3; vocabulary, section 3.2.
+    "llama-3-8b": Model(4096, 14336, 32, 8, 32, 128256),
+    "llama-3-70b": Model(8192, 28672, 64, 8, 80, 128256),
+    "llama-3-405b": Model(16384, 53248, 128, 8, 126, 128256),
+    # config.json of Qwen/Qwen2.5-72B on Hugging Face.
+    "qwen-2.5-72b": Model(8192, 29568, 64, 8, 80, 152064),
+    # config.json of mistralai/Mistral-Large-Instruct-2407 on Hugging Face.
+    "mistral-large": Model(12288, 28672, 96, 8, 88, 32768),
+    # Brown et al. (2020), Language models are few-shot learners, table 2.1, section 2.1; GPT-2's vocabulary.
+    "gpt-3-175b": Model(12288, 49152, 96, 96, 96, 50257, gated=False),
+    # config.json of mistralai/Mixtral-8x7B-v0.1 and Mixtral-8x22B-v0.1 on Hugging Face.
+    "mixtral-8x7b": Model(4096, 14336, 32, 8, 32, 32000, experts=8, top_k=2),
+    "mixtral-8x22b": Model(6144, 16384, 48, 8, 56, 32000, experts=8, top_k=2),
+    # Heads are 0 where they do not make up hidden, so that attention is not modelled. DeepSeek-AI (2024),
+    # DeepSeek-V3 technical report, section 4.2, without its shared expert; vocabulary: config.json of
+    # deepseek-ai/DeepSeek-V3. Then config.json of Qwen/Qwen3-235B-A22B and openai/gpt-oss-120b.
+    "deepseek-v3": Model(7168, 2048, 0, 0, 61, 129280, experts=256, top_k=8),
+    "qwen3-235b-a22b": Model(4096, 1536, 0, 0, 94, 151936, experts=128, top_k=8),
+    "gpt-oss-120b": Model(2880, 2880, 0, 0, 36, 201088, experts=128, top_k=4),
+}
+_KEYS = {  # of config.json: what several families call it
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "ffn": ("intermediate_size", "n_inner", "ffn_dim"),
+    "heads": ("num_attention_heads", "n_head"),
+    "kv_heads": ("num_key_value_heads",),
+    "layers": ("num_hidden_layers", "n_layer"),
+    "vocab": ("vocab_size",),
+}
+_GATES = ("silu", "swish", "swiglu", "gelu_pytorch_tanh")
+"""Activations that configs of models with a gate name; those without have gelu, gelu_new or relu."""
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+
+
+def model(name: str) -> Model:
+    """Return a model by its name, or that of a file ``config.json``.
+
+    Raises:
+        ProblemError: in one line, for a name there is none of or a file that does not say the sizes.
+
+    >>> model("llama-3-70b").layers
+    80
+    """
+    if name in MODELS:
+        return MODELS[name]
+    if Path(name).suffix != ".json":
+        raise ProblemError(f"there is no model {name!r}; {did_you_mean(name, MODELS)}, or name a config.json")
+    return read_config(read_text(Path(name)), name)
+
+
+def read_config(text: str, path: str) -> Model:
+    """Return the model that the text of a Hugging Face ``config.json`` describes.
+
+    Raises:
+        ProblemError: if it is not one, lacks a size, has experts, or heads that hidden is not cut into.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ProblemError(f"{path} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ProblemError(f"{path} is not an object of a model's sizes")
+    config: dict[str, Any] = found.get("text_config") or found
+    for name in _EXPERTS:
+        if config.get(name):
+            raise ProblemError(f"{path} has {name} = {shown(config[name])}; a chain of dense layers has none")
+    sizes: dict[str, int] = {}
+    for size, names in _KEYS.items():
+        value = next((config[x] for x in names if config.get(x) is not None), None)
+        if value is None and size == "ffn" and "hidden" in sizes:
+            value = 4 * sizes["hidden"]  # as GPT-2's configs mean where they leave it out
+        if value is None and size == "kv_heads":
+            value = sizes["heads"]
+        if value is None:
+            raise ProblemError(f"{path} does not say {size}; it needs one of {', '.join(names)}")
+        sizes[size] = whole_number(value, f"{size} of {path}", 1)
+    head = config.get("head_dim") or sizes["hidden"] // sizes["heads"]
+    if head * sizes["heads"] != sizes["hidden"]:
+        raise ProblemError(
+            f"{path} has {sizes['heads']} heads of {head}, which are not its {sizes['hidden']} hidden "
+            "columns; such layers are not modelled"
+        )
+    act = config.get("hidden_act") or config.get("activation_function") or "silu"
+    return Model(**sizes, gated=act in _GATES)
 
 
 def load_chain(path: str | Path) -> Outline:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from umm.dtypes import canonical
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
+from umm.program.files import Model
+from umm.program.files import model as find_model
 from umm.program.mixture import Mixture
 from umm.program.mixture import outline as mixture_outline
-from umm.program.models import Model
-from umm.program.models import model as find_model
 from umm.program.outline import Outline
 from umm.program.parts import (
     LAYERED,

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.archives import Archive
-from umm.arrays import Ints
+from umm.arrays import Archive, Ints
 from umm.errors import InputError, ScheduleError
 from umm.files import parse_json, read_text, whole_file
 from umm.schedules.file.codec import as_schedule_error, to_json

@@ -13,7 +13,7 @@ import numpy as np
 
 from umm.arrays import Bools, Ints
 from umm.errors import ScheduleError
-from umm.schedules.file.text import slice_text
+from umm.schedules.file.codec import slice_text
 from umm.schedules.rules.invariants import unwritten
 from umm.schedules.table.accesses import ADD, READ, WRITE, Accesses
 from umm.schedules.table.details import ACCUMULATE, KINDS, REDUCE

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from umm.schedules.file.codec import from_json, to_json
-from umm.schedules.file.text import text
+from umm.schedules.file.codec import from_json, text, to_json
 from umm.schedules.table.table import Table
 from umm.units import counted
 

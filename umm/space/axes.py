@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from umm.algorithms.option import check_names
+from umm.algorithms.algorithm import check_names
 from umm.algorithms.universal.options import Options, known
 from umm.errors import ScheduleError
 from umm.layouts.edges import square_grid

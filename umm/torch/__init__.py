@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from umm.torch.drop_in import installed, redistribute_cost
+from umm.torch.cost import installed, redistribute_cost
 
 __all__ = ["installed", "multiply", "redistribute_cost"]
 

@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from umm.archives import Archive
-from umm.arrays import Floats
+from umm.arrays import Archive, Floats
 from umm.errors import InputError
 from umm.files import parse_json, read_text, shown, whole_file
 from umm.schedules.file.codec import from_dict, to_json
+from umm.schedules.file.rows import real_column
 from umm.schedules.files import from_arrays, to_arrays
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.columns import real_column
-from umm.traces.spans import TIMES
 from umm.traces.trace import Trace
+from umm.traces.traffic import TIMES
 
 SCHEMA = 1
 

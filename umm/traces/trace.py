@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from umm.notebook import Shown
-from umm.traces.breakdown import Breakdown, breakdown
-from umm.traces.frame import action_frame
-from umm.traces.spans import Spans
-from umm.traces.traffic import bytes_by_kind
-from umm.traces.verdict import bottleneck, verdict
+from umm.traces.breakdown import Breakdown, bottleneck, breakdown, verdict
+from umm.traces.perfetto import action_frame
+from umm.traces.traffic import Spans, bytes_by_kind
 from umm.units import format_seconds
 
 if TYPE_CHECKING:
@@ -83,7 +81,7 @@ class Trace(Spans, Shown):
         return verdict(self)
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a row per action; the columns are those of :func:`umm.traces.frame.action_frame`."""
+        """Return a row per action; the columns are those of :func:`umm.traces.perfetto.action_frame`."""
         return action_frame(self)
 
     def to_perfetto(self, path: str | Path) -> None:

@@ -9,8 +9,8 @@ from umm.dtypes import DTYPES
 from umm.errors import ExecutorUnavailableError
 from umm.executor import Operands
 from umm.schedules.schedule import Schedule
-from umm.traces.spans import Times
 from umm.traces.trace import Trace
+from umm.traces.traffic import Times
 from umm_hw.blocks import resolve
 from umm_hw.devices.device import Device, Stream
 from umm_hw.devices.dtypes import check_types, device_dtype

@@ -14,8 +14,8 @@ from umm.executor import Operands, expect_ranks
 from umm.host.launcher import launched_rank, launched_size
 from umm.schedules.files import to_arrays
 from umm.schedules.schedule import Schedule
-from umm.traces.spans import Times
 from umm.traces.trace import Trace
+from umm.traces.traffic import Times
 from umm_hw.cores.pace import Paced, together
 from umm_hw.mpi.job.supervisor import supervise
 from umm_hw.mpi.program import Run, Runs, perform

@@ -11,8 +11,8 @@ from umm.arrays import Floats
 from umm.errors import InputError
 from umm.executor import Operands
 from umm.schedules.schedule import Schedule
-from umm.traces.spans import Times
 from umm.traces.trace import Trace
+from umm.traces.traffic import Times
 from umm_hw.blocks import resolve
 from umm_hw.float8 import widened
 from umm_hw.numpy.random_order import RandomOrder

@@ -14,7 +14,7 @@ QUIET = re.compile("GPU stall due to ReadPixels")  # software rendering
 
 @pytest.fixture(scope="session")
 def address():
-    from umm.cli.flags.config import PRESETS
+    from umm.cli.flags.values import PRESETS
     from umm.explorer.app import serving
 
     server = serving("127.0.0.1", 0, None, PRESETS)

@@ -8,7 +8,7 @@ from umm.algorithms.universal.options import COMPLETE, COMPLETING
 from umm.algorithms.universal.policies import lowered
 from umm.dtypes import product_dtype
 from umm.interval import Interval
-from umm.layouts.tile_grid import Tile
+from umm.layouts.edges import Tile
 from umm.program import Multiply
 from umm.program.multiply import Members, Tensors
 from umm.program.problem import Problem

@@ -1,10 +1,12 @@
-"""A piece of a tensor in a rank's memory: its own tile, or a temporary that it gets together."""
+"""Pieces of tensors in a rank's memory, and sums over replicas that hold partial sums."""
 
 from collections.abc import Hashable, Iterator
 
+from umm.algorithms.collectives.replicas import SUMMED, summed
 from umm.interval import Interval
+from umm.layouts.edges import Tile
 from umm.layouts.layout import Layout
-from umm.layouts.tile_grid import Tile
+from umm.program import Sum
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
@@ -39,3 +41,35 @@ def gathered(build: Builder, tensor: str, rank: int, rows: Interval, cols: Inter
         piece = build.tile(tensor, *tile, replica).cut(rows, cols)
         build.get(piece, whole.cut(piece.rows, piece.cols))
     return whole
+
+
+def sum_replicas(build: Builder, statement: Sum, written: bool) -> None:
+    """Write a sum of a chain; every replica of what it writes is complete afterwards.
+
+    Args:
+        build: Where the actions go.
+        statement: The sum.
+        written: Whether an earlier statement has written to its output, so that it is not zero.
+    """
+    x = build.layout(statement.x)
+    if statement.out == statement.x:
+        _in_place(build, statement.x)
+        return
+    for _, tile, replica in tiles_by_rank(build.layout(statement.out)):
+        target = build.tile(statement.out, *tile, replica)
+        if written:
+            build.map("zero", target)
+        for source in range(x.replicas):
+            for other in x.overlapping_tiles(target.rows, target.cols):
+                piece = build.tile(statement.x, *other, (source + replica) % x.replicas)
+                piece = piece.cut(target.rows, target.cols)
+                build.accumulate(piece, target.cut(piece.rows, piece.cols))
+
+
+def _in_place(build: Builder, tensor: str) -> None:
+    """Let every replica of a tensor hold the sum, by the all-reduce that takes least."""
+    x = build.tensors[build.number(tensor)]
+    if x.layout.replicas == 1:
+        return
+    found = summed("all-reduce", x.layout, x.dtype, build.machine, build.lanes["accumulate"])
+    build.append(found.schedule, {SUMMED: tensor}, slots="sum")

@@ -5,8 +5,7 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from umm.algorithms.collectives.grids import nodes_of
-from umm.algorithms.collectives.rings import ring_of
+from umm.algorithms.collectives.rings import nodes_of, ring_of
 from umm.machines import Machine
 
 HALVES = {"all-reduce": ("reduce-scatter", "all-gather")}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from umm.algorithms.collectives import ring
-from umm.algorithms.collectives.grids import lines_of
+from umm.algorithms.collectives.rings import lines_of
 from umm.algorithms.collectives.way import (
     PLAIN,
     Manner,

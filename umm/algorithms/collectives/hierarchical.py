@@ -7,7 +7,7 @@ to a node once.
 from collections.abc import Sequence
 
 from umm.algorithms.collectives import direct, ring
-from umm.algorithms.collectives.grids import nodes_of
+from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.collectives.way import (
     PLAIN,
     Manner,

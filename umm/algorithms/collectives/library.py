@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from umm.algorithms.collectives import direct, hierarchical
-from umm.algorithms.collectives.grids import nodes_of
+from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, in_parts, parted
 from umm.machines import Machine
 from umm.schedules.table.buffers import Slice

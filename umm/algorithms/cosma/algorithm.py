@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native
+from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, Option
 from umm.algorithms.cosma.splits import (
     DIMENSIONS,
     MOST_PARTS,
@@ -28,7 +28,6 @@ from umm.algorithms.cosma.splits import (
     read_strategy,
     strategy,
 )
-from umm.algorithms.option import Option
 from umm.algorithms.writing import SUM, cut_again, gathered, laid, scatter_sum
 from umm.arrays import Ints
 from umm.layouts.layout import Layout

@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from umm.algorithms.algorithm import Algorithm, Names, Native, read_mesh
+from umm.algorithms.algorithm import Algorithm, Names, Native, Option, read_mesh
 from umm.algorithms.collectives import direct, ring
 from umm.algorithms.collectives.way import in_parts
 from umm.algorithms.dtensor.choice import (
@@ -28,7 +28,6 @@ from umm.algorithms.dtensor.choice import (
     chosen_way,
     steps,
 )
-from umm.algorithms.option import Option
 from umm.arrays import Ints
 from umm.interval import Interval
 from umm.layouts.frameworks.held import chunk, whole

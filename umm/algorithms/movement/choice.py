@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from umm.algorithms.collectives.grids import nodes_of
+from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.movement.blocks import Blocks, blocks
 from umm.algorithms.movement.gathers import sharers
 from umm.algorithms.movement.multiply import Gathered, gathered

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from umm import cost
-from umm.algorithms.collectives.grids import nodes_of
+from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.movement.blocks import Blocks, groups_of, held
 from umm.algorithms.movement.gathers import by_level
 from umm.algorithms.movement.multiply import Gathered

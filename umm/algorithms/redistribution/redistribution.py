@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, Protocol, overload, runtime_checkable
 
 from umm.algorithms.fastest import Makespan, fastest_of
-from umm.algorithms.redistribution.program import lowered, program, ways_of
+from umm.algorithms.redistribution.ways import lowered, program, ways_of
 from umm.dtypes import canonical
 from umm.errors import InputError, expect
 from umm.layouts.layout import Layout

@@ -16,8 +16,7 @@ from umm.errors import InfeasibleError, ProblemError
 from umm.files import shown
 from umm.host.hardware import free_memory
 from umm.interval import Interval
-from umm.layouts.edges import ceil_edges
-from umm.layouts.tile_grid import Tile
+from umm.layouts.edges import Tile, ceil_edges
 from umm.program.problem import MATRICES, Problem, largest_matrix
 from umm.units import counted, format_bytes
 

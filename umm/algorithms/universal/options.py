@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from umm.algorithms.option import Option
+from umm.algorithms.algorithm import Option
 from umm.algorithms.universal.oplist import OFFSETS
 from umm.errors import ScheduleError
 from umm.units import counted

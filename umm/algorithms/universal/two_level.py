@@ -11,16 +11,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from umm.algorithms.collectives.grids import nodes_of
 from umm.algorithms.collectives.hierarchical import CARD
 from umm.algorithms.collectives.replicas import SUMMED, summed
+from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.collectives.way import OWN
 from umm.algorithms.universal.operands import updates
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import COMPLETING, Options
 from umm.algorithms.universal.replicas import ended
 from umm.interval import Interval
-from umm.layouts.tile_grid import Tile
+from umm.layouts.edges import Tile
 from umm.machines import Machine
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule

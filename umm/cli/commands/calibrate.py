@@ -63,7 +63,7 @@ def calibrate(
     A file that is there already is kept beside the new one, as NAME-before; what changed against it is said,
     and for which of a few problems the best layouts are others now.
     """
-    from umm.cli.flags.performer import performing
+    from umm.cli.flags.asked import performing
     from umm.cli.printed.machine_page import (
         decision_record,
         machine_record,

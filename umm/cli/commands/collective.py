@@ -1,4 +1,4 @@
-"""``umm collective``: a collective over sizes, in the columns of nccl-tests, beside its closed form."""
+"""``umm collective`` and ``umm fuse``: collectives over sizes, and whether to fuse one with a multiply."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from umm.cli.flags.config import load_config
 from umm.cli.flags.options import (
     READ,
     given,
@@ -14,9 +13,10 @@ from umm.cli.flags.options import (
     nodes_option,
     option,
     output_options,
+    problem_options,
     set_option,
 )
-from umm.cli.flags.values import nbytes
+from umm.cli.flags.values import load_config, nbytes
 from umm.cli.printed.output import Output
 from umm.dtypes import canonical
 
@@ -93,9 +93,8 @@ def collective(
     from umm.algorithms.collectives.collective import fastest, lowered, possible, refusals
     from umm.algorithms.collectives.program import Collective
     from umm.algorithms.collectives.way import Manner
-    from umm.cli.flags.asked import asked_machine
-    from umm.cli.flags.performer import performing
-    from umm.cli.printed.collective_table import Timed, collective_record, print_collectives
+    from umm.cli.flags.asked import asked_machine, performing
+    from umm.cli.printed.tables import Timed, collective_record, print_collectives
     from umm.errors import CheckError, InputError
     from umm.executor import executor as made
     from umm.executor import times_of
@@ -148,3 +147,58 @@ def collective(
         wrong = [row for row in rows if row.ok is False]
         if wrong:
             raise CheckError(f"{what} by {wrong[0].algorithm} is wrong at {wrong[0].asked.moved_bytes} bytes")
+
+
+LINE = "{:<20} {:>12} {:>12}  {}"
+
+
+@click.command()
+@problem_options(machine="h100-8", layouts=False)
+@option(
+    "--collective", type=click.Choice(["all-gather", "reduce-scatter"]), default="all-gather",
+    show_default=True, help="Before the multiply: A's rows are gathered. After: C's sums are scattered.",
+)  # fmt: skip
+@output_options()
+def fuse(collective: str, as_json: bool, quiet: bool, no_color: bool, **flags: Any) -> None:
+    """Compare ways to multiply beside a collective, and say whether to fuse.
+
+    m, n and k are those of all ranks. Unfused is the library's collective, then its multiply; the others
+    overlap the two: a ring in chunks from the host, the same queued on the device, and kernels that wait tile
+    by tile. C has the type of A and B, or bfloat16 of 8-bit ones, unless --c-dtype says.
+    """
+    from umm.cli.flags.asked import asked_machine
+    from umm.errors import InputError
+    from umm.space.fusing import fusing
+    from umm.units import format_seconds
+
+    sizes = {name: flags[name] for name in "mnk"}
+    missing = [f"-{name}" for name, size in sizes.items() if size is None]
+    if missing:
+        raise InputError(f"{', '.join(missing)} missing; give m, n and k, or --preset")
+    if flags["given"]:
+        raise InputError("--given says nothing here: A lies in rows, or C shall; leave it out")
+    machine = asked_machine(flags)
+    found = fusing(
+        machine,
+        **sizes,
+        what=collective,
+        dtype=flags["dtype"],
+        c_dtype=flags["c_dtype"],
+        ranks=flags["ranks"],
+    )
+    output = Output(as_json, quiet, no_color)
+    if as_json:
+        output.json("fuse", found.record())
+        return
+    console = output.console()
+    console.print(
+        f"{collective} and a multiply, m={found.m}, n={found.n}, k={found.k}, {found.dtype}, "
+        f"C {found.c_dtype}, {found.ranks} ranks on {found.machine}: "
+        f"alone {format_seconds(found.collective_s)} and {format_seconds(found.gemm_s)}"
+    )
+    console.print(LINE.format("way", "time", "exposed", "").rstrip(), style="bold")
+    for way in found.ways:
+        console.print(
+            LINE.format(way.name, format_seconds(way.seconds), format_seconds(way.exposed_s), way.note)
+        )
+    console.print(found.verdict)

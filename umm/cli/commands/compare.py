@@ -67,10 +67,16 @@ def compare(
     first. Without them the schedule is simulated, executed with --executor, and the best run is compared.
     """
     from umm.cli.commands.simulate import sure_of
-    from umm.cli.flags.asked import saved_or_asked
-    from umm.cli.flags.performer import performing
-    from umm.cli.printed.report import measured_record, predicted_record, problem_record
-    from umm.cli.printed.run_report import comparison_record, note_scale, print_comparison, say_needs
+    from umm.cli.flags.asked import performing, saved_or_asked
+    from umm.cli.printed.report import (
+        comparison_record,
+        measured_record,
+        note_scale,
+        predicted_record,
+        print_comparison,
+        problem_record,
+        say_needs,
+    )
     from umm.cli.printed.save import check_targets
     from umm.comparison import compare as compare_traces
     from umm.executor import run as perform

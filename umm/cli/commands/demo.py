@@ -7,7 +7,7 @@ from time import perf_counter
 import pandas as pd
 
 from umm.checks import Check, check_product, random_operands, reference_product
-from umm.cli.flags.config import PRESETS
+from umm.cli.flags.values import PRESETS
 from umm.cli.printed.assignments import proof
 from umm.cli.printed.leaderboard import cells_of, print_front
 from umm.cli.printed.output import Output

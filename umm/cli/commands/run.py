@@ -69,10 +69,15 @@ def run(
     'mpiexec -n 4 umm run --executor mpi'.
     """
     from umm.checkpoints import check_folder, load
-    from umm.cli.flags.asked import saved_or_asked
-    from umm.cli.flags.performer import performing
-    from umm.cli.printed.report import measured_record, print_schedule, problem_record
-    from umm.cli.printed.run_report import note_scale, print_measured, say_needs
+    from umm.cli.flags.asked import performing, saved_or_asked
+    from umm.cli.printed.report import (
+        measured_record,
+        note_scale,
+        print_measured,
+        print_schedule,
+        problem_record,
+        say_needs,
+    )
     from umm.cli.printed.save import check_targets, save_files
     from umm.errors import CheckError
     from umm.measure import measure, needs

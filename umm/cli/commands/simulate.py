@@ -148,12 +148,12 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output) -
     Raises:
         InputError: if no chain is asked for, or it is not a layer.
     """
-    from umm.algorithms.chains.steady import steady
+    from umm.algorithms.chains.lower import steady
     from umm.algorithms.scheduling import UNIVERSAL
     from umm.cli.flags.asked import asked_machine
     from umm.cli.flags.chain import asked_layer, kept_in_place
     from umm.cli.flags.schedule import asked_choices
-    from umm.cli.printed.layers import layers_record, print_layers
+    from umm.cli.printed.tables import layers_record, print_layers
 
     machine = asked_machine(flags)
     layer, layouts, ranks = asked_layer(ctx, flags, machine)

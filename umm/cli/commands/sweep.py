@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umm.cli.flags.chain import asked_outlines, chain_options
-from umm.cli.flags.config import PRESETS, load_config
 from umm.cli.flags.options import (
     READ,
     WRITE,
@@ -23,7 +22,7 @@ from umm.cli.flags.options import (
 )
 from umm.cli.flags.scaling import asked_scales, scaling_options
 from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
-from umm.cli.flags.values import dimension_list
+from umm.cli.flags.values import PRESETS, dimension_list, load_config
 from umm.cli.printed.output import Output
 from umm.errors import InputError
 from umm.files import shown

@@ -13,9 +13,9 @@ from umm.errors import InputError
 from umm.files import read_text
 from umm.machines import Machine
 from umm.program import Chain, Outline, load_chain
+from umm.program.files import MODELS
+from umm.program.files import model as find_model
 from umm.program.layers import RECOMPUTE
-from umm.program.models import MODELS
-from umm.program.models import model as find_model
 from umm.program.presets import PRESETS, chain
 from umm.program.systems import CHANGES, WHOLE, gradients_by_tokens
 

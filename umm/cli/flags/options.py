@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from umm.cli.flags.config import PRESETS, load_config, load_preset
 from umm.cli.flags.values import (
+    PRESETS,
     among,
     dimension,
     dimension_list,
     executors,
+    load_config,
+    load_preset,
     machines,
     named_values,
     ranks,

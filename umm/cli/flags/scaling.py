@@ -137,14 +137,14 @@ def show_scales(
         html: Where the page goes; None for nowhere.
         more: What else a JSON object has.
     """
-    from umm.cli.printed.scaling_table import print_scaling
+    from umm.cli.printed.tables import print_scaling
 
     if output.as_json:
         output.json(command, more | {"scaling": found.to_dict()})
     else:
         print_scaling(output.console(), found)
     if html is not None:
-        from umm.figures.scaling import write_scaling
+        from umm.figures.what_if import write_scaling
 
         write_scaling(found, html)
         output.note(f"wrote {html}; it opens in any browser, offline")

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from umm.algorithms.algorithm import Algorithm
-from umm.algorithms.option import Option, check_names
+from umm.algorithms.algorithm import Algorithm, Option, check_names
 from umm.algorithms.scheduling import UNIVERSAL, find_algorithm, names
 from umm.algorithms.universal.options import known
 from umm.cli.flags.options import Command, all_of, given, option

@@ -8,8 +8,7 @@ from rich.text import Text
 
 from umm.cli.printed.assignments import given_in_words
 from umm.program.problem import MATRICES
-from umm.space.peers.contender import Row
-from umm.space.peers.systems import BEST
+from umm.space.peers.contender import BEST, Row
 from umm.space.peers.table import Peers
 from umm.space.search.robustness import Noise, Spread
 from umm.units import format_bytes, format_seconds

@@ -9,11 +9,11 @@ import numpy as np
 
 from umm.algorithms.universal.options import known
 from umm.explorer.view import Shown, Tab, View, table
-from umm.figures.breakdown import beside
-from umm.figures.coordinates import parallel_coordinates
+from umm.figures.links import beside
 from umm.figures.pareto import pareto
+from umm.figures.replication import parallel_coordinates
 from umm.space import Choice
-from umm.traces.verdict import percent
+from umm.traces.breakdown import percent
 from umm.units import format_bytes, format_seconds, range_in_words, short_seconds
 
 if TYPE_CHECKING:

@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from umm.explorer.view import Shown, Tab, View, bar
-from umm.figures.breakdown import breakdown_bars
 from umm.figures.lanes import RANKS, lane_table, timeline
-from umm.figures.links import link_map
-from umm.figures.roofline import roofline, work_and_bytes
+from umm.figures.links import breakdown_bars, link_map, roofline, work_and_bytes
 from umm.figures.tiles import Slice, tile_map
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace

@@ -9,9 +9,8 @@ import tomlkit
 from tomlkit.items import AoT, InlineTable, Table
 
 from umm.errors import MachineError
-from umm.machines.facts import Fact
 from umm.machines.machine import Machine
-from umm.machines.numbers import declared
+from umm.machines.numbers import Fact, declared
 from umm.machines.settings import set_numbers
 
 NOTES = {

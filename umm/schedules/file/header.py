@@ -14,8 +14,8 @@ from umm.files import fields_of, real_number, shown, whole_number
 from umm.program import Chain
 from umm.program.problem import Problem
 from umm.program.tensors import Program, Tensor
+from umm.schedules.file.rows import range_column, whole_column
 from umm.schedules.table.buffers import Buffers
-from umm.schedules.table.columns import range_column, whole_column
 from umm.schedules.table.details import KINDS
 from umm.schedules.table.resources import Lanes, Links, Routes
 from umm.schedules.table.table import Function, Means, Table

@@ -1,17 +1,16 @@
-"""The actions of a file's JSON form, from objects to columns."""
+"""Values of files as checked columns, and the actions of a schedule's JSON form."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from umm.arrays import Floats, Ints, offsets_of
 from umm.errors import ScheduleError
-from umm.files import fields_of, shown, whole_number
+from umm.files import fields_of, real_number, shown, whole_number
 from umm.layouts.layout import Layout
 from umm.program.tensors import Tensor
 from umm.schedules.table.buffers import Buffers, first_tiles, tile_at
-from umm.schedules.table.columns import range_column, real_column, whole_column
 from umm.schedules.table.details import (
     BARRIER,
     GEMM,
@@ -24,6 +23,50 @@ from umm.schedules.table.details import (
     Details,
     operand_ranks,
 )
+
+What = Callable[[int], str]
+"""What a value is, by its place in the list, for the message."""
+
+
+def whole_column(values: Sequence[Any], what: What, least: int = 0, below: int = 2**63) -> Ints:
+    """Return whole numbers as an array.
+
+    Raises:
+        InputError: for the first that is not one, or lies outside least … below − 1.
+    """
+    if (
+        not set(map(type, values)) <= {int}
+        or min(values, default=least) < least
+        or max(values, default=0) >= below
+    ):
+        for place, value in enumerate(values):
+            whole_number(value, what(place), least, below)
+    return np.array(values, dtype=np.int64)
+
+
+def real_column(values: Sequence[Any], what: What) -> Floats:
+    """Return finite numbers, whole or not, as an array.
+
+    Raises:
+        InputError: for the first that is not one.
+    """
+    if set(map(type, values)) <= {float} and np.isfinite(np.array(values)).all():
+        return np.array(values, dtype=np.float64)
+    return np.array([real_number(value, what(place)) for place, value in enumerate(values)], dtype=np.float64)
+
+
+def range_column(values: Sequence[Any], what: What) -> Ints:
+    """Return half-open ranges [start, stop] of whole numbers as an array of shape (ranges, 2).
+
+    Raises:
+        InputError: for the first that is not one.
+    """
+    for place, value in enumerate(values):
+        if type(value) is not list or len(value) != 2:
+            raise ScheduleError(f"{what(place)} = {shown(value)} is not a range [start, stop]")
+    flat = [number for span in values for number in span]
+    return whole_column(flat, lambda place: what(place // 2)).reshape(-1, 2)
+
 
 _NUMBER = {name: kind for kind, name in enumerate(KINDS)}
 _ALWAYS = ("id", "rank", "kind", "lane", "after")

@@ -31,9 +31,8 @@ from umm.schedules.table.details import (
     Multiplied,
 )
 from umm.schedules.table.table import Function
-from umm.schedules.writer.assembly import appended
+from umm.schedules.writer.assembly import Room, appended
 from umm.schedules.writer.costs import Action, Written, priced
-from umm.schedules.writer.room import Room
 
 _Touch = tuple[Hashable, int, int, Rectangle]  # place, how, buffer, what of it
 COLLECTIVE = "collective"

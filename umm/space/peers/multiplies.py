@@ -6,8 +6,7 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple, cast
 
-from umm.algorithms.algorithm import Algorithm
-from umm.algorithms.option import Option
+from umm.algorithms.algorithm import Algorithm, Option
 from umm.algorithms.scheduling import UNIVERSAL, choices_in_words, find_algorithm, schedule
 from umm.algorithms.universal.options import Options
 from umm.errors import InfeasibleError, ScheduleError

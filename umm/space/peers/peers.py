@@ -14,11 +14,9 @@ from umm.program import Outline
 from umm.program.problem import Problem
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
-from umm.space.peers.contender import MARGIN, Contender, Row, row_of
-from umm.space.peers.crossover import Around, Stretch, stretches
+from umm.space.peers.contender import BEST, MARGIN, Contender, Row, Scheme, row_of, systems
 from umm.space.peers.multiplies import anywhere, in_place, redistributed, tuned
-from umm.space.peers.systems import BEST, Scheme, systems
-from umm.space.peers.table import Peers
+from umm.space.peers.table import Around, Peers, Stretch, stretches
 from umm.space.search.search import Told, search
 from umm.space.space import Space
 

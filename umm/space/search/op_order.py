@@ -21,7 +21,7 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.program.problem import Problem, largest_matrix
 from umm.schedules.schedule import Schedule
-from umm.space.bounds.any_order import order_bound
+from umm.space.bounds.closed_form import order_bound
 
 Makespan = Callable[[Schedule], float]
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from umm.algorithms.universal.options import known
 from umm.errors import InputError, UmmError
 from umm.files import csv_cell, of_csv_cell, target_of, visible, whole_file
-from umm.space.store.columns import Row, added, all_columns, columns, config_id, stored
-from umm.space.store.schema import migrate, quoted
+from umm.space.store.schema import Row, added, all_columns, columns, config_id, migrate, quoted, stored
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from umm.errors import ExecutorUnavailableError, InputError
 from umm.files import shown
-from umm.host import segments
+from umm.host import launcher as segments
 from umm.host.launcher import end_with_launcher, stay_on_loopback
 
 GROUP = "umm.pools"

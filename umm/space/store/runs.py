@@ -16,7 +16,7 @@ from umm.space.bounds.statement_work import schedule_work
 from umm.space.budget import limit_of
 from umm.space.points import MultiplyPoints, Points
 from umm.space.space import Space
-from umm.space.store.columns import FACTS, Performed, config_id
+from umm.space.store.schema import FACTS, Performed, config_id
 
 
 @dataclass(frozen=True)

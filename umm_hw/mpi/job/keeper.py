@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic, time
 
-from umm.host import segments
+from umm.host import launcher as segments
 from umm.host.launcher import (
     adopt_orphans,
     children,

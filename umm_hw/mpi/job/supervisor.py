@@ -7,8 +7,7 @@ from contextlib import suppress
 from functools import cache
 from time import sleep
 
-from umm.host.launcher import die_with, end_with_launcher, launched_rank, stay_on_loopback
-from umm.host.segments import watch_over
+from umm.host.launcher import die_with, end_with_launcher, launched_rank, stay_on_loopback, watch_over
 
 AMID_DEATH = 2.0  # seconds the watchdogs of other ranks have to say who died
 OUTLIVED = 0.2  # seconds after which mpiexec's pipes close, so that it asks how this process has ended

@@ -12,7 +12,7 @@ from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
 from umm.errors import UmmError
-from umm.host import segments
+from umm.host import launcher as segments
 from umm.host.launcher import launched_size
 from umm_hw.cores.threads import own_core
 from umm_hw.mpi import wait

@@ -1,0 +1,204 @@
+"""Tables of collectives over sizes, of numbers of ranks, and of all layers of a model."""
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.console import Console
+from rich.text import Text
+
+from umm.algorithms.chains.lower import FEW, Steady
+from umm.algorithms.collectives.closed_forms import bandwidth, bus_factor, closed_form
+from umm.algorithms.collectives.program import Collective
+from umm.cli.printed.output import print_fitting
+from umm.cli.printed.report import facts, predicted_record, problem_record
+from umm.machines import Machine
+from umm.space.budget import device_share
+from umm.space.scaling import Scaling
+from umm.units import counted, format_bandwidth, format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def layers_record(found: Steady, machine: Machine) -> dict[str, Any]:
+    """Return it as the keys of ``simulate``: times and memory are of all layers, the rest of a few."""
+    record = problem_record(found.trace.schedule)
+    predicted = predicted_record(found.trace) | found.to_dict()
+    predicted["fraction_of_peak"] = _fraction(found)
+    return record | {"predicted": predicted}
+
+
+def print_layers(console: "Console", found: Steady, machine: Machine) -> None:
+    """Print the time of a layer in the middle and of all, where it goes, and the memory of all."""
+    schedule, table = found.trace.schedule, facts()
+    few, peak, room = min(found.layers, FEW), _fraction(found), device_share(machine, schedule.ranks)
+    where = f"{counted(schedule.ranks, 'rank')} on {schedule.machine}"
+    table.add_row("layers", f"{found.layers} of {schedule.program.name}, {where}")
+    table.add_row("", f"recompute {found.recompute}; from schedules of {few} and {few + 1} layers")
+    of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak"
+    table.add_row("layer", f"{format_seconds(found.layer_s)} in the middle{of_peak}")
+    for part, seconds in found.parts.items():
+        share = 100 * seconds / found.layer_s if found.layer_s else 0.0
+        table.add_row("", f"{share:5.1f} % {part.replace('_', ' '):21} {format_seconds(max(seconds, 0.0))}")
+    table.add_row("all", format_seconds(found.makespan_s))
+    held = f"{format_bytes(found.memory_bytes)} on the fullest rank"
+    if found.kept_bytes:
+        held += f", of it {format_bytes(found.kept_bytes * found.layers)} kept for the backward part"
+    if found.memory_bytes > room:
+        held += f"; more than the {format_bytes(room)} it has of a device of {schedule.machine}"
+    table.add_row("memory", held)
+    console.print(table)
+
+
+def _fraction(found: Steady) -> float:
+    """Return the share of peak that a layer in the middle reaches; NaN where there is no peak."""
+    schedule = found.trace.schedule
+    few = min(found.layers, FEW) + 1
+    return schedule.program.flop / few / (found.layer_s * schedule.peak) if schedule.peak else float("nan")
+
+
+NUMBERS = (
+    "nodes",
+    "ranks",
+    "m",
+    "n",
+    "k",
+    "tokens",
+    "makespan",
+    "speed-up",
+    "efficiency",
+    "GPU-s",
+    "memory",
+    "gap",
+    "$/million",
+)
+"""Headings of columns that are aligned on the right."""
+
+
+def print_scaling(console: Console, found: Scaling) -> None:
+    """Print a row for each number, and what to use."""
+    grows = f", {found.weak} grows with the ranks" if found.weak else ""
+    console.print(f"{found.words} on {found.machine}{grows}")
+    nodes = any(row.nodes is not None for row in found.rows)
+    gaps = any(row.gap for row in found.rows)
+    heads = [*(["nodes"] if nodes else []), "ranks", *([found.weak] if found.weak else [])]
+    heads += [
+        "makespan",
+        "speed-up",
+        "efficiency",
+        "GPU-s",
+        *(["$/million"] if found.price else []),
+        "memory",
+    ]
+    lines = [[*heads, *(["gap"] if gaps else []), "best"]]
+    for row in found.rows:
+        cells = [
+            *([str(row.nodes)] if nodes else []),
+            str(row.ranks),
+            *([str(row.size)] if found.weak else []),
+        ]
+        cells += [
+            format_seconds(row.makespan_s),
+            f"{found.speed_up(row):.2f}",
+            f"{100 * found.efficiency(row):.0f} %",
+        ]
+        cells.append(f"{found.device_seconds(row):.3g}")
+        if found.price:
+            cells.append(f"{1e6 * found.dollars(row):,.2f}")
+        cells.append(format_bytes(row.memory_bytes))
+        if gaps:
+            cells.append(f"{100 * row.gap:.2g} %" if row.gap else "")
+        lines.append([*cells, row.chosen])
+    print_fitting(console, lines, NUMBERS, ["dim", *[""] * len(found.rows)])
+    if found.rows:
+        console.print(Text(found.verdict, style="bold"))
+
+
+LINE = "{:>12} {:>12} {:>9} {:>17} {:>12} {:>9} {:>9} {:>12} {}"
+
+
+class Timed(NamedTuple):
+    """One collective by one algorithm.
+
+    Attributes:
+        asked: What was done.
+        algorithm: How.
+        seconds: How long it took, the best of several runs.
+        ok: Whether what came out was right; None if that was not looked at.
+    """
+
+    asked: Collective
+    algorithm: str
+    seconds: float
+    ok: bool | None = None
+
+
+def row(timed: Timed, machine: Machine) -> dict[str, Any]:
+    """Return a row as plain values, in bytes, seconds and bytes/s; None for a bandwidth in no time.
+
+    algbw is the bytes of the whole buffer over the time; busbw what each rank's links carry for that, so
+    that it can be held against their bandwidth whatever the collective and the number of ranks.
+    """
+    asked, nbytes = timed.asked, timed.asked.moved_bytes
+    algbw = nbytes / timed.seconds if timed.seconds else None
+    found = {
+        "nbytes": nbytes,
+        "algorithm": timed.algorithm,
+        "seconds": timed.seconds,
+        "algbw": algbw,
+        "busbw": algbw and algbw * bus_factor(asked.what, asked.ranks),
+        "closed_form_s": closed_form(asked.what, nbytes, machine, asked.ranks, asked.root),
+    }
+    return found if timed.ok is None else found | {"ok": timed.ok}
+
+
+def collective_record(rows: list[Timed], machine: Machine, source: str) -> dict[str, Any]:
+    """Return what was done, where, and a row for each size and algorithm."""
+    first = rows[0].asked
+    return {
+        "what": first.what,
+        "machine": machine.name,
+        "ranks": first.ranks,
+        "dtype": first.dtype,
+        "executor": source,
+        "bandwidth": bandwidth(machine, first.ranks),
+        "rows": [row(timed, machine) for timed in rows],
+    }
+
+
+def print_collectives(console: Console, rows: list[Timed], machine: Machine, source: str) -> None:
+    """Print what was done, where, and a line for each size and algorithm.
+
+    Args:
+        console: Where to.
+        rows: What was done; all are the same collective.
+        machine: On which machine.
+        source: Which executor the times are from.
+    """
+    first, checked = rows[0].asked, rows[0].ok is not None
+    heard = format_bandwidth(bandwidth(machine, first.ranks))
+    hears = f"; a rank hears from the others by {heard}" if first.ranks > 1 else ""
+    lines = [
+        f"# {first.what} among {counted(first.ranks, 'rank')} of {machine.name}, times from {source}{hears}",
+        LINE.format("# size", "count", "type", "algorithm", "time", "algbw", "busbw", "closed form", ""),
+        LINE.format("# (B)", "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)", "(us)", ""),
+    ]
+    for timed in rows:
+        cells = row(timed, machine)
+        algbw, busbw = (
+            "–" if cells[key] is None else f"{cells[key] / 1e9:.2f}" for key in ("algbw", "busbw")
+        )
+        lines.append(
+            LINE.format(
+                cells["nbytes"],
+                timed.asked.count,
+                timed.asked.dtype,
+                timed.algorithm,
+                f"{cells['seconds'] * 1e6:.2f}",
+                algbw,
+                busbw,
+                f"{cells['closed_form_s'] * 1e6:.2f}",
+                ("right" if timed.ok else "wrong") if checked else "",
+            ).rstrip()
+        )
+    console.print("\n".join(lines), markup=False, soft_wrap=True)
