@@ -5,7 +5,7 @@ import random
 import pytest
 
 import umm
-from umm.space.pricing.pricers import pricer_of
+from umm.space.pricing.assignments import pricer_of
 
 MACHINE = umm.machine("dgx-h100x4")
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from umm.algorithms.fastest import fastest_of
+from umm.algorithms.collectives.collective import fastest_of
 from umm.algorithms.redistribution.ways import GETS, lowered, program, ways_of
 from umm.algorithms.writing import moves
 from umm.layouts.layout import Layout

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from umm.algorithms.collectives.collective import able, ways
-from umm.algorithms.fastest import fastest_of
+from umm.algorithms.collectives.collective import able, fastest_of, ways
 from umm.algorithms.redistribution.redistribution import redistribute
 from umm.algorithms.writing import counted
 from umm.arrays import Ints

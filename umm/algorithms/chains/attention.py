@@ -18,7 +18,7 @@ import numpy as np
 
 from umm import cost
 from umm.algorithms.chains.pieces import gathered, tiles_by_rank
-from umm.algorithms.fastest import Fastest, fastest_of
+from umm.algorithms.collectives.collective import Fastest, fastest_of
 from umm.interval import Interval
 from umm.machines import Machine
 from umm.program import Attention, AttentionGrad, Chain

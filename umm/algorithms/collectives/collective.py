@@ -1,23 +1,60 @@
-"""A collective by name: the ways to do it, what each refuses, and the schedule of one or of the fastest."""
+"""A collective by name: its ways, what each refuses, and the schedule of one or of the fastest."""
 
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
+from typing import NamedTuple
 
 import umm.algorithms.collectives
 from umm.algorithms.collectives import library
 from umm.algorithms.collectives.program import SUMMING, Collective
 from umm.algorithms.collectives.way import PLAIN, Manner, Way
-from umm.algorithms.fastest import Makespan, fastest_of
 from umm.dtypes import canonical
 from umm.errors import ScheduleError
+from umm.executor import executor
 from umm.files import shown
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.builder import Builder
+from umm.units import format_seconds
+
+Makespan = Callable[[Schedule], float]
+
+
+class Fastest(NamedTuple):
+    """What was found.
+
+    Attributes:
+        name: Of the fastest.
+        schedule: The fastest; of equals the first.
+        seconds: Makespan of each by name, the fastest first.
+    """
+
+    name: str
+    schedule: Schedule
+    seconds: dict[str, float]
+
+    @property
+    def verdict(self) -> str:
+        """Why it is this one, in a line."""
+        times = [f"{name} {format_seconds(seconds)}" for name, seconds in self.seconds.items()]
+        return f"{times[0]}; {', '.join(times[1:])}" if times[1:] else f"{times[0]}; nothing else can do it"
+
+
+def fastest_of(schedules: Mapping[str, Schedule], makespan: Makespan | None = None) -> Fastest:
+    """Return the fastest of some schedules.
+
+    Args:
+        schedules: By name, at least one.
+        makespan: What tells how long one takes, in seconds; None for the executor ``sim``.
+    """
+    measure = makespan or executor("sim").makespan
+    seconds = {name: measure(schedule) for name, schedule in schedules.items()}
+    names = sorted(seconds, key=seconds.__getitem__)
+    return Fastest(names[0], schedules[names[0]], {name: seconds[name] for name in names})
 
 
 @lru_cache(maxsize=1)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Protocol, overload, runtime_checkable
 
-from umm.algorithms.fastest import Makespan, fastest_of
+from umm.algorithms.collectives.collective import Makespan, fastest_of
 from umm.algorithms.redistribution.ways import lowered, program, ways_of
 from umm.dtypes import canonical
 from umm.errors import InputError, expect

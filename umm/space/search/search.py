@@ -9,9 +9,8 @@ from umm.errors import EndedEarlyError, InputError, expect
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.space.budget import DEVICE, limit_of
-from umm.space.pricing.assignments import AssignmentPricer
+from umm.space.pricing.assignments import AssignmentPricer, pricer_of
 from umm.space.pricing.pricer import Makespan, Pricer
-from umm.space.pricing.pricers import pricer_of
 from umm.space.search.descent import Named, named_layouts, near_the_bound
 from umm.space.search.found import Found
 from umm.space.search.walk import BestFirst, Effort, Incumbents, Progress
