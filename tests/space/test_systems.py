@@ -91,7 +91,7 @@ def test_rows_are_what_is_simulated_and_no_row_of_the_space_beats_the_proven_bes
 
 def test_the_command_tells_at_how_many_tokens_the_fastest_changes():
     flags = ["peers", "--chain", "mlp", "--hidden", 2048, "--ffn", 8192, "--tokens", 1024, "--ranks", 4]
-    found = record(*flags, "--machine", "h100-8", "--dtype", "bfloat16")
+    found = record(*flags, "--machine", "h100-8", "--dtype", "bfloat16", "--crossover")
     assert {"megatron", "sequence", "fsdp"} <= {row["algorithm"] for row in found["rows"]}
     starts = [x["start"] for x in found["stretches"]]
     assert starts[0] == 128

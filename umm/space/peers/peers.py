@@ -75,7 +75,7 @@ def _compared(field: "Field", machine: Machine, told: Told) -> Peers:
     found = Peers(field.start, field.ranks, machine, limit, rows, field.refused, False, None, [], field.size)
     try:
         for contender in field.contenders(limit):
-            told(contender.name, len(rows), 0)
+            told(contender.name, 0, 0)
             rows.append(row_of(contender, field.start, machine, limit))
         rows[1:] = sorted(rows[1:], key=_fastest_first)
         found = replace(found, proven=field.proven)
