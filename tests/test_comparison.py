@@ -40,6 +40,22 @@ def test_the_makespan_error_is_predicted_over_measured_less_one():
     )
 
 
+@pytest.mark.parametrize(
+    ("ends", "inside", "said"),
+    [
+        ((9.0, 13.0), True, ", inside the predicted range of 9.00 s to 13.00 s"),
+        ((9.0, 11.0), False, ", above the predicted range of 9.00 s to 11.00 s"),
+        ((10.0, 10.0), None, ""),
+        (None, None, ""),
+    ],
+)
+def test_a_measured_makespan_is_inside_the_predicted_range_or_not(ends, inside, said):
+    """10 s predicted, 12.5 s measured; a range of one value is none."""
+    comparison = umm.compare(two_ranks(), slower(two_ranks(), 1.25), ends)
+    assert comparison.inside is inside
+    assert f"-20.0 %{said}; all" in str(comparison)
+
+
 def test_against_the_numpy_executor_only_order_and_bytes_are_compared():
     problem = umm.Problem(m=12, n=10, k=8, a="col", b="row", c="2d@2", ranks=4)
     schedule = umm.schedule(problem, "h100-8", stationary="B")

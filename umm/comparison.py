@@ -31,10 +31,13 @@ class Comparison(Shown):
     Attributes:
         predicted: The trace that was predicted.
         measured: The trace it is held against.
+        ends: The least and the most predicted makespan within the ranges of the machine's numbers, in
+            seconds; None if that is not known.
     """
 
     predicted: Trace
     measured: Trace
+    ends: tuple[float, float] | None = None
 
     @property
     def times_comparable(self) -> bool:
@@ -47,6 +50,13 @@ class Comparison(Shown):
         if not self.times_comparable or self.measured.makespan_s == 0:
             return float("nan")
         return self.predicted.makespan_s / self.measured.makespan_s - 1
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measured makespan is inside the predicted range; None without a range or times."""
+        if self.ends is None or self.ends[0] == self.ends[1] or not self.times_comparable:
+            return None
+        return self.ends[0] <= self.measured.makespan_s <= self.ends[1]
 
     @property
     def order_kept(self) -> bool:
@@ -102,13 +112,26 @@ class Comparison(Shown):
             return f"Order and bytes only: {order}."
         return (
             f"Predicted {format_seconds(self.predicted.makespan_s)}, "
-            f"measured {format_seconds(self.measured.makespan_s)}: {100 * self.makespan_error:+.1f} %; "
-            f"{order}."
+            f"measured {format_seconds(self.measured.makespan_s)}: {100 * self.makespan_error:+.1f} %"
+            f"{self._where()}; {order}."
         )
 
+    def _where(self) -> str:
+        """Return on which side of the predicted range the measured makespan is, in words."""
+        if self.ends is None or self.inside is None:
+            return ""
+        low, high = self.ends
+        side = "inside" if self.inside else "below" if self.measured.makespan_s < low else "above"
+        return f", {side} the predicted range of {format_seconds(low)} to {format_seconds(high)}"
 
-def compare(predicted: Trace, measured: Trace) -> Comparison:
-    """Hold a predicted trace against a measured one of the same schedule.
+
+def compare(predicted: Trace, measured: Trace, ends: tuple[float, float] | None = None) -> Comparison:
+    """Compare a predicted trace with a measured one of the same schedule.
+
+    Args:
+        predicted: What was predicted.
+        measured: What was measured.
+        ends: The range of the predicted makespan in seconds, if it is known.
 
     Raises:
         InputError: if the schedules differ, saying in what.
@@ -118,7 +141,7 @@ def compare(predicted: Trace, measured: Trace) -> Comparison:
     difference = _difference(predicted.schedule, measured.schedule)
     if difference:
         raise InputError(f"the two traces are not of the same schedule: {difference}; run one schedule twice")
-    return Comparison(predicted, measured)
+    return Comparison(predicted, measured, ends)
 
 
 def _difference(one: Schedule, other: Schedule) -> str:

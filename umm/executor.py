@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 from numpy.typing import NDArray
 
+from umm.arrays import Floats, Ints
 from umm.errors import ExecutorUnavailableError, InputError, expect
 from umm.files import shown
 from umm.schedules.schedule import Schedule
@@ -49,6 +50,14 @@ class Executor(Protocol):
 
     def close(self, code: int = 0) -> None:
         """End what it keeps running between runs, if anything; see :meth:`Leader.close` for the code."""
+
+
+@runtime_checkable
+class Redrawing(Protocol):
+    """What an executor also has that predicts one schedule many times with other durations."""
+
+    def makespans(self, schedule: Schedule, draws: Iterable[tuple[Floats, Ints]]) -> list[float]:
+        """Return the last finish for each draw of the columns ``seconds`` and ``nbytes``, in seconds."""
 
 
 @runtime_checkable

@@ -1,5 +1,9 @@
 """One schedule played on a clock: every action starts when the last thing it waits for has finished."""
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from umm.arrays import Floats, Ints
 from umm.errors import ScheduleError
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER
@@ -7,8 +11,8 @@ from umm.schedules.writer.assembly import without_collector
 from umm_sim.clock import Call, Clock, nothing
 from umm_sim.engines import found_engines
 from umm_sim.fabric.choice import fabric_model
-from umm_sim.fabric.routes import routed
-from umm_sim.successors import successors_of
+from umm_sim.fabric.routes import Routed, routed
+from umm_sim.successors import Successors, successors_of
 
 
 class _Play:
@@ -19,10 +23,12 @@ class _Play:
         finished: When each finished, −1 before it does.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(
+        self, schedule: Schedule, after: Successors | None = None, transfers: Routed | None = None
+    ) -> None:
         self._clock = clock = Clock()
-        after = successors_of(schedule)
-        self._first, self._waiting = after.first, after.waiting
+        after = after or successors_of(schedule)
+        self._first, self._waiting = after.first, after.waiting.copy()
         self._offsets, self._successors = after.offsets, after.successors
         self._seconds: list[float] = schedule.seconds.tolist()
         barriers: list[int] = (schedule.kind == BARRIER).nonzero()[0].tolist()
@@ -32,7 +38,7 @@ class _Play:
         self._engines = engines = found_engines(clock, schedule, self._finishing)
         self._disturbs = engines.disturbs if engines else []
         self._computes = engines.computes if engines else []
-        transfers = routed(schedule)
+        transfers = transfers or routed(schedule)
         self._codes = transfers.codes
         self._fabric = fabric_model(clock, transfers, self._finishing)
         self._transfer: Call = self._fabric.start
@@ -90,7 +96,27 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
     Raises:
         ScheduleError: if some actions never finish, because what they wait for waits for them.
     """
-    play = _Play(schedule)
+    return _played(_Play(schedule))
+
+
+def redrawn(schedule: Schedule, draws: Iterable[tuple[Floats, Ints]]) -> Iterator[float]:
+    """Yield the makespan for each draw of the columns ``seconds`` and ``nbytes``.
+
+    What waits for what, and the routes, are looked up once: half the time of a small schedule.
+    """
+    after, transfers = successors_of(schedule), routed(schedule)
+    for seconds, nbytes in draws:
+        drawn = replace(schedule, seconds=seconds, nbytes=nbytes)
+        yield _last(drawn, after, replace(transfers, nbytes=nbytes.tolist()))
+
+
+@without_collector()
+def _last(schedule: Schedule, after: Successors, transfers: Routed) -> float:
+    return max(_played(_Play(schedule, after, transfers))[1], default=0.0)
+
+
+def _played(play: _Play) -> tuple[list[float], list[float]]:
+    """Play a schedule and return when each action starts and finishes."""
     try:
         play.run()
     finally:

@@ -66,6 +66,7 @@ def compare(
     TRACES are two files that 'umm simulate --save-trace' and 'umm run --save-trace' wrote, the predicted
     first. Without them the schedule is simulated, executed with --executor, and the best run is compared.
     """
+    from umm.cli.commands.simulate import sure_of
     from umm.cli.flags.asked import saved_or_asked
     from umm.cli.flags.performer import performing
     from umm.cli.printed.report import measured_record, predicted_record, problem_record
@@ -80,6 +81,7 @@ def compare(
     output = Output(as_json, quiet, no_color)
     check_targets(html)
     all_runs: dict[str, Any] | None = None
+    ends = None
     if traces:
         if len(traces) != 2:
             wrong = "1 trace is not enough" if len(traces) == 1 else f"{len(traces)} traces are too many"
@@ -96,15 +98,16 @@ def compare(
     else:
         with performing(ctx, executor, options, flags, output) as performer:
             check_tolerance(fail_above, times_of(performer) != "meaningless")
-            schedule, _ = saved_or_asked(ctx, saved, flags, scale)
+            schedule, request = saved_or_asked(ctx, saved, flags, scale)
             note_scale(scale, schedule, output)
             needed = needs(schedule, performer, iters=iters, warmup=warmup, check=False)
             say_needs(needed, output, offers=saved is None)
             predicted = perform(schedule, "sim")
+            ends = sure_of(predicted, request).ends
             with output.ending() as answer, output.tracking(f"running with {executor}") as track:
                 answer.append(measure(schedule, performer, executor, iters=iters, warmup=warmup, track=track))
             measured, all_runs = answer[0].best, answer[0].record()
-    comparison = compare_traces(predicted, measured)
+    comparison = compare_traces(predicted, measured, ends)
     check_tolerance(fail_above, comparison.times_comparable)
     if as_json:
         record = problem_record(predicted.schedule) | {

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from umm.cli.flags.chain import chain_options
-from umm.cli.flags.options import WRITE, option, output_options, problem_options, time_limit
+from umm.cli.flags.options import (
+    NOISE,
+    WRITE,
+    asked_noise,
+    noise_options,
+    option,
+    output_options,
+    problem_options,
+    time_limit,
+)
 from umm.cli.flags.scaling import (
     asked_scales,
     compare_scales,
@@ -40,6 +49,7 @@ if TYPE_CHECKING:
 @option("--refused", is_flag=True, help="List the algorithms that cannot serve too, and what would work.")
 @option("--crossover/--no-crossover", default=None,
         help="Look for other sizes at which the verdict changes.  [default: for a multiply]")  # fmt: skip
+@noise_options()
 @time_limit()
 @option("--html", type=WRITE, help="Write a standalone page with all timelines side by side.")
 @output_options()
@@ -70,16 +80,19 @@ def peers(
     """
     from umm.cli.flags.asked import asked_machine, asked_problem
     from umm.cli.flags.chain import asked_outline
-    from umm.cli.printed.peers_table import peers_record, print_peers
+    from umm.cli.printed.peers_table import peers_record, print_peers, print_spreads
     from umm.cli.printed.save import check_targets
+    from umm.executor import executor
     from umm.space.peers.peers import peers as compare
     from umm.space.scaling import Scale, devices_of
+    from umm.space.search.robustness import spread
 
     output = Output(as_json, quiet, no_color)
+    noise = asked_noise(flags)
     check_targets(html)
     scales = asked_scales(flags)
     if scales:
-        refuse_of_one(ctx, ("refused", "crossover"))
+        refuse_of_one(ctx, ("refused", "crossover", *NOISE))
 
         def best_of(of: dict[str, Any], on: "Machine", tell: "Progress") -> "tuple[str, Scale]":
             program = asked_outline(ctx, of) or asked_problem(of)
@@ -107,11 +120,18 @@ def peers(
                 progress=told,
             )
         )
-    found = answer[0]
+    found, spreads = answer[0], None
+    if noise is not None:
+        simulator = executor("sim")
+        spreads = [
+            spread(row.contender.schedule(found.start, found.machine), noise, simulator) for row in found.rows
+        ]
     if as_json:
-        output.json("peers", peers_record(found))
+        output.json("peers", peers_record(found, spreads))
     else:
         print_peers(output.console(), found, refused)
+        if spreads is not None:
+            print_spreads(output.console(), found, spreads, noise)
     if html is not None:
         from umm.figures.report import write_peers
 

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umm.cli.flags.chain import BEST, chain_options, chain_search_options
-from umm.cli.flags.options import WRITE, given, option, output_options, problem_options, time_limit
+from umm.cli.flags.options import (
+    NOISE,
+    WRITE,
+    asked_noise,
+    given,
+    noise_options,
+    option,
+    output_options,
+    problem_options,
+    time_limit,
+)
 from umm.cli.flags.scaling import (
     asked_scales,
     compare_scales,
@@ -52,6 +62,7 @@ EMITTED = ("torch", "jax", "umm")
     "device.",
 )
 @option("--top", type=int, help="Rank this many of the fastest in place of the front of time and memory.")
+@noise_options()
 @option("--emit", type=click.Choice(EMITTED), help="Print a program that sets up the winner, nothing else.")
 @option("--html", type=WRITE, help="Write a standalone page: time against memory of the whole space.")
 @time_limit()
@@ -93,14 +104,18 @@ def search(
         print_answers,
         print_front,
         print_ranking,
+        robust_record,
     )
     from umm.cli.printed.save import check_targets, program_of
+    from umm.executor import executor
     from umm.machines.settings import split_settings
     from umm.space import SearchInterruptedError
     from umm.space import search as find
     from umm.space.scaling import Scale, devices_of
+    from umm.space.search.robustness import robust
 
     output = Output(as_json, quiet, no_color)
+    noise = asked_noise(flags)
     chain = flags["chain"] is not None
     if emit and (as_json or chain):
         raise InputError(
@@ -113,7 +128,7 @@ def search(
     check_targets(html, save_chain)
     scales = asked_scales(flags)
     if scales and not _many(flags):
-        refuse_of_one(ctx, ("emit", "save_chain", "top"))
+        refuse_of_one(ctx, ("emit", "save_chain", "top", *NOISE))
         budget, answers = None if memory == "none" else memory, []
 
         def best_of(of: dict[str, Any], machine: "Machine", tell: "Progress") -> "tuple[str, Scale]":
@@ -134,6 +149,8 @@ def search(
         raise InputError("--save-chain is of a chain; give one, such as --chain mlp")
     machines = asked_machines(flags["machine"], flags)
     several = len(spaces) * len(machines) > 1
+    if several and noise is not None:
+        raise InputError("--jitter and --straggler are for one answer; give one -m and one --set")
     if several and (emit or html is not None or top is not None or chain):
         which = "--emit" if emit else "--html" if html is not None else "--chain" if chain else "--top"
         raise InputError(f"several sizes or settings have one answer each; leave out {which}")
@@ -164,6 +181,11 @@ def search(
             else:
                 print_ranking(output.console(), found)
             raise click.Abort from None
+        steady = None
+        if noise is not None:
+            bar.update(task, description=f"simulating {noise.draws} draws of the best")
+            steady = robust(found, noise, executor("sim"))
+        best = found.top[0] if steady is None else steady.choice
         if several and as_json:
             output.json("search", answers_record(answers))
         elif several:
@@ -171,14 +193,17 @@ def search(
         elif emit:
             settings = [f"{key}={value}" for key, value in split_settings(found.machine)[1].items()]
             named_machine = " ".join([flags["machine"], *settings])
-            click.echo(program_of(found.top[0], named_machine, emit), nl=False)
+            click.echo(program_of(best, named_machine, emit), nl=False)
         elif as_json:
-            output.json("search", found_record(found))
+            record = found_record(found)
+            output.json("search", record if steady is None else robust_record(record, found, steady))
         elif top is None:
             bar.update(task, description="time against memory")
             print_front(output.console(), found)
         else:
             print_ranking(output.console(), found)
+        if steady is not None and not as_json:
+            output.console().print(str(steady))
         if html is not None:
             from umm.figures.pareto import write_front
 
@@ -187,7 +212,7 @@ def search(
         if save_chain is not None:
             from umm.program import save_chain as write_chain
 
-            write_chain(found.points.outline.with_layouts(BEST, found.top[0].layouts), save_chain)
+            write_chain(found.points.outline.with_layouts(BEST, best.layouts), save_chain)
             output.note(f"wrote the chain to {save_chain}")
 
 

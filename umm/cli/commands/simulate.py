@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umm.cli.flags.chain import chain_options
-from umm.cli.flags.options import READ, WRITE, option, output_options, problem_options
+from umm.cli.flags.options import (
+    NOISE,
+    READ,
+    WRITE,
+    asked_noise,
+    noise_options,
+    option,
+    output_options,
+    problem_options,
+)
 from umm.cli.flags.scaling import (
     asked_scales,
     compare_scales,
@@ -18,6 +27,7 @@ from umm.cli.flags.scaling import (
 )
 from umm.cli.flags.schedule import schedule_options
 from umm.cli.printed.output import Output
+from umm.errors import InputError
 
 if TYPE_CHECKING:
     from umm.cli.flags.asked import Asked
@@ -34,6 +44,7 @@ if TYPE_CHECKING:
 @scaling_options()
 @chain_options(layers=True)
 @schedule_options()
+@noise_options()
 @option("--explain", is_flag=True, help="Tell step by step what bounds the slowest rank, and on which link.")
 @option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
 @option("--save-schedule", type=WRITE, help="Write the schedule, .json or .npz.")
@@ -75,17 +86,21 @@ def simulate(
     )
     from umm.cli.printed.save import check_targets, save_files
     from umm.executor import executor
+    from umm.space.search.robustness import spread
 
     output = Output(as_json, quiet, no_color)
     console = output.console()
+    noise = asked_noise(flags)
     check_targets(save_schedule, save_trace, html, perfetto=perfetto)
     scales = asked_scales(flags)
     if scales:
-        refuse_of_one(ctx, ("explain", "saved", "save_schedule", "save_trace", "perfetto"))
+        refuse_of_one(ctx, ("explain", "saved", "save_schedule", "save_trace", "perfetto", *NOISE))
         found = compare_scales(output, flags, scales, partial(_timed, ctx))
         show_scales(output, "simulate", found, html, {})
         return
     if flags["layers"] is not None:
+        if noise is not None:
+            raise InputError("--jitter and --straggler are for one schedule; leave out --layers")
         trace = simulate_layers(ctx, flags, output)
         save_files(trace, output, save_schedule, save_trace, perfetto)
         return
@@ -95,6 +110,9 @@ def simulate(
         bar.update(task, description=f"simulating {len(schedule)} actions")
         trace = executor("sim").run(schedule)
         beside = sure_of(trace, request)
+        if noise is not None:
+            bar.update(task, description=f"simulating {noise.draws} draws")
+            beside = replace(beside, noise=noise, spread=spread(schedule, noise, executor("sim")))
         brings = None
         if request and request.problem.kind == "problem":
             final = str(schedule.options.get("final", "complete"))
@@ -136,7 +154,6 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output) -
     from umm.cli.flags.chain import asked_layer, kept_in_place
     from umm.cli.flags.schedule import asked_choices
     from umm.cli.printed.layers import layers_record, print_layers
-    from umm.errors import InputError
 
     machine = asked_machine(flags)
     layer, layouts, ranks = asked_layer(ctx, flags, machine)

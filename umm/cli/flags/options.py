@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -24,6 +24,9 @@ from umm.cli.printed.streams import stop_after
 from umm.dtypes import DTYPES
 from umm.files import shown, visible, whole_file
 
+if TYPE_CHECKING:
+    from umm.space.search.robustness import Noise
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 PROBLEM = (
     "m",
@@ -41,6 +44,7 @@ PROBLEM = (
     "changes",
     "preset",
 )
+NOISE = ("jitter", "straggler", "draws", "seed")
 
 
 class _PathOfAnybody(click.Path):
@@ -193,6 +197,37 @@ def measure_options(executor: str) -> Callable[[Command], Command]:
                    help="Every dimension times this: the same layouts, a size that this host can do."),
         ]
     )  # fmt: skip
+
+
+def noise_options() -> Callable[[Command], Command]:
+    """Return a decorator that adds how runs differ from the prediction; :func:`asked_noise` takes them."""
+    return all_of(
+        [
+            option("--jitter", metavar="SHARE",
+                   help="Random variation of every rank: 3%, or gemm=2%,link=5%,launch=10%; add normal for a "
+                   "normal law in place of a lognormal one. Adds p50 and p95 over draws."),
+            option("--straggler", metavar="COUNT:RATE",
+                   help="Slow ranks: 1:0.8 is one rank, any of them, that computes at 80 %."),
+            option("--draws", type=click.IntRange(1, 100_000), default=200, show_default=True,
+                   help="Draws of --jitter and --straggler."),
+            option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+                   help="Seed of the draws; all candidates have the same draws."),
+        ]
+    )  # fmt: skip
+
+
+def asked_noise(flags: dict[str, Any]) -> "Noise | None":
+    """Take the flags of noise out of all flags and return what they mean; None if neither is given.
+
+    Raises:
+        InputError: for a text that means nothing.
+    """
+    jitter, straggler, draws, seed = (flags.pop(x) for x in NOISE)
+    if jitter is None and straggler is None:
+        return None
+    from umm.space.search.robustness import Noise
+
+    return Noise.of(jitter, straggler, draws=draws, seed=seed)
 
 
 def time_limit() -> Callable[[Command], Command]:

@@ -18,6 +18,7 @@ from umm.cli.printed.assignments import (
 from umm.cli.printed.output import print_fitting
 from umm.machines.settings import split_settings
 from umm.space import Choice, Found
+from umm.space.search.robustness import Robust
 from umm.space.search.uncertainty import ties
 from umm.units import format_bytes, format_seconds, range_in_words, short_seconds
 
@@ -50,6 +51,16 @@ def found_record(found: Found, whole: bool = True) -> dict[str, Any]:
         "frontier": [found.record(x) | {"knee": x == found.knee} for x in found.frontier],
         "more_memory": None if found.more is None else found.record(found.more),
     }
+
+
+def robust_record(record: dict[str, Any], found: Found, robust: Robust) -> dict[str, Any]:
+    """Return a record with the median and p95 of its points, and the robust choice under ``robust``."""
+    ranked = {"top": found.top, **({"frontier": found.frontier} if "frontier" in record else {})}
+    spreads = {
+        key: [row | robust.record(x) for row, x in zip(record[key], points, strict=True)]
+        for key, points in ranked.items()
+    }
+    return record | spreads | {"robust": robust.to_dict()}
 
 
 def print_front(console: Console, found: Found) -> None:

@@ -1,5 +1,6 @@
 """The universal algorithm and its peers as a table, and as plain values."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -10,17 +11,23 @@ from umm.program.problem import MATRICES
 from umm.space.peers.contender import Row
 from umm.space.peers.systems import BEST
 from umm.space.peers.table import Peers
+from umm.space.search.robustness import Noise, Spread
 from umm.units import format_bytes, format_seconds
 
 CHAIN_LINE = "{:<16} {:>10} {:>10} {:>11} {:>12}"
 LINE = "{:<12} {:>10} {:>10} {:>10} {:>11} {:>12}"
 
 
-def peers_record(found: Peers) -> dict[str, Any]:
-    """Return the rows, the verdict and where it changes as plain values."""
+def peers_record(found: Peers, spreads: Sequence[Spread] | None = None) -> dict[str, Any]:
+    """Return the rows, the verdict and where it changes as plain values.
+
+    Args:
+        found: What was found.
+        spreads: The median and p95 of each row, if they were asked for.
+    """
     free, crossover = found.anywhere, found.crossover
     size = found.size
-    record = {
+    record: dict[str, Any] = {
         "problem": _start_record(found),
         "machine": found.machine.name,
         "memory_limit_bytes": found.limit,
@@ -29,6 +36,8 @@ def peers_record(found: Peers) -> dict[str, Any]:
         "crossover": crossover and {size: crossover.at, "below": crossover.below, "from": crossover.above},
         "stretches": [vars(x) for x in found.stretches],
     }
+    if spreads is not None:
+        record["rows"] = [row | x._asdict() for row, x in zip(record["rows"], spreads, strict=True)]
     if not found.complete:
         record["complete"] = False
     if size == "tokens":
@@ -64,6 +73,19 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
     if not found.complete:
         console.print("Ended early: others were not looked at yet, and nothing is proven.")
     console.print(Text(found.verdict, style="bold"))
+
+
+def print_spreads(console: Console, found: Peers, spreads: Sequence[Spread], noise: Noise | None) -> None:
+    """Print the median and p95 of each row, and which of those that fit has the least p95."""
+    console.print(f"With {noise}:")
+    console.print(Text(f"{'':<16} {'p50':>10} {'p95':>10}", style="dim"))
+    fitting = []
+    for row, x in zip(found.rows, spreads, strict=True):
+        p50, p95 = map(format_seconds, x)
+        console.print(Text(f"{row.algorithm:<16} {p50:>10} {p95:>10}"))
+        fitting += [(x.p95_s, row.algorithm)] if row.fits else []
+    if fitting:
+        console.print(f"{min(fitting)[1]} has the least p95.")
 
 
 def _print_program(console: Console, found: Peers) -> None:

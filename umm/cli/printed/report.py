@@ -146,6 +146,9 @@ def print_prediction(console: Console, trace: Trace, beside: Beside) -> None:
     ends = beside.within(trace)
     within = f" ({ends})" if ends else ""
     table.add_row("makespan", Text(format_seconds(trace.makespan_s) + within + of_peak, style="bold"))
+    if beside.noise and beside.spread:
+        p50, p95 = map(format_seconds, beside.spread)
+        table.add_row("draws", f"p50 {p50}, p95 {p95} with {beside.noise}")
     for part, seconds in trace.breakdown().mean.items():
         share = seconds / trace.makespan_s if trace.makespan_s else 0.0
         bar = "█" * round(share * BAR)

@@ -119,6 +119,8 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
     return {
         "times_comparable": comparable,
         "makespan_error": comparison.makespan_error if comparable else None,
+        "predicted_range_s": None if comparison.ends is None else list(comparison.ends),
+        "inside_range": comparison.inside,
         "order_kept": comparison.order_kept,
         "order_tau": comparison.order_tau,
         "phases": phases.astype(object).where(phases.notna(), None).to_dict("records"),

@@ -1,6 +1,6 @@
 """What a comparison with peers found: rows, refusals, and what to do about it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from umm.space.choice import Choice
 from umm.space.peers.contender import Row, chosen
 from umm.space.peers.crossover import Stretch
 from umm.space.peers.multiplies import STAY
+from umm.space.search.uncertainty import TOLERANCE
 from umm.traces.trace import Trace
 from umm.units import format_seconds
 
@@ -82,9 +83,25 @@ class Peers(Shown):
 
     @property
     def best(self) -> Row:
-        """The row to take: in place unless another that fits is worth it."""
+        """The row to take: in place unless another that fits is worth it; of a tie the least memory."""
+        taken = self._fastest
+        return taken if self._stays(taken) else min(self.tied, key=lambda x: (x.memory_bytes, x.bytes))
+
+    @property
+    def tied(self) -> list[Row]:
+        """The rows that fit and are as fast as the one to take, itself included, but for the tolerance."""
+        taken = self._fastest
+        most = taken.makespan_s * (1 + TOLERANCE)
+        return [row for row in self.rows if row is taken or (row.fits and row.makespan_s <= most)]
+
+    @property
+    def _fastest(self) -> Row:
         taken = chosen([row.timed for row in self.rows], self.start)
         return next(row for row in self.rows if row.contender is taken)
+
+    def _stays(self, row: Row) -> bool:
+        """Whether a row leaves operands in place, which a tie is no reason to give up."""
+        return row is self.rows[0] and row.contender.in_words(self.start) == STAY
 
     @property
     def crossover(self) -> Crossover | None:
@@ -116,6 +133,8 @@ class Peers(Shown):
             small = nearest.makespan_s < first.makespan_s
             seconds = format_seconds(nearest.makespan_s)
             said += f"; {nearest.algorithm} takes {seconds}" + (", too little to gain" if small else "")
+        elif len(self.tied) > 1:
+            said += f"; {_tie(self.tied, best)}"
         elif nearest is not None and nearest.makespan_s < best.makespan_s:
             said += f"; {nearest.algorithm} takes {format_seconds(nearest.makespan_s)}, too little to gain"
         elif nearest is not None:
@@ -145,6 +164,19 @@ class Peers(Shown):
         said = [f"{_sentence(first.way)} wins below m = {first.stop}"]
         said += [f"from there {x.way}" if x is others[0] else f"from m = {x.start} {x.way}" for x in others]
         return f"{'; '.join(said)} (m = {first.start} to {last.stop})."
+
+
+def _tie(tied: Sequence[Row], best: Row) -> str:
+    """Return who ties, and why one of them is the one to take."""
+    *others, last = (row.algorithm for row in tied)
+    said = f"{', '.join(others)} and {last} tie"
+    rest = [row for row in tied if row is not best]
+    if all(row.memory_bytes > best.memory_bytes for row in rest):
+        return f"{said}; {best.algorithm} needs the least memory"
+    rest = [row for row in rest if row.memory_bytes == best.memory_bytes]
+    if all(row.bytes > best.bytes for row in rest):
+        return f"{said}; {best.algorithm} moves the fewest bytes"
+    return said
 
 
 def _saved(best: Row, other: Row) -> str:

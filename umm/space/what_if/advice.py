@@ -14,6 +14,7 @@ from umm.schedules.schedule import Schedule
 from umm.space.budget import DEVICE
 from umm.space.choice import Choice
 from umm.space.search.found import front
+from umm.space.search.robustness import Noise, Spread
 from umm.space.search.search import search
 from umm.space.search.uncertainty import TOLERANCE
 from umm.space.search.walk import Progress
@@ -252,12 +253,16 @@ class Beside:
         advice: What would be better, if anything is.
         assumed: The assumed number that decides, if one does.
         room: Bytes a rank has of its device's memory, if that is known.
+        noise: How runs differ from the prediction, if that was asked for.
+        spread: Then the median and p95 of the makespan.
     """
 
     ends: tuple[float, float] | None = None
     advice: Advice | None = None
     assumed: Decides | None = None
     room: int | None = None
+    noise: Noise | None = None
+    spread: Spread | None = None
 
     def verdict(self, trace: Trace) -> str:
         """Return the sentence of a trace, with what would be better if anything is."""
@@ -289,4 +294,6 @@ class Beside:
             "advice": None if self.advice is None else self.advice.to_dict(),
             "assumed": None if self.assumed is None else str(self.assumed),
             "fits_memory": None if self.room is None else trace.memory_bytes <= self.room,
+            **({"noise": self.noise.to_dict()} if self.noise else {}),
+            **(self.spread._asdict() if self.spread else {}),
         }

@@ -1,0 +1,80 @@
+"""Published times of mixtures of experts beside predictions: DeepGEMM's grouped kernels, DeepEP's transfers.
+
+Nothing here was fitted. Run: ``python -m experiments.truth.experts > experiments/truth/EXPERTS.md``.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+import umm
+from umm.algorithms.chains.lower import lower
+from umm.cost import grouped_seconds
+from umm.program import Combine, Dispatch, Outline
+from umm.program.outline import Shape
+from umm.program.routing import Routing
+
+GROUPED = (
+    (4, 8192, 4096, 7168, 1346), (4, 8192, 7168, 2048, 1214), (8, 4096, 4096, 7168, 1346),
+    (8, 4096, 7168, 2048, 1214), (1, 1024, 4096, 7168, 1233), (2, 512, 4096, 7168, 1040),
+    (4, 256, 4096, 7168, 932), (4, 256, 7168, 2048, 815),
+)  # fmt: skip
+"""Groups, rows of each, n, k, Tflop/s on H800 in fp8. Source: DeepGEMM's README, April 2025."""
+TRANSFERS = (
+    (Dispatch, "float8_e4m3", 1, 153), (Dispatch, "float8_e4m3", 2, 43),
+    (Combine, "bfloat16", 1, 158), (Combine, "bfloat16", 2, 43),
+)  # fmt: skip
+"""Nodes of 8 H800, GB/s at the bottleneck, 4,096 tokens a rank, top 8, hidden 7,168.
+
+Source: DeepEP, docs/legacy.md. Experts: 256 of uniform routing; DeepEP limits tokens to 4 groups of experts.
+"""
+
+
+def grouped() -> Iterator[tuple[str, float, float]]:
+    """Yield name, Tflop/s predicted and published."""
+    machine = umm.machine("h100-8")
+    for groups, rows, n, k, published in GROUPED:
+        took = grouped_seconds(machine, "float8_e4m3", np.full(groups, rows), n, k, 2).sum()
+        yield f"{groups} x {rows} x {n} x {k}", 2e-12 * groups * rows * n * k / took, published
+
+
+def transfers() -> Iterator[tuple[str, float, float]]:
+    """Yield name, GB/s that the rank which gets most gets of others, and published."""
+    for kind, dtype, nodes, published in TRANSFERS:
+        ranks = 8 * nodes
+        routed = Routing(4096 * ranks, 256, 8)
+        edges = tuple(routed.edges.tolist())
+        inward = kind is Dispatch
+        tokens = Shape("X", routed.tokens, 7168, dtype, "input" if inward else "output")
+        rows = Shape("R", routed.rows, 7168, dtype, "output" if inward else "input", edges, True)
+        statement = Dispatch("R", "X", str(routed)) if inward else Combine("X", "R", str(routed))
+        chain = Outline("transfer", (tokens, rows), (statement,)).laid_out({"R": "experts"}, ranks)
+        schedule = lower(chain, umm.machine("h800-8", nodes=nodes))
+        between = schedule.src != schedule.dst
+        most = np.bincount(schedule.dst[between], schedule.payload[between]).max()
+        yield f"{kind.kind} of {ranks}", 1e-9 * most / umm.run(schedule).makespan_s, published
+
+
+def main() -> None:
+    """Print the tables."""
+    print("# Mixtures of experts: predicted beside published\n")
+    print(
+        "Nothing was fitted. Grouped kernels are priced as those of h100-8's library in fp8, which does not"
+    )
+    print(
+        "scale blocks of 128 as DeepGEMM does: predictions are too fast. Bytes are those from other ranks.\n"
+    )
+    for title, unit, rows in (
+        ("DeepGEMM, grouped, fp8, H800", "Tflop/s", grouped()),
+        ("DeepEP, H800", "GB/s", transfers()),
+    ):
+        print(f"## {title}\n\n| what | predicted {unit} | published | off by |\n|---|---|---|---|")
+        off = []
+        for name, predicted, published in rows:
+            off.append(abs(predicted / published - 1))
+            print(f"| {name} | {predicted:.4g} | {published} | {predicted / published - 1:+.0%} |")
+        print(f"\nMean: {np.mean(off):.0%}.\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""Decisions under noise: makespans over draws of slow ranks and jitter, and the layout that suffers least."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from umm.arrays import Floats, Ints
+from umm.errors import InputError
+from umm.executor import Executor, Redrawing
+from umm.schedules.schedule import Schedule
+from umm.space.choice import Choice
+from umm.space.search.found import Found
+from umm.space.search.uncertainty import TOLERANCE
+from umm.space.search.walk import BestFirst
+from umm.units import counted, format_seconds
+
+RESOURCES = ("gemm", "link", "launch")
+LAWS = ("lognormal", "normal")
+REACH = 1.1
+"""Up to how many times the least makespan a point is a candidate for the robust choice."""
+CANDIDATES = 20
+"""How many points are, at most."""
+MOST_DRAWN = 4_000_000
+"""Actions simulated over all draws of all candidates; the fastest are kept where that would be more."""
+SLOWEST = 0.05
+"""Least factor of a normal draw, which could otherwise be negative."""
+
+
+class Spread(NamedTuple):
+    """Median and 95th percentile of a makespan over draws, in seconds."""
+
+    p50_s: float
+    p95_s: float
+
+
+class Factors(NamedTuple):
+    """What each draw multiplies, by rank, shape (draws, ranks): durations of local work, bytes, launches."""
+
+    gemm: Floats
+    link: Floats
+    launch: Floats
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How runs differ from the prediction.
+
+    A draw has one factor for each rank and resource. The factors depend on the seed and the number of ranks
+    alone, so all candidates meet the same days: common random numbers, which cancel in a comparison.
+
+    Attributes:
+        gemm: Standard deviation of a rank's local work, as a share.
+        link: That of the time in which a rank's outgoing bytes cross a link.
+        launch: That of what a transfer waits before its bytes move.
+        law: ``lognormal`` with median 1, or ``normal`` with mean 1.
+        slow: How many ranks are slow in every draw; which ones is drawn.
+        rate: The rate of their local work, as a share of the others'.
+        draws: How many draws.
+        seed: Of the random numbers.
+
+    Raises:
+        InputError: for shares and counts that mean nothing.
+    """
+
+    gemm: float = 0.0
+    link: float = 0.0
+    launch: float = 0.0
+    law: str = "lognormal"
+    slow: int = 0
+    rate: float = 1.0
+    draws: int = 200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in RESOURCES:
+            share = getattr(self, name)
+            if not 0 <= share <= 1:
+                raise InputError(f"a jitter of {100 * share:g} % is not possible; write 0% to 100%")
+        if not 0 < self.rate <= 1:
+            raise InputError(f"a straggler at rate {self.rate:g} is not possible; write one like 1:0.8")
+        if self.slow < 0 or self.draws < 1:
+            raise InputError("stragglers are counted from 0, draws from 1")
+
+    @classmethod
+    def of(cls, jitter: str | None, straggler: str | None, **more: Any) -> "Noise":
+        """Return what two texts mean: ``3%`` or ``gemm=2%,link=5%,normal``, and ``1:0.8``.
+
+        Raises:
+            InputError: for another text.
+
+        >>> noise = Noise.of("gemm=2%,link=5%,normal", "1:0.8")
+        >>> noise.gemm, noise.link, noise.launch, noise.law, noise.slow, noise.rate
+        (0.02, 0.05, 0.0, 'normal', 1, 0.8)
+        """
+        found: dict[str, Any] = dict(more)
+        for part in (jitter or "").split(",") if jitter is not None else ():
+            word = part.strip()
+            if word in LAWS:
+                found["law"] = word
+                continue
+            said = re.fullmatch(rf"(?:({'|'.join(RESOURCES)})=)?(\d+\.?\d*|\.\d+)(%?)", word)
+            if said is None:
+                raise InputError(
+                    f"jitter {word!r} is unknown; write 3%, or gemm=2%,link=5%,launch=10%, and normal or "
+                    "lognormal"
+                )
+            share = float(said[2]) / (100 if said[3] else 1)
+            found |= dict.fromkeys([said[1]] if said[1] else RESOURCES, share)
+        if straggler is not None:
+            said = re.fullmatch(r"\s*(\d{1,6}):(\d+\.?\d*|\.\d+)(%?)\s*", straggler)
+            if said is None:
+                raise InputError(f"straggler {straggler!r} is unknown; write 1:0.8, one rank at 80 %")
+            found |= {"slow": int(said[1]), "rate": float(said[2]) / (100 if said[3] else 1)}
+        return cls(**found)
+
+    def factors(self, ranks: int) -> Factors:
+        """Return the factors of some ranks, the same whatever is computed.
+
+        Raises:
+            InputError: if more ranks are slow than there are.
+        """
+        return _factors(self, ranks)
+
+    def __str__(self) -> str:
+        shares = {name: getattr(self, name) for name in RESOURCES}
+        said = []
+        if len(set(shares.values())) == 1:
+            said += [f"{100 * self.gemm:g} % jitter"] if self.gemm else []
+        else:
+            said += [f"{100 * x:g} % {name} jitter" for name, x in shares.items() if x]
+        if self.slow:
+            said.append(f"{counted(self.slow, 'rank')} at {100 * self.rate:g} %")
+        return f"{', '.join(said) or 'no noise'}, {counted(self.draws, 'draw')}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {x.name: getattr(self, x.name) for x in fields(self)}
+
+
+@lru_cache(maxsize=16)
+def _factors(noise: Noise, ranks: int) -> Factors:
+    if noise.slow > ranks:
+        raise InputError(f"{noise.slow} stragglers are more than the {ranks} ranks; ask for at most {ranks}")
+    shape = (noise.draws, ranks)
+    drawn = []
+    for number, name in enumerate(RESOURCES):  # a stream each: jitter of one leaves the others' draws alone
+        normal = np.random.default_rng([noise.seed, number]).standard_normal(shape)
+        share = getattr(noise, name)
+        linear = np.maximum(1 + share * normal, SLOWEST)
+        drawn.append(np.exp(share * normal) if noise.law == "lognormal" else linear)
+    if noise.slow:
+        order = np.random.default_rng([noise.seed, len(RESOURCES)]).random(shape).argsort(axis=1)
+        slow = np.zeros(shape, dtype=bool)
+        np.put_along_axis(slow, order[:, : noise.slow], True, axis=1)
+        drawn[0] = np.where(slow, drawn[0] / noise.rate, drawn[0])
+    return Factors(*drawn)
+
+
+def drawn_makespans(schedule: Schedule, noise: Noise, performer: Executor) -> Floats:
+    """Return the makespan of a schedule in each draw, in seconds.
+
+    Local work (gemms, maps, local sums) takes its rank's factor times its seconds; a transfer between ranks
+    has the bytes it puts on its route times the factor of the rank they leave, and waits its launch times
+    the factor of its own rank.
+    """
+    by_rank = np.stack(noise.factors(schedule.ranks))
+    # One straggler without jitter has as many days as ranks: each is simulated once.
+    days, of_draw = np.unique(by_rank.transpose(1, 0, 2), axis=0, return_inverse=True)
+    moves = (schedule.src != schedule.dst) & (schedule.src >= 0)
+    alone = schedule.rank < 0  # barriers
+    rank, src = np.where(alone, 0, schedule.rank), np.where(moves, schedule.src, 0)
+
+    def column(day: Floats) -> tuple[Floats, Ints]:
+        gemm, link, launch = day
+        seconds = schedule.seconds * np.where(alone, 1.0, np.where(moves, launch[rank], gemm[rank]))
+        nbytes = np.rint(schedule.nbytes * np.where(moves, link[src], 1.0)).astype(np.int64)
+        return seconds, nbytes
+
+    columns = map(column, days)
+    if isinstance(performer, Redrawing):
+        found = performer.makespans(schedule, columns)
+    else:
+        found = [performer.makespan(replace(schedule, seconds=x, nbytes=y)) for x, y in columns]
+    return np.array(found)[of_draw.reshape(-1)]
+
+
+def spread(schedule: Schedule, noise: Noise, performer: Executor) -> Spread:
+    """Return the median and the 95th percentile of a schedule's makespan over draws."""
+    p50, p95 = np.quantile(drawn_makespans(schedule, noise, performer), [0.5, 0.95])
+    return Spread(float(p50), float(p95))
+
+
+@dataclass(frozen=True)
+class Robust:
+    """The point with the least p95 among the best ones.
+
+    Attributes:
+        noise: What was drawn.
+        fastest: The point with the least makespan without noise.
+        choice: The one with the least p95.
+        spreads: Median and p95 of every candidate.
+    """
+
+    noise: Noise
+    fastest: Choice
+    choice: Choice
+    spreads: dict[Choice, Spread]
+
+    @property
+    def good_day_cost(self) -> float:
+        """How much longer than the fastest the robust choice takes without noise, as a share."""
+        return self.choice.makespan_s / self.fastest.makespan_s - 1
+
+    @property
+    def saving(self) -> float:
+        """How much less its p95 is than that of the fastest, as a share."""
+        return 1 - self.spreads[self.choice].p95_s / self.spreads[self.fastest].p95_s
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the robust choice and what it costs and saves as plain values."""
+        return self.choice.to_dict() | {
+            **self.spreads[self.choice]._asdict(),
+            "noise": self.noise.to_dict(),
+            "is_fastest": self.choice == self.fastest,
+            "good_day_cost": self.good_day_cost,
+            "p95_saving": self.saving,
+            "candidates": len(self.spreads),
+        }
+
+    def record(self, choice: Choice) -> dict[str, float | None]:
+        """Return the median and p95 of a point as plain values, None of one that was no candidate."""
+        found = self.spreads.get(choice)
+        return {"p50_s": None, "p95_s": None} if found is None else found._asdict()
+
+    def __str__(self) -> str:
+        first, best = self.spreads[self.fastest], self.spreads[self.choice]
+        among = f"of {counted(len(self.spreads), 'candidate')}"
+        if self.choice == self.fastest:
+            return (
+                f"With {self.noise}, the fastest is also the robust choice {among}: p50 "
+                f"{format_seconds(best.p50_s)}, p95 {format_seconds(best.p95_s)}."
+            )
+        return (
+            f"With {self.noise}, the least p95 {among} is {format_seconds(best.p95_s)} (p50 "
+            f"{format_seconds(best.p50_s)}): {self.choice.words}, {self.choice.way}. The fastest has p95 "
+            f"{format_seconds(first.p95_s)}. On a good day the robust choice takes "
+            f"{100 * self.good_day_cost:.2g} % more: {format_seconds(self.choice.makespan_s)}."
+        )
+
+
+def robust(found: Found, noise: Noise, performer: Executor) -> Robust:
+    """Return which of the best points of a search has the least p95, and what that costs without noise.
+
+    An order of makespans within :data:`TOLERANCE` proves nothing: the fastest without noise is taken if its
+    p95 is that near.
+    """
+    noise.factors(found.points.ranks)
+    spreads: dict[Choice, Spread] = {}
+    left = MOST_DRAWN
+    for x in candidates(found):
+        left -= x.actions * noise.draws
+        if spreads and left < 0:
+            break
+        spreads[x] = spread(x.schedule(found.pricer.machine), noise, performer)
+    fastest = next(iter(spreads))
+    best = min(spreads, key=lambda x: (spreads[x].p95_s, x.makespan_s))
+    if spreads[fastest].p95_s <= spreads[best].p95_s * (1 + TOLERANCE):
+        best = fastest
+    return Robust(noise, fastest, best, spreads)
+
+
+def candidates(found: Found) -> Sequence[Choice]:
+    """Return the points worth drawing for, fastest first: the best ones, and of a multiply the front."""
+    near = list(found.top)
+    if found.space.is_multiply:
+        best = BestFirst(found.pricer, found.limit, CANDIDATES)
+        best.run()
+        near += [*best.choices(), *found.frontier]
+    reach = REACH * found.top[0].makespan_s
+    fastest_first = sorted((x for x in dict.fromkeys(near) if x.makespan_s <= reach), key=_makespan)
+    return list(dict.fromkeys([found.top[0], *fastest_first]))[:CANDIDATES]
+
+
+def _makespan(choice: Choice) -> float:
+    return choice.makespan_s
