@@ -218,10 +218,14 @@ class Array(np.ndarray):
     def __array_ufunc__(self, ufunc, method, *inputs, **options):
         assert ufunc.__name__ in UFUNCS, f"{ufunc.__name__} is not among the functions of CuPy that are used"
         assert method in ("__call__", "reduce")
+        if "out" in options:
+            options["out"] = tuple(map(as_plain, options["out"]))
         return as_fake(getattr(ufunc, method)(*map(as_plain, inputs), **options))
 
     def __array_function__(self, func, types, arguments, options):
         assert func.__name__ in FUNCTIONS, f"{func.__name__} is not among the functions of CuPy that are used"
+        if func is np.asarray:  # from the host to the device
+            return as_fake(np.array(*arguments, **{x: y for x, y in options.items() if x != "like"}))
         plain = {name: as_plain(value) for name, value in options.items()}
         return as_fake(func(*map(as_plain, arguments), **plain))
 
@@ -232,10 +236,10 @@ class Array(np.ndarray):
 # What the forms of functions and bfloat16 use; tests/hw/test_cupy_device.py looks for them in CuPy.
 UFUNCS = {
     "absolute", "add", "bitwise_and", "bitwise_or", "bitwise_xor", "cos", "divide", "exp", "greater",
-    "greater_equal", "isnan", "left_shift", "less_equal", "matmul", "maximum", "minimum", "multiply",
+    "greater_equal", "isnan", "left_shift", "less_equal", "log", "matmul", "maximum", "minimum", "multiply",
     "negative", "power", "remainder", "right_shift", "sin", "sqrt", "square", "subtract",
 }  # fmt: skip
-FUNCTIONS = {"arange", "empty_like", "full_like", "where", "zeros", "zeros_like"}
+FUNCTIONS = {"arange", "asarray", "empty_like", "full_like", "isneginf", "where", "zeros", "zeros_like"}
 
 
 def as_plain(value):

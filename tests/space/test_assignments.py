@@ -91,9 +91,7 @@ def test_no_attention_beats_its_bound(data):
     )  # fmt: skip
     machine = umm.machine(name)
     options = {"prefetch": data.draw(st.integers(0, 2)), "max_gemms": data.draw(st.integers(1, 2))}
-    space = of_chain(
-        chain, ranks, tuple(data.draw(st.permutations(["row", "col", "2d", "row@p", "col@2"]))[:2])
-    )
+    space = of_chain(chain, ranks, ("row", data.draw(st.sampled_from(["col", "2d", "row@p", "col@2"]))))
     tables = tables_of(space.points(), machine, options, 0.0)
     place = tuple(data.draw(st.integers(0, count - 1)) for count in tables.shape)
     schedule = lower(space.points().program(place), machine, stationary=tables.stationary(place), **options)
@@ -109,7 +107,7 @@ def test_a_batch_is_priced_as_its_schedule_is(data):
         data.draw(st.sampled_from(["h100-8", "dgx-h100x4"])),
     )
     chain = umm.chain(
-        "attention", tokens=24, hidden=96, heads=12, kv_heads=data.draw(st.sampled_from([3, 12])),
+        "attention-stored", tokens=24, hidden=96, heads=12, kv_heads=data.draw(st.sampled_from([3, 12])),
         sequences=data.draw(st.sampled_from([1, 2])), backward=True, dtype="float16",
     )  # fmt: skip
     statement = data.draw(st.sampled_from([x for x in chain.statements if getattr(x, "is_batch", False)]))
@@ -198,7 +196,7 @@ def test_a_search_that_stops_early_states_its_gap():
 
 def test_a_makespan_of_a_chain_has_a_range_and_what_ties_with_it():
     """Every corner of the machine's numbers; the best of two that are nearly alike may be either."""
-    found = umm.search(of_chain(outline(backward=False), 4), "h100-8", memory=None, top=3)
+    found = umm.search(of_chain(outline(backward=False), 4), "a100-8", memory=None, top=3)
     assert found.ranged == found.top
     best = found.record(found.top[0])
     low, high = best["makespan_range_s"]
@@ -227,7 +225,7 @@ def bare_forward():
 
 
 def test_a_search_without_time_has_one_assignment_and_bounds_of_others():
-    found = umm.search(of_chain(outline(), 4), "h100-8", memory=None, seconds=0.0)
+    found = umm.search(of_chain(outline(), 4), "a100-8", memory=None, seconds=0.0)
     assert found.simulated == len(found.top) == 1
     assert 0 < found.gap < 1
     assert len(found.left_out) + len(found.named) == 4
@@ -241,7 +239,7 @@ def test_a_space_of_a_chain_is_asked_for_by_name():
 
 def test_a_long_chain_is_searched_near_a_bound_and_states_its_gap():
     """Four million assignments of an attention; the best is no slower than what has a name."""
-    layer = umm.chain("attention", tokens=512, hidden=512, heads=8, dtype="float16")
+    layer = umm.chain("attention-stored", tokens=512, hidden=512, heads=8, dtype="float16")
     space = of_chain(layer, 4)
     found = umm.search(space, "h100-8", memory=None, top=1, most=5_000)
     assert found.priced == space.points().count == 4**11
@@ -275,7 +273,7 @@ def bare_and(state):
 
 def test_scores_are_cut_between_heads_alone():
     """Four heads of eight keys: between 4 ranks by columns, but not between 8."""
-    layer = umm.chain("attention", tokens=8, hidden=32, heads=4)
+    layer = umm.chain("attention-stored", tokens=8, hidden=32, heads=4)
     for ranks, choices in ((4, ("row", "col", "2d", "row@4")), (8, ("row", "2d", "row@8"))):
         space = of_chain(layer, ranks)
         assert space.points().choices[[x[0] for x in space.points().groups].index("S")] == choices
@@ -284,7 +282,7 @@ def test_scores_are_cut_between_heads_alone():
 
 
 def test_the_best_says_what_each_statement_moves():
-    """All on every rank: each multiplies a share of k, and three others add to rank 0, which gets most."""
+    """All on every rank: each multiplies a share of k; of sums a rank moves 2 · 3/4 of the matrix."""
     space = of_chain(outline(backward=False), 4, ("row@p",))
     found = umm.search(space, "h100-8", memory=None, top=1)
-    assert found.moved == [("H = X·W1", {"H": 3 * 96 * 256 * 2}), ("Y = G·W2", {"Y": 3 * 96 * 128 * 2})]
+    assert found.moved == [("H = X·W1", {"H": 3 * 96 * 256}), ("Y = G·W2", {"Y": 3 * 96 * 128})]

@@ -181,7 +181,7 @@ def rms_norm_grad(dy: Array, x: Array, scale: Array, epsilon: float) -> Array:
     """Return the gradient of :func:`rms_norm` by x."""
     over = _over_rms(x, epsilon)
     bare, d = x * over, dy * scale
-    result: Array = over * (d - bare * (d * bare).mean(axis=1, keepdims=True))
+    result: Array = over * (d - bare * (d * bare).sum(axis=1, keepdims=True) / x.shape[1])
     return result
 
 
@@ -192,7 +192,7 @@ def rms_scale_grad(dy: Array, x: Array, epsilon: float) -> Array:
 
 
 def _over_rms(x: Array, epsilon: float) -> Array:
-    result: Array = 1.0 / np.sqrt((x * x).mean(axis=1, keepdims=True) + epsilon)
+    result: Array = 1.0 / np.sqrt((x * x).sum(axis=1, keepdims=True) / x.shape[1] + epsilon)
     return result
 
 
