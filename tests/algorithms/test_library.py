@@ -97,7 +97,9 @@ def test_more_bytes_take_longer(name, what, ranks, log_bytes):
     small, large = (
         choose(machine, what, tuple(range(ranks)), ranks, 2**x).seconds for x in (log_bytes, log_bytes + 1)
     )
-    assert small < large <= 2.6 * small
+    # A way that starts at messages of some size is faster there than the one below.
+    drop = 0.85 if what == "all-to-all" else 1.0
+    assert drop * small < large <= 2.6 * small
 
 
 @given(st.sampled_from(["h100-8", "b200-8", "gb200-nvl72"]), st.sampled_from(FOUR), st.integers(2, 7))

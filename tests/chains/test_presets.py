@@ -276,7 +276,7 @@ def test_sizes_are_read_from_a_hugging_face_config():
     old = (
         '{"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "activation_function": "gelu_new"}'
     )
-    assert read_config(old, "config.json") == (768, 3072, 12, 12, 12, 50257, False)
+    assert read_config(old, "config.json")[:7] == (768, 3072, 12, 12, 12, 50257, False)
 
 
 @pytest.mark.parametrize(

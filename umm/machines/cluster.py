@@ -16,7 +16,7 @@ from umm.machines.fabric import Ends, Fabric
 from umm.machines.kind import Kind, LinkNumbers, expect_links
 from umm.machines.quantities import Count, Name, Number, Table
 
-_SIMPLEST_FIRST = ("none", "pairs", "switch", "grid", "fat_tree", "tiers", "links")
+_SIMPLEST_FIRST = ("direct", "grid", "fat_tree", "tiers", "links")
 
 
 @cache
