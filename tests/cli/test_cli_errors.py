@@ -49,7 +49,10 @@ def refused(*args, env=None):
             ["--ranks", "9"],
             "h100-8 cannot hold 9 ranks: it has 8 devices for 1 rank each; choose from 1 to 8",
         ),
-        (["--ranks", "many"], "Invalid value for '--ranks': 'many' is not a valid integer."),
+        (
+            ["--ranks", "many"],
+            "Invalid value for '--ranks': 'many' is not a number of ranks; write it like 8, or 8,16,32",
+        ),
         (["--stationary", "D"], "stationary"),
         (["--policy", "best"], "policy 'best' is unknown; choose from direct"),
         (["--prefetch", "-1"], "prefetch = -1 is not possible; it must be a whole number ≥ 0 and ≤ 4096"),
@@ -133,7 +136,7 @@ def test_an_unknown_command_is_answered_with_the_nearest():
         ('output = "a\\u0000b"', "has a NUL, which no value has"),
         (f"m = {'9' * 5000}", "a whole number beyond 64 bits"),
         ("a = " + "[" * 20_000, "nests too deep"),
-        ("ranks = 2.0", "'2.0' is not a valid integer"),
+        ("ranks = 2.0", "'2.0' is not a number of ranks"),
     ],
 )
 def test_a_bad_config_file_is_answered_in_one_line(tmp_path, text, said):
@@ -218,7 +221,7 @@ def test_machine_check_goes_on_after_a_bad_file(tmp_path):
 
 def test_an_unknown_executor_lists_those_there_are():
     assert refused("run", *SMALL, "--executor", "gpu") == (
-        "executor 'gpu' is unknown; choose from cuda, mpi, numpy, nvshmem, sim"
+        "executor 'gpu' is unknown; choose from cuda, mpi, numpy, nvshmem, opencl, sim"
     )
 
 

@@ -18,6 +18,8 @@ ON = ("--machine", "h100-8", *SMALL)
 def ended_at(monkeypatch):
     """Have a signal come at the n-th call of a method of an executor."""
 
+    usual_handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it
+
     def end(executor, method, n, number=signal.SIGINT):
         usual, calls = getattr(executor, method), []
 
@@ -30,7 +32,8 @@ def ended_at(monkeypatch):
         monkeypatch.setattr(executor, method, counted)
         return calls
 
-    return end
+    yield end
+    signal.signal(signal.SIGINT, usual_handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

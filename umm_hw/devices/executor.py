@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from umm.dtypes import DTYPES
+from umm.dtypes import DTYPES, is_float8
 from umm.errors import ExecutorUnavailableError
 from umm.executor import Operands
 from umm.schedules.schedule import Schedule
@@ -40,7 +40,7 @@ class DeviceExecutor:
     name = "devices"
     times: Times = "measured"
     saves = True
-    dtypes = DTYPES
+    dtypes = tuple(x for x in DTYPES if not is_float8(x))
     tf32 = False
     nvtx = False
 
