@@ -8,6 +8,8 @@ INTERRUPTED = 130
 """What a command ends with after Ctrl-C."""
 MOST_NAMES = 80
 """Names that a message lists; ten times as many are searched for one that is meant."""
+LONGEST_LIST = 600
+"""Characters of all of these."""
 _LONG = re.compile(r"\S{241,}")
 """A word of a message that is cut: what was asked may be endless."""
 
@@ -111,5 +113,9 @@ def did_you_mean(wrong: str, right: Iterable[str]) -> str:
     close = difflib.get_close_matches(wrong[:MOST_NAMES], known[: 10 * MOST_NAMES], n=1)
     if close:
         return f"did you mean {close[0]!r}?"
-    more = [] if len(known) <= MOST_NAMES else [f"… ({len(known)} in all)"]
-    return f"choose from {', '.join((*known[:MOST_NAMES], *more))}"
+    listed, length = 0, 0
+    while listed < min(len(known), MOST_NAMES) and length + len(known[listed]) <= LONGEST_LIST:
+        length += len(known[listed]) + 2
+        listed += 1
+    more = [] if listed == len(known) else [f"… ({len(known)} in all)"]
+    return f"choose from {', '.join((*known[:listed], *more))}"

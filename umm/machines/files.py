@@ -86,7 +86,7 @@ def machine(
     >>> machine("h100-8", {"fabric.bandwidth": "225 GB/s"}).name
     'h100-8 fabric.bandwidth=225GB/s'
     >>> machine("h100-8", nodes=16)
-    Machine(h100-8 nodes=16: 128 devices, 512 links)
+    Machine(h100-8 nodes=16: 128 devices, 656 links)
     """
     from umm.machines.settings import split_settings, with_settings
 

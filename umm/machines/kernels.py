@@ -238,7 +238,7 @@ class AttentionRate:
 
         >>> rate = AttentionRate.beside_gemms(0.8, backward=False)
         >>> round(rate.share(Heads(128, 1, 8192, 8192, True), Interval(0, 8192), 16, Interval(0, 8192)), 3)
-        0.648
+        0.647
         """
         pairs = heads.pairs(rows, keys)
         size = np.log2(heads.head)

@@ -118,7 +118,7 @@ def _echoed(record: dict[str, Any], args: list[str]) -> None:
         if name in problem and asked and "--config" not in args:
             size = re.fullmatch(r"\s*([0-9]+)\s*([kKM]?)\s*", asked[-1])
             assert size, asked
-            assert problem[name] == int(size[1]) * {"": 1, "K": 2**10, "k": 2**10, "M": 2**20}[size[2]]
+            assert problem[name] == int(size[1]) * {"": 1, "K": 2**10, "k": 2**10, "M": 10**6}[size[2]]
     assert "--ranks" not in args or "ranks" not in problem or str(problem["ranks"]) in args
 
 

@@ -67,7 +67,7 @@ def quantity(random: Random, _folder: object) -> str:
     if parse is parse_seconds:
         meant = number * TIMES[unit]
     elif parse is parse_dimension:
-        meant = number * {"": 1, "k": 1024, "K": 1024, "M": 1024**2}[unit]
+        meant = number * {"": 1, "k": 1024, "K": 1024, "M": 10**6}[unit]
     else:
         bare = unit.removesuffix({parse_bandwidth: "B/s", parse_bytes: "B", parse_rate: "flop/s"}[parse])
         meant = number * SCALES[bare]
