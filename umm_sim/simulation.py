@@ -102,7 +102,7 @@ def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
 def redrawn(schedule: Schedule, draws: Iterable[tuple[Floats, Ints]]) -> Iterator[float]:
     """Yield the makespan for each draw of the columns ``seconds`` and ``nbytes``.
 
-    What waits for what, and the routes, are looked up once: half the time of a small schedule.
+    What waits for what, and the routes, are looked up once, which saves up to a tenth of the time.
     """
     after, transfers = successors_of(schedule), routed(schedule)
     for seconds, nbytes in draws:
