@@ -52,8 +52,8 @@ def pgemm(
         a: This process's local array of A, flat and by columns as in Fortran, or of two dimensions.
         ia: First row of sub(A) in A, counted from 1.
         ja: First column.
-        desca: Its descriptor, whose nine numbers are this process's own: ``LLD_`` may differ, and the context is
-            not looked at.
+        desca: Its descriptor, whose nine numbers are this process's own: ``LLD_`` may differ, and the context
+            is not looked at.
         b: Of B.
         ib: First row of sub(B).
         jb: First column.
