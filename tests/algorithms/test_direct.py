@@ -56,7 +56,11 @@ def test_no_action_is_empty(problem, stationary, options):
     assert schedule.flop.sum() == problem.flop
     transfer = np.isin(schedule.kind, TRANSFERS)
     assert np.all(schedule.payload[transfer] > 0)
-    assert np.all(schedule.nbytes[transfer] >= schedule.payload[transfer])
+    if schedule.options.get("final") not in (
+        "all-reduce",
+        "reduce-scatter",
+    ):  # a library's are charged by its law
+        assert np.all(schedule.nbytes[transfer] >= schedule.payload[transfer])
     assert np.all(schedule.src[schedule.kind == GET] != schedule.dst[schedule.kind == GET])
 
 
