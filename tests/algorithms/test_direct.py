@@ -59,7 +59,7 @@ def test_no_action_is_empty(problem, stationary, options):
     if schedule.options.get("final") not in (
         "all-reduce",
         "reduce-scatter",
-    ):  # a library's are charged by its law
+    ):  # a library charges its own
         assert np.all(schedule.nbytes[transfer] >= schedule.payload[transfer])
     assert np.all(schedule.src[schedule.kind == GET] != schedule.dst[schedule.kind == GET])
 
