@@ -35,7 +35,7 @@ def milliseconds(tokens, name):
     ],
 )
 def test_a_scheme_lays_tokens_and_weights_over_its_mesh(name, x, h, w1, w2):
-    """The last axis is in the node; a gradient lies as its tensor does."""
+    """The last axis is in the node; a gradient has the layout of its tensor."""
     laid = {t.name: t.layout for t in gated_mlp(64).laid_out(name, ranks=32).tensors}
     for tensor, text in (("X", x), ("H1", h), ("W1", w1), ("dW1", w1), ("W2", w2)):
         assert laid[tensor] == umm.Layout.parse(text, laid[tensor].shape, 32), tensor

@@ -1,6 +1,6 @@
 """The OpenCL executor on a real device, PoCL's CPU: all conformance suites, and queues that are held up.
 
-Without pyopencl none of it runs, and the summary says so; ``make test-opencl`` brings it by wheels.
+Without pyopencl none of it runs, and the summary says so; ``make test-opencl`` installs its wheels.
 """
 
 import os
