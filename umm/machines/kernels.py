@@ -315,7 +315,9 @@ class GroupedRate:
     norm: float
     memory: float
 
-    def seconds(self, rows: npt.ArrayLike, n: int, k: int, peak: float, nbytes: float, memory: float) -> float:
+    def seconds(
+        self, rows: npt.ArrayLike, n: int, k: int, peak: float, nbytes: float, memory: float
+    ) -> float:
         """Return the seconds of a kernel beside its start.
 
         Args:
