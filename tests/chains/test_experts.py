@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from strategies import layout_texts
 
 import umm
+from umm.algorithms.chains import experts
 from umm.algorithms.chains.lower import lower
 from umm.checks import random_inputs
 from umm.cost import grouped_seconds
@@ -87,6 +88,61 @@ def mpi():
     job = MpiJob(6, timeout=120)
     yield MpiExecutor(job=job, replica=None)
     job.close()
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize(("layouts", "backward"), [("expert", True), ("ep8-tp2", False)])
+def test_between_nodes_a_token_travels_once_and_the_result_is_the_same(monkeypatch, parts, layouts, backward):
+    """2 nodes of 8 ranks: as many tokens cross as go to the other node, each once, in any number of parts."""
+
+    def gain(relays, *_):
+        relays.parts = parts
+        return 1.0
+
+    monkeypatch.setattr(experts._Relays, "_gain", gain)
+    outline = umm.chain(
+        "moe", hidden=3, ffn=2, tokens=32, experts=16, top_k=3, dtype="float64", backward=backward
+    )
+    chain = outline.laid_out(layouts, 16)
+    schedule = lower(chain, umm.machine("h100-8", nodes=2))
+    assert races(schedule) == []
+    operands = random_inputs(chain, 1)
+    run = umm.run(schedule, executor="numpy", operands=operands, replica=None, order="random", seed=1)
+    assert_right(chain, operands, run.results)
+    known = chain.statements[2].routed
+    x = [t.name for t in schedule.tensors].index("X")
+    crossed = (schedule.src // 8 != schedule.dst // 8) & (schedule.operand_tensors(0) == x)
+    there = {(t, e // 8) for t, e in zip(known.token_of.tolist(), known.expert_of.tolist(), strict=True)}
+    across = [t for t, node in there if t // 16 != node]
+    assert schedule.payload[crossed].sum() == len(across) * 3 * 8
+
+
+def test_a_layer_with_shared_experts_and_wide_heads_is_exact():
+    """Attention with heads of 6 columns of 8 hidden, two experts of five, one that all tokens take."""
+    sizes = {"hidden": 8, "ffn": 6, "tokens": 12, "heads": 2, "kv_heads": 1, "head_dim": 6, "shared": 1}
+    outline = umm.chain("moe-layer", dtype="float64", backward=True, experts=5, top_k=2, **sizes)
+    for layouts in ("expert", "tensor", "whole", "ep2-tp2"):
+        chain = outline.laid_out(layouts, 4)
+        operands = random_inputs(chain, 1)
+        run = umm.run(lower(chain, MACHINE), executor="numpy", operands=operands, replica=None)
+        assert_right(chain, operands, run.results)
+
+
+def test_every_expert_on_every_rank_is_among_the_layouts_a_search_compares():
+    space = umm.Space(chain=umm.chain("moe", hidden=4, ffn=3, tokens=8, experts=4, top_k=2), ranks=4)
+    whole = space.chain.laid_out("whole", 4)
+    texts = {x.name: "experts/whole" for x in space.chain.tensors if x.experts}
+    asked = space.chain.laid_out(dict(space.chain.layouts["expert"]) | texts, 4)
+    assert [x.layout for x in asked.tensors] == [x.layout for x in whole.tensors]
+
+
+def test_few_rows_of_many_experts_wait_for_their_weights():
+    """DeepGEMM on H800, masked: 1,024 rows of one expert, or 256 of each of four, 1,233 and 932 Tflop/s."""
+    machine = umm.machine("h800-8")
+    for groups, published in ((1, 1233), (4, 932)):
+        rows = np.full(groups, 1024 // groups)
+        took = grouped_seconds(machine, "float8_e4m3", rows, 4096, 7168, 2).sum()
+        assert 2e-12 * 1024 * 4096 * 7168 / took == pytest.approx(published, rel=0.1)
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.data())

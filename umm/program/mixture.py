@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from umm.program.experts import Combine, Dispatch, Grouped
 from umm.program.outline import Outline
-from umm.program.parts import Writing
+from umm.program.parts import GatedMlp, Writing
 from umm.program.routing import Routing
 
 # Where a tensor lies if experts are cut over ranks (GShard, Lepikhin et al. 2020), if each expert's columns
@@ -19,14 +19,20 @@ PLACES = {
     "scale": ("row@p", "row@p", "row@p"),
     "routed": ("experts", "row@p", "row"),
     "product": ("experts", "col", "row"),
-    "inner": ("experts", "col", "row"),
+    "routed inner": ("experts", "col", "row"),
     "weight": ("experts", "col", "row@p"),
+    # What is dense beside them: by tokens, or cut as by Korthikanti et al. (2022).
+    "inner": ("row", "col", "row"),
+    "first weight": ("row@p", "col", "row@p"),
+    "second weight": ("row@p", "row", "row@p"),
 }
 SCHEMES = ("expert", "tensor", "whole")
 
 
 class Mixture:
     """Y = the sum over a token's experts of its gate's share times (silu(X·W1) * X·W3)·W2ᵀ.
+
+    Shared experts, which every token takes, are one gated MLP beside, as wide as all of them.
 
     Args:
         w: Where it is written.
@@ -35,24 +41,28 @@ class Mixture:
         hidden: Columns of both.
         ffn: Columns of an expert.
         routed: Which tokens go to which experts.
+        shared: How many experts all tokens take beside.
 
     Source: Jiang et al. (2024), Mixtral of experts, section 2.1.
     """
 
-    def __init__(self, w: Writing, x: str, y: str, hidden: int, ffn: int, routed: Routing) -> None:
+    def __init__(
+        self, w: Writing, x: str, y: str, hidden: int, ffn: int, routed: Routing, shared: int = 0
+    ) -> None:
         self.w, self.x, self.routed, self.text = w, x, routed, str(routed)
         w.weight("Wg", hidden, routed.experts, "scale")
         for name in ("W1", "W3", "W2"):
             w.weight(name, routed.experts * hidden, ffn, "weight")
-        w.multiply(w.tensor("L", w.tokens, routed.experts, "tokens"), x, "Wg")
-        w.map(w.tensor("P", w.tokens, routed.experts, "tokens"), "routed_softmax", "L", routing=self.text)
+        w.multiply(w.tensor("Lg", w.tokens, routed.experts, "tokens"), x, "Wg")
+        w.map(w.tensor("P", w.tokens, routed.experts, "tokens"), "routed_softmax", "Lg", routing=self.text)
         w.statements.append(Dispatch(self.rows("R", hidden, "routed"), x, self.text))
         w.statements.append(Dispatch(self.rows("S", 1, "routed"), "P", self.text, gates=True))
         for out, weight in (("H1", "W1"), ("H3", "W3")):
-            w.statements.append(Grouped(self.rows(out, ffn, "inner"), "R", weight, self.text))
-        w.epilogue(self.rows("G", ffn, "inner"), "silu_mul", "H1", "H3")
+            w.statements.append(Grouped(self.rows(out, ffn, "routed inner"), "R", weight, self.text))
+        w.epilogue(self.rows("G", ffn, "routed inner"), "silu_mul", "H1", "H3")
         w.statements.append(Grouped(self.rows("Z", hidden, "product"), "G", "W2", self.text, ("b",)))
         w.statements.append(Combine(y, "Z", self.text, "S"))
+        self.shared = GatedMlp(w, x, y, hidden, shared * ffn, "s", add=True) if shared else None
 
     def rows(self, name: str, cols: int, place: str) -> str:
         """Add a routed tensor; return its name."""
@@ -63,9 +73,9 @@ class Mixture:
         w, add, hidden = self.w, self.w.statements.append, self.w.shapes[self.x].cols
         add(Dispatch(self.rows("D", hidden, "routed"), dy, self.text))
         w.map(w.gradient("S"), "row_dot", "D", "Z")
-        w.map(self.rows("V", hidden, "routed"), "mul_rows", "D", "S")  # the gradient by Z
-        add(Grouped(w.gradient("W2", "output"), "V", "G", self.text, ("a",)))
-        add(Grouped(w.gradient("G"), "V", "W2", self.text))
+        w.map(self.rows("Vz", hidden, "routed"), "mul_rows", "D", "S")  # the gradient by Z
+        add(Grouped(w.gradient("W2", "output"), "Vz", "G", self.text, ("a",)))
+        add(Grouped(w.gradient("G"), "Vz", "W2", self.text))
         w.epilogue(w.gradient("H3"), "silu_mul", "H1", "dG")
         w.epilogue(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
         for number, of in enumerate(("1", "3")):
@@ -75,14 +85,16 @@ class Mixture:
             add(Grouped("U", f"dH{of}", f"W{of}", self.text, ("b",), add=number > 0))
         add(Combine(dx, "U", self.text))
         add(Combine(w.gradient("P"), "dS", self.text, gates=True))
-        w.map(w.gradient("L"), "softmax_grad", "P", "dP")
-        w.multiply(w.gradient("Wg", "output"), self.x, "dL", "a")
-        w.multiply(dx, "dL", "Wg", "b", beta=1.0)
+        w.map(w.gradient("Lg"), "softmax_grad", "P", "dP")
+        w.multiply(w.gradient("Wg", "output"), self.x, "dLg", "a")
+        w.multiply(dx, "dLg", "Wg", "b", beta=1.0)
+        if self.shared is not None:
+            self.shared.backward(dy, dx)
 
 
 def outline(w: Writing, name: str, routed: Routing) -> Outline:
     """Return what was written, with layouts by experts, within them, and with all of them everywhere."""
-    edges = {x: tuple(routed.edges.tolist()) for x in ("routed", "product", "inner")}
+    edges = {x: tuple(routed.edges.tolist()) for x in ("routed", "product", "routed inner")}
     shapes = []
     for x in w.shapes.values():
         place, height = w.places[x.name], x.rows // routed.experts
@@ -98,7 +110,7 @@ def outline(w: Writing, name: str, routed: Routing) -> Outline:
         name,
         tuple(shapes),
         tuple(w.statements),
-        w.kept(("tokens", "routed", "product", "inner")),
+        w.kept(("tokens", "inner", "routed", "product", "routed inner")),
         layouts,
         tuple(w.weights),
     )

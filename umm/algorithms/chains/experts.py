@@ -307,9 +307,9 @@ def combine(build: Builder, statement: Combine) -> None:
         if not sources:
             build.map("zero", target)
             continue
-        at_nodes = _by_node(relays, sources, rank)
+        near, far = _by_node(relays, sources, rank)
         # What one node sends is of all its routed rows; in its own node each rank sends its sums.
-        spans = sorted({x.rows for x in at_nodes.pop(None)} | {relays.spans[x] for x in at_nodes if relays})
+        spans = sorted({x.rows for x in near} | {relays.spans[x] for x in far if relays})
         total = {rows: _rows_for(statement, rows, target.rows) for rows in spans}
         alone = len(spans) == 1 and total[spans[0]] == target.rows.size and not statement.gates
         starts = dict(zip(spans, accumulate((total[x] for x in spans[:-1]), initial=0), strict=True))
@@ -319,8 +319,8 @@ def combine(build: Builder, statement: Combine) -> None:
             held = Interval(0, sum(total.values()))
             whole = build.temporary(rank, statement.x, held, cols, slot=("combine", number))
         sending = _Sending(build, statement, moves, moved, number)
-        sending.add(_by_node(relays, sources, rank)[None], whole, starts, of, LAST)
-        for node, group in at_nodes.items():
+        sending.add(near, whole, starts, of, LAST)
+        for node, group in far.items():
             if relays is not None:
                 sending.relay(relays, node, group, whole, starts[relays.spans[node]], of, part)
         if not alone:
@@ -332,13 +332,17 @@ def combine(build: Builder, statement: Combine) -> None:
         build.map(fn, target, whole, seconds=seconds, **of)
 
 
-def _by_node(relays: _Relays | None, sources: Sequence[Slice], rank: int) -> dict[int | None, list[Slice]]:
-    """Return sources by the other node they are in; None for those that send to the rank itself."""
-    found: dict[int | None, list[Slice]] = {None: []}
+def _by_node(
+    relays: _Relays | None, sources: Sequence[Slice], rank: int
+) -> tuple[list[Slice], dict[int, list[Slice]]]:
+    """Return sources that send to a rank by themselves, and by node those that send through a relay."""
+    near, far = list[Slice](), dict[int, list[Slice]]()
     for source in sources:
-        far = relays is not None and relays.apart(source.rank, rank)
-        found.setdefault(source.rank // relays.size if far and relays else None, []).append(source)
-    return found
+        if relays is not None and relays.apart(source.rank, rank):
+            far.setdefault(source.rank // relays.size, []).append(source)
+        else:
+            near.append(source)
+    return near, far
 
 
 def _places(tokens: Ints, rows: Interval) -> Interval:

@@ -31,6 +31,8 @@ SIZES = (
     "batch",
     "experts",
     "top_k",
+    "shared",
+    "head_dim",
 )
 SCALED = ("tokens", "hidden", "ffn")
 """Those that ``--scale`` changes; heads stay as many, and become as much smaller."""
@@ -64,6 +66,8 @@ def chain_options(
         "batch": "Sequences that --decode computes a token of; 1 if not given.",
         "experts": "Experts of a mixture.",
         "top_k": "Experts that each token goes to.",
+        "shared": "Experts that every token goes to beside; none if not given.",
+        "head_dim": "Columns of a head; as many as make up hidden if not given.",
     }
     flags = [
         option("--chain", metavar="NAME|FILE.toml",
