@@ -1,4 +1,5 @@
-/* Where the actions of an op list stand and what each waits for, in C: what direct.plan_of finds with NumPy.
+/* Where the actions of an op list stand and what each waits for, in C: what direct.plan_of finds with NumPy;
+ * and the op list itself, as oplist.op_list finds it.
  *
  * The rules are those of "Direct execution as dependencies" in docs/reference/schedule.md. There are only whole numbers
  * here: what actions cost is reckoned in one place, direct.lower. tests/algorithms/test_compiled_plan.py holds the two equal.
@@ -213,7 +214,79 @@ out:
     return found;
 }
 
+/* Ops ------------------------------------------------------------------------------------------------------------- */
+
+/* The arrays given to ops, then those filled: a tile of the stationary matrix each, and what each op multiplies. */
+enum { OWNER, REPLICA, ROW, COL, ROWS, COLS, SHARES, GROUPS, OP_RANK, OP_M, OP_N, OP_K, OP_ARRAYS };
+
+/* Where the ops of a tile go: they follow each other from `start` on, the list turned so that it starts at `shift`. */
+typedef struct { Int *m, *n, *k, start, size, shift, next; } List;
+
+static void put_op(List *list, Int m, Int n, Int k) {
+    Int place = list->next++ - list->shift;
+    place = list->start + (place < 0 ? place + list->size : place);
+    list->m[place] = m, list->n[place] = n, list->k[place] = k;
+}
+
+/* Fill the ops of all tiles of the stationary matrix, as oplist.op_list does: algorithms 1 and 2 of the paper. */
+static PyObject *ops(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer view[OP_ARRAYS];
+    Int *in[OP_ARRAYS], written = 0;
+    Py_ssize_t taken = 0;
+    PyObject *found = NULL;
+    if (PyTuple_Size(args) != OP_ARRAYS + 1) {
+        PyErr_Format(PyExc_TypeError, "ops takes %d arguments", OP_ARRAYS + 1);
+        return NULL;
+    }
+    for (; taken < OP_ARRAYS; taken++) {
+        int flags = taken >= OP_RANK ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
+        if (PyObject_GetBuffer(PyTuple_GetItem(args, taken), &view[taken], flags)) goto out;
+        in[taken] = view[taken].buf;
+    }
+    Int stationary = PyLong_AsLongLong(PyTuple_GetItem(args, OP_ARRAYS)), tiles = view[OWNER].len / 8;
+    Int room = view[OP_RANK].len / 8, groups = view[GROUPS].len / 8;
+    for (Int t = 0; t < tiles; t++) {
+        Int i = in[ROW][t], j = in[COL][t], r = in[REPLICA][t];
+        Int row = in[ROWS][i], row_end = in[ROWS][i + 1], col = in[COLS][j], col_end = in[COLS][j + 1];
+        Int share = in[SHARES][r], share_end = in[SHARES][r + 1];
+        Int size = (row_end - row) * (col_end - col) * (share_end - share);
+        if (written + size > room) {
+            PyErr_SetString(PyExc_ValueError, "the arrays to fill are too short");
+            goto out;
+        }
+        List list = {in[OP_M], in[OP_N], in[OP_K], written, size, size ? (i + j) % size : 0, 0};
+        if (stationary == 'C') {
+            for (Int m = row; m < row_end; m++)
+                for (Int k = share; k < share_end; k++)
+                    for (Int n = col; n < col_end; n++) put_op(&list, m, n, k);
+        } else if (stationary == 'B') { /* for each tile row of A, all k of the tile */
+            for (Int g = 0; g + 1 < groups; g++) {
+                Int start = in[GROUPS][g] > share ? in[GROUPS][g] : share;
+                Int end = in[GROUPS][g + 1] < share_end ? in[GROUPS][g + 1] : share_end;
+                for (Int k = row; start < end && k < row_end; k++)
+                    for (Int m = start; m < end; m++)
+                        for (Int n = col; n < col_end; n++) put_op(&list, m, n, k);
+            }
+        } else { /* for each k of the tile and each tile column of B, all m */
+            for (Int k = col; k < col_end; k++)
+                for (Int g = 0; g + 1 < groups; g++) {
+                    Int start = in[GROUPS][g] > share ? in[GROUPS][g] : share;
+                    Int end = in[GROUPS][g + 1] < share_end ? in[GROUPS][g + 1] : share_end;
+                    for (Int m = row; start < end && m < row_end; m++)
+                        for (Int n = start; n < end; n++) put_op(&list, m, n, k);
+                }
+        }
+        for (Int x = 0; x < size; x++) in[OP_RANK][written++] = in[OWNER][t];
+    }
+    found = PyLong_FromLongLong(written);
+out:
+    while (taken > 0) PyBuffer_Release(&view[--taken]);
+    return found;
+}
+
 static PyMethodDef methods[] = {
+    {"ops", ops, METH_VARARGS, "Fill the rank and the segments of each op; return how many there are."},
     {"plan", plan, METH_VARARGS, "Fill the columns of an op list's actions; return how many rows, waits, gets and updates."},
     {NULL, NULL, 0, NULL},
 };

@@ -218,28 +218,21 @@ def compiled_plan(
     ops: OpList, shared: Platform, options: Options, plan: Callable[..., tuple[int, int, int, int]]
 ) -> Plan:
     """Return the plan of an op list, found by a compiled function."""
-    count, (a, b, c) = len(ops), ops.problem.layouts
+    count, (a, b, c), (m, n, k) = len(ops), ops.problem.layouts, (ops.m_axis, ops.n_axis, ops.k_axis)
     kind, waits = np.empty(4 * count, dtype=np.int8), np.empty(4 * count, dtype=np.int64)
     numbers, after = np.empty((5, 4 * count), dtype=np.int64), np.empty(8 * count, dtype=np.int64)
     of_gets, of_ops = np.empty((2, 2 * count), dtype=np.int64), np.empty((3, count), dtype=np.int64)
     rows, dependencies, gets, updated = plan(
         *(ops.rank, ops.m_segment, ops.n_segment, ops.k_segment),
-        *(x for axis in (ops.m_axis, ops.n_axis, ops.k_axis) for x in (axis.first, axis.second)),
-        *(axis.edges for axis in (ops.m_axis, ops.n_axis, ops.k_axis)),
-        *(x for y in (a, b) for x in (y.owners, y.replica_of_rank, y.tile_elements)),
+        *(m.first, m.second, n.first, n.second, k.first, k.second, m.edges, n.edges, k.edges),
+        *(a.owners, a.replica_of_rank, a.tile_elements, b.owners, b.replica_of_rank, b.tile_elements),
         *(c.owners, c.replica_of_rank),
-        *(numbers, waits, after, of_ops[0], of_gets[0], of_gets[1], of_ops[1], of_ops[2], kind),
-        ops.problem.p,
-        *(layout.grid_shape()[1] for layout in (a, b, c)),
-        c.tile_elements.size,
+        *(numbers, waits, after, of_ops[0], *of_gets, of_ops[1], of_ops[2], kind),
+        *(ops.problem.p, a.grid_shape()[1], b.grid_shape()[1], c.grid_shape()[1], c.tile_elements.size),
         options.prefetch + options.max_gemms,
         options.max_gemms + options.max_accumulates,
-        options.max_accumulates,
-        shared.first_accumulate,
-        shared.machine.copy_engines,
-        shared.lanes_per_rank,
-        options.granularity == "slice",
-        options.reuse,
+        *(options.max_accumulates, shared.first_accumulate, shared.machine.copy_engines),
+        *(shared.lanes_per_rank, options.granularity == "slice", options.reuse),
     )
     return Plan(
         kind[:rows], numbers[:, :rows], waits[:rows], after[:dependencies],
