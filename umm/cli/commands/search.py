@@ -193,7 +193,7 @@ def search(
         elif emit:
             settings = [f"{key}={value}" for key, value in split_settings(found.machine)[1].items()]
             named_machine = " ".join([flags["machine"], *settings])
-            click.echo(program_of(best, named_machine, emit), nl=False)
+            click.echo(program_of(best, machine, named_machine, emit), nl=False)
         elif as_json:
             record = found_record(found)
             output.json("search", record if steady is None else robust_record(record, found, steady))
