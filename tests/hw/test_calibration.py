@@ -29,6 +29,7 @@ def found(devices=2, share=1.0, pace=1.0, lost=0.4):
     """Round numbers: 100 Gflop/s a core, half of that for 64x64x64, 10 GB/s for one, 16 GB/s for both."""
     rates = GemmRates(Figure(100e9, 0.01), (64, 1024), [[[0.5, 1.0]] * 2] * 2, 0.02)
     return Calibration(
+        counted=1.0,
         devices=devices,
         share=share,
         pace=pace,
