@@ -111,12 +111,12 @@ def perform(
     for number in range(repeat):
         performance.clear()
         flags.lower()
-        late = steps if delays is None else delayed(schedule, steps, delays[number])
+        late, waited = (steps, []) if delays is None else delayed(schedule, steps, delays[number])
         begin = _agreed_start(transport, ahead)
         lanes = RankLanes(signals, late, flags, transport.size)
         computed = process_time()
         lanes.perform(begin - ahead)
-        own = _own_share(lanes, process_time() - computed)
+        own = _own_share(lanes, process_time() - computed + sum(waited))
         with ACTIVITY.during("all ranks to finish"):
             transport.barrier()
             after = pace.reading(READING) if pace else None
@@ -185,7 +185,7 @@ def _own_share(lanes: RankLanes, computed: float) -> Reading:
 
     Args:
         lanes: What it did.
-        computed: Seconds of cores that it had.
+        computed: Seconds of cores that it had, or did not want.
     """
     busy, until = 0.0, 0.0
     for start, end in sorted(lanes.spans.values()):

@@ -53,8 +53,9 @@ class Starts(NamedTuple):
         """Return a sentence, given the makespan as it is; empty where it moves by less than the tolerance."""
         if self.range_s[1] <= now * (1 + TOLERANCE):
             return ""
+        are, them = ("are", "them") if len(self.keys) > 1 else ("is", "it")
         return (
-            f"{', '.join(self.keys)} are assumed: at half to twice them this takes "
+            f"{', '.join(self.keys)} {are} assumed: at half to twice {them} this takes "
             f"{range_in_words(now, self.range_s)} in place of {format_seconds(now)}."
         )
 
