@@ -144,6 +144,14 @@ class DistributedMatrix:
         made.copied = self.copied
         return made
 
+    def over(self, local: Array) -> "DistributedMatrix":
+        """Return a matrix like this one with other local matrices, stored alike on every rank."""
+        made = DistributedMatrix(
+            self.group, self.layout, local, (self.rows, self.cols), self.orders, self.writable
+        )
+        made._operands = self._operands
+        return made
+
     def member(self, number: int) -> "DistributedMatrix":
         """Return one matrix of a batch, without a copy."""
         return DistributedMatrix(
