@@ -40,8 +40,10 @@ from umm_hw.devices.device import Region
 from umm_hw.devices.transport import DeviceTransport
 from umm_hw.mpi.job.job import MpiJob
 from umm_hw.opencl import kernels
-from umm_hw.opencl.device import Memory, OpenClDevice, visible
+from umm_hw.opencl.context import Memory
+from umm_hw.opencl.device import OpenClDevice
 from umm_hw.opencl.executor import OpenClExecutor, OpenClRanks
+from umm_hw.opencl.platforms import visible
 
 LONGEST_DELAY = 2e-3  # seconds that a queue is held up
 seeds = count()

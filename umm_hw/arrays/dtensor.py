@@ -11,9 +11,11 @@ from umm.layouts.frameworks.dtensor import parts
 from umm.layouts.layout import Layout
 from umm_hw.arrays.exchange import exchange_of
 from umm_hw.arrays.group import Group, Message
-from umm_hw.arrays.matrix import DistributedMatrix, Part, wrapped
+from umm_hw.arrays.local import Part
+from umm_hw.arrays.matrix import DistributedMatrix, wrapped
 from umm_hw.arrays.plan import multiply as multiply_arrays
-from umm_hw.arrays.plan import op_of, sum_dtype
+from umm_hw.arrays.plan import op_of
+from umm_hw.arrays.sharing import sum_dtype
 from umm_hw.bfloat16 import dtype_name, numpy_bfloat16
 
 
