@@ -132,7 +132,9 @@ def _style(row: Row, found: Peers) -> str:
 
 
 def _range(row: Row) -> str:
-    return "" if row.range_s is None else range_in_words(row.makespan_s, row.range_s)
+    """Return the range of a row; nothing where none is seen."""
+    low, to, high = range_in_words(row.makespan_s, row.range_s or (0.0, 0.0)).partition(" to ")
+    return low + to + high if low != high else ""
 
 
 def _moved_and_held(row: Row) -> tuple[str, str, str]:

@@ -217,10 +217,13 @@ class Peers(Shown):
         return name | {x.lower(): text for x, text in row.layouts.items()} | found
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return the rows as a pandas DataFrame."""
+        """Return the rows as a pandas DataFrame, the ends of ranges as ``least_s`` and ``most_s``."""
         import pandas as pd
 
-        return pd.DataFrame([self.record(row) for row in self.rows])
+        records = [self.record(row) for row in self.rows]
+        for record in records:
+            record["least_s"], record["most_s"] = record.pop("makespan_range_s") or (None, None)
+        return pd.DataFrame(records)
 
     @property
     def best(self) -> Row:
