@@ -314,7 +314,7 @@ def test_layers_are_of_a_layer():
 
 
 def test_what_more_memory_buys_is_faster_with_each_step():
-    found = umm.search(of_chain(outline(tokens=512), 4), "h100-8", memory="1.2x", top=1)
+    found = umm.search(of_chain(outline(), 2), "h100-8", memory="1.2x", top=1)
     steps = [found.top[0], *more_memory(found)]
     assert len(steps) > 1
     assert all(x.makespan_s <= 0.99 * y.makespan_s for y, x in pairwise(steps))

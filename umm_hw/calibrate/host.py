@@ -115,6 +115,10 @@ class Calibration:
         """
         return 0.0 if self.counted >= OWN_CORE else 1 / self.counted - 1
 
+    def widened(self, uncertainty: float) -> float:
+        """Return an uncertainty with what is added, at most 1: the number and half of it differ by that."""
+        return round(min(1.0, uncertainty + self.widening), 4)
+
 
 def calibrate(
     call: Call,

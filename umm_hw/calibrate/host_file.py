@@ -38,7 +38,7 @@ def topology_text(found: Calibration) -> str:
     def measured(figure: Figure, unit: str, scale: float, what: str, per: str = "") -> InlineTable:
         scaled = figure.value / scale
         value: str | float = f"{scaled:.4g} {unit}" if unit else round(scaled, 4)
-        return number(value, f"{what}; {how}", per, round(figure.uncertainty + found.widening, 4))
+        return number(value, f"{what}; {how}", per, found.widened(figure.uncertainty))
 
     machine = {
         "description": f"{_cpu()}: {counted(found.devices, 'core')}, measured on {_today()}{busy}",
@@ -58,7 +58,7 @@ def topology_text(found: Calibration) -> str:
                     f"multiplies that add to C, all cores at once, each drawn to the law of all; {how}",
                     [rates.sizes] * 3,
                     rates.efficiency,
-                    round(rates.uncertainty + found.widening, 4),
+                    found.widened(rates.uncertainty),
                 )
                 for dtype, rates in found.gemm.items()
             ],
@@ -130,7 +130,7 @@ def _links(found: Calibration, measured: Callable[..., InlineTable], how: str) -
         },
         "message_sizes": {
             "source": f"gets by one core, small ones as beside gemms; again and again by all; {how}",
-            "uncertainty": round(max(rate.uncertainty for rate in [*rates, *again]) + found.widening, 4),
+            "uncertainty": found.widened(max(rate.uncertainty for rate in [*rates, *again])),
             "link": measured(port, "GB/s", 1e9, fastest),
             "sizes": [f"{size // 1024} KiB" for size, _ in found.by_size],
             "bandwidth": [f"{rate.value / 1e9:.4g} GB/s" for rate in rates],

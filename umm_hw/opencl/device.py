@@ -20,7 +20,7 @@ from umm.units import format_bytes
 from umm_hw.bfloat16 import BFLOAT16, bfloat16_bits, dtype_name, float32_of
 from umm_hw.blocks import Mapped
 from umm_hw.devices.device import Device, Event, Region, Stream
-from umm_hw.opencl import kernels
+from umm_hw.opencl import clblast, kernels
 from umm_hw.opencl.context import Kernel, Memory, built, kind_of
 
 GROUP = 64  # items of a work-group of an accumulate kernel
@@ -62,6 +62,7 @@ class OpenClDevice:
         self._own = self.stream()
         self._kernels: dict[tuple[str, ...], Kernel] = {}
         self._sizes = ON_CPU if self.on_cpu else ON_GPU
+        self._clblast = clblast.wanted(self.on_cpu)
         self._failed: list[BaseException] = []  # of maps on the host
 
     def reach(self, other: Device) -> str | None:
@@ -236,8 +237,16 @@ class OpenClDevice:
         trans: int = 0,
         tf32: bool = False,
     ) -> None:
-        """Queue the tiled kernel."""
+        """Queue CLBlast's GEMM, or the tiled kernel."""
         k = a.rows if trans & 2 else a.cols
+        if self._clblast and a.dtype == b.dtype == c.dtype:
+            left, right = (
+                (*self.heap.at(x.address), x.stride, bool(trans & bit)) for x, bit in ((a, 2), (b, 4))
+            )
+            there, shape = (*self.heap.at(c.address), c.stride), (c.rows, c.cols, k)
+            with _LAUNCHING:
+                if clblast.multiply(c.dtype, shape, left, right, there, alpha, beta, stream):
+                    return
         tile = self._sizes[0]
         real = np.float64 if c.dtype == np.float64 else np.float32
         kernel = self._kernel("gemm", dtype_name(a.dtype), dtype_name(c.dtype))

@@ -101,11 +101,12 @@ def _print_asked(console: Console, found: Found) -> None:
 
 def _print_sure(console: Console, found: Found, rows: Sequence[Choice]) -> None:
     """Print what ties among some rows, what more memory buys, and the proof."""
+    counts = proof(found)  # before what more memory buys is simulated too
     if found.proven:
         console.print(ties(found.sure, rows))
         print_more_memory(console, found)
         print_starts(console, found)
-    console.print(Text(proof(found), style="bold"))
+    console.print(Text(counts, style="bold"))
 
 
 def _print_table(

@@ -50,8 +50,8 @@ class Starts(NamedTuple):
     range_s: tuple[float, float]
 
     def in_words(self, now: float) -> str:
-        """Return a sentence, given the makespan as it is; empty where it moves by less than the tolerance."""
-        if self.range_s[1] <= now * (1 + TOLERANCE):
+        """Return a sentence, given the makespan as it is; empty where it moves by less than a twentieth."""
+        if self.range_s[1] <= 1.05 * now:
             return ""
         are, them = ("are", "them") if len(self.keys) > 1 else ("is", "it")
         return (
