@@ -1,7 +1,7 @@
 """``python -m experiments.cpu.delays``: predicted p50 and p95 against runs with injected delays, on MPI.
 
-Layouts drawn from those of ``experiments.cpu`` run with the draws of a noise and without; a calibration of
-this host takes turns with them. Each run lies between two readings of the pace of the cores, and goes as the
+Layouts drawn from those of ``experiments.cpu`` run with the draws of a noise and without, then a calibration
+of this host. Each run lies between two readings of the pace of the cores, and goes as the
 slower of them. Every draw of every layout counts by its least disturbed run.
 """
 
@@ -9,6 +9,7 @@ import json
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 
 import click
 import numpy as np
@@ -40,10 +41,15 @@ def least(runs: list[Paced], best: float, pace: float) -> float:
     return float(np.median([run.at(pace).seconds for run in undisturbed(runs, best)]))
 
 
-def measure(cases: list[Case], executor: MpiExecutor, noise: Noise, plain: int) -> None:
-    """Run every case some times without delays and once with each draw, in an order drawn anew."""
+def measure(cases: list[Case], executor: MpiExecutor, noise: Noise, plain: int, until: float) -> None:
+    """Run every case some times without delays and once with each draw, in an order drawn anew.
+
+    Those that have not run yet run after the time is up too.
+    """
     factors = noise.by_run(executor.ranks or 2)
     for case in random.sample(cases, len(cases)):
+        if case.late and monotonic() > until:
+            continue
         schedule = case.point.schedule
         operands = operands_of(schedule)
         case.plain += executor.paced(schedule, operands, plain + 1)[1:]
@@ -111,13 +117,16 @@ def report(rows: list[dict], runs: list[Paced]) -> str:
 
 @click.command()
 @click.option("--delay", default="20%,1:0.6", show_default=True)
-@click.option("--draws", default=20, show_default=True)
+@click.option("--draws", default=10, show_default=True)
 @click.option("--layouts", default=100, show_default=True, help="How many are drawn.")
-@click.option("--rounds", default=3, show_default=True, help="Of all draws of all layouts.")
+@click.option("--seconds", default=240.0, show_default=True, help="For runs; each layout runs once at least.")
+@click.option("--passes", default=2, show_default=True, help="Of the calibration.")
 @click.option("--scale", default=2, show_default=True, help="Sizes are divided by this.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("build/delays"))
-def main(delay: str, draws: int, layouts: int, rounds: int, scale: int, seed: int, output: Path) -> None:
+def main(
+    delay: str, draws: int, layouts: int, seconds: float, passes: int, scale: int, seed: int, output: Path
+) -> None:
     """Compare p50 and p95 of many layouts under delays with what the simulator says of the same draws."""
     output.mkdir(parents=True, exist_ok=True)
     random.seed(seed)
@@ -126,12 +135,12 @@ def main(delay: str, draws: int, layouts: int, rounds: int, scale: int, seed: in
     machine, executor = umm.machine("localhost"), MpiExecutor(2)
     every = list(points(machine, 2, "float32", tuple(sizes), shapes=sizes))
     cases = [Case(point) for point in random.sample(every, layouts)]
-    host.PASSES = rounds  # of the calibration, which takes turns with the runs
-
-    def between() -> None:
-        measure(cases, executor, noise, plain=4)
-
-    found = executor.calibration(["float32"], lambda what: click.echo(what, err=True), between)
+    until = monotonic() + seconds
+    while monotonic() < until:
+        measure(cases, executor, noise, 4, until)
+        click.echo(f"{sum(len(case.plain) for case in cases)} runs without delays", err=True)
+    host.PASSES = passes
+    found = executor.calibration(["float32"], lambda what: click.echo(what, err=True))
     file = output / "localhost.toml"
     file.write_text(topology_text(found))
     executor.close()
