@@ -119,7 +119,6 @@ NO_NUMBERS = {"source", "measured", "assumed", "wide", "unlike"}
 def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) -> Kernels:
     """Return the kernels that some tables describe, of which the later ones say what differs."""
     said: dict[str, Any] = {}
-    others: dict[str, Kernels | None] = {}
     for part in parts:
         said |= part.model_dump(exclude_none=True, exclude=NO_NUMBERS)
     missing = sorted(NEEDED - said.keys())
@@ -128,9 +127,6 @@ def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) 
             f"the kernels of {table.dtype} lack {', '.join(missing)}; "
             "state it in devices.kernels or in devices.efficiency.kernels"
         )
-    for name in ("wide", "unlike"):
-        own = getattr(parts[-1], name)
-        others[name] = None if own is None else _kernels_of(table, peak, [*parts, own])
     parsed = dict.fromkeys(
         ("feed", "store", "memory", "reduce", "expected_feed", "transposes", "cached"), parse_bandwidth
     )
@@ -144,13 +140,15 @@ def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) 
             numbers[f"{key}_s"] = parse_seconds(numbers.pop(key))
     tiles = [tile.split("x") for tile in numbers.pop("tiles")]
     share = numbers.pop("value", table.value[0][0][0])
+    for name in ("wide", "unlike"):
+        if (own := getattr(parts[-1], name)) is not None:
+            numbers[name] = _kernels_of(table, peak, [*parts, own])
     return Kernels(
         tiles=tuple((int(rows), int(cols)) for rows, cols in tiles),
         splits=tuple(numbers.pop("splits", [1])),
         rate=peak * share / said["units"],
         itemsize=itemsize({"tf32": "float32", "float8": "float8_e4m3"}.get(table.dtype, table.dtype)),
         **numbers,
-        **others,
     )
 
 
