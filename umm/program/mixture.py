@@ -7,10 +7,12 @@ multiply is read transposed. So one cut by experts and by columns of ``ffn`` ser
 from collections.abc import Mapping
 from dataclasses import replace
 
+from umm.errors import ProblemError
 from umm.program.experts import Combine, Dispatch, Grouped
-from umm.program.outline import Outline
+from umm.program.outline import Outline, Shape
 from umm.program.parts import GatedMlp, Writing
 from umm.program.routing import Routing
+from umm.program.statements import Map, Statement
 
 # Where a tensor lies if experts are cut over ranks (GShard, Lepikhin et al. 2020), if each expert's columns
 # are (Megatron, Shoeybi et al. 2019), and if every rank has all experts and a share of the rows.
@@ -52,7 +54,7 @@ class Mixture:
         self.w, self.x, self.routed, self.text = w, x, routed, str(routed)
         w.weight("Wg", hidden, routed.experts, "scale")
         for name in ("W1", "W3", "W2"):
-            w.weight(name, routed.experts * hidden, ffn, "weight")
+            w.weight(name, routed.slots * hidden, ffn, "weight")
         w.multiply(w.tensor("Lg", w.tokens, routed.experts, "tokens"), x, "Wg")
         w.map(w.tensor("P", w.tokens, routed.experts, "tokens"), "routed_softmax", "Lg", routing=self.text)
         w.statements.append(Dispatch(self.rows("R", hidden, "routed"), x, self.text))
@@ -97,8 +99,8 @@ def outline(w: Writing, name: str, routed: Routing) -> Outline:
     edges = {x: tuple(routed.edges.tolist()) for x in ("routed", "product", "routed inner")}
     shapes = []
     for x in w.shapes.values():
-        place, height = w.places[x.name], x.rows // routed.experts
-        equal = tuple(expert * height for expert in range(routed.experts + 1))
+        place, height = w.places[x.name], x.rows // routed.slots
+        equal = tuple(expert * height for expert in range(routed.slots + 1))
         shapes.append(
             replace(x, experts=edges.get(place, equal if place == "weight" else ()), whole=place == "routed")
         )
@@ -113,4 +115,55 @@ def outline(w: Writing, name: str, routed: Routing) -> Outline:
         w.kept(("tokens", "inner", "routed", "product", "routed inner")),
         layouts,
         tuple(w.weights),
+    )
+
+
+def with_copies(outline: Outline, spare: int, groups: int) -> Outline:
+    """Return a mixture with copies of its experts that have most rows, as slots beside one for each.
+
+    Weights of copies are inputs that hold the same, placed before. Groups of slots have about as many rows.
+
+    Args:
+        outline: The mixture, forward.
+        spare: How many copies.
+        groups: How many groups of slots there are, such as ranks.
+
+    Raises:
+        ProblemError: if it has no experts, or gradients, whose sums over copies are not modelled.
+
+    >>> from umm.program.presets import chain
+    >>> sizes = {"hidden": 2, "ffn": 2, "tokens": 6, "experts": 3, "top_k": 1}
+    >>> hot = with_copies(chain("moe", routing="counts:4-1-1", **sizes), 1, 2)
+    >>> [x.experts for x in hot.tensors if x.name == "R"]
+    [(0, 2, 3, 5, 6)]
+    """
+    texts = {x.routing for x in outline.statements if isinstance(x, Grouped)}
+    if len(texts) != 1 or outline.kept:
+        raise ProblemError(
+            f"copies of experts are of a mixture without --backward, not of {outline.name}; leave them out"
+        )
+    before = Routing.parse(texts.pop())
+    after = replace(before, spare=spare, groups=groups)
+    edges = tuple(after.edges.tolist())
+
+    def moved(statement: Statement) -> Statement:
+        if isinstance(statement, Dispatch | Combine | Grouped):
+            return replace(statement, routing=str(after))
+        if isinstance(statement, Map) and "routing" in statement.parameters:
+            return replace(statement, parameters={**statement.parameters, "routing": str(after)})
+        return statement
+
+    def sized(x: Shape) -> Shape:
+        if not x.experts:
+            return x
+        if x.role == "work":
+            return replace(x, experts=edges)
+        height = x.rows // before.slots
+        equal = tuple(slot * height for slot in range(after.slots + 1))
+        return replace(x, rows=after.slots * height, experts=equal)
+
+    return replace(
+        outline,
+        tensors=tuple(map(sized, outline.tensors)),
+        statements=tuple(map(moved, outline.statements)),
     )

@@ -42,12 +42,12 @@ class Writing:
         dropout: Share of the activations between the multiplies of an MLP that are dropped.
         context: Earlier tokens of each sequence, whose keys and values are kept; 0 if there are none.
         gated: Whether a layer's MLP has a gate.
-        routing: The rule and the seed by which tokens go to experts.
+        routing: The rule, the seed and the capacity by which tokens go to experts.
     """
 
     def __init__(
         self, tokens: int, dtype: str, dropout: float = 0.0, context: int = 0, gated: bool = True,
-        routing: tuple[str, int] = ("uniform", 0),
+        routing: tuple[str, int, float] = ("uniform", 0, 0.0),
     ) -> None:  # fmt: skip
         self.tokens, self.dtype, self.dropout = tokens, dtype, dropout
         self.context, self.gated, self.routing = context, gated, routing

@@ -201,6 +201,7 @@ def chain(
     decode: bool = False,
     routing: str = "uniform",
     routing_seed: int = 0,
+    capacity: float = 0.0,
     **sizes: int,
 ) -> Outline:
     """Return a preset chain, not yet laid out; its layouts are ``megatron``, ``sequence`` and ``data``.
@@ -221,6 +222,8 @@ def chain(
         routing: Which tokens go to which experts, of ``moe``: a rule of
             :class:`~umm.program.routing.Routing`.
         routing_seed: Of what it draws.
+        capacity: How many times the mean of all experts one takes at most; later tokens' rows are dropped.
+            0 for no limit.
         sizes: ``tokens``, ``hidden``, ``ffn``, ``heads``, ``kv_heads`` (all heads if not given),
             ``sequences`` (equal parts of the tokens; 1 if not given), ``head_dim`` (columns of a head, as
             many as make up hidden if not given), ``experts``, ``top_k`` and ``shared`` (experts that all
@@ -264,10 +267,12 @@ def chain(
             )
     if dropout and ("ffn" not in needed or "experts" in needed):
         raise ProblemError(f"chain {name} has no MLP, whose activations dropout drops; leave it out")
-    if (routing, routing_seed) != ("uniform", 0) and "experts" not in needed:
+    if (routing, routing_seed, capacity) != ("uniform", 0, 0) and "experts" not in needed:
         raise ProblemError(f"chain {name} has no experts, so no routing; take chain moe, or leave it out")
     gated = known is None or known.gated
-    writing = Writing(sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed))
+    writing = Writing(
+        sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed, capacity)
+    )
     written = preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
     return written or writing.outline(name, preset.layouts)
 

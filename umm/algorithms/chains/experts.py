@@ -558,7 +558,7 @@ class _Multiplying:
     def _by_expert(self, rows: Interval, height: int) -> Iterator[tuple[int, Interval]]:
         """Yield the experts of some rows, and which rows: within the expert of weights, else of all."""
         if not height:
-            for expert in self.known.experts_of(rows):
+            for expert in self.known.slots_of(rows):
                 yield expert, rows.intersect(self.known.rows_of(expert))
             return
         for expert in range(rows.start // height, -(-rows.stop // height)):

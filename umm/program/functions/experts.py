@@ -121,8 +121,8 @@ def routed_softmax(x: Array, routing: str, at: Place) -> Array:
     Source: Jiang et al. (2024), Mixtral of experts, section 2.1.
     """
     known = _routing(routing)
-    held = (known.token_of >= at.rows.start) & (known.token_of < at.rows.stop)
-    place = _like(known.token_of[held] - at.rows.start, x), _like(known.expert_of[held], x)
+    chosen = known.choices[at.rows.start : at.rows.stop]
+    place = _like(np.repeat(np.arange(len(chosen)), known.top_k), x), _like(chosen.reshape(-1), x)
     scores = np.full_like(x, -np.inf)
     scores[place] = x[place]
     share = np.exp(scores - scores.max(axis=1, keepdims=True))
