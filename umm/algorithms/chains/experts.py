@@ -38,6 +38,8 @@ Of = dict[str, Any]
 """Parameters of a function that say which rows."""
 GATES, GATE_LANES = "gates", 4
 """Lanes of what is done with gates."""
+SMALL_LANES = 6
+"""Small messages of a rank that are under way at once."""
 NETWORK = "network"
 """The lane of what relays get and send: network cards need no copy engine."""
 LAST = 2**30
@@ -50,7 +52,11 @@ def dispatch(build: Builder, statement: Dispatch) -> None:
     """Write a dispatch; every replica of what it writes is complete afterwards."""
     # A token's gates go beside its row, so their small messages wait for no other.
     known, moved, moves = statement.routed, _Passes(build), _Moves(build.ranks)
-    relays = None if statement.gates else _Relays.chosen(build, statement.out, statement.x, statement.routing)
+    relays = (
+        None
+        if statement.gates
+        else _Relays.chosen(build, statement.out, statement.x, statement.routing, sums=False)
+    )
     lane = GATES if statement.gates else "compute"
     expanded: list[tuple[Slice, Slice, bool, Of]] = []
     for number, (rank, tile, replica) in enumerate(tiles_by_rank(build.layout(statement.out))):
@@ -109,7 +115,7 @@ class _Relays:
         self.held: dict[Hashable, Slice] = {}
 
     @classmethod
-    def chosen(cls, build: Builder, routed: str, tokens: str, text: str) -> "_Relays | None":
+    def chosen(cls, build: Builder, routed: str, tokens: str, text: str, sums: bool) -> "_Relays | None":
         """Return the relays by which a routed tensor and tokens are moved; None if they are no faster."""
         fabric = build.machine.fabric
         size = fabric.near
@@ -120,7 +126,9 @@ class _Relays:
             span = spans.get(rank // size, rows)
             spans[rank // size] = Interval(min(span.start, rows.start), max(span.stop, rows.stop))
         ordered = sorted(spans.values())
-        if any(one.stop > other.start for one, other in pairwise(ordered)):
+        if any(one.stop > other.start and one != other for one, other in pairwise(ordered)):
+            return None
+        if sums and len(set(ordered)) < len(ordered):  # nodes have different columns of the same rows
             return None
         found = cls(size, spans, text)
         return found if found._gain(build, routed, tokens) > 0 else None
@@ -266,7 +274,7 @@ class _Packing(NamedTuple):
         return relays.held[key]
 
     def _got(self, source: Slice, into: Slice) -> None:
-        self.build.get(source, into, **self._how(into.rank))
+        self.build.get(source, into, **self._how(into, source.rank))
 
     def _sent(self, fn: str, source: Slice, into: Slice, key: Hashable, of: Of, lane: str = "") -> None:
         """Write that a rank packs what is needed of what it holds, and sends it."""
@@ -279,17 +287,23 @@ class _Packing(NamedTuple):
         seconds = self.moved.seconds(source.rank, 2 * piece.elements, piece)
         build.map(fn, piece, source, lane=self.lane, seconds=seconds, **of)
         if piece != into:
-            how: How = {"lane": lane} if lane else self._how(into.rank)
+            how: How = {"lane": lane} if lane else self._how(piece, into.rank)
             build.put(piece, into, **how)
 
-    def _how(self, other: int) -> How:
-        return {"lane": f"{GATES}.{other % GATE_LANES}"} if self.lane == GATES else {}
+    def _how(self, piece: Slice, other: int) -> How:
+        if self.lane == GATES:
+            return {"lane": f"{GATES}.{other % GATE_LANES}"}
+        return _small(self.build, piece, other)
 
 
 def combine(build: Builder, statement: Combine) -> None:
     """Write a combine; every replica of what it writes is complete afterwards."""
     moved, moves = _Passes(build), _Moves(build.ranks)
-    relays = None if statement.gates else _Relays.chosen(build, statement.x, statement.out, statement.routing)
+    relays = (
+        None
+        if statement.gates
+        else _Relays.chosen(build, statement.x, statement.out, statement.routing, sums=True)
+    )
     added: list[tuple[str, Slice, Slice, Of]] = []
     parts = 1 if relays is None else relays.parts
     targets = (
@@ -343,6 +357,12 @@ def _by_node(
         else:
             near.append(source)
     return near, far
+
+
+def _small(build: Builder, piece: Slice, other: int) -> How:
+    """Return the lane of a message: small ones are sent by threads of one kernel, to many ranks at once."""
+    nbytes = piece.elements * build.tensors[piece.tensor].itemsize
+    return {"lane": f"small.{other % SMALL_LANES}"} if nbytes < LEAST_PART else {}
 
 
 def _places(tokens: Ints, rows: Interval) -> Interval:
@@ -427,7 +447,7 @@ def _sent(
         piece = build.temporary(source.rank, name, into.rows, into.cols, slot=key)
     _add_up(build, statement, piece, source, of, moved)
     if piece != into:
-        build.put(piece, into)
+        build.put(piece, into, **_small(build, piece, into.rank))
 
 
 def _rows_for(statement: Combine, rows: Interval, tokens: Interval) -> int:
