@@ -143,7 +143,7 @@ class MultiplyPoints:
             point: One of them.
             most: How many layouts to choose from.
         """
-        o, s, *layouts = (int(i) for i in np.unravel_index(point, self.shape))
+        _, s, *layouts = (int(i) for i in np.unravel_index(point, self.shape))
         last = max(i for i in range(3) if MATRICES[i] != self.stationary[s])
         start = layouts[last] // most * most
         starts = [start if i == last else number for i, number in enumerate(layouts)]
@@ -152,9 +152,10 @@ class MultiplyPoints:
             for i, (of, first) in enumerate(zip(self.choices, starts, strict=True))
         )
         points = MultiplyPoints(self.bare, chosen, self.options, [self.stationary[s]], False)
-        o, _, *layouts = np.unravel_index(points.allowed, points.shape)
-        there = [x + first for x, first in zip(layouts, starts, strict=True)]
-        return np.ravel_multi_index((o, np.full(len(o), s), *there), self.shape), points
+        numbers = np.unravel_index(points.allowed, points.shape)
+        firsts = (0, s, *starts)
+        there = tuple(x + first for x, first in zip(numbers, firsts, strict=True))
+        return np.asarray(np.ravel_multi_index(there, self.shape)), points
 
     def layouts(self, point: int) -> dict[str, str]:
         """Return the layouts of A, B and C at a point."""
