@@ -10,13 +10,15 @@ from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.movement.blocks import Blocks, blocks
 from umm.algorithms.movement.gathers import sharers
 from umm.algorithms.movement.multiply import Gathered, gathered
-from umm.algorithms.movement.prices import Price, busiest_link, price_of
+from umm.algorithms.movement.prices import Price, busy_links, price_of
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem, largest_matrix
 
 AUTO, FLAT, TWO_LEVEL, GATHERED, CHUNKS = WAYS = ("auto", "flat", "two-level", "gathered", "chunks")
 """How operands come and sums go; ``auto`` is flat for one multiply, and in a chain on one node."""
 MOST_CHUNKS = 8
+EXPOSED = 0.1
+"""Share of what a collective moves that is taken to be exposed, where ways are compared."""
 
 
 class Chosen(NamedTuple):
@@ -117,8 +119,9 @@ def _by_collectives(
         if how is None:
             continue
         price = price_of(how, machine)
-        moving = busiest_link(price, machine, problem.p)
-        seconds = max(float(price.gemms.max()), moving) + 1e-9 * moving
+        moving = busy_links(price, machine, problem.p)
+        # What moves beside other work is not all hidden, so of two ways as long the one that moves less.
+        seconds = max(float(price.gemms.max()), *moving) + EXPOSED * sum(moving)
         if seconds < least * (1 - 1e-6):
             best, least = Chosen(matrix, how, price), seconds
     if chunks and best.how is not None:

@@ -123,7 +123,9 @@ def _add_up(group: Summed, machine: Machine, total: int, itemsize: int) -> tuple
         adds[ranks[:, None], ranks] += each * (1 - np.eye(len(ranks)))
     if group.copies > 1:
         for _, same in groups_of_rows(group):
-            _exchange(copies, share, same, machine)
+            theirs = np.zeros(total)
+            theirs[same] = share[same]
+            _exchange(copies, theirs, same, machine)
     return adds, copies
 
 
@@ -167,18 +169,18 @@ def _inward(machine: Machine, ranks: int) -> tuple[Bools, Floats]:
     return near, rates
 
 
-def busiest_link(price: Price, machine: Machine, ranks: int) -> float:
-    """Return about how long the busiest link of a rank, in its node or between nodes, is busy."""
+def busy_links(price: Price, machine: Machine, ranks: int) -> tuple[float, float]:
+    """Return how long the busiest rank's links are busy, those in its node and those between nodes.
+
+    Args:
+        price: What moves.
+        machine: Where.
+        ranks: How many.
+    """
     between = np.asarray(sum(price.gathered.values(), price.summed))
-    device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
-    node = device // machine.fabric.near
-    near, found = node[:, None] == node, 0.0
-    for inside in (True, False):
-        pairs = np.argwhere((near if inside else ~near) & (device[:, None] != device))
-        if not len(pairs):
-            continue
-        route = list(machine.route(*device[pairs[0]].tolist()))
-        moved = np.where(near == inside, between, 0.0)
-        busiest = max(float(moved.sum(axis=0).max()), float(moved.sum(axis=1).max()))
-        found = max(found, busiest / float(min(machine.link_bandwidth[link] for link in route)))
-    return found
+    near, rates = _inward(machine, ranks)
+    found = [0.0, 0.0]
+    for level, pairs in enumerate((near, ~near)):
+        moved = np.where(pairs, between, 0.0)
+        found[level] = max(float((moved.sum(axis=axis) / rates[level]).max()) for axis in (0, 1))
+    return found[0], found[1]
