@@ -24,6 +24,8 @@ class Price:
         gemms: Seconds of each rank's gemms.
         gathered: Bytes charged from rank to rank for each operand, shape (ranks, ranks).
         summed: The same for its sums.
+        own: Of those the bytes that are added to what each rank owns, or on the way there.
+        copied: Of those the bytes of copies of sums, to their other replicas.
         payload: Bytes of A, B and C that reach the rank that gets most of each, those that move.
         transfers: The most transfers of a rank, about.
     """
@@ -31,6 +33,8 @@ class Price:
     gemms: Floats
     gathered: dict[str, Floats]
     summed: Floats
+    own: Floats
+    copied: Floats
     payload: dict[str, int]
     transfers: int
 
@@ -52,13 +56,16 @@ def price_of(how: Gathered, machine: Machine) -> Price:
         between *= problem.itemsize(x)
         payload[x] = int(between.sum(axis=0).max())
         gathered[x] = _charged(between, machine, False)
-    summed = np.zeros((p, p))
+    summed, own, copied = np.zeros((3, p, p))
     for group in how.sums.groups:
         transfers = max(transfers, len(group.ranks) - 1)
-        adds, copies = _add_up(group, machine, p, problem.itemsize("C"))
+        adds, ends, copies = _add_up(group, machine, p, problem.itemsize("C"))
         payload["C"] = max(payload.get("C", 0), int((adds + copies).sum(axis=0).max()))
-        summed += _charged(adds, machine, True) + _charged(copies, machine, False)
-    return Price(gemms, gathered, summed, payload, transfers * how.chunks)
+        copies = _charged(copies, machine, False)
+        summed += _charged(adds, machine, True) + copies
+        own += _charged(ends, machine, True)
+        copied += copies
+    return Price(gemms, gathered, summed, own, copied, payload, transfers * how.chunks)
 
 
 def _gathered(blocks: Blocks, matrix: str, machine: Machine) -> Floats:
@@ -108,8 +115,12 @@ def _exchange(between: Floats, has: Floats, ranks: Ints, machine: Machine) -> No
     between[owners[:, None], ranks] += has[owners][:, None] * (owners[:, None] != ranks)
 
 
-def _add_up(group: Summed, machine: Machine, total: int, itemsize: int) -> tuple[Floats, Floats]:
-    """Return the bytes that a sum moves from rank to rank: by its reduce-scatter, then between replicas."""
+def _add_up(group: Summed, machine: Machine, total: int, itemsize: int) -> tuple[Floats, Floats, Floats]:
+    """Return the bytes that a sum moves from rank to rank: by its reduce-scatter, then between replicas.
+
+    The second are those of the reduce-scatter that each rank's own part waits for: by level a rank also adds
+    up what it passes on to other nodes.
+    """
     ranks = np.array(group.ranks)
     each = size_of(group.own) * (itemsize / group.copies)
     adds, copies = np.zeros((total, total)), np.zeros((total, total))
@@ -119,14 +130,19 @@ def _add_up(group: Summed, machine: Machine, total: int, itemsize: int) -> tuple
     if by_level(machine, group.ranks, total):
         _exchange(back, share, ranks, machine)  # a reduce-scatter by level is an all-gather backwards
         adds += back.T
+        nodes = np.array(nodes_of(machine, group.ranks, total))
+        ends = adds.copy()
+        for node in nodes:
+            ends[np.ix_(node, node)] /= len(nodes)
     else:
         adds[ranks[:, None], ranks] += each * (1 - np.eye(len(ranks)))
+        ends = adds
     if group.copies > 1:
         for _, same in groups_of_rows(group):
             theirs = np.zeros(total)
             theirs[same] = share[same]
             _exchange(copies, theirs, same, machine)
-    return adds, copies
+    return adds, ends, copies
 
 
 def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], Ints]]:
@@ -137,17 +153,19 @@ def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], Ints]]:
     return [(piece, np.array(ranks)) for piece, ranks in found.items()]
 
 
-def arrival_seconds(between: Floats, machine: Machine) -> Floats:
-    """Return how long each rank's own links are busy at least with what arrives: from its node, from others.
+def inward_seconds(between: Floats, machine: Machine) -> Floats:
+    """Return how long each rank's links are busy at least with what arrives, shape (2, ranks).
 
     Args:
         between: Bytes from rank to rank.
         machine: Where.
+
+    Returns:
+        First with what comes from its node, then with what comes from others.
     """
-    p = len(between)
-    near, rates = _inward(machine, p)
+    near, rates = _inward(machine, len(between))
     inside, outside = np.where(near, between, 0.0).sum(axis=0), np.where(near, 0.0, between).sum(axis=0)
-    return np.asarray(np.maximum(inside / rates[0], outside / rates[1]))
+    return np.stack((inside, outside)) / rates
 
 
 @lru_cache(maxsize=16)

@@ -18,7 +18,9 @@ from umm.program import Copy, Map, Multiply, Statement
 from umm.program.problem import MATRICES
 from umm.program.statements import statement_to_dict
 from umm.program.tensors import Tensor
+from umm.schedules.writer.builder import COLLECTIVE
 from umm.space.assignments import Assignments, Place
+from umm.space.bounds.order import in_order
 from umm.space.bounds.statement_work import StatementWork, statement_work
 
 
@@ -62,6 +64,8 @@ class Tables:
         brings: A table for each tensor that is given elsewhere, of what brings it.
         held: By group and choice the bytes of its tensors on each rank.
         state: Likewise those of the optimizer's state of its weights, held too.
+        start_s: Seconds before a collective's first transfer.
+        loss: Share of its rate that a rank's work loses while it gets, and while it adds, by collectives.
     """
 
     points: Assignments
@@ -69,6 +73,8 @@ class Tables:
     brings: tuple[StatementTable, ...]
     held: tuple[Floats, ...]
     state: tuple[Floats, ...]
+    start_s: float
+    loss: tuple[float, float]
 
     @property
     def all(self) -> tuple[StatementTable, ...]:
@@ -109,40 +115,10 @@ class Tables:
         return kept
 
     def in_order(self, place: Sequence[int]) -> float:
-        """Return a lower bound of an assignment's makespan, by the order of its statements.
-
-        The compute lane of a rank takes statements in their order. Where a result is replicated, its sums
-        begin when the last gemm of any rank has ended, and what reads it begins after some of them. What
-        collectives gather starts to arrive when some of it is there, and their sums when a product is.
-        """
-        there: dict[str, float] = {}  # before which nothing of a tensor is complete
-        ended: dict[str, float] = {}  # the last gemm before the sums of a tensor
-        finish: Any = 0.0
-        end = 0.0
-        for statement, table in zip(self.points.outline.statements, self.statements, strict=True):
-            work, start = table.work(place), np.zeros(self.points.ranks)
-            for name, wait in table.waiting(place).items():
-                start = np.maximum(start, ended.get(name, 0.0) + wait)
-            for name in statement.reads:
-                if name != statement.out:  # what is added to need not be there when a product is made
-                    start = np.maximum(start, there.get(name, 0.0))
-            if isinstance(statement, Multiply):
-                for name, x in ((statement.a, "A"), (statement.b, "B")):
-                    if x in work.gathers:
-                        start = np.maximum(start, there.get(name, 0.0) + work.gathers[x])
-            computes = work.span > 0
-            finish = np.where(computes, np.maximum(finish, start) + work.span, finish)
-            last = float(finish[computes].max(initial=start.min()))
-            if work.summed:
-                ended[statement.out] = last
-            end = max(end, last + work.summed)
-            begun = finish if work.single else finish - work.span
-            first = float(begun[computes].min()) if computes.any() else 0.0
-            for name in statement.outs:
-                there[name] = first
-            if work.arriving is not None:
-                end = max(end, first + float(work.arriving.max()))
-        return end
+        """Return a lower bound of an assignment's makespan, by the order of its statements."""
+        works = [table.work(place) for table in self.statements]
+        waits = [table.waiting(place) for table in self.statements]
+        return in_order(self.points.outline.statements, works, waits, self.points.ranks, self.start_s, self.loss)
 
     def all_busiest(self) -> Floats:
         """Return :meth:`busiest` of every assignment, numbered with the last group fastest."""
@@ -211,7 +187,14 @@ def tables_of(points: Assignments, machine: Machine, options: Mapping[str, Any],
         table, more = _bring(points, group, laid[name], machine, options)
         brings.append(table)
         held[group] = held[group] + more
-    return Tables(points, tuple(tables), tuple(brings), tuple(held), tuple(of_state))
+    means = machine.means.get(COLLECTIVE)
+    by_kind = (machine.interference["get"], machine.interference["accumulate"])
+    loss = by_kind if means is None else (means.interference, means.interference)
+    shared = len({machine.device_of(rank, ranks) for rank in range(ranks)}) < ranks
+    return Tables(
+        points, tuple(tables), tuple(brings), tuple(held), tuple(of_state), machine.collective_start_s,
+        (0.0, 0.0) if shared else loss,
+    )  # fmt: skip
 
 
 def _bring(
