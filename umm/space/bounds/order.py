@@ -88,8 +88,8 @@ def in_order(
                     jobs.append(Job(number + (not work.single), found.part, work.inward[x], True))
                     if work.single:
                         start = np.maximum(start, found.part + work.gathers(x, start_s))
-                elif x in work.whole:
-                    start = np.maximum(start, np.where(work.whole[x], found.whole, 0.0))
+                elif x in work.in_whole:
+                    start = np.maximum(start, np.where(work.in_whole[x], found.whole, 0.0))
         elif isinstance(statement, Map):
             for name, aligned in zip(statement.reads, work.aligned, strict=True):
                 found = there.get(name, There())

@@ -59,7 +59,7 @@ class StatementWork:
         arriving: The same until all that each rank owns of it is; None if nothing is summed.
         settled: The same until all has arrived everywhere.
         how: How it is done, if by collectives.
-        whole: For A and B whether each rank multiplies all that it owns of it, in place.
+        in_whole: For A and B whether each rank multiplies all that it owns of it, in place.
         aligned: Of a map, for each tensor it reads whether its tiles are those that are written.
     """
 
@@ -78,7 +78,7 @@ class StatementWork:
     arriving: Floats | None = None
     settled: float = 0.0
     how: Gathered | None = None
-    whole: Mapping[str, Bools] = field(default_factory=dict)
+    in_whole: Mapping[str, Bools] = field(default_factory=dict)
     aligned: tuple[bool, ...] = ()
 
     def gathers(self, operand: str, start_s: float) -> Floats:
@@ -237,7 +237,7 @@ def _collective(
     actions = p * (price.transfers + 1)
     return StatementWork(
         seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions, inward=inward,
-        adds=adds, copies=copies, single=single, part=part, arriving=arriving, settled=settled, how=by.how, whole=by.how.blocks.in_whole,
+        adds=adds, copies=copies, single=single, part=part, arriving=arriving, settled=settled, how=by.how, in_whole=by.how.blocks.in_whole,
     )  # fmt: skip
 
 
