@@ -125,9 +125,7 @@ def gathers_anew(statements: Sequence[Statement], plans: Mapping[int, Gathered])
     return found
 
 
-def follower_of(
-    statements: Sequence[Statement], plans: Mapping[int, Gathered], number: int
-) -> int | None:
+def follower_of(statements: Sequence[Statement], plans: Mapping[int, Gathered], number: int) -> int | None:
     """Return the next multiply by collectives, if what it gathers is not written between."""
     written = {statements[number].out}
     for other in range(number + 1, len(statements)):

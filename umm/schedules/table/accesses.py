@@ -103,7 +103,7 @@ class _Place:
         cols = bisect_left(by_col, (left - wide,)), bisect_left(by_col, (right,))
         if rows[1] - rows[0] <= cols[1] - cols[0]:
             return by_row[slice(*rows)]
-        return [(*spans, first, last) for first, last, *spans in by_col[slice(*cols)]]
+        return [(top, bottom, left, right) for left, right, top, bottom in by_col[slice(*cols)]]
 
     def _index(self, rectangle: Rectangle) -> None:
         assert self._edges is not None

@@ -389,11 +389,11 @@ class Builder(Room):
         first, places = self.firsts[-1], self._places
         touches: list[_Touch] = []
         for buffer, _, _, rows, cols in action.pieces:
-            place = buffer if buffer < first else places[buffer - first]
+            place: Hashable = buffer if buffer < first else places[buffer - first]
             touches.append((place, READ, buffer, rows + cols))
         if touches:
-            place, _, buffer, rectangle = touches.pop(0)
-            touches.append((place, how, buffer, rectangle))
+            written = touches.pop(0)
+            touches.append((written[0], how, *written[2:]))
         return touches
 
     def _conflicts(self, touches: list[_Touch]) -> set[int]:

@@ -105,8 +105,9 @@ def in_order(
         end = max(end, last + work.summed, first + work.settled)
         if "C" in work.inward:
             jobs.append(Job(number, first, work.inward["C"], False))
-        summed = work.arriving is not None
-        now = There(first + work.part, first + work.arriving) if summed else There(first, first)
+        now = There(first, first)
+        if work.arriving is not None:
+            now = There(first + work.part, first + work.arriving)
         there |= dict.fromkeys(statement.outs, now)
     return max(end, _links(jobs, works, ranks), _slowed(works, anew, np.nan_to_num(head), loss))
 

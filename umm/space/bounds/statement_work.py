@@ -237,7 +237,8 @@ def _collective(
     actions = p * (price.transfers + 1)
     return StatementWork(
         seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions, inward=inward,
-        adds=adds, copies=copies, single=single, part=part, arriving=arriving, settled=settled, how=by.how, in_whole=by.how.blocks.in_whole,
+        adds=adds, copies=copies, single=single, part=part, arriving=arriving, settled=settled, how=by.how,
+        in_whole=by.how.blocks.in_whole,
     )  # fmt: skip
 
 

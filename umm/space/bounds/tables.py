@@ -118,7 +118,9 @@ class Tables:
         """Return a lower bound of an assignment's makespan, by the order of its statements."""
         works = [table.work(place) for table in self.statements]
         waits = [table.waiting(place) for table in self.statements]
-        return in_order(self.points.outline.statements, works, waits, self.points.ranks, self.start_s, self.loss)
+        return in_order(
+            self.points.outline.statements, works, waits, self.points.ranks, self.start_s, self.loss
+        )
 
     def all_busiest(self) -> Floats:
         """Return :meth:`busiest` of every assignment, numbered with the last group fastest."""

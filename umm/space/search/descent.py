@@ -24,7 +24,9 @@ def attempt_schemes(pricer: AssignmentPricer, found: Incumbents) -> None:
     places = {pricer.points.place(texts) for texts in on_these_nodes(pricer).values()}
     able = [(tables.bound(x), x) for x in places if x is not None and _fits(tables, x, found.limit)]
     for bound, place in sorted(able):
-        if not found.first or (bound < found.first.makespan_s and found.effort.affords(pricer.actions(place))):
+        if found.first and bound >= found.first.makespan_s:
+            return
+        if not found.first or found.effort.affords(pricer.actions(place)):
             found.attempt(place, bound)
 
 

@@ -15,7 +15,7 @@ from umm.space.choice import Choice
 from umm.space.points import Point
 from umm.space.pricing.pricer import Pricer
 
-PER_ACTION = 1.5e-4
+PER_ACTION = 6e-5
 """Seconds that building and simulating an action of a long program takes, unless it has taken more."""
 
 
