@@ -153,28 +153,33 @@ def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], Ints]]:
     return [(piece, np.array(ranks)) for piece, ranks in found.items()]
 
 
-def inward_seconds(between: Floats, machine: Machine) -> Floats:
-    """Return how long each rank's links are busy at least with what arrives, shape (2, ranks).
+def inward_seconds(between: Floats, machine: Machine, lanes: int = 0) -> Floats:
+    """Return how long each rank is busy at least with what arrives, shape (3, ranks).
 
     Args:
         between: Bytes from rank to rank.
         machine: Where.
+        lanes: Lanes on which a rank gets that from its node; 0 where others send it.
 
     Returns:
-        First with what comes from its node, then with what comes from others.
+        First the links from its node, then those from others, then the mean of its lanes.
     """
-    near, rates = _inward(machine, len(between))
-    inside, outside = np.where(near, between, 0.0).sum(axis=0), np.where(near, 0.0, between).sum(axis=0)
-    return np.stack((inside, outside)) / rates
+    near, rates, inverse = _inward(machine, len(between))
+    inside, outside = np.where(near, between, 0.0), np.where(near, 0.0, between).sum(axis=0)
+    alone = (inside * inverse).sum(axis=0) / lanes if lanes else np.zeros(len(between))
+    return np.stack((inside.sum(axis=0) / rates[0], outside / rates[1], alone))
 
 
 @lru_cache(maxsize=16)
-def _inward(machine: Machine, ranks: int) -> tuple[Bools, Floats]:
-    """Return which ranks are in one node, and the bandwidth into each rank from its node and from others."""
+def _inward(machine: Machine, ranks: int) -> tuple[Bools, Floats, Floats]:
+    """Return which ranks are in one node, and the bandwidth into each rank from its node and from others.
+
+    The last are the seconds that a byte takes by itself from each rank to each of its node.
+    """
     device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
     near = device[:, None] // machine.fabric.near == device // machine.fabric.near
     heads = np.unique(device // machine.fabric.near, return_index=True)[1]
-    rates = np.full((2, ranks), np.inf)
+    rates, inverse = np.full((2, ranks), np.inf), np.zeros((ranks, ranks))
     for rank in range(ranks):
         far = [x for x in heads.tolist() if not near[x, rank]]
         for level, sources in enumerate((np.flatnonzero(near[:, rank]).tolist(), far)):
@@ -182,9 +187,14 @@ def _inward(machine: Machine, ranks: int) -> tuple[Bools, Floats]:
                 machine.route(int(device[x]), int(device[rank])) for x in sources if device[x] != device[rank]
             ]
             last = {route[-1] for route in routes if route}
+            if not level:
+                alone = [
+                    max((1.0 / machine.link_bandwidth[x] for x in route), default=0.0) for route in routes
+                ]
+                inverse[[x for x in sources if device[x] != device[rank]], rank] = alone
             if last:
                 rates[level, rank] = sum(float(machine.link_bandwidth[link]) for link in last)
-    return near, rates
+    return near, rates, inverse
 
 
 def busy_links(price: Price, machine: Machine, ranks: int) -> tuple[float, float]:
@@ -196,7 +206,7 @@ def busy_links(price: Price, machine: Machine, ranks: int) -> tuple[float, float
         ranks: How many.
     """
     between = np.asarray(sum(price.gathered.values(), price.summed))
-    near, rates = _inward(machine, ranks)
+    near, rates, _ = _inward(machine, ranks)
     found = [0.0, 0.0]
     for level, pairs in enumerate((near, ~near)):
         moved = np.where(pairs, between, 0.0)

@@ -34,7 +34,7 @@ class Job(NamedTuple):
     Attributes:
         statement: Number of the first statement that has to wait for all of it.
         release: Seconds before which it cannot begin.
-        inward: Seconds that each rank's links are busy with it, by level, shape (2, ranks).
+        inward: Seconds that each rank's links and lanes are busy with it, shape (3, ranks).
         needed: Whether there is such a statement.
     """
 
@@ -132,7 +132,7 @@ def _slowed(
         loss: Share of its rate that work loses beside gets, and beside adds.
     """
     last = max((i for i, work in enumerate(works) if work.how is not None), default=-1)
-    gets, adds, after = np.zeros((2, len(head))), np.zeros((2, len(head))), 0.0
+    gets, adds, after = np.zeros((3, len(head))), np.zeros((3, len(head))), 0.0
     for number, work in enumerate(works):
         gets = gets + sum(work.inward[x] for x in anew.get(number, ()))
         if work.adds is None or work.copies is None:
@@ -151,7 +151,7 @@ def _slowed(
 
 
 def _links(jobs: Sequence[Job], works: Sequence[StatementWork], ranks: int) -> float:
-    """Return how long the busiest links of a rank need at least, for all that arrives there.
+    """Return how long the busiest links or lanes of a rank need at least, for all that arrives there.
 
     For the jobs that can begin at some time or later: that time, all their work, and the shortest of what
     must follow them, which is what their rank computes from their statement on.
@@ -159,7 +159,7 @@ def _links(jobs: Sequence[Job], works: Sequence[StatementWork], ranks: int) -> f
     follows = np.zeros((len(works) + 1, ranks))
     for number in range(len(works) - 1, -1, -1):
         follows[number] = follows[number + 1] + works[number].span
-    load, tail, found = np.zeros((2, ranks)), np.full((2, ranks), np.inf), 0.0
+    load, tail, found = np.zeros((3, ranks)), np.full((3, ranks), np.inf), 0.0
     for job in sorted(jobs, key=lambda x: -x.release):
         busy = job.inward > 0
         load = load + job.inward

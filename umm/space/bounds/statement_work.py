@@ -50,8 +50,8 @@ class StatementWork:
         summed: Seconds after the last gemm before all of it is; else 0.
         stationary: The matrix that stays in place.
         actions: How many actions it is, about.
-        inward: Of a multiply by collectives, for A, B and C that move, the seconds that each rank's links are
-            busy with what arrives, from its node and from others, shape (2, ranks).
+        inward: Of a multiply by collectives, for A, B and C that move, the seconds that each rank is busy
+            with what arrives: its links from its node, those from others, its lanes; shape (3, ranks).
         adds: Of its sums the seconds that each rank's links are busy with what it adds to others, alike.
         copies: Of its sums what of ``inward`` is copies, which ranks get.
         single: Whether each rank does one gemm, whose product is complete nowhere before.
@@ -226,12 +226,13 @@ def _collective(
     seconds = np.asarray(work * ROUNDING, dtype=np.float64)
     assert by.how is not None
     single = by.how.chunks == 1
-    inward = {x: inward_seconds(of, machine) * ROUNDING for x, of in price.gathered.items()}
+    getters, adders = machine.copy_engines, max(2, options.max_accumulates)
+    inward = {x: inward_seconds(of, machine, getters) * ROUNDING for x, of in price.gathered.items()}
     part, arriving, settled, adds, copies = 0.0, None, 0.0, None, None
     if by.how.sums.groups and "C" in paid:
-        inward["C"] = inward_seconds(price.summed, machine) * ROUNDING
-        copies = inward_seconds(price.copied, machine) * ROUNDING
-        adds = inward_seconds((price.summed - price.copied).T, machine) * ROUNDING
+        copies = inward_seconds(price.copied, machine, getters) * ROUNDING
+        inward["C"] = inward_seconds(price.summed - price.copied, machine) * ROUNDING + copies
+        adds = inward_seconds((price.summed - price.copied).T, machine, adders) * ROUNDING
         if single:
             part, arriving, settled = _arriving(price, machine)
     actions = p * (price.transfers + 1)
@@ -248,8 +249,10 @@ def _arriving(price: Price, machine: Machine) -> tuple[float, Floats, float]:
     Seconds count from the first product. Every product adds to all of a rank's part, so no element of that is
     complete before all of them have arrived; copies of other parts are of parts that are complete.
     """
+    lanes = (0, machine.copy_engines, 0)
     own, copies, everything = (
-        inward_seconds(x, machine).max(axis=0) * ROUNDING for x in (price.own, price.copied, price.summed)
+        inward_seconds(x, machine, count).max(axis=0) * ROUNDING
+        for x, count in zip((price.own, price.copied, price.summed), lanes, strict=True)
     )
     own = np.where(own > 0, own + machine.collective_start_s, 0.0)
     part = float(own.min())
