@@ -44,7 +44,7 @@ def test_no_scheme_beats_its_bound_and_the_bound_is_near(machine, name):
     "machine", ["h100-8 nodes=2", "b200-8 nodes=2", "mi300x-8 nodes=2", "a100-8 nodes=2"]
 )
 def test_sequence_takes_what_megatron_takes_on_any_machine_of_nodes(machine):
-    """13 ms and 41 ms once, where the fabric did not say that it has nodes, or pairs were priced as one link."""
+    """13 and 41 ms once: a fabric did not say that it has nodes, pairs were priced as one link."""
     chain = umm.chain("gated-mlp", hidden=4096, ffn=14336, tokens=8192, backward=True, dtype="bfloat16")
     took = {
         x: umm.run(umm.schedule(chain.laid_out(x, ranks=16), machine)).makespan_s
@@ -75,10 +75,9 @@ def test_a_search_on_nodes_looks_at_the_schemes_first_and_tells_where_it_stands(
 
 
 def test_a_search_of_one_multiply_knows_layouts_cut_between_nodes():
-    """The rows of A by node, a replica on each of its devices: what data x tensor ranks multiply without a get."""
+    """Rows of A by node, a replica on each of its devices: data x tensor ranks multiply without a get."""
     space = umm.Space(m=4096, n=8192, k=2048, ranks=16).over(MACHINE)
-    a, b, c = space.points().choices
-    assert umm.Layout.parse("row@8:interleaved", (4096, 2048), 16) in a
+    assert umm.Layout.parse("row@8:interleaved", (4096, 2048), 16) in space.points().choices[0]
     found = umm.search(
         umm.Space(m=4096, n=8192, k=2048, a="row@8:interleaved", b="col@2", c="2d:2x8"), MACHINE_2
     )

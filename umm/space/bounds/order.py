@@ -112,6 +112,73 @@ def in_order(
     return max(end, _links(jobs, works, ranks), _slowed(works, anew, np.nan_to_num(head), loss))
 
 
+IN_LINE = 7
+"""Sums over statements that :func:`in_line` has a part of."""
+
+
+class Around(NamedTuple):
+    """What is sure of a statement's neighbours, in whatever layouts.
+
+    Attributes:
+        at_once: Whether what the one before makes is complete nowhere before its end.
+        everywhere: Whether all ranks compute in the next one.
+    """
+
+    at_once: bool
+    everywhere: bool
+
+
+def in_line(
+    statements: Sequence[Statement], number: int, work: StatementWork, around: Around, start_s: float
+) -> Floats:
+    """Return what a statement adds to bounds that are sums over statements, shape (7,).
+
+    The first is the line of statements one after another: what a statement takes on every rank, what of its
+    sum the next one has to wait for, and what it gathers of what the one before has made. The others are
+    loads of links, in a node and between: the sums of all multiplies from one on, after what comes before
+    that; and what all gather, before the last. A mean over ranks is no more than the most of one.
+
+    Args:
+        statements: Of the chain.
+        number: Of the statement.
+        work: What it takes.
+        around: What is sure of those beside it.
+        start_s: Seconds before a collective's first transfer.
+    """
+    statement, found, takes = statements[number], np.zeros(IN_LINE), float(work.span.min())
+    found[0] = takes
+    before = statements[number - 1].out if number and around.at_once else ""
+    if isinstance(statement, Multiply) and work.single and takes:
+        for name, x in ((statement.a, "A"), (statement.b, "B")):
+            if x in work.paid and (number == 0 or name == before != statement.out):
+                found[0] += float(work.gathers(x, start_s).min())
+    if number + 1 == len(statements):
+        found[0] += work.settled
+    elif around.everywhere and _waits_for(statements[number + 1], statement.out):
+        found[0] += work.part
+    multiplies = [i for i, x in enumerate(statements) if isinstance(x, Multiply)]
+    if not multiplies:
+        return found
+    for place, first in ((1, multiplies[0]), (3, multiplies[len(multiplies) // 3])):
+        if number < first or (number == first and work.single):
+            found[place : place + 2] += takes
+        if number >= first and "C" in work.paid:
+            found[place : place + 2] += work.inward["C"][:2].mean(axis=1)
+    if number >= multiplies[-1]:
+        found[5:7] += takes
+    if number < multiplies[-1] or work.single:
+        for x in work.paid - {"C"}:
+            found[5:7] += work.inward[x][:2].mean(axis=1)
+    return found
+
+
+def _waits_for(statement: Statement, name: str) -> bool:
+    """Whether a statement begins after some of a tensor is there: not where it only adds to it."""
+    if isinstance(statement, Multiply):
+        return name in (statement.a, statement.b) and name != statement.out
+    return name in statement.reads and (name != statement.out or isinstance(statement, Map))
+
+
 def _slowed(
     works: Sequence[StatementWork],
     anew: Mapping[int, Collection[str]],

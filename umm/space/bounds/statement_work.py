@@ -50,11 +50,12 @@ class StatementWork:
         summed: Seconds after the last gemm before all of it is; else 0.
         stationary: The matrix that stays in place.
         actions: How many actions it is, about.
+        paid: Of these the matrices that it has to gather or sum itself, whatever the layouts of others.
         inward: Of a multiply by collectives, for A, B and C that move, the seconds that each rank is busy
             with what arrives: its links from its node, those from others, its lanes; shape (3, ranks).
         adds: Of its sums the seconds that each rank's links are busy with what it adds to others, alike.
         copies: Of its sums what of ``inward`` is copies, which ranks get.
-        single: Whether each rank does one gemm, whose product is complete nowhere before.
+        single: Whether each rank does one gemm or map, whose result is complete nowhere before.
         part: Seconds from the end of the first gemm until some of the sum is complete anywhere.
         arriving: The same until all that each rank owns of it is; None if nothing is summed.
         settled: The same until all has arrived everywhere.
@@ -70,6 +71,7 @@ class StatementWork:
     summed: float = 0.0
     stationary: str = "auto"
     actions: int = 0
+    paid: frozenset[str] = frozenset()
     inward: Mapping[str, Floats] = field(default_factory=dict)
     adds: Floats | None = None
     copies: Floats | None = None
@@ -116,7 +118,9 @@ def statement_work(
         work = _work(written, machine, chosen_options, appended=False)
         if not isinstance(statement, Map):
             return work
-        return replace(work, aligned=tuple(_aligned(statement, tensors, x) for x in statement.reads))
+        once = np.bincount(written.rank[written.kind == MAP], minlength=written.ranks).max(initial=0) <= 1
+        aligned = tuple(_aligned(statement, tensors, x) for x in statement.reads)
+        return replace(work, aligned=aligned, single=bool(once))
     if statement.is_batch:
         return _batch(statement, tensors, machine, chosen_options)
     problem = as_problem(statement, tensors)
@@ -238,7 +242,8 @@ def _collective(
     actions = p * (price.transfers + 1)
     return StatementWork(
         seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions, inward=inward,
-        adds=adds, copies=copies, single=single, part=part, arriving=arriving, settled=settled, how=by.how,
+        paid=frozenset(x for x in inward if x in paid), adds=adds, copies=copies, single=single, part=part,
+        arriving=arriving, settled=settled, how=by.how,
         in_whole=by.how.blocks.in_whole,
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from umm.program.statements import statement_to_dict
 from umm.program.tensors import Tensor
 from umm.schedules.writer.builder import COLLECTIVE
 from umm.space.assignments import Assignments, Place
-from umm.space.bounds.order import in_order
+from umm.space.bounds.order import IN_LINE, Around, in_line, in_order
 from umm.space.bounds.statement_work import StatementWork, statement_work
 
 
@@ -30,8 +30,8 @@ class StatementTable:
 
     Attributes:
         groups: Numbers of these groups, ascending.
-        seconds: By choice of each group, then by resource: those of :class:`StatementWork`, and the ranks in
-            their order.
+        seconds: By choice of each group, then by resource: those of :class:`StatementWork`, the ranks in
+            their order, and those of ``in_line``.
         works: By choice of each group.
         waits: By choice of each group, for each tensor that it reads and that is summed over replicas, the
             seconds from the last gemm before its sums to the first action of each rank that reads it.
@@ -147,6 +147,14 @@ class Tables:
         return [n if group in groups else 1 for group, n in enumerate(self.shape)]
 
 
+class _Priced(NamedTuple):
+    """A statement's groups, and what it takes and waits for by choice of each."""
+
+    groups: tuple[int, ...]
+    works: dict[Place, StatementWork]
+    waits: dict[Place, Mapping[str, Floats]]
+
+
 def tables_of(points: Assignments, machine: Machine, options: Mapping[str, Any], state: float) -> Tables:
     """Return the tables of a chain; equal multiplies and equal statements are priced once."""
     ranks = points.ranks
@@ -156,7 +164,7 @@ def tables_of(points: Assignments, machine: Machine, options: Mapping[str, Any],
         for x in points.outline.tensors
     }
     known: dict[object, StatementWork] = {}
-    tables = []
+    found: list[_Priced] = []
     for number, statement in enumerate(points.outline.statements):
         names = dict.fromkeys((*statement.outs, *statement.reads))
         groups = tuple(sorted({group_of[x] for x in names}))
@@ -171,7 +179,15 @@ def tables_of(points: Assignments, machine: Machine, options: Mapping[str, Any],
                 known[key] = _least(statement, tensors, machine, options, stays, pays)
             works[place] = known[key]
             waits[place] = _waits(points, number, tensors, machine, options)
-        seconds = np.array([_seconds(points, number, works[x], waits[x]) for x in works])
+        found.append(_Priced(groups, works, waits))
+    tables = []
+    for number, (groups, works, waits) in enumerate(found):
+        around = Around(
+            number > 0 and all(x.single for x in found[number - 1].works.values()),
+            number + 1 < len(found) and all(x.span.min() > 0 for x in found[number + 1].works.values()),
+        )
+        start_s = machine.collective_start_s
+        seconds = np.array([_seconds(points, number, works[x], waits[x], around, start_s) for x in works])
         shape = [len(points.choices[x]) for x in groups]
         tables.append(StatementTable(groups, seconds.reshape(*shape, -1), works, waits))
     of_state = [
@@ -216,7 +232,7 @@ def _bring(
         else:
             held[choice] = there.nbytes_of_rank
         works[choice,] = replace(work, span=np.zeros(ranks))
-    seconds = np.array([np.append(x.seconds, x.span) for x in works.values()])
+    seconds = np.array([np.concatenate((x.seconds, x.span, np.zeros(IN_LINE))) for x in works.values()])
     return StatementTable((group,), seconds, works, {x: {} for x in works}), held
 
 
@@ -246,7 +262,14 @@ def _elements(laid: Sequence[Tensor]) -> Floats:
     return np.array([x.layout.elements_of_rank for x in laid], dtype=np.float64)
 
 
-def _seconds(points: Assignments, number: int, work: StatementWork, waits: Mapping[str, Floats]) -> Floats:
+def _seconds(
+    points: Assignments,
+    number: int,
+    work: StatementWork,
+    waits: Mapping[str, Floats],
+    around: Around,
+    start_s: float,
+) -> Floats:
     """Return the seconds of a statement by resource; the last ones are ranks in their order.
 
     A rank's spans of statements do not overlap. Where one reads a replicated result of the one before,
@@ -255,7 +278,8 @@ def _seconds(points: Assignments, number: int, work: StatementWork, waits: Mappi
     statements = points.outline.statements
     before = waits.get(statements[number - 1].out, 0.0) if number else 0.0
     order = work.span + np.where(work.span > 0, before, 0.0)
-    return np.append(work.seconds, order + (work.summed if number + 1 == len(statements) else 0.0))
+    order += work.summed if number + 1 == len(statements) else 0.0
+    return np.concatenate((work.seconds, order, in_line(statements, number, work, around, start_s)))
 
 
 def _waits(
