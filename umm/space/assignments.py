@@ -132,9 +132,7 @@ class Assignments:
             seen: dict[object, str] = {}
             for text in self._written(names):
                 layout = self._layout(names[0], text)
-                if text in self._own(names) or all(
-                    _at_multiples(layout, self._units.get(name, 1)) for name in names
-                ):
+                if all(_at_multiples(layout, self._units.get(name, 1)) for name in names):
                     seen.setdefault(_same(layout), text if text.startswith(BY_EXPERT) else str(layout))
             if not seen:
                 raise InputError(
@@ -143,11 +141,6 @@ class Assignments:
                 )
             found.append(tuple(seen.values()))
         return tuple(found)
-
-    def _own(self, names: Sequence[str]) -> list[str]:
-        """Return the layouts that the program's own schemes give all tensors of a group."""
-        texts = ({of.get(name, DEFAULT[0]) for name in names} for of in self.outline.layouts.values())
-        return [text for of in texts if len(of) == 1 for text in of]
 
     def _written(self, names: Sequence[str]) -> list[str]:
         """Return the texts that a group chooses from: of all its tensors that somebody has said some of."""
