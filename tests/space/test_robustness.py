@@ -157,6 +157,6 @@ def test_a_measured_list_is_drawn_from(tmp_path):
         file.write_text(text)
         with pytest.raises(InputError, match="times"):
             Noise.of(f"gemm={file}", None)
+    file.write_text("1 2")
     with pytest.raises(InputError, match="sometimes early"):
-        file.write_text("1 2")
         Noise.delays(f"gemm={file}")

@@ -38,14 +38,14 @@ class Noise:
         gemm: Standard deviation of a rank's local work, as a share.
         link: That of the time in which a rank's outgoing bytes cross a link.
         launch: That of what a transfer waits before its bytes move.
-        measured: By resource what it took in real runs, as shares of their median; draws of it are picked
-            from these, whatever its share and the law.
         law: ``lognormal`` with median 1, ``normal`` with mean 1, or ``delay``, as far above 1 as a normal
             one is from it: a rank is late or on time, never early, as in :meth:`delays`.
         slow: How many ranks are slow in every draw; which ones is drawn.
         rate: The rate of their local work, as a share of the others'.
         draws: How many draws.
         seed: Of the random numbers.
+        measured: By resource what it took in real runs, as shares of their median; draws of it are picked
+            from these, whatever its share and the law.
 
     Raises:
         InputError: for shares and counts that mean nothing.
@@ -54,12 +54,12 @@ class Noise:
     gemm: float = 0.0
     link: float = 0.0
     launch: float = 0.0
-    measured: tuple[tuple[str, tuple[float, ...]], ...] = ()
     law: str = "lognormal"
     slow: int = 0
     rate: float = 1.0
     draws: int = 200
     seed: int = 0
+    measured: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         for name in RESOURCES:
@@ -156,7 +156,8 @@ class Noise:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {x.name: getattr(self, x.name) for x in fields(self)}
+        found = {x.name: getattr(self, x.name) for x in fields(self) if x.name != "measured"}
+        return found | ({"measured": dict(self.measured)} if self.measured else {})
 
 
 @lru_cache(maxsize=16)
