@@ -42,6 +42,13 @@ class Data(NamedTuple):
     temporaries: Buffers
 
 
+class Amounts(NamedTuple):
+    """What actions move and multiply: the payload of each transfer in bytes, and each gemm's flop; else 0."""
+
+    payload: Ints
+    flop: Ints
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Every action of a distributed program, and what each waits for.
@@ -72,6 +79,7 @@ class Table:
         functions: What maps do.
         means: Ways to move bytes.
         means_of: Which of them each action uses, −1 for its kind's own; None if every action does.
+        make_amounts: Makes the payload and the flop of each action; None if they follow from the details.
     """
 
     program: Program
@@ -99,6 +107,7 @@ class Table:
     functions: tuple[Function, ...] = ()
     means: tuple[Means, ...] = ()
     means_of: NDArray[np.int8] | None = None
+    make_amounts: Callable[[], Amounts] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -124,6 +133,10 @@ class Table:
     @cached_property
     def _data(self) -> Data:
         return self.make_data()
+
+    @cached_property
+    def _amounts(self) -> Amounts | None:
+        return None if self.make_amounts is None else self.make_amounts()
 
     @property
     def scattered(self) -> bool:
@@ -188,6 +201,8 @@ class Table:
     @cached_property
     def payload(self) -> Ints:
         """Useful bytes each transfer moves: rows × columns × element size; 0 for other kinds."""
+        if self._amounts is not None:
+            return self._amounts.payload
         area = np.prod(self.details.shape[:, 0], axis=1)
         transfer = np.isin(self.kind, TRANSFERS)
         return np.where(transfer, area * self.itemsizes[self.operand_tensors(0)], 0)
@@ -195,6 +210,8 @@ class Table:
     @cached_property
     def flop(self) -> Ints:
         """Floating-point operations of each gemm; 0 for other kinds."""
+        if self._amounts is not None:
+            return self._amounts.flop
         gemm = self.kind == GEMM
         return np.where(gemm, 2 * np.prod(self.details.multiplied, axis=1) * self.details.batch, 0)
 
