@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.arrays import Floats, Ints, group_of_row
+from umm.arrays import Floats, Ints, group_of_row, offsets_of
 from umm.errors import ScheduleError
 from umm.program.problem import MATRICES, Problem
 from umm.program.tensors import Program, Tensor
 from umm.schedules.table.buffers import Buffers, first_tiles, joined, owned_tiles, tile_at
 from umm.schedules.table.details import GEMM, TRANSFERS, Details
 from umm.schedules.table.resources import Lanes, Links, Routes
+
+MOST_BYTES = 2.0**63
+"""What 64 bits do not count any more."""
 
 
 class Function(NamedTuple):
@@ -222,9 +225,13 @@ class Table:
         Raises:
             ScheduleError: if these are more than 64 bits count.
         """
-        most = max((float(slots.sum(dtype=np.float64)) for slots in self.pools), default=0.0)
-        _check_counted(most, "the pool of a rank would take {} bytes")
-        return np.array([slots.sum() for slots in self.pools], dtype=np.int64)
+        slots = np.concatenate([*self.pools, np.zeros(0, dtype=np.int64)])
+        if slots.sum(dtype=np.float64) >= MOST_BYTES:
+            most = max(float(x.sum(dtype=np.float64)) for x in self.pools)
+            _check_counted(most, "the pool of a rank would take {} bytes")
+        offsets = offsets_of([len(x) for x in self.pools])
+        before = offsets_of(slots)  # may go round at 64 bits, where the differences do not
+        return before[offsets[1:]] - before[offsets[:-1]]
 
     @cached_property
     def memory_bytes(self) -> Ints:
@@ -264,6 +271,6 @@ def check_moved(nbytes: Ints) -> None:
 
 
 def _check_counted(nbytes: float, what: str) -> None:
-    if nbytes >= 2.0**63:
+    if nbytes >= MOST_BYTES:
         said = what.format(f"{nbytes:.3g}")
         raise ScheduleError(f"{said}; 64 bits count to 2^63 - 1: make the matrices smaller")
