@@ -261,7 +261,7 @@ def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":
                 layouts=choices,
                 stationary=stationary,
                 state=flags["optimizer"] or 0.0,
-                layers=flags["layers"] or 1,
+                layers=1 if flags["layers"] is None else flags["layers"],
             )
         ]
     if flags["layers"] is not None:
