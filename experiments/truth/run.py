@@ -25,7 +25,6 @@ SAID = published("truth")
 WITHIN = 0.1
 WHY = {
     "all-gather, then GEMM": "at the slow end of the range: one rate stands between the power states",
-    "8192 cubed and 64 MiB shards": "copies take memory bandwidth from the GEMM, in the file they do not",
 }
 
 

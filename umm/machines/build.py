@@ -74,7 +74,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         document=content,
         attention={(x.dtype, x.direction == "backward"): x.rate for x in devices.attention},
         paces=paces,
-        means={name: _means(means) for name, means in devices.means.items()},
+        means={name: _means(means, _more_sms(name, file)) for name, means in devices.means.items()},
         library=file.library,
         local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
         **stated,
@@ -172,9 +172,18 @@ def _interference(devices: doc.Devices) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _means(means: doc.Means) -> Means:
+def _more_sms(means: str, file: doc.MachineFile) -> float:
+    """Return the share of a device that the library takes beyond what it took when that was measured."""
+    library, blocks = file.library, file.devices.accumulate_blocks
+    if means != "collective" or library is None or library.sms is None or blocks is None:
+        return 0.0
+    assert library.sms_rated is not None
+    return (library.sms.value - library.sms_rated.value) / blocks.units.value
+
+
+def _means(means: doc.Means, more: float) -> Means:
     return Means(
-        means.interference.value,
+        min(0.99, max(0.0, means.interference.value + more)),
         means.efficiency.value if means.efficiency else 1.0,
         means.overhead.number if means.overhead else 0.0,
         _message_sizes(means.message_sizes),
