@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from umm.dtypes import FLOAT8, itemsize
+from umm.dtypes import FLOAT8, PRICED, element_bytes
 from umm.errors import MachineError
 from umm.machines import content as doc
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, Tiles
@@ -92,7 +92,7 @@ def _stated(devices: doc.Devices) -> dict[str, Any]:
 
 def _types(rated: str) -> tuple[str, ...]:
     """Return the types of matrices that a number of a file is of; TF32 is asked for on its own."""
-    return {"tf32": (), "float8": tuple(FLOAT8)}.get(rated, (rated,))
+    return {"tf32": (), "float8": tuple(FLOAT8), "float4": tuple(PRICED)}.get(rated, (rated,))
 
 
 def _efficiency(table: Efficiency, devices: doc.Devices) -> EfficiencyTable:
@@ -147,7 +147,7 @@ def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) 
         tiles=tuple((int(rows), int(cols)) for rows, cols in tiles),
         splits=tuple(numbers.pop("splits", [1])),
         rate=peak * share / said["units"],
-        itemsize=itemsize({"tf32": "float32", "float8": "float8_e4m3"}.get(table.dtype, table.dtype)),
+        itemsize=element_bytes({"tf32": "float32"}.get(table.dtype) or _types(table.dtype)[0]),
         **numbers,
     )
 
