@@ -94,7 +94,7 @@ def _alike(spread: float, rows: Sequence[Choice], fastest: Choice) -> str:
     near = {
         number: x for number, x in enumerate(rows, 1) if x.makespan_s <= fastest.makespan_s * (1 + spread)
     }
-    if len(near) < 2:
+    if not spread or len(near) < 2:
         return ""
     least = min(near, key=lambda number: near[number].memory_bytes)
     which = "the rows" if len(near) == len(rows) else f"rows {_in_a_row(list(near))}"
