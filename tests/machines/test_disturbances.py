@@ -360,7 +360,7 @@ def test_ranks_on_one_device_share_its_memory_bandwidth(ranks, side, rounds):
 
 
 def test_tf32_is_a_choice_of_the_machine():
-    """Seven times float32's peak on H100, of which 4K cubed reaches 403 of 494.5; another machine to caches."""
+    """Seven times float32's peak on H100, of which 4K cubed reaches 403 of 494.5; and other caches."""
     plain, tf32 = umm.machine("h100-8"), umm.machine("h100-8:tf32")
     assert tf32.peak("float32") / plain.peak("float32") == pytest.approx(7.38, rel=1e-3)
     assert float(tf32.gemm_efficiency("float32", 4096, 4096, 4096)) == pytest.approx(403 / 494.5, rel=0.04)
