@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from umm import __version__
 from umm.cli.flags.values import CONFIG
 from umm.cli.printed.streams import flushed, open_streams, reader_left, time_is_up
-from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean
+from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean, short_words
 from umm.files import shortened, visible
 from umm.host.launcher import launched_rank
 
@@ -158,7 +158,7 @@ def _origin(error: click.UsageError) -> str:
 
 def _fail(message: str, code: int) -> int:
     if not launched_rank():  # of all ranks that mpiexec started, the first speaks
-        click.echo(f"error: {shortened(visible(' '.join(message.split())))}", err=True)
+        click.echo(f"error: {shortened(visible(short_words(' '.join(message.split()))))}", err=True)
     return code
 
 

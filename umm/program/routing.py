@@ -18,6 +18,8 @@ from umm.files import shown
 from umm.interval import Interval
 
 WORDS = "uniform, zipf:1.2, balanced, counts:3-0-5 or choices:0.1-1.2"
+MOST_EXPERTS = 2**16
+"""Of a routing, each of which has a range of rows; models have up to some hundreds."""
 AT_ONCE = 2**24
 """Random numbers that exist at once while choices are drawn."""
 
@@ -47,6 +49,8 @@ class Routing:
 
     def __post_init__(self) -> None:
         """Check the numbers and the rule."""
+        if self.experts > MOST_EXPERTS:
+            raise ProblemError(f"{self.experts} experts are too many; write at most {MOST_EXPERTS}")
         if not 1 <= self.top_k <= self.experts:
             raise ProblemError(
                 f"a token cannot go to {self.top_k} of {self.experts} experts; top_k is from 1 to experts"

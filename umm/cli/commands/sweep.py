@@ -114,7 +114,7 @@ def sweep(
     output = Output(as_json, quiet, no_color)
     if export is not None:
         checked_export(export)
-        check_targets(store, export)
+        check_targets(None if store.is_file() and store != export else store, export)
     scales = asked_scales(flags)
     asked = [(_spaces(ctx, of), _machines(of)) for of in scales or [flags]]
     budget = None if memory == "none" else memory
