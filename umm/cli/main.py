@@ -77,7 +77,7 @@ class LazyGroup(click.Group):
         extra = {"prog_name": "umm", **extra, "standalone_mode": False}
         open_streams()
         try:
-            with _interrupted_by_sigterm():
+            with _interrupted_by_signals():
                 code = super().main(*args, **extra)
         except UmmError as error:
             code = _fail(str(error), error.exit_code)
@@ -117,20 +117,23 @@ def _ended(answered: bool) -> int:
 
 
 @contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
+def _interrupted_by_signals() -> Iterator[None]:
     """Have SIGTERM, which batch systems send first, end a command as Ctrl-C does: with what it has found.
 
-    Ranks that mpiexec has started, and who ignores the signal, keep what they do with it.
+    So does SIGHUP, of a terminal that closes. Ranks that mpiexec has started, and who ignores a signal, keep
+    what they do with it.
     """
-    usual = signal.getsignal(signal.SIGTERM)
-    if usual is not signal.SIG_DFL or launched_rank() is not None or current_thread() is not main_thread():
+    if launched_rank() is not None or current_thread() is not main_thread():
         yield
         return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    taken = [x for x in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(x) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, usual)
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _no_option(error: click.NoSuchOption) -> str:
