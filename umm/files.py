@@ -32,7 +32,8 @@ MOST_PARTS = 16
 MOST_DOTS = 200_000
 """Dots in all keys of a TOML file that are read: each makes a table of about a kilobyte."""
 _OPAQUE = re.compile(
-    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)|\'\'\'.*?(?:\'{3,5}|\Z)|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*', re.DOTALL
+    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)|\'\'\'.*?(?:\'{3,5}|\Z)|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*',
+    re.DOTALL,
 )
 """The strings and comments of TOML, in whose text dots and equals signs mean nothing; one that does not end
 takes all the rest, as for the parser."""

@@ -70,7 +70,11 @@ def serving(
     try:
         return make_server(host, port, app.server, threaded=True, request_handler=Quiet)
     except (OSError, SystemExit, UnicodeError) as error:
-        why = "it is no name" if isinstance(error, UnicodeError) else getattr(error, "strerror", None) or "is it taken?"
+        why = (
+            "it is no name"
+            if isinstance(error, UnicodeError)
+            else getattr(error, "strerror", None) or "is it taken?"
+        )
         raise InputError(f"cannot listen on {host}, port {port}: {why}; --port 0 takes a free one") from None
 
 

@@ -28,8 +28,8 @@ def memory_limit(budget: str | int | None, problem: Problem) -> int | None:
     """Return the bytes a rank may allocate.
 
     Args:
-        budget: Bytes (``16GiB``, or a number that is no text), a multiple of the unreplicated share (|A| + |B| + |C|) / p
-            (``2x``), or None for no limit.
+        budget: Bytes (``16GiB``, or a number that is no text), a multiple of the unreplicated share
+            (|A| + |B| + |C|) / p (``2x``), or None for no limit.
         problem: Whose share; layouts do not matter.
 
     Raises:

@@ -94,7 +94,10 @@ class Store:
         log = Path(f"{self.path}-wal")
         how = "" if log.exists() and log.stat().st_size else "&immutable=1"
         return sqlite3.connect(
-            f"{Path(self.path).absolute().as_uri()}?mode=ro{how}", uri=True, timeout=60.0, isolation_level=None
+            f"{Path(self.path).absolute().as_uri()}?mode=ro{how}",
+            uri=True,
+            timeout=60.0,
+            isolation_level=None,
         )
 
     def _enter_wal(self, connection: sqlite3.Connection) -> None:
