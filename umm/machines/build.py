@@ -73,6 +73,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         link_latency=np.array([*fabric.latency, *[overhead] * count]),
         document=content,
         attention={(x.dtype, x.direction == "backward"): x.rate for x in devices.attention},
+        grouped={name: x.rate for x in devices.grouped for name in _types(x.dtype)},
         paces=paces,
         means={name: _means(means) for name, means in devices.means.items()},
         library=file.library,

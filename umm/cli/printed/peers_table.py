@@ -78,7 +78,9 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
     console.print(Text(found.verdict, style="bold"))
 
 
-def print_spreads(console: Console, found: Peers, spreads: Sequence[Spread], noise: Noise | None) -> None:
+def print_spreads(
+    console: Console, found: Peers, spreads: Sequence[Spread], noise: Noise | str | None
+) -> None:
     """Print the median and p95 of each row, and which of those that fit has the least p95."""
     console.print(f"With {noise}:")
     console.print(Text(f"{'':<16} {'p50':>10} {'p95':>10}", style="dim"))
