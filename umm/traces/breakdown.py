@@ -111,17 +111,19 @@ def critical_path(spans: Spans) -> Ints:
     schedule, end = spans.schedule, spans.end
     if not len(schedule):
         return np.zeros(0, dtype=np.int64)
-    on_lane = lane_predecessors(schedule.lane)
+    ends, offsets, after = end.tolist(), schedule.after_offsets.tolist(), schedule.after.tolist()
+    on_lane = lane_predecessors(schedule.lane).tolist()
     path = [int(np.argmax(end))]
     while True:
         action = path[-1]
         # The lane first: of equally late ones it is what would have held the action up anyway.
-        held_up = schedule.after_of(action)
-        if on_lane[action] >= 0:
-            held_up = np.concatenate((on_lane[action : action + 1], held_up))
-        if not len(held_up):
+        held_up, latest = on_lane[action], ends[on_lane[action]] if on_lane[action] >= 0 else -np.inf
+        for before in after[offsets[action] : offsets[action + 1]]:
+            if ends[before] > latest:
+                held_up, latest = before, ends[before]
+        if held_up < 0:
             break
-        path.append(int(held_up[np.argmax(end[held_up])]))
+        path.append(held_up)
     found = np.array(path[::-1], dtype=np.int64)
     without_barriers: Ints = found[schedule.kind[found] != BARRIER]
     return without_barriers
