@@ -172,7 +172,10 @@ class Behind:
 
     def _perform(self, question: Question, run: "_Run") -> None:
         """Take in what a process sends until it ends, then go on with what waits."""
-        code = run.through(question)
+        try:
+            code = run.through(question)
+        except OSError:  # no more processes or files can be had
+            code = None
         with self._lock:
             if self._running.get(question) is run:
                 del self._running[question]
