@@ -10,7 +10,8 @@ from umm.cli.printed.assignments import given_in_words
 from umm.program.problem import MATRICES
 from umm.space.peers.contender import BEST, Row
 from umm.space.peers.table import Peers
-from umm.space.search.robustness import Noise, Spread
+from umm.space.search.noise import Noise
+from umm.space.search.robustness import Spread
 from umm.units import format_bytes, format_seconds, range_in_words
 
 CHAIN_LINE = "{:<16} {:>9} {:>13} {:>9} {:>10} {:>12}"
