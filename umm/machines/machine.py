@@ -72,7 +72,7 @@ class Machine(DeviceNumbers):
         interference: Share of a rank's own GEMM rate lost while its get, accumulate or reduce runs.
         launch_s: Seconds every GEMM takes before it computes.
         transfer_overhead_s: Seconds every transfer takes beside its links' latencies. Already part of
-            `link_latency`, see docs/guides/machine-files.md.
+            `link_latency`, see docs/reference/machine-files.md.
         peaks: flop/s per device, by dtype.
         efficiency: Measured tables by dtype; a dtype without one is assumed to reach its peak.
         message_sizes: Measured bandwidth by message size, if the file has it.

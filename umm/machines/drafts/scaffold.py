@@ -14,7 +14,7 @@ from umm.machines.numbers import Fact, declared
 from umm.machines.settings import set_numbers
 
 NOTES = {
-    "schema": "umm machine check FILE tells all that is missing or wrong; docs/guides/describe-a-machine.md",
+    "schema": "umm machine check FILE lists all that is missing or wrong; docs/guides/your-machine.md",
     "devices.count": "devices of all nodes together",
     "devices.names": "a short name for each",
     "devices.ranks_per_device": "how many ranks may share a device",
