@@ -1,4 +1,4 @@
-"""How fast a core is just now: a small multiply beside each measurement, held against the fastest of all.
+"""How fast a core is just now: a small multiply beside each measurement, compared with the fastest of all.
 
 The cores of a host change their speed: another guest computes on the other half of a physical core, a clock
 falls. What is measured between two readings of the pace counts if they are near the best there were.
