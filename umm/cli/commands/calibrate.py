@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     default="mpi",
     show_default=True,
     metavar="NAME",
-    help="Whose machine is measured: mpi has the cores of this host, cuda, nvshmem and opencl its devices.",
+    help="What is measured: mpi the cores of this host, cuda, nvshmem and opencl its devices.",
 )
 @executor_options()
 @option(

@@ -37,8 +37,8 @@ def file_options(required: bool = True) -> Callable[[Command], Command]:
             ),
             option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes."),
             set_option(),
-            option("--source", default="", metavar="TEXT", help="Where the numbers of --set are from."),
-            option("--force", is_flag=True, help="Write over a file that is there."),
+            option("--source", default="", metavar="TEXT", help="Source of the numbers of --set."),
+            option("--force", is_flag=True, help="Overwrite an existing file."),
             output_options(),
         ]
     )

@@ -14,7 +14,7 @@ FRAMEWORKS = ("dtensor", "jax", "scalapack", "hpf")
 @problem_options(machine="h100-8")
 @option(
     "--as", "words", type=click.Choice(FRAMEWORKS),
-    help="Say each layout in the words of a framework instead, one a line.",
+    help="Print each layout in a framework's notation instead, one per line.",
 )  # fmt: skip
 @output_options()
 def tiles(words: str | None, as_json: bool, quiet: bool, no_color: bool, **flags: Any) -> None:
