@@ -301,29 +301,29 @@ def look(send: Send, space: Space, machine: Machine, limit: int, bounds: Bounds 
         send({"refusal": str(error)})
 
 
-def _search(tell: "_Sending", space: Space, looked: MultiplyPricer, limit: int) -> None:
+def _search(send: "_Sending", space: Space, looked: MultiplyPricer, limit: int) -> None:
     """Send what is best, then the front, then the best of all factors, then of few points all."""
-    looked.makespan = tell.timed(looked.makespan)
+    looked.makespan = send.timed(looked.makespan)
     found = best_of(space, looked, limit, TOP)
-    tell(stage="top", top=found.top, front=front(looked, limit, reach=NEAR))
+    send(stage="top", top=found.top, front=front(looked, limit, reach=NEAR))
     ranked = found.top[:RANGES]
     moves = [found.bringing(choice) for choice in ranked]
-    tell(
+    send(
         ranges=[found.sure.range(choice) for choice in ranked],
         ties=ties(found.sure, ranked),
         proven=found.proven,
         moves=[sum(x.values()) for x in moves if x is not None],
     )
-    tell(stage="front", front=found.frontier)
+    send(stage="front", front=found.frontier)
     points = looked.points
     factors = factors_of(points)
     for of in product(*(np.unique(x).tolist() for x in factors)):
         BestFirst(looked, limit, 1, among=np.all(factors == np.array(of)[:, np.newaxis], axis=0)).run()
-    tell(stage="factors")
+    send(stage="factors")
     if len(points) <= MOST_EXACT:
         for point in points.allowed[np.argsort(looked.bounds.seconds, kind="stable")].tolist():
             looked.simulated(point, 0.0)
-        tell(stage="all")
+        send(stage="all")
 
 
 def look_at_chain(send: Send, space: Space, machine: Machine, limit: int) -> None:
@@ -384,12 +384,12 @@ class _Sending:
 
     def __init__(self, send: Send, looked: MultiplyPricer) -> None:
         self._send, self._looked = send, looked
-        self._told, self._last = 0, monotonic()
+        self._sent, self._last = 0, monotonic()
 
     def __call__(self, **found: Any) -> None:
         """Send what is found with all that has been simulated."""
-        new = list(islice(self._looked.choices.items(), self._told, None))
-        self._told, self._last = self._told + len(new), monotonic()
+        new = list(islice(self._looked.choices.items(), self._sent, None))
+        self._sent, self._last = self._sent + len(new), monotonic()
         if new:
             points, choices = zip(*new, strict=True)
             found["numbers"] = np.searchsorted(self._looked.points.allowed, points)

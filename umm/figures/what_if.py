@@ -155,10 +155,10 @@ def write_sensitivity(answer: "Sensitivity", machine: str, path: str | Path) -> 
         InputError: if the file cannot be written.
     """
     flips = [str(flip) for flip in answer.flips if flip.factor is not None]
-    told = "; ".join(flips) if flips else "No number changes the choice within reach."
+    words = "; ".join(flips) if flips else "No number changes the choice within reach."
     sections = [
         Section(
-            verdict=f"Best: {answer.choice}", text=f"Another choice is better: {told}" if flips else told
+            verdict=f"Best: {answer.choice}", text=f"Another choice is better: {words}" if flips else words
         ),
         Section(figure=sensitivity_figure(answer), table=answer.moves_frame()),
         Section(heading="Where the choice flips", table=answer.to_frame()),

@@ -31,7 +31,7 @@ def explained(error: ValidationError) -> str:
 def all_explained(content: Mapping[str, Any]) -> list[str]:
     """Return all mistakes of a file's content, a line each; what is misspelt is not missing too.
 
-    What is wrong by itself would hide what only several numbers together tell; so it is mended, and the
+    What is wrong by itself would hide what only several numbers together show; so it is repaired, and the
     content is read again.
     """
     mended: dict[str, Any] = copy.deepcopy(dict(content))
@@ -147,7 +147,7 @@ def _at(content: Any, path: Sequence[int | str]) -> Any:
 
 
 def _number(loc: tuple[int | str, ...]) -> tuple[int | str, ...] | None:
-    """Return where the number lies of which a location tells, in a table by its name; None if none."""
+    """Return where the number of a location is, in a table by its name; None if nowhere."""
     for n in range(1, len(loc) + 1):
         model = _model(loc[:n])
         if issubclass(model, Number):

@@ -15,7 +15,7 @@ from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem, largest_matrix
 
 AUTO, FLAT, TWO_LEVEL, GATHERED, CHUNKS = WAYS = ("auto", "flat", "two-level", "gathered", "chunks")
-"""How operands come and sums go; ``auto`` is flat for one multiply, and in a chain on one node."""
+"""How operands and sums move; ``auto`` is flat for one multiply, and in a chain on one node."""
 MOST_CHUNKS = 8
 
 

@@ -70,14 +70,14 @@ def _has_front(view: View) -> bool:
 
 
 def top_frame(view: View) -> "pd.DataFrame":
-    """Return the best points as a frame: layouts, how, makespan_s, memory_bytes, fraction_of_peak."""
+    """Return the best points as a frame: layouts, stationary, makespan_s, memory_bytes, fraction_of_peak."""
     import pandas as pd
 
     rows = []
     for choice in view.priced.top:
         layouts, way = dict(choice.layouts), {}
         if not view.state.chain:
-            layouts, way = {x.lower(): text for x, text in layouts.items()}, {"how": how(choice)}
+            layouts, way = {x.lower(): text for x, text in layouts.items()}, {"stationary": how(choice)}
         rows.append(layouts | way | {x: getattr(choice, x) for x in FIGURES})
     return pd.DataFrame(rows)
 

@@ -143,7 +143,7 @@ def scaffold(
         machine: The other machine.
         card: The ``[fabric.nic]`` table of nodes where the other machine has no cards, marked as another's.
         nodes: How many; those of the other machine if None.
-        devices: How many a node has; likewise.
+        devices: How many a node has; None keeps that too.
         settings: Numbers of the new machine, as ``umm machine new --set`` takes them.
         source: Where these are from.
 

@@ -16,7 +16,7 @@ from umm.space.budget import rank_limit
 from umm.space.choice import Choice
 from umm.space.peers.contender import MARGIN, Contender, Row, Timed, chosen, timed
 from umm.space.peers.multiplies import STAY, in_place, least_seconds, redistributed
-from umm.space.search.search import Told
+from umm.space.search.search import Report
 from umm.space.search.uncertainty import TOLERANCE
 from umm.traces.trace import Trace
 from umm.units import format_seconds
@@ -90,11 +90,11 @@ class Around:
         start: The problem, and where its operands are.
         machine: Where it runs.
         memory: Budget a rank.
-        told: As :func:`umm.space.peers.peers.peers` takes it.
+        report: As :func:`umm.space.peers.peers.peers` takes it.
     """
 
-    def __init__(self, start: Problem, machine: Machine, memory: str | int | None, told: Told) -> None:
-        self.start, self.machine, self.memory, self.told = start, machine, memory, told
+    def __init__(self, start: Problem, machine: Machine, memory: str | int | None, report: Report) -> None:
+        self.start, self.machine, self.memory, self.report = start, machine, memory, report
         self.others: list[Contender] = []
         self._stays: dict[int, Timed] = {}
 
@@ -133,7 +133,7 @@ class Around:
             return found
         start = replace(self.start, m=m)
         for number, x in enumerate(self.others):
-            self.told(f"m = {m}", number, len(self.others))
+            self.report(f"m = {m}", number, len(self.others))
             with suppress(ProblemError):  # what it needs may depend on m
                 found.append(timed(x, start, self.machine, rank_limit(self.memory, start, self.machine)))
         return found
@@ -141,13 +141,13 @@ class Around:
     def _in_place(self, m: int) -> Timed:
         if m not in self._stays:
             start = replace(self.start, m=m)
-            stay = in_place(start, self.machine, self.memory, partial(self.told, f"m = {m}, in place"))
+            stay = in_place(start, self.machine, self.memory, partial(self.report, f"m = {m}, in place"))
             self._stays[m] = timed(stay, start, self.machine, rank_limit(self.memory, start, self.machine))
         return self._stays[m]
 
     def _moved(self, start: Problem) -> Contender | None:
-        told = partial(self.told, f"m = {start.m}, redistribute")
-        return redistributed(start, self.machine, self.memory, told)
+        report = partial(self.report, f"m = {start.m}, redistribute")
+        return redistributed(start, self.machine, self.memory, report)
 
     def _is_open(self, m: int) -> bool:
         """Whether something could be worth more than staying in place."""

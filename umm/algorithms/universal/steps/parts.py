@@ -30,7 +30,7 @@ class Masked:
         gemm: Its seconds.
         send: Seconds of its accumulate.
         sending: The multiplies that have one.
-        kinds: What tells multiplies with equal needs apart.
+        kinds: What distinguishes multiplies with equal needs.
         all_data: All remote data.
         all_gemms: All component multiplies.
         names: Numbers given to parts of the graph that are equal but for names.
