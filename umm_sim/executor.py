@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from umm.arrays import Floats, Ints
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
@@ -28,13 +26,13 @@ class SimExecutor:
         from umm_sim.simulation import simulate
 
         start, end = simulate(schedule)
-        return Trace(schedule, "sim", np.array(start), np.array(end), times=self.times)
+        return Trace(schedule, "sim", start, end, times=self.times)
 
     def makespan(self, schedule: Schedule) -> float:
         """Return the predicted time of the whole schedule, in seconds."""
         from umm_sim.simulation import simulate
 
-        return max(simulate(schedule)[1], default=0.0)
+        return float(simulate(schedule)[1].max(initial=0.0))
 
     def makespans(self, schedule: Schedule, draws: Iterable[tuple[Floats, Ints]]) -> list[float]:
         """Return the makespan for each draw of the columns ``seconds`` and ``nbytes``, in seconds."""

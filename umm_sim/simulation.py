@@ -1,18 +1,35 @@
-"""One schedule played on a clock: every action starts when the last thing it waits for has finished."""
+"""One schedule played on a clock: every action starts when the last thing it waits for has finished.
 
-from collections.abc import Iterable, Iterator
+There are two players: :class:`_Play`, the reference, and ``_player.c``, the same in C, where the package was
+compiled. Their makespans are equal to the last bit (docs/decisions/0026).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from umm.arrays import Floats, Ints
 from umm.errors import ScheduleError
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import BARRIER
+from umm.schedules.table.details import BARRIER, KINDS
 from umm.schedules.writer.assembly import without_collector
 from umm_sim.clock import Call, Clock, nothing
 from umm_sim.engines import found_engines
 from umm_sim.fabric.choice import fabric_model
-from umm_sim.fabric.routes import Routed, routed
+from umm_sim.fabric.routes import Routed, book_of, pair_codes, routed
 from umm_sim.successors import Successors, successors_of
+
+play: Callable[..., int] | None
+try:
+    from umm_sim._player import play
+except ImportError:  # not compiled: see make wheel
+    play = None
+
+Times = tuple[Floats, Floats]
+"""When each action starts, and when it finishes, in seconds."""
+_NO_MEANS = np.empty(0, dtype=np.int8)
 
 
 class _Play:
@@ -89,39 +106,80 @@ class _Play:
                 self._begin(successor)
 
 
-@without_collector()
-def simulate(schedule: Schedule) -> tuple[list[float], list[float]]:
+def simulate(schedule: Schedule) -> Times:
     """Return when each action starts and finishes, in seconds.
 
     Raises:
         ScheduleError: if some actions never finish, because what they wait for waits for them.
     """
-    return _played(_Play(schedule))
+    return interpreted(schedule) if play is None else compiled(schedule, play)
 
 
 def redrawn(schedule: Schedule, draws: Iterable[tuple[Floats, Ints]]) -> Iterator[float]:
     """Yield the makespan for each draw of the columns ``seconds`` and ``nbytes``.
 
-    What waits for what, and the routes, are looked up once, which saves up to a tenth of the time.
+    Interpreted, what waits for what and the routes are looked up once, which saves up to a tenth of the time.
     """
-    after, transfers = successors_of(schedule), routed(schedule)
+    known = (successors_of(schedule), routed(schedule)) if play is None else None
     for seconds, nbytes in draws:
         drawn = replace(schedule, seconds=seconds, nbytes=nbytes)
-        yield _last(drawn, after, replace(transfers, nbytes=nbytes.tolist()))
+        if known is None:
+            finished = simulate(drawn)[1]
+        else:
+            finished = interpreted(drawn, known[0], replace(known[1], nbytes=nbytes.tolist()))[1]
+        yield float(finished.max(initial=0.0))
 
 
 @without_collector()
-def _last(schedule: Schedule, after: Successors, transfers: Routed) -> float:
-    return max(_played(_Play(schedule, after, transfers))[1], default=0.0)
-
-
-def _played(play: _Play) -> tuple[list[float], list[float]]:
-    """Play a schedule and return when each action starts and finishes."""
+def interpreted(
+    schedule: Schedule, after: Successors | None = None, transfers: Routed | None = None
+) -> Times:
+    """Return when each action starts and finishes, by the reference."""
+    play = _Play(schedule, after, transfers)
     try:
         play.run()
     finally:
         play.close()
-    started, finished = play.started, play.finished
-    if finished and min(finished) < 0:
-        raise ScheduleError(f"action {finished.index(min(finished))} never finishes")
+    return _all_finished(np.array(play.started), np.array(play.finished))
+
+
+def compiled(schedule: Schedule, play: Callable[..., Any]) -> Times:
+    """Return when each action starts and finishes, by a compiled player."""
+    book, lanes = book_of(schedule), schedule.lanes
+    route, routes = book.columns(pair_codes(schedule))
+    started, finished = np.empty(len(schedule)), np.empty(len(schedule))
+    play(
+        np.ascontiguousarray(schedule.kind, np.int8),
+        *(
+            np.ascontiguousarray(column, np.int64)
+            for column in (
+                schedule.rank,
+                schedule.lane,
+                schedule.after_offsets,
+                schedule.after,
+                schedule.src,
+                schedule.dst,
+                schedule.nbytes,
+            )
+        ),
+        np.ascontiguousarray(schedule.seconds, np.float64),
+        route,
+        np.ascontiguousarray(lanes.engine, np.int64),
+        np.array([schedule.interference.get(kind, 0.0) for kind in KINDS]),
+        _NO_MEANS if schedule.means_of is None else np.ascontiguousarray(schedule.means_of, np.int8),
+        np.array([means.interference for means in schedule.means]),
+        *routes,
+        book.bandwidth,
+        started,
+        finished,
+        schedule.ranks,
+        book.disjoint,
+        lanes.own_engines,
+    )
+    return _all_finished(started, finished)
+
+
+def _all_finished(started: Floats, finished: Floats) -> Times:
+    if finished.min(initial=0.0) < 0:
+        raise ScheduleError(f"action {finished.argmin()} never finishes")
     return started, finished

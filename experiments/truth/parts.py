@@ -8,9 +8,11 @@ from umm.executor import executor
 from umm.machines import Machine
 
 
-def gemm(machine: Machine, dtype: str, m: int, n: int, k: int) -> float:
-    """Return the seconds of one local multiply, C of the operands' type."""
-    return float(gemm_seconds(machine, dtype, m, n, k, itemsize(dtype)))
+def gemm(
+    machine: Machine, dtype: str, m: int, n: int, k: int, of_c: str = "", by_columns: bool = False
+) -> float:
+    """Return the seconds of one local multiply, C of the operands' type unless given."""
+    return float(gemm_seconds(machine, dtype, m, n, k, itemsize(of_c or dtype), by_columns=by_columns))
 
 
 def collective(machine: Machine, what: str, nbytes: float, devices: int) -> float:

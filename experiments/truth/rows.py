@@ -67,6 +67,18 @@ def gemms() -> Iterator[Row]:
             predict = partial(gemm, dtype="bfloat16", m=m, n=n, k=k)
             where = "openxla/xla, matmul_interpolator_data.h, sm_90"
             yield Row("XLA's table, bfloat16", f"{m}x{n}x{k}", "h100-8", predict, seconds, where)
+    for m, n, k, rate in SAID["deepgemm_tflops"]["rows"]:
+        predict = partial(gemm, dtype="float8_e4m3", m=m, n=n, k=k, of_c="bfloat16", by_columns=True)
+        seconds, where = 2.0 * m * n * k / (rate * 1e12), SAID["deepgemm_tflops"]["where"].partition(":")[0]
+        yield Row("DeepGEMM, fp8", f"{m}x{n}x{k}", "h800-8", predict, seconds, where)
+    said = SAID["llmcompass_ms"]
+    for m, n, k, milli in said["rows"]:
+
+        def alone(found: Machine, m: int = m, n: int = n, k: int = k) -> float:
+            return said["launch_us"] * 1e-6 + gemm(found, "float16", m, n, k)
+
+        name, where = f"{m}x{n}x{k}", said["where"].partition(":")[0]
+        yield Row("LLMCompass, float16", name, "a100-8", alone, milli * 1e-3, where, milli < 0.04)
     predict, seconds = partial(gemm, dtype="float32", m=8192, n=8192, k=8192), 2.0 * 8192**3 / 21.5e12
     yield Row("PVC, one tile", "SGEMM", "pvc-12-planes", predict, seconds, "Argonne user guides", True)
 

@@ -53,6 +53,8 @@ def claims() -> dict[str, str]:
         f"{_list(f'{int(x) // 1024}K' for x in rates)} cubed"
         for dtype, rates in _numbers("cublas_tflops").items()
     }
+    found["DeepGEMM, fp8"] = "DeepGEMM's table, fp8 on one H800, 64 to 4,096 rows"
+    found["LLMCompass, float16"] = "GEMMs of torch on one A100, 64 to 32,768 rows, each launched alone"
     found["XLA's table, bfloat16"] = "XLA's table of GEMMs on H100"
     least, most = SAID["pvc_tile"]["sgemm_tflops"]
     found["PVC, one tile"] = f"PVC, one tile: SGEMM {least} to {most} TFLOP/s"

@@ -261,7 +261,7 @@ def test_hwlocs_bandwidths_to_nvswitches_add_up_to_a_port(described):
     [
         (
             "nothing of the kind",
-            "this is neither what nvidia-smi topo -m prints nor what lstopo --of xml writes",
+            "this is neither what nvidia-smi topo -m prints, nor what lstopo --of xml writes",
         ),
         (HGX_A100_4.replace("GPU2    NV4 ", "GPUX    NV4 "), "no whole row of GPU2"),
         ("<topology><object", "this is not what lstopo --of xml writes"),

@@ -29,6 +29,8 @@ KERNELS = st.builds(
     caution=st.sampled_from([0.9, 1.0, 1.3]),
     expected_feed=st.sampled_from([None, 5e11]),
     batched=st.sampled_from([0.8, 1.0]),
+    cache=st.sampled_from([0, 50_000_000]),
+    cached=st.sampled_from([1e12, 5e12]),
 )
 TEXT = """[devices.kernels]
 source = "test"
@@ -71,7 +73,7 @@ def test_no_shape_beats_the_roofline_of_its_k_or_of_a_longer_one(kernels, m, n, 
     flop = 2.0 * batch * m * n * k
     most = float(kernels.most(max(k, more))) * kernels.rate * kernels.units
     traffic = batch * ((m + n) * k * kernels.itemsize + 4.0 * m * n)
-    assert took >= (kernels.start_s + max(flop / most, traffic / kernels.memory)) * (1 - 1e-12)
+    assert took >= (kernels.start_s + max(flop / most, traffic / kernels.moves)) * (1 - 1e-12)
 
 
 def test_shapes_cost_the_same_alone_and_in_any_company():
@@ -109,3 +111,31 @@ def test_rows_of_the_public_table_come_out(name, shape, tflops):
 )
 def test_kernels_that_cannot_be_are_refused_in_one_line(tmp_path, change, said):
     assert said in error_of(write(tmp_path, GOOD + TEXT.replace(*change) + SWITCH))
+
+
+def test_kernels_differ_by_the_type_of_c_and_by_unlike_factors(tmp_path):
+    """Half the rate with C in float32; of unlike factors a quarter; the start is one."""
+    text = TEXT.replace('"float32"', '"float8"')
+    text += '[devices.efficiency.kernels.wide]\nsource = "test"\nvalue = 0.25\n'
+    text += '[devices.efficiency.kernels.unlike]\nsource = "test"\nvalue = 0.125\n'
+    peak = "[devices.peak]\nfloat8 = { value = '2 Tflop/s', source = 'test' }\n"
+    m = machine(write(tmp_path, GOOD.replace("[devices.peak]\n", peak) + text + SWITCH))
+    narrow, wide, unlike = (
+        float(gemm_seconds(m, dtype, 100, 1000, 6400, of_c)) - 2e-6
+        for dtype, of_c in (("float8_e4m3", 2), ("float8_e4m3", 4), ("float8_e4m3xfloat8_e5m2", 2))
+    )
+    assert (wide / narrow, unlike / narrow) == (pytest.approx(2.0), pytest.approx(4.0))
+    bad = text + 'start = "1 us"\n'
+    path = write(tmp_path, GOOD.replace("[devices.peak]\n", peak) + bad + SWITCH, "bad.toml")
+    assert "all kernels of a type have one start" in error_of(path)
+
+
+def test_k_is_split_only_where_it_is_long_and_c_small():
+    kernels = Kernels(
+        units=64, tiles=((64, 64),), splits=(1, 8), rate=1e12, itemsize=2, feed=1e14, start_s=0.0, ramp_s=0.0,
+        store=1e14, memory=1e14, split_k=2048, split_area=64,
+    )  # fmt: skip
+    long, short, large = kernels.seconds([64, 64, 1024], [64, 64, 1024], [4096, 1024, 4096], c_itemsize=2)
+    assert long == pytest.approx(64 * 64 * 4096 * 2 / 8 / 1e12, rel=1e-2)  # 8 units, an eighth of k each
+    assert short == pytest.approx(64 * 64 * 1024 * 2 / 1e12, rel=1e-2)
+    assert large == pytest.approx(4 * 64 * 64 * 4096 * 2 / 1e12, rel=1e-2)  # 256 tiles on 64 units

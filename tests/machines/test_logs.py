@@ -1,6 +1,7 @@
 """Numbers of a machine file from logs of benchmarks, and tables for other tools from a machine file."""
 
 import re
+from pathlib import Path
 
 import pytest
 from command import good, record
@@ -140,3 +141,38 @@ def test_nccls_tuner_has_ranges_that_follow_each_other():
     assert [int(x[1]) for x in of_eight[1:]] == [int(x[2]) + 1 for x in of_eight[:-1]]
     assert good("machine", "export", "h100-8", "--nccl-tuner").startswith("# collective_type,")
     assert command("machine", "export", "pvc-12", "--xla").exit_code == 2
+
+
+LOGS = Path(__file__).parent / "logs"
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "tool", "rows"),
+    [
+        ("aws-k8s-tester-503-all_reduce.log", 16, "nccl-tests", 3),
+        ("eessi-716-osu_bw.txt", None, "OSU micro-benchmarks", 7),
+        ("hpc-ai-envs-30-all_reduce.log", None, "nccl-tests", 1),
+        ("mooncake-3484.log", None, "nccl-tests", 7),
+        ("nccl-1264-p2p.txt", None, "p2pBandwidthLatencyTest", 7),
+        ("nvbandwidth-50.txt", None, "nvbandwidth", 30),
+        ("rccl-1490-all_gather.log", 32, "nccl-tests", 5),
+    ],
+)
+def test_logs_of_public_issues_are_read(name, ranks, tool, rows):
+    """As they were pasted: with labels of srun and mpirun, without header or first lines."""
+    log = read_log((LOGS / name).read_text(), name, ranks)
+    assert log.tool == tool
+    assert sum(map(len, (log.collectives, log.copies, log.messages))) == rows
+
+
+def test_a_log_without_header_says_its_ranks_by_the_ratio_of_its_rates():
+    """busbw over algbw of an all-reduce is 2(p - 1)/p: 242.00 / 138.28 = 1.750, so 8 ranks."""
+    log = read_log((LOGS / "mooncake-3484.log").read_text(), "x.log")
+    assert {(x.what, x.ranks) for x in log.collectives} == {("all-reduce", 8)}
+    with pytest.raises(umm.errors.MachineError, match="does not list the ranks: give --ranks"):
+        read_log((LOGS / "rccl-1490-all_gather.log").read_text(), "all_gather.log")
+
+
+def test_copies_leave_out_those_of_a_device_with_itself():
+    log = read_log((LOGS / "nccl-1264-p2p.txt").read_text(), "x")
+    assert (min(log.copies), max(log.copies)) == (371.02e9, 376.82e9)

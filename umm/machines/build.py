@@ -1,6 +1,6 @@
 """From a topology file's content to a Machine: check it and build it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from umm.machines.kernels import NEEDED, Kernels
 from umm.machines.machine import Machine, content_sha
 from umm.machines.mistakes import explained
 from umm.machines.numbers import declared
-from umm.machines.quantities import Efficiency
+from umm.machines.quantities import Efficiency, KernelNumbers
 from umm.machines.unequal import set_apart
 from umm.units import parse_bandwidth, parse_bytes, parse_seconds
 
@@ -109,10 +109,18 @@ def _kernels(table: Efficiency, devices: doc.Devices) -> Kernels:
     Raises:
         MachineError: A number that every kernel needs is in neither.
     """
+    parts = [part for part in (devices.kernels, table.kernels) if part is not None]
+    return _kernels_of(table, devices.peak[table.dtype].number, parts)
+
+
+NO_NUMBERS = {"source", "measured", "assumed", "wide", "unlike"}
+
+
+def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) -> Kernels:
+    """Return the kernels that some tables describe, of which the later ones say what differs."""
     said: dict[str, Any] = {}
-    for part in (devices.kernels, table.kernels):
-        if part is not None:
-            said |= part.model_dump(exclude_none=True, exclude={"source", "measured", "assumed"})
+    for part in parts:
+        said |= part.model_dump(exclude_none=True, exclude=NO_NUMBERS)
     missing = sorted(NEEDED - said.keys())
     if missing:
         raise MachineError(
@@ -131,10 +139,14 @@ def _kernels(table: Efficiency, devices: doc.Devices) -> Kernels:
         if key in numbers:
             numbers[f"{key}_s"] = parse_seconds(numbers.pop(key))
     tiles = [tile.split("x") for tile in numbers.pop("tiles")]
+    share = numbers.pop("value", table.value[0][0][0])
+    for name in ("wide", "unlike"):
+        if (own := getattr(parts[-1], name)) is not None:
+            numbers[name] = _kernels_of(table, peak, [*parts, own])
     return Kernels(
         tiles=tuple((int(rows), int(cols)) for rows, cols in tiles),
         splits=tuple(numbers.pop("splits", [1])),
-        rate=devices.peak[table.dtype].number * table.value[0][0][0] / said["units"],
+        rate=peak * share / said["units"],
         itemsize=itemsize({"tf32": "float32", "float8": "float8_e4m3"}.get(table.dtype, table.dtype)),
         **numbers,
     )

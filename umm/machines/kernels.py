@@ -17,6 +17,7 @@ NEEDED = frozenset(("units", "tiles", "feed", "start", "ramp", "store", "memory"
 """Numbers that a file must state of every type's kernels, for the device or for the type."""
 
 STEP = 64  # elements of k that a kernel loads at once: k is padded to it
+WIDE = 4  # bytes of an element of C from which kernels are the wide ones
 CHUNK = 1024  # shapes that are priced at once, so that tables of all tiles stay in a cache
 MOST_KNOWN = 2**17  # shapes whose seconds are kept
 
@@ -41,10 +42,14 @@ class Kernels:
         split_s: Seconds that splitting k adds.
         reduce: Bytes/s at which parts of a split are added up; None where that takes no time.
         expected_feed: The feed that the library reckons with when it chooses a tile; None for the true one.
+        split_k: Length of k from which it may be split.
+        split_area: Elements of C for each element of k up to which k is split.
         caution: By how much a split must be faster to be chosen.
         batched: Share of the rate that kernels of a batch reach.
         cache: Bytes of A, B and C that move at ``cached`` bytes/s, for they are in the L2 cache.
         cached: See cache.
+        wide: The kernels whose C has elements of 4 bytes; None for these.
+        unlike: The kernels whose A and B are of unlike types; None for these.
         transposes: Bytes/s at which a B that is stored by rows is transposed first, where kernels need it
             by columns.
         small_s: Seconds that an older kernel takes longer, which is chosen for multiplies of at most
@@ -66,6 +71,8 @@ class Kernels:
     split_s: float = 0.0
     reduce: float | None = None
     expected_feed: float | None = None
+    split_k: int = 0
+    split_area: float = np.inf
     caution: float = 1.0
     batched: float = 1.0
     transposes: float | None = None
@@ -74,6 +81,14 @@ class Kernels:
     small_k: int = 0
     cache: int = 0
     cached: float = 0.0
+    wide: "Kernels | None" = None
+    unlike: "Kernels | None" = None
+
+    @cached_property
+    def moves(self) -> float:
+        """Bytes/s that no multiply goes above, of whatever types."""
+        others = [x.moves for x in (self.wide, self.unlike) if x is not None]
+        return max(self.memory, self.cached, *others)
 
     @cached_property
     def _known(self) -> dict[tuple[float, ...], float]:
@@ -114,6 +129,8 @@ class Kernels:
         >>> (kernels.seconds([128, 320], [128, 64], 256, c_itemsize=2) * 1e6).round(2).tolist()
         [5.06, 6.11]
         """
+        if self.wide is not None and c_itemsize >= WIDE:
+            return self.wide.seconds(m, n, k, batch, c_itemsize=c_itemsize, by_columns=by_columns)
         shape = np.broadcast_shapes(*(np.shape(x) for x in (m, n, k, batch)))
         sizes = [
             np.broadcast_to(np.asarray(x, dtype=np.float64), shape).reshape(-1) for x in (m, n, k, batch)
@@ -160,7 +177,8 @@ class Kernels:
         if self.expected_feed is not None:
             expected = steps * np.maximum(arithmetic, loaded / self.expected_feed) + rest
         expected = np.where(s > 1, expected * self.caution, expected)
-        expected = np.where((s > 1) & (k < STEP * s), np.inf, expected)
+        shallow = (k < np.maximum(STEP * s, self.split_k)) | (m * n > self.split_area * k)
+        expected = np.where((s > 1) & shallow, np.inf, expected)
         best: Floats = np.take_along_axis(took, expected.argmin(axis=0)[None], axis=0)[0]
         return best
 
@@ -172,7 +190,8 @@ class Kernels:
         moved = {x: getattr(self, x) * memory for x in ("memory", "cached")}
         moved |= {"transposes": self.transposes * memory} if self.transposes else {}
         times = {x: getattr(self, x) / peak for x in ("ramp_s", "split_s")}
-        return replace(self, **rates, **moved, **times)
+        others = {x: found.paced(peak, memory) for x in ("wide", "unlike") if (found := getattr(self, x))}
+        return replace(self, **rates, **moved, **times, **others)
 
     def share(self, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1) -> Floats:
         """Return the share of what endless multiplies reach that shapes with C in float32 reach."""
@@ -188,6 +207,9 @@ class Kernels:
             step = max(rows * cols * 2.0 / self.rate, (rows + cols) * self.itemsize / self.feed)
             ends = (1.0 - self.overlap) * self.ramp_s / np.maximum(k, 1.0)
             np.maximum(best, rows * cols * 2.0 / (step + ends) / self.rate, out=best)
+        for other in (self.wide, self.unlike):
+            if other is not None:
+                np.maximum(best, other.most(k) * (other.rate / self.rate), out=best)
         return best
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from umm.arrays import Floats, Ints
-from umm.dtypes import rated
+from umm.dtypes import factors, rated
 from umm.errors import MachineError
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
 from umm.machines.fabric import Fabric, narrowest
@@ -219,7 +219,11 @@ class Machine(DeviceNumbers):
     def kernels(self, dtype: str) -> Kernels | None:
         """Return the GEMM kernels of a type, None where the file does not describe them."""
         table = self.efficiency.get(rated(dtype))
-        return None if table is None else table.kernels
+        kernels = None if table is None else table.kernels
+        if kernels is None or kernels.unlike is None:
+            return kernels
+        a, b = factors(dtype)
+        return kernels if a == b else kernels.unlike
 
     def gemm_start(self, dtype: str) -> float:
         """Return the seconds of every GEMM beside its work."""
@@ -236,7 +240,7 @@ class Machine(DeviceNumbers):
         rate = self.peak(dtype) * float(self.most_efficiency(dtype, k))
         if kernels is None:
             return GemmLimits(self.launch_s, rate, self.work_bandwidth, 2)
-        return GemmLimits(kernels.start_s, rate, kernels.memory, 1)
+        return GemmLimits(kernels.start_s, rate, kernels.moves, 1)
 
     def with_tf32(self) -> "Machine":
         """Return this machine as it multiplies float32 in TF32: faster, and with 10 bits of fraction.

@@ -227,8 +227,16 @@ class Tiles(Table):
     assumed: bool = False
 
 
+ShareOfPeak = Annotated[float, Field(gt=0, le=1.1)]
+"""Above 1 where a device's clock goes above the one that its peak is stated at."""
+
+
 class KernelNumbers(Table):
-    """Numbers of GEMM kernels, each optional: a type states only what differs from the device's."""
+    """Numbers of GEMM kernels, each optional: a type states only what differs from the device's.
+
+    Kernels of a type may differ again where C has elements of 4 bytes (``wide``) and where A and B are of
+    unlike types (``unlike``); ``value`` is then their share of the peak. All have one start.
+    """
 
     source: Source
     units: Positive | None = None
@@ -244,6 +252,8 @@ class KernelNumbers(Table):
     split: str | None = None
     reduce: str | None = None
     expected_feed: str | None = None
+    split_k: Positive | None = None
+    split_area: Annotated[float | None, Field(gt=0)] = None
     caution: Annotated[float | None, Field(gt=0)] = None
     batched: Annotated[float | None, Field(gt=0, le=1)] = None
     transposes: str | None = None
@@ -254,6 +264,9 @@ class KernelNumbers(Table):
     cached: str | None = None
     measured: bool | None = None
     assumed: bool = False
+    value: ShareOfPeak | None = None
+    wide: "KernelNumbers | None" = None
+    unlike: "KernelNumbers | None" = None
 
     @field_validator("tiles")
     @classmethod
@@ -279,6 +292,15 @@ class KernelNumbers(Table):
         return text if text is None else Seconds(value=text, source="kernels").value
 
     @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        for other in (self.wide, self.unlike):
+            if other is not None and other.start is not None:
+                raise ValueError("all kernels of a type have one start; state it once")
+        if self.wide is not None and self.wide.unlike is not None:
+            raise ValueError("unlike may hold wide, not the other way round")
+        return self
+
+    @model_validator(mode="after")
     def _belong_together(self) -> Self:
         for names in (("cache", "cached"), ("small", "small_volume", "small_k")):
             if len({getattr(self, name) is None for name in names}) > 1:
@@ -294,11 +316,9 @@ class Efficiency(Table):
     m: Points = Field(default_factory=lambda: [1])
     n: Points = Field(default_factory=lambda: [1])
     k: Points = Field(default_factory=lambda: [1])
-    value: list[list[list[Annotated[float, Field(gt=0, le=1)]]]]
+    value: list[list[list[ShareOfPeak]]]
     uncertainty: Uncertainty = None
-    range: Annotated[list[Annotated[float, Field(gt=0, le=1)]] | None, Field(min_length=2, max_length=2)] = (
-        None
-    )
+    range: Annotated[list[ShareOfPeak] | None, Field(min_length=2, max_length=2)] = None
     measured: bool | None = None
     assumed: bool = False
     tiles: Tiles | None = None

@@ -20,7 +20,7 @@ from umm.algorithms.universal.operands import (
 )
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.replicas import ended, platform_for, said_of, with_replicas_joined
+from umm.algorithms.universal.replicas import ending_of
 from umm.arrays import Ints
 from umm.dtypes import payload_bytes
 from umm.machines import Machine
@@ -42,8 +42,8 @@ def direct(problem: Problem, machine: Machine, stationary: str, options: Options
 def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     """Return the schedule that performs an op list in its own order by the rules of direct execution."""
     problem, rank, count = ops.problem, ops.rank, len(ops)
-    options = ended(problem, machine, options)
-    shared = platform_for(problem, machine, options)
+    ending = ending_of(problem, machine, options)
+    options, shared = ending.options, ending.shared
     depth = options.prefetch + options.max_gemms
     starts = rank.searchsorted(np.arange(problem.p))
     number = np.arange(count) - starts[rank]
@@ -145,10 +145,13 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     lane += row_rank * shared.lanes_per_rank
     counts, after = _dependencies(waits, more)
     table = Rows(kind, numbers, counts, after, seconds, fill)
-    parts = with_replicas_joined(table, problem, shared, options)
-    chosen = said_of(problem, shared, options)
     return assemble(
-        parts, problem, ops.stationary, shared, chosen, lambda: _pools(ops, options, fetched(), slot_ops)[1]
+        ending.joined(table, problem),
+        problem,
+        ops.stationary,
+        shared,
+        ending.chosen,
+        lambda: _pools(ops, options, fetched(), slot_ops)[1],
     )
 
 

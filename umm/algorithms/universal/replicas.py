@@ -1,5 +1,6 @@
 """What brings the replicas of C together: a reduce into the origin, a broadcast back, or a collective."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -14,6 +15,7 @@ from umm.arrays import Floats, Ints, numbered_within
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import Problem
+from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, first_tiles, joined
 from umm.schedules.table.details import ACCUMULATE, BARRIER, BROADCAST, PUT, REDUCE, Details
 from umm.schedules.table.resources import Platform, platform
@@ -40,15 +42,70 @@ def ended_as(layout: Layout, dtype: str, machine: Machine, options: Options) -> 
     return replace(options, final=quickest_ending(layout, dtype, machine, options.max_accumulates))
 
 
-def platform_for(problem: Problem, machine: Machine, options: Options) -> Platform:
-    """Return what the schedules of a problem share, with the lanes that bring replicas of C together."""
-    plain = platform(machine, problem.p, options.max_accumulates)
-    found = how_summed(problem, machine, options)
+@dataclass(frozen=True, eq=False)
+class Ending:
+    """What brings the replicas of C together; the same for every problem with this C.
+
+    Attributes:
+        options: The options, with the ending named.
+        shared: What the schedules share, with the lanes that bring replicas together.
+        chosen: The choices as plain values, with the way of the collective if there is one.
+        details: What the actions of the collective touch; None if it is no collective.
+        sums: Its actions, which wait for the barrier before them where ``after`` is −1, else for each other.
+    """
+
+    options: Options
+    shared: Platform
+    chosen: Mapping[str, Any]
+    details: Details | None
+    sums: Rows | None
+
+    def joined(self, rows: Rows, problem: Problem) -> list[Rows]:
+        """Return the rows, and after them what brings a replicated C together.
+
+        A barrier, then every rank of every replica but the origin (replica 0) reduces each of its tiles into
+        the origin's owner; with ``final=broadcast`` another barrier, then the origin's owners put the sum
+        into the other replicas. Tiles of a rank go in row-major order, ranks take turns. With a collective
+        the barrier is followed by its actions, of all tiles at once. A barrier waits for every action that
+        nothing else waits for, and so, without looking at lanes, for all before it.
+
+        Source: Brock & Golin (2025), section 4.2 and table 1.
+        """
+        parts = [rows]
+        if problem.layout("C").replicas == 1:
+            return parts
+        if self.sums is not None and self.details is not None:
+            after = self.sums.after + (len(rows.kind) + 1)  # from the barrier's row on
+            fill = partial(_fill_collective, self.details, problem)
+            return [rows, _barrier(_unawaited(parts)), replace(self.sums, after=after, fill=fill)]
+        used = np.bincount(rows.numbers[0, rows.kind == ACCUMULATE], minlength=problem.p)
+        lanes = self.options.max_accumulates
+        for kind in (REDUCE, BROADCAST) if self.options.final == "broadcast" else (REDUCE,):
+            if kind == BROADCAST:
+                used = used + np.bincount(parts[-1].numbers[0, 1:], minlength=problem.p)
+            parts.append(_replica_traffic(kind, problem, self.shared, used, lanes, parts))
+        return parts
+
+
+def ending_of(problem: Problem, machine: Machine, options: Options) -> Ending:
+    """Return what brings the replicas of a problem's C together."""
+    layout = problem.layout("C")
+    return _ending_of(layout, (str(layout), layout.cuts), problem.c_dtype, machine, options)
+
+
+@lru_cache(maxsize=512)
+def _ending_of(layout: Layout, key: object, dtype: str, machine: Machine, options: Options) -> Ending:
+    # The key is there for the cache: equal layouts may number their tiles otherwise, where some are empty.
+    options = ended_as(layout, dtype, machine, options)
+    found = how_summed_as(layout, dtype, machine, options)
+    plain = platform(machine, layout.ranks, options.max_accumulates)
     if found is None:
-        return plain
+        return Ending(options, plain, options.to_dict(), None, None)
     used = dict.fromkeys(found.schedule.lanes.names[lane] for lane in np.unique(found.schedule.lane).tolist())
     more = tuple(name for name in used if name not in plain.lanes.names)
-    return platform(machine, problem.p, options.max_accumulates, more)
+    shared = platform(machine, layout.ranks, options.max_accumulates, more)
+    chosen = options.to_dict() | {"sums_by": found.way}
+    return Ending(options, shared, chosen, found.schedule.details, _collective(found.schedule, shared))
 
 
 def how_summed(problem: Problem, machine: Machine, options: Options) -> Summed | None:
@@ -62,38 +119,6 @@ def how_summed_as(layout: Layout, dtype: str, machine: Machine, options: Options
     if layout.replicas == 1 or options.final not in COLLECTIVES:
         return None
     return summed(options.final, layout, dtype, machine, options.max_accumulates)
-
-
-def said_of(problem: Problem, shared: Platform, options: Options) -> dict[str, Any]:
-    """Return the choices of a schedule as plain values, with the way of the collective if there is one."""
-    found = how_summed(problem, shared.machine, options)
-    return options.to_dict() | ({"sums_by": found.way} if found else {})
-
-
-def with_replicas_joined(rows: Rows, problem: Problem, shared: Platform, options: Options) -> list[Rows]:
-    """Return the rows, and after them what brings a replicated C together.
-
-    A barrier, then every rank of every replica but the origin (replica 0) reduces each of its tiles into
-    the origin's owner; with ``final=broadcast`` another barrier, then the origin's owners put the sum
-    into the other replicas. Tiles of a rank go in row-major order, ranks take turns. With a collective the
-    barrier is followed by its actions, of all tiles at once. A barrier waits for every action that nothing
-    else waits for, and so, without looking at lanes, for all before it.
-
-    Source: Brock & Golin (2025), section 4.2 and table 1.
-    """
-    parts = [rows]
-    layout = problem.layout("C")
-    if layout.replicas == 1:
-        return parts
-    found = how_summed(problem, shared.machine, options)
-    if found is not None:
-        return [rows, _barrier(_unawaited(parts)), _collective(found, problem, shared, len(rows.kind))]
-    used = np.bincount(rows.numbers[0, rows.kind == ACCUMULATE], minlength=problem.p)
-    for kind in (REDUCE, BROADCAST) if options.final == "broadcast" else (REDUCE,):
-        if kind == BROADCAST:
-            used = used + np.bincount(parts[-1].numbers[0, 1:], minlength=problem.p)
-        parts.append(_replica_traffic(kind, problem, shared, used, options.max_accumulates, parts))
-    return parts
 
 
 def _unawaited(parts: list[Rows]) -> Ints:
@@ -110,28 +135,21 @@ def _barrier(after: Ints) -> Rows:
     return Rows(kind, _OF_BARRIER, np.array([len(after)]), after, np.zeros(1), no_data)
 
 
-def _collective(found: Summed, problem: Problem, shared: Platform, barrier: int) -> Rows:
-    """Return the actions of a collective, those that wait for no other after a barrier.
+def _collective(part: Schedule, shared: Platform) -> Rows:
+    """Return the actions of a collective; see :class:`Ending`.
 
     What it adds is a reduce and what it puts a broadcast, as those of the other finals.
     """
-    part = found.schedule
     kind = part.kind.copy()
     kind[kind == ACCUMULATE], kind[kind == PUT] = REDUCE, BROADCAST
     place = {name: x for x, name in enumerate(shared.lanes.names[: shared.lanes_per_rank])}
     lane = np.array([place.get(name, -1) for name in part.lanes.names], dtype=np.int64)
     own = np.diff(part.after_offsets)
-    after = np.full(int(np.maximum(own, 1).sum()), barrier, dtype=np.int64)
-    after[np.repeat(own > 0, np.maximum(own, 1))] = barrier + 1 + part.after
+    after = np.full(int(np.maximum(own, 1).sum()), -1, dtype=np.int64)
+    after[np.repeat(own > 0, np.maximum(own, 1))] = part.after
     lanes = part.rank * shared.lanes_per_rank + lane[part.lane]
-    return Rows(
-        kind=kind,
-        numbers=np.stack((part.rank, lanes, part.src, part.dst, part.nbytes)),
-        waits=np.maximum(own, 1),
-        after=after,
-        seconds=part.seconds,
-        fill=partial(_fill_collective, part.details, problem),
-    )
+    numbers = np.stack((part.rank, lanes, part.src, part.dst, part.nbytes))
+    return Rows(kind, numbers, np.maximum(own, 1), after, part.seconds, no_data)
 
 
 def _fill_collective(part: Details, problem: Problem, details: Details, first: int) -> Buffers:

@@ -30,7 +30,8 @@ def read(text: str, nvlink: float) -> Node:
     if nvidia_topo.is_topo(text):
         return nvidia_topo.read(text, nvlink)
     raise MachineError(
-        f"this is neither what {nvidia_topo.TOOL} prints nor what {hwloc.TOOL} writes; give one of the two"
+        f"this is neither what {nvidia_topo.TOOL} prints, nor what {hwloc.TOOL} writes, nor a log of "
+        "nccl-tests, rccl-tests, nvbandwidth, p2pBandwidthLatencyTest, OSU, XLA or a CSV of GEMMs; give one"
     )
 
 

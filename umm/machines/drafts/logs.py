@@ -1,7 +1,9 @@
 """What benchmarks of links, collectives and GEMMs print, read as rows of what was measured.
 
-Read are nccl-tests and rccl-tests, nvbandwidth, OSU micro-benchmarks, XLA's table of collectives (as text of
-its protocol buffer or as CSV), and CSV of GEMMs, among them what hipblaslt-bench and rocblas-bench print.
+Read are nccl-tests and rccl-tests, nvbandwidth, CUDA's p2pBandwidthLatencyTest, OSU micro-benchmarks, XLA's
+table of collectives (as text of its protocol buffer or as CSV), and CSV of GEMMs, among them what
+hipblaslt-bench and rocblas-bench print: as people paste them, in parts, with the labels that srun and mpirun
+put before each line.
 """
 
 import csv
@@ -85,6 +87,13 @@ class Log(NamedTuple):
     unsaid: tuple[str, ...] = ()
 
 
+LABELS = re.compile(r"^(?:\s*\d+: |\[\d+,\d+\]<std(?:out|err)>:|\[\d+\] ?(?=[#\s\d]))", re.MULTILINE)
+"""What ``srun --label`` and ``mpirun --tag-output`` put before each line."""
+
+ROW = r"[ \t]*\d+[ \t]+\d+[ \t]+[a-z]\w*[ \t]+[a-z]\w*[ \t]+(?:-?\d+[ \t]+)?(?:[\d.]+[ \t]+){3}\S+"
+"""A row of nccl-tests: size, count, type, operation, in newer versions a root, time and two rates, errors."""
+
+
 def read_log(text: str, name: str, ranks: int | None = None) -> Log:
     """Return what a file holds, by whichever tool it is from.
 
@@ -96,7 +105,7 @@ def read_log(text: str, name: str, ranks: int | None = None) -> Log:
     Raises:
         MachineError: It is from no such tool, or holds no row.
     """
-    log = _read(text, name, ranks)
+    log = _read(LABELS.sub("", text), name, ranks)
     if not (log.collectives or log.copies or log.messages or log.gemms):
         raise MachineError(f"{name} holds no row of {log.tool} that can be used{_why(log)}")
     return log
@@ -104,12 +113,14 @@ def read_log(text: str, name: str, ranks: int | None = None) -> Log:
 
 def is_log(text: str) -> bool:
     """Whether a text is from one of the tools."""
+    text = LABELS.sub("", text)
     return any(mark.search(text) for mark in _MARKS.values())
 
 
 _MARKS = {
-    "nccl-tests": re.compile(r"^#.*\balgbw\b.*\bbusbw\b", re.MULTILINE),
+    "nccl-tests": re.compile(rf"^(#.*\balgbw\b.*\bbusbw\b|{ROW})", re.MULTILINE),
     "nvbandwidth": re.compile(r"^(nvbandwidth Version|Running (device|host)\w*memcpy)", re.MULTILINE),
+    "p2pBandwidthLatencyTest": re.compile(r"^Unidirectional P2P=Enabled Bandwidth", re.MULTILINE),
     "OSU micro-benchmarks": re.compile(r"^# OSU MPI", re.MULTILINE),
     "XLA's table": re.compile(r"network_throughput_bytes_per_sec|^device,op,.*bytes_per_s", re.MULTILINE),
     "GEMM CSV": re.compile(
@@ -122,9 +133,11 @@ def _read(text: str, name: str, ranks: int | None) -> Log:
     tool = next((tool for tool, mark in _MARKS.items() if mark.search(text)), None)
     match tool:
         case "nccl-tests":
-            return _nccl(text, name)
+            return _nccl(text, name, ranks)
         case "nvbandwidth":
             return _nvbandwidth(text)
+        case "p2pBandwidthLatencyTest":
+            return _p2p(text)
         case "OSU micro-benchmarks":
             return _osu(text, ranks)
         case "XLA's table":
@@ -157,8 +170,12 @@ def _named(text: str) -> str:
 # nccl-tests -----------------------------------------------------------------------------------------
 
 
-def _nccl(text: str, name: str) -> Log:
-    """Read nccl-tests or rccl-tests: the columns before ``time`` differ by version, those after do not."""
+def _nccl(text: str, name: str, given: int | None) -> Log:
+    """Read nccl-tests or rccl-tests: the columns before ``time`` differ by version, those after do not.
+
+    Ranks are those that the header lists; of a log without one those that are given, or that follow from how
+    the two rates of its rows differ.
+    """
     lines = text.splitlines()
     devices = [re.match(r"#\s+Rank\s+\d+.*?\bon\s+(\S+)\s+device", line) for line in lines]
     hosts = [found[1] for found in devices if found]
@@ -168,28 +185,69 @@ def _nccl(text: str, name: str) -> Log:
         found = re.search(r"nGpus\s+(\d+)", text)
         ranks, nodes = (int(found[1]) if found else 0), 1
     said = _named("\n".join(x for x in lines if "_perf" in x)) or _named(name)
-    rows = []
-    for line in lines:
-        cells = line.split()
-        if line.startswith("#") or len(cells) < 6 or not cells[0].isdigit():
-            continue
-        redop = cells[3] if cells[3].isalpha() else ""
-        rest = cells[4 if redop else 3 :]
-        rest = rest[len(rest) % 4 :]  # a root, in newer versions; then twice time, algbw, busbw, wrong
-        try:
-            time, algbw, busbw = map(float, rest[:3])
-        except ValueError:
-            continue
-        what = said or _by_factor(busbw / algbw if algbw else 0.0, ranks, redop)
-        if int(cells[0]) > 0 and time > 0:
-            rows.append(Timed(what, ranks, nodes, int(cells[0]), time * 1e-6))
+    cells = [row for line in lines if (row := _cells(line)) is not None]
     if ranks < 2:
-        unsaid.append("its header does not list the ranks")
-        rows = []
+        ranks = given or _ranks_of(said, cells)
+        if ranks >= 2:
+            how = "given" if given else "what busbw over algbw says"
+            unsaid.append(f"its header does not list the ranks: {ranks} of one host, {how}")
+        else:
+            unsaid.append("its header does not list the ranks: give --ranks")
+            cells = []
+    rows = []
+    for row in cells:
+        what = said or _by_factor(row.busbw / row.algbw if row.algbw else 0.0, ranks, row.redop)
+        if row.nbytes > 0 and row.us > 0:
+            rows.append(Timed(what, ranks, nodes, row.nbytes, row.us * 1e-6))
     if any(not row.what for row in rows):
         unsaid.append("which collective it is: name the file after it, such as alltoall.log")
         rows = [row for row in rows if row.what]
     return Log("nccl-tests", _gpu(text), tuple(rows), unsaid=tuple(unsaid))
+
+
+class _Cells(NamedTuple):
+    """What a row of nccl-tests says: bytes, operation, µs and the two rates in GB/s."""
+
+    nbytes: int
+    redop: str
+    us: float
+    algbw: float
+    busbw: float
+
+
+def _cells(line: str) -> _Cells | None:
+    """Return the row that a line is, None if it is none."""
+    cells = line.split()
+    if line.startswith("#") or len(cells) < 6 or not cells[0].isdigit():
+        return None
+    redop = cells[3] if cells[3].isalpha() else ""
+    rest = cells[4 if redop else 3 :]
+    rest = rest[len(rest) % 4 :]  # a root, in newer versions; then twice time, algbw, busbw, wrong
+    try:
+        us, algbw, busbw = map(float, rest[:3])
+    except ValueError:
+        return None
+    return _Cells(int(cells[0]), redop, us, algbw, busbw)
+
+
+def _ranks_of(what: str, rows: list[_Cells]) -> int:
+    """Return the ranks that busbw over algbw implies, (p − 1)/p or twice that; 0 if rounding leaves two.
+
+    >>> _ranks_of("all-reduce", [_Cells(2**24, "sum", 121.33, 138.28, 242.0)])
+    8
+    """
+    best = max(rows, key=lambda row: row.algbw, default=None)
+    if not what and best is not None and best.busbw > best.algbw:
+        what = "all-reduce"  # no other sends more than the whole
+    if not what or best is None or best.algbw < 0.1:
+        return 0
+    factor, spread = best.busbw / best.algbw, 0.01 / best.algbw
+    rest = 1.0 - factor / (2.0 if what == "all-reduce" else 1.0)
+    if rest - spread <= 0:
+        return 0
+    low, high = 1.0 / (rest + spread), 1.0 / (rest - spread)
+    found = round(1.0 / rest)
+    return found if found - 0.5 < low and high < found + 0.5 else 0
 
 
 def _by_factor(factor: float, ranks: int, redop: str) -> str:
@@ -208,23 +266,33 @@ def _by_factor(factor: float, ranks: int, redop: str) -> str:
 
 def _nvbandwidth(text: str) -> Log:
     """Read the matrices of copies between devices; reads by copy engine if there are several."""
-    tests = re.split(r"^Running ", text, flags=re.MULTILINE)[1:]
     found: dict[str, list[float]] = {}
-    for test in tests:
-        name = test.split(".")[0].strip()
-        if not name.startswith("device_to_device_memcpy") or "bidirectional" in name:
-            continue
-        for line in test.splitlines():
-            cells = line.split()
-            if (
-                len(cells) > 1
-                and cells[0].isdigit()
-                and all(re.fullmatch(r"N/A|[\d.]+", x) for x in cells[1:])
-            ):
-                found.setdefault(name, []).extend(float(x) * 1e9 for x in cells[1:] if "." in x)
+    running = ""
+    for test in re.split(r"^(?=memcpy |Running )", text, flags=re.MULTILINE):
+        # A test's name stands before its matrix, and after it beside the sum.
+        running = said[1] if (said := re.match(r"Running (\w+)", test)) else running
+        name = said[1] if (said := re.search(r"^SUM (\w+)", test, re.MULTILINE)) else running
+        if name.startswith("device_to_device_memcpy") and "bidirectional" not in name:
+            found.setdefault(name, []).extend(_matrix(test))
+    found = {name: rates for name, rates in found.items() if rates}
     order = sorted(found, key=lambda name: ("_ce" not in name, "read" not in name))
     unsaid = () if found else ("no test of copies from device to device is in it",)
     return Log("nvbandwidth", _gpu(text), copies=tuple(found[order[0]]) if order else (), unsaid=unsaid)
+
+
+def _p2p(text: str) -> Log:
+    """Read what peer copies reach in one direction; a device's copies to itself lie on the diagonal."""
+    part = re.split(r"^Unidirectional P2P=Enabled Bandwidth", text, flags=re.MULTILINE)[1]
+    part = re.split(r"^[A-Z]", part.partition("\n")[2], flags=re.MULTILINE)[0]
+    return Log("p2pBandwidthLatencyTest", _gpu(text), copies=tuple(_matrix(part)))
+
+
+def _matrix(text: str) -> Iterator[float]:
+    """Yield the bytes/s of a table of devices by devices in GB/s, those of a device with itself left out."""
+    for line in text.splitlines():
+        row, *cells = line.split() or [""]
+        if row.isdigit() and cells and all(re.fullmatch(r"N/A|[\d.]+", x) for x in cells):
+            yield from (float(x) * 1e9 for i, x in enumerate(cells) if "." in x and i != int(row))
 
 
 def _osu(text: str, ranks: int | None) -> Log:

@@ -20,7 +20,7 @@ from umm.algorithms.universal.operands import (
     strided,
 )
 from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.replicas import ended, platform_for, said_of, with_replicas_joined
+from umm.algorithms.universal.replicas import ending_of
 from umm.algorithms.universal.steps.graph import Graph
 from umm.algorithms.universal.steps.ir import IR, Steps
 from umm.arrays import Floats, Ints
@@ -36,14 +36,14 @@ from umm.schedules.writer.assembly import Rows, assemble
 def stepwise(ir: IR, machine: Machine, options: Options) -> Schedule:
     """Return the schedule that performs an IR."""
     problem = ir.ops.problem
-    options = ended(problem, machine, options)
-    shared = platform_for(problem, machine, options)
+    ending = ending_of(problem, machine, options)
+    options, shared = ending.options, ending.shared
     pools = [_Pool(ir, options, rank) for rank in range(problem.p)]
     table = _Table(ir, shared, options, pools)
     rows = table.rows(machine)
-    parts = with_replicas_joined(rows, problem, shared, options)
-    chosen = said_of(problem, shared, options)
-    return assemble(parts, problem, ir.ops.stationary, shared, chosen, lambda: [p.sizes for p in pools])
+    parts = ending.joined(rows, problem)
+    pool_sizes = [pool.sizes for pool in pools]
+    return assemble(parts, problem, ir.ops.stationary, shared, ending.chosen, lambda: pool_sizes)
 
 
 class _Pool:
