@@ -1,6 +1,6 @@
 """The points beside the one that is shown: bounds first, then what a search proves, then each exactly."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, product
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from umm.algorithms.scheduling import schedule
 from umm.algorithms.universal.options import COMPLETE, Options
 from umm.arrays import Bools, Floats, Ints
 from umm.errors import InputError, UmmError
@@ -38,6 +39,8 @@ MOST_EXACT = 10_000
 """Of a space with more points only those are simulated that a proof needs."""
 MOST_PAIRS = 4e8
 """A space with more points times pairs of ranks is not priced: it would take minutes."""
+FIRST_S = 3.0
+"""Seconds that a chain's own layouts may take before its search begins."""
 EVERY = 0.25
 """Seconds between two messages."""
 
@@ -326,6 +329,25 @@ def _search(send: "_Sending", space: Space, looked: MultiplyPricer, limit: int) 
         send(stage="all")
 
 
+def schemes(space: Space, machine: Machine, limit: int) -> Iterator[dict[str, float | None]]:
+    """Yield the makespans of a chain's own layouts by name, one more each time; None where they do not fit.
+
+    They are what is used today, so they are there to see while a search goes on; of large chains not all.
+    """
+    points, simulate = space.points(), executor("sim").makespan
+    assert isinstance(points, Assignments)
+    began, known = monotonic(), dict[str, float | None]()
+    for name in points.outline.layouts:
+        if monotonic() - began > FIRST_S:
+            return
+        try:
+            made = schedule(points.outline.laid_out(name, points.ranks), machine)
+        except InputError:
+            continue  # they cannot be on so many ranks
+        known[name] = simulate(made) if int(made.memory_bytes.max()) <= limit else None
+        yield dict(known)
+
+
 def look_at_chain(send: Send, space: Space, machine: Machine, limit: int) -> None:
     """Search the layouts of a chain, send what is found, then how sure that is; it runs in a process."""
     last = monotonic()
@@ -337,6 +359,8 @@ def look_at_chain(send: Send, space: Space, machine: Machine, limit: int) -> Non
             send({"settled": (settled, of)})
 
     try:
+        for known in schemes(space, machine, limit):
+            send({"named": known})
         found = search(space, machine, memory=limit, progress=progress)
         sure = "Proven best" if found.proven else f"Not proven, within {100 * found.gap:.2g} % of the best,"
         names = ("top", "named", "left_out", "moved", "proven")
