@@ -52,7 +52,7 @@ class GemmLimits(NamedTuple):
 class Machine(DeviceNumbers):
     """A set of devices and the links between them; the same name and content is the same machine.
 
-    Devices are equal but for those that ``paces`` sets apart.
+    Devices are equal except those that ``paces`` sets apart.
 
     Numbers that a file need not state are those of :class:`DeviceNumbers`.
 

@@ -112,7 +112,7 @@ class Space:
     ) -> None:
         """Turn single values into axes and refuse what names nothing.
 
-        The arguments are the attributes, but for those that say what is computed: m, n, k, dtype, c_dtype
+        The arguments are the attributes, except those that say what is computed: m, n, k, dtype, c_dtype
         and given as of a ``Problem``, or ``chain``. ``a``, ``b`` and ``c`` are ``layouts`` of these matrices;
         ``layouts`` that names no tensors is of all. Each field of
         :class:`umm.algorithms.universal.options.Options` is an argument too, with one value or several:

@@ -142,7 +142,7 @@ def undisturbed(found: Sequence[Repeat], best: float) -> list[Repeat]:
 
 
 def fastest(found: Iterable[Shared]) -> float:
-    """Return the reading of a core at its best, in seconds: the fastest but for one in twenty."""
+    """Return the reading of a core at its best, in seconds: the fastest except one in twenty."""
     return float(np.quantile([one.reading for one in found], 0.05))
 
 

@@ -119,7 +119,7 @@ class Field(Protocol):
         """Return the best point with free choice of layouts, if the first contender is not that."""
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
-        """Return what to do at all sizes around, given the rows of the one at hand."""
+        """Return what to do at all sizes around, given the rows of this one."""
 
 
 class OfMultiply:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REACH = 8
-"""The largest size asked about, as a multiple of the one at hand, and one over the smallest."""
+"""The largest size asked about, as a multiple of the current one, and one over the smallest."""
 EXACT = 16
 """How exactly the size is found where it changes: to one part in so many, or in half as many."""
 
@@ -52,7 +52,7 @@ def stretches(size: int, way_at: Callable[[int], str]) -> list[Stretch]:
     where it changes is known to a round number. What comes and goes between two that are alike is not seen.
 
     Args:
-        size: The size at hand.
+        size: The current size.
         way_at: Returns the way to take at a size.
 
     >>> stretches(8192, lambda m: "in place" if m < 3000 else "gather A")
@@ -84,7 +84,7 @@ RIVAL = 1.25
 
 
 class Around:
-    """What to do at other m than the one at hand.
+    """What to do at other m than the current one.
 
     Args:
         start: The problem, and where its operands are.
@@ -102,10 +102,10 @@ class Around:
         """Return what to do at all m around; nothing if the layouts are for this one alone.
 
         Layouts to move operands to are searched for at the ends; in between those are tried, and those of
-        the m at hand.
+        the current m.
 
         Args:
-            rows: Those of the m at hand.
+            rows: Those of the current m.
         """
         m, here = self.start.m, [row.timed for row in rows]
         self.preferred = chosen(here, self.start).in_words(self.start)
@@ -230,7 +230,7 @@ class Peers(Shown):
 
     @property
     def tied(self) -> list[Row]:
-        """The rows that fit and are as fast as the one to take, itself included, but for the tolerance."""
+        """The rows that fit and are as fast as the one to take, itself included, except the tolerance."""
         taken = self._fastest
         most = taken.makespan_s * (1 + TOLERANCE)
         return [row for row in self.rows if row is taken or (row.fits and row.makespan_s <= most)]
