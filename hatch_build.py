@@ -1,4 +1,4 @@
-"""Puts the compiled player into a wheel where HATCH_BUILD_HOOK_ENABLE_CUSTOM=1: docs/decisions/0026."""
+"""Puts what is compiled from C into a wheel where HATCH_BUILD_HOOK_ENABLE_CUSTOM=1: docs/decisions/0026."""
 
 import sys
 import tempfile
@@ -9,16 +9,17 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import sys_tags
 
 
-class CompiledPlayer(BuildHookInterface):  # type: ignore[misc]
-    """Compiles ``umm_sim/_player.c``; one wheel serves every Python from 3.11 on."""
+class Compiled(BuildHookInterface):  # type: ignore[misc]
+    """Compiles the sources in C; one wheel serves every Python from 3.11 on."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the library to the wheel and say for which platform it is."""
         sys.path.insert(0, self.root)
-        from umm_sim.build import build
+        from umm_sim.build import SOURCES, build
 
-        made = build(Path(tempfile.mkdtemp()))
-        build_data["force_include"][str(made)] = f"umm_sim/{made.name}"
+        for source in SOURCES:
+            made = build(Path(self.root, source), Path(tempfile.mkdtemp()))
+            build_data["force_include"][str(made)] = str(Path(source).with_name(made.name))
         platform = next(
             x.platform for x in sys_tags() if "linux_" not in x.platform or x.platform[:6] == "linux_"
         )

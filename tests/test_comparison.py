@@ -8,6 +8,7 @@ from made_traces import slower, two_ranks
 
 import umm
 from umm.errors import InputError
+from umm.schedules.table.details import KINDS
 from umm.traces.trace import Trace
 
 
@@ -120,3 +121,15 @@ def test_durations_and_links_may_differ():
 def test_a_single_action_has_no_order_to_agree_on():
     trace = umm.run(umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=1), "h100-8"))
     assert str(umm.compare(trace, slower(trace, 2))).endswith("-50.0 %; all dependencies kept.")
+
+
+def test_parts_whose_errors_cancel_are_shown_beside_a_makespan_that_fits():
+    """Gets of 2 and 4 s are measured at 0.5 and 1 s; the makespan stays 10 s, and gemms fit."""
+    predicted = two_ranks()
+    end = predicted.end.copy()
+    gets = (predicted.schedule.kind == KINDS.index("get")).nonzero()[0]
+    end[gets] = predicted.start[gets] + (end[gets] - predicted.start[gets]) / 4
+    comparison = umm.compare(predicted, Trace(predicted.schedule, "mpi", predicted.start, end))
+    assert comparison.makespan_error == 0
+    assert comparison.cancelling == {"get": pytest.approx(4)}
+    assert umm.compare(predicted, slower(predicted, 1.6)).cancelling == {}

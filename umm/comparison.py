@@ -102,6 +102,9 @@ def _inversions(values: Ints) -> int:
 
 __all__ = ["Comparison", "RankAgreement", "compare", "rank_agreement"]
 
+APART = 1.5
+"""How many times too long or too short a kind of actions is predicted that does not fit."""
+
 _COLUMNS = ("kind", "rank", "lane", "src", "dst", "nbytes", "payload", "after_offsets", "after")
 
 
@@ -181,6 +184,23 @@ class Comparison(Shown):
             measured_s=("measured_s", "sum"),
             median_ratio=("ratio", "median"),
         )
+
+    @property
+    def cancelling(self) -> dict[str, float]:
+        """Kinds of actions predicted 1.5 times too long or too short, beside a makespan that fits.
+
+        By kind its predicted over its measured seconds, summed over all actions. Kinds with less than a
+        twentieth of all seconds are left out; there is none where the makespan itself is off by a quarter.
+        """
+        if not abs(self.makespan_error) < 0.25:  # nan is not
+            return {}
+        phases = self.phases()
+        total = phases.measured_s.sum()
+        large = phases[
+            (phases.measured_s > 0) & (phases[["predicted_s", "measured_s"]].max(axis=1) > total / 20)
+        ]
+        ratios = (large.predicted_s / large.measured_s).to_dict()
+        return {str(kind): x for kind, x in ratios.items() if not 1 / APART < x < APART}
 
     def __repr__(self) -> str:
         return f"Comparison({self})"

@@ -61,6 +61,21 @@ class Redrawing(Protocol):
 
 
 @runtime_checkable
+class Delaying(Protocol):
+    """What an executor also has that can make ranks late in real runs."""
+
+    def delayed(self, schedule: Schedule, delays: Floats, operands: Operands | None = None) -> list[Trace]:
+        """Perform a schedule once for each draw.
+
+        Args:
+            schedule: What to perform.
+            delays: How many times as long local work, bytes and launches of each rank take, each ≥ 1; shape
+                (draws, 3, ranks).
+            operands: As :meth:`Executor.run` takes them.
+        """
+
+
+@runtime_checkable
 class Timed(Protocol):
     """What an executor also has that says what its times are; those of one that does not are measured.
 

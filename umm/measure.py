@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.arrays import Floats
 from umm.checks import (
     Check,
     chain_reference,
@@ -19,7 +20,7 @@ from umm.checks import (
     reference_product,
 )
 from umm.errors import EndedEarlyError, InputError
-from umm.executor import Executor, Leader, OnHost, Operands, expect_ranks, saver
+from umm.executor import Delaying, Executor, Leader, OnHost, Operands, expect_ranks, saver
 from umm.host.hardware import copy_rate, free_memory, multiply_rate
 from umm.program import Chain
 from umm.program.problem import Problem
@@ -129,6 +130,7 @@ def measure(
     check: bool = False,
     operands: Mapping[str, NDArray[Any]] | None = None,
     save: Path | None = None,
+    delays: Floats | None = None,
     track: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> Measured:
     """Run a schedule several times with the same operands.
@@ -142,11 +144,13 @@ def measure(
         check: Whether to hold every run's C, or outputs, against float64 NumPy.
         operands: Those of the schedule by name, perhaps with others; random ones if None.
         save: Folder of the checkpoint that operands and results become after the last run, if any.
+        delays: How late each rank is in each counted run, as :class:`umm.executor.Delaying` takes it.
         track: Gives the numbers of the runs one after another, showing how far it is.
 
     Raises:
         InputError: for less than one run, more ranks than run, an operand that is missing, a check of an
-            executor that multiplies nothing, or a checkpoint of one that cannot save.
+            executor that multiplies nothing, a checkpoint of one that cannot save, or delays of one that
+            has no real ranks.
         EndedEarlyError: on Ctrl-C after a run that counts, with the runs so far.
     """
     if iters < 1 or warmup < 0:
@@ -157,11 +161,14 @@ def measure(
         expect_ranks(schedule, performer.ranks)  # before operands are drawn, which may take minutes
     given, checked = _held(schedule, check, operands)
     saving = saver(performer, name) if save is not None else None
+    late = _late(performer, name, save) if delays is not None else None
     best, worst_check, seconds = None, None, []
     try:
         for i in track(range(warmup + iters)):
             if saving is not None and i == warmup + iters - 1:
                 trace = saving.run(schedule, given, save=save)
+            elif late is not None and delays is not None and i >= warmup:
+                (trace,) = late.delayed(schedule, delays[i - warmup : i - warmup + 1], given)
             else:
                 trace = performer.run(schedule, given)
             if checked is not None:
@@ -181,6 +188,14 @@ def measure(
         raise EndedEarlyError(Measured(best, tuple(seconds), worst_check, complete=False)) from None
     assert best is not None
     return Measured(best, tuple(seconds), worst_check)
+
+
+def _late(performer: Executor, name: str, save: Path | None) -> Delaying:
+    if not isinstance(performer, Delaying):
+        raise InputError(f"executor {name} cannot delay its ranks; --executor mpi can")
+    if save is not None:
+        raise InputError("a run with delays saves nothing; leave out --save or --delay")
+    return performer
 
 
 def _held(

@@ -1,6 +1,6 @@
 """The layouts and shapes that are compared, and the times that come of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import nan
@@ -93,7 +93,12 @@ class Point:
 
 
 def points(
-    machine: Machine, ranks: int, dtype: str, shapes: Sequence[str], every: int = 1
+    machine: Machine,
+    ranks: int,
+    dtype: str,
+    names: Sequence[str],
+    every: int = 1,
+    shapes: Mapping[str, tuple[int, int, int]] = SHAPES,
 ) -> Iterator[Point]:
     """Yield the points: each choice of partitions, the stationary matrices taking turns.
 
@@ -101,12 +106,13 @@ def points(
         machine: What predicts.
         ranks: Number of ranks.
         dtype: Type of the operands.
-        shapes: Names of shapes.
+        names: Names of shapes.
         every: 1 for all 64 layouts of a shape, else one in so many.
+        shapes: The m, n and k of each.
     """
     texts = [text.format(ranks=ranks) for text in PARTITIONS]
-    for name in shapes:
-        m, n, k = SHAPES[name]
+    for name in names:
+        m, n, k = shapes[name]
         for number, (a, b, c) in enumerate(product(texts, texts, texts)):
             if number % every == 0:
                 problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=ranks, dtype=dtype)

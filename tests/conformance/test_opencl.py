@@ -39,9 +39,11 @@ from umm_hw.calibrate import gpu_benchmarks
 from umm_hw.devices.device import Region
 from umm_hw.devices.transport import DeviceTransport
 from umm_hw.mpi.job.job import MpiJob
-from umm_hw.opencl import kernels
-from umm_hw.opencl.device import Memory, OpenClDevice, visible
+from umm_hw.opencl import clblast, kernels
+from umm_hw.opencl.context import Memory
+from umm_hw.opencl.device import OpenClDevice
 from umm_hw.opencl.executor import OpenClExecutor, OpenClRanks
+from umm_hw.opencl.platforms import visible
 
 LONGEST_DELAY = 2e-3  # seconds that a queue is held up
 seeds = count()
@@ -201,6 +203,26 @@ def test_half_precision_is_multiplied_and_accumulated_in_float32(source, target)
     expected = np.ones((19, 40), np.float32)
     expected[:, 5:38] += 2 * (a.T @ b) + b[:19]
     np.testing.assert_allclose(got, expected, rtol=8e-3 if target == "bfloat16" else 1e-3)
+
+
+@pytest.mark.skipif(clblast.library() is None, reason="CLBlast is not installed: apt-get install libclblast1")
+def test_clblast_multiplies_where_it_is_installed(monkeypatch):
+    """0.5·AᵀB + 2·C of 19x33 in a slice of 40 columns; β = 0 does not read C, which is nan."""
+    monkeypatch.setenv(clblast.VARIABLE, "on")
+    (device,) = cores(OpenClDevice, parts=1)
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-3, 4, (70, 19)).astype(np.float32), rng.integers(-3, 4, (70, 33)).astype(np.float32)
+    stream, found = device.stream(), []
+    for start, beta in ((1.0, 2.0), (np.nan, 0.0)):
+        whole = placed(device, np.full((19, 40), start, np.float32))
+        c = whole._replace(address=whole.address + 5 * 4, cols=33)
+        device.multiply(placed(device, a), placed(device, b), c, stream, beta, 0.5, trans=2)
+        device.finish(stream)
+        found.append(np.empty((19, 40), np.float32))
+        device.download(whole, found[-1])
+    np.testing.assert_allclose(found[0][:, 5:38], 0.5 * (a.T @ b) + 2)
+    np.testing.assert_allclose(found[1][:, 5:38], 0.5 * (a.T @ b))
+    assert (found[0][:, :5] == 1).all()
 
 
 @pytest.mark.mpi

@@ -29,6 +29,7 @@ def found(devices=2, share=1.0, pace=1.0, lost=0.4):
     """Round numbers: 100 Gflop/s a core, half of that for 64x64x64, 10 GB/s for one, 16 GB/s for both."""
     rates = GemmRates(Figure(100e9, 0.01), (64, 1024), [[[0.5, 1.0]] * 2] * 2, 0.02)
     return Calibration(
+        counted=1.0,
         devices=devices,
         share=share,
         pace=pace,
@@ -273,3 +274,13 @@ def test_a_kernel_that_leaves_avx512_unused_is_warned_about():
     assert hardware.kernel_warning("openblas", "Zen", flags="sse avx2") is None
     assert hardware.kernel_warning("openblas", "Cooperlake", flags="avx512f") is None
     assert hardware.kernel_warning("mkl", "AVX2", flags="avx512f") is None
+
+
+def test_a_busy_host_widens_every_range_and_says_why():
+    """In the repeats that count ranks had half of their cores: all ranges are 100 % wider."""
+    quiet, busy = (topology_text(replace(found(), counted=x)) for x in (1.0, 0.5))
+    assert "wider" not in quiet
+    read = [tomllib.loads(text)["devices"]["peak"]["float32"] for text in (quiet, busy)]
+    assert read[1]["uncertainty"] == pytest.approx(min(1.0, read[0]["uncertainty"] + 1.0))
+    assert "ranges 100 % wider, for others computed on the cores" in read[1]["source"]
+    assert "calibrate again on a quiet host" in tomllib.loads(busy)["description"]

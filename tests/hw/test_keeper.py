@@ -1,8 +1,12 @@
 """What the keeper of an MPI job takes for a lost rank, on processes that are made up."""
 
+import os
+import subprocess
+
 import pytest
 
 from umm_hw.mpi.job import keeper
+from umm_hw.mpi.job.deaths import Deaths
 
 MPIEXEC = 10
 
@@ -79,3 +83,20 @@ def test_a_rank_lost_before_its_proxy_was_seen_is_missing(watched):
     table.faults[20] = 90
     assert after(0.1) is None
     assert "a rank was killed or ended while the ranks started" in after(1.1)
+
+
+def test_the_first_to_die_is_known_however_late_it_is_asked_for():
+    """Five processes are killed in another order than they were begun in, all before anybody asks."""
+    sleepers = [subprocess.Popen(["sleep", "60"]) for _ in range(5)]
+    watch = Deaths()
+    for number, process in enumerate(sleepers):
+        watch.watch(process.pid, f"number {number}")
+    assert watch.first() is None
+    for number in (3, 0, 4, 1, 2):
+        sleepers[number].kill()
+        os.waitid(os.P_PID, sleepers[number].pid, os.WEXITED | os.WNOWAIT)
+    assert watch.first() == "number 3"
+    watch.close()
+    assert watch.first() == "number 3"
+    for process in sleepers:
+        process.wait()

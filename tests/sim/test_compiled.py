@@ -1,13 +1,10 @@
 """The player in C against the reference: the same start and finish of every action, to the last bit."""
 
-import shutil
-import sysconfig
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 
 import numpy as np
 import pytest
+from compiled import compiled, text_of
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,22 +16,11 @@ from umm.errors import ScheduleError
 from umm.schedules.table.details import BARRIER, GET, LOCAL
 from umm.schedules.table.table import Means
 from umm_sim import simulation
-from umm_sim.build import SOURCE, build
-
-HEADERS = Path(sysconfig.get_paths()["include"], "Python.h")
 
 
 @pytest.fixture(scope="module")
-def play(tmp_path_factory):
-    """The installed player, or one built here from its source."""
-    if simulation.play is not None:
-        return simulation.play
-    if not (SOURCE.exists() and HEADERS.exists() and shutil.which("cc")):
-        pytest.skip("needs a C compiler and Python's headers")
-    spec = spec_from_file_location("_player", build(tmp_path_factory.mktemp("player")))
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.play
+def play():
+    return compiled("_player").play
 
 
 def assert_same(schedule, play):
@@ -102,6 +88,5 @@ def test_what_waits_for_itself_never_finishes(play):
         simulation.compiled(replace(schedule, after=after), play)
 
 
-@pytest.mark.skipif(not SOURCE.exists(), reason="a wheel has no sources")
 def test_its_numbers_of_kinds_are_the_table_s():
-    assert f"LOCAL = {LOCAL}, BARRIER = {BARRIER}" in SOURCE.read_text(encoding="utf-8")
+    assert f"LOCAL = {LOCAL}, BARRIER = {BARRIER}" in text_of("_player")

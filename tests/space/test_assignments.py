@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 from strategies import layout_texts
 
 import umm
-from umm.algorithms.chains.lower import lower
-from umm.errors import InfeasibleError, InputError
+from umm.algorithms.chains.lower import lower, steady
+from umm.errors import InfeasibleError, InputError, UmmError
 from umm.executor import executor
 from umm.program import Chain
+from umm.program.layers import repeated
 from umm.schedules.table.details import GEMM
 from umm.space.bounds.batch_work import batch_work
 from umm.space.bounds.dual import ROUNDS, Factor, Relaxed, by_cases, cheapest
 from umm.space.bounds.tables import tables_of
 from umm.space.search.descent import ONE_BY_ONE
+from umm.space.search.search import more_memory
 
 
 def of_chain(chain, ranks, layouts=None, **more):
@@ -286,3 +288,34 @@ def test_the_best_says_what_each_statement_moves():
     space = of_chain(outline(backward=False), 4, ("row@p",))
     found = umm.search(space, "h100-8", memory=None, top=1)
     assert found.moved == [("H = X·W1", {"H": 3 * 96 * 256}), ("Y = G·W2", {"Y": 3 * 96 * 128})]
+
+
+@pytest.mark.parametrize("layers", [2, 3, 8])
+def test_memory_of_many_layers_is_that_of_their_schedules(layers):
+    """A search's memory of all layers is what simulating so many with its layouts holds."""
+    of_one = umm.chain("mlp", hidden=64, ffn=128, tokens=96, backward=True)
+    found = umm.search(of_chain(of_one, 4, layers=layers, state=12.0), "h100-8", top=1).top[0]
+    made = steady(of_one, found.layouts, 4, umm.machine("h100-8"), layers, state=12.0)
+    assert found.memory_bytes == pytest.approx(made.memory_bytes, rel=0.02)
+    whole = lower(repeated(of_one.with_layouts("best", found.layouts), layers).laid_out("best", 4), "h100-8")
+    weights = sum(
+        x.layout.elements_of_rank * 12
+        for x in of_one.laid_out(found.layouts, 4).tensors
+        if x.name in of_one.weights
+    )
+    assert found.memory_bytes == pytest.approx(int((whole.memory_bytes + weights * layers).max()), rel=0.02)
+
+
+def test_layers_are_of_a_layer():
+    with pytest.raises(UmmError, match="layers"):
+        umm.Space(8, 8, 8, layers=2)
+    with pytest.raises(UmmError, match="no X and Y of one shape"):
+        of_chain(umm.chain("head", hidden=8, vocab=16, tokens=4), 2, layers=2)
+
+
+def test_what_more_memory_buys_is_faster_with_each_step():
+    found = umm.search(of_chain(outline(), 2), "h100-8", memory="1.2x", top=1)
+    steps = [found.top[0], *more_memory(found)]
+    assert len(steps) > 1
+    assert all(x.makespan_s <= 0.99 * y.makespan_s for y, x in pairwise(steps))
+    assert all(x.memory_bytes > found.limit for x in steps[1:])

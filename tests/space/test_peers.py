@@ -205,3 +205,29 @@ def test_a_budget_that_means_nothing_is_refused():
     result = umm("peers", "-m", 64, "-n", 64, "-k", 64, "--memory", "much")
     assert result.exit_code == 2
     assert "write it like 2x or 16GiB" in result.stderr
+
+
+def test_rows_have_the_ranges_of_their_corners_and_the_verdict_says_who_may_be_faster():
+    """On h100-8 the range of a row holds its time; a rival is named if it leads at some corner by 0.8 %."""
+    problem = Problem(m=512, n=768, k=640, a="row", b="col", c="row", ranks=4)
+    found = peers(problem, "h100-8", crossover=False)
+    for row in found.rows:
+        low, high = row.range_s
+        assert low <= row.makespan_s <= high
+    best = found.best
+    ahead = [row for row in found.rows if row is not best and row.fits and best.lead(row) < -0.008]
+    assert bool(ahead) == ("measure these two to decide" in found.verdict)
+    low, high = found.starts.range_s
+    assert low < best.makespan_s < high
+    assert "fabric.latency" in found.starts.keys
+
+
+def test_a_rival_that_leads_at_a_corner_is_named():
+    problem = Problem(m=512, n=768, k=640, a="row", b="col", c="row", ranks=4)
+    found = peers(problem, "h100-8", crossover=False)
+    best = found.best
+    rival = next(row for row in found.rows if row is not best)
+    sooner = tuple(0.9 * x for x in best.corners_s)
+    rows = [replace(x, corners_s=sooner) if x is rival else x for x in found.rows]
+    said = f"{rival.algorithm} may be 10 % faster than {best.algorithm}; measure these two"
+    assert said in replace(found, rows=rows).verdict

@@ -102,3 +102,41 @@ def test_search_and_simulate_have_p50_and_p95_as_json():
     small = "simulate --machine h100-8 -m 512 -n 768 -k 640 --ranks 4 --json --quiet"
     predicted = json.loads(umm(*f"{small} {noise}".split()).stdout)["predicted"]
     assert predicted["makespan_s"] < predicted["p50_s"] <= predicted["p95_s"]
+
+
+def test_delays_are_late_or_on_time_never_early_and_those_of_search():
+    """``--delay 30%,1:0.5`` draws what ``--jitter 30%,delay --straggler 1:0.5`` does."""
+    noise = Noise.delays("30%,1:0.5", draws=50)
+    assert noise == Noise.of("30%,delay", "1:0.5", draws=50)
+    factors = noise.by_run(4)
+    assert factors.shape == (50, 3, 4)
+    assert factors.min() >= 1
+    assert (factors[:, 0].max(axis=1) >= 2).all()
+
+
+@pytest.mark.parametrize("text", ["3%,lognormal", "1:0.8,2:0.9", "1:2"])
+def test_delays_that_cannot_be_put_into_a_run_are_refused(text):
+    with pytest.raises(InputError, match=r"never early|not possible"):
+        Noise.delays(text)
+
+
+def test_ranks_of_one_process_cannot_be_delayed():
+    found = umm(
+        *["run", "--executor", "numpy", "-m", "8", "-n", "8", "-k", "8", "--ranks", "2", "--delay", "30%"]
+    )
+    assert found.exit_code == 2
+    assert "cannot delay its ranks; --executor mpi can" in found.stderr
+
+
+@pytest.mark.mpi
+def test_a_rank_at_a_twentieth_takes_that_long_on_mpi():
+    """Each of two ranks multiplies 256x512x512 with nothing to fetch; one of them, drawn, at 5 %."""
+    words = "run --executor mpi --ranks 2 -m 512 -n 512 -k 512 --a row --b row@2 --c row --iters 3 --check"
+    plain, late = (
+        json.loads(umm(*f"{words} --json --quiet {more}".split()).stdout) for more in ("", "--delay 1:0.05")
+    )
+    assert late["measured"]["ok"]
+    assert late["measured"]["best_s"] > 4 * plain["measured"]["best_s"]
+    assert late["delays"]["measured"]["p95_s"] >= late["measured"]["best_s"]
+    assert late["delays"]["predicted"]["p50_s"] > 0
+    assert late["delays"]["noise"]["rate"] == 0.05

@@ -216,7 +216,7 @@ class Layout(Spoken, Shown):
         grid_rows, grid_cols = self.grid_shape()
         row = np.arange(grid_rows) % self.process_grid[0]
         col = np.arange(grid_cols) % self.process_grid[1]
-        return self.places[:, row[:, None], col]
+        return np.ascontiguousarray(self.places[:, row[:, None], col])
 
     @cached_property
     def replica_owners(self) -> Ints:
@@ -230,7 +230,8 @@ class Layout(Spoken, Shown):
         >>> [x.tolist() for x in Layout.parse("2d:1x3@2:interleaved", (3, 3), ranks=6).place_of_rank]
         [[0, 1, 0, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 0, 1, 1, 2, 2]]
         """
-        replica, row, col = np.unravel_index(self.places.reshape(-1).argsort(), self.places.shape)
+        places = np.unravel_index(self.places.reshape(-1).argsort(), self.places.shape)
+        replica, row, col = map(np.ascontiguousarray, places)
         return replica, row, col
 
     @property
@@ -257,7 +258,7 @@ class Layout(Spoken, Shown):
         """Owner, replica, row and column of all tiles of all replicas, by owner, then in row-major order."""
         owner = self.owners.reshape(-1)
         by_owner = owner.argsort(kind="stable")
-        replica, i, j = np.unravel_index(by_owner, self.owners.shape)
+        replica, i, j = map(np.ascontiguousarray, np.unravel_index(by_owner, self.owners.shape))
         return owner[by_owner], replica, i, j
 
     @cached_property

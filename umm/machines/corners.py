@@ -33,6 +33,30 @@ def corners(machine: Machine) -> tuple[Machine, ...]:
     return tuple(found.values())[1:]
 
 
+def moved_alone(machine: Machine) -> dict[str, tuple[Machine, Machine]]:
+    """Return by key the machine with one number or table at either end of its range, all else as it is.
+
+    Only those that have a range; none if the machine is not as its file has it.
+    """
+    if machine.sha != content_sha(machine.document):
+        return {}
+    found = {}
+    content = dict(machine.document)
+    tables = {name: node for name, node in content.items() if isinstance(node, Mapping)}
+    for table, node in tables.items():
+        whole = "source" in node
+        for key in (table,) if whole else node:
+            ends = []
+            for fast in (True, False):
+                keys = (table,) if whole else (table, key)
+                moved = _moved(node if whole else node[key], keys, fast, fast)
+                ends.append(content | {table: moved if whole else {**node, key: moved}})
+            if any(content_sha(x) != machine.sha for x in ends):
+                fast_end, slow_end = (build(x, machine.source_path, machine.name) for x in ends)
+                found[table if whole else f"{table}.{key}"] = fast_end, slow_end
+    return found
+
+
 def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> Any:
     if isinstance(node, list):
         return [_moved(item, keys, compute, transfers) for item in node]

@@ -111,6 +111,18 @@ def parts_of(outline: Outline, recompute: str = "none") -> Parts:
     return Parts(forward, backward, tuple(_again(forward, kept, dropped)), kept - dropped)
 
 
+def copies(outline: Outline, layers: int, recompute: str = "none") -> dict[str, int]:
+    """Return how many of each tensor of a layer some layers have: of ``dX`` at most three, used in turn.
+
+    >>> from umm.program.presets import chain
+    >>> copies(chain("mlp", hidden=8, ffn=16, tokens=4), 80)
+    {'X': 1, 'Y': 80, 'W1': 80, 'W2': 80, 'H': 1, 'G': 1}
+    """
+    called = _names(outline, parts_of(outline, recompute), 1, 3)  # one in the middle
+    own = {x.name: called[x.name] == f"{x.name}.1" for x in outline.tensors}
+    return {x: min(layers, 3) if x == DX else layers if of_each else 1 for x, of_each in own.items()}
+
+
 def _again(
     forward: Sequence[Statement], kept: frozenset[str], dropped: frozenset[str]
 ) -> Iterator[Statement]:

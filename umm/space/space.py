@@ -10,11 +10,12 @@ from umm.algorithms.movement.choice import node_count
 from umm.algorithms.universal.options import Options, showing_options
 from umm.dtypes import canonical
 from umm.errors import InputError
-from umm.files import shown
+from umm.files import shown, whole_number
 from umm.layouts.layout import Layout
 from umm.layouts.places import ORDERS, replication_factors
 from umm.machines import Machine
 from umm.program import Outline
+from umm.program.layers import repeated
 from umm.program.problem import MATRICES, Problem, given_text, read_given
 from umm.program.schemes import mesh_choices
 from umm.space.assignments import Assignments
@@ -57,6 +58,7 @@ class Space:
         equal_replication: Only points whose three operands have the same replication factor.
         fully_replicated: Whether an operand may have as many replicas as there are ranks.
         state: Bytes of optimizer state for each element of a weight, which has the layout of the weight.
+        layers: How many layers like this one a rank has to hold; times are of one.
         meshes: Layouts of tensors beside the usual ones where nothing is said; see :meth:`over`.
         axes: The values of every choice of a schedule.
 
@@ -79,6 +81,7 @@ class Space:
     equal_replication: bool
     fully_replicated: bool
     state: float
+    layers: int
     meshes: tuple[tuple[str, tuple[str, ...]], ...]
     axes: Axes
 
@@ -107,6 +110,7 @@ class Space:
         equal_replication: bool = False,
         fully_replicated: bool = True,
         state: float = 0.0,
+        layers: int = 1,
         axes: Axes | None = None,
         **options: Any,
     ) -> None:
@@ -134,7 +138,7 @@ class Space:
         if stationary is None:
             stationary = MATRICES if program.kind == "problem" else "auto"
         vars(self).update(
-            program=program, ranks=ranks, grids=grids, state=state,
+            program=program, ranks=ranks, grids=grids, state=state, layers=layers,
             layouts=tuple((name, axis(of_it)) for name, of_it in texts.items()),
             named=None if named is None else axis(named),
             partitions=axis(partitions), orders=axis(orders),
@@ -155,6 +159,11 @@ class Space:
         _refuse_unknown("replica order", self.orders, ORDERS)
         if self.state < 0:
             raise InputError(f"{self.state} bytes of optimizer state are not possible; give 0 or more")
+        whole_number(self.layers, "layers", 1)
+        if self.layers > 1:
+            if self.program.kind == "problem":
+                raise InputError("layers are of a chain; give one, such as umm.chain('transformer-layer')")
+            repeated(self.program, 2)  # refuses what is no layer
 
     def changed(self, **changes: Any) -> "Space":
         """Return it with other values of some attributes, as the constructor takes them.

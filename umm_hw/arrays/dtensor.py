@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 from umm.errors import InputError, UmmError
 from umm.layouts.frameworks.dtensor import parts
 from umm.layouts.layout import Layout
+from umm_hw.arrays.exchange import exchange_of
 from umm_hw.arrays.group import Group, Message
-from umm_hw.arrays.matrix import DistributedMatrix, Part, wrapped
+from umm_hw.arrays.local import Part
+from umm_hw.arrays.matrix import DistributedMatrix, wrapped
 from umm_hw.arrays.plan import multiply as multiply_arrays
-from umm_hw.arrays.plan import op_of, sum_dtype
+from umm_hw.arrays.plan import op_of
+from umm_hw.arrays.sharing import sum_dtype
 from umm_hw.bfloat16 import dtype_name, numpy_bfloat16
 
 
@@ -66,6 +69,8 @@ class _TorchMessage:
         return True
 
 
+MOST_KNOWN = 64
+"""Pairs of tensors whose facts a rank keeps."""
 _GROUPS: dict[int, Group] = {}
 
 
@@ -120,7 +125,7 @@ def multiply(
         placements = _chosen(a, b, ops) if placements is None else list(placements)
     except UmmError as refused:
         error = refused
-    left, right = wrapped(group, asked, error)
+    left, right = _wrapped(group, asked, error)
     shape = left.operand(ops[0]).shape[0], right.operand(ops[1]).shape[1]
     target: Any = None
     try:
@@ -130,6 +135,27 @@ def multiply(
         left.exchange.begin(b"", "", error)
     product = multiply_arrays(left, right, target, alpha=alpha, trans_a=ops[0], trans_b=ops[1], memory=memory)
     return _dtensor(product, a.device_mesh, placements, shape, kind)
+
+
+def _wrapped(group: Group, asked: Sequence[Part], refusal: UmmError | None) -> list[DistributedMatrix]:
+    """Return matrices of local tensors; collective. What all ranks have gathered once is not gathered again.
+
+    A gather among torch's processes takes milliseconds. So each rank numbers what it gathers: where all have
+    the same number for what they give now, it is as it was then.
+    """
+    exchange: Any = exchange_of(group)
+    known: dict[Any, tuple[int, list[DistributedMatrix]]] = exchange.__dict__.setdefault("wraps", {})
+    key = tuple((str(x.layout), x.local.dtype, x.local.shape, x.local.strides) for x in asked)
+    number, before = known.get(key, (0, []))
+    if exchange.agreed(0 if refusal else number):
+        return [matrix.over(part.local) for matrix, part in zip(before, asked, strict=True)]
+    made = wrapped(group, asked, refusal)
+    gathered = exchange.__dict__["gathered"] = exchange.__dict__.get("gathered", 0) + 1
+    if not any(matrix.copied for matrix in made):
+        if len(known) >= MOST_KNOWN:
+            known.pop(next(iter(known)))
+        known[key] = gathered, [matrix.over(np.zeros((0, 0), matrix.dtype)) for matrix in made]
+    return made
 
 
 def _part(x: Any, name: str, ranks: int) -> Part:

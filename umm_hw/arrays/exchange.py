@@ -86,6 +86,9 @@ class Exchange(Protocol):
     def begin(self, signature: bytes, words: str, refusal: Exception | None = None) -> None:
         """Enter a multiply with all ranks, and make sure that they mean the same."""
 
+    def agreed(self, number: int) -> bool:
+        """Return whether all ranks have the same number, above 0; collective, and cheap, else False."""
+
     def reserve(self, nbytes: Sequence[int]) -> None:
         """Make sure that every rank can publish so many bytes; collective."""
 
@@ -152,6 +155,15 @@ class SharedExchange:
         if (digests != digest).any():
             _differ(digests.tolist(), [board.said(rank, turn) for rank in all_ranks])
         self.entered = perf_counter()
+
+    def agreed(self, number: int) -> bool:
+        """Look at a counter of every rank."""
+        self._calls += 1
+        column, all_ranks = boards.DIGEST + self._calls % 2, range(self.group.size)
+        self._board.set(column, number)
+        self._board.set(boards.ENTERED, self._calls)
+        self._board.wait(all_ranks, boards.ENTERED, self._calls, "all to call")
+        return number > 0 and bool((self._board.column(column) == number).all())
 
     def reserve(self, nbytes: Sequence[int]) -> None:
         """Map more shared memory if there is too little; what was there is given back."""
@@ -225,6 +237,10 @@ class MessageExchange:
         if any(other != digest for other, _ in found):
             _differ([other for other, _ in found], [said for _, said in found])
         self.entered = perf_counter()
+
+    def agreed(self, number: int) -> bool:
+        """Return False: a gather of numbers costs as much as what it would save."""
+        return False
 
     def reserve(self, nbytes: Sequence[int]) -> None:
         """Have room for this rank's own items."""

@@ -1,27 +1,20 @@
 """A matrix that is distributed already: each rank's part stays in the memory of the program that made it."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
-from numpy.typing import NDArray
 
-from umm.errors import InputError, LayoutError, UmmError, expect
-from umm.files import shown
+from umm.errors import InputError, LayoutError, UmmError
 from umm.interval import Interval
-from umm.layouts.edges import square_grid
-from umm.layouts.frameworks.scalapack import parts as scalapack_parts
 from umm.layouts.layout import Layout
 from umm_hw.arrays.axes import Runs, axis_of, copy
 from umm_hw.arrays.exchange import exchange_of
 from umm_hw.arrays.group import Group, group_of
+from umm_hw.arrays.local import Array, Fact, Part, by, checked, fact_of, layout_of, local_shape
 from umm_hw.arrays.move import move
-from umm_hw.arrays.product import Operand
+from umm_hw.arrays.operand import Operand
 from umm_hw.bfloat16 import dtype_name
-
-Array = NDArray[Any]
-KINDS = "float64, float32, float16, bfloat16, complex128, complex64, or a whole number of 8 to 64 bits"
 
 
 class DistributedMatrix:
@@ -106,7 +99,7 @@ class DistributedMatrix:
         order: str = "C",
     ) -> "DistributedMatrix":
         """Return a new matrix on the ranks of another, its elements not set; all ranks ask for the same."""
-        found = _layout(layout, shape, like.group.size, None)
+        found = layout_of(layout, shape, like.group.size, None)
         rows, cols = local_shape(found, like.group.rank)
         leading = () if like.batch is None else (like.batch,)
         size = (*leading, rows, cols)
@@ -142,6 +135,14 @@ class DistributedMatrix:
             self.group, self.layout, self.local, (spans[0], spans[1]), self.orders, self.writable
         )
         made.copied = self.copied
+        return made
+
+    def over(self, local: Array) -> "DistributedMatrix":
+        """Return a matrix like this one with other local matrices, stored alike on every rank."""
+        made = DistributedMatrix(
+            self.group, self.layout, local, (self.rows, self.cols), self.orders, self.writable
+        )
+        made._operands = self._operands
         return made
 
     def member(self, number: int) -> "DistributedMatrix":
@@ -212,7 +213,7 @@ class DistributedMatrix:
     def _check_target(self, out: "DistributedMatrix") -> None:
         if self.shape != out.shape or self.batch != out.batch:
             raise LayoutError(
-                f"a {_x(self.shape)} matrix cannot be redistributed into one of {_x(out.shape)}"
+                f"a {by(self.shape)} matrix cannot be redistributed into one of {by(out.shape)}"
             )
         if self.dtype != out.dtype:
             names = dtype_name(self.dtype), dtype_name(out.dtype)
@@ -245,30 +246,6 @@ class DistributedMatrix:
         return f"{dtype_name(self.dtype)}, {self.layout.describe(self.group.rank)}"
 
 
-class Part(NamedTuple):
-    """What :meth:`DistributedMatrix.wrap` takes of one matrix; see there."""
-
-    layout: str | Layout | Sequence[int]
-    shape: Sequence[int]
-    local: Any
-    order: str | None = None
-    ld: int | None = None
-    grid: tuple[int, int] | None = None
-    copy: bool = False
-
-
-class _Fact(NamedTuple):
-    """What other ranks must know of a rank's part."""
-
-    error: str
-    layout: str
-    key: object
-    shape: tuple[int, ...]
-    type: str
-    order: str
-    writable: bool
-
-
 def wrapped(comm: Any, parts: Sequence[Part], refusal: UmmError | None = None) -> list[DistributedMatrix]:
     """Return matrices of local matrices; collective, in one gather.
 
@@ -283,17 +260,17 @@ def wrapped(comm: Any, parts: Sequence[Part], refusal: UmmError | None = None) -
     group = group_of(comm)
     facts, views, layouts = [], [], []
     for part in () if refusal else parts:
-        fact, view, layout = _fact(part, group)
+        fact, view, layout = fact_of(part, group)
         facts.append(fact)
         views.append(view)
         layouts.append(layout)
-    of_ranks: list[list[_Fact] | str] = group.allgather(str(refusal) if refusal else facts)
+    of_ranks: list[list[Fact] | str] = group.allgather(str(refusal) if refusal else facts)
     if refusal:
         raise refusal
     made = []
     for number, (part, view, layout) in enumerate(zip(parts, views, layouts, strict=True)):
         found = [x if isinstance(x, str) else x[number] for x in of_ranks]
-        known = _checked(found, group.rank)
+        known = checked(found, group.rank)
         assert layout is not None
         rows, cols = layout.shape
         window = Interval(0, rows), Interval(0, cols)
@@ -304,170 +281,7 @@ def wrapped(comm: Any, parts: Sequence[Part], refusal: UmmError | None = None) -
     return made
 
 
-def _fact(part: Part, group: Group) -> tuple[_Fact, Array, Layout | None]:
-    error, layout, view = "", None, np.zeros((0, 0))
-    sizes: tuple[int, ...] = ()
-    try:
-        sizes = _shape(part.shape)
-        layout = _layout(part.layout, (sizes[-2], sizes[-1]), group.size, part.grid)
-        view = _viewed(part, layout, sizes, group.rank)
-    except UmmError as refused:
-        error = str(refused)
-    text, key = ("", None) if layout is None else (str(layout), layout.key)
-    kind, writable = dtype_name(view.dtype), bool(view.flags.writeable)
-    return _Fact(error, text, key, sizes, kind, _order(view) or "C", writable), view, layout
-
-
 def _places(axis: Any, place: int) -> Runs:
     ours = axis.place == place
     first = axis.held(place).start
     return Runs(axis.local[ours] - first, axis.start[ours], axis.sizes[ours])
-
-
-def local_shape(layout: Layout, rank: int) -> tuple[int, int]:
-    """Return the rows and columns of a rank's local matrix.
-
-    >>> [local_shape(Layout.parse("cyclic:2x2:2x1", (5, 3), ranks=2), rank) for rank in (0, 1)]
-    [(3, 3), (2, 3)]
-    """
-    _, row, col = (int(x[rank]) for x in layout.place_of_rank)
-    rows = axis_of(layout, 0, Interval(0, layout.shape[0])).held(row)
-    cols = axis_of(layout, 1, Interval(0, layout.shape[1])).held(col)
-    return rows.size, cols.size
-
-
-def _shape(shape: Sequence[int]) -> tuple[int, ...]:
-    try:
-        sizes = tuple(int(x) for x in shape)
-    except (TypeError, ValueError):
-        sizes = ()
-    if len(sizes) not in (2, 3) or min(sizes) < 0:
-        raise InputError(f"a matrix has a shape of rows and columns, as in (m, k), not {shown(str(shape))}")
-    return sizes
-
-
-def _layout(layout: Any, shape: tuple[int, int], ranks: int, grid: tuple[int, int] | None) -> Layout:
-    if isinstance(layout, Layout):
-        found = layout
-    elif isinstance(layout, str):
-        found = Layout.parse(layout, shape, ranks)
-    else:
-        found = Layout.of_parts(scalapack_parts(layout, grid or square_grid(ranks)), shape)
-    if found.shape != shape:
-        raise LayoutError(f"the layout is of a {_x(found.shape)} matrix, not of {_x(shape)}")
-    if found.ranks != ranks:
-        raise LayoutError(f"the layout {found} is for {found.ranks} ranks, but the communicator has {ranks}")
-    return found
-
-
-def _viewed(part: Part, layout: Layout, sizes: tuple[int, ...], rank: int) -> Array:
-    """Return the local matrix as an array whose strides are what BLAS can use."""
-    local = part.local
-    expect(local, np.ndarray, "wrap", "the local matrix as a NumPy array")
-    if local.dtype.kind not in "fciuV" or not local.dtype.isnative or dtype_name(local.dtype) in ("", "void"):
-        raise InputError(f"elements of type {local.dtype} cannot be multiplied; choose {KINDS}")
-    rows, cols = local_shape(layout, rank)
-    if local.ndim == 1 and len(sizes) == 2:
-        local = _unfolded(local, rows, cols, part.order or "F", part.ld)
-    elif part.order is not None or part.ld is not None:
-        raise InputError(
-            "order and ld belong to a flat buffer; an array of two dimensions has its own strides"
-        )
-    elif local.ndim == 2 and _is_descriptor(part.layout):
-        local = local[
-            :rows, :cols
-        ]  # a local array of a descriptor has LLD_ rows, or more columns than it needs
-    wanted = (*sizes[:-2], rows, cols)
-    if local.shape != wanted:
-        raise LayoutError(
-            f"rank {rank} holds {_x(wanted)} of {_x(sizes)} in {layout}, but its local array is "
-            f"{_x(local.shape)}; if it is larger, cut it: local[:{rows}, :{cols}]"
-        )
-    if _order(local) is None:
-        if not part.copy:
-            raise InputError(
-                f"the local matrix of rank {rank} is strided both ways ({local.strides} bytes): BLAS needs "
-                "adjacent rows or columns; give numpy.ascontiguousarray(local), or copy=True for an operand "
-                "that is only read"
-            )
-        local = np.ascontiguousarray(local)
-    return _plain(local)
-
-
-def _is_descriptor(layout: Any) -> bool:
-    return not isinstance(layout, Layout) and (not isinstance(layout, str) or layout.startswith("scalapack:"))
-
-
-def _unfolded(flat: Array, rows: int, cols: int, order: str, ld: int | None) -> Array:
-    """Return a flat buffer as a matrix."""
-    if order not in ("C", "F"):
-        raise InputError(f"order {order!r} is neither F, columns adjacent, nor C, rows adjacent")
-    lines, length = (cols, rows) if order == "F" else (rows, cols)
-    step = max(1, length) if ld is None else ld
-    need = step * (lines - 1) + length if lines and length else 0
-    if step < length or flat.size < need:
-        raise LayoutError(
-            f"{flat.size} elements with a leading dimension of {step} does not hold {rows}x{cols} "
-            f"in order {order}: it takes {need}, and a leading dimension of at least {max(1, length)}"
-        )
-    if flat.size > 1 and flat.strides[0] != flat.itemsize:
-        raise InputError("the elements of a flat buffer must be adjacent")
-    item = flat.itemsize
-    strides = (item, step * item) if order == "F" else (step * item, item)
-    return as_strided(flat, (rows, cols), strides)
-
-
-def _order(local: Array) -> str | None:
-    """Return C where rows are adjacent, F where columns are, None where neither are."""
-    rows, cols = local.shape[-2:]
-    item, (down, across) = local.itemsize, local.strides[-2:]
-    if not local.flags.aligned:
-        return None
-    if (cols <= 1 or across == item) and (rows <= 1 or (down >= cols * item and down % item == 0)):
-        return "C"
-    if (rows <= 1 or down == item) and (cols <= 1 or (across >= rows * item and across % item == 0)):
-        return "F"
-    return None
-
-
-def _plain(local: Array) -> Array:
-    """Return the same matrix with usual strides also along dimensions of one index."""
-    rows, cols = local.shape[-2:]
-    item = local.itemsize
-    down, across = local.strides[-2:]
-    if _order(local) == "C":
-        down, across = (down if rows > 1 else max(1, cols) * item), item
-    else:
-        down, across = item, (across if cols > 1 else max(1, rows) * item)
-    return as_strided(local, local.shape, (*local.strides[:-2], down, across))
-
-
-def _checked(found: Sequence[_Fact | str], rank: int) -> list[_Fact]:
-    """Raise on every rank where the part of one is refused, or ranks give different things."""
-    ours = found[rank]
-    if isinstance(ours, _Fact) and ours.error:
-        raise LayoutError(ours.error)
-    facts = list[_Fact]()
-    for other, fact in enumerate(found):
-        error = fact if isinstance(fact, str) else fact.error
-        if error:
-            raise LayoutError(f"rank {other} cannot wrap its matrix: {error}")
-        assert isinstance(fact, _Fact)
-        facts.append(fact)
-    first = facts[0]
-    for other, fact in enumerate(facts):
-        for what, same, here, there in (
-            ("shape", first.shape == fact.shape, _x(first.shape), _x(fact.shape)),
-            ("layout", first.key == fact.key, first.layout, fact.layout),
-            ("type", first.type == fact.type, first.type, fact.type),
-        ):
-            if not same:
-                raise LayoutError(
-                    f"ranks wrap different matrices: the {what} is {here} on rank 0 and {there} on rank "
-                    f"{other}; nothing was moved"
-                )
-    return facts
-
-
-def _x(sizes: Sequence[int]) -> str:
-    return "x".join(map(str, sizes))

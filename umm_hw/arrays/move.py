@@ -9,7 +9,7 @@ from umm.errors import UmmError
 from umm.interval import Interval
 from umm_hw.arrays.axes import Joint, Runs, copy, join, runs
 from umm_hw.arrays.exchange import A, Exchange, Item
-from umm_hw.arrays.product import Operand
+from umm_hw.arrays.operand import Operand
 
 ROOM = 32 * 2**20
 """Bytes a rank publishes at most; a larger matrix goes in several steps."""

@@ -13,7 +13,8 @@ import numpy as np
 from umm.arrays import Ints
 from umm_hw.arrays.axes import Runs, runs
 from umm_hw.arrays.exchange import A, B
-from umm_hw.arrays.product import Box, Operand, Product
+from umm_hw.arrays.operand import Operand
+from umm_hw.arrays.product import Box, Product
 
 MOST_JOINED = 16 * 2**20
 """Bytes of panels that are put together only to save passes over C."""

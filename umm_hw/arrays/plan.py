@@ -7,19 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from umm.errors import InfeasibleError, InputError, LayoutError, UmmError, expect
+from umm.errors import InputError, LayoutError, UmmError, expect
 from umm.layouts.layout import Layout
 from umm.units import format_bytes
-from umm_hw.arrays.exchange import A, B, Exchange
+from umm_hw.arrays.exchange import Exchange
 from umm_hw.arrays.matrix import DistributedMatrix
+from umm_hw.arrays.operand import Operand
 from umm_hw.arrays.perform import Performer
-from umm_hw.arrays.product import Operand, Product, Work, works
+from umm_hw.arrays.product import Product
+from umm_hw.arrays.sharing import share_out, sum_dtype
 from umm_hw.bfloat16 import dtype_name
 
-ROOM = 64 * 2**20
-"""Bytes a rank may take beside its operands by default; a step of k is as large as fits."""
-LEAST_DEPTH = 32  # indices of k of a class that a step has at least; fewer would leave BLAS idle
-FLOP_A_BYTE = 10.0  # flop that a core does while it copies a byte: 53 Gflop/s and 5 GB/s of one core, 2026
 _OPS = {False: "N", True: "T", "N": "N", "T": "T", "C": "C", "n": "N", "t": "T", "c": "C"}
 
 
@@ -269,104 +267,6 @@ def checked_operands(
     if overlap:
         raise InputError(f"C shares memory with {overlap[0]}; give it memory of its own")
     return left, right, out
-
-
-def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type that products are summed in: float32 for half precision, else their own.
-
-    >>> sum_dtype(np.dtype("float16")).name, sum_dtype(np.dtype("int8")).name
-    ('float32', 'int8')
-    """
-    return np.dtype(np.float32) if dtype_name(dtype) in ("float16", "bfloat16") else dtype
-
-
-def share_out(
-    operands: tuple[Operand, Operand, Operand],
-    exchange: Exchange,
-    memory: int | None,
-    way: str | None = None,
-    seconds: Callable[[Product], float] | None = None,
-) -> tuple[Product, dict[str, float]]:
-    """Return the cheapest way to share out a product within a limit of memory, and what each way costs.
-
-    Args:
-        operands: A, B and C.
-        exchange: How ranks see others' pieces.
-        memory: Most bytes of a rank beside its operands; None for a default that no way is refused by.
-        way: The only way to consider, by its name.
-        seconds: What a way costs; an estimate of the slowest rank's work if None.
-
-    Raises:
-        InfeasibleError: if no way fits the memory.
-        InputError: for an unknown way.
-    """
-    a, b, c = operands
-    compute = sum_dtype(c.dtype)
-    found = works(a, b, c)
-    if way is not None:
-        named = [x for x in found if x.name == way]
-        if not named:
-            raise InputError(f"way {way!r} is unknown; choose from {', '.join(x.name for x in found)}")
-        found = named
-    made: dict[str, Product] = {}
-    least = None
-    for work in found:
-        if c.dtype != compute:
-            work = work._replace(direct=False)
-        product, needs = _fitted(a, b, c, work, compute, exchange, memory)
-        least = needs if least is None else min(least, needs)
-        if memory is None or needs <= memory:
-            made[work.name] = product
-    if not made:
-        raise InfeasibleError(
-            f"no way to multiply fits {format_bytes(memory or 0)} beside the operands; "
-            f"the smallest takes {format_bytes(least or 0)} on one rank"
-        )
-    estimates = {name: estimate(product, exchange) for name, product in made.items()}
-    costs = estimates
-    if seconds is not None and len(made) > 1:
-        close = sorted(estimates, key=estimates.__getitem__)[:3]  # others are far off by the estimate alone
-        costs = {name: seconds(made[name]) for name in close}
-    best = min(costs, key=costs.__getitem__)
-    return made[best], dict(sorted(costs.items(), key=lambda x: x[1]))
-
-
-def _fitted(
-    a: Operand,
-    b: Operand,
-    c: Operand,
-    work: Work,
-    compute: np.dtype[Any],
-    exchange: Exchange,
-    memory: int | None,
-) -> tuple[Product, int]:
-    """Return a product in as few steps as fit the memory, or as many as are sensible, and what it takes."""
-    least, room = (LEAST_DEPTH, ROOM) if memory is None else (1, memory)
-    steps = 1
-    while True:
-        product = Product(a, b, c, work, steps, compute, joins=memory is None)
-        most = max(1, int(product.class_sizes.max(initial=0)) // least)
-        needs = max(Performer(product, rank, exchange).nbytes for rank in range(product.ranks))
-        if needs <= room or steps >= most:
-            return product, needs
-        # What is published halves with twice the steps, but two steps exist at once.
-        steps = min(most, max(steps + 1, 4 if steps == 1 else 2 * steps))
-
-
-def estimate(product: Product, exchange: Exchange) -> float:
-    """Return what the slowest rank does, in flop: multiplies, and bytes that it copies and sums."""
-    most = 0.0
-    item = product.compute_dtype.itemsize
-    for rank in range(product.ranks):
-        performer, box = Performer(product, rank, exchange), product.box(rank)
-        touched = product.published_bytes(rank) / (1 if product.steps == 1 else 2) * product.steps
-        if box is not None:
-            depth = sum(x.segments.size for _, x in product.of_box(box))
-            touched += sum(performer.panels.packed_elements(kind) for kind in (A, B)) * item
-            if not product.work.direct and depth:
-                touched += 2 * box.m.size * box.n.size * item
-        most = max(most, product.flop(rank) + FLOP_A_BYTE * touched * 8 / item)
-    return most
 
 
 def plan(

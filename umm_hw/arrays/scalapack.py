@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from umm.errors import InputError, UmmError
 from umm.layouts.edges import square_grid
 from umm_hw.arrays.group import group_of
-from umm_hw.arrays.matrix import Part, wrapped
+from umm_hw.arrays.local import Part
+from umm_hw.arrays.matrix import wrapped
 from umm_hw.arrays.plan import multiply, op_of
 
 Desc = Sequence[int]

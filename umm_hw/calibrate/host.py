@@ -39,6 +39,7 @@ GEMM_SIZES = {  # each of m, n and k takes all of these; float16 goes without BL
 SIZES = tuple(2**power for power in range(14, 25, 2))  # 16 KiB to 16 MiB
 LARGE = (2**18, 2**20, 2**22)  # what the bandwidth of all ranks together is taken from
 SIDES = (128, 256, 512)  # of the tiles of gemms beside transfers
+OWN_CORE = 0.9  # share of its core below which a rank was disturbed
 PASSES = 8
 REPEATS = 4  # in each pass
 GEMM_REPEATS = 3  # of multiplies: the order of layouts hangs on the noise of single shapes
@@ -69,6 +70,7 @@ class Calibration:
     Attributes:
         devices: Ranks that were measured together.
         share: The least share of a core that a rank got which only computed; 1 on a quiet host.
+        counted: The median share of their cores that the repeats had from which the numbers are.
         pace: How fast the cores were in the median, as a share of their best.
         gemm: Rates by dtype.
         launch: Seconds every gemm takes beside its arithmetic.
@@ -88,6 +90,7 @@ class Calibration:
 
     devices: int
     share: float
+    counted: float
     pace: float
     gemm: Mapping[str, GemmRates]
     launch: Figure
@@ -103,6 +106,18 @@ class Calibration:
     cache: int
     signal: Figure
     interference: Mapping[str, Figure]
+
+    @property
+    def widening(self) -> float:
+        """What is added to every uncertainty, a share: others computed on the cores in repeats that count.
+
+        Of two that share a core one may have had the first half of a step, or the second.
+        """
+        return 0.0 if self.counted >= OWN_CORE else 1 / self.counted - 1
+
+    def widened(self, uncertainty: float) -> float:
+        """Return an uncertainty with what is added, at most 1: the number and half of it differ by that."""
+        return round(min(1.0, uncertainty + self.widening), 4)
 
 
 def calibrate(
@@ -186,6 +201,8 @@ def fitted(
         for get, repeats in zip(_gets(ranks), moved, strict=True)
     }
     runs = {key: [run.at(pace) for run in undisturbed(found, best)] for key, found in smalls.items()}
+    multiplies = [one for shape in multiplied[first] for one in undisturbed(shape, best)]
+    counted = [one.share for one in multiplies] + [run.share for found in runs.values() for run in found]
 
     def losses(kind: str) -> list[Loss]:
         shown = KINDS[kind if ranks > 1 else "local"]
@@ -225,6 +242,7 @@ def fitted(
     return Calibration(
         devices=ranks,
         share=of_core,
+        counted=float(np.median(counted)),
         pace=best / float(np.median([one.reading for one in readings])),
         gemm=rates,
         launch=figure(np.maximum(tiny / TINY_GEMMS - arithmetic, 0.0)),

@@ -12,12 +12,11 @@ from tomlkit.items import InlineTable
 from umm.host import hardware
 from umm.units import counted
 from umm_hw.calibrate.figures import Figure
-from umm_hw.calibrate.host import Calibration
+from umm_hw.calibrate.host import OWN_CORE, Calibration
 from umm_hw.calibrate.small_schedules import SIGNALS, TINY_GEMMS
 from umm_hw.calibrate.toml import efficiency, number, text
 
 RANKS_PER_DEVICE = 16
-OWN_CORE = 0.9  # share of its core below which a rank was disturbed
 STEADY = 0.9  # share of their best pace below which the cores of a host are called unsteady
 SHARES_CORE = 0.5  # of its GEMM rate lost beside a rank's own accumulates, from which on they share its core
 
@@ -31,11 +30,15 @@ def topology_text(found: Calibration) -> str:
     busy = f"; busy: a rank got {100 * found.share:.0f} % of a core" if found.share < OWN_CORE else ""
     if found.pace < STEADY:
         busy += f"; unsteady: {100 * found.pace:.0f} % of its best pace in the median"
+    if found.widening:
+        said = f"ranges {100 * found.widening:.0f} % wider, for others computed on the cores"
+        busy += f"; {said}; calibrate again on a quiet host"
+        how += f"; {said}"
 
     def measured(figure: Figure, unit: str, scale: float, what: str, per: str = "") -> InlineTable:
         scaled = figure.value / scale
         value: str | float = f"{scaled:.4g} {unit}" if unit else round(scaled, 4)
-        return number(value, f"{what}; {how}", per, figure.uncertainty)
+        return number(value, f"{what}; {how}", per, found.widened(figure.uncertainty))
 
     machine = {
         "description": f"{_cpu()}: {counted(found.devices, 'core')}, measured on {_today()}{busy}",
@@ -55,7 +58,7 @@ def topology_text(found: Calibration) -> str:
                     f"multiplies that add to C, all cores at once, each drawn to the law of all; {how}",
                     [rates.sizes] * 3,
                     rates.efficiency,
-                    rates.uncertainty,
+                    found.widened(rates.uncertainty),
                 )
                 for dtype, rates in found.gemm.items()
             ],
@@ -127,7 +130,7 @@ def _links(found: Calibration, measured: Callable[..., InlineTable], how: str) -
         },
         "message_sizes": {
             "source": f"gets by one core, small ones as beside gemms; again and again by all; {how}",
-            "uncertainty": max(rate.uncertainty for rate in [*rates, *again]),
+            "uncertainty": found.widened(max(rate.uncertainty for rate in [*rates, *again])),
             "link": measured(port, "GB/s", 1e9, fastest),
             "sizes": [f"{size // 1024} KiB" for size, _ in found.by_size],
             "bandwidth": [f"{rate.value / 1e9:.4g} GB/s" for rate in rates],

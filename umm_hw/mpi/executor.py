@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from umm.arrays import Floats
 from umm.errors import ExecutorUnavailableError
 from umm.executor import Operands, expect_ranks
 from umm.host.launcher import launched_rank, launched_size
@@ -139,9 +140,20 @@ class MpiExecutor:
         runs, results = self._performed(schedule, operands, repeat=repeat, save=folder)
         return [Trace(schedule, "mpi", run.start, run.end, results) for run in runs]
 
-    def paced(self, schedule: Schedule, operands: Operands | None = None, repeat: int = 1) -> list[Paced]:
+    def delayed(self, schedule: Schedule, delays: Floats, operands: Operands | None = None) -> list[Trace]:
+        """Perform a schedule once for each draw of factors, ranks late by them; C is the last run's."""
+        runs, results = self._performed(schedule, operands, repeat=len(delays), delays=delays)
+        return [Trace(schedule, "mpi", run.start, run.end, results) for run in runs]
+
+    def paced(
+        self,
+        schedule: Schedule,
+        operands: Operands | None = None,
+        repeat: int = 1,
+        delays: Floats | None = None,
+    ) -> list[Paced]:
         """Perform a schedule several times; return the seconds of each run with the pace of the cores."""
-        runs, _ = self._performed(schedule, operands, repeat=repeat, paced=True)
+        runs, _ = self._performed(schedule, operands, repeat=repeat, paced=True, delays=delays)
         return [_paced(run) for run in runs]
 
     def _performed(self, schedule: Schedule, operands: Operands | None = None, **how: Any) -> Runs:

@@ -19,6 +19,7 @@ from umm.schedules.table.details import BARRIER, KINDS
 from umm_hw.blocks import needed_bytes, resolve
 from umm_hw.cores.pace import Pace, Reading
 from umm_hw.gemm import multiply
+from umm_hw.mpi.delays import delayed
 from umm_hw.mpi.job.activity import ACTIVITY
 from umm_hw.mpi.lanes import RankLanes
 from umm_hw.mpi.memory import check_memory
@@ -64,6 +65,7 @@ def perform(
     repeat: int = 1,
     save: Path | None = None,
     paced: bool = False,
+    delays: Floats | None = None,
 ) -> Runs | None:
     """Perform a schedule; collective.
 
@@ -76,6 +78,7 @@ def perform(
         repeat: How often to perform it, with the same operands.
         save: Folder of the checkpoint that operands and results become after the last run, if any.
         paced: Whether to read the pace of every rank before and after each run.
+        delays: For each run the factors of :func:`umm_hw.mpi.delays.delayed`; none are late if None.
 
     Returns:
         On rank 0 the runs, and the outputs of the last one by name; None elsewhere.
@@ -105,14 +108,15 @@ def perform(
     pace = Pace() if paced else None
     before = pace.reading(READING) if pace else None
     runs = []
-    for _ in range(repeat):
+    for number in range(repeat):
         performance.clear()
         flags.lower()
+        late, waited = (steps, []) if delays is None else delayed(schedule, steps, delays[number])
         begin = _agreed_start(transport, ahead)
-        lanes = RankLanes(signals, steps, flags, transport.size)
+        lanes = RankLanes(signals, late, flags, transport.size)
         computed = process_time()
         lanes.perform(begin - ahead)
-        own = _own_share(lanes, process_time() - computed)
+        own = _own_share(lanes, process_time() - computed + sum(waited))
         with ACTIVITY.during("all ranks to finish"):
             transport.barrier()
             after = pace.reading(READING) if pace else None
@@ -181,7 +185,7 @@ def _own_share(lanes: RankLanes, computed: float) -> Reading:
 
     Args:
         lanes: What it did.
-        computed: Seconds of cores that it had.
+        computed: Seconds of cores that it had, or did not want.
     """
     busy, until = 0.0, 0.0
     for start, end in sorted(lanes.spans.values()):

@@ -4,10 +4,7 @@ OpenCL names memory by buffer objects, the device core by addresses. So each buf
 that nobody else has, and a region is looked up by its address.
 """
 
-import warnings
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from threading import Lock
 from time import perf_counter
 from typing import Any
@@ -23,49 +20,14 @@ from umm.units import format_bytes
 from umm_hw.bfloat16 import BFLOAT16, bfloat16_bits, dtype_name, float32_of
 from umm_hw.blocks import Mapped
 from umm_hw.devices.device import Device, Event, Region, Stream
-from umm_hw.opencl import kernels
+from umm_hw.opencl import clblast, kernels
+from umm_hw.opencl.context import Kernel, Memory, built, kind_of
 
-GAP = 4096  # addresses between two buffers, so that what leaves one is in none
 GROUP = 64  # items of a work-group of an accumulate kernel
 ON_CPU, ON_GPU = (64, 256, 1), (64, 16, 64)  # of a gemm's group: tile, chunk of float32, items
 MOST_GROUPS = 256  # of a kernel that walks a block
 _LAUNCHING = Lock()
 NEEDS_INT64_ATOMICS = ("float64", "int64")
-
-
-class Memory:
-    """The buffers of one context by address; devices of the context share them."""
-
-    def __init__(self, context: cl.Context) -> None:
-        self.context = context
-        self._next = GAP
-        self._starts: list[int] = []
-        self._buffers: dict[int, cl.Buffer] = {}
-        self._lock = Lock()
-
-    def add(self, buffer: cl.Buffer) -> int:
-        """Return the address of a buffer from now on."""
-        with self._lock:
-            start = self._next
-            self._next += -(-buffer.size // GAP) * GAP + GAP
-            self._starts.append(start)
-            self._buffers[start] = buffer
-        return start
-
-    def remove(self, address: int) -> None:
-        """Forget and release a buffer."""
-        with self._lock:
-            self._starts.remove(address)
-            self._buffers.pop(address).release()
-
-    def at(self, address: int) -> tuple[cl.Buffer, int]:
-        """Return the buffer of an address and the bytes before it."""
-        start = self._starts[bisect_right(self._starts, address) - 1]
-        return self._buffers[start], address - start
-
-    def address(self, buffer: cl.Buffer) -> int:
-        """Return the address of a buffer."""
-        return next(start for start, other in self._buffers.items() if other == buffer)
 
 
 class _Event:
@@ -94,12 +56,13 @@ class OpenClDevice:
     def __init__(self, device: cl.Device, number: int, memory: Memory) -> None:
         self.number, self.name = number, device.name.strip()
         self.memory: int = device.global_mem_size
-        self.on_cpu = _kind(device) == "CPU"
+        self.on_cpu = kind_of(device) == "CPU"
         self._device, self.heap, self._context = device, memory, memory.context
         self._queues: list[Stream] = []
         self._own = self.stream()
-        self._kernels: dict[tuple[str, ...], _Kernel] = {}
+        self._kernels: dict[tuple[str, ...], Kernel] = {}
         self._sizes = ON_CPU if self.on_cpu else ON_GPU
+        self._clblast = clblast.wanted(self.on_cpu)
         self._failed: list[BaseException] = []  # of maps on the host
 
     def reach(self, other: Device) -> str | None:
@@ -274,8 +237,16 @@ class OpenClDevice:
         trans: int = 0,
         tf32: bool = False,
     ) -> None:
-        """Queue the tiled kernel."""
+        """Queue CLBlast's GEMM, or the tiled kernel."""
         k = a.rows if trans & 2 else a.cols
+        if self._clblast and a.dtype == b.dtype == c.dtype:
+            left, right = (
+                (*self.heap.at(x.address), x.stride, bool(trans & bit)) for x, bit in ((a, 2), (b, 4))
+            )
+            there, shape = (*self.heap.at(c.address), c.stride), (c.rows, c.cols, k)
+            with _LAUNCHING:
+                if clblast.multiply(c.dtype, shape, left, right, there, alpha, beta, stream):
+                    return
         tile = self._sizes[0]
         real = np.float64 if c.dtype == np.float64 else np.float32
         kernel = self._kernel("gemm", dtype_name(a.dtype), dtype_name(c.dtype))
@@ -327,9 +298,7 @@ class OpenClDevice:
         """Return how many work-groups walk a region."""
         return min(region.rows * -(-region.cols // kernels.SPAN), MOST_GROUPS)
 
-    def _launch(
-        self, kernel: "_Kernel", stream: Stream, groups: int | tuple[int, int], *arguments: Any
-    ) -> None:
+    def _launch(self, kernel: Kernel, stream: Stream, groups: int | tuple[int, int], *arguments: Any) -> None:
         size = (groups, 1) if isinstance(groups, int) else groups
         with _LAUNCHING:  # a kernel keeps its arguments until it is queued
             if not kernel.ran:
@@ -340,7 +309,7 @@ class OpenClDevice:
                 kernel.ran = True
             kernel.queue(stream, size, arguments)
 
-    def _kernel(self, kind: str, *names: str) -> "_Kernel":
+    def _kernel(self, kind: str, *names: str) -> Kernel:
         """Return a kernel, built when it is first used.
 
         Raises:
@@ -363,7 +332,7 @@ class OpenClDevice:
                 source = kernels.elementwise(function(names[0]), names[1:-1], names[-1])
             assert source is not None
             options = [] if "float64" in names else ["-cl-single-precision-constant"]
-            self._kernels[key] = _Kernel(_built(self._context, source, options, kind), group)
+            self._kernels[key] = Kernel(built(self._context, source, options, kind), group)
         return self._kernels[key]
 
     def _lacks(self, names: Sequence[str]) -> str | None:
@@ -433,71 +402,6 @@ def _holder(array: NDArray[Any]) -> Any:
     return base
 
 
-class _Kernel:
-    """A kernel and the items of its work-groups.
-
-    Attributes:
-        ran: Whether it has run on its device.
-    """
-
-    def __init__(self, kernel: cl.Kernel, group: int) -> None:
-        self._kernel, self._group = kernel, group
-        self.ran = False
-
-    def queue(self, stream: Stream, groups: tuple[int, int], arguments: Iterable[Any]) -> cl.Event:
-        """Queue it; whole numbers are long."""
-        numbers = [np.int64(x) if isinstance(x, int) else x for x in arguments]
-        return self._kernel(stream, (groups[0] * self._group, groups[1]), (self._group, 1), *numbers)
-
-
-def _built(context: cl.Context, source: str, options: Sequence[str], name: str) -> cl.Kernel:
-    """Return a kernel of a program."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cl.CompilerWarning)
-        return cl.Kernel(cl.Program(context, source).build(list(options)), name)
-
-
 def _pitch(region: Region) -> int:
     """Return the bytes from row to row; OpenCL wants no fewer than a row has."""
     return max(region.pitch, region.width)
-
-
-@lru_cache
-def visible(wanted: str = "") -> tuple[OpenClDevice, ...]:
-    """Return the devices of one context: all of the first platform that has some.
-
-    Args:
-        wanted: ``gpu``, ``cpu``, or a part of a platform's or a device's name; if empty, GPUs come first.
-
-    Raises:
-        ExecutorUnavailableError: if there is none.
-    """
-    try:
-        platforms = cl.get_platforms()
-    except cl.Error:
-        platforms = []
-    every = [(platform, device) for platform in platforms for device in platform.get_devices()]
-    names = [f"{_kind(device)} {device.name.strip()} of {platform.name}" for platform, device in every]
-    having = [pair for pair, name in zip(every, names, strict=True) if wanted.lower() in name.lower()]
-    if not having:
-        there = f"; there are {', '.join(names)}" if names else ""
-        asked = f" whose name has {wanted!r}" if wanted else ""
-        raise ExecutorUnavailableError(
-            f"OpenCL has no device{asked}{there}; pip install pocl-binary-distribution brings the CPU's"
-        )
-    gpus = [pair for pair in having if pair[1].type & cl.device_type.GPU]
-    first = (gpus or having)[0][0]
-    devices = [device for platform, device in gpus or having if platform == first]
-    return joined(devices)
-
-
-def joined(devices: Sequence[cl.Device]) -> tuple[OpenClDevice, ...]:
-    """Return devices of one platform, which reach each other's memory."""
-    memory = Memory(cl.Context(devices))
-    return tuple(OpenClDevice(device, number, memory) for number, device in enumerate(devices))
-
-
-def _kind(device: cl.Device) -> str:
-    return (
-        "GPU" if device.type & cl.device_type.GPU else "CPU" if device.type & cl.device_type.CPU else "device"
-    )

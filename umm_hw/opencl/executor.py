@@ -66,7 +66,7 @@ def problem(device: str) -> str | None:
     """Return why there is no such device, ending with the line that fixes it; None if there is one."""
     if find_spec("pyopencl") is None:
         return f"executor opencl needs pyopencl; {INSTALL}"
-    from umm_hw.opencl.device import visible
+    from umm_hw.opencl.platforms import visible
 
     try:
         visible(device)
@@ -76,19 +76,19 @@ def problem(device: str) -> str | None:
 
 
 def here(device: str) -> str:
-    """Return the devices in words, and whether ranks can be processes."""
-    from umm_hw.opencl.device import visible
+    """Return the devices in words, whether ranks can be processes, and whether Level Zero is there."""
+    from umm_hw.opencl.platforms import level_zero, visible
 
     found = visible(device)
     how = "a process per rank" if ranks_can_be_processes(device) else "all ranks in one process"
-    return f"{', '.join(x.name for x in found)}; {how}"
+    return f"{', '.join(x.name for x in found)}; {how}; {level_zero()}"
 
 
 def ranks_can_be_processes(device: str) -> bool:
     """Whether MPI is installed and the device's memory is the host's."""
     if find_spec("mpi4py") is None or problem(device) is not None:
         return False
-    from umm_hw.opencl.device import visible
+    from umm_hw.opencl.platforms import visible
 
     return visible(device)[0].on_cpu
 
@@ -137,7 +137,7 @@ class OpenClExecutor(DeviceExecutor):
         return problem(self.device)
 
     def _visible(self) -> Sequence[Device]:
-        from umm_hw.opencl.device import visible
+        from umm_hw.opencl.platforms import visible
 
         return visible(self.device)
 

@@ -16,7 +16,8 @@ import pyopencl as cl
 from umm.arrays import Ints
 from umm.errors import ExecutorUnavailableError
 from umm_hw.devices.device import Stream
-from umm_hw.opencl.device import OpenClDevice, visible
+from umm_hw.opencl.device import OpenClDevice
+from umm_hw.opencl.platforms import visible
 from umm_hw.symmetric.one_sided import Joined
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 from mpi4py import MPI
 
 import umm
-from umm_hw.arrays.matrix import local_shape
+from umm_hw.arrays.local import local_shape
 from umm_hw.gemm import multiply
 
 

@@ -33,7 +33,7 @@ def main() -> int:
     began, total, failed = perf_counter(), 0, 0
     print(f"{'kind':<10} {'kills':>5} {'failed':>6} {'longest end':>12}  killed", flush=True)
     for name, count in counts.items():
-        roles, longest, wrong = Counter(), 0.0, 0
+        roles, longest, wrong, named = Counter(), 0.0, 0, Counter()
         numbers = range(asked.first, asked.first + count) if asked.only is None else [asked.only]
         for number in numbers:
             with tempfile.TemporaryDirectory(prefix="umm-kill-") as folder:
@@ -41,11 +41,16 @@ def main() -> int:
             roles[found.role] += 1
             longest = max(longest, found.seconds)
             total += found.role != NOBODY
+            named[found.named] += 1
+            if found.named is False:
+                print(f"not named: {name}=1 --seed {asked.seed} --only {number}: {found}", flush=True)
             if found.wrong:
                 wrong += 1
                 print(f"FAILED {name}=1 --seed {asked.seed} --only {number}: {found}", flush=True)
         failed += wrong
         whom = ", ".join(f"{number} {role}" for role, number in roles.most_common())
+        if named[True] or named[False]:
+            whom += f"; {named[True]} of {named[True] + named[False]} ranks that died named"
         print(
             f"{name:<10} {roles.total() - roles[NOBODY]:>5} {wrong:>6} {longest:>10.1f} s  {whom}", flush=True
         )

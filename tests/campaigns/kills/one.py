@@ -2,10 +2,12 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -20,9 +22,8 @@ IGNORED = 1.0  # seconds after which a signal that killed nobody counts as ignor
 _ROLES = {
     SWEEPER: "sweeper",
     "umm_hw.mpi.job.keeper": "keeper",
-    "umm_hw.mpi.job.worker": "rank",
     "hydra_pmi_proxy": "proxy",
-    "mpiexec": "mpiexec",
+    "mpiexec": "mpiexec",  # whose own words name what ranks run
     "multiprocessing": "worker",
     "spawn_main": "worker",
     "umm.cli.main": "worker",
@@ -54,6 +55,7 @@ class Killed:
         seconds: Until the command had ended.
         said: Its last line.
         wrong: What should not be, in words.
+        named: Of a rank that the signal ended, whether what was said names it; else None.
     """
 
     role: str
@@ -61,6 +63,7 @@ class Killed:
     seconds: float
     said: str
     wrong: tuple[str, ...]
+    named: bool | None = None
 
 
 def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
@@ -88,13 +91,14 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
             process.kill()
             return Killed(NOBODY, "", 0.0, _last(output), ("it never came to the moment",))
         victim = drawn.choice(sorted(there))
-        sent = drawn.choice(SIGNALS)
+        sent, rank = drawn.choice(SIGNALS), rank_of(victim)
         os.kill(victim, sent)
         began = monotonic()
         wrong = []
         until(lambda: victim not in marked(mark), IGNORED)
         needless = there[victim] == SWEEPER  # the job goes on without it
-        if (victim in marked(mark) or needless) and process.poll() is None:
+        ignored = victim in marked(mark)
+        if (ignored or needless) and process.poll() is None:
             process.send_signal(signal.SIGINT)
         if not until(lambda: process.poll() is not None, END_WITHIN):
             wrong.append(f"goes on for {END_WITHIN:.0f} s: {sorted(marked(mark).values())}")
@@ -113,9 +117,9 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         lost = kind.lost(folder)
         if lost is not None:
             wrong.append(lost)
-        return Killed(
-            _role(there[victim], victim == process.pid), sent.name, seconds, _last(output), tuple(wrong)
-        )
+        role, said = _role(there[victim], victim == process.pid, rank), _last(output)
+        named = bool(re.search(rf"\brank {rank}\b", said)) if role == "rank" and not ignored else None
+        return Killed(role, sent.name, seconds, said, tuple(wrong), named)
 
 
 def until(condition: Callable[[], bool], seconds: float) -> bool:
@@ -143,6 +147,14 @@ def marked(mark: str) -> dict[int, str]:
     return found
 
 
+def rank_of(process: int) -> str:
+    """Return the rank that a process is, or is the parent of, as mpiexec has told it; empty if it is none."""
+    with suppress(OSError):
+        words = (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0")
+        return next((x[9:].decode() for x in words if x.startswith(b"PMI_RANK=")), "")
+    return ""
+
+
 def segments() -> Iterator[str]:
     """Yield the names in shared memory that are MPI's."""
     yield from (str(x) for x in Path("/dev/shm").iterdir() if x.name.startswith(("mpich", "ucx")))
@@ -164,9 +176,11 @@ def umm(*words: object) -> list[str]:
     return [sys.executable, "-m", "umm.cli.main", *map(str, words)]
 
 
-def _role(words: str, first: bool) -> str:
+def _role(words: str, first: bool, rank: str) -> str:
     if first:
         return "command"
+    if rank and "umm_hw.mpi.job.worker" in words:
+        return "rank"
     return next((role for part, role in _ROLES.items() if part in words), "other")
 
 

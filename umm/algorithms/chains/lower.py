@@ -32,7 +32,7 @@ from umm.program import (
     Outline,
     Sum,
 )
-from umm.program.layers import of_layers, parts_of, repeated
+from umm.program.layers import copies, of_layers, parts_of, repeated
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.assembly import without_collector
 from umm.schedules.writer.builder import Builder
@@ -219,7 +219,9 @@ def steady(
         (x.layout.elements_of_rank * state for x in laid.tensors if x.name in layer.weights),
         start=0 * held[0],
     )
-    memory = held[0] + (held[1] - held[0]) * rest + (of_state * layers).astype(held[0].dtype)
+    count, counted = (copies(layer, n, recompute) for n in (layers, few + 1))
+    more_held = sum((x.nbytes_of_rank * (count[x.name] - counted[x.name]) for x in laid.tensors), held[1])
+    memory = (more_held if rest else held[0]) + (of_state * layers).astype(held[0].dtype)
     kept = parts_of(layer, recompute).kept if recompute != "none" or layer.kept else frozenset()
     return Steady(
         layers,

@@ -112,9 +112,8 @@ def firsts(row: Ints, place: Ints, used: Ints) -> Ints:
 
 def strided(ops: OpList) -> Bools:
     """Return for each op whether what it adds to C is some of the tile's columns."""
-    layout = ops.problem.layouts[2]
-    widths = np.diff(layout.col_edges)
-    found: Bools = ops.sizes[1] < widths[ops.tiles[2] % layout.grid_shape()[1]]
+    edges, column = ops.problem.layouts[2].col_edges, ops.n_axis.second[ops.n_segment]
+    found: Bools = ops.sizes[1] < edges[column + 1] - edges[column]
     return found
 
 

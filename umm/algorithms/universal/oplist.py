@@ -4,7 +4,7 @@ Each dimension is cut at the edges of the two matrices that share it; an op is o
 and one of k, so the whole list is three columns of segment numbers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -19,6 +19,12 @@ from umm.interval import Interval
 from umm.layouts.edges import Tile, ceil_edges
 from umm.program.problem import MATRICES, Problem, largest_matrix
 from umm.units import counted, format_bytes
+
+ops_in_c: Callable[..., int] | None
+try:
+    from umm.algorithms.universal._plan import ops as ops_in_c
+except ImportError:  # not compiled: see make wheel
+    ops_in_c = None
 
 MOST_OPS = 5 * 10**7
 MANY_OPS = 10**6
@@ -197,6 +203,15 @@ def op_list(
     }[stationary]
     row_range, col_range = (rows[i], rows[i + 1]), (cols[j], cols[j + 1])
     share_range = (share[replica], share[replica + 1])
+    lengths = row_range[1] - row_range[0], col_range[1] - col_range[0], share_range[1] - share_range[0]
+    _check_count(int(lengths[0].astype(np.float64) @ (lengths[1] * lengths[2])))
+    tile_size = lengths[0] * lengths[1] * lengths[2]
+    total = int(tile_size.sum())
+    if ops_in_c is not None and offset == "index":
+        groups = {"A": n_axis, "B": m_axis, "C": m_axis}[stationary].groups
+        rank_of_op, m, n, k = np.empty((4, total), dtype=np.int64)
+        ops_in_c(owner, replica, i, j, rows, cols, share, groups, rank_of_op, m, n, k, ord(stationary))
+        return OpList(problem, stationary, rank_of_op, m, n, k, m_axis, n_axis, k_axis)
 
     # A unit is a box of segments that is walked in plain nested loops; algorithm 2 walks k inside A's rows
     # but outside C's, so there a unit is one tile row of A, and for stationary A one k and tile column of B.
@@ -223,19 +238,6 @@ def op_list(
     counts = {x: hi - lo for x, (lo, hi) in ranges.items()}
     unit_size = counts["m"] * counts["n"] * counts["k"]
     unit_start = unit_size.cumsum() - unit_size
-    tile_size = np.bincount(unit_tile, unit_size, len(owner)).astype(np.int64)
-    total = int(tile_size.sum())
-    if total > MOST_OPS:
-        raise ProblemError(
-            f"these layouts take {total} local multiplies, more than the {MOST_OPS} that one table holds; "
-            "choose larger tiles"
-        )
-    if total > MANY_OPS and total * BYTES_OF_OP > free_memory():
-        raise InfeasibleError(
-            f"these layouts take {total} local multiplies, whose actions need some "
-            f"{format_bytes(total * BYTES_OF_OP)}, but {format_bytes(free_memory())} is free on this host; "
-            "choose larger tiles"
-        )
     rank_of_op, unit_of_op = owner.repeat(tile_size), np.arange(len(unit_size)).repeat(unit_size)
     outer, middle, inner = order
 
@@ -257,6 +259,21 @@ def op_list(
         return ops
     tile_start = tile_size.cumsum() - tile_size
     return turned(_rotation(ops, np.arange(len(owner)).repeat(tile_size), tile_start, i + j))
+
+
+def _check_count(total: int) -> None:
+    """Refuse more ops than a table or this host's memory holds."""
+    if total > MOST_OPS:
+        raise ProblemError(
+            f"these layouts take {total} local multiplies, more than the {MOST_OPS} that one table holds; "
+            "choose larger tiles"
+        )
+    if total > MANY_OPS and total * BYTES_OF_OP > free_memory():
+        raise InfeasibleError(
+            f"these layouts take {total} local multiplies, whose actions need some "
+            f"{format_bytes(total * BYTES_OF_OP)}, but {format_bytes(free_memory())} is free on this host; "
+            "choose larger tiles"
+        )
 
 
 @lru_cache(maxsize=4096)

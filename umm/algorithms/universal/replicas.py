@@ -25,6 +25,7 @@ COLLECTIVES = ("all-reduce", "reduce-scatter")
 """Finals that are collectives."""
 _OF_BARRIER = np.array([[-1], [-1], [-1], [-1], [0]], dtype=np.int64)
 """The numbers of a barrier."""
+_BARRIERS, _NO_SECONDS = np.array([BARRIER], dtype=np.int8), np.zeros(1)
 
 
 def ended(problem: Problem, machine: Machine, options: Options) -> Options:
@@ -75,9 +76,10 @@ class Ending:
         if problem.layout("C").replicas == 1:
             return parts
         if self.sums is not None and self.details is not None:
-            after = self.sums.after + (len(rows.kind) + 1)  # from the barrier's row on
+            sums, after = self.sums, self.sums.after + (len(rows.kind) + 1)  # from the barrier's row on
             fill = partial(_fill_collective, self.details, problem)
-            return [rows, _barrier(_unawaited(parts)), replace(self.sums, after=after, fill=fill)]
+            collective = Rows(sums.kind, sums.numbers, sums.waits, after, sums.seconds, fill)
+            return [rows, _barrier(_unawaited(parts)), collective]
         used = np.bincount(rows.numbers[0, rows.kind == ACCUMULATE], minlength=problem.p)
         lanes = self.options.max_accumulates
         for kind in (REDUCE, BROADCAST) if self.options.final == "broadcast" else (REDUCE,):
@@ -131,8 +133,7 @@ def _unawaited(parts: list[Rows]) -> Ints:
 
 def _barrier(after: Ints) -> Rows:
     """Return a barrier that waits for some actions."""
-    kind = np.array([BARRIER], dtype=np.int8)
-    return Rows(kind, _OF_BARRIER, np.array([len(after)]), after, np.zeros(1), no_data)
+    return Rows(_BARRIERS, _OF_BARRIER, np.array([len(after)]), after, _NO_SECONDS, no_data)
 
 
 def _collective(part: Schedule, shared: Platform) -> Rows:

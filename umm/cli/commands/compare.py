@@ -25,6 +25,7 @@ from umm.errors import CheckError, InputError
 
 if TYPE_CHECKING:
     from umm.comparison import Comparison
+    from umm.space.what_if.advice import Beside
 
 
 @click.command()
@@ -87,7 +88,7 @@ def compare(
     output = Output(as_json, quiet, no_color)
     check_targets(html)
     all_runs: dict[str, Any] | None = None
-    ends = None
+    sure: Beside | None = None
     if traces:
         if len(traces) != 2:
             wrong = "1 trace is not enough" if len(traces) == 1 else f"{len(traces)} traces are too many"
@@ -109,21 +110,24 @@ def compare(
             needed = needs(schedule, performer, iters=iters, warmup=warmup, check=False)
             say_needs(needed, output, offers=saved is None)
             predicted = perform(schedule, "sim")
-            ends = sure_of(predicted, request).ends
+            sure = sure_of(predicted, request)
             with output.ending() as answer, output.tracking(f"running with {executor}") as track:
                 answer.append(measure(schedule, performer, executor, iters=iters, warmup=warmup, track=track))
             measured, all_runs = answer[0].best, answer[0].record()
-    comparison = compare_traces(predicted, measured, ends)
+    comparison = compare_traces(predicted, measured, None if sure is None else sure.ends)
     check_tolerance(fail_above, comparison.times_comparable)
     if as_json:
         record = problem_record(predicted.schedule) | {
             "predicted": predicted_record(predicted),
             "measured": measured_record(measured, all_runs),
-            "comparison": comparison_record(comparison),
+            "comparison": comparison_record(comparison)
+            | {"measure_next": sure.widest._asdict() if sure and sure.widest else None},
         }
         output.json("compare", record)
     else:
         print_comparison(output.console(), comparison)
+        if sure and sure.widest:
+            output.console().print(sure.widest.in_words(predicted.makespan_s))
     if html is not None:
         from umm.figures.report import write_comparison
 

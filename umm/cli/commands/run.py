@@ -38,6 +38,13 @@ from umm.cli.printed.output import Output
     type=FOLDER,
     help="Save operands and results of the last run as a checkpoint, each rank its own part.",
 )
+@option(
+    "--delay",
+    metavar="SHARE",
+    help="Delay ranks by random shares: 30%, gemm=30%,link=10%, 1:0.8 for one rank, any of them, at 80 %, or "
+    "5%,1:0.8. Each counted run is a draw, the same as of --jitter 30%,delay. Adds p50 and p95.",
+)
+@option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of --delay.")
 @option("--save-schedule", type=WRITE, help="Write the schedule, .json or .npz.")
 @option("--save-trace", type=WRITE, help="Write the trace of the best run, for 'umm compare'.")
 @output_options()
@@ -54,6 +61,8 @@ def run(
     check: bool,
     loaded: Path | None,
     saved_to: Path | None,
+    delay: str | None,
+    seed: int,
     save_schedule: Path | None,
     save_trace: Path | None,
     as_json: bool,
@@ -80,9 +89,12 @@ def run(
     )
     from umm.cli.printed.save import check_targets, save_files
     from umm.errors import CheckError
+    from umm.executor import executor as simulator
     from umm.measure import measure, needs
+    from umm.space.search.robustness import Delays, Noise
 
     output = Output(as_json, quiet, no_color)
+    noise = None if delay is None else Noise.delays(delay, draws=max(1, iters), seed=seed)
     check_targets(save_schedule, save_trace)
     if saved_to is not None:
         check_folder(saved_to)
@@ -91,6 +103,7 @@ def run(
         note_scale(scale, schedule, output)
         needed = needs(schedule, performer, iters=iters, warmup=warmup, check=check)
         say_needs(needed, output, offers=saved is None)
+        factors = None if noise is None else noise.by_run(schedule.ranks)
         with output.ending() as answer, output.tracking(f"running with {executor}") as track:
             answer.append(
                 measure(
@@ -102,10 +115,12 @@ def run(
                     check=check,
                     operands=None if loaded is None else load(loaded),
                     save=saved_to,
+                    delays=factors,
                     track=track,
                 )
             )
         measured = answer[0]
+        delays = None if noise is None else Delays.of(schedule, noise, simulator("sim"), measured.seconds)
         if saved_to is not None and measured.complete:
             output.note(f"saved operands and results to {saved_to}")
         save_files(measured.best, output, schedule=save_schedule, trace=save_trace)
@@ -115,11 +130,15 @@ def run(
                 "executor_options": options,
                 "measured": measured_record(measured.best, measured.record()),
             }
+            if delays is not None:
+                record["delays"] = delays.to_dict()
             output.json("run", problem_record(schedule) | record)
         else:
             console = output.console()
             print_schedule(console, schedule)
             print_measured(console, executor, measured)
+            if delays is not None:
+                console.print(str(delays), highlight=False)
         if measured.check is not None and not measured.check.ok:
             raise CheckError(str(measured.check))
         output.end()

@@ -25,6 +25,7 @@ from umm.cli.flags.scaling import (
     show_scales,
 )
 from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
+from umm.cli.flags.values import dimension
 from umm.cli.printed.output import Output
 from umm.errors import InputError
 
@@ -44,6 +45,8 @@ EMITTED = ("torch", "jax", "umm")
 @scaling_options()
 @chain_options(layouts=False)
 @chain_search_options()
+@option("--layers", callback=dimension, metavar="COUNT",
+        help="Memory of a model of so many of a chain's layers; times are of one.")  # fmt: skip
 @option(
     "--save-chain", type=WRITE, metavar="FILE.toml",
     help="Write the chain with the best layouts, called best, for --chain of other commands.",
@@ -193,7 +196,7 @@ def search(
         elif emit:
             settings = [f"{key}={value}" for key, value in split_settings(found.machine)[1].items()]
             named_machine = " ".join([flags["machine"], *settings])
-            click.echo(program_of(best, named_machine, emit), nl=False)
+            click.echo(program_of(best, machine, named_machine, emit), nl=False)
         elif as_json:
             record = found_record(found)
             output.json("search", record if steady is None else robust_record(record, found, steady))
@@ -238,10 +241,18 @@ def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":
             raise InputError(f"{', '.join(typed)} is not an axis of a chain's search; leave it out")
         stationary = flags["stationary"] if given(ctx, ["stationary"]) else None
         choices = None if flags["choices"] is None else [x.strip() for x in flags["choices"].split(",")]
-        state = flags["optimizer"] or 0.0
         return [
-            Space(chain=outline, ranks=flags["ranks"], layouts=choices, stationary=stationary, state=state)
+            Space(
+                chain=outline,
+                ranks=flags["ranks"],
+                layouts=choices,
+                stationary=stationary,
+                state=flags["optimizer"] or 0.0,
+                layers=flags["layers"] or 1,
+            )
         ]
+    if flags["layers"] is not None:
+        raise InputError("--layers are of a chain; give one, such as --chain transformer-layer")
     sizes = dimensions(flags)
     rows = sizes.pop("m")
     named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}

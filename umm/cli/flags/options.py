@@ -207,7 +207,8 @@ def noise_options() -> Callable[[Command], Command]:
         [
             option("--jitter", metavar="SHARE",
                    help="Random variation of every rank: 3%, or gemm=2%,link=5%,launch=10%; add normal for a "
-                   "normal law in place of a lognormal one. Adds p50 and p95 over draws."),
+                   "normal law in place of a lognormal one, delay for ranks that are late but never early. "
+                   "Adds p50 and p95 over draws."),
             option("--straggler", metavar="COUNT:RATE",
                    help="Slow ranks: 1:0.8 is one rank, any of them, that computes at 80 %."),
             option("--draws", type=click.IntRange(1, 100_000), default=200, show_default=True,

@@ -13,6 +13,7 @@ from umm.program import Outline
 from umm.program.problem import MATRICES
 from umm.space import Choice, Found, Space
 from umm.space.assignments import Assignments
+from umm.space.search.search import more_memory
 from umm.space.search.uncertainty import ties
 from umm.units import format_bytes, format_seconds, range_in_words
 
@@ -84,7 +85,8 @@ def assignments_record(found: Found) -> dict[str, Any]:
     """Return the best assignments and what they rest on as plain values."""
     counts = {x: getattr(found, x) for x in ("priced", "pruned", "simulated", "proven", "gap")}
     return {
-        "problem": found.points.to_dict() | {"optimizer_bytes": found.space.state},
+        "problem": found.points.to_dict()
+        | {"optimizer_bytes": found.space.state, "layers": found.space.layers},
         "machine": found.machine,
         "memory_limit_bytes": found.limit,
         **counts,
@@ -93,7 +95,41 @@ def assignments_record(found: Found) -> dict[str, Any]:
         "moved": [{"statement": statement, "nbytes": dict(nbytes)} for statement, nbytes in found.moved],
         "tolerance": found.tolerance,
         "top": [found.record(x) for x in found.top],
+        "more_memory_steps": more_record(found),
+        "assumed_latencies": None if found.starts is None else found.starts.to_dict(),
     }
+
+
+def more_record(found: Found) -> list[dict[str, Any]]:
+    """Return what more memory than the budget buys as plain values."""
+    return [
+        choice.to_dict() | {"extra_bytes": extra, "saving": saving, "saving_per_gib": saving / extra * 2**30}
+        for choice, extra, saving in _bought(found)
+    ]
+
+
+def print_more_memory(console: Console, found: Found) -> None:
+    """Print a line for each amount of memory above the budget that makes the best faster."""
+    for choice, extra, saving in _bought(found):
+        each = f" ({100 * saving / extra * 2**30:.2g} % a GiB)" if extra >= 2**28 else ""
+        console.print(
+            f"{format_bytes(extra)} more would buy {100 * saving:.0f} %{each}: "
+            f"{format_seconds(choice.makespan_s)} in {format_bytes(choice.memory_bytes)}"
+            + (f" with {choice.words}." if found.space.is_multiply else ".")
+        )
+
+
+def print_starts(console: Console, found: Found) -> None:
+    """Print what the best rests on that is assumed, where that shows."""
+    said = "" if found.starts is None else found.starts.in_words(found.top[0].makespan_s)
+    if said:
+        console.print(f"Best: {said}")
+
+
+def _bought(found: Found) -> list[tuple[Choice, int, float]]:
+    """Return points that more memory buys, the bytes above the budget, and the share of time they save."""
+    best = found.top[0]
+    return [(x, x.memory_bytes - found.limit, 1 - x.makespan_s / best.makespan_s) for x in more_memory(found)]
 
 
 def print_assignments(console: Console, found: Found) -> None:
@@ -101,7 +137,10 @@ def print_assignments(console: Console, found: Found) -> None:
     state, points = found.space.state, found.points
     optimizer = f", of it {state:g} B of optimizer for each element of a weight" if state else ""
     console.print(f"{points.words} on {found.machine}", highlight=False)
-    console.print(f"At most {format_bytes(found.limit)} a rank{optimizer}; stationary {points.stationary}.")
+    layers = f" for {found.space.layers} layers" if found.space.layers > 1 else ""
+    console.print(
+        f"At most {format_bytes(found.limit)} a rank{layers}{optimizer}; stationary {points.stationary}."
+    )
     if points.outline.given:
         console.print(given_in_words(points.outline))
     best = found.top[0]
@@ -117,6 +156,8 @@ def print_assignments(console: Console, found: Found) -> None:
     for statement, nbytes in found.moved:
         moved = ", ".join(f"{format_bytes(count)} of {name}" for name, count in nbytes.items())
         console.print(f"{statement} moves to a rank {moved}", highlight=False)
+    print_more_memory(console, found)
+    print_starts(console, found)
     if not found.moved:
         console.print("No statement moves anything between ranks.")
     if not points.outline.given:

@@ -12,7 +12,10 @@ from umm.cli.printed.assignments import (
     assignments_record,
     bring_in_words,
     budget,
+    more_record,
     print_assignments,
+    print_more_memory,
+    print_starts,
     proof,
 )
 from umm.cli.printed.output import print_fitting
@@ -50,6 +53,8 @@ def found_record(found: Found, whole: bool = True) -> dict[str, Any]:
         "top": [found.record(x) | {"ties_with_first": x in tied} for x in found.top],
         "frontier": [found.record(x) | {"knee": x == found.knee} for x in found.frontier],
         "more_memory": None if found.more is None else found.record(found.more),
+        "more_memory_steps": more_record(found),
+        "assumed_latencies": None if found.starts is None else found.starts.to_dict(),
     }
 
 
@@ -96,17 +101,12 @@ def _print_asked(console: Console, found: Found) -> None:
 
 def _print_sure(console: Console, found: Found, rows: Sequence[Choice]) -> None:
     """Print what ties among some rows, what more memory buys, and the proof."""
+    counts = proof(found)  # before what more memory buys is simulated too
     if found.proven:
         console.print(ties(found.sure, rows))
-        if found.more is not None:
-            more, best = found.more, found.top[0]
-            saved = 1 - more.makespan_s / best.makespan_s
-            console.print(
-                f"{format_bytes(more.memory_bytes - found.limit)} more would buy {100 * saved:.0f} %: "
-                f"{format_seconds(more.makespan_s)} in {format_bytes(more.memory_bytes)} with "
-                f"{more.words}."
-            )
-    console.print(Text(proof(found), style="bold"))
+        print_more_memory(console, found)
+        print_starts(console, found)
+    console.print(Text(counts, style="bold"))
 
 
 def _print_table(

@@ -11,10 +11,10 @@ from umm.program.problem import MATRICES
 from umm.space.peers.contender import BEST, Row
 from umm.space.peers.table import Peers
 from umm.space.search.robustness import Noise, Spread
-from umm.units import format_bytes, format_seconds
+from umm.units import format_bytes, format_seconds, range_in_words
 
-CHAIN_LINE = "{:<16} {:>10} {:>10} {:>11} {:>12}"
-LINE = "{:<12} {:>10} {:>10} {:>10} {:>11} {:>12}"
+CHAIN_LINE = "{:<16} {:>9} {:>13} {:>9} {:>10} {:>12}"
+LINE = "{:<12} {:>9} {:>13} {:>9} {:>9} {:>9} {:>11}"
 
 
 def peers_record(found: Peers, spreads: Sequence[Spread] | None = None) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def peers_record(found: Peers, spreads: Sequence[Spread] | None = None) -> dict[
         found: What was found.
         spreads: The median and p95 of each row, if they were asked for.
     """
-    free, crossover = found.anywhere, found.crossover
+    free, crossover, starts = found.anywhere, found.crossover, found.starts
     size = found.size
     record: dict[str, Any] = {
         "problem": _start_record(found),
@@ -34,6 +34,7 @@ def peers_record(found: Peers, spreads: Sequence[Spread] | None = None) -> dict[
         "verdict": found.verdict,
         "crossover": crossover and {size: crossover.at, "below": crossover.below, "from": crossover.above},
         "stretches": [vars(x) for x in found.stretches],
+        "assumed_latencies": None if starts is None else starts.to_dict(),
     }
     if spreads is not None:
         record["rows"] = [row | x._asdict() for row, x in zip(record["rows"], spreads, strict=True)]
@@ -71,6 +72,9 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
         console.print(f"With free choice of layouts: {found.anywhere}.")
     if not found.complete:
         console.print("Ended early: others were not looked at yet, and nothing is proven.")
+    said = "" if found.starts is None else found.starts.in_words(found.best.makespan_s)
+    if said:
+        console.print(f"{found.best.algorithm}: {said}")
     console.print(Text(found.verdict, style="bold"))
 
 
@@ -94,9 +98,9 @@ def _print_program(console: Console, found: Peers) -> None:
         console.print(given_in_words(found.start))
     sure = "proven best of its space" if found.proven else "not proven best"
     console.print(f"At most {format_bytes(found.limit)} a rank; {BEST} is {sure}.")
-    console.print(Text(CHAIN_LINE.format("", "time", "exposed", "moved", "memory"), style="dim"))
+    console.print(Text(CHAIN_LINE.format("", "time", "range", "exposed", "moved", "memory"), style="dim"))
     for row in found.rows:
-        cells = (row.algorithm, format_seconds(row.makespan_s), *_moved_and_held(row))
+        cells = (row.algorithm, format_seconds(row.makespan_s), _range(row), *_moved_and_held(row))
         console.print(Text(CHAIN_LINE.format(*cells).rstrip(), style=_style(row, found)))
         alike: dict[str, list[str]] = {}
         for name, layout in row.layouts.items():
@@ -113,10 +117,10 @@ def _print_multiply(console: Console, found: Peers) -> None:
         f"{found.machine.name}\nFrom A {start.a}, B {start.b} to C {start.c}; at most "
         f"{format_bytes(found.limit)} a rank."
     )
-    header = LINE.format("", "time", "own", "exposed", "moved", "memory")
+    header = LINE.format("", "time", "range", "own", "exposed", "moved", "memory")
     console.print(Text(header, style="dim"))
     for row in found.rows:
-        times = format_seconds(row.makespan_s), format_seconds(row.own_s)
+        times = format_seconds(row.makespan_s), _range(row), format_seconds(row.own_s)
         cells = (row.algorithm, *times, *_moved_and_held(row))
         console.print(Text(LINE.format(*cells).rstrip(), style=_style(row, found)))
         console.print(Text(f"  {_choices(row, found)}", style="dim"))
@@ -125,6 +129,12 @@ def _print_multiply(console: Console, found: Peers) -> None:
 
 def _style(row: Row, found: Peers) -> str:
     return "bold" if row is found.best else "" if row.fits else "dim"
+
+
+def _range(row: Row) -> str:
+    """Return the range of a row; nothing where none is seen."""
+    low, to, high = range_in_words(row.makespan_s, row.range_s or (0.0, 0.0)).partition(" to ")
+    return low + to + high if low != high else ""
 
 
 def _moved_and_held(row: Row) -> tuple[str, str, str]:

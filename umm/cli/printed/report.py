@@ -183,6 +183,8 @@ def print_verdict(console: Console, trace: Trace, beside: Beside) -> None:
     table.add_row("verdict", Text(beside.verdict(trace), style="bold"))
     if beside.assumed:
         table.add_row("assumed", str(beside.assumed))
+    if beside.widest:
+        table.add_row("range", beside.widest.in_words(trace.makespan_s))
     console.print(table)
 
 
@@ -292,6 +294,12 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         )
     console.print(table)
     console.print("Times are sums over all actions of a kind, the ratio is the median over them.")
+    off = [
+        f"{kind} {max(x, 1 / x):.1f}x too {'long' if x > 1 else 'short'}"
+        for kind, x in comparison.cancelling.items()
+    ]
+    if off:
+        console.print(f"The makespan fits, but errors of its parts cancel: {', '.join(off)}.")
 
 
 def comparison_record(comparison: Comparison) -> dict[str, Any]:
@@ -305,5 +313,6 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
         "inside_range": comparison.inside,
         "order_kept": comparison.order_kept,
         "order_tau": comparison.order_tau,
+        "cancelling": comparison.cancelling,
         "phases": phases.astype(object).where(phases.notna(), None).to_dict("records"),
     }

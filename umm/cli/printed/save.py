@@ -3,10 +3,14 @@
 import importlib.util
 from pathlib import Path
 
+from umm.algorithms import scheduling
 from umm.cli.printed.output import Output
 from umm.emit.program import emit
 from umm.errors import InputError, UmmError
+from umm.executor import executor
 from umm.files import target_of
+from umm.layouts.frameworks.words import shared_mesh
+from umm.machines import Machine
 from umm.space import Choice
 from umm.traces.trace import Trace
 from umm.units import format_bytes, format_seconds
@@ -72,19 +76,38 @@ def save_files(
         output.note(f"wrote {html}; it opens in any browser, offline")
 
 
-def program_of(choice: Choice, machine: str, target: str) -> str:
+def program_of(choice: Choice, machine: Machine, named: str, target: str) -> str:
     """Return a program that sets up a point of a space.
 
     Args:
         choice: The point.
-        machine: Name or file of the machine it was found for.
+        machine: The machine it was found for.
+        named: Its name or file, with what of it was set.
         target: ``torch``, ``jax`` or ``umm``.
 
     Raises:
         InputError: for layouts that the framework cannot have, naming the property.
     """
     note = (
-        f"umm predicts {format_seconds(choice.makespan_s)} on {machine}, "
-        f"{choice.fraction_of_peak:.1%} of peak, {format_bytes(choice.memory_bytes)} a rank."
+        f"umm predicts {format_seconds(choice.makespan_s)} for its own schedule of these layouts on {named}, "
+        f"{choice.fraction_of_peak:.1%} of peak, {format_bytes(choice.memory_bytes)} a rank"
     )
-    return emit(target, choice.problem, machine, choice.kept, choice.options.to_dict(), note)
+    theirs = {"umm": "", "jax": XLA, "torch": _of_torch(choice, machine) if target == "torch" else ""}
+    note += theirs.get(target, "") + "."
+    return emit(target, choice.problem, named, choice.kept, choice.options.to_dict(), note)
+
+
+XLA = "; XLA chooses collectives and overlap itself, and their time is not predicted"
+
+
+def _of_torch(choice: Choice, machine: Machine) -> str:
+    """Return whose schedule a torch program has, and what that is predicted to take where umm has it."""
+    problem = choice.problem
+    if shared_mesh([*problem.outside, problem.layout(choice.kept)]) is None:
+        return "; this program sends the same ranges by batches of messages, whose time is not predicted"
+    try:
+        theirs = scheduling.schedule(problem, machine, algorithm="dtensor")
+    except UmmError:
+        return "; DTensor dispatches collectives of its own for them, whose time is not predicted"
+    seconds = format_seconds(executor("sim").makespan(theirs))
+    return f"; DTensor's own dispatch of them is predicted to take {seconds}"

@@ -14,7 +14,8 @@ from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import how_summed_as
 from umm.arrays import Floats
 from umm.machines import Machine
-from umm.program import Copy, Map, Multiply, Statement
+from umm.program import Copy, Map, Multiply, Outline, Statement
+from umm.program.layers import copies
 from umm.program.problem import MATRICES
 from umm.program.statements import statement_to_dict
 from umm.program.tensors import Tensor
@@ -61,14 +62,15 @@ class Tables:
         statements: A table for each statement, in order.
         brings: A table for each tensor that is given elsewhere, of what brings it.
         held: By group and choice the bytes of its tensors on each rank.
-        state: Likewise those of the optimizer's state of its weights, held too.
+        beside: Likewise what is held beside a schedule of one layer: the optimizer's state of its weights,
+            and what the other layers hold.
     """
 
     points: Assignments
     statements: tuple[StatementTable, ...]
     brings: tuple[StatementTable, ...]
     held: tuple[Floats, ...]
-    state: tuple[Floats, ...]
+    beside: tuple[Floats, ...]
 
     @property
     def all(self) -> tuple[StatementTable, ...]:
@@ -90,12 +92,12 @@ class Tables:
         return max(self.busiest(place), self.in_order(place))
 
     def memory(self, place: Sequence[int]) -> int:
-        """Return the bytes of all tensors, and of the optimizer's state, on the fullest rank."""
+        """Return the bytes of all tensors, and of what is beside them, on the fullest rank."""
         return int(self._bytes(self.held, place).max())
 
-    def state_bytes(self, place: Sequence[int]) -> Floats:
-        """Return the bytes of the optimizer's state on each rank."""
-        return self._bytes(self.state, place)
+    def bytes_beside(self, place: Sequence[int]) -> Floats:
+        """Return the bytes on each rank beside those of a schedule of one layer."""
+        return self._bytes(self.beside, place)
 
     def stationary(self, place: Sequence[int]) -> dict[str, str]:
         """Return the matrix that stays in place of each product that is no batch."""
@@ -169,7 +171,26 @@ class Tables:
         return [n if group in groups else 1 for group, n in enumerate(self.shape)]
 
 
-def tables_of(points: Assignments, machine: Machine, options: Mapping[str, Any], state: float) -> Tables:
+def beside_a_layer(outline: Outline, tensor: Tensor, state: float, layers: int) -> Floats:
+    """Return the bytes of a tensor on each rank beside those that a schedule of one layer has of it.
+
+    Args:
+        outline: One layer.
+        tensor: A tensor of it.
+        state: Bytes of optimizer state for each element of a weight.
+        layers: How many layers there are.
+    """
+    found = np.zeros(tensor.layout.ranks)
+    if tensor.name in outline.weights:
+        found += tensor.layout.elements_of_rank * state * layers
+    if layers > 1:
+        found += tensor.nbytes_of_rank * (copies(outline, layers)[tensor.name] - 1.0)
+    return found
+
+
+def tables_of(
+    points: Assignments, machine: Machine, options: Mapping[str, Any], state: float, layers: int = 1
+) -> Tables:
     """Return the tables of a chain; equal multiplies and equal statements are priced once."""
     ranks = points.ranks
     group_of = {name: number for number, names in enumerate(points.groups) for name in names}
@@ -196,14 +217,13 @@ def tables_of(points: Assignments, machine: Machine, options: Mapping[str, Any],
         seconds = np.array([_seconds(points, number, works[x], waits[x]) for x in works])
         shape = [len(points.choices[x]) for x in groups]
         tables.append(StatementTable(groups, seconds.reshape(*shape, -1), works, waits))
-    of_state = [
-        np.sum([_elements(laid[x]) * state for x in names if x in points.outline.weights], axis=0)
-        + np.zeros((len(choices), ranks))
-        for names, choices in zip(points.groups, points.choices, strict=True)
+    beside = [
+        np.sum([[beside_a_layer(points.outline, x, state, layers) for x in laid[name]] for name in names], 0)
+        for names in points.groups
     ]
     held = [
         np.sum([[x.nbytes_of_rank for x in laid[name]] for name in names], axis=0) + of
-        for names, of in zip(points.groups, of_state, strict=True)
+        for names, of in zip(points.groups, beside, strict=True)
     ]
     brings = []
     for name in points.outline.given:
@@ -211,7 +231,7 @@ def tables_of(points: Assignments, machine: Machine, options: Mapping[str, Any],
         table, more = _bring(points, group, laid[name], machine, options)
         brings.append(table)
         held[group] = held[group] + more
-    return Tables(points, tuple(tables), tuple(brings), tuple(held), tuple(of_state))
+    return Tables(points, tuple(tables), tuple(brings), tuple(held), tuple(beside))
 
 
 def _bring(
@@ -255,10 +275,6 @@ def _least(
         return statement_work(statement, tensors, machine, options, stationary, paid)
     works = [statement_work(statement, tensors, machine, options, x, paid) for x in ("auto", *MATRICES)]
     return min(works, key=lambda work: float(np.append(work.seconds, work.span + work.summed).max()))
-
-
-def _elements(laid: Sequence[Tensor]) -> Floats:
-    return np.array([x.layout.elements_of_rank for x in laid], dtype=np.float64)
 
 
 def _seconds(points: Assignments, number: int, work: StatementWork, waits: Mapping[str, Floats]) -> Floats:

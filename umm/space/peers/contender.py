@@ -1,7 +1,7 @@
 """Who competes: multiplies, chains and training systems, and what a simulation shows of each."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from umm.algorithms.chains.lower import lower
@@ -9,6 +9,7 @@ from umm.algorithms.movement.choice import node_count
 from umm.errors import ProblemError
 from umm.executor import executor, run
 from umm.machines import Machine
+from umm.machines.corners import corners
 from umm.program import Outline
 from umm.program.schemes import on_nodes
 from umm.program.systems import CHANGES, fully_sharded, gradients_by_tokens, over_mesh
@@ -68,6 +69,9 @@ class Row:
         bytes: Payload between ranks, all together.
         memory_bytes: What the fullest rank holds.
         fits: Whether that is within the budget.
+        actions: How many actions its schedule has.
+        corners_s: Its makespan at each of the :func:`umm.machines.corners.corners` of the machine; None if
+            they were not simulated.
     """
 
     contender: Contender
@@ -79,6 +83,25 @@ class Row:
     bytes: int
     memory_bytes: int
     fits: bool
+    actions: int
+    corners_s: tuple[float, ...] | None = None
+
+    @property
+    def range_s(self) -> tuple[float, float] | None:
+        """The least and the most makespan within the ranges of the machine's numbers; None if not known."""
+        if self.corners_s is None:
+            return None
+        return min(self.makespan_s, *self.corners_s), max(self.makespan_s, *self.corners_s)
+
+    def lead(self, other: "Row") -> float | None:
+        """Return how much longer another takes, as a share, at the corner where that is least.
+
+        Both are compared at the same corner, for a number that they share moves both; None if not known.
+        """
+        if self.corners_s is None or other.corners_s is None:
+            return None
+        ours, theirs = (self.makespan_s, *self.corners_s), (other.makespan_s, *other.corners_s)
+        return min(there / here for here, there in zip(ours, theirs, strict=True)) - 1
 
     @property
     def algorithm(self) -> str:
@@ -93,7 +116,8 @@ class Row:
     def figures(self) -> dict[str, Any]:
         """Return what the simulation shows as plain values."""
         names = ("algorithm", "makespan_s", "exposed_s", "bytes", "memory_bytes", "fits", "own_s", "how")
-        return {name: getattr(self, name) for name in names}
+        found = {name: getattr(self, name) for name in names}
+        return found | {"makespan_range_s": None if self.range_s is None else list(self.range_s)}
 
 
 def timed(contender: Contender, start: Any, machine: Machine, limit: int) -> Timed:
@@ -123,7 +147,25 @@ def row_of(contender: Contender, start: Any, machine: Machine, limit: int) -> Ro
         bytes=sum(bytes_by_kind(trace.schedule).values()),
         memory_bytes=trace.memory_bytes,
         fits=trace.memory_bytes <= limit,
+        actions=len(trace.schedule),
     )
+
+
+MOST_RANGED = 40_000
+"""Actions simulated for the ranges of rows; the slower ones that would take more have none."""
+
+
+def ranged(rows: Sequence[Row], start: Any, machine: Machine) -> list[Row]:
+    """Return rows with their makespans at the corners of a machine's numbers, the fastest rows first."""
+    there, simulate = corners(machine), executor("sim").makespan
+    found, left = {id(row): row for row in rows}, MOST_RANGED
+    for row in sorted(rows, key=lambda x: x.makespan_s):
+        left -= row.actions * len(there)
+        if left < 0:
+            break
+        seconds = tuple(simulate(row.contender.schedule(start, corner)) for corner in there)
+        found[id(row)] = replace(row, corners_s=seconds)
+    return [found[id(row)] for row in rows]
 
 
 MARGIN = 0.01

@@ -14,7 +14,7 @@ from umm.program import Outline
 from umm.program.problem import Problem
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
-from umm.space.peers.contender import BEST, MARGIN, Contender, Row, Scheme, row_of, systems
+from umm.space.peers.contender import BEST, MARGIN, Contender, Row, Scheme, ranged, row_of, systems
 from umm.space.peers.multiplies import anywhere, in_place, redistributed, tuned
 from umm.space.peers.table import Around, Peers, Stretch, stretches
 from umm.space.search.search import Report, search
@@ -78,6 +78,8 @@ def _compared(field: "Field", machine: Machine, report: Report) -> Peers:
             report(contender.name, 0, 0)
             rows.append(row_of(contender, field.start, machine, limit))
         rows[1:] = sorted(rows[1:], key=_fastest_first)
+        report("ranges", 0, 0)
+        rows[:] = ranged(rows, field.start, machine)
         found = replace(found, proven=field.proven)
         found = replace(found, anywhere=field.free())
         return replace(found, stretches=field.stretches(rows))

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from umm.errors import LayoutError, ProblemError
-from umm.executor import run
+from umm.executor import executor, run
 from umm.machines import Machine
 from umm.notebook import Shown
 from umm.program.problem import Problem
@@ -17,7 +17,7 @@ from umm.space.choice import Choice
 from umm.space.peers.contender import MARGIN, Contender, Row, Timed, chosen, timed
 from umm.space.peers.multiplies import STAY, in_place, least_seconds, redistributed
 from umm.space.search.search import Report
-from umm.space.search.uncertainty import TOLERANCE
+from umm.space.search.uncertainty import TOLERANCE, Starts, assumed_starts
 from umm.traces.trace import Trace
 from umm.units import format_seconds
 
@@ -217,10 +217,13 @@ class Peers(Shown):
         return name | {x.lower(): text for x, text in row.layouts.items()} | found
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return the rows as a pandas DataFrame."""
+        """Return the rows as a pandas DataFrame, the ends of ranges as ``least_s`` and ``most_s``."""
         import pandas as pd
 
-        return pd.DataFrame([self.record(row) for row in self.rows])
+        records = [self.record(row) for row in self.rows]
+        for record in records:
+            record["least_s"], record["most_s"] = record.pop("makespan_range_s") or (None, None)
+        return pd.DataFrame(records)
 
     @property
     def best(self) -> Row:
@@ -280,7 +283,27 @@ class Peers(Shown):
             said += f"; {nearest.algorithm} takes {format_seconds(nearest.makespan_s)}, too little to gain"
         elif nearest is not None:
             said += f", {_saved(best, nearest)} less than {nearest.algorithm}, the next"
-        return f"{said}. {self._elsewhere()}".strip()
+        return " ".join(x for x in (f"{said}.", self._unsure(), self._elsewhere()) if x)
+
+    @property
+    def starts(self) -> Starts | None:
+        """What the row to take needs where assumed latencies are half or twice as long; None of none."""
+        return assumed_starts(
+            self.machine, partial(self.best.contender.schedule, self.start), executor("sim").makespan
+        )
+
+    def _unsure(self) -> str:
+        """Return which row may be faster within the machine's uncertainties, in a sentence; empty if none."""
+        best = self.best
+        leads = [(best.lead(row), row) for row in self.rows if row.fits and row is not best]
+        known = [(lead, row) for lead, row in leads if lead is not None]
+        lead, rival = min(known, key=lambda x: x[0], default=(0.0, best))
+        if lead >= -TOLERANCE:
+            return ""
+        return (
+            f"Within the machine file's uncertainties {rival.algorithm} may be {-100 * lead:.0f} % faster "
+            f"than {best.algorithm}; measure these two to decide."
+        )
 
     def __repr__(self) -> str:
         return f"Peers({self.verdict})"

@@ -18,7 +18,7 @@ from umm.schedules.schedule import Schedule
 from umm.space.assignments import Assignments, Place
 from umm.space.bounds.closed_form import Bounds
 from umm.space.bounds.statement_work import moved_bytes
-from umm.space.bounds.tables import Tables, tables_of
+from umm.space.bounds.tables import Tables, beside_a_layer, tables_of
 from umm.space.choice import Choice
 from umm.space.points import MultiplyPoints
 from umm.space.pricing.multiplies import MultiplyPricer
@@ -41,7 +41,14 @@ class AssignmentPricer:
 
     equals = False
 
-    def __init__(self, points: Assignments, machine: Machine, makespan: Makespan, state: float = 0.0) -> None:
+    def __init__(
+        self,
+        points: Assignments,
+        machine: Machine,
+        makespan: Makespan,
+        state: float = 0.0,
+        layers: int = 1,
+    ) -> None:
         """Price every statement.
 
         Args:
@@ -49,10 +56,12 @@ class AssignmentPricer:
             machine: Where.
             makespan: What simulates a schedule.
             state: Bytes of optimizer state for each element of a weight.
+            layers: How many layers like this one memory is for.
         """
         self.points, self.machine, self.makespan = points, machine, makespan
         self._options = points.options.to_dict()
-        self.tables: Tables = tables_of(points, machine, self._options, state)
+        self._state, self._layers = state, layers
+        self.tables: Tables = tables_of(points, machine, self._options, state, layers)
         self.choices: dict[Place, Choice] = {}
         self.respected, self.built = True, 0
         self._schedules: dict[Place, Schedule] = {}
@@ -75,7 +84,7 @@ class AssignmentPricer:
         """Return what the fullest rank holds at an assignment."""
         if point not in self._memory:
             schedule = self._schedules[point] = self._lowered(point)
-            self._memory[point] = int((schedule.memory_bytes + self.tables.state_bytes(point)).max())
+            self._memory[point] = int((schedule.memory_bytes + self.tables.bytes_beside(point)).max())
             self.built += 1
         return self._memory[point]
 
@@ -134,7 +143,10 @@ class AssignmentPricer:
     def laid_out(self, layouts: Mapping[str, str], limit: int) -> float | None:
         """Return the makespan of layouts that are no assignment of the space; None if they do not fit."""
         schedule = self.points.lowered(layouts, self.machine)
-        return self.makespan(schedule) if int(schedule.memory_bytes.max()) <= limit else None
+        outline = self.points.outline
+        beside = [beside_a_layer(outline, x, self._state, self._layers) for x in schedule.tensors]
+        held = schedule.memory_bytes + np.sum(beside, axis=0)
+        return self.makespan(schedule) if int(held.max()) <= limit else None
 
     def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
         """Return for each statement that moves something what it is, and the bytes of each tensor."""
@@ -182,4 +194,4 @@ def pricer_of(
     simulate = makespan or executor("sim").makespan
     if isinstance(points, MultiplyPoints):
         return MultiplyPricer(points, machine, simulate, bounds)
-    return AssignmentPricer(points, machine, simulate, space.state)
+    return AssignmentPricer(points, machine, simulate, space.state, space.layers)

@@ -12,7 +12,7 @@ from umm.notebook import Shown
 from umm.space.budget import device_share
 from umm.space.choice import Choice
 from umm.space.pricing.pricer import Pricer
-from umm.space.search.uncertainty import TOLERANCE, Sure
+from umm.space.search.uncertainty import TOLERANCE, Starts, Sure, assumed_starts
 from umm.space.search.walk import BestFirst
 from umm.space.space import Space
 from umm.units import format_bytes, format_seconds
@@ -168,6 +168,11 @@ class Found(Shown):
     def sure(self) -> Sure:
         """What the ranges of the machine's numbers make of makespans: their ranges, and what ties."""
         return Sure(self.pricer.machine, self.pricer.makespan)
+
+    @cached_property
+    def starts(self) -> Starts | None:
+        """What the best takes where assumed latencies are half or twice as long; None if none is assumed."""
+        return assumed_starts(self.pricer.machine, self.top[0].schedule, self.pricer.makespan)
 
     @cached_property
     def ranged(self) -> list[Choice]:

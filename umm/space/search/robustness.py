@@ -19,7 +19,7 @@ from umm.space.search.walk import BestFirst
 from umm.units import counted, format_seconds
 
 RESOURCES = ("gemm", "link", "launch")
-LAWS = ("lognormal", "normal")
+LAWS = ("lognormal", "normal", "delay")
 REACH = 1.1
 """Up to how many times the least makespan a point is a candidate for the robust choice."""
 CANDIDATES = 20
@@ -56,7 +56,8 @@ class Noise:
         gemm: Standard deviation of a rank's local work, as a share.
         link: That of the time in which a rank's outgoing bytes cross a link.
         launch: That of what a transfer waits before its bytes move.
-        law: ``lognormal`` with median 1, or ``normal`` with mean 1.
+        law: ``lognormal`` with median 1, ``normal`` with mean 1, or ``delay``, as far above 1 as a normal
+            one is from it: a rank is late or on time, never early, as in :meth:`delays`.
         slow: How many ranks are slow in every draw; which ones is drawn.
         rate: The rate of their local work, as a share of the others'.
         draws: How many draws.
@@ -105,8 +106,8 @@ class Noise:
             said = re.fullmatch(rf"(?:({'|'.join(RESOURCES)})=)?(\d+\.?\d*|\.\d+)(%?)", word)
             if said is None:
                 raise InputError(
-                    f"jitter {word!r} is unknown; write 3%, or gemm=2%,link=5%,launch=10%, and normal or "
-                    "lognormal"
+                    f"jitter {word!r} is unknown; write 3%, or gemm=2%,link=5%,launch=10%, and normal, "
+                    "lognormal or delay"
                 )
             share = float(said[2]) / (100 if said[3] else 1)
             found |= dict.fromkeys([said[1]] if said[1] else RESOURCES, share)
@@ -117,6 +118,26 @@ class Noise:
             found |= {"slow": int(said[1]), "rate": float(said[2]) / (100 if said[3] else 1)}
         return cls(**found)
 
+    @classmethod
+    def delays(cls, text: str, **more: Any) -> "Noise":
+        """Return what can be put into real runs: jitter of the law ``delay``, slow ranks, or both.
+
+        Raises:
+            InputError: for another text, or a law by which a rank is sometimes early.
+
+        >>> print(Noise.delays("gemm=30%,1:0.8", draws=20))
+        30 % gemm jitter, 1 rank at 80 %, 20 draws
+        """
+        parts = [part.strip() for part in text.split(",")]
+        slow = [part for part in parts if ":" in part]
+        if len(slow) > 1 or set(parts) & {"lognormal", "normal"}:
+            raise InputError(
+                f"delay {text!r} cannot be put into a run; write 30%, gemm=30%,link=10%, 1:0.8 (one rank at "
+                "80 %), or both: 5%,1:0.8; ranks are late or on time, never early"
+            )
+        jitter = [part for part in parts if ":" not in part]
+        return cls.of(",".join([*jitter, "delay"]), slow[0] if slow else None, **more)
+
     def factors(self, ranks: int) -> Factors:
         """Return the factors of some ranks, the same whatever is computed.
 
@@ -124,6 +145,10 @@ class Noise:
             InputError: if more ranks are slow than there are.
         """
         return _factors(self, ranks)
+
+    def by_run(self, ranks: int) -> Floats:
+        """Return the factors by draw, shape (draws, 3, ranks)."""
+        return np.stack(self.factors(ranks), axis=1)
 
     def __str__(self) -> str:
         shares = {name: getattr(self, name) for name in RESOURCES}
@@ -150,6 +175,8 @@ def _factors(noise: Noise, ranks: int) -> Factors:
     for number, name in enumerate(RESOURCES):  # a stream each: jitter of one leaves the others' draws alone
         normal = np.random.default_rng([noise.seed, number]).standard_normal(shape)
         share = getattr(noise, name)
+        if noise.law == "delay":
+            normal = np.abs(normal)
         linear = np.maximum(1 + share * normal, SLOWEST)
         drawn.append(np.exp(share * normal) if noise.law == "lognormal" else linear)
     if noise.slow:
@@ -167,9 +194,8 @@ def drawn_makespans(schedule: Schedule, noise: Noise, performer: Executor) -> Fl
     has the bytes it puts on its route times the factor of the rank they leave, and waits its launch times
     the factor of its own rank.
     """
-    by_rank = np.stack(noise.factors(schedule.ranks))
     # One straggler without jitter has as many days as ranks: each is simulated once.
-    days, of_draw = np.unique(by_rank.transpose(1, 0, 2), axis=0, return_inverse=True)
+    days, of_draw = np.unique(noise.by_run(schedule.ranks), axis=0, return_inverse=True)
     moves = (schedule.src != schedule.dst) & (schedule.src >= 0)
     alone = schedule.rank < 0  # barriers
     rank, src = np.where(alone, 0, schedule.rank), np.where(moves, schedule.src, 0)
@@ -190,8 +216,58 @@ def drawn_makespans(schedule: Schedule, noise: Noise, performer: Executor) -> Fl
 
 def spread(schedule: Schedule, noise: Noise, performer: Executor) -> Spread:
     """Return the median and the 95th percentile of a schedule's makespan over draws."""
-    p50, p95 = np.quantile(drawn_makespans(schedule, noise, performer), [0.5, 0.95])
+    return _spread(drawn_makespans(schedule, noise, performer))
+
+
+def _spread(seconds: Floats) -> Spread:
+    p50, p95 = np.quantile(seconds, [0.5, 0.95])
     return Spread(float(p50), float(p95))
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Runs with delays beside the simulator's of the same draws.
+
+    Attributes:
+        noise: What was drawn.
+        predicted: Median and p95 of the predicted makespans.
+        measured: Those of the measured ones, of the same draws.
+    """
+
+    noise: Noise
+    predicted: Spread
+    measured: Spread
+
+    @classmethod
+    def of(cls, schedule: Schedule, noise: Noise, performer: Executor, seconds: Sequence[float]) -> "Delays":
+        """Return the two; of runs that were ended early the draws that ran.
+
+        Args:
+            schedule: What ran.
+            noise: What was drawn.
+            performer: Who predicts.
+            seconds: Of each run, in the order of the draws.
+        """
+        predicted = drawn_makespans(schedule, noise, performer)[: len(seconds)]
+        ran = replace(noise, draws=len(seconds))
+        return cls(ran, _spread(predicted), _spread(np.array(seconds)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "noise": self.noise.to_dict(),
+            "predicted": self.predicted._asdict(),
+            "measured": self.measured._asdict(),
+        }
+
+    def __str__(self) -> str:
+        said = []
+        for name, there, here in zip(("p50", "p95"), self.predicted, self.measured, strict=True):
+            said.append(
+                f"{name} predicted {format_seconds(there)}, measured {format_seconds(here)} "
+                f"({100 * (there / here - 1):+.1f} %)"
+            )
+        return f"With {self.noise}: {'; '.join(said)}."
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from umm.errors import EndedEarlyError, InputError, expect
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.space.budget import DEVICE, limit_of
+from umm.space.choice import Choice
 from umm.space.pricing.assignments import AssignmentPricer, pricer_of
 from umm.space.pricing.pricer import Makespan, Pricer
 from umm.space.search.descent import Named, named_layouts, near_the_bound
@@ -26,6 +27,10 @@ HASTY_S = 1.0
 """Of processor time, for an answer where points were still being bounded when a search was ended."""
 SECONDS = 60.0
 """Of processor time after which it does too."""
+MORE_S = 15.0
+"""Of processor time for what more memory would buy."""
+LEAST_GAIN = 0.01
+"""Share of a makespan that more memory has to save to be worth a word."""
 
 
 class SearchInterruptedError(EndedEarlyError):
@@ -141,6 +146,46 @@ def best_of(
     except KeyboardInterrupt:
         raise SearchInterruptedError(_found(space, walk.found, reserves, walk.settled)) from None
     return _ended(space, walk.found, reserves, walk.settled, walk.lowest)
+
+
+def more_memory(found: Found, seconds: float = MORE_S) -> list[Choice]:
+    """Return what more memory than the limit buys, by ascending memory; nothing where no budget was given.
+
+    The best within all of the device, then within half of what that takes more, and so on; each is a
+    hundredth faster than the one before, the first than the best within the limit. Ended early, by Ctrl-C or
+    after some processor time, it returns those of the largest budgets.
+
+    >>> from umm.units import format_seconds
+    >>> found = search(Space(m=4096, n=8192, k=8192, ranks=8), "h100-8", memory="1.25x")
+    >>> [(x.memory_bytes >> 20, format_seconds(x.makespan_s)) for x in (found.top[0], *more_memory(found))]
+    [(80, '1.81 ms'), (88, '1.67 ms'), (96, '1.60 ms'), (128, '1.45 ms'), (176, '1.43 ms')]
+    """
+    best, steps, until = found.top[0], list[Choice](), process_time() + seconds
+    most = 0 if found.reserves else found.device
+    with suppress(KeyboardInterrupt):
+        while most > found.limit and process_time() < until:
+            step = _best(found.pricer, most, until)
+            if step is None or step.makespan_s > (1 - LEAST_GAIN) * best.makespan_s:
+                break
+            steps.append(step)
+            most = found.limit + (step.memory_bytes - found.limit) // 2
+    bought: list[Choice] = []
+    for step in reversed(steps):
+        if step.makespan_s <= (1 - LEAST_GAIN) * (bought[-1] if bought else best).makespan_s:
+            bought.append(step)
+    return bought
+
+
+def _best(pricer: Pricer, limit: int, until: float) -> Choice | None:
+    """Return the best point within a limit that is found until a processor time; None if none fits."""
+    effort = Effort(MOST_ACTIONS, until)
+    if isinstance(pricer, AssignmentPricer) and pricer.points.count > EVERY:
+        found = Incumbents(pricer, limit, 1, effort)
+        near_the_bound(pricer, found, None)
+        return found.first
+    walk = BestFirst(pricer, limit, 1, effort=effort)
+    walk.run()
+    return walk.found.first
 
 
 def _hasty(space: Space, pricer: Pricer, limit: int, top: int, reserves: bool) -> Found:

@@ -1,12 +1,14 @@
 """How sure predictions are: makespans at the corners of a machine's numbers, and what ties within them."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from umm.machines import Machine
-from umm.machines.corners import corners
+from umm.machines.corners import corners, moved_alone
+from umm.machines.settings import numbers, with_settings
 from umm.schedules.schedule import Schedule
 from umm.space.choice import Choice
+from umm.units import format_seconds, parse_seconds, range_in_words
 
 TOLERANCE = 0.008
 """Share by which large schedules bound by communication move when numbers change in their twelfth digit.
@@ -30,6 +32,91 @@ def makespan_range(
     """
     found = [now, *(makespan(lower(corner)) for corner in corners(machine))]
     return min(found), max(found)
+
+
+STARTS = ("latency", "launch", "transfer_overhead")
+"""Numbers of machine files that a message or a kernel waits for before it does anything."""
+
+
+class Starts(NamedTuple):
+    """What a makespan rests on that is assumed: nobody measured how long messages and kernels take to start.
+
+    Attributes:
+        keys: The assumed numbers.
+        range_s: The makespan with all of them at half and at twice what they are.
+    """
+
+    keys: tuple[str, ...]
+    range_s: tuple[float, float]
+
+    def in_words(self, now: float) -> str:
+        """Return a sentence, given the makespan as it is; empty where it moves by less than a twentieth."""
+        if self.range_s[1] <= 1.05 * now:
+            return ""
+        are, them = ("are", "them") if len(self.keys) > 1 else ("is", "it")
+        return (
+            f"{', '.join(self.keys)} {are} assumed: at half to twice {them} this takes "
+            f"{range_in_words(now, self.range_s)} in place of {format_seconds(now)}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {"numbers": list(self.keys), "makespan_range_s": list(self.range_s)}
+
+
+def assumed_starts(
+    machine: Machine, lower: Callable[[Machine], Schedule], makespan: Makespan
+) -> Starts | None:
+    """Return what a schedule takes with half and twice the assumed starts; None if none is assumed."""
+    keys = []
+    for number in numbers(machine.document):
+        node: Any = machine.document
+        for part in number.path:
+            node = node[part]
+        if (
+            number.path[-1] in STARTS
+            and node.get("assumed")
+            and "range" not in node
+            and parse_seconds(str(number.value))
+        ):
+            keys.append(number.key)
+    if not keys:
+        return None
+    ends = [makespan(lower(with_settings(machine, dict.fromkeys(keys, x)))) for x in ("x0.5", "x2")]
+    return Starts(tuple(key.removeprefix("devices.") for key in keys), (min(ends), max(ends)))
+
+
+WIDE = 0.3
+"""Width of a range, as a share of the makespan, above which it decides little."""
+
+
+class Widest(NamedTuple):
+    """The number of a machine whose range makes a makespan's range wide.
+
+    Attributes:
+        key: Its name in the file, or that of a table.
+        range_s: The makespan with that number alone at its ends.
+    """
+
+    key: str
+    range_s: tuple[float, float]
+
+    def in_words(self, now: float) -> str:
+        """Return what to measure next, given the makespan."""
+        return (
+            f"The range is wide, most of it by {self.key} ({range_in_words(now, self.range_s)} by that "
+            "alone): measure that next, on a quiet host."
+        )
+
+
+def widest(machine: Machine, lower: Callable[[Machine], Schedule], makespan: Makespan) -> Widest | None:
+    """Return which number to measure next; None if none has a range."""
+    found = [
+        Widest(key, (min(seconds), max(seconds)))
+        for key, ends in moved_alone(machine).items()
+        if (seconds := [makespan(lower(end)) for end in ends])
+    ]
+    return max(found, key=lambda x: x.range_s[1] - x.range_s[0], default=None)
 
 
 class Timed(Protocol):

@@ -16,7 +16,7 @@ from umm.space.choice import Choice
 from umm.space.search.found import front
 from umm.space.search.robustness import Noise, Spread
 from umm.space.search.search import search
-from umm.space.search.uncertainty import TOLERANCE
+from umm.space.search.uncertainty import TOLERANCE, Widest
 from umm.space.search.walk import Progress
 from umm.space.space import Space
 from umm.traces.trace import Trace
@@ -255,6 +255,7 @@ class Beside:
         room: Bytes a rank has of its device's memory, if that is known.
         noise: How runs differ from the prediction, if that was asked for.
         spread: Then the median and p95 of the makespan.
+        widest: What to measure next, if the range is wide.
     """
 
     ends: tuple[float, float] | None = None
@@ -263,6 +264,7 @@ class Beside:
     room: int | None = None
     noise: Noise | None = None
     spread: Spread | None = None
+    widest: Widest | None = None
 
     def verdict(self, trace: Trace) -> str:
         """Return the sentence of a trace, with what would be better if anything is."""
@@ -294,6 +296,7 @@ class Beside:
             "advice": None if self.advice is None else self.advice.to_dict(),
             "assumed": None if self.assumed is None else str(self.assumed),
             "fits_memory": None if self.room is None else trace.memory_bytes <= self.room,
+            "measure_next": None if self.widest is None else self.widest._asdict(),
             **({"noise": self.noise.to_dict()} if self.noise else {}),
             **(self.spread._asdict() if self.spread else {}),
         }

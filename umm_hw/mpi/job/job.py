@@ -17,7 +17,8 @@ from time import monotonic, time
 from typing import IO, TYPE_CHECKING, Any
 
 from umm.errors import ExecutorUnavailableError, UmmError
-from umm.host.launcher import is_dead
+from umm.host.launcher import children, is_proxy
+from umm_hw.mpi.job.deaths import Deaths
 from umm_hw.mpi.job.keeper import WHILE_STARTING
 from umm_hw.mpi.job.outcomes import results
 
@@ -56,13 +57,15 @@ class MpiJob:
         self.timeout = timeout
         self.processes: list[tuple[str, int]] = []
         """Host and process of each rank, once they have started."""
-        self._parents: list[int] = []
+        self._deaths = Deaths()
         mpiexec = find_mpiexec()
         try:
             output, folder = TemporaryFile(), meeting_place()  # noqa: SIM115  both go with the job
             self._connections: list[Connection] = []
             self._keepers: list[subprocess.Popen[bytes]] = []
-            self._close = weakref.finalize(self, _end, self._keepers, folder, self._connections, output)
+            self._close = weakref.finalize(
+                self, _end, self._keepers, folder, self._connections, output, self._deaths
+            )
             try:
                 self._start(mpiexec, folder, output)
             except OSError:
@@ -70,7 +73,8 @@ class MpiJob:
                 raise
         except OSError as error:
             raise UmmError(f"the MPI job of {ranks} ranks cannot start: {error.strerror or error}") from None
-        self.processes, self._parents = self._receive(START_WITHIN)
+        self.processes, parents = self._receive(START_WITHIN)
+        self._watch(parents)
 
     def _start(self, mpiexec: str, folder: Path, output: IO[bytes]) -> None:
         keeper = [sys.executable, "-m", "umm_hw.mpi.job.keeper", str(os.getpid()), str(folder)]
@@ -145,29 +149,30 @@ class MpiJob:
             self.close()
             raise
 
-    def _dead(self) -> list[int]:
-        """Return the ranks of this host that have ended already; the first one does before the others."""
+    def _watch(self, parents: list[int]) -> None:
+        """Watch all processes of the job that are on this host.
+
+        Args:
+            parents: The process that mpiexec has started for each rank.
+        """
         here = socket.gethostname()
-        pairs = zip(self.processes, self._parents, strict=True)
-        return [
-            rank
-            for rank, ((host, process), parent) in enumerate(pairs)
-            if host == here and (is_dead(process) or is_dead(parent))
-        ]
+        for rank, ((host, process), parent) in enumerate(zip(self.processes, parents, strict=True)):
+            if host == here:
+                for number in dict.fromkeys((process, parent)):
+                    self._deaths.watch(number, f"rank {rank} (process {number} on {host})")
+        for number in children(self._keeper.pid):
+            self._deaths.watch(number, f"mpiexec (process {number})")
+            for proxy in filter(is_proxy, children(number)):
+                self._deaths.watch(proxy, f"mpiexec's proxy (process {proxy})")
+        self._deaths.watch(self._keeper.pid, f"the keeper of the ranks (process {self._keeper.pid})")
 
     def _ended(self, how: str) -> UmmError:
         """End what is left of the job; return an error that says why it ended."""
-        dead = self._dead()
         with suppress(subprocess.TimeoutExpired):
             self._keeper.wait(END_WITHIN if how == "ended early" else 0)
-        reason = _reason(self._close() or "")
-        # mpiexec may have been the first to notice. It knows processes alone, or says nothing at all.
-        for rank, ((host, process), parent) in enumerate(zip(self.processes, self._parents, strict=True)):
-            for number in (process, parent):
-                mine = f"process {number} on {host}"
-                if reason.startswith(f"{mine} {ENDED}") or (reason == SILENT and dead == [rank]):
-                    reason = f"rank {rank} ({mine}) {ENDED}{reason.partition(ENDED)[2]}"
-        return UmmError(f"the MPI job of {self.size} ranks {how}: {reason}")
+        first = self._deaths.first()
+        why = _reason(self._close() or "", first if how == "ended early" else None)
+        return UmmError(f"the MPI job of {self.size} ranks {how}: {why}")
 
 
 def meeting_place() -> Path:
@@ -206,9 +211,14 @@ def find_mpiexec() -> str:
 
 
 def _end(
-    keepers: "list[subprocess.Popen[bytes]]", folder: Path, connections: list[Connection], output: IO[bytes]
+    keepers: "list[subprocess.Popen[bytes]]",
+    folder: Path,
+    connections: list[Connection],
+    output: IO[bytes],
+    deaths: Deaths,
 ) -> str:
     """Close the socket, at which the ranks end; have the keeper end all else; return what was said."""
+    deaths.close()
     for connection in connections:
         connection.close()
     patience = END_WITHIN if connections else 0
@@ -228,13 +238,21 @@ def _end(
     return said
 
 
-def _reason(said: str) -> str:
-    """Return in one line why a job ended, from all that mpiexec and the ranks have printed."""
+def _reason(said: str, first: str | None = None) -> str:
+    """Return in one line why a job ended.
+
+    Args:
+        said: All that mpiexec and the ranks have printed.
+        first: What the first process to die is called, if that is known: mpiexec often names another.
+    """
     own = re.search(r"^error: (.+)$", said, re.MULTILINE)
-    if own and not own[1].endswith(WHILE_STARTING):
+    if own and not own[1].endswith(WHILE_STARTING) and not (first and own[1].endswith(ENDED)):
         return own[1]
     banner = re.search(r"PID (\d+) RUNNING AT (\S+)", said)  # mpiexec's; its advice is about other things
-    ended = own[1] if own else f"process {banner[1]} on {banner[2]} {ENDED}" if banner else ""
+    if first:
+        ended = f"{first} {ENDED}"
+    else:
+        ended = own[1] if own else f"process {banner[1]} on {banner[2]} {ENDED}" if banner else ""
     if not ended and re.search(r"^\[mpiexec@.*assert \(!closed\) failed", said, re.MULTILINE):
         ended = f"a process {ENDED}"  # and mpiexec missed what came of it
     errors = _errors(said[: own.start()] if own else said)

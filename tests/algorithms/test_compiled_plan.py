@@ -1,0 +1,68 @@
+"""The plan of direct execution and the op list in C against those by NumPy: equal, number by number."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from compiled import compiled, text_of
+from examples import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import problems, stationaries
+
+import umm
+from umm.algorithms.universal import direct, oplist
+from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.replicas import ending_of
+from umm.schedules.table.details import ACCUMULATE, GEMM, GET
+
+MACHINE = umm.machine("dgx-h100x4")
+
+
+@pytest.fixture(scope="module")
+def module():
+    return compiled("_plan")
+
+
+def ops_with(function, problem, stationary):
+    """The op list, with or without C."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(oplist, "ops_in_c", function)
+        return oplist.op_list(problem, stationary)
+
+
+@settings(max_examples=examples(60))
+@given(problem=problems(dtype="float32"), stationary=stationaries)
+def test_the_op_list_is_the_same(module, problem, stationary):
+    found, expected = (ops_with(x, problem, stationary) for x in (module.ops, None))
+    assert str(found) == str(expected)
+
+
+@settings(max_examples=examples(80))
+@given(
+    problem=problems(dtype="float32"),
+    stationary=stationaries,
+    prefetch=st.integers(0, 3),
+    gemms=st.integers(1, 3),
+    updates=st.integers(1, 3),
+    granularity=st.sampled_from(["tile", "slice"]),
+    reuse=st.booleans(),
+)
+def test_the_plan_is_the_same(module, problem, stationary, prefetch, gemms, updates, granularity, reuse):
+    """Rows, lanes, ranks, what waits for what, and how much each get moves."""
+    options = Options(
+        prefetch=prefetch, max_gemms=gemms, max_accumulates=updates, granularity=granularity, reuse=reuse
+    )
+    ops = ops_with(None, problem, stationary)
+    shared = ending_of(problem, MACHINE, options).shared
+    starts = ops.rank.searchsorted(np.arange(problem.p))
+    expected = direct.plan_of(ops, starts, shared, options)
+    found = direct.compiled_plan(ops, shared, options, module.plan)
+    for field in fields(direct.Plan):
+        columns = [getattr(x, field.name) for x in (found, expected)]
+        assert columns[0].dtype == columns[1].dtype
+        assert columns[0].tolist() == columns[1].tolist(), field.name
+
+
+def test_its_numbers_of_kinds_are_the_table_s():
+    assert f"GET = {GET}, GEMM = {GEMM}, ACCUMULATE = {ACCUMULATE}" in text_of("_plan")
