@@ -49,7 +49,7 @@ def shifts(build: Builder, names: Names, layer: int = 0, steps: range | None = N
         build: Where the actions go.
         names: A and B have a tile for each place of the layer.
         layer: Replica of A and of B that the layer holds.
-        steps: Which of the q steps; all if not said. The skew goes right to the first.
+        steps: Which of the q steps; all if not given. The skew goes right to the first.
     """
     q = build.layout(names.a).process_grid[0]
     places = [(i, j) for i in range(q) for j in range(q)]

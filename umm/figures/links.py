@@ -213,7 +213,7 @@ def roofline(trace: Trace) -> Parts:
     ranks = np.flatnonzero(busy)
     for mine, name, symbol in (
         (~quiet, "ranks", "circle"),
-        (quiet, "ranks that get nothing", "triangle-left"),
+        (quiet, "ranks that receive nothing", "triangle-left"),
     ):
         if mine.any():
             data.append(

@@ -91,7 +91,7 @@ class Options:
     offset: str = _option("index", "Iteration offset.", "offset {}".format, choices=OFFSETS)
     granularity: str = _option(
         "tile",
-        "What a get moves: the whole tile, or the slice its op needs.",
+        "What a get fetches: the whole tile, or the slice its op needs.",
         {"tile": "whole tiles", "slice": "slices"}.__getitem__,
         choices=("tile", "slice"),
         heading="gran.",

@@ -111,7 +111,7 @@ def calibrate(
             print_changes(output.console(), changed)
         print_decisions(output.console(), decided)
     if kept:
-        output.note(f"kept the file of before as {kept}")
+        output.note(f"kept the previous file as {kept}")
     output.note(f"wrote {path}")
 
 

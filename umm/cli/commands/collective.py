@@ -176,7 +176,7 @@ def fuse(collective: str, as_json: bool, quiet: bool, no_color: bool, **flags: A
     if missing:
         raise InputError(f"{', '.join(missing)} missing; give m, n and k, or --preset")
     if flags["given"]:
-        raise InputError("--given says nothing here: A lies in rows, or C shall; leave it out")
+        raise InputError("--given has no effect: A starts, or C ends, in rows; leave it out")
     machine = asked_machine(flags)
     found = fusing(
         machine,

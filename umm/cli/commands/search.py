@@ -46,7 +46,7 @@ EMITTED = ("torch", "jax", "umm")
 @chain_options(layouts=False)
 @chain_search_options()
 @option("--layers", callback=dimension, metavar="COUNT",
-        help="Memory of a model of so many of a chain's layers; times are of one.")  # fmt: skip
+        help="Memory of this many of a chain's layers; times are of one.")  # fmt: skip
 @option(
     "--save-chain", type=WRITE, metavar="FILE.toml",
     help="Write the chain with the best layouts, called best, for --chain of other commands.",

@@ -86,7 +86,7 @@ def chain_options(
     if layers:
         flags += [
             option("--layers", callback=dimension, metavar="COUNT",
-                   help="A model of so many of them: memory of all, and the time of one in the middle."),
+                   help="Layers of the model: the memory of all, and the time of one in the middle."),
             option("--recompute", type=click.Choice(RECOMPUTE), default=RECOMPUTE[0],
                    help="What the backward part computes again instead of keeping it."),
             option("--optimizer", type=Finite(min=0, max=1024), default=0.0, metavar="BYTES",
@@ -112,7 +112,7 @@ def chain_search_options() -> Callable[[Command], Command]:
     )  # fmt: skip
     optimizer = option(
         "--optimizer", type=Finite(min=0, max=1024), metavar="BYTES",
-        help="Optimizer state for each element of a chain's weights, held beside them: 12 for Adam in "
+        help="Optimizer state for each element of a chain's weights, stored beside them: 12 for Adam in "
         "float32.",
     )  # fmt: skip
     return all_of([choices, optimizer])

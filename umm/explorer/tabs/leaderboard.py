@@ -181,7 +181,7 @@ def _button(view: View, place: int, choice: Choice) -> Any:
     else:
         there = state.at(choice.layouts, choice.kept, choice.options)
     said = f"{choice.words}, stationary {how(choice)}" if not state.chain else _said(view, [choice])
-    label = f"Take number {place}: {said}"
+    label = f"Show number {place}: {said}"
     words = {"aria-label": label} | ({"aria-current": "true"} if is_here(view, place, choice) else {})
     return html.Button(str(place), id={"pick": there.link}, className="pick", **words)
 
