@@ -270,7 +270,7 @@ def test_the_command_opens_the_page_of_a_chain(opened):
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (("--hidden", "8K"), "--hidden is of a chain"),
+        (("--hidden", "8K"), "--hidden needs a chain"),
         (("--chain", "mlp", "-m", "8"), "-m is not for this page"),
         (("--chain", "mlp", "--preset", "mlp1"), "--preset is not for this page"),
         (("--chain", "mlp", "--set", "launch=x2"), "--set is not for this page"),

@@ -162,7 +162,7 @@ class Space:
         whole_number(self.layers, "layers", 1)
         if self.layers > 1:
             if self.program.kind == "problem":
-                raise InputError("layers are of a chain; give one, such as umm.chain('transformer-layer')")
+                raise InputError("layers need a chain, such as umm.chain('transformer-layer')")
             repeated(self.program, 2)  # refuses what is no layer
 
     def changed(self, **changes: Any) -> "Space":

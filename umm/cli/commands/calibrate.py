@@ -128,7 +128,7 @@ def _keep(path: Path) -> Path | None:
 
 
 def _compared(old: Path, new: "Machine", output: Output) -> tuple[list["Change"], list["Decision"]]:
-    """Return what changed against the file of before, and what the two choose for a few problems."""
+    """Return what changed against the previous file, and what the two choose for a few problems."""
     from umm.machines import machine as find_machine
     from umm.machines.changes import changes
     from umm.space.what_if.changed_machines import decisions
@@ -136,7 +136,7 @@ def _compared(old: Path, new: "Machine", output: Output) -> tuple[list["Change"]
     try:
         before = find_machine(old)
     except MachineError as error:
-        output.note(f"the file of before is no machine: {error}")
+        output.note(f"the previous file is not a machine: {error}")
         return [], []
     dtypes = [dtype for dtype in new.peaks if dtype in before.peaks]
     alike = bool(dtypes) and before.device_count == new.device_count

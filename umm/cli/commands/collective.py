@@ -103,7 +103,7 @@ def collective(
     if begin < 1:
         raise InputError(f"a buffer of {begin} bytes has nothing to move; give a --begin of at least 1")
     if end < begin and given(ctx, ["end"]):
-        raise InputError(f"sizes from {begin} to {end} bytes are none; give an --end of at least --begin")
+        raise InputError(f"there are no sizes from {begin} to {end} bytes; give an --end of at least --begin")
     sizes = [begin]
     while sizes[-1] * factor <= end:
         sizes.append(sizes[-1] * factor)

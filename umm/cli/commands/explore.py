@@ -62,7 +62,7 @@ def explore(
     click.echo(address)
     if not quiet:
         who = "this host alone" if host == LOOPBACK else f"everyone who reaches {host}"
-        click.echo(f"The page is served to {who}; Ctrl-C ends it.", err=True)
+        click.echo(f"The page is open to {who}; Ctrl-C stops it.", err=True)
     if opens:
         webbrowser.open(address)
     try:

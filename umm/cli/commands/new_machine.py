@@ -109,7 +109,7 @@ def import_machine(
     node = read(texts[0], nvlink)
     if name is None or other is None:
         raise InputError(
-            "a node's description is no machine yet: give a NAME for it, and --from the most similar machine"
+            "one node alone is no machine yet: give it a NAME, and --from the most similar machine"
         )
 
     def content(other: "Machine", card: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:

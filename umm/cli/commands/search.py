@@ -149,7 +149,7 @@ def search(
         return
     spaces = asked_spaces(ctx, flags)
     if save_chain is not None and not chain:
-        raise InputError("--save-chain is of a chain; give one, such as --chain mlp")
+        raise InputError("--save-chain needs a chain, such as --chain mlp")
     machines = asked_machines(flags["machine"], flags)
     several = len(spaces) * len(machines) > 1
     if several and noise is not None:
@@ -252,7 +252,7 @@ def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":
             )
         ]
     if flags["layers"] is not None:
-        raise InputError("--layers are of a chain; give one, such as --chain transformer-layer")
+        raise InputError("--layers need a chain, such as --chain transformer-layer")
     sizes = dimensions(flags)
     rows = sizes.pop("m")
     named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}

@@ -162,7 +162,7 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
     if name is None:
         typed = given(ctx, [x for x in (*CHAIN, "choices", "optimizer") if x in flags])
         if typed:
-            raise InputError(f"{', '.join(typed)} is of a chain; give one, such as --chain mlp")
+            raise InputError(f"{', '.join(typed)} needs a chain, such as --chain mlp")
         return None
     typed = given(ctx, _OF_A_PROBLEM)
     if typed:
@@ -229,7 +229,7 @@ def asked_layer(
     """
     outline = asked_outline(ctx, flags)
     if outline is None:
-        raise InputError("layers are of a chain; give one, such as --chain transformer-layer")
+        raise InputError("layers need a chain, such as --chain transformer-layer")
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
     machine.check_ranks(ranks)
     outline = in_scheme(outline, flags["layouts"], machine, ranks)
