@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from umm.arrays import Bools, Floats, Ints
-from umm.dtypes import itemsize
+from umm.dtypes import element_bytes, itemsize, rated
 from umm.interval import Interval
 from umm.machines import Machine
 from umm.machines.kernels import Kernels
@@ -90,7 +90,7 @@ def gemm_seconds(
         at_peak = arithmetic = at_peak / pace.peak
     if dtype in machine.efficiency:
         arithmetic = at_peak / machine.gemm_efficiency(dtype, m, n, k, batch)
-    traffic = ((m + n) * k * itemsize(dtype) + elements * (2 * c_itemsize)) / machine.work_bandwidth
+    traffic = ((m + n) * k * element_bytes(dtype) + elements * (2 * c_itemsize)) / machine.work_bandwidth
     if pace is not ALIKE:
         traffic = traffic / pace.memory
     took = np.maximum(arithmetic, traffic)
@@ -163,7 +163,8 @@ def grouped_seconds(
     """Return how long each part of one kernel takes that multiplies rows of several experts, in seconds.
 
     The rows of each are padded to whole tiles, which is what few rows of an expert cost; each expert's weight
-    is read once. The first part has the launch.
+    is read once. The first part has the launch. Where the machine file states what grouped kernels of this
+    type reach, that is the time; else they are as fast as its other multiplies.
 
     Args:
         machine: The device.
@@ -177,14 +178,20 @@ def grouped_seconds(
     Raises:
         MachineError: The machine states no peak for this dtype.
     """
-    padded = -(-rows // GROUPED_ROWS) * GROUPED_ROWS
-    total, item = int(padded.sum()), itemsize(dtype)
-    launch = machine.gemm_start(dtype)
+    rate, item = machine.grouped.get(rated(dtype)), itemsize(dtype)
+    tile = GROUPED_ROWS if rate is None else rate.rows
+    padded = -(-rows // tile) * tile
+    total = int(padded.sum())
     traffic = (len(rows) * n * k + int(rows.sum()) * k) * item + int(rows.sum()) * n * c_itemsize
-    whole = max(
-        float(gemm_seconds(machine, dtype, total, n, k, c_itemsize, pace=pace)),
-        launch + float(traffic / machine.work_bandwidth / pace.memory),
-    )
+    if rate is None:
+        launch = machine.gemm_start(dtype)
+        whole = max(
+            float(gemm_seconds(machine, dtype, total, n, k, c_itemsize, pace=pace)),
+            launch + float(traffic / machine.work_bandwidth / pace.memory),
+        )
+    else:
+        launch, peak = rate.start_s, machine.peak(dtype) * float(pace.peak)
+        whole = launch + rate.seconds(rows, n, k, peak, traffic, float(pace.memory))
     shares = padded / total * (whole - launch)
     shares[0] += launch
     return np.asarray(shares, dtype=np.float64)

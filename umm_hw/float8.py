@@ -71,7 +71,8 @@ def quantised(array: Array, dtype: str, axis: int) -> Array:
         largest = np.broadcast_to(size.max(initial=0.0), size.shape)
     if not np.isfinite(largest).all():
         raise InputError(f"{dtype} has no scale for numbers that are not finite")
-    exponent = np.ceil(np.log2(np.where(largest > 0, largest, most) / most))
+    # −149: the least power of two that the scale, a float32, has
+    exponent = np.maximum(np.ceil(np.log2(np.where(largest > 0, largest, most) / most)), -149)
     scaled = np.zeros(size.shape, dtype=float8_dtype(dtype))
     scaled["scale"] = np.exp2(exponent)
     scaled["value"] = (np.asarray(array, dtype=np.float64) / np.exp2(exponent)).astype(np.float32)

@@ -19,7 +19,8 @@ from experiments.cpu.points import SHAPES, Point, points
 from umm.executor import executor as named
 from umm.machines import Machine
 from umm.machines.corners import corners
-from umm.space.search.robustness import Noise, drawn_makespans
+from umm.space.search.noise import Noise
+from umm.space.search.robustness import drawn_makespans
 from umm_hw.calibrate import host
 from umm_hw.calibrate.host_file import topology_text
 from umm_hw.cores.pace import Paced, fastest, undisturbed, usual

@@ -1,6 +1,6 @@
 """The plan of direct execution and the op list in C against those by NumPy: equal, number by number."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from compiled import compiled, text_of
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import problems, stationaries
+from strategies import finals, problems, stationaries
 
 import umm
 from umm.algorithms.universal import direct, oplist
@@ -59,10 +59,21 @@ def test_the_plan_is_the_same(module, problem, stationary, prefetch, gemms, upda
     expected = direct.plan_of(ops, starts, shared, options)
     found = direct.compiled_plan(ops, shared, options, module.plan)
     for field in fields(direct.Plan):
-        columns = [getattr(x, field.name) for x in (found, expected)]
+        columns = [np.asarray(getattr(x, field.name)) for x in (found, expected)]
         assert columns[0].dtype == columns[1].dtype
         assert columns[0].tolist() == columns[1].tolist(), field.name
 
 
 def test_its_numbers_of_kinds_are_the_table_s():
     assert f"GET = {GET}, GEMM = {GEMM}, ACCUMULATE = {ACCUMULATE}" in text_of("_plan")
+
+
+@settings(max_examples=examples(40))
+@given(problem=problems(dtype="float32"), stationary=stationaries, final=finals, slices=st.booleans())
+def test_what_is_moved_and_multiplied_needs_no_details(problem, stationary, final, slices):
+    """Payload and flop from the plan are those from the slices that each action touches."""
+    options = {"final": final, "granularity": "slice" if slices else "tile"}
+    schedule = umm.schedule(problem, MACHINE, stationary=stationary, **options)
+    by_details = replace(schedule, make_amounts=None)
+    assert schedule.payload.tolist() == by_details.payload.tolist()
+    assert schedule.flop.tolist() == by_details.flop.tolist()

@@ -1,5 +1,6 @@
 """Mixtures of experts: exact for any routing and layout; a token travels once to a rank with two of its."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,15 +12,18 @@ from hypothesis import strategies as st
 from strategies import layout_texts
 
 import umm
+from umm.algorithms.chains import experts
 from umm.algorithms.chains.lower import lower
 from umm.checks import random_inputs
 from umm.cost import grouped_seconds
 from umm.errors import InputError
 from umm.program import Chain, Outline
+from umm.program.mixture import with_copies
 from umm.program.routing import Routing
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm.schedules.schedule import Schedule
+from umm.space.assignments import Assignments
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.mpi.job.job import MpiJob
 
@@ -87,6 +91,110 @@ def mpi():
     job = MpiJob(6, timeout=120)
     yield MpiExecutor(job=job, replica=None)
     job.close()
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize(("layouts", "backward"), [("expert", True), ("ep8-tp2", False)])
+def test_between_nodes_a_token_travels_once_and_the_result_is_the_same(monkeypatch, parts, layouts, backward):
+    """2 nodes of 8 ranks: as many tokens cross as go to the other node, each once, in any number of parts."""
+
+    def gain(relays, *_):
+        relays.parts = parts
+        return 1.0
+
+    monkeypatch.setattr(experts._Relays, "_gain", gain)
+    outline = umm.chain(
+        "moe", hidden=3, ffn=2, tokens=32, experts=16, top_k=3, dtype="float64", backward=backward
+    )
+    chain = outline.laid_out(layouts, 16)
+    schedule = lower(chain, umm.machine("h100-8", nodes=2))
+    assert races(schedule) == []
+    operands = random_inputs(chain, 1)
+    run = umm.run(schedule, executor="numpy", operands=operands, replica=None, order="random", seed=1)
+    assert_right(chain, operands, run.results)
+    known = chain.statements[2].routed
+    x = [t.name for t in schedule.tensors].index("X")
+    crossed = (schedule.src // 8 != schedule.dst // 8) & (schedule.operand_tensors(0) == x)
+    there = {(t, e // 8) for t, e in zip(known.token_of.tolist(), known.expert_of.tolist(), strict=True)}
+    across = [t for t, node in there if t // 16 != node]
+    assert schedule.payload[crossed].sum() == len(across) * 3 * 8
+
+
+def test_a_layer_with_shared_experts_and_wide_heads_is_exact():
+    """Attention with heads of 6 columns of 8 hidden, two experts of five, one that all tokens take."""
+    sizes = {"hidden": 8, "ffn": 6, "tokens": 12, "heads": 2, "kv_heads": 1, "head_dim": 6, "shared": 1}
+    outline = umm.chain("moe-layer", dtype="float64", backward=True, experts=5, top_k=2, **sizes)
+    for layouts in ("expert", "tensor", "whole", "ep2-tp2"):
+        chain = outline.laid_out(layouts, 4)
+        operands = random_inputs(chain, 1)
+        run = umm.run(lower(chain, MACHINE), executor="numpy", operands=operands, replica=None)
+        assert_right(chain, operands, run.results)
+
+
+def test_every_expert_on_every_rank_is_among_the_layouts_a_search_compares():
+    outline = umm.chain("moe", hidden=4, ffn=3, tokens=8, experts=4, top_k=2)
+    whole = outline.laid_out("whole", 4)
+    texts = {x.name: "experts/whole" for x in outline.tensors if x.experts}
+    asked = outline.laid_out(dict(outline.layouts["expert"]) | texts, 4)
+    choices = Assignments(outline, 4).choices
+    assert any("experts/whole" in of for of in choices)
+    assert [x.layout for x in asked.tensors] == [x.layout for x in whole.tensors]
+
+
+@settings(laws, max_examples=examples(10))
+@given(mixtures(), st.floats(0.2, 2.0))
+def test_dropped_rows_are_the_last_of_experts_that_are_full(chain, capacity):
+    """An expert keeps its first rows, at most so many times the mean; the others are as they were."""
+    known = next(x.routed for x in chain.statements if x.kind == "grouped")
+    full = replace(known, capacity=round(capacity, 3))
+    most = math.ceil(full.capacity * known.tokens * known.top_k / known.experts)
+    for expert in range(known.experts):
+        kept = full.token_of[slice(*full.rows_of(expert))]
+        assert kept.tolist() == known.token_of[slice(*known.rows_of(expert))][:most].tolist()
+    assert str(Routing.parse(str(full))) == str(full)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_mixture_that_drops_tokens_is_exact(backward):
+    """Capacity 0.5 of Zipf's law: some tokens lose all their experts, and get 0."""
+    outline = umm.chain(
+        "moe", hidden=3, ffn=2, tokens=17, experts=5, top_k=2, dtype="float64", routing="zipf:1.5",
+        capacity=0.5, backward=backward,
+    )  # fmt: skip
+    for layouts in ("expert", "ep2-tp2", "whole"):
+        chain = outline.laid_out(layouts, 4)
+        operands = random_inputs(chain, 1)
+        results = umm.run(lower(chain, MACHINE), executor="numpy", operands=operands, replica=None).results
+        assert_right(chain, operands, results)
+        assert (results["Y"][0] == 0).all(axis=1).any()
+
+
+@settings(laws, max_examples=examples(8))
+@given(st.integers(1, 6), st.integers(0, 5), st.sampled_from(("expert", "ep2-tp2", "tensor", "whole")))
+def test_copies_of_hot_experts_change_no_result(spare, seed, layouts):
+    """The same weights in every copy give what one expert each gives, and the fullest slot has fewer rows."""
+    outline = umm.chain(
+        "moe", hidden=3, ffn=2, tokens=17, experts=5, top_k=2, dtype="float64", routing="zipf:1.5",
+        routing_seed=seed,
+    )  # fmt: skip
+    base, chain = outline.laid_out(layouts, 4), with_copies(outline, spare, 2).laid_out(layouts, 4)
+    known, before = (next(x.routed for x in of.statements if x.kind == "grouped") for of in (chain, base))
+    slots = map(known.rows_of, range(known.slots))
+    expert = [known.expert_of[rows.start] if rows.size else 0 for rows in slots]
+    given_ = random_inputs(base, seed)
+    operands = given_ | {x: given_[x].reshape(5, 3, 2)[expert].reshape(-1, 2) for x in ("W1", "W2", "W3")}
+    results = umm.run(lower(chain, MACHINE), executor="numpy", operands=operands, replica=None).results
+    assert np.allclose(results["Y"], base.reference(given_)["Y"], rtol=1e-11)
+    assert np.diff(known.edges).max() <= np.diff(before.edges).max()
+
+
+def test_few_rows_of_many_experts_wait_for_their_weights():
+    """DeepGEMM on H800, masked: 1,024 rows of one expert, or 256 of each of four, 1,233 and 932 Tflop/s."""
+    machine = umm.machine("h800-8")
+    for groups, published in ((1, 1233), (4, 932)):
+        rows = np.full(groups, 1024 // groups)
+        took = grouped_seconds(machine, "float8_e4m3", rows, 4096, 7168, 2).sum()
+        assert 2e-12 * 1024 * 4096 * 7168 / took == pytest.approx(published, rel=0.1)
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.data())

@@ -1,9 +1,11 @@
 """The random order catches missing dependencies: each is planted on purpose, in schedules that are right."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 from conformance.executor_suite import laws, scheduled
-from examples import examples
+from examples import WHOLE, examples
 from hazards import conflicts, unordered, without
 from hypothesis import assume, given, settings
 from strategies import problems, schedule_options, stationaries
@@ -87,7 +89,7 @@ def test_a_missing_dependency_is_caught(name):
     """Whatever lets two actions race gives NaN or a wrong C with one of the seeds."""
     schedule = made(name)
     assert not any(is_wrong(schedule, seed) for seed in range(20))
-    for broken, (kind, waited_for), action in planted(name):
+    for broken, (kind, waited_for), action in islice(planted(name), 0, None, 1 if WHOLE else 3):
         caught = any(is_wrong(broken, seed) for seed in SEEDS)
         assert caught, f"action {action}: {kind} without waiting for a {waited_for}"
 

@@ -4,7 +4,7 @@ import os
 from math import ceil
 
 WHOLE = os.environ.get("UMM_TESTS") == "all"
-SHARE = 0.4
+SHARE = 0.3
 
 
 def examples(count: int) -> int:

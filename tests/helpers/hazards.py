@@ -47,7 +47,7 @@ def touches(schedule):
     """What each action touches: (action, how, buffer, rank and slot, rows, columns)."""
     details, buffers = schedule.details, schedule.buffers
     for action in range(len(schedule)):
-        for operand in range(4):
+        for operand in range(details.operands):
             buffer = int(details.buffer[action, operand])
             if buffer >= 0:
                 adds = schedule.kind[action] in (ACCUMULATE, REDUCE)

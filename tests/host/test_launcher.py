@@ -2,9 +2,11 @@
 
 import os
 import socket
+import time
 
 import pytest
 
+from umm.host import launcher
 from umm.host.launcher import launched_rank, launched_size, stay_on_loopback
 
 
@@ -55,3 +57,15 @@ def test_where_all_ranks_are_on_one_host_an_inherited_port_is_bound_to_loopback(
         stay_on_loopback()
         assert device() == b"lo"
         assert os.environ["UCX_TLS"] == "self,posix"
+
+
+def test_old_segments_of_others_hold_no_sweeper_up(monkeypatch, tmp_path):
+    """One that was there before counts as old, to be removed if nobody maps it, but nobody waits for it."""
+    monkeypatch.setattr(launcher, "FOLDER", tmp_path)
+    segment = tmp_path / "mpich_shm_1"
+    segment.touch()
+    later = time.time() + 100
+    assert list(launcher._named(later - 200, old=False)) == [str(segment)]
+    monkeypatch.setattr(launcher, "OLD", -1)
+    assert list(launcher._named(later)) == [str(segment)]
+    assert list(launcher._named(later, old=False)) == []

@@ -47,6 +47,7 @@ def found(devices=2, share=1.0, pace=1.0, lost=0.4):
         cache=2**24,
         signal=Figure(50e-6, 0.1),
         interference={kind: Figure(lost, 0.1) for kind in ("get", "accumulate", "local")},
+        spread=0.031,
     )
 
 
@@ -70,6 +71,7 @@ def test_the_file_says_what_was_found(tmp_path):
     machine = umm.machine(path)
     assert (machine.device_count, machine.default_ranks) == (2, 2)
     assert machine.peak("float32") == 100e9
+    assert machine.spread == 0.031
     assert machine.gemm_efficiency("float32", 64, 64, [64, 256, 4096]).tolist() == [0.5, 0.75, 1.0]
     assert machine.launch_s == pytest.approx(3e-6)
     assert machine.bandwidth_matrix()[0, 1] == 10e9

@@ -203,7 +203,12 @@ def finished(process, timeout=60):
 
 def ranks_of(process):
     """The process of each rank, from the note that a command under mpiexec begins with."""
-    return [int(found) for found in re.findall(r"is (\d+) on", process.stderr.readline())]
+    said = []
+    for line in process.stderr:
+        if found := re.findall(r"is (\d+) on", line):
+            return [int(number) for number in found]
+        said.append(line)
+    raise AssertionError("no rank was named: " + "".join(said))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

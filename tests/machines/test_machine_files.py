@@ -130,7 +130,7 @@ def test_an_unknown_name_suggests_the_nearest():
         (
             "[devices.interference]",
             '[[devices.efficiency]]\ndtype = "float32"\nsource = "test"\nvalue = 1.2\n[devices.interference]',
-            "devices.efficiency[0].value[0][0][0]: input should be less than or equal to 1, not 1.2",
+            "devices.efficiency[0].value[0][0][0]: input should be less than or equal to 1.1, not 1.2",
         ),
         (
             "[devices.interference]",

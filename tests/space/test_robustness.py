@@ -15,7 +15,8 @@ from umm.executor import executor
 from umm.machines import machine
 from umm.program.problem import Problem
 from umm.space import Space, search
-from umm.space.search.robustness import Noise, drawn_makespans, robust, spread
+from umm.space.search.noise import Noise
+from umm.space.search.robustness import drawn_makespans, robust, spread
 from umm_sim.executor import SimExecutor
 
 SIM = SimExecutor()
@@ -140,3 +141,22 @@ def test_a_rank_at_a_twentieth_takes_that_long_on_mpi():
     assert late["delays"]["measured"]["p95_s"] >= late["measured"]["best_s"]
     assert late["delays"]["predicted"]["p50_s"] > 0
     assert late["delays"]["noise"]["rate"] == 0.05
+
+
+def test_a_measured_list_is_drawn_from(tmp_path):
+    """Four runs of 1, 1, 1 and 2 s: a rank takes its median or twice that, 2 in about one of four draws."""
+    file = tmp_path / "times.txt"
+    file.write_text("1.0\n1.0\n1.0\n2.0\n")
+    noise = Noise.of(f"gemm={file},link=5%", None, draws=400)
+    factors = noise.factors(4)
+    assert set(factors.gemm.flat) == {1.0, 2.0}
+    assert (factors.gemm == 2).mean() == pytest.approx(0.25, abs=0.05)
+    assert factors.link.std() > 0.02
+    assert "gemm as in 4 runs" in str(noise)
+    for text in ("", "1.0", "1 x", "1 -1"):
+        file.write_text(text)
+        with pytest.raises(InputError, match="times"):
+            Noise.of(f"gemm={file}", None)
+    file.write_text("1 2")
+    with pytest.raises(InputError, match="sometimes early"):
+        Noise.delays(f"gemm={file}")

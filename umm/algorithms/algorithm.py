@@ -218,6 +218,7 @@ class Algorithm:
         words: Elements that reach a rank from others, on the native layouts; those of the rank with most.
         messages: Transfers that reach a rank from others, in the same form.
         published: What the source says of both.
+        piped: Returns options with which its users overlap what moves with what is multiplied.
     """
 
     name: str
@@ -232,6 +233,7 @@ class Algorithm:
     words: Formula | None = None
     messages: Formula | None = None
     published: str = ""
+    piped: Callable[[Problem], Sequence[Mapping[str, Any]]] = lambda problem: ()
 
     def chosen(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return a value for every option.

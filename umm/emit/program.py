@@ -6,7 +6,7 @@ from typing import Any
 
 from umm.algorithms.universal.options import Options
 from umm.dtypes import is_float8
-from umm.emit import jax_program, torch_mesh, torch_ranges, umm_script
+from umm.emit import jax_program, torch_mesh, torch_ranges
 from umm.emit.described import Described
 from umm.errors import InputError
 from umm.layouts.frameworks.words import shared_mesh
@@ -45,9 +45,70 @@ def _torch(asked: Described) -> str:
     return torch_ranges.program(asked) if found is None else torch_mesh.program(asked, found)
 
 
+def _umm(asked: Described) -> str:
+    """Return a script on umm itself: the schedule, predicted, executed and checked."""
+    problem = asked.problem
+    options = "".join(f", {name}={value!r}" for name, value in asked.options.items())
+    return asked.filled(
+        UMM,
+        machine=repr(asked.machine),
+        type=repr(problem.dtype),
+        c_type=repr(problem.c_dtype),
+        options=options,
+        given=f" given={problem.given!r}," if problem.given else "",
+        **{f"{x}_text": repr(getattr(problem, x)) for x in "abc"},
+    )
+
+
+UMM = '''"""<what>
+
+python FILE executes it on virtual ranks of this process; python FILE mpi on a process for each rank. With
+--check the product is checked against the whole matrices.
+"""
+
+import sys
+
+import umm
+from umm.checks import check_product, random_operands, reference_product
+from umm_hw import DistributedMatrix
+
+MACHINE = <machine>
+PROBLEM = umm.Problem(
+    m=<m>, n=<n>, k=<k>, dtype=<type>, c_dtype=<c_type>, ranks=<ranks>,
+    a=<a_text>, b=<b_text>, c=<c_text>,<given>
+)
+SCHEDULE = umm.schedule(PROBLEM, MACHINE, stationary="<stationary>"<options>)
+
+
+def operands(transport) -> tuple[DistributedMatrix, DistributedMatrix, DistributedMatrix]:
+    """Return A, B and C over the ranks that a transport joins, for programs of your own."""
+    return tuple(
+        DistributedMatrix(transport, PROBLEM.layout(x), PROBLEM.c_dtype if x == "C" else PROBLEM.dtype)
+        for x in "ABC"
+    )
+
+
+def main() -> None:
+    executor = next((word for word in sys.argv[1:] if not word.startswith("-")), "numpy")
+    print(f"predicted on {MACHINE}: {umm.run(SCHEDULE).makespan_s * 1e3:.4g} ms")
+    a, b = random_operands(PROBLEM)
+    trace = umm.run(SCHEDULE, executor=executor, operands=(a, b))
+    if trace.times == "measured":
+        print(f"measured with {executor}: {trace.makespan_s * 1e3:.4g} ms")
+    if "--check" in sys.argv:
+        check = check_product(PROBLEM, reference_product(a, b), trace.result)
+        print(check)
+        if not check.ok:
+            raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
+'''
+
 TARGETS: dict[str, Callable[[Described], str]] = {
     "torch": _torch,
     "jax": jax_program.program,
-    "umm": umm_script.program,
+    "umm": _umm,
 }
 """What programs there are, by the name of the framework."""

@@ -7,14 +7,13 @@ from dash import html
 
 from umm.algorithms.universal.options import known
 from umm.explorer.copies import as_command, as_python, as_search, as_toml
-from umm.explorer.layout import FIGURES, PARTS, named
+from umm.explorer.layout import FIGURES, PARTS, named, programs
 from umm.explorer.point import NONE, Files, Point, case_of, point_of, tried
 from umm.explorer.state import LOOKS, OPERANDS, SIZES, State, as_text, read
 from umm.explorer.tabs import TABS
 from umm.explorer.view import Shown, View, table
 from umm.layouts.places import replication_factors
 from umm.machines import machine_names
-from umm.program.presets import PRESETS
 from umm.space.space import KEPT
 from umm.space.what_if.advice import Beside
 from umm.traces.breakdown import percent
@@ -104,11 +103,10 @@ def words(view: View, files: Files, usual: Mapping[str, str], chains: Files = NO
 
 def _offered(state: State, files: Files, chains: Files) -> Shown:
     """Return what the controls offer, and which of them the program has."""
-    multiply = {"label": "one multiply", "value": ""}
     every = [x for x in KEPT if state.chain or x != "best"]
     return {
         "machine.options": [*machine_names(), *(name for name in files if name not in machine_names())],
-        "chain.options": [multiply, *({"label": x, "value": x} for x in (*PRESETS, *chains))],
+        "chain.options": programs(chains),
         "stationary.options": every,
         "models.hidden": not state.chain or state.of_file,
         **{f"{name}-field.hidden": name not in state.own for name in ASKED},

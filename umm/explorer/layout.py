@@ -11,6 +11,7 @@ from umm.dtypes import DTYPES
 from umm.explorer.state import LOOKS, OPERANDS, SIZES, Sizes, State, usual_values
 from umm.explorer.tabs import TABS
 from umm.program.files import MODELS
+from umm.program.presets import PRESETS
 
 PARTS = ("row", "col", "2d")
 FIGURES = ("makespan", "of peak", "moved", "exposed", "memory", "actions")  # of a prediction, in a strip
@@ -119,6 +120,12 @@ def _select(name: str, values: Iterable[str]) -> Any:
     return dcc.Dropdown(list(values), id=name, clearable=False, searchable=False)
 
 
+def programs(chains: Iterable[str]) -> list[dict[str, str]]:
+    """Return what may be computed: one multiply, a preset, or a chain that was dropped in."""
+    multiply = {"label": "one multiply", "value": ""}
+    return [multiply, *({"label": x, "value": x} for x in (*PRESETS, *chains))]
+
+
 def _pills(name: str, values: Iterable[Any]) -> Any:
     """Return a control for one of a few words, all in sight."""
     return dcc.RadioItems(list(values), id=name, inline=True, className="pills", labelClassName="pill")
@@ -175,7 +182,7 @@ def _program(presets: Sizes, models: Sizes) -> list[Any]:
     """Return the controls of what is computed: one multiply or a chain, and the sizes of either."""
     return [
         html.Legend("Program"),
-        _pills("chain", ()),
+        _pills("chain", programs(())),
         _drop("drop-chain", "Drop a chain's file, or "),
         _presets("multiplies", presets, "presets of m, n and k"),
         *(

@@ -202,9 +202,10 @@ def watch_over() -> None:
     os.closerange(1, 1 << 16)  # mpiexec waits until nobody can write to it any more
     os.read(0, 1)
     until = time() + LAST_RANKS
-    while any(_named(began)) and time() < until:
-        sweep(began)
+    sweep(began)
+    while any(_named(began, old=False)) and time() < until:  # of ranks that have not ended yet
         sleep(TWICE)
+        sweep(began)
     os._exit(0)
 
 
@@ -214,12 +215,13 @@ def _orphans(since: float) -> set[str]:
     return named.difference(*(_mapped_by(process.name) for process in processes))
 
 
-def _named(since: float) -> Iterator[str]:
-    """Yield this user's segments that are new or old."""
+def _named(since: float, old: bool = True) -> Iterator[str]:
+    """Yield this user's segments that are new, or old if these are wanted too."""
     for path in (x for name in (OF_MPICH, OF_UCX) for x in FOLDER.glob(f"{name}*")):
         with suppress(FileNotFoundError):
             found = path.stat()
-            if found.st_uid == os.getuid() and not time() - OLD < found.st_ctime < since:
+            fits = found.st_ctime >= since or (old and found.st_ctime <= time() - OLD)
+            if found.st_uid == os.getuid() and fits:
                 yield str(path)
 
 

@@ -6,7 +6,7 @@ from pydantic import Field, create_model, field_validator, model_validator
 
 from umm.machines import quantities
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
-from umm.machines.kernels import AttentionTable
+from umm.machines.kernels import AttentionTable, GroupedTable
 from umm.machines.kind import Kind
 from umm.machines.library import Library
 from umm.machines.numbers import declared
@@ -89,6 +89,7 @@ class RequiredOfDevices(Table):
     kernels: KernelNumbers | None = None
     efficiency: list[Efficiency] = Field(default_factory=list)
     attention: list[AttentionTable] = Field(default_factory=list)
+    grouped: list[GroupedTable] = Field(default_factory=list)
     means: dict[Name, "Means"] = Field(default_factory=dict)
     accumulate_blocks: Blocks | None = None
     local_work: LocalWork | None = None

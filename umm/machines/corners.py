@@ -8,7 +8,7 @@ from typing import Any
 from umm.machines.build import build
 from umm.machines.machine import Machine, content_sha
 
-COMPUTE = ("peak", "efficiency", "attention", "launch")
+COMPUTE = ("peak", "efficiency", "attention", "grouped", "launch")
 """Keys of numbers that make GEMMs fast or slow; all others make transfers so."""
 
 _TIME = re.compile(r"[\d.eE+-]+\s*(s|ms|us|µs|ns)")  # of a time less is faster, as of interference

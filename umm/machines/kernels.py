@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from umm.arrays import Floats
 from umm.interval import Interval
 from umm.machines.quantities import Rated, Source, Table, Uncertainty, increasing
 from umm.program.functions.attention import Heads
+from umm.units import parse_bandwidth, parse_seconds
 
 NEEDED = frozenset(("units", "tiles", "feed", "start", "ramp", "store", "memory"))
 """Numbers that a file must state of every type's kernels, for the device or for the type."""
@@ -60,7 +61,7 @@ class Kernels:
     tiles: tuple[tuple[int, int], ...]
     splits: tuple[int, ...]
     rate: float
-    itemsize: int
+    itemsize: float
     feed: float
     start_s: float
     ramp_s: float
@@ -306,3 +307,94 @@ class AttentionTable(Table):
         """What it says."""
         head, value, ramp = (np.array(x, dtype=np.float64) for x in (self.head, self.value, self.ramp))
         return AttentionRate(head, value, ramp, self.tile, self.units, self.direction == "backward")
+
+
+@dataclass(frozen=True)
+class GroupedRate:
+    """What a grouped kernel of one type reaches: its tiles go to units in waves, none of them overlapped.
+
+    Weights of many experts that are read once do not hide behind arithmetic as those of one multiply do:
+    units that begin an expert wait for its weight. So time and traffic add by a norm between the sum (1) and
+    the larger of both (infinity).
+
+    Attributes:
+        rows: Of a tile; rows of an expert are padded to it.
+        cols: Of a tile.
+        units: Tiles that are computed at once.
+        value: Share of the peak inside a tile.
+        ends_s: Seconds that beginning and ending a tile takes.
+        start_s: Seconds of the kernel beside its work.
+        norm: Of arithmetic and traffic.
+        memory: Bytes/s that all units together reach.
+    """
+
+    rows: int
+    cols: int
+    units: int
+    value: float
+    ends_s: float
+    start_s: float
+    norm: float
+    memory: float
+
+    def seconds(
+        self, rows: npt.ArrayLike, n: int, k: int, peak: float, nbytes: float, memory: float
+    ) -> float:
+        """Return the seconds of a kernel beside its start.
+
+        Args:
+            rows: Of each expert.
+            n: Columns of the product.
+            k: Length of the sums.
+            peak: flop/s of the device.
+            nbytes: Read and written, each once.
+            memory: What the device's memory has of its bandwidth.
+
+        Four experts of 100 rows are four tiles, two waves on two units:
+
+        >>> rate = GroupedRate(128, 128, 2, 0.5, 1e-6, 0.0, 2.0, 1e15)
+        >>> round(rate.seconds([100] * 4, 128, 64, 2e12, 1.0, 1.0) * 1e6, 2)
+        10.39
+        """
+        tiles = -(-np.asarray(rows) // self.rows) * -(-n // self.cols)
+        waves = -(-int(tiles.sum()) // self.units)
+        tile = 2.0 * self.rows * self.cols * k * self.units / (peak * self.value)
+        arithmetic, traffic = waves * (tile + self.ends_s), nbytes / (self.memory * memory)
+        return float((arithmetic**self.norm + traffic**self.norm) ** (1.0 / self.norm))
+
+
+class GroupedTable(Table):
+    """What a grouped kernel of one type reaches."""
+
+    dtype: Rated
+    source: Source
+    rows: Whole
+    cols: Whole
+    units: Whole
+    value: Annotated[float, Field(gt=0, le=1)]
+    ends: str
+    start: str
+    norm: Annotated[float, Field(ge=1, le=64)]
+    memory: str
+    uncertainty: Uncertainty = None
+    measured: bool | None = None
+    assumed: bool = False
+
+    @field_validator("ends", "start")
+    @classmethod
+    def _are_seconds(cls, value: str) -> str:
+        parse_seconds(value)
+        return value
+
+    @field_validator("memory")
+    @classmethod
+    def _is_bandwidth(cls, value: str) -> str:
+        parse_bandwidth(value)
+        return value
+
+    @property
+    def rate(self) -> GroupedRate:
+        """What it says."""
+        ends, start = parse_seconds(self.ends), parse_seconds(self.start)
+        memory = parse_bandwidth(self.memory)
+        return GroupedRate(self.rows, self.cols, self.units, self.value, ends, start, self.norm, memory)

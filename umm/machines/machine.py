@@ -15,7 +15,7 @@ from umm.dtypes import factors, rated
 from umm.errors import MachineError
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
 from umm.machines.fabric import Fabric, narrowest
-from umm.machines.kernels import AttentionRate, Kernels
+from umm.machines.kernels import AttentionRate, GroupedRate, Kernels
 from umm.machines.numbers import DeviceNumbers, Fact, facts_of
 from umm.machines.unequal import Paces
 from umm.units import counted
@@ -114,6 +114,7 @@ class Machine(DeviceNumbers):
     link_latency: Floats
     document: Mapping[str, Any]
     attention: Mapping[tuple[str, bool], AttentionRate] = field(default_factory=dict)
+    grouped: Mapping[str, GroupedRate] = field(default_factory=dict)
     means: Mapping[str, Means] = field(default_factory=dict)
     library: "Library | None" = None
     paces: Paces | None = None

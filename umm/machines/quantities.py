@@ -199,8 +199,8 @@ class Loss(Number):
     value: Annotated[float, Field(ge=0, lt=1)]
 
 
-Rated = Literal["float64", "float32", "float16", "bfloat16", "tf32", "float8"]
-"""What a peak is of: a type of matrices, both of 8 bits, or float32 matrices multiplied with fewer digits."""
+Rated = Literal["float64", "float32", "float16", "bfloat16", "tf32", "float8", "float4"]
+"""What a peak is of: a type of matrices, both of 8 bits, 4 bits, or float32 with fewer digits."""
 
 
 def increasing(points: list[int]) -> list[int]:

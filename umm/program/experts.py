@@ -214,7 +214,7 @@ class Grouped:
     def height(self, shapes: Mapping[str, Shape], name: str) -> int:
         """Return the rows of an expert in a tensor of weights; 0 of a routed one."""
         weights = self.out if "a" in self.trans else self.b
-        return shapes[name][0] // self.routed.experts if name == weights else 0
+        return shapes[name][0] // self.routed.slots if name == weights else 0
 
     def rows(self, part: Part, letter: str, height: int) -> Interval:
         """Return the rows that a range of m, n or k of an expert is in a tensor."""
@@ -231,7 +231,7 @@ class Grouped:
         inner, outer = tensors[first].shape[1], tensors[second].shape[1]
         tall, wide = (outer, inner) if "b" in self.trans else (inner, outer)
         _check(
-            {first: (known.rows, inner), second: (known.rows, outer), weights: (known.experts * tall, wide)},
+            {first: (known.rows, inner), second: (known.rows, outer), weights: (known.slots * tall, wide)},
             tensors,
         )
         if self.out in (self.a, self.b):
@@ -253,8 +253,8 @@ class Grouped:
         """Return what out holds afterwards."""
         known = self.routed
         result = values[self.out].copy() if self.add else np.zeros(tensors[self.out].shape)
-        height = tensors[self.weights].shape[0] // known.experts
-        for expert in range(known.experts):
+        height = tensors[self.weights].shape[0] // known.slots
+        for expert in range(known.slots):
             rows = slice(*known.rows_of(expert))
             its = slice(expert * height, (expert + 1) * height)
             if "a" in self.trans:

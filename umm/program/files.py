@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from umm.errors import InputError, ProblemError, did_you_mean
-from umm.files import MOST_TOML, parse_toml, read_text, shown, whole_file, whole_number
+from umm.files import MOST_TOML, parse_toml, read_text, whole_file, whole_number
 from umm.program.outline import Outline
 
 
@@ -23,6 +23,8 @@ class Model(NamedTuple):
         gated: Whether the MLP has a gate, three weights instead of two.
         experts: MLPs of a layer of which each token takes some; 0 if it has just one. ffn is of one expert.
         top_k: How many each token takes.
+        shared: Experts that all tokens take beside.
+        head_dim: Columns of a head; 0 where all heads make up hidden.
     """
 
     hidden: int
@@ -34,6 +36,8 @@ class Model(NamedTuple):
     gated: bool = True
     experts: int = 0
     top_k: int = 0
+    shared: int = 0
+    head_dim: int = 0
 
     def sizes(self, names: tuple[str, ...]) -> dict[str, int]:
         """Return those of some sizes that it has."""
@@ -54,12 +58,11 @@ MODELS: Mapping[str, Model] = {
     # config.json of mistralai/Mixtral-8x7B-v0.1 and Mixtral-8x22B-v0.1 on Hugging Face.
     "mixtral-8x7b": Model(4096, 14336, 32, 8, 32, 32000, experts=8, top_k=2),
     "mixtral-8x22b": Model(6144, 16384, 48, 8, 56, 32000, experts=8, top_k=2),
-    # Heads are 0 where they do not make up hidden, so that attention is not modelled. DeepSeek-AI (2024),
-    # DeepSeek-V3 technical report, section 4.2, without its shared expert; vocabulary: config.json of
-    # deepseek-ai/DeepSeek-V3. Then config.json of Qwen/Qwen3-235B-A22B and openai/gpt-oss-120b.
-    "deepseek-v3": Model(7168, 2048, 0, 0, 61, 129280, experts=256, top_k=8),
-    "qwen3-235b-a22b": Model(4096, 1536, 0, 0, 94, 151936, experts=128, top_k=8),
-    "gpt-oss-120b": Model(2880, 2880, 0, 0, 36, 201088, experts=128, top_k=4),
+    # config.json of deepseek-ai/DeepSeek-V3 (58 of 61 layers; heads are 0, for its attention is by latent
+    # vectors), Qwen/Qwen3-235B-A22B and openai/gpt-oss-120b (half of whose layers see 128 tokens alone).
+    "deepseek-v3": Model(7168, 2048, 0, 0, 61, 129280, experts=256, top_k=8, shared=1),
+    "qwen3-235b-a22b": Model(4096, 1536, 64, 4, 94, 151936, experts=128, top_k=8, head_dim=128),
+    "gpt-oss-120b": Model(2880, 2880, 64, 8, 36, 201088, experts=128, top_k=4, head_dim=64),
 }
 _KEYS = {  # of config.json: what several families call it
     "hidden": ("hidden_size", "n_embd", "d_model"),
@@ -71,7 +74,11 @@ _KEYS = {  # of config.json: what several families call it
 }
 _GATES = ("silu", "swish", "swiglu", "gelu_pytorch_tanh")
 """Activations that configs of models with a gate name; those without have gelu, gelu_new or relu."""
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+_OF_EXPERTS = {  # 0 where a config does not say them
+    "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
+    "top_k": ("num_experts_per_tok", "experts_per_token"),
+    "shared": ("n_shared_experts",),
+}
 
 
 def model(name: str) -> Model:
@@ -94,7 +101,7 @@ def read_config(text: str, path: str) -> Model:
     """Return the model that the text of a Hugging Face ``config.json`` describes.
 
     Raises:
-        ProblemError: if it is not one, lacks a size, has experts, or heads that hidden is not cut into.
+        ProblemError: if it is not one, or lacks a size.
     """
     try:
         found = json.loads(text)
@@ -103,9 +110,6 @@ def read_config(text: str, path: str) -> Model:
     if not isinstance(found, dict):
         raise ProblemError(f"{path} is not an object of a model's sizes")
     config: dict[str, Any] = found.get("text_config") or found
-    for name in _EXPERTS:
-        if config.get(name):
-            raise ProblemError(f"{path} has {name} = {shown(config[name])}; a chain of dense layers has none")
     sizes: dict[str, int] = {}
     for size, names in _KEYS.items():
         value = next((config[x] for x in names if config.get(x) is not None), None)
@@ -116,12 +120,21 @@ def read_config(text: str, path: str) -> Model:
         if value is None:
             raise ProblemError(f"{path} does not say {size}; it needs one of {', '.join(names)}")
         sizes[size] = whole_number(value, f"{size} of {path}", 1)
-    head = config.get("head_dim") or sizes["hidden"] // sizes["heads"]
-    if head * sizes["heads"] != sizes["hidden"]:
-        raise ProblemError(
-            f"{path} has {sizes['heads']} heads of {head}, which are not its {sizes['hidden']} hidden "
-            "columns; such layers are not modelled"
-        )
+    for size, names in _OF_EXPERTS.items():
+        value = next((config[x] for x in names if config.get(x) is not None), 0)
+        sizes[size] = whole_number(value, f"{size} of {path}", 0)
+    if sizes["experts"]:
+        ffn = config.get("moe_intermediate_size") or sizes["ffn"]
+        sizes["ffn"] = whole_number(ffn, f"moe_intermediate_size of {path}", 1)
+        of_shared = config.get("shared_expert_intermediate_size")
+        if of_shared:
+            of_shared = whole_number(of_shared, f"shared_expert_intermediate_size of {path}", 1)
+            sizes["shared"] = -(-of_shared // sizes["ffn"])
+    if config.get("kv_lora_rank"):  # attention by latent vectors
+        sizes["heads"] = sizes["kv_heads"] = 0
+    head = config.get("head_dim") or 0
+    if sizes["heads"] and head and head * sizes["heads"] != sizes["hidden"]:
+        sizes["head_dim"] = whole_number(head, f"head_dim of {path}", 1)
     act = config.get("hidden_act") or config.get("activation_function") or "silu"
     return Model(**sizes, gated=act in _GATES)
 

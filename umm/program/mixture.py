@@ -7,10 +7,12 @@ multiply is read transposed. So one cut by experts and by columns of ``ffn`` ser
 from collections.abc import Mapping
 from dataclasses import replace
 
+from umm.errors import ProblemError
 from umm.program.experts import Combine, Dispatch, Grouped
-from umm.program.outline import Outline
-from umm.program.parts import Writing
+from umm.program.outline import Outline, Shape
+from umm.program.parts import GatedMlp, Writing
 from umm.program.routing import Routing
+from umm.program.statements import Map, Statement
 
 # Where a tensor lies if experts are cut over ranks (GShard, Lepikhin et al. 2020), if each expert's columns
 # are (Megatron, Shoeybi et al. 2019), and if every rank has all experts and a share of the rows.
@@ -19,14 +21,20 @@ PLACES = {
     "scale": ("row@p", "row@p", "row@p"),
     "routed": ("experts", "row@p", "row"),
     "product": ("experts", "col", "row"),
-    "inner": ("experts", "col", "row"),
+    "routed inner": ("experts", "col", "row"),
     "weight": ("experts", "col", "row@p"),
+    # What is dense beside them: by tokens, or cut as by Korthikanti et al. (2022).
+    "inner": ("row", "col", "row"),
+    "first weight": ("row@p", "col", "row@p"),
+    "second weight": ("row@p", "row", "row@p"),
 }
 SCHEMES = ("expert", "tensor", "whole")
 
 
 class Mixture:
     """Y = the sum over a token's experts of its gate's share times (silu(X·W1) * X·W3)·W2ᵀ.
+
+    Shared experts, which every token takes, are one gated MLP beside, as wide as all of them.
 
     Args:
         w: Where it is written.
@@ -35,24 +43,28 @@ class Mixture:
         hidden: Columns of both.
         ffn: Columns of an expert.
         routed: Which tokens go to which experts.
+        shared: How many experts all tokens take beside.
 
     Source: Jiang et al. (2024), Mixtral of experts, section 2.1.
     """
 
-    def __init__(self, w: Writing, x: str, y: str, hidden: int, ffn: int, routed: Routing) -> None:
+    def __init__(
+        self, w: Writing, x: str, y: str, hidden: int, ffn: int, routed: Routing, shared: int = 0
+    ) -> None:
         self.w, self.x, self.routed, self.text = w, x, routed, str(routed)
         w.weight("Wg", hidden, routed.experts, "scale")
         for name in ("W1", "W3", "W2"):
-            w.weight(name, routed.experts * hidden, ffn, "weight")
-        w.multiply(w.tensor("L", w.tokens, routed.experts, "tokens"), x, "Wg")
-        w.map(w.tensor("P", w.tokens, routed.experts, "tokens"), "routed_softmax", "L", routing=self.text)
+            w.weight(name, routed.slots * hidden, ffn, "weight")
+        w.multiply(w.tensor("Lg", w.tokens, routed.experts, "tokens"), x, "Wg")
+        w.map(w.tensor("P", w.tokens, routed.experts, "tokens"), "routed_softmax", "Lg", routing=self.text)
         w.statements.append(Dispatch(self.rows("R", hidden, "routed"), x, self.text))
         w.statements.append(Dispatch(self.rows("S", 1, "routed"), "P", self.text, gates=True))
         for out, weight in (("H1", "W1"), ("H3", "W3")):
-            w.statements.append(Grouped(self.rows(out, ffn, "inner"), "R", weight, self.text))
-        w.epilogue(self.rows("G", ffn, "inner"), "silu_mul", "H1", "H3")
+            w.statements.append(Grouped(self.rows(out, ffn, "routed inner"), "R", weight, self.text))
+        w.epilogue(self.rows("G", ffn, "routed inner"), "silu_mul", "H1", "H3")
         w.statements.append(Grouped(self.rows("Z", hidden, "product"), "G", "W2", self.text, ("b",)))
         w.statements.append(Combine(y, "Z", self.text, "S"))
+        self.shared = GatedMlp(w, x, y, hidden, shared * ffn, "s", add=True) if shared else None
 
     def rows(self, name: str, cols: int, place: str) -> str:
         """Add a routed tensor; return its name."""
@@ -63,9 +75,9 @@ class Mixture:
         w, add, hidden = self.w, self.w.statements.append, self.w.shapes[self.x].cols
         add(Dispatch(self.rows("D", hidden, "routed"), dy, self.text))
         w.map(w.gradient("S"), "row_dot", "D", "Z")
-        w.map(self.rows("V", hidden, "routed"), "mul_rows", "D", "S")  # the gradient by Z
-        add(Grouped(w.gradient("W2", "output"), "V", "G", self.text, ("a",)))
-        add(Grouped(w.gradient("G"), "V", "W2", self.text))
+        w.map(self.rows("Vz", hidden, "routed"), "mul_rows", "D", "S")  # the gradient by Z
+        add(Grouped(w.gradient("W2", "output"), "Vz", "G", self.text, ("a",)))
+        add(Grouped(w.gradient("G"), "Vz", "W2", self.text))
         w.epilogue(w.gradient("H3"), "silu_mul", "H1", "dG")
         w.epilogue(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
         for number, of in enumerate(("1", "3")):
@@ -75,18 +87,20 @@ class Mixture:
             add(Grouped("U", f"dH{of}", f"W{of}", self.text, ("b",), add=number > 0))
         add(Combine(dx, "U", self.text))
         add(Combine(w.gradient("P"), "dS", self.text, gates=True))
-        w.map(w.gradient("L"), "softmax_grad", "P", "dP")
-        w.multiply(w.gradient("Wg", "output"), self.x, "dL", "a")
-        w.multiply(dx, "dL", "Wg", "b", beta=1.0)
+        w.map(w.gradient("Lg"), "softmax_grad", "P", "dP")
+        w.multiply(w.gradient("Wg", "output"), self.x, "dLg", "a")
+        w.multiply(dx, "dLg", "Wg", "b", beta=1.0)
+        if self.shared is not None:
+            self.shared.backward(dy, dx)
 
 
 def outline(w: Writing, name: str, routed: Routing) -> Outline:
     """Return what was written, with layouts by experts, within them, and with all of them everywhere."""
-    edges = {x: tuple(routed.edges.tolist()) for x in ("routed", "product", "inner")}
+    edges = {x: tuple(routed.edges.tolist()) for x in ("routed", "product", "routed inner")}
     shapes = []
     for x in w.shapes.values():
-        place, height = w.places[x.name], x.rows // routed.experts
-        equal = tuple(expert * height for expert in range(routed.experts + 1))
+        place, height = w.places[x.name], x.rows // routed.slots
+        equal = tuple(expert * height for expert in range(routed.slots + 1))
         shapes.append(
             replace(x, experts=edges.get(place, equal if place == "weight" else ()), whole=place == "routed")
         )
@@ -98,7 +112,58 @@ def outline(w: Writing, name: str, routed: Routing) -> Outline:
         name,
         tuple(shapes),
         tuple(w.statements),
-        w.kept(("tokens", "routed", "product", "inner")),
+        w.kept(("tokens", "inner", "routed", "product", "routed inner")),
         layouts,
         tuple(w.weights),
+    )
+
+
+def with_copies(outline: Outline, spare: int, groups: int) -> Outline:
+    """Return a mixture with copies of its experts that have most rows, as slots beside one for each.
+
+    Weights of copies are inputs that hold the same, placed before. Groups of slots have about as many rows.
+
+    Args:
+        outline: The mixture, forward.
+        spare: How many copies.
+        groups: How many groups of slots there are, such as ranks.
+
+    Raises:
+        ProblemError: if it has no experts, or gradients, whose sums over copies are not modelled.
+
+    >>> from umm.program.presets import chain
+    >>> sizes = {"hidden": 2, "ffn": 2, "tokens": 6, "experts": 3, "top_k": 1}
+    >>> hot = with_copies(chain("moe", routing="counts:4-1-1", **sizes), 1, 2)
+    >>> [x.experts for x in hot.tensors if x.name == "R"]
+    [(0, 2, 3, 5, 6)]
+    """
+    texts = {x.routing for x in outline.statements if isinstance(x, Grouped)}
+    if len(texts) != 1 or outline.kept:
+        raise ProblemError(
+            f"copies of experts are of a mixture without --backward, not of {outline.name}; leave them out"
+        )
+    before = Routing.parse(texts.pop())
+    after = replace(before, spare=spare, groups=groups)
+    edges = tuple(after.edges.tolist())
+
+    def moved(statement: Statement) -> Statement:
+        if isinstance(statement, Dispatch | Combine | Grouped):
+            return replace(statement, routing=str(after))
+        if isinstance(statement, Map) and "routing" in statement.parameters:
+            return replace(statement, parameters={**statement.parameters, "routing": str(after)})
+        return statement
+
+    def sized(x: Shape) -> Shape:
+        if not x.experts:
+            return x
+        if x.role == "work":
+            return replace(x, experts=edges)
+        height = x.rows // before.slots
+        equal = tuple(slot * height for slot in range(after.slots + 1))
+        return replace(x, rows=after.slots * height, experts=equal)
+
+    return replace(
+        outline,
+        tensors=tuple(map(sized, outline.tensors)),
+        statements=tuple(map(moved, outline.statements)),
     )

@@ -61,6 +61,7 @@ class Shape:
         there can be, d ≤ q. ``experts`` cuts rows between experts, ``experts:4x2`` into 4 groups of experts
         and columns into 2; ``experts@2`` into half as many groups as ranks, each at 2 ranks beside each
         other. ``experts/2`` is ``experts@2`` of what is ``whole``, else 2 cuts of columns.
+        ``experts/whole`` is all experts' weights on every rank, and a share of the routed rows.
         """
         whole_number(ranks, "ranks", 1)
         if text.startswith(BY_EXPERT):
@@ -74,6 +75,8 @@ class Shape:
         Raises:
             ProblemError: if the rows are not sorted by expert, or the text is not for so many ranks.
         """
+        if text == f"{BY_EXPERT}/whole" and self.experts:
+            return f"row@{ranks}" if self.role in ("input", "output") else DEFAULT
         share = re.fullmatch(r"experts/([1-9]\d{0,5})", text)
         if share is not None:
             parts = int(share[1])

@@ -42,12 +42,12 @@ class Writing:
         dropout: Share of the activations between the multiplies of an MLP that are dropped.
         context: Earlier tokens of each sequence, whose keys and values are kept; 0 if there are none.
         gated: Whether a layer's MLP has a gate.
-        routing: The rule and the seed by which tokens go to experts.
+        routing: The rule, the seed and the capacity by which tokens go to experts.
     """
 
     def __init__(
         self, tokens: int, dtype: str, dropout: float = 0.0, context: int = 0, gated: bool = True,
-        routing: tuple[str, int] = ("uniform", 0),
+        routing: tuple[str, int, float] = ("uniform", 0, 0.0),
     ) -> None:  # fmt: skip
         self.tokens, self.dtype, self.dropout = tokens, dtype, dropout
         self.context, self.gated, self.routing = context, gated, routing
@@ -156,31 +156,46 @@ class Mlp:
 
 
 class GatedMlp:
-    """Y = (silu(X·W1) * X·W3)·W2. Source: Shazeer (2020), GLU variants, equation 6."""
+    """Y = (silu(X·W1) * X·W3)·W2. Source: Shazeer (2020), GLU variants, equation 6.
 
-    def __init__(self, w: Writing, x: str, y: str, hidden: int, ffn: int) -> None:
-        self.w, self.x = w, x
+    Args:
+        w: Where it is written.
+        x: What it reads.
+        y: What it writes, or adds to.
+        hidden: Columns of both.
+        ffn: Columns between.
+        mark: Of its names: its first weight is ``W`` and this and 1.
+        add: Whether it adds to y, and its gradient to that by x.
+    """
+
+    def __init__(
+        self, w: Writing, x: str, y: str, hidden: int, ffn: int, mark: str = "", add: bool = False
+    ) -> None:
+        self.w, self.x, self.mark, self.add = w, x, mark, add
         for name in ("W1", "W3"):
-            w.weight(name, hidden, ffn, "first weight")
-        w.weight("W2", ffn, hidden, "second weight")
-        w.multiply(w.inner("H1", ffn), x, "W1")
-        w.multiply(w.inner("H3", ffn), x, "W3")
-        w.epilogue(w.inner("G", ffn), "silu_mul", "H1", "H3")
-        w.drop("G")
-        w.multiply(y, "G", "W2")
+            w.weight(self._name(name), hidden, ffn, "first weight")
+        w.weight(self._name("W2"), ffn, hidden, "second weight")
+        for out in ("1", "3"):
+            w.multiply(w.inner(self._name(f"H{out}"), ffn), x, self._name(f"W{out}"))
+        w.epilogue(w.inner(self._name("G"), ffn), "silu_mul", self._name("H1"), self._name("H3"))
+        w.drop(self._name("G"))
+        w.multiply(y, self._name("G"), self._name("W2"), beta=float(add))
+
+    def _name(self, name: str) -> str:
+        return name[0] + self.mark + name[1:]
 
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
-        w = self.w
-        w.multiply(w.gradient("W2", "output"), "G", dy, "a")
-        w.multiply(w.gradient("G"), dy, "W2", "b")
-        w.drop("dG")
-        w.epilogue(w.gradient("H3"), "silu_mul", "H1", "dG")
-        w.epilogue(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
-        w.multiply(w.gradient("W1", "output"), self.x, "dH1", "a")
-        w.multiply(w.gradient("W3", "output"), self.x, "dH3", "a")
-        w.multiply(dx, "dH1", "W1", "b")
-        w.multiply(dx, "dH3", "W3", "b", beta=1.0)
+        w, (w1, w2, w3, h1, h3, g) = self.w, map(self._name, ("W1", "W2", "W3", "H1", "H3", "G"))
+        w.multiply(w.gradient(w2, "output"), g, dy, "a")
+        w.multiply(w.gradient(g), dy, w2, "b")
+        w.drop(f"d{g}")
+        w.epilogue(w.gradient(h3), "silu_mul", h1, f"d{g}")
+        w.epilogue(w.gradient(h1), "silu_mul_grad", h1, h3, f"d{g}")
+        w.multiply(w.gradient(w1, "output"), self.x, f"d{h1}", "a")
+        w.multiply(w.gradient(w3, "output"), self.x, f"d{h3}", "a")
+        w.multiply(dx, f"d{h1}", w1, "b", beta=float(self.add))
+        w.multiply(dx, f"d{h3}", w3, "b", beta=1.0)
 
 
 class Attention:
@@ -194,25 +209,26 @@ class Attention:
         heads: Heads of queries.
         kv_heads: Heads of keys and values.
         sequences: Equal parts that the tokens are of.
+        head: Columns of a head; 0 for as many as make up hidden.
         causal: Whether a token sees those up to itself alone, and positions are rotary; else it sees all.
     """
 
     def __init__(
         self, w: Writing, x: str, y: str, hidden: int, heads: int, kv_heads: int, sequences: int = 1,
-        causal: bool = True,
+        head: int = 0, causal: bool = True,
     ) -> None:  # fmt: skip
         self.w, self.x, self.heads, self.share = w, x, heads, heads // kv_heads
-        self.head, self.sequences, self.causal = hidden // heads, sequences, causal
+        self.head, self.sequences, self.causal = head or hidden // heads, sequences, causal
         self.length = w.tokens // sequences
-        narrow = self.head * kv_heads
-        for name, cols in (("Wq", hidden), ("Wk", narrow), ("Wv", narrow)):
+        wide, narrow = self.head * heads, self.head * kv_heads
+        for name, cols in (("Wq", wide), ("Wk", narrow), ("Wv", narrow)):
             w.weight(name, hidden, cols, "first weight")
-        w.weight("Wo", hidden, hidden, "second weight")
-        for out, cols in (("Q", hidden), ("K", narrow), ("V", narrow)):
+        w.weight("Wo", wide, hidden, "second weight")
+        for out, cols in (("Q", wide), ("K", narrow), ("V", narrow)):
             w.multiply(w.inner(out, cols), x, f"W{out.lower()}")
             if causal and out != "V":
                 w.epilogue(out, "rope", out, head=self.head, positions=self.length, first=w.context)
-        self._attend(hidden)
+        self._attend(wide)
         w.multiply(y, "O", "Wo")
 
     def _attend(self, hidden: int) -> None:

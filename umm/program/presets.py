@@ -25,7 +25,10 @@ from umm.program.parts import (
 from umm.program.routing import Routing
 from umm.program.tensors import LARGEST
 
-_ATTENTION = ("heads", "kv_heads", "sequences")
+_ATTENTION = ("heads", "kv_heads", "sequences", "head_dim")
+_EXPERTS = ("hidden", "ffn", "experts", "top_k", "shared")
+_OPTIONAL = {"sequences": 1, "shared": 0, "head_dim": 0}
+"""Sizes that need not be given, and what they are then."""
 
 
 def _mlp(w: Writing, backward: bool, hidden: int, ffn: int) -> None:
@@ -44,23 +47,23 @@ def _gated_mlp(w: Writing, backward: bool, hidden: int, ffn: int) -> None:
 
 def _attention(
     w: Writing, backward: bool, hidden: int, heads: int, kv_heads: int, sequences: int,
-    of: type[Attention] = Attention,
+    head: int, of: type[Attention] = Attention,
 ) -> None:  # fmt: skip
     _ends(w, hidden)
-    part = of(w, "X", "Y", hidden, heads, kv_heads, sequences)
+    part = of(w, "X", "Y", hidden, heads, kv_heads, sequences, head)
     if backward:
         part.backward(*_gradients(w))
 
 
 def _layer(
     w: Writing, backward: bool, hidden: int, ffn: int, heads: int, kv_heads: int, sequences: int,
-    of: type[Attention] = Attention,
+    head: int, of: type[Attention] = Attention,
 ) -> None:  # fmt: skip
     """Write R = X + attention(norm(X)), Y = R + mlp(norm(R)): Touvron et al. (2023), LLaMA, section 2.2."""
     _ends(w, hidden)
     first = Norm(w, "X", "N1", "g1", hidden)
     w.tensor("R", w.tokens, hidden, "tokens")
-    attention = of(w, "N1", "R", hidden, heads, kv_heads, sequences)
+    attention = of(w, "N1", "R", hidden, heads, kv_heads, sequences, head)
     w.epilogue("R", "add", "R", "X")
     second = Norm(w, "R", "N2", "g2", hidden)
     mlp = (GatedMlp if w.gated else Mlp)(w, "N2", "Y", hidden, ffn)
@@ -110,14 +113,39 @@ def _summa25(w: Writing, backward: bool, hidden: int, ffn: int, heads: int, sequ
     w.map(dx, "add", dx, "dR")
 
 
-def _mixture(w: Writing, backward: bool, hidden: int, ffn: int, experts: int, top_k: int) -> Outline:
+def _mixture(
+    w: Writing, backward: bool, hidden: int, ffn: int, experts: int, top_k: int, shared: int
+) -> Outline:
     """Write a mixture of experts; return it with its own layouts."""
     routed = Routing(w.tokens, experts, top_k, *w.routing)
     _ends(w, hidden)
-    part = Mixture(w, "X", "Y", hidden, ffn, routed)
+    part = Mixture(w, "X", "Y", hidden, ffn, routed, shared)
     if backward:
         part.backward(*_gradients(w))
     return mixture_outline(w, "moe", routed)
+
+
+def _mixture_layer(
+    w: Writing, backward: bool, hidden: int, ffn: int, experts: int, top_k: int, shared: int, heads: int,
+    kv_heads: int, sequences: int, head: int,
+) -> Outline:  # fmt: skip
+    """Write A = X + attention(norm(X)), Y = A + experts(norm(A)): Jiang et al. (2024), Mixtral, section 2."""
+    routed = Routing(w.tokens, experts, top_k, *w.routing)
+    _ends(w, hidden)
+    first = Norm(w, "X", "N1", "g1", hidden)
+    w.tensor("A", w.tokens, hidden, "tokens")
+    attention = Attention(w, "N1", "A", hidden, heads, kv_heads, sequences, head)
+    w.epilogue("A", "add", "A", "X")
+    second = Norm(w, "A", "N2", "g2", hidden)
+    mixture = Mixture(w, "N2", "Y", hidden, ffn, routed, shared)
+    w.epilogue("Y", "add", "Y", "A")
+    if backward:
+        dy, dx = _gradients(w)
+        mixture.backward(dy, w.gradient("N2"))
+        second.backward("dN2", w.gradient("A"), dy)
+        attention.backward("dA", w.gradient("N1"))
+        first.backward("dN1", dx, "dA")
+    return mixture_outline(w, "moe-layer", routed)
 
 
 def _ends(w: Writing, hidden: int) -> None:
@@ -151,7 +179,8 @@ PRESETS: Mapping[str, Preset] = {
     "mlp": Preset(_mlp, ("hidden", "ffn")),
     "gated-mlp": Preset(_gated_mlp, ("hidden", "ffn")),
     "head": Preset(_head, ("hidden", "vocab")),
-    "moe": Preset(_mixture, ("hidden", "ffn", "experts", "top_k")),
+    "moe": Preset(_mixture, _EXPERTS),
+    "moe-layer": Preset(_mixture_layer, (*_EXPERTS, *_ATTENTION)),
     "attention": Preset(_attention, ("hidden", *_ATTENTION)),
     "transformer-layer": Preset(_layer, ("hidden", "ffn", *_ATTENTION)),
     "attention-stored": Preset(partial(_attention, of=StoredAttention), ("hidden", *_ATTENTION)),
@@ -172,6 +201,7 @@ def chain(
     decode: bool = False,
     routing: str = "uniform",
     routing_seed: int = 0,
+    capacity: float = 0.0,
     **sizes: int,
 ) -> Outline:
     """Return a preset chain, not yet laid out; its layouts are ``megatron``, ``sequence`` and ``data``.
@@ -179,7 +209,8 @@ def chain(
     ``summa25-layer`` is an encoder's layer of SUMMA2.5, whose first layouts are ``summa2.5``.
 
     Args:
-        name: ``mlp``, ``gated-mlp``, ``attention``, ``transformer-layer``, ``moe`` or ``summa25-layer``.
+        name: ``mlp``, ``gated-mlp``, ``attention``, ``transformer-layer``, ``moe``, ``moe-layer``
+            or ``summa25-layer``.
         model: A public model whose sizes stand in for those not given, such as ``llama-3-70b``, or the path
             of a Hugging Face ``config.json``.
         backward: Whether gradients by every weight and by X follow, given dY.
@@ -191,9 +222,12 @@ def chain(
         routing: Which tokens go to which experts, of ``moe``: a rule of
             :class:`~umm.program.routing.Routing`.
         routing_seed: Of what it draws.
+        capacity: How many times the mean of all experts one takes at most; later tokens' rows are dropped.
+            0 for no limit.
         sizes: ``tokens``, ``hidden``, ``ffn``, ``heads``, ``kv_heads`` (all heads if not given),
-            ``sequences`` (equal parts of the tokens; 1 if not given), ``experts`` and ``top_k``, as the
-            preset needs them.
+            ``sequences`` (equal parts of the tokens; 1 if not given), ``head_dim`` (columns of a head, as
+            many as make up hidden if not given), ``experts``, ``top_k`` and ``shared`` (experts that all
+            tokens take; none if not given), as the preset needs them.
 
     Raises:
         InputError: in one line, for an unknown name, model or size, or sizes that do not fit.
@@ -217,15 +251,15 @@ def chain(
         sizes = {"ffn": preset.wider * sizes["hidden"]} | sizes
     if "kv_heads" in needed and "heads" in sizes:
         sizes = {"kv_heads": sizes["heads"]} | sizes
-    if "sequences" in needed:
-        sizes = {"sequences": 1} | sizes
+    sizes = {x: size for x, size in _OPTIONAL.items() if x in needed} | sizes
     missing = [x for x in needed if x not in sizes]
     if missing:
         raise ProblemError(f"chain {name} needs {', '.join(needed)}; give {' and '.join(missing)}")
     for key, size in sizes.items():
-        whole_number(size, f"{key} of chain {name}", 1, LARGEST)
+        whole_number(size, f"{key} of chain {name}", _OPTIONAL.get(key, 1), LARGEST)
     if "heads" in needed:
-        _check_heads(sizes["hidden"], sizes["heads"], sizes.get("kv_heads", sizes["heads"]))
+        wide = sizes["head_dim"] * sizes["heads"] if sizes.get("head_dim") else sizes["hidden"]
+        _check_heads(wide, sizes["heads"], sizes.get("kv_heads", sizes["heads"]))
         if sizes["tokens"] % sizes["sequences"]:
             raise ProblemError(
                 f"{sizes['tokens']} tokens cannot be {sizes['sequences']} sequences of one length; "
@@ -233,10 +267,12 @@ def chain(
             )
     if dropout and ("ffn" not in needed or "experts" in needed):
         raise ProblemError(f"chain {name} has no MLP, whose activations dropout drops; leave it out")
-    if (routing, routing_seed) != ("uniform", 0) and "experts" not in needed:
+    if (routing, routing_seed, capacity) != ("uniform", 0, 0) and "experts" not in needed:
         raise ProblemError(f"chain {name} has no experts, so no routing; take chain moe, or leave it out")
     gated = known is None or known.gated
-    writing = Writing(sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed))
+    writing = Writing(
+        sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed, capacity)
+    )
     written = preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
     return written or writing.outline(name, preset.layouts)
 
@@ -250,7 +286,9 @@ def _check_model(name: str, called: str, model: Model, needed: tuple[str, ...]) 
             f"{called} has {model.experts} experts, which chain {name} has not; take chain moe"
         )
     if "heads" in needed and not model.heads:
-        raise ProblemError(f"heads of {called} are not its hidden columns; such layers are not modelled")
+        raise ProblemError(
+            f"attention of {called} is by latent vectors, which is not modelled; take chain moe"
+        )
 
 
 def _decoded(name: str, needed: tuple[str, ...], sizes: dict[str, int], backward: bool) -> int:

@@ -7,7 +7,7 @@ The text of a routing says all of it, so that it is the same in every layout and
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -18,6 +18,10 @@ from umm.files import shown
 from umm.interval import Interval
 
 WORDS = "uniform, zipf:1.2, balanced, counts:3-0-5 or choices:0.1-1.2"
+_TEXT = re.compile(
+    r"(\d{1,12})x(\d{1,9})x(\d{1,9}):(.+?):(\d{1,9})"
+    r"(?::capacity=(\d{1,6}(?:\.\d{1,6})?))?(?::spare=(\d{1,6})/([1-9]\d{0,5}))?"
+)
 AT_ONCE = 2**24
 """Random numbers that exist at once while choices are drawn."""
 
@@ -34,6 +38,11 @@ class Routing:
             ``balanced``, ``counts:3-0-5`` (rows of each expert) or ``choices:0.1-1.2`` (experts of each
             token).
         seed: Of what is drawn.
+        capacity: How many times the mean an expert takes at most; what comes later, by token, is dropped, so
+            a token has fewer rows. 0 for no limit.
+        spare: Copies of the experts with most rows for each copy, one after another: *slots* beside one for
+            each expert. A copy takes an equal share of its expert's rows, those of tokens beside each other.
+        groups: Groups of slots, equal in number, that have about as many rows each, if there are copies.
 
     >>> print(Routing(4, 3, 2, "balanced"), Routing(4, 3, 2, "balanced").edges.tolist())
     4x3x2:balanced:0 [0, 3, 6, 8]
@@ -44,12 +53,20 @@ class Routing:
     top_k: int
     rule: str = "uniform"
     seed: int = 0
+    capacity: float = 0.0
+    spare: int = 0
+    groups: int = 1
 
     def __post_init__(self) -> None:
         """Check the numbers and the rule."""
         if not 1 <= self.top_k <= self.experts:
             raise ProblemError(
                 f"a token cannot go to {self.top_k} of {self.experts} experts; top_k is from 1 to experts"
+            )
+        if self.groups < 1 or self.spare < 0 or not 0 <= self.capacity < 1e6:
+            raise ProblemError(
+                f"capacity {self.capacity:g}, {self.spare} spare and {self.groups} groups are not possible; "
+                "give a capacity and spare from 0, groups from 1"
             )
         self._check_rule(*self.rule.partition(":")[::2])
 
@@ -87,26 +104,82 @@ class Routing:
         Raises:
             ProblemError: if the text is not one.
         """
-        match = re.fullmatch(r"(\d{1,12})x(\d{1,9})x(\d{1,9}):(.+):(\d{1,9})", text)
+        match = _TEXT.fullmatch(text)
         if match is None:
             raise ProblemError(f"{shown(text)} is not a routing; write it like 37x6x2:uniform:0")
-        tokens, experts, top_k, rule, seed = match.groups()
-        return cls(int(tokens), int(experts), int(top_k), rule, int(seed))
+        tokens, experts, top_k, rule, *others = match.groups()
+        seed, spare, groups = (int(others[x] or 0) for x in (0, 2, 3))
+        capacity = float(others[1] or 0)
+        return cls(int(tokens), int(experts), int(top_k), rule, seed, capacity, spare, groups or 1)
 
     def __str__(self) -> str:
-        return f"{self.tokens}x{self.experts}x{self.top_k}:{self.rule}:{self.seed}"
+        said = f"{self.tokens}x{self.experts}x{self.top_k}:{self.rule}:{self.seed}"
+        said += f":capacity={self.capacity:g}" if self.capacity else ""
+        return said + (f":spare={self.spare}/{self.groups}" if self.spare else "")
 
     @property
     def rows(self) -> int:
-        """Rows of a routed tensor: one for each token and expert of it."""
-        return self.tokens * self.top_k
+        """Rows of a routed tensor: one for each token and expert of it that is not dropped."""
+        return len(self.token_of) if self.capacity else self.tokens * self.top_k
+
+    @property
+    def slots(self) -> int:
+        """Experts, and copies of them."""
+        return self.experts + self.spare
 
     @cached_property
-    def _sorted(self) -> tuple[Ints, Ints]:
-        chosen = self._chosen()
+    def choices(self) -> Ints:
+        """The experts of each token, in order, dropped or not: an array of shape (tokens, top_k)."""
+        return _choices(replace(self, capacity=0.0, spare=0, groups=1))
+
+    @cached_property
+    def _sorted(self) -> tuple[Ints, Ints, Ints]:
+        """The token, the expert and the slot of each routed row."""
+        chosen = self.choices.reshape(-1)
         token = np.repeat(np.arange(self.tokens, dtype=np.int64), self.top_k)
-        order = np.argsort(chosen.reshape(-1), kind="stable")
-        return token[order], chosen.reshape(-1)[order]
+        order = np.argsort(chosen, kind="stable")
+        token, expert = token[order], chosen[order]
+        if self.capacity:
+            most = int(np.ceil(self.capacity * self.tokens * self.top_k / self.experts))
+            kept = np.arange(len(expert)) - np.searchsorted(expert, expert) < most
+            token, expert = token[kept], expert[kept]
+        if not self.spare:
+            return token, expert, expert
+        counts = np.bincount(expert, minlength=self.experts)
+        place = self._placed(counts, copies := self._copies(counts))
+        number = np.arange(len(expert)) - np.searchsorted(expert, expert)
+        copy = number * copies[expert] // np.maximum(counts[expert], 1)
+        slot = place[(np.cumsum(copies) - copies)[expert] + copy]
+        order = np.lexsort((token, slot))
+        return token[order], expert[order], slot[order]
+
+    def _copies(self, counts: Ints) -> Ints:
+        """Return how many slots each expert has: always the one with most rows for each gets one more."""
+        copies = np.ones(self.experts, dtype=np.int64)
+        for _ in range(self.spare):
+            copies[np.argmax(counts / copies)] += 1
+        return copies
+
+    def _placed(self, counts: Ints, copies: Ints) -> Ints:
+        """Return the place of each copy of each expert: the largest first, to the group with fewest rows.
+
+        Copies of one expert are in different groups as far as they can be, in the order of their tokens.
+        """
+        expert = np.repeat(np.arange(self.experts), copies)
+        load = counts[expert] / copies[expert]
+        first = np.array([group * self.slots // self.groups for group in range(self.groups + 1)])
+        free, rows = np.diff(first), np.zeros(self.groups)
+        held = np.zeros((self.groups, self.experts), dtype=bool)
+        chosen = np.empty(self.slots, dtype=np.int64)
+        for copy in np.argsort(-load, kind="stable"):
+            group = int(np.lexsort((rows, held[:, expert[copy]], free == 0))[0])
+            chosen[copy], held[group, expert[copy]] = group, True
+            free[group] -= 1
+            rows[group] += load[copy]
+        chosen = chosen[np.lexsort((chosen, expert))]  # an expert's earlier tokens to its earlier group
+        place = np.empty(self.slots, dtype=np.int64)
+        place[np.argsort(chosen, kind="stable")] = np.arange(self.slots)
+        return place
 
     @property
     def token_of(self) -> Ints:
@@ -118,6 +191,11 @@ class Routing:
         """The expert of each routed row."""
         return self._sorted[1]
 
+    @property
+    def slot_of(self) -> Ints:
+        """The slot of each routed row."""
+        return self._sorted[2]
+
     @cached_property
     def _tokens(self) -> dict[Interval, Ints]:
         """The different tokens of ranges of rows that were asked for before."""
@@ -125,18 +203,25 @@ class Routing:
 
     @cached_property
     def edges(self) -> Ints:
-        """The first row of each expert, and the number of rows at the end."""
-        return np.searchsorted(self.expert_of, np.arange(self.experts + 1))
+        """The first row of each slot, and the number of rows at the end."""
+        return np.searchsorted(self.slot_of, np.arange(self.slots + 1))
 
-    def rows_of(self, expert: int) -> Interval:
-        """Return the rows of an expert."""
-        return Interval(int(self.edges[expert]), int(self.edges[expert + 1]))
+    def rows_of(self, slot: int) -> Interval:
+        """Return the rows of a slot: of an expert, where none has copies."""
+        return Interval(int(self.edges[slot]), int(self.edges[slot + 1]))
 
     def experts_of(self, rows: Interval) -> range:
-        """Return the experts of some rows, from the first to the last."""
+        """Return the experts from the first to the last that some rows are of."""
         if not rows.size:
             return range(0)
-        return range(int(self.expert_of[rows.start]), int(self.expert_of[rows.stop - 1]) + 1)
+        of = self.expert_of[rows.start : rows.stop]
+        return range(int(of.min()), int(of.max()) + 1)
+
+    def slots_of(self, rows: Interval) -> range:
+        """Return the slots of some rows, from the first to the last."""
+        if not rows.size:
+            return range(0)
+        return range(int(self.slot_of[rows.start]), int(self.slot_of[rows.stop - 1]) + 1)
 
     def tokens_of(self, rows: Interval, within: Interval | None = None) -> Ints:
         """Return the different tokens of some rows, in order; those of a range alone if one is given."""
@@ -183,6 +268,12 @@ class Routing:
             most = np.argpartition(-(weight + noise), self.top_k, axis=1)[:, : self.top_k]
             found.append(np.sort(most, axis=1))
         return np.concatenate(found).astype(np.int64)
+
+
+@lru_cache(maxsize=8)
+def _choices(known: Routing) -> Ints:
+    """Return what is drawn once for all capacities and copies."""
+    return known._chosen()
 
 
 @lru_cache(maxsize=64)

@@ -56,6 +56,8 @@ SCHEMES: tuple[tuple[str, tuple[int, int], Mapping[str, tuple[str, str]], str], 
     (r"2d(\d+)x(\d+)", (0, 1), GRID, "van de Geijn and Watts (1997): SUMMA's grid"),
 )
 """A scheme's name, which of its numbers each axis of the mesh is, each kind's layout, and its source."""
+OVER_NODES = (("row", "r-"), ("col", "c-"), ("2d", "cr"))
+"""Layouts of one matrix cut between nodes that blocks of consecutive ranks do not give it."""
 DATA = {"tokens": BY_ALL, "inner": BY_ALL} | dict.fromkeys(("first", "second", "scale"), ("row", "--"))
 
 

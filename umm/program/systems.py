@@ -1,5 +1,6 @@
 """Chains as training systems run them beyond a layout for each tensor: FSDP, and data × tensor ranks."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -7,6 +8,7 @@ from functools import partial
 from umm.errors import ProblemError
 from umm.program.attention import Attention, AttentionGrad
 from umm.program.chain import Chain
+from umm.program.mixture import with_copies
 from umm.program.multiply import Multiply
 from umm.program.outline import DEFAULT, Outline
 from umm.program.statements import Copy, Statement, reading, renamed
@@ -130,6 +132,26 @@ CHANGES: Mapping[str, Callable[[Outline], Outline]] = {
     "ulysses": by_heads,
 }
 """Schemes that change what a chain does, not only where its tensors lie: each gives it in its own layouts."""
+
+
+_COPIES = re.compile(r"ep([1-9]\d{0,5})(?:-tp([1-9]\d{0,5}))?\+([1-9]\d{0,5})")
+
+
+def with_hot_experts(name: str, outline: Outline) -> Outline | None:
+    """Return a mixture as ``ep8+4`` or ``ep4-tp2+4`` runs it: with 4 copies of experts that have most rows.
+
+    Its layouts of that name are those of ``ep8-tp1`` or ``ep4-tp2``. None if the name is not such a scheme.
+
+    Raises:
+        ProblemError: if the program has no experts, or has gradients.
+    """
+    match = _COPIES.fullmatch(name)
+    if match is None:
+        return None
+    groups, parts, spare = int(match[1]), int(match[2] or 1), int(match[3])
+    found = with_copies(outline, spare, groups)
+    within = found.layouts_of(f"ep{groups}-tp{parts}", groups * parts)
+    return found.with_layouts(name, within)
 
 
 def gradients_by_tokens(outline: Outline | Chain) -> dict[str, str]:

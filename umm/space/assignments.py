@@ -12,7 +12,7 @@ from umm.algorithms.universal.options import Options
 from umm.errors import InputError
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.program import Attention, Chain, Combine, Dispatch, Grouped, Map, Outline
+from umm.program import Attention, Chain, Combine, Dispatch, Grouped, Map, Multiply, Outline
 from umm.program.functions import function
 from umm.program.outline import BY_EXPERT
 from umm.schedules.schedule import Schedule
@@ -22,6 +22,8 @@ Place = tuple[int, ...]
 ALL = "all"
 DEFAULT = ("row", "col", "2d", "row@p")
 """The layouts to choose from where nothing is said; ``@p`` is a replica on every rank."""
+FEW_RANKS = 16
+"""Ranks up to which a mixture's products, and copies of its tokens, are choices of their own."""
 MOST_LISTED = 200_000
 """Assignments that are listed one by one."""
 
@@ -39,6 +41,7 @@ class Assignments:
         options: Of the universal algorithm, for all multiplies.
         stationary: The matrix that every multiply keeps in place: A, B, C, ``auto`` for its largest, or
             ``best`` for the one with which it takes least by itself.
+        named: Names of the program's own layouts that alone are listed; None for all.
 
     >>> from umm.program.presets import chain
     >>> of = Assignments(chain("mlp", hidden=8, ffn=16, tokens=8, backward=True), ranks=2)
@@ -72,7 +75,7 @@ class Assignments:
         """
         self.outline, self.ranks = outline, ranks
         self.options, self.stationary = options or Options(), stationary
-        self._texts, self._named, self._more = texts or {}, named, more or {}
+        self._texts, self.named, self._more = texts or {}, named, more or {}
         self._shapes = {x.name: x for x in outline.tensors}
 
     @cached_property
@@ -102,22 +105,32 @@ class Assignments:
 
         Weights, what has their columns and what is dispatched, so that a group of experts is at the same
         ranks; products, and gradients by what is dispatched; tokens, for a layer's output is the next one's
-        input.
+        input. On many ranks products share layouts with weights, since every pair would be priced.
         """
         multiplies = [x for x in self.outline.statements if isinstance(x, Grouped)]
-        kinds = (
+        kinds: tuple[list[str], ...] = (
             [name for x in multiplies if not x.trans for name in (x.b, x.out)]
             + [x.b for x in multiplies if "b" in x.trans]
             + [x.out for x in self._moves if isinstance(x, Dispatch)],
             [x.out for x in multiplies if "b" in x.trans],
             [x.x if isinstance(x, Dispatch) else x.out for x in self._moves],
         )
+        if self.ranks > FEW_RANKS and kinds[0]:
+            kinds = ([*kinds[0], *kinds[1]], kinds[2])
         return [(kind[0], name) for kind in kinds for name in kind[1:] if name != kind[0]]
 
     @property
     def _moves(self) -> list[Dispatch | Combine]:
         """The statements that move tokens to experts and back."""
         return [x for x in self.outline.statements if isinstance(x, Dispatch | Combine)]
+
+    @property
+    def _gates(self) -> set[str]:
+        """The weights of gates, whose products choose experts."""
+        scores = {
+            x.reads[0] for x in self.outline.statements if isinstance(x, Map) and x.fn == "routed_softmax"
+        }
+        return {x.b for x in self.outline.statements if isinstance(x, Multiply) and x.out in scores}
 
     @cached_property
     def choices(self) -> tuple[tuple[str, ...], ...]:
@@ -149,11 +162,13 @@ class Assignments:
         beside = dict.fromkeys(text for name in names for text in self._more.get(name, ()))
         usual = [*DEFAULT, *self._balanced(names), *beside]
         if any(self._shapes[name].experts for name in names):
-            parts = [count for count in range(1, self.ranks + 1) if self.ranks % count == 0]
-            usual = [f"{BY_EXPERT}/{count}" for count in parts]
+            usual = [f"{BY_EXPERT}/{count}" for count in factors if self.ranks <= FEW_RANKS or count <= 8]
+            usual.append(f"{BY_EXPERT}/whole")
         elif any({x.x, x.out} & set(names) for x in self._moves):
-            usual = [DEFAULT[0], DEFAULT[-1]]  # a token's row is moved whole
-        elif self._moves and self._shapes[names[0]].role == "input":
+            usual = [DEFAULT[0]]  # a token's row is moved whole
+            if self.ranks <= FEW_RANKS:
+                usual.append(DEFAULT[-1])
+        elif self._gates & set(names):
             usual = [DEFAULT[-1]]  # the gate's weight is small
         return [x for text in said or usual for x in (family if text == ALL else [text])]
 
@@ -181,7 +196,7 @@ class Assignments:
     @cached_property
     def count(self) -> int:
         """How many assignments there are; of layouts by name those."""
-        return prod(map(len, self.choices)) if self._named is None else len(self.all)
+        return prod(map(len, self.choices)) if self.named is None else len(self.all)
 
     @property
     def written(self) -> int:
@@ -202,8 +217,8 @@ class Assignments:
             InputError: if there are too many.
             ProblemError: if the program has no layouts of a name.
         """
-        if self._named is not None:
-            names = list(self.outline.layouts) if ALL in self._named else self._named
+        if self.named is not None:
+            names = list(self.outline.layouts) if ALL in self.named else self.named
             chains = [
                 self.outline.laid_out(self.outline.layouts_of(x, self.ranks), self.ranks) for x in names
             ]

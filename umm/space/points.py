@@ -136,10 +136,26 @@ class MultiplyPoints:
         _, _, a, b, c = self.parts(point)
         return replace(self.bare, a=a, b=b, c=c)
 
-    def only(self, point: int) -> "MultiplyPoints":
-        """Return a space of this point alone."""
-        options, stationary, a, b, c = self.parts(point)
-        return MultiplyPoints(self.bare, ([a], [b], [c]), [options], [stationary], False)
+    def beside(self, point: int, most: int) -> tuple[Ints, "MultiplyPoints"]:
+        """Return a space of this point and of those that differ in options and one layout: numbers, points.
+
+        Args:
+            point: One of them.
+            most: How many layouts to choose from.
+        """
+        _, s, *layouts = (int(i) for i in np.unravel_index(point, self.shape))
+        last = max(i for i in range(3) if MATRICES[i] != self.stationary[s])
+        start = layouts[last] // most * most
+        starts = [start if i == last else number for i, number in enumerate(layouts)]
+        chosen = tuple(
+            list(of[first : first + (most if i == last else 1)])
+            for i, (of, first) in enumerate(zip(self.choices, starts, strict=True))
+        )
+        points = MultiplyPoints(self.bare, chosen, self.options, [self.stationary[s]], False)
+        numbers = np.unravel_index(points.allowed, points.shape)
+        firsts = (0, s, *starts)
+        there = tuple(x + first for x, first in zip(numbers, firsts, strict=True))
+        return np.asarray(np.ravel_multi_index(there, self.shape)), points
 
     def layouts(self, point: int) -> dict[str, str]:
         """Return the layouts of A, B and C at a point."""

@@ -91,8 +91,10 @@ def bytes_by_kind(schedule: Schedule) -> dict[str, int]:
 
     What a rank copies or adds within itself is not among them.
     """
-    payload = np.where(schedule.src != schedule.dst, schedule.payload, 0)
-    return {KINDS[kind]: int(payload[schedule.kind == kind].sum()) for kind in TRANSFERS}
+    travels = (schedule.src != schedule.dst).nonzero()[0]
+    moved = np.zeros(len(KINDS), dtype=np.int64)
+    np.add.at(moved, schedule.kind[travels], schedule.payload[travels])
+    return {KINDS[kind]: int(moved[kind]) for kind in TRANSFERS}
 
 
 def crossings(schedule: Schedule) -> tuple[Ints, Ints]:

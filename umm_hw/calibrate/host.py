@@ -1,6 +1,6 @@
 """From microbenchmarks to the numbers of a machine's model, each with its uncertainty."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, product
@@ -86,6 +86,7 @@ class Calibration:
         cache: Bytes of the largest cache that a core has for itself; 0 if unknown.
         signal: Seconds a rank takes to see another's signal.
         interference: Share of a rank's GEMM rate lost while it gets or accumulates.
+        spread: Share by which runs of one small schedule differ, see ``spread_of``.
     """
 
     devices: int
@@ -106,6 +107,7 @@ class Calibration:
     cache: int
     signal: Figure
     interference: Mapping[str, Figure]
+    spread: float
 
     @property
     def widening(self) -> float:
@@ -265,7 +267,26 @@ def fitted(
             kind: lost_share(found, (local_start if kind == "local" else start).value, per_byte.value)
             for kind, found in lost.items()
         },
+        spread=spread_of(
+            [[run.seconds for run in found] for (of, _), found in runs.items() if of in KINDS["get"]]
+        ),
     )
+
+
+def spread_of(runs: Iterable[Sequence[float]]) -> float:
+    """Return by what share runs of one schedule differ, in the median of several schedules.
+
+    Of each schedule half of what the middle two thirds of its runs span, over their median: a standard
+    deviation where they follow a normal distribution, which a single slow run does not move.
+
+    >>> round(spread_of([[1.0, 1.02, 0.98, 1.01, 0.99, 1.5, 1.0]]), 3)
+    0.015
+    """
+    shares = []
+    for found in runs:
+        low, middle, high = np.quantile(found, [1 / 6, 1 / 2, 5 / 6])
+        shares.append(float((high - low) / 2 / middle))
+    return float(np.median(shares)) if shares else 0.0
 
 
 def gemm_rates(

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.arrays import Floats, Ints, offsets_of
+from umm.arrays import Floats, Ints
+from umm.errors import ScheduleError
 from umm.machines.fabric import narrowest
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.resources import Routes
@@ -58,13 +60,33 @@ class Columns(NamedTuple):
     latency: Floats
 
     @classmethod
-    def of(cls, routes: Iterable[Route]) -> "Columns":
-        """Return the columns of some routes."""
+    def of(cls, routes: Iterable[tuple[int, ...]], bandwidth: Floats, latency: Floats) -> "Columns":
+        """Return the columns of some routes, given by their links and what is known of all links.
+
+        Raises:
+            ScheduleError: if one of them has no links.
+        """
         routes = list(routes)
-        links = [link for route in routes for link in route.links]
-        slowest, latency = [route.slowest for route in routes], [route.latency for route in routes]
-        lengths = offsets_of([len(route.links) for route in routes])
-        return cls(lengths, np.array(links, np.int64), np.array(slowest, np.int64), np.array(latency))
+        lengths = np.fromiter(map(len, routes), np.int64, len(routes))
+        if not lengths.all():
+            raise ScheduleError("bytes travel between two ranks that nothing joins")
+        links = np.fromiter(chain.from_iterable(routes), np.int64, int(lengths.sum()))
+        starts = lengths.cumsum() - lengths
+        slowest, took = links[starts], np.zeros(len(routes))
+        for step in range(
+            int(lengths.max(initial=0))
+        ):  # in the order of the links, as one route is summed up
+            still = (lengths > step).nonzero()[0]
+            link = links[starts[still] + step]
+            took[still] += latency[link]
+            narrower = bandwidth[link] < bandwidth[slowest[still]]
+            slowest[still[narrower]] = link[narrower]
+        return cls(np.append(starts, len(links)), links, slowest, took)
+
+    def then(self, others: "Columns") -> "Columns":
+        """Return these routes and then others."""
+        offsets = np.concatenate((self.offsets, len(self.links) + others.offsets[1:]))
+        return Columns(offsets, *(np.concatenate(pair) for pair in zip(self[1:], others[1:], strict=True)))
 
 
 class RouteBook(dict[int, Route]):
@@ -83,10 +105,10 @@ class RouteBook(dict[int, Route]):
         self.bandwidth: Floats = np.ascontiguousarray(schedule.links.bandwidth, dtype=np.float64)
         self.link_bandwidth: list[float] = self.bandwidth.tolist()
         self._latency: list[float] = schedule.links.latency.tolist()
-        self._used: set[int] = set()
+        self._link_latency = np.array(self._latency)
+        self._used, self._seen = np.zeros(len(self._latency), dtype=bool), set[int]()
         self.disjoint = True
-        self._numbered: list[Route] = []
-        self._columns = Columns.of([])
+        self._columns = Columns.of((), self.bandwidth, self._link_latency)
         self._number: NDArray[np.int32] | None = None
         if self._ranks**2 <= MOST_NUMBERED:
             self._number = np.full(self._ranks**2 + 1, UNKNOWN, dtype=np.int32)
@@ -97,33 +119,35 @@ class RouteBook(dict[int, Route]):
         if self._number is None:
             pairs, number = np.unique(codes, return_inverse=True)
             first = int(len(pairs) > 0 and pairs[0] == NO_PAIR)
-            self._note(pairs[first:].tolist())
-            return (number - first).astype(np.int32), Columns.of(map(self.route, pairs[first:].tolist()))
+            return (number - first).astype(np.int32), self._found(pairs[first:])
         numbers = self._number[codes]
         new = codes[numbers == UNKNOWN]
         if len(new):
             pairs = np.unique(new)
-            self._note(pairs.tolist())
-            self._number[pairs] = len(self._numbered) + np.arange(len(pairs))
-            self._numbered += map(self.route, pairs.tolist())
-            self._columns = Columns.of(self._numbered)
+            self._number[pairs] = len(self._columns.slowest) + np.arange(len(pairs))
+            self._columns = self._columns.then(self._found(pairs))
             numbers = self._number[codes]
         return numbers, self._columns
 
-    def _note(self, codes: list[int]) -> None:
-        if self.disjoint:
-            self.look_up(codes)
+    def look_up(self, codes: Ints) -> None:
+        """Put the routes of some pairs (−1 is none) into the book, and see whether two share a link."""
+        new = [code for code in np.unique(codes[codes >= 0]).tolist() if code not in self]
+        if new:
+            self._found(np.array(new))
+        for code in new:
+            self.route(code)
 
-    def look_up(self, codes: list[int]) -> None:
-        """Put the routes of some pairs (−1 is none) into the book, until two share a link."""
-        for code in codes:
-            if code in self or code < 0:
-                continue
-            links = self.route(code).links
-            if not self._used.isdisjoint(links):
-                self.disjoint = False
-                return
-            self._used.update(links)
+    def _found(self, pairs: Ints) -> Columns:
+        """Return the routes of some pairs, having seen whether one shares a link with another so far."""
+        ends = (x.tolist() for x in np.divmod(pairs, self._ranks))
+        found = Columns.of(map(self._source, *ends), self.bandwidth, self._link_latency)
+        if self.disjoint:
+            new = np.array([pair not in self._seen for pair in pairs.tolist()], dtype=bool)
+            links = found.links[new.repeat(found.offsets[1:] - found.offsets[:-1])]
+            self.disjoint = not self._used[links].any() and len(np.unique(links)) == len(links)
+            self._used[links] = True
+            self._seen.update(pairs.tolist())
+        return found
 
     def route(self, code: int) -> Route:
         """Return the route of a pair."""
@@ -159,10 +183,10 @@ class Routed:
 
 def routed(schedule: Schedule) -> Routed:
     """Return the transfers of a schedule with their routes."""
-    book, codes = book_of(schedule), pair_codes(schedule).tolist()
+    book, codes = book_of(schedule), pair_codes(schedule)
     if book.disjoint:
         book.look_up(codes)
-    return Routed(codes, schedule.nbytes.tolist(), book)
+    return Routed(codes.tolist(), schedule.nbytes.tolist(), book)
 
 
 def book_of(schedule: Schedule) -> RouteBook:

@@ -3,7 +3,9 @@
 *Dispatch*: a rank that owns routed rows gets each of their tokens once from its owner, who packs those that
 are needed of what it owns; then it writes a row for each expert of a token. *Combine*: a rank adds up its
 routed rows of each token, and the owner of the tokens adds up what comes from several ranks. So a token with
-two experts at one rank travels once either way.
+two experts at one rank travels once either way. Between nodes, where that is estimated to take less, a token
+travels to each node once, to the rank that has its owner's place there, which sends it on inside; its sums
+come back the same way.
 
 A *grouped multiply* is done by the owners of the product, of its left or of its right operand, whichever is
 estimated to take least; others get what they lack, and parts of sums are added where they belong.
@@ -12,30 +14,50 @@ Source: Lepikhin et al. (2020), GShard, on dispatch and combine; Gale et al. (20
 without padding.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from umm import cost
 from umm.algorithms.chains.pieces import gathered, tiles_by_rank
+from umm.arrays import Ints
 from umm.interval import Interval
 from umm.layouts.layout import Layout
+from umm.machines import Machine
 from umm.program import Combine, Dispatch, Grouped
 from umm.program.experts import Part
 from umm.program.routing import routing
 from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.builder import Builder
+from umm.schedules.writer.builder import Builder, How
 
 Region = tuple[Interval, Interval]
 Of = dict[str, Any]
 """Parameters of a function that say which rows."""
+GATES, GATE_LANES = "gates", 4
+"""Lanes of what is done with gates."""
+SMALL_LANES = 6
+"""Small messages of a rank that are under way at once."""
+NETWORK = "network"
+"""The lane of what relays get and send: network cards need no copy engine."""
+LAST = 2**30
+"""The phase of what is sent inside a node."""
+AT_ONCE, LEAST_PART = 8, 2**20
+"""Messages that pass a relay one behind another, and bytes below which none is cut further."""
 
 
 def dispatch(build: Builder, statement: Dispatch) -> None:
     """Write a dispatch; every replica of what it writes is complete afterwards."""
+    # A token's gates go beside its row, so their small messages wait for no other.
     known, moved, moves = statement.routed, _Passes(build), _Moves(build.ranks)
+    relays = (
+        None
+        if statement.gates
+        else _Relays.chosen(build, statement.out, statement.x, statement.routing, sums=False)
+    )
+    lane = GATES if statement.gates else "compute"
     expanded: list[tuple[Slice, Slice, bool, Of]] = []
     for number, (rank, tile, replica) in enumerate(tiles_by_rank(build.layout(statement.out))):
         target = build.tile(statement.out, *tile, replica)
@@ -44,33 +66,119 @@ def dispatch(build: Builder, statement: Dispatch) -> None:
             experts = known.experts_of(target.rows)
             cols = Interval(experts.start, experts.stop)
         of: Of = {"routing": statement.routing, "first": target.rows.start, "last": target.rows.stop}
-        held, packed = _tokens(build, moves, (statement.x, rank, number), cols, of, moved)
+        writing = _Packing(build, moves, moved, relays, lane, statement.x, number)
+        held, packed = writing.tokens(rank, cols, of)
         expanded.append((target, held, packed, of))
     moves.write()
     fn = "pick_gates" if statement.gates else "expand_tokens"
     for target, held, packed, of in expanded:
         seconds = moved.seconds(target.rank, 2 * target.elements, target)
-        build.map(fn, target, held, seconds=seconds, packed=int(packed), **of)
+        build.map(fn, target, held, lane=lane, seconds=seconds, packed=int(packed), **of)
 
 
 class _Moves:
     """What is written for pairs of ranks, in steps: at each a rank sends to one other and gets from one.
 
-    If all sent to the same rank first, they would wait for its link one after another.
+    If all sent to the same rank first, they would wait for its link one after another. What passes through
+    relays is written in two phases, 0 and 1.
     """
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
-        self._steps: list[tuple[int, Callable[[], object]]] = []
+        self._steps: list[tuple[int, int, Callable[[], object]]] = []
 
-    def add(self, src: int, dst: int, written: Callable[[], object]) -> None:
+    def add(self, src: int, dst: int, written: Callable[[], object], phase: int = 0) -> None:
         """Add what a pair of ranks does."""
-        self._steps.append(((dst - src) % self._ranks, written))
+        self._steps.append((phase, (dst - src) % self._ranks, written))
 
     def write(self) -> None:
-        """Write all, pairs at the same distance after each other."""
-        for _, written in sorted(self._steps, key=lambda x: x[0]):
+        """Write all, phase by phase, pairs at the same distance after each other."""
+        for _, _, written in sorted(self._steps, key=lambda x: x[:2]):
             written()
+
+
+class _Relays:
+    """Ranks that pass on what comes from another node or goes there, so that it crosses the network once.
+
+    The relay of a rank in another node is the rank with its place there, as each has a network card beside
+    it. Rows of a routed tensor that are in a node are a range of its own, or there are no relays.
+
+    Attributes:
+        size: Ranks of a node.
+        spans: The routed rows of each node.
+        routing: The text of the routing.
+        parts: Of the tokens of a rank, so that one is sent on while the next arrives.
+    """
+
+    def __init__(self, size: int, spans: Mapping[int, Interval], routing: str) -> None:
+        self.size, self.spans, self.routing, self.parts = size, spans, routing, 1
+        self.held: dict[Hashable, Slice] = {}
+
+    @classmethod
+    def chosen(cls, build: Builder, routed: str, tokens: str, text: str, sums: bool) -> "_Relays | None":
+        """Return the relays by which a routed tensor and tokens are moved; None if they are no faster."""
+        fabric = build.machine.fabric
+        size = fabric.near
+        if not fabric.cards or not 1 < size < build.ranks <= build.machine.device_count or build.ranks % size:
+            return None
+        spans: dict[int, Interval] = {}
+        for rank, (rows, _) in _held_rows(build.layout(routed)):
+            span = spans.get(rank // size, rows)
+            spans[rank // size] = Interval(min(span.start, rows.start), max(span.stop, rows.stop))
+        ordered = sorted(spans.values())
+        if any(one.stop > other.start and one != other for one, other in pairwise(ordered)):
+            return None
+        if sums and len(set(ordered)) < len(ordered):  # nodes have different columns of the same rows
+            return None
+        found = cls(size, spans, text)
+        return found if found._gain(build, routed, tokens) > 0 else None
+
+    def relay(self, node: int, rank: int) -> int:
+        """Return who passes on in a node what a rank in another sends or gets."""
+        return node * self.size + rank % self.size
+
+    def distance(self, src: int, dst: int) -> int:
+        """Return how many nodes further a rank is, round all nodes; from nearer ones messages come first."""
+        return (dst // self.size - src // self.size) % (max(self.spans) + 1)
+
+    def apart(self, one: int, other: int) -> bool:
+        """Whether two ranks are in different nodes."""
+        return one // self.size != other // self.size
+
+    def _gain(self, build: Builder, routed: str, tokens: str) -> float:
+        """Return about how many seconds relays save: the rank with most to send, over its card and inside."""
+        machine, known = build.machine, routing(self.routing)
+        owned = list(_held_rows(build.layout(tokens)))
+        edges = np.array([rows for _, (rows, _) in owned]).T
+        node = np.array([rank // self.size for rank, _ in owned])
+        direct, once = np.zeros(len(owned)), np.zeros(len(owned))
+        if build.layout(tokens).replicas > 1:
+            return 0.0
+        for rank, (rows, _) in _held_rows(build.layout(routed)):
+            first, last = np.searchsorted(known.tokens_of(rows), edges)
+            direct += (last - first) * (node != rank // self.size)
+        for at, span in self.spans.items():
+            first, last = np.searchsorted(known.tokens_of(span), edges)
+            once += (last - first) * (node != at)
+        tensor = build.tensors[build.number(tokens)]
+        row = tensor.layout.shape[1] * tensor.itemsize
+        card, inside = (_rate(machine, 0, other) for other in (self.size, 1))
+        step = machine.launch_s + machine.transfer_overhead_s
+        saved = (direct.max() - once.max()) * row / card
+        others = len(self.spans) - 1  # whose messages are parts already
+        self.parts = max(1, min(-(-AT_ONCE // others), int(once.max() * row / others / LEAST_PART)))
+        return float(saved - direct.max() * row / inside - (len(self.spans) - 1) * step)
+
+
+def _held_rows(layout: Layout) -> Iterator[tuple[int, Region]]:
+    """Yield the rank of each tile of a tensor, and its rows and columns."""
+    for rank, tile, _ in tiles_by_rank(layout):
+        yield rank, layout.tile_bounds(tile)
+
+
+def _rate(machine: Machine, src: int, dst: int) -> float:
+    """Return the bytes/s of the narrowest link between two devices."""
+    return float(min(machine.link_bandwidth[x] for x in machine.fabric.route(src, dst)))
 
 
 class _Passes:
@@ -90,97 +198,243 @@ class _Passes:
         return launch + float(nbytes / machine.work_bandwidth / pace)
 
 
-def _tokens(
-    build: Builder, moves: _Moves, where: tuple[str, int, int], cols: Interval, of: Of, moved: _Passes
-) -> tuple[Slice, bool]:
-    """Return the tokens of some routed rows in a rank's memory, and whether they are packed.
+class _Packing(NamedTuple):
+    """How the tokens of a statement are moved to ranks that have routed rows of them.
 
-    If all between the first and the last are needed, or the rank has them, they are read as they are.
-
-    Args:
+    Attributes:
         build: Where the actions go.
         moves: Where moving them goes.
-        where: The tensor of tokens, the rank, and a number for its room.
-        cols: Their columns.
-        of: Which routed rows.
         moved: What passes over memory take.
+        relays: By which they go between nodes, if so.
+        lane: Of what is computed.
+        name: The tensor of tokens.
+        number: Of the tile that needs them, for its room.
     """
-    name, rank, number = where
-    tokens = routing(of["routing"]).tokens_of(Interval(of["first"], of["last"]))
-    hull = Interval(int(tokens[0]), int(tokens[-1]) + 1)
-    layout = build.layout(name)
-    replica = layout.replica(rank)
-    tiles = layout.overlapping_tiles(hull, cols)
-    if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
-        return build.tile(name, *tiles[0], replica).cut(hull, cols), False
-    packed = len(tokens) < hull.size
-    held = Interval(0, len(tokens)) if packed else hull
-    whole = build.temporary(rank, name, held, cols, slot=("experts", name, number))
-    for tile in tiles:
-        source = build.tile(name, *tile, replica).cut(hull, cols)
-        if not packed:
-            moves.add(source.rank, rank, partial(build.get, source, whole.cut(source.rows, source.cols)))
-            continue
-        first, last = np.searchsorted(tokens, (source.rows.start, source.rows.stop)).tolist()
-        if first < last:
-            into = whole.cut(Interval(first, last), source.cols)
-            key = ("packed", name, number, tile)
-            moves.add(source.rank, rank, partial(_packed, build, source, into, key, of, moved))
-    return whole, packed
 
+    build: Builder
+    moves: _Moves
+    moved: _Passes
+    relays: _Relays | None
+    lane: str
+    name: str
+    number: int
 
-def _packed(build: Builder, source: Slice, into: Slice, key: Hashable, of: Of, moved: _Passes) -> None:
-    """Write that a rank packs what is needed of a tile and sends it."""
-    piece = into
-    if source.rank != into.rank:
-        name = build.tensors[into.tensor].name
-        piece = build.temporary(source.rank, name, into.rows, into.cols, slot=key)
-    seconds = moved.seconds(source.rank, 2 * piece.elements, piece)
-    build.map("pack_tokens", piece, source, seconds=seconds, **of)
-    if piece != into:
-        build.put(piece, into)
+    def tokens(self, rank: int, cols: Interval, of: Of) -> tuple[Slice, bool]:
+        """Return the tokens of some routed rows in a rank's memory, and whether they are packed.
+
+        If all between the first and the last are needed, or the rank has them, they are read as they are.
+        """
+        build, name, relays = self.build, self.name, self.relays
+        tokens = routing(of["routing"]).tokens_of(Interval(of["first"], of["last"]))
+        hull = Interval(int(tokens[0]), int(tokens[-1]) + 1)
+        layout = build.layout(name)
+        replica = layout.replica(rank)
+        tiles = layout.overlapping_tiles(hull, cols)
+        if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
+            return build.tile(name, *tiles[0], replica).cut(hull, cols), False
+        packed = len(tokens) < hull.size or relays is not None
+        held = Interval(0, len(tokens)) if packed else hull
+        whole = build.temporary(rank, name, held, cols, slot=("experts", name, self.number))
+        for tile in tiles:
+            source = build.tile(name, *tile, replica).cut(hull, cols)
+            if not packed:
+                got = partial(self._got, source, whole.cut(source.rows, source.cols))
+                self.moves.add(source.rank, rank, got)
+                continue
+            if relays is not None and relays.apart(source.rank, rank):
+                there = build.tile(name, *tile, replica).cut(layout.tile_bounds(tile)[0], cols)
+                span = relays.spans[rank // relays.size]
+                outer: Of = of | {"outer": span.start, "until": span.stop}
+                for number in range(relays.parts):
+                    part = there.part(number, relays.parts)
+                    into = whole.cut(_places(tokens, part.rows), part.cols)
+                    held_at = self._relayed(relays, part, rank // relays.size)
+                    key = "passed", tile, number
+                    sent = partial(self._sent, "repack_tokens", held_at, into, key, outer)
+                    phase = 2 + relays.distance(source.rank, rank) * relays.parts + number
+                    self.moves.add(held_at.rank, rank, sent, phase)
+            else:
+                into = whole.cut(_places(tokens, source.rows), source.cols)
+                sent = partial(self._sent, "pack_tokens", source, into, ("packed", tile), of)
+                self.moves.add(source.rank, rank, sent, phase=1)
+        return whole, packed
+
+    def _relayed(self, relays: _Relays, source: Slice, node: int) -> Slice:
+        """Return what a node needs of a tile, at the relay there; it is sent once."""
+        key = source.rank, source.rows, source.cols, node
+        if key not in relays.held:
+            span, at = relays.spans[node], relays.relay(node, source.rank)
+            tokens = routing(relays.routing).tokens_of(span)
+            rows = _places(tokens, source.rows)
+            held = self.build.temporary(at, self.name, rows, source.cols, slot=("relay", self.name, key))
+            relays.held[key] = held
+            of: Of = {"routing": relays.routing, "first": span.start, "last": span.stop}
+            sent = partial(self._sent, "pack_tokens", source, held, key, of, NETWORK)
+            self.moves.add(source.rank, at, sent)
+        return relays.held[key]
+
+    def _got(self, source: Slice, into: Slice) -> None:
+        self.build.get(source, into, **self._how(into, source.rank))
+
+    def _sent(self, fn: str, source: Slice, into: Slice, key: Hashable, of: Of, lane: str = "") -> None:
+        """Write that a rank packs what is needed of what it holds, and sends it."""
+        build, piece = self.build, into
+        if not into.elements:
+            return
+        if source.rank != into.rank:
+            slot = ("packed", self.name, self.number, key)
+            piece = build.temporary(source.rank, self.name, into.rows, into.cols, slot=slot)
+        seconds = self.moved.seconds(source.rank, 2 * piece.elements, piece)
+        build.map(fn, piece, source, lane=self.lane, seconds=seconds, **of)
+        if piece != into:
+            how: How = {"lane": lane} if lane else self._how(piece, into.rank)
+            build.put(piece, into, **how)
+
+    def _how(self, piece: Slice, other: int) -> How:
+        if self.lane == GATES:
+            return {"lane": f"{GATES}.{other % GATE_LANES}"}
+        return _small(self.build, piece, other)
 
 
 def combine(build: Builder, statement: Combine) -> None:
     """Write a combine; every replica of what it writes is complete afterwards."""
     moved, moves = _Passes(build), _Moves(build.ranks)
-    added: list[tuple[Slice, Slice, str]] = []
-    for number, (rank, tile, replica) in enumerate(tiles_by_rank(build.layout(statement.out))):
-        target = build.tile(statement.out, *tile, replica)
+    relays = (
+        None
+        if statement.gates
+        else _Relays.chosen(build, statement.x, statement.out, statement.routing, sums=True)
+    )
+    added: list[tuple[str, Slice, Slice, Of]] = []
+    parts = 1 if relays is None else relays.parts
+    targets = (
+        (rank, part, build.tile(statement.out, *tile, replica).part(part, parts))
+        for part in range(parts)
+        for rank, tile, replica in tiles_by_rank(build.layout(statement.out))
+    )
+    for number, (rank, part, target) in enumerate(targets):
+        if not target.elements:
+            continue
         cols = Interval(0, 1) if statement.gates else target.cols
         of: Of = {"routing": statement.routing, "first": target.rows.start, "last": target.rows.stop}
-        sources = [
-            (source, _rows_for(statement, source.rows, target.rows))
-            for source in _sources(build, statement.x, rank, cols)
-        ]
-        sources = [(source, count) for source, count in sources if count]
-        spans = sorted({source.rows for source, _ in sources})
+        every = _sources(build, statement.x, rank, cols)
+        sources = [x for x in every if _rows_for(statement, x.rows, target.rows)]
         if not sources:
             build.map("zero", target)
             continue
+        near, far = _by_node(relays, sources, rank)
+        # What one node sends is of all its routed rows; in its own node each rank sends its sums.
+        spans = sorted({x.rows for x in near} | {relays.spans[x] for x in far if relays})
         total = {rows: _rows_for(statement, rows, target.rows) for rows in spans}
         alone = len(spans) == 1 and total[spans[0]] == target.rows.size and not statement.gates
-        starts, base = dict[Interval, int](), 0
-        for rows in spans:
-            starts[rows] = base
-            base += total[rows]
+        starts = dict(zip(spans, accumulate((total[x] for x in spans[:-1]), initial=0), strict=True))
         if alone:
             starts, whole = {spans[0]: target.rows.start}, target
         else:
-            whole = build.temporary(rank, statement.x, Interval(0, base), cols, slot=("combine", number))
-        for source, count in sources:
-            first = starts[source.rows]
-            into = whole.cut(Interval(first, first + count), source.cols)
-            key = ("combine", "sent", number, source.rows, source.cols)
-            sent = partial(_sent, build, statement, source, into, key, of | {"base": first}, moved)
-            moves.add(source.rank, rank, sent)
+            held = Interval(0, sum(total.values()))
+            whole = build.temporary(rank, statement.x, held, cols, slot=("combine", number))
+        sending = _Sending(build, statement, moves, moved, number)
+        sending.add(near, whole, starts, of, LAST)
+        for node, group in far.items():
+            if relays is not None:
+                sending.relay(relays, node, group, whole, starts[relays.spans[node]], of, part)
         if not alone:
-            added.append((target, whole, "-".join(str(x) for rows in spans for x in rows)))
+            cuts = {"routing": statement.routing, "cuts": _cuts(spans)}
+            added.append(("spread_gates" if statement.gates else "add_parts", target, whole, cuts))
     moves.write()
-    fn = "spread_gates" if statement.gates else "add_parts"
-    for target, whole, edges in added:
+    for fn, target, whole, of in added:
         seconds = moved.seconds(target.rank, whole.elements + target.elements, target)
-        build.map(fn, target, whole, seconds=seconds, routing=statement.routing, cuts=edges)
+        build.map(fn, target, whole, seconds=seconds, **of)
+
+
+def _by_node(
+    relays: _Relays | None, sources: Sequence[Slice], rank: int
+) -> tuple[list[Slice], dict[int, list[Slice]]]:
+    """Return sources that send to a rank by themselves, and by node those that send through a relay."""
+    near, far = list[Slice](), dict[int, list[Slice]]()
+    for source in sources:
+        if relays is not None and relays.apart(source.rank, rank):
+            far.setdefault(source.rank // relays.size, []).append(source)
+        else:
+            near.append(source)
+    return near, far
+
+
+def _small(build: Builder, piece: Slice, other: int) -> How:
+    """Return the lane of a message: small ones are sent by threads of one kernel, to many ranks at once."""
+    nbytes = piece.elements * build.tensors[piece.tensor].itemsize
+    return {"lane": f"small.{other % SMALL_LANES}"} if nbytes < LEAST_PART else {}
+
+
+def _places(tokens: Ints, rows: Interval) -> Interval:
+    """Return where some rows of tokens are among those that are packed."""
+    return Interval(*np.searchsorted(tokens, (rows.start, rows.stop)).tolist())
+
+
+def _cuts(spans: Sequence[Interval]) -> str:
+    return "-".join(str(x) for rows in spans for x in rows)
+
+
+class _Sending(NamedTuple):
+    """How the sums of a tile of tokens are moved to its owner.
+
+    Attributes:
+        build: Where the actions go.
+        statement: The combine.
+        moves: Where moving them goes.
+        moved: What passes over memory take.
+        number: Of the tile, for its room.
+    """
+
+    build: Builder
+    statement: Combine
+    moves: _Moves
+    moved: _Passes
+    number: int
+
+    def add(
+        self, sources: Sequence[Slice], whole: Slice, starts: Mapping[Interval, int], of: Of, phase: int
+    ) -> None:
+        """Write that ranks add up their rows of each token and send the sums to where some begin."""
+        for source in sources:
+            first = starts[source.rows]
+            count = _rows_for(self.statement, source.rows, Interval(of["first"], of["last"]))
+            into = whole.cut(Interval(first, first + count), source.cols)
+            key = ("combine", "sent", self.number, source.rows, source.cols)
+            more = of | {"base": first}
+            sent = partial(_sent, self.build, self.statement, source, into, key, more, self.moved)
+            self.moves.add(source.rank, whole.rank, sent, phase)
+
+    def relay(
+        self,
+        relays: _Relays,
+        node: int,
+        sources: Sequence[Slice],
+        whole: Slice,
+        base: int,
+        of: Of,
+        part: int,
+    ) -> None:
+        """Write that a relay adds up what the ranks of its node have of each token, and sends that."""
+        build, within, span = self.build, Interval(of["first"], of["last"]), relays.spans[node]
+        spans = sorted({x.rows for x in sources})
+        counts = [_rows_for(self.statement, x, within) for x in spans]
+        starts = dict(zip(spans, accumulate(counts[:-1], initial=0), strict=True))
+        at, key = relays.relay(node, whole.rank), ("combine", "relay", self.number, node)
+        rows = Interval(0, sum(counts))
+        held = build.temporary(at, self.statement.x, rows, whole.cols, slot=(*key, "held"))
+        # A relay adds up after it has sent its own sums of the next message, so that it does not wait.
+        phase = 2 * (relays.distance(sources[0].rank, whole.rank) * relays.parts + part)
+        self.add(sources, held, starts, of, phase)
+        into = whole.cut(Interval(base, base + _rows_for(self.statement, span, within)), whole.cols)
+        more: Of = {"cuts": _cuts(spans), "outer": span.start, "until": span.stop, "base": base}
+        self.moves.add(at, whole.rank, partial(self._passed, held, into, key, of | more), phase + 3)
+
+    def _passed(self, held: Slice, into: Slice, key: Hashable, of: Of) -> None:
+        build, tensor = self.build, self.build.tensors[into.tensor].name
+        piece = build.temporary(held.rank, tensor, into.rows, into.cols, slot=key)
+        seconds = self.moved.seconds(held.rank, held.elements + piece.elements, piece)
+        build.map("add_packed", piece, held, seconds=seconds, **of)
+        build.put(piece, into, lane=NETWORK)
 
 
 def _sent(
@@ -193,7 +447,7 @@ def _sent(
         piece = build.temporary(source.rank, name, into.rows, into.cols, slot=key)
     _add_up(build, statement, piece, source, of, moved)
     if piece != into:
-        build.put(piece, into)
+        build.put(piece, into, **_small(build, piece, into.rank))
 
 
 def _rows_for(statement: Combine, rows: Interval, tokens: Interval) -> int:
@@ -324,7 +578,7 @@ class _Multiplying:
     def _by_expert(self, rows: Interval, height: int) -> Iterator[tuple[int, Interval]]:
         """Yield the experts of some rows, and which rows: within the expert of weights, else of all."""
         if not height:
-            for expert in self.known.experts_of(rows):
+            for expert in self.known.slots_of(rows):
                 yield expert, rows.intersect(self.known.rows_of(expert))
             return
         for expert in range(rows.start // height, -(-rows.stop // height)):

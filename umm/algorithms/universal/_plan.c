@@ -201,10 +201,10 @@ static PyObject *plan(PyObject *module, PyObject *args) {
         }
         running = kept;
     }
-    found = PyTuple_New(4);
+    found = PyTuple_New(5);
     if (found) {
-        Int counts[4] = {row, waits, a->gets + b->gets, updates};
-        for (int i = 0; i < 4; i++) PyTuple_SetItem(found, i, PyLong_FromLongLong(counts[i]));
+        Int counts[5] = {row, waits, a->gets, a->gets + b->gets, updates};
+        for (int i = 0; i < 5; i++) PyTuple_SetItem(found, i, PyLong_FromLongLong(counts[i]));
     }
 out:
     for (int x = 0; x < 3; x++) free(tile[x]);
@@ -287,7 +287,7 @@ out:
 
 static PyMethodDef methods[] = {
     {"ops", ops, METH_VARARGS, "Fill the rank and the segments of each op; return how many there are."},
-    {"plan", plan, METH_VARARGS, "Fill the columns of an op list's actions; return how many rows, waits, gets and updates."},
+    {"plan", plan, METH_VARARGS, "Fill the columns of an op list's actions; return how many rows, waits, gets of A, gets and updates."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -33,9 +33,10 @@ from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, joined
 from umm.schedules.table.details import ACCUMULATE, GEMM, GET, Details
 from umm.schedules.table.resources import Platform
+from umm.schedules.table.table import Amounts
 from umm.schedules.writer.assembly import Rows, assemble
 
-plan_in_c: Callable[..., tuple[int, int, int, int]] | None
+plan_in_c: Callable[..., tuple[int, int, int, int, int]] | None
 try:
     from umm.algorithms.universal._plan import plan as plan_in_c
 except ImportError:  # not compiled: see make wheel
@@ -59,6 +60,7 @@ class Plan:
         numbers: Rank, lane, src and dst of each, and zeros for its bytes.
         waits: How many rows each one waits for; ``after`` has them, one row's after another's.
         gemm_row: Row of each op's gemm.
+        a_gets: How many gets are of A.
         get_row: Row of each get, those of A first.
         elements: How many each get moves.
         update_op: The ops whose update of C goes through a pool slot, ``update_row`` the accumulate of each.
@@ -69,6 +71,7 @@ class Plan:
     waits: Ints
     after: Ints
     gemm_row: Ints
+    a_gets: int
     get_row: Ints
     elements: Ints
     update_op: Ints
@@ -126,7 +129,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
 
     def fill(details: Details, first: int) -> Buffers:
         x, number = fetched(), np.arange(len(ops)) - starts[rank]
-        base = _pools(ops, options, x, slot_ops)[0]
+        base = _pools(ops, options, plan)[0]
         writer = Writer(details, ops, number, first)
         writer.gemms(gemm_row)
         for operand in range(2):
@@ -140,14 +143,21 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         writer.updates(c_row, gemm_row[slot_ops], slot_ops, slot)
         return joined(writer.temporaries)
 
-    table = Rows(plan.kind, plan.numbers, plan.waits, plan.after, seconds, fill)
+    def amounts() -> Amounts:
+        payload, flop = np.zeros((2, len(plan.kind)), dtype=np.int64)
+        payload[get_row] = plan.elements * problem.itemsize("A")
+        payload[c_row] = (m * n)[slot_ops] * problem.itemsize("C")
+        flop[gemm_row] = 2 * m * n * k
+        return Amounts(payload, flop)
+
+    table = Rows(plan.kind, plan.numbers, plan.waits, plan.after, seconds, fill, amounts)
     return assemble(
         ending.joined(table, problem),
         problem,
         ops.stationary,
         shared,
         ending.chosen,
-        lambda: _pools(ops, options, fetched(), slot_ops)[1],
+        lambda: _pools(ops, options, plan)[1],
     )
 
 
@@ -211,18 +221,19 @@ def plan_of(ops: OpList, starts: Ints, shared: Platform, options: Options) -> Pl
         waits[gemm_row[slot_ops[reuse]], 2] = c_row[reuse - c_slots]
     lane += row_rank * shared.lanes_per_rank
     counts, after = _dependencies(waits, more)
-    return Plan(kind, numbers, counts, after, gemm_row, get_row, x.elements, slot_ops, c_row)
+    a_gets = int(x.reads.searchsorted(count))
+    return Plan(kind, numbers, counts, after, gemm_row, a_gets, get_row, x.elements, slot_ops, c_row)
 
 
 def compiled_plan(
-    ops: OpList, shared: Platform, options: Options, plan: Callable[..., tuple[int, int, int, int]]
+    ops: OpList, shared: Platform, options: Options, plan: Callable[..., tuple[int, int, int, int, int]]
 ) -> Plan:
     """Return the plan of an op list, found by a compiled function."""
     count, (a, b, c), (m, n, k) = len(ops), ops.problem.layouts, (ops.m_axis, ops.n_axis, ops.k_axis)
     kind, waits = np.empty(4 * count, dtype=np.int8), np.empty(4 * count, dtype=np.int64)
     numbers, after = np.empty((5, 4 * count), dtype=np.int64), np.empty(8 * count, dtype=np.int64)
     of_gets, of_ops = np.empty((2, 2 * count), dtype=np.int64), np.empty((3, count), dtype=np.int64)
-    rows, dependencies, gets, updated = plan(
+    rows, dependencies, a_gets, gets, updated = plan(
         *(ops.rank, ops.m_segment, ops.n_segment, ops.k_segment),
         *(m.first, m.second, n.first, n.second, k.first, k.second, m.edges, n.edges, k.edges),
         *(a.owners, a.replica_of_rank, a.tile_elements, b.owners, b.replica_of_rank, b.tile_elements),
@@ -236,7 +247,7 @@ def compiled_plan(
     )
     return Plan(
         kind[:rows], numbers[:, :rows], waits[:rows], after[:dependencies],
-        of_ops[0], *of_gets[:, :gets], *of_ops[1:, :updated],
+        of_ops[0], a_gets, *of_gets[:, :gets], *of_ops[1:, :updated],
     )  # fmt: skip
 
 
@@ -252,20 +263,19 @@ def _dependencies(waits: Ints, more: tuple[Ints, Ints] | None) -> tuple[Ints, In
     return counts + np.bincount(extra, minlength=len(waits)), np.concatenate([after, other])[by_row]
 
 
-def _pools(ops: OpList, options: Options, x: Fetches, slot_ops: Ints) -> tuple[Ints, list[Ints]]:
+def _pools(ops: OpList, options: Options, plan: Plan) -> tuple[Ints, list[Ints]]:
     """Return each rank's first slot for A, B and C, shape (3, p), and the bytes of each rank's slots.
 
     A and B have prefetch + max_gemms slots each, as large as the rank's largest fetch; C has max_gemms +
     max_accumulates, as large as its largest update. A rank that fetches nothing needs no slots.
     """
-    problem, rank = ops.problem, ops.rank
+    problem, of_row, slot_ops = ops.problem, plan.numbers[0], plan.update_op
     m, n, _ = ops.sizes
     largest = np.zeros((3, problem.p), dtype=np.int64)
-    for operand, matrix in enumerate("AB"):
-        gets = x.of(operand)
-        payload = x.elements[gets] * problem.itemsize(matrix)
-        np.maximum.at(largest[operand], rank[x.op[gets]], payload)
-    np.maximum.at(largest[2], rank[slot_ops], (m * n)[slot_ops] * problem.itemsize("C"))
+    for operand, gets in enumerate((slice(plan.a_gets), slice(plan.a_gets, None))):
+        payload = plan.elements[gets] * problem.itemsize("AB"[operand])
+        np.maximum.at(largest[operand], of_row[plan.get_row[gets]], payload)
+    np.maximum.at(largest[2], ops.rank[slot_ops], (m * n)[slot_ops] * problem.itemsize("C"))
     depth = options.prefetch + options.max_gemms
     slots = np.array([depth, depth, options.max_gemms + options.max_accumulates])[:, None] * (largest > 0)
     base = slots.cumsum(axis=0) - slots

@@ -19,6 +19,7 @@ from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, first_tiles, joined
 from umm.schedules.table.details import ACCUMULATE, BARRIER, BROADCAST, PUT, REDUCE, Details
 from umm.schedules.table.resources import Platform, platform
+from umm.schedules.table.table import Amounts
 from umm.schedules.writer.assembly import Rows, no_data
 
 COLLECTIVES = ("all-reduce", "reduce-scatter")
@@ -78,7 +79,7 @@ class Ending:
         if self.sums is not None and self.details is not None:
             sums, after = self.sums, self.sums.after + (len(rows.kind) + 1)  # from the barrier's row on
             fill = partial(_fill_collective, self.details, problem)
-            collective = Rows(sums.kind, sums.numbers, sums.waits, after, sums.seconds, fill)
+            collective = Rows(sums.kind, sums.numbers, sums.waits, after, sums.seconds, fill, sums.amounts)
             return [rows, _barrier(_unawaited(parts)), collective]
         used = np.bincount(rows.numbers[0, rows.kind == ACCUMULATE], minlength=problem.p)
         lanes = self.options.max_accumulates
@@ -131,9 +132,13 @@ def _unawaited(parts: list[Rows]) -> Ints:
     return (~awaited).nonzero()[0]
 
 
+def _no_amounts() -> Amounts:
+    return Amounts(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
+
+
 def _barrier(after: Ints) -> Rows:
     """Return a barrier that waits for some actions."""
-    return Rows(_BARRIERS, _OF_BARRIER, np.array([len(after)]), after, _NO_SECONDS, no_data)
+    return Rows(_BARRIERS, _OF_BARRIER, np.array([len(after)]), after, _NO_SECONDS, no_data, _no_amounts)
 
 
 def _collective(part: Schedule, shared: Platform) -> Rows:
@@ -150,7 +155,9 @@ def _collective(part: Schedule, shared: Platform) -> Rows:
     after[np.repeat(own > 0, np.maximum(own, 1))] = part.after
     lanes = part.rank * shared.lanes_per_rank + lane[part.lane]
     numbers = np.stack((part.rank, lanes, part.src, part.dst, part.nbytes))
-    return Rows(kind, numbers, np.maximum(own, 1), after, part.seconds, no_data)
+    waits = np.maximum(own, 1)
+    amounts = partial(Amounts, part.payload, np.zeros(len(part), dtype=np.int64))
+    return Rows(kind, numbers, waits, after, part.seconds, no_data, amounts)
 
 
 def _fill_collective(part: Details, problem: Problem, details: Details, first: int) -> Buffers:
@@ -173,7 +180,8 @@ def _replica_traffic(
     lane[:] = src * shared.lanes_per_rank + shared.first_accumulate + (used[src] + x.number) % lanes
     waits[0] = len(after)
     after = np.concatenate((after, np.full(len(src), barrier, dtype=np.int64)))
-    return Rows(x.kind, numbers, waits, after, x.seconds, partial(x.fill, problem))
+    amounts = partial(Amounts, x.payload, np.zeros(len(x.kind), dtype=np.int64))
+    return Rows(x.kind, numbers, waits, after, x.seconds, partial(x.fill, problem), amounts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,6 +196,7 @@ class _Transfers:
         numbers: Their numbers, except the lanes of transfers; see :class:`Rows`.
         waits: How many actions each waits for, except the barrier.
         seconds: None of them takes any.
+        payload: Bytes that each moves, 0 for the barrier.
     """
 
     layout: Layout
@@ -198,6 +207,7 @@ class _Transfers:
     numbers: Ints
     waits: Ints
     seconds: Floats
+    payload: Ints
 
     def fill(self, problem: Problem, details: Details, first: int) -> Buffers:
         """Write what the transfers move; see :class:`Rows`."""
@@ -225,7 +235,8 @@ def _replica_transfers(kind: int, layout: Layout, text: str, itemsize: int, mach
     source, target = (there, origin) if kind == REDUCE else (origin, there)
     src, dst = owners[source], owners[target]
     charged = cost.accumulate_bytes if kind == REDUCE else cost.transfer_bytes
-    nbytes = charged(machine, elements[origin] * itemsize)
+    payload = elements[origin] * itemsize
+    nbytes = charged(machine, payload)
     count = len(src)
     return _Transfers(
         layout,
@@ -236,4 +247,5 @@ def _replica_transfers(kind: int, layout: Layout, text: str, itemsize: int, mach
         np.concatenate((_OF_BARRIER, np.stack((src, np.zeros_like(src), src, dst, nbytes))), axis=1),
         np.ones(count + 1, dtype=np.int64),
         np.zeros(count + 1),
+        np.append(0, payload),
     )

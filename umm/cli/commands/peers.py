@@ -24,6 +24,7 @@ from umm.cli.flags.scaling import (
     show_scales,
 )
 from umm.cli.printed.output import Output
+from umm.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +51,12 @@ if TYPE_CHECKING:
 @option("--crossover/--no-crossover", default=None,
         help="Look for other sizes at which the verdict changes.  [default: for a multiply]")  # fmt: skip
 @noise_options()
+@option(
+    "--routings",
+    type=click.IntRange(2, 1000),
+    metavar="COUNT",
+    help="Add p50 and p95 over so many routings of a mixture of experts, with one seed after another.",
+)
 @time_limit()
 @option("--html", type=WRITE, help="Write a standalone page with all timelines side by side.")
 @output_options()
@@ -60,6 +67,7 @@ def peers(
     memory: str,
     refused: bool,
     crossover: bool | None,
+    routings: int | None,
     html: Path | None,
     as_json: bool,
     quiet: bool,
@@ -82,6 +90,7 @@ def peers(
     from umm.cli.printed.peers_table import peers_record, print_peers, print_spreads
     from umm.cli.printed.save import check_targets
     from umm.executor import executor
+    from umm.space.peers.contender import over_routings
     from umm.space.peers.peers import peers as compare
     from umm.space.scaling import Scale, devices_of
     from umm.space.search.robustness import spread
@@ -91,7 +100,7 @@ def peers(
     check_targets(html)
     scales = asked_scales(flags)
     if scales:
-        refuse_of_one(ctx, ("refused", "crossover", *NOISE))
+        refuse_of_one(ctx, ("refused", "crossover", "routings", *NOISE))
 
         def best_of(of: dict[str, Any], on: "Machine", report: "Progress") -> "tuple[str, Scale]":
             program = asked_outline(ctx, of) or asked_problem(of)
@@ -106,6 +115,8 @@ def peers(
         show_scales(output, "peers", compare_scales(output, flags, scales, best_of), html, {})
         return
     outline = asked_outline(ctx, flags)
+    if routings is not None and (noise is not None or outline is None or not outline.has_experts):
+        raise InputError("--routings needs a mixture of experts, without --jitter and --straggler")
     with output.ending() as answer, output.reporting() as report:
         answer.append(
             compare(
@@ -125,12 +136,17 @@ def peers(
         spreads = [
             spread(row.contender.schedule(found.start, found.machine), noise, simulator) for row in found.rows
         ]
+    if routings is not None:
+        first = flags["routing_seed"]
+        starts = [asked_outline(ctx, flags | {"routing_seed": first + x}) for x in range(routings)]
+        spreads = over_routings(found.rows, [x for x in starts if x is not None], found.machine)
     if as_json:
         output.json("peers", peers_record(found, spreads))
     else:
         print_peers(output.console(), found, refused)
         if spreads is not None:
-            print_spreads(output.console(), found, spreads, noise)
+            over = noise if routings is None else f"{routings} routings"
+            print_spreads(output.console(), found, spreads, over)
     if html is not None:
         from umm.figures.report import write_peers
 

@@ -91,7 +91,8 @@ def run(
     from umm.errors import CheckError
     from umm.executor import executor as simulator
     from umm.measure import measure, needs
-    from umm.space.search.robustness import Delays, Noise
+    from umm.space.search.noise import Noise
+    from umm.space.search.robustness import Delays
 
     output = Output(as_json, quiet, no_color)
     noise = None if delay is None else Noise.delays(delay, draws=max(1, iters), seed=seed)

@@ -17,7 +17,7 @@ from umm.program.files import MODELS
 from umm.program.files import model as find_model
 from umm.program.layers import RECOMPUTE
 from umm.program.presets import PRESETS, chain
-from umm.program.systems import CHANGES, WHOLE, gradients_by_tokens
+from umm.program.systems import CHANGES, WHOLE, gradients_by_tokens, with_hot_experts
 
 SIZES = (
     "tokens",
@@ -31,10 +31,23 @@ SIZES = (
     "batch",
     "experts",
     "top_k",
+    "shared",
+    "head_dim",
 )
 SCALED = ("tokens", "hidden", "ffn")
 """Those that ``--scale`` changes; heads stay as many, and become as much smaller."""
-CHAIN = ("chain", "model", *SIZES, "backward", "decode", "dropout", "layouts", "routing", "routing_seed")
+CHAIN = (
+    "chain",
+    "model",
+    *SIZES,
+    "backward",
+    "decode",
+    "dropout",
+    "layouts",
+    "routing",
+    "routing_seed",
+    "capacity",
+)
 BEST = "best"
 """The layouts that a search finds, unless a chain has some of that name itself."""
 _OF_A_PROBLEM = ("m", "n", "k", "a", "b", "c", "c_dtype", "preset")
@@ -64,6 +77,8 @@ def chain_options(
         "batch": "Sequences that --decode computes a token of; 1 if not given.",
         "experts": "Experts of a mixture.",
         "top_k": "Experts that each token goes to.",
+        "shared": "Experts that every token goes to beside; none if not given.",
+        "head_dim": "Columns of a head; as many as make up hidden if not given.",
     }
     flags = [
         option("--chain", metavar="NAME|FILE.toml",
@@ -82,6 +97,8 @@ def chain_options(
                     "expert in one line, or of the experts of each token line by line."),
         option("--routing-seed", type=click.IntRange(0, 2**29), default=0, metavar="SEED",
                help="Of what --routing draws."),
+        option("--capacity", type=Finite(min=0, max=1e6), default=0.0, metavar="TIMES",
+               help="Rows that an expert takes at most, in means of all; what comes later is dropped."),
     ]  # fmt: skip
     if layers:
         flags += [
@@ -96,8 +113,8 @@ def chain_options(
         flags.append(
             option("--layouts", metavar="NAME|TENSOR=LAYOUT,…",
                    help="Layouts of a chain: megatron, sequence, data, context, ring, gather, ulysses, a "
-                        "scheme such as tp8-dp4, fsdp32, hsdp8x4 or, of experts, ep4-tp2, or best, what a "
-                        "search finds; then "
+                        "scheme such as tp8-dp4, fsdp32, hsdp8x4 or, of experts, ep4-tp2 or ep8+8 (8 "
+                        "copies of those with most rows), or best, what a search finds; then "
                         "others for some tensors.")
         )  # fmt: skip
     return all_of(flags)
@@ -170,7 +187,10 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
     where = flags.get("given", "")
     if not is_file(name):
         sizes = {x: flags[x] for x in SIZES if flags[x] is not None}
-        named = {x: flags[x] for x in ("model", "backward", "decode", "dtype", "dropout", "routing_seed")}
+        named = {
+            x: flags[x]
+            for x in ("model", "backward", "decode", "dtype", "dropout", "routing_seed", "capacity")
+        }
         named["routing"] = _routing(flags["routing"])
         if not named["decode"] and (sizes.keys() & {"context", "batch"}):
             raise InputError("context and batch are of --decode; add it, or give tokens and sequences")
@@ -181,7 +201,19 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
             sizes |= {x: max(1, round(whole[x] * flags["scale"])) for x in SCALED if x in whole}
         return chain(name, **named, **sizes).with_given(where)
     typed = given(
-        ctx, ("model", *SIZES, "routing", "routing_seed", "backward", "decode", "dtype", "dropout", "scale")
+        ctx,
+        (
+            "model",
+            *SIZES,
+            "routing",
+            "routing_seed",
+            "capacity",
+            "backward",
+            "decode",
+            "dtype",
+            "dropout",
+            "scale",
+        ),
     )
     if typed:
         raise InputError(f"{name} already decides {', '.join(typed)}; leave it out")
@@ -251,6 +283,9 @@ def in_scheme(outline: Outline, text: str | None, machine: Machine, ranks: int) 
     """
     name = (text or "").partition(",")[0].strip()
     in_a_node = machine.fabric.near in (1, machine.device_count) and name == f"fsdp{ranks}"
+    copied = with_hot_experts(name, outline)
+    if copied is not None:
+        return copied
     change = CHANGES.get("fsdp" if in_a_node else name)
     if change is None or name in outline.layouts:
         return outline

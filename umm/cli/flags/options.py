@@ -27,7 +27,7 @@ from umm.dtypes import DTYPES
 from umm.files import shown, visible, whole_file
 
 if TYPE_CHECKING:
-    from umm.space.search.robustness import Noise
+    from umm.space.search.noise import Noise
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PROBLEM = (
@@ -207,8 +207,8 @@ def noise_options() -> Callable[[Command], Command]:
         [
             option("--jitter", metavar="SHARE",
                    help="Random variation of every rank: 3%, or gemm=2%,link=5%,launch=10%; add normal for a "
-                   "normal law in place of a lognormal one, delay for ranks that are late but never early. "
-                   "Adds p50 and p95 over draws."),
+                   "normal law in place of a lognormal one, delay for ranks that are late but never early; "
+                   "gemm=FILE picks from measured seconds. Adds p50 and p95 over draws."),
             option("--straggler", metavar="COUNT:RATE",
                    help="Slow ranks: 1:0.8 is one rank, any of them, that computes at 80 %."),
             option("--draws", type=click.IntRange(1, 100_000), default=200, show_default=True,
@@ -228,7 +228,7 @@ def asked_noise(flags: dict[str, Any]) -> "Noise | None":
     jitter, straggler, draws, seed = (flags.pop(x) for x in NOISE)
     if jitter is None and straggler is None:
         return None
-    from umm.space.search.robustness import Noise
+    from umm.space.search.noise import Noise
 
     return Noise.of(jitter, straggler, draws=draws, seed=seed)
 

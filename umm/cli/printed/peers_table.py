@@ -10,7 +10,8 @@ from umm.cli.printed.assignments import given_in_words
 from umm.program.problem import MATRICES
 from umm.space.peers.contender import BEST, Row
 from umm.space.peers.table import Peers
-from umm.space.search.robustness import Noise, Spread
+from umm.space.search.noise import Noise
+from umm.space.search.robustness import Spread
 from umm.units import format_bytes, format_seconds, range_in_words
 
 CHAIN_LINE = "{:<16} {:>9} {:>13} {:>9} {:>10} {:>12}"
@@ -78,7 +79,9 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
     console.print(Text(found.verdict, style="bold"))
 
 
-def print_spreads(console: Console, found: Peers, spreads: Sequence[Spread], noise: Noise | None) -> None:
+def print_spreads(
+    console: Console, found: Peers, spreads: Sequence[Spread], noise: Noise | str | None
+) -> None:
     """Print the median and p95 of each row, and which of those that fit has the least p95."""
     console.print(f"With {noise}:")
     console.print(Text(f"{'':<16} {'p50':>10} {'p95':>10}", style="dim"))

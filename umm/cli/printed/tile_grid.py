@@ -1,5 +1,6 @@
 """The tile grid of a layout as coloured boxes, readable without colour."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from umm.layouts.layout import Layout
+from umm.program import Chain
 from umm.program.problem import MATRICES, Problem
 from umm.units import format_bytes
 
@@ -20,17 +22,25 @@ CUT = "…"
 
 def tiles_record(problem: Problem) -> dict[str, Any]:
     """Return edges and owners of every matrix as plain values."""
+    layouts = dict(zip(MATRICES, problem.layouts, strict=True))
+    return {"problem": problem.to_dict() | {"ranks": problem.p}, "tiles": _tiles(layouts)}
+
+
+def tensors_record(chain: Chain) -> dict[str, Any]:
+    """Return edges and owners of every tensor of a chain as plain values."""
+    layouts = {x.name: x.layout for x in chain.tensors}
+    return {"problem": {"chain": str(chain), "ranks": chain.p}, "tiles": _tiles(layouts)}
+
+
+def _tiles(layouts: Mapping[str, Layout]) -> dict[str, Any]:
     return {
-        "problem": problem.to_dict() | {"ranks": problem.p},
-        "tiles": {
-            matrix: {
-                "layout": str(layout),
-                "row_edges": layout.row_edges.tolist(),
-                "col_edges": layout.col_edges.tolist(),
-                "owners": layout.owners.tolist(),
-            }
-            for matrix, layout in zip(MATRICES, problem.layouts, strict=True)
-        },
+        name: {
+            "layout": str(layout),
+            "row_edges": layout.row_edges.tolist(),
+            "col_edges": layout.col_edges.tolist(),
+            "owners": layout.owners.tolist(),
+        }
+        for name, layout in layouts.items()
     }
 
 

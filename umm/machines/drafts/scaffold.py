@@ -33,6 +33,7 @@ NOTES = {
     "devices.means": "ways to move bytes; collectives use the one named collective",
     "devices.efficiency": "share of the peak that large GEMMs reach: measure one, 8K cubed",
     "devices.attention": "share of the peak that kernels of fused attention reach, by size of a head",
+    "devices.grouped": "kernels that multiply rows of many experts with their weights",
     "devices.kernels": "a library's GEMM kernels, for all types: what they make of a shape",
     "devices.efficiency.kernels": "numbers of this type's kernels that are not the device's",
     "devices.efficiency.tiles": "what a GEMM kernel makes of a shape: SMs at once, their tile of C",

@@ -38,6 +38,15 @@ def pack_tokens(x: Array, routing: str, first: int, last: int, at: Place) -> Arr
     return result
 
 
+def repack_tokens(x: Array, routing: str, first: int, last: int, outer: int, until: int, at: Place) -> Array:
+    """Return those of packed tokens, of rows outer to until, that are tokens of rows first to last."""
+    known = _routing(routing)
+    tokens = known.tokens_of(Interval(first, last))[at.rows.start : at.rows.stop]
+    place = np.searchsorted(known.tokens_of(Interval(outer, until)), tokens)
+    result: Array = x[_like(place - _reads(at, 0).start, x)]
+    return result
+
+
 def expand_tokens(x: Array, routing: str, first: int, last: int, packed: int, at: Place) -> Array:
     """Return a row for each of some routed rows: that of its token."""
     result: Array = x[_like(_places(routing, first, last, packed, at), x)]
@@ -72,6 +81,20 @@ def add_parts(x: Array, routing: str, cuts: str, at: Place) -> Array:
     return _summed(x, tokens - at.rows.start, at.rows.size)
 
 
+def add_packed(
+    x: Array, routing: str, cuts: str, first: int, last: int, outer: int, until: int, base: int, at: Place
+) -> Array:
+    """Return what was added at several ranks added up, of those tokens alone that have some.
+
+    Row ``base`` of the result is the first token from first to last of the rows outer to until.
+    """
+    known, within = _routing(routing), Interval(first, last)
+    tokens = np.concatenate([known.tokens_of(rows, within) for rows in between(cuts)])
+    every = known.tokens_of(Interval(outer, until), within)
+    summed = _summed(x, np.searchsorted(every, tokens), len(every))
+    return summed[at.rows.start - base : at.rows.stop - base]
+
+
 def pick_rows(x: Array, routing: str, first: int, last: int, base: int, at: Place) -> Array:
     """Return those of some routed rows whose tokens are from first to last."""
     rows = _reads(at, 0)
@@ -98,8 +121,8 @@ def routed_softmax(x: Array, routing: str, at: Place) -> Array:
     Source: Jiang et al. (2024), Mixtral of experts, section 2.1.
     """
     known = _routing(routing)
-    held = (known.token_of >= at.rows.start) & (known.token_of < at.rows.stop)
-    place = _like(known.token_of[held] - at.rows.start, x), _like(known.expert_of[held], x)
+    chosen = known.choices[at.rows.start : at.rows.stop]
+    place = _like(np.repeat(np.arange(len(chosen)), known.top_k), x), _like(chosen.reshape(-1), x)
     scores = np.full_like(x, -np.inf)
     scores[place] = x[place]
     share = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -151,6 +174,7 @@ _WHOLE = Parameter(whole=True)
 _OF = {"routing": Text(), "first": _WHOLE, "last": _WHOLE}
 _PACKED, _BASE = {"packed": Parameter(0, whole=True)}, {"base": _WHOLE}
 _CUTS = {"routing": Text(), "cuts": Text()}
+_OUTER = {"outer": _WHOLE, "until": _WHOLE}
 
 FUNCTIONS = (
     Function("pack_tokens", "kc->rc", pack_tokens, _OF, indexed=True),
@@ -159,6 +183,8 @@ FUNCTIONS = (
     Function("add_rows", "kc->rc", add_rows, _OF | _BASE, indexed=True),
     Function("add_weighted_rows", "kc,k1->rc", add_rows, _OF | _BASE, indexed=True),
     Function("add_parts", "kc->rc", add_parts, _CUTS, indexed=True),
+    Function("repack_tokens", "kc->rc", repack_tokens, _OF | _OUTER, indexed=True),
+    Function("add_packed", "kc->rc", add_packed, _OF | _CUTS | _OUTER | _BASE, indexed=True),
     Function("pick_rows", "kc->rc", pick_rows, _OF | _BASE, indexed=True),
     Function("spread_gates", "k1->rc", spread_gates, _CUTS, indexed=True),
     Function("routed_softmax", "rc->rc", routed_softmax, {"routing": Text()}, indexed=True, column_unit=0),

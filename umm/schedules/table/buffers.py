@@ -139,7 +139,12 @@ class Slice(NamedTuple):
 
     def cut(self, rows: Interval, cols: Interval) -> "Slice":
         """Return what lies in some rows and columns, in global indices; empty if nothing does."""
-        return Slice(*self[:3], self.rows.intersect(rows), self.cols.intersect(cols))
+        buffer, rank, tensor, (top, bottom), (left, right) = self
+        return Slice(
+            buffer, rank, tensor,
+            Interval(max(top, rows[0]), min(bottom, rows[1])),
+            Interval(max(left, cols[0]), min(right, cols[1])),
+        )  # fmt: skip
 
 
 def united(first: Slice, second: Slice) -> Slice | None:

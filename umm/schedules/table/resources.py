@@ -23,6 +23,10 @@ class Links:
         return Links(self.names[:count], self.bandwidth[:count], self.latency[:count])
 
 
+MOST_KNOWN = 2**14
+"""Pairs of ranks whose links are kept, once asked for: those of 128 ranks."""
+
+
 class Routes:
     """The links between pairs of ranks, in the order bytes cross them; shared by all schedules of a fabric.
 
@@ -32,6 +36,7 @@ class Routes:
 
     def __init__(self, links: Callable[[int, int], tuple[int, ...]]) -> None:
         self.links = links
+        self._known: dict[tuple[int, int], tuple[int, ...]] = {}
 
     @classmethod
     def listed(cls, routes: Mapping[tuple[int, int], tuple[int, ...]]) -> "Routes":
@@ -39,7 +44,12 @@ class Routes:
         return cls(lambda src, dst: routes.get((src, dst), ()))
 
     def __getitem__(self, pair: tuple[int, int]) -> tuple[int, ...]:
-        return self.links(*pair)
+        found = self._known.get(pair)
+        if found is None:
+            found = self.links(*pair)
+            if len(self._known) < MOST_KNOWN:
+                self._known[pair] = found
+        return found
 
 
 @dataclass(frozen=True, eq=False)

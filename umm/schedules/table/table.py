@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.arrays import Floats, Ints, group_of_row
+from umm.arrays import Floats, Ints, group_of_row, offsets_of
 from umm.errors import ScheduleError
 from umm.program.problem import MATRICES, Problem
 from umm.program.tensors import Program, Tensor
 from umm.schedules.table.buffers import Buffers, first_tiles, joined, owned_tiles, tile_at
 from umm.schedules.table.details import GEMM, TRANSFERS, Details
 from umm.schedules.table.resources import Lanes, Links, Routes
+
+MOST_BYTES = 2.0**63
+"""What 64 bits do not count any more."""
 
 
 class Function(NamedTuple):
@@ -40,6 +43,13 @@ class Data(NamedTuple):
 
     details: Details
     temporaries: Buffers
+
+
+class Amounts(NamedTuple):
+    """What actions move and multiply: the payload of each transfer in bytes, and each gemm's flop; else 0."""
+
+    payload: Ints
+    flop: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +82,7 @@ class Table:
         functions: What maps do.
         means: Ways to move bytes.
         means_of: Which of them each action uses, −1 for its kind's own; None if every action does.
+        make_amounts: Makes the payload and the flop of each action; None if they follow from the details.
     """
 
     program: Program
@@ -99,6 +110,7 @@ class Table:
     functions: tuple[Function, ...] = ()
     means: tuple[Means, ...] = ()
     means_of: NDArray[np.int8] | None = None
+    make_amounts: Callable[[], Amounts] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -124,6 +136,10 @@ class Table:
     @cached_property
     def _data(self) -> Data:
         return self.make_data()
+
+    @cached_property
+    def _amounts(self) -> Amounts | None:
+        return None if self.make_amounts is None else self.make_amounts()
 
     @property
     def scattered(self) -> bool:
@@ -188,6 +204,8 @@ class Table:
     @cached_property
     def payload(self) -> Ints:
         """Useful bytes each transfer moves: rows × columns × element size; 0 for other kinds."""
+        if self._amounts is not None:
+            return self._amounts.payload
         area = np.prod(self.details.shape[:, 0], axis=1)
         transfer = np.isin(self.kind, TRANSFERS)
         return np.where(transfer, area * self.itemsizes[self.operand_tensors(0)], 0)
@@ -195,6 +213,8 @@ class Table:
     @cached_property
     def flop(self) -> Ints:
         """Floating-point operations of each gemm; 0 for other kinds."""
+        if self._amounts is not None:
+            return self._amounts.flop
         gemm = self.kind == GEMM
         return np.where(gemm, 2 * np.prod(self.details.multiplied, axis=1) * self.details.batch, 0)
 
@@ -205,9 +225,13 @@ class Table:
         Raises:
             ScheduleError: if these are more than 64 bits count.
         """
-        most = max((float(slots.sum(dtype=np.float64)) for slots in self.pools), default=0.0)
-        _check_counted(most, "the pool of a rank would take {} bytes")
-        return np.array([slots.sum() for slots in self.pools], dtype=np.int64)
+        slots = np.concatenate([*self.pools, np.zeros(0, dtype=np.int64)])
+        if slots.sum(dtype=np.float64) >= MOST_BYTES:
+            most = max(float(x.sum(dtype=np.float64)) for x in self.pools)
+            _check_counted(most, "the pool of a rank would take {} bytes")
+        offsets = offsets_of([len(x) for x in self.pools])
+        before = offsets_of(slots)  # may go round at 64 bits, where the differences do not
+        return before[offsets[1:]] - before[offsets[:-1]]
 
     @cached_property
     def memory_bytes(self) -> Ints:
@@ -247,6 +271,6 @@ def check_moved(nbytes: Ints) -> None:
 
 
 def _check_counted(nbytes: float, what: str) -> None:
-    if nbytes >= 2.0**63:
+    if nbytes >= MOST_BYTES:
         said = what.format(f"{nbytes:.3g}")
         raise ScheduleError(f"{said}; 64 bits count to 2^63 - 1: make the matrices smaller")

@@ -19,7 +19,7 @@ from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, Slice, first_tiles, joined, owned_tiles
 from umm.schedules.table.details import GEMM, Details, Multiplied
 from umm.schedules.table.resources import Platform
-from umm.schedules.table.table import Data, Table, check_moved
+from umm.schedules.table.table import Amounts, Data, Table, check_moved
 from umm.schedules.writer.costs import PLAIN, Action
 
 
@@ -159,6 +159,7 @@ class Rows:
         after: The dependencies, one action's after another's, as table rows.
         fill: Writes the rows' details, given the details' columns cut to these rows and the number that
             its first temporary will have; returns its temporaries.
+        amounts: Returns what they move and multiply; None if that follows from the details.
     """
 
     kind: NDArray[np.int8]
@@ -167,6 +168,7 @@ class Rows:
     after: Ints
     seconds: NDArray[np.float64]
     fill: Callable[[Details, int], Buffers]
+    amounts: Callable[[], Amounts] | None = None
 
 
 def no_data(details: Details, first: int) -> Buffers:
@@ -194,6 +196,12 @@ def assemble(
             start, first = stop, first + len(temporaries[-1])
         return Data(details, joined(temporaries))
 
+    amounts = [part.amounts for part in parts if part.amounts is not None]
+
+    def make_amounts() -> Amounts:
+        made = [amount() for amount in amounts]
+        return Amounts(_joined([x.payload for x in made]), _joined([x.flop for x in made]))
+
     machine = shared.machine
     rank, lane, src, dst, nbytes = _joined([part.numbers for part in parts])
     check_moved(nbytes)
@@ -219,6 +227,7 @@ def assemble(
         make_pools=pools,
         options=options,
         peak=machine.total_peak(problem.dtype, shared.devices),
+        make_amounts=make_amounts if len(amounts) == len(parts) else None,
     )
 
 

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from umm.algorithms.chains.lower import lower
 from umm.algorithms.movement.choice import node_count
@@ -12,8 +15,15 @@ from umm.machines import Machine
 from umm.machines.corners import corners
 from umm.program import Outline
 from umm.program.schemes import on_nodes
-from umm.program.systems import CHANGES, fully_sharded, gradients_by_tokens, over_mesh
+from umm.program.systems import (
+    CHANGES,
+    fully_sharded,
+    gradients_by_tokens,
+    over_mesh,
+    with_hot_experts,
+)
 from umm.schedules.schedule import Schedule
+from umm.space.search.robustness import Spread
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
 
@@ -233,6 +243,24 @@ class Scheme:
         return self.name
 
 
+def _with_hot_experts(name: str, outline: Outline) -> Outline:
+    """Return a mixture with copies; see :func:`umm.program.systems.with_hot_experts`."""
+    return with_hot_experts(name, outline) or outline
+
+
+def over_routings(rows: Sequence[Row], starts: Sequence[Outline], machine: Machine) -> list[Spread]:
+    """Return the median and the 95th percentile of each row over the same program with other routings.
+
+    Copies of experts are placed anew for each: as if what is wanted most were known before.
+    """
+    simulate = executor("sim").makespan
+    found = []
+    for row in rows:
+        seconds = [simulate(row.contender.schedule(start, machine)) for start in starts]
+        found.append(Spread(*(float(np.quantile(seconds, x)) for x in (0.5, 0.95))))
+    return found
+
+
 def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
     """Yield the schemes of training systems that a program has the layouts for, on nodes those for nodes."""
     for name in outline.layouts:
@@ -243,6 +271,11 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
             if ranks % parts == 0:
                 name = f"ep{ranks // parts}-tp{parts}"
                 yield Scheme(name, outline.layouts_of(name, ranks), ranks)
+        for parts in (1, 2):
+            name = f"ep{ranks // parts}" + ("-tp2" if parts > 1 else "") + f"+{ranks // parts}"
+            if ranks % parts == 0 and ranks > parts and not outline.kept:
+                change = partial(_with_hot_experts, name)
+                yield Scheme(name, change(outline).layouts[name], ranks, change)
         return
     for name in ("ring", "gather", "ulysses"):
         try:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -285,7 +285,7 @@ class Peers(Shown):
             said += f", {_saved(best, nearest)} less than {nearest.algorithm}, the next"
         return " ".join(x for x in (f"{said}.", self._unsure(), self._elsewhere()) if x)
 
-    @property
+    @cached_property
     def starts(self) -> Starts | None:
         """What the row to take needs where assumed latencies are half or twice as long; None of none."""
         return assumed_starts(

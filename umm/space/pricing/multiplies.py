@@ -16,7 +16,7 @@ from umm.machines import Machine
 from umm.program.problem import MATRICES
 from umm.schedules.bound import ROUNDING, schedule_bound
 from umm.schedules.schedule import Schedule
-from umm.space.bounds.closed_form import Bounds, closed_form
+from umm.space.bounds.closed_form import AT_ONCE, Bounds, closed_form
 from umm.space.bounds.moves import given_bytes
 from umm.space.bounds.transfers import looked_at
 from umm.space.budget import device_share
@@ -119,8 +119,10 @@ class MultiplyPricer:
     def _of_all_ranks(self, point: int) -> tuple[float, float]:
         """Return the closed-form bounds of a point from all ranks: seconds and bytes."""
         if point not in self._closed:
-            bounds = closed_form(self.points.only(point), self.machine)
-            self._closed[point] = float(bounds.seconds[0]), float(bounds.memory[0])
+            numbers, points = self.points.beside(point, max(1, AT_ONCE // self.points.ranks**2))
+            bounds = closed_form(points, self.machine)
+            both = zip(bounds.seconds.tolist(), bounds.memory.tolist(), strict=True)
+            self._closed.update(zip(numbers.tolist(), both, strict=True))
         return self._closed[point]
 
     def fits(self, point: int, limit: int) -> bool:

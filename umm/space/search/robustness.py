@@ -1,33 +1,27 @@
 """Decisions under noise: makespans over draws of slow ranks and jitter, and the layout that suffers least."""
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from umm.arrays import Floats, Ints
-from umm.errors import InputError
 from umm.executor import Executor, Redrawing
 from umm.schedules.schedule import Schedule
 from umm.space.choice import Choice
 from umm.space.search.found import Found
+from umm.space.search.noise import Noise
 from umm.space.search.uncertainty import TOLERANCE
 from umm.space.search.walk import BestFirst
 from umm.units import counted, format_seconds
 
-RESOURCES = ("gemm", "link", "launch")
-LAWS = ("lognormal", "normal", "delay")
 REACH = 1.1
 """Up to how many times the least makespan a point is a candidate for the robust choice."""
 CANDIDATES = 20
 """How many points are, at most."""
 MOST_DRAWN = 4_000_000
 """Actions simulated over all draws of all candidates; the fastest are kept where that would be more."""
-SLOWEST = 0.05
-"""Least factor of a normal draw, which could otherwise be negative."""
 
 
 class Spread(NamedTuple):
@@ -35,156 +29,6 @@ class Spread(NamedTuple):
 
     p50_s: float
     p95_s: float
-
-
-class Factors(NamedTuple):
-    """What each draw multiplies, by rank, shape (draws, ranks): durations of local work, bytes, launches."""
-
-    gemm: Floats
-    link: Floats
-    launch: Floats
-
-
-@dataclass(frozen=True)
-class Noise:
-    """How runs differ from the prediction.
-
-    A draw has one factor for each rank and resource. The factors depend on the seed and the number of ranks
-    alone, so all candidates meet the same days: common random numbers, which cancel in a comparison.
-
-    Attributes:
-        gemm: Standard deviation of a rank's local work, as a share.
-        link: That of the time in which a rank's outgoing bytes cross a link.
-        launch: That of what a transfer waits before its bytes move.
-        law: ``lognormal`` with median 1, ``normal`` with mean 1, or ``delay``, as far above 1 as a normal
-            one is from it: a rank is late or on time, never early, as in :meth:`delays`.
-        slow: How many ranks are slow in every draw; which ones is drawn.
-        rate: The rate of their local work, as a share of the others'.
-        draws: How many draws.
-        seed: Of the random numbers.
-
-    Raises:
-        InputError: for shares and counts that mean nothing.
-    """
-
-    gemm: float = 0.0
-    link: float = 0.0
-    launch: float = 0.0
-    law: str = "lognormal"
-    slow: int = 0
-    rate: float = 1.0
-    draws: int = 200
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in RESOURCES:
-            share = getattr(self, name)
-            if not 0 <= share <= 1:
-                raise InputError(f"a jitter of {100 * share:g} % is not possible; write 0% to 100%")
-        if not 0 < self.rate <= 1:
-            raise InputError(f"a straggler at rate {self.rate:g} is not possible; write one like 1:0.8")
-        if self.slow < 0 or self.draws < 1:
-            raise InputError("stragglers are counted from 0, draws from 1")
-
-    @classmethod
-    def of(cls, jitter: str | None, straggler: str | None, **more: Any) -> "Noise":
-        """Return what two texts mean: ``3%`` or ``gemm=2%,link=5%,normal``, and ``1:0.8``.
-
-        Raises:
-            InputError: for another text.
-
-        >>> noise = Noise.of("gemm=2%,link=5%,normal", "1:0.8")
-        >>> noise.gemm, noise.link, noise.launch, noise.law, noise.slow, noise.rate
-        (0.02, 0.05, 0.0, 'normal', 1, 0.8)
-        """
-        found: dict[str, Any] = dict(more)
-        for part in (jitter or "").split(",") if jitter is not None else ():
-            word = part.strip()
-            if word in LAWS:
-                found["law"] = word
-                continue
-            said = re.fullmatch(rf"(?:({'|'.join(RESOURCES)})=)?(\d+\.?\d*|\.\d+)(%?)", word)
-            if said is None:
-                raise InputError(
-                    f"jitter {word!r} is unknown; write 3%, or gemm=2%,link=5%,launch=10%, and normal, "
-                    "lognormal or delay"
-                )
-            share = float(said[2]) / (100 if said[3] else 1)
-            found |= dict.fromkeys([said[1]] if said[1] else RESOURCES, share)
-        if straggler is not None:
-            said = re.fullmatch(r"\s*(\d{1,6}):(\d+\.?\d*|\.\d+)(%?)\s*", straggler)
-            if said is None:
-                raise InputError(f"straggler {straggler!r} is unknown; write 1:0.8, one rank at 80 %")
-            found |= {"slow": int(said[1]), "rate": float(said[2]) / (100 if said[3] else 1)}
-        return cls(**found)
-
-    @classmethod
-    def delays(cls, text: str, **more: Any) -> "Noise":
-        """Return what can be put into real runs: jitter of the law ``delay``, slow ranks, or both.
-
-        Raises:
-            InputError: for another text, or a law by which a rank is sometimes early.
-
-        >>> print(Noise.delays("gemm=30%,1:0.8", draws=20))
-        30 % gemm jitter, 1 rank at 80 %, 20 draws
-        """
-        parts = [part.strip() for part in text.split(",")]
-        slow = [part for part in parts if ":" in part]
-        if len(slow) > 1 or set(parts) & {"lognormal", "normal"}:
-            raise InputError(
-                f"delay {text!r} cannot be put into a run; write 30%, gemm=30%,link=10%, 1:0.8 (one rank at "
-                "80 %), or both: 5%,1:0.8; ranks are late or on time, never early"
-            )
-        jitter = [part for part in parts if ":" not in part]
-        return cls.of(",".join([*jitter, "delay"]), slow[0] if slow else None, **more)
-
-    def factors(self, ranks: int) -> Factors:
-        """Return the factors of some ranks, the same whatever is computed.
-
-        Raises:
-            InputError: if more ranks are slow than there are.
-        """
-        return _factors(self, ranks)
-
-    def by_run(self, ranks: int) -> Floats:
-        """Return the factors by draw, shape (draws, 3, ranks)."""
-        return np.stack(self.factors(ranks), axis=1)
-
-    def __str__(self) -> str:
-        shares = {name: getattr(self, name) for name in RESOURCES}
-        said = []
-        if len(set(shares.values())) == 1:
-            said += [f"{100 * self.gemm:g} % jitter"] if self.gemm else []
-        else:
-            said += [f"{100 * x:g} % {name} jitter" for name, x in shares.items() if x]
-        if self.slow:
-            said.append(f"{counted(self.slow, 'rank')} at {100 * self.rate:g} %")
-        return f"{', '.join(said) or 'no noise'}, {counted(self.draws, 'draw')}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {x.name: getattr(self, x.name) for x in fields(self)}
-
-
-@lru_cache(maxsize=16)
-def _factors(noise: Noise, ranks: int) -> Factors:
-    if noise.slow > ranks:
-        raise InputError(f"{noise.slow} stragglers are more than the {ranks} ranks; ask for at most {ranks}")
-    shape = (noise.draws, ranks)
-    drawn = []
-    for number, name in enumerate(RESOURCES):  # a stream each: jitter of one leaves the others' draws alone
-        normal = np.random.default_rng([noise.seed, number]).standard_normal(shape)
-        share = getattr(noise, name)
-        if noise.law == "delay":
-            normal = np.abs(normal)
-        linear = np.maximum(1 + share * normal, SLOWEST)
-        drawn.append(np.exp(share * normal) if noise.law == "lognormal" else linear)
-    if noise.slow:
-        order = np.random.default_rng([noise.seed, len(RESOURCES)]).random(shape).argsort(axis=1)
-        slow = np.zeros(shape, dtype=bool)
-        np.put_along_axis(slow, order[:, : noise.slow], True, axis=1)
-        drawn[0] = np.where(slow, drawn[0] / noise.rate, drawn[0])
-    return Factors(*drawn)
 
 
 def drawn_makespans(schedule: Schedule, noise: Noise, performer: Executor) -> Floats:

@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -14,6 +14,7 @@ from umm.errors import InputError
 from umm.program.problem import MATRICES
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
+from umm.traces.traffic import bytes_by_kind
 
 Row = Mapping[str, Any]
 TYPES = {str: "TEXT", int: "INTEGER", bool: "INTEGER"}
@@ -45,6 +46,11 @@ class Performed:
     trace: Trace
     bound_s: float
 
+    @cached_property
+    def moved(self) -> dict[str, int]:
+        """Payload bytes that travel between ranks, by kind."""
+        return bytes_by_kind(self.schedule)
+
 
 @dataclass(frozen=True)
 class Fact:
@@ -64,9 +70,9 @@ FACTS: dict[str, Fact] = {
     "fraction_of_peak": Fact("REAL", lambda run: run.trace.fraction_of_peak),
     "memory_bytes": Fact("INTEGER", lambda run: int(run.schedule.memory_bytes.max())),
     "pool_bytes": Fact("INTEGER", lambda run: run.trace.pool_bytes),
-    "get_bytes": Fact("INTEGER", lambda run: run.trace.get_bytes),
-    "accumulate_bytes": Fact("INTEGER", lambda run: run.trace.accumulate_bytes),
-    "reduce_bytes": Fact("INTEGER", lambda run: run.trace.reduce_bytes),
+    "get_bytes": Fact("INTEGER", lambda run: run.moved["get"]),
+    "accumulate_bytes": Fact("INTEGER", lambda run: run.moved["accumulate"]),
+    "reduce_bytes": Fact("INTEGER", lambda run: run.moved["reduce"]),
     "gap": Fact("REAL", lambda run: 1.0 - run.bound_s / run.trace.makespan_s),
     "steps_gap": Fact("REAL", lambda run: run.schedule.options.get("gap")),
     "bound_by": Fact("TEXT", lambda run: run.trace.bound_by),

@@ -14,7 +14,8 @@ from umm.schedules.schedule import Schedule
 from umm.space.budget import DEVICE
 from umm.space.choice import Choice
 from umm.space.search.found import front
-from umm.space.search.robustness import Noise, Spread
+from umm.space.search.noise import Noise
+from umm.space.search.robustness import Spread
 from umm.space.search.search import search
 from umm.space.search.uncertainty import TOLERANCE, Widest
 from umm.space.search.walk import Progress

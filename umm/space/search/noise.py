@@ -1,0 +1,201 @@
+"""How runs differ from a prediction: draws of slow ranks and jitter, the same for whatever is predicted."""
+
+import re
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from umm.arrays import Floats
+from umm.errors import InputError
+from umm.files import shown
+from umm.units import counted
+
+RESOURCES = ("gemm", "link", "launch")
+LAWS = ("lognormal", "normal", "delay")
+SLOWEST = 0.05
+"""Least factor of a normal draw, which could otherwise be negative."""
+
+
+class Factors(NamedTuple):
+    """What each draw multiplies, by rank, shape (draws, ranks): durations of local work, bytes, launches."""
+
+    gemm: Floats
+    link: Floats
+    launch: Floats
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How runs differ from the prediction.
+
+    A draw has one factor for each rank and resource. The factors depend on the seed and the number of ranks
+    alone, so all candidates meet the same days: common random numbers, which cancel in a comparison.
+
+    Attributes:
+        gemm: Standard deviation of a rank's local work, as a share.
+        link: That of the time in which a rank's outgoing bytes cross a link.
+        launch: That of what a transfer waits before its bytes move.
+        law: ``lognormal`` with median 1, ``normal`` with mean 1, or ``delay``, as far above 1 as a normal
+            one is from it: a rank is late or on time, never early, as in :meth:`delays`.
+        slow: How many ranks are slow in every draw; which ones is drawn.
+        rate: The rate of their local work, as a share of the others'.
+        draws: How many draws.
+        seed: Of the random numbers.
+        measured: By resource what it took in real runs, as shares of their median; draws of it are picked
+            from these, whatever its share and the law.
+
+    Raises:
+        InputError: for shares and counts that mean nothing.
+    """
+
+    gemm: float = 0.0
+    link: float = 0.0
+    launch: float = 0.0
+    law: str = "lognormal"
+    slow: int = 0
+    rate: float = 1.0
+    draws: int = 200
+    seed: int = 0
+    measured: tuple[tuple[str, tuple[float, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in RESOURCES:
+            share = getattr(self, name)
+            if not 0 <= share <= 1:
+                raise InputError(f"a jitter of {100 * share:g} % is not possible; write 0% to 100%")
+        if not 0 < self.rate <= 1:
+            raise InputError(f"a straggler at rate {self.rate:g} is not possible; write one like 1:0.8")
+        if self.slow < 0 or self.draws < 1:
+            raise InputError("stragglers are counted from 0, draws from 1")
+
+    @classmethod
+    def of(cls, jitter: str | None, straggler: str | None, **more: Any) -> "Noise":
+        """Return what two texts mean: ``3%`` or ``gemm=2%,link=5%,normal``, and ``1:0.8``.
+
+        Raises:
+            InputError: for another text.
+
+        >>> noise = Noise.of("gemm=2%,link=5%,normal", "1:0.8")
+        >>> noise.gemm, noise.link, noise.launch, noise.law, noise.slow, noise.rate
+        (0.02, 0.05, 0.0, 'normal', 1, 0.8)
+        """
+        found: dict[str, Any] = dict(more)
+        for part in (jitter or "").split(",") if jitter is not None else ():
+            word = part.strip()
+            if word in LAWS:
+                found["law"] = word
+                continue
+            said = re.fullmatch(rf"(?:({'|'.join(RESOURCES)})=)?(\d+\.?\d*|\.\d+)(%?)", word)
+            name, _, path = word.partition("=")
+            if said is None and name in RESOURCES and path:
+                found["measured"] = (*found.get("measured", ()), (name, _measured(Path(path))))
+                continue
+            if said is None:
+                raise InputError(
+                    f"jitter {word!r} is unknown; write 3%, or gemm=2%,link=5%,launch=10%, and normal, "
+                    "lognormal or delay; or gemm=FILE, of measured seconds"
+                )
+            share = float(said[2]) / (100 if said[3] else 1)
+            found |= dict.fromkeys([said[1]] if said[1] else RESOURCES, share)
+        if straggler is not None:
+            said = re.fullmatch(r"\s*(\d{1,6}):(\d+\.?\d*|\.\d+)(%?)\s*", straggler)
+            if said is None:
+                raise InputError(f"straggler {straggler!r} is unknown; write 1:0.8, one rank at 80 %")
+            found |= {"slow": int(said[1]), "rate": float(said[2]) / (100 if said[3] else 1)}
+        return cls(**found)
+
+    @classmethod
+    def delays(cls, text: str, **more: Any) -> "Noise":
+        """Return what can be put into real runs: jitter of the law ``delay``, slow ranks, or both.
+
+        Raises:
+            InputError: for another text, or a law by which a rank is sometimes early.
+
+        >>> print(Noise.delays("gemm=30%,1:0.8", draws=20))
+        30 % gemm jitter, 1 rank at 80 %, 20 draws
+        """
+        parts = [part.strip() for part in text.split(",")]
+        slow = [part for part in parts if ":" in part]
+        if len(slow) > 1 or set(parts) & {"lognormal", "normal"}:
+            raise InputError(
+                f"delay {text!r} cannot be put into a run; write 30%, gemm=30%,link=10%, 1:0.8 (one rank at "
+                "80 %), or both: 5%,1:0.8; ranks are late or on time, never early"
+            )
+        jitter = [part for part in parts if ":" not in part]
+        found = cls.of(",".join([*jitter, "delay"]), slow[0] if slow else None, **more)
+        if found.measured:
+            raise InputError("measured times are sometimes early, which a delay cannot be; write 30% instead")
+        return found
+
+    def factors(self, ranks: int) -> Factors:
+        """Return the factors of some ranks, the same whatever is computed.
+
+        Raises:
+            InputError: if more ranks are slow than there are.
+        """
+        return _factors(self, ranks)
+
+    def by_run(self, ranks: int) -> Floats:
+        """Return the factors by draw, shape (draws, 3, ranks)."""
+        return np.stack(self.factors(ranks), axis=1)
+
+    def __str__(self) -> str:
+        shares = {name: getattr(self, name) for name in RESOURCES}
+        said = []
+        if len(set(shares.values())) == 1:
+            said += [f"{100 * self.gemm:g} % jitter"] if self.gemm else []
+        else:
+            said += [f"{100 * x:g} % {name} jitter" for name, x in shares.items() if x]
+        said += [f"{name} as in {counted(len(values), 'run')}" for name, values in self.measured]
+        if self.slow:
+            said.append(f"{counted(self.slow, 'rank')} at {100 * self.rate:g} %")
+        return f"{', '.join(said) or 'no noise'}, {counted(self.draws, 'draw')}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        found = {x.name: getattr(self, x.name) for x in fields(self) if x.name != "measured"}
+        return found | ({"measured": dict(self.measured)} if self.measured else {})
+
+
+@lru_cache(maxsize=16)
+def _factors(noise: Noise, ranks: int) -> Factors:
+    if noise.slow > ranks:
+        raise InputError(f"{noise.slow} stragglers are more than the {ranks} ranks; ask for at most {ranks}")
+    shape = (noise.draws, ranks)
+    drawn = []
+    lists = dict(noise.measured)
+    for number, name in enumerate(RESOURCES):  # a stream each: jitter of one leaves the others' draws alone
+        stream = np.random.default_rng([noise.seed, number])
+        if name in lists:
+            drawn.append(stream.choice(np.array(lists[name]), shape))
+            continue
+        normal = stream.standard_normal(shape)
+        share = getattr(noise, name)
+        if noise.law == "delay":
+            normal = np.abs(normal)
+        linear = np.maximum(1 + share * normal, SLOWEST)
+        drawn.append(np.exp(share * normal) if noise.law == "lognormal" else linear)
+    if noise.slow:
+        order = np.random.default_rng([noise.seed, len(RESOURCES)]).random(shape).argsort(axis=1)
+        slow = np.zeros(shape, dtype=bool)
+        np.put_along_axis(slow, order[:, : noise.slow], True, axis=1)
+        drawn[0] = np.where(slow, drawn[0] / noise.rate, drawn[0])
+    return Factors(*drawn)
+
+
+def _measured(path: Path) -> tuple[float, ...]:
+    """Return the numbers of a file, such as seconds of equal runs, as shares of their median.
+
+    Raises:
+        InputError: if there is no such file, or not two numbers above 0 in it.
+    """
+    try:
+        values = np.array(path.read_text(encoding="utf-8").replace(",", " ").split(), dtype=np.float64)
+    except (OSError, ValueError) as error:
+        raise InputError(f"jitter cannot be read from {shown(str(path))}: {error}") from None
+    if len(values) < 2 or not (np.isfinite(values).all() and values.min() > 0):
+        raise InputError(f"{shown(str(path))} has no two times above 0; write one a line, of equal runs")
+    return tuple((values / np.median(values)).tolist())
