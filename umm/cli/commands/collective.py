@@ -152,7 +152,7 @@ def collective(
 
 @contextmanager
 def _rows_so_far(output: Output, rows: list[Any]) -> Iterator[None]:
-    """Let a block that is ended early have been enough if there are rows by then."""
+    """Let a block that ends early be enough if there are rows already."""
     try:
         yield
     except KeyboardInterrupt:
