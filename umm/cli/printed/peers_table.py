@@ -73,7 +73,7 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
     if found.anywhere is not None:
         console.print(f"With free choice of layouts: {found.anywhere}.")
     if not found.complete:
-        console.print("Ended early: others were not looked at yet, and nothing is proven.")
+        console.print("Ended early: other rows are missing, and nothing is proven.")
     said = "" if found.starts is None else found.starts.in_words(found.best.makespan_s)
     if said:
         console.print(f"{found.best.algorithm}: {said}")
@@ -128,7 +128,7 @@ def _print_multiply(console: Console, found: Peers) -> None:
         cells = (row.algorithm, *times, *_moved_and_held(row))
         console.print(Text(LINE.format(*cells).rstrip(), style=_style(row, found)))
         console.print(Text(f"  {_choices(row, found)}", style="dim"))
-    console.print("own: if A, B and C lay as the row multiplies them.")
+    console.print("own: with free choice of layouts.")
 
 
 def _style(row: Row, found: Peers) -> str:
@@ -154,4 +154,4 @@ def _choices(row: Row, found: Peers) -> str:
         for name, now, then in layouts
         if now != Layout.parse(then, now.shape, now.ranks)  # however each is written
     ]
-    return "; ".join(x for x in (", ".join(moved) or "all where they lie", row.how) if x)
+    return "; ".join(x for x in (", ".join(moved) or "in place", row.how) if x)
