@@ -4,6 +4,8 @@ from typing import get_args
 
 import pytest
 
+import umm
+from umm.cost import gemm_seconds
 from umm.dtypes import DTYPES, Dtype, accumulated_in, itemsize
 from umm.errors import ProblemError
 from umm.program.problem import Problem
@@ -29,3 +31,14 @@ def test_an_unknown_type_is_refused_with_the_known_ones():
         itemsize("int8")
     with pytest.raises(ProblemError, match="dtype 'int8' of C is unknown; choose from float64"):
         Problem(m=1, n=1, k=1, c_dtype="int8")
+
+
+def test_4_bits_are_priced_alone():
+    """Twice the peak of 8 bits and 9/16 of a byte an element; no schedule is made of them."""
+    machine = umm.machine("b200-8")
+    four, eight = (
+        float(gemm_seconds(machine, x, 16384, 16384, 16384, 2)) for x in ("float4_e2m1", "float8_e4m3")
+    )
+    assert eight / four == pytest.approx(2.0, rel=0.1)
+    with pytest.raises(ProblemError, match="priced alone: use umm fuse"):
+        umm.Problem(m=64, n=64, k=64, dtype="fp4")

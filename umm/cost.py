@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from umm.arrays import Bools, Floats, Ints
-from umm.dtypes import itemsize, rated
+from umm.dtypes import element_bytes, itemsize, rated
 from umm.interval import Interval
 from umm.machines import Machine
 from umm.machines.kernels import Kernels
@@ -90,7 +90,7 @@ def gemm_seconds(
         at_peak = arithmetic = at_peak / pace.peak
     if dtype in machine.efficiency:
         arithmetic = at_peak / machine.gemm_efficiency(dtype, m, n, k, batch)
-    traffic = ((m + n) * k * itemsize(dtype) + elements * (2 * c_itemsize)) / machine.work_bandwidth
+    traffic = ((m + n) * k * element_bytes(dtype) + elements * (2 * c_itemsize)) / machine.work_bandwidth
     if pace is not ALIKE:
         traffic = traffic / pace.memory
     took = np.maximum(arithmetic, traffic)

@@ -23,7 +23,10 @@ FLOAT8 = {"float8_e4m3": (3, -6, 448.0), "float8_e5m2": (2, -14, 57344.0)}
 BLOCK = 128  # elements along k that share a scale
 _BLOCKED = f":{BLOCK}"
 _SCALE = 4  # bytes
+PRICED = {"float4_e2m1": 0.5 + 1 / 16}
+"""Types that are priced alone, and the bytes of an element with its share of the scale of 16."""
 _ALIASES = {
+    "fp4": "float4_e2m1",
     "bf16": "bfloat16",
     "fp16": "float16",
     "f16": "float16",
@@ -45,7 +48,7 @@ def canonical(dtype: str) -> str:
     """
     try:
         name, colon, block = dtype.partition(":")
-    except AttributeError:  # no text: whoever asks for its size is answered
+    except AttributeError:  # no text: a caller that asks for its size is answered
         return dtype
     parts = [_ALIASES.get(part, part) for part in name.split("x")]
     same = len(parts) == 2 and parts[0] == parts[1]
@@ -105,12 +108,26 @@ def itemsize(dtype: str, of: str = "") -> int:
     if found is not None:
         return found
     whose = f" of {of}" if of else ""
+    if dtype in PRICED:
+        raise ProblemError(f"{dtype} is priced alone: use umm fuse or umm.cost.gemm_seconds, or choose fp8")
     known = f"{', '.join(DTYPES)}, or short as {', '.join(_ALIASES)}"
     if isinstance(dtype, str) and any(part in FLOAT8 for part in dtype.partition(":")[0].split("x")):
         known = (
             "float8_e4m3, float8_e5m2, one for each of A and B as fp8xe5m2, and with :128 scales of blocks"
         )
     raise ProblemError(f"dtype {shown(dtype)}{whose} is unknown; choose from {known}")
+
+
+def element_bytes(dtype: str) -> float:
+    """Return the bytes that one element moves as, also of a type that is priced alone.
+
+    Raises:
+        ProblemError: for a type that umm does not know.
+
+    >>> element_bytes("bfloat16"), element_bytes("float4_e2m1")
+    (2.0, 0.5625)
+    """
+    return PRICED[dtype] if dtype in PRICED else float(itemsize(dtype))
 
 
 def payload_bytes(elements: ArrayLike, dtype: str) -> NDArray[np.int64]:
@@ -133,7 +150,7 @@ def accumulated_in(dtype: str) -> str:
     >>> accumulated_in("float16"), accumulated_in("float64"), accumulated_in("float8_e5m2")
     ('float32', 'float64', 'bfloat16')
     """
-    if is_float8(dtype):
+    if is_float8(dtype) or dtype in PRICED:
         return "bfloat16"
     return "float32" if itemsize(dtype) == 2 else dtype
 

@@ -51,10 +51,28 @@ def nodes() -> Iterator[Row]:
             yield Row("SimAI, rings between nodes", name, "h100-8", predict, seconds, source, True)
 
 
-def _on_nodes(machine: Machine, nbytes: int, count: int) -> float:
+def _on_nodes(machine: Machine, nbytes: int, count: int, what: str = "all-gather") -> float:
     from umm.machines.settings import with_settings
 
-    return law(with_settings(machine, {"nodes": str(count)}), "all-gather", nbytes, 8 * count)
+    return law(with_settings(machine, {"nodes": str(count)}), what, nbytes, 8 * count)
+
+
+def far() -> Iterator[Row]:
+    """Large collectives on up to 128 nodes; published.toml lists what is not said of them."""
+    said = SAID["nodes"]
+    source, group = "NVIDIA/nccl and ROCm/rccl issues", "many nodes, large"
+    for what, size, rates in (
+        ("reduce-scatter", 4 * 2**30, said["reduce_scatter_gbs"]),
+        ("all-reduce", 2 * 2**30, said["all_reduce_gbs"]),
+    ):
+        for count, rate in rates.items():
+            ranks, twice = 8 * int(count), 2 if what == "all-reduce" else 1
+            predict = partial(_on_nodes, nbytes=size, count=int(count), what=what)
+            seconds = twice * size * (ranks - 1) / ranks / (rate * 1e9)
+            yield Row(group, f"{what}, {count} nodes", "h100-8", predict, seconds, source)
+    for gib, micro in said["mi300x_us"].items():
+        predict = partial(_on_nodes, nbytes=int(gib) * 2**30, count=2, what="all-reduce")
+        yield Row(group, f"MI300X, {gib} GiB", "mi300x-8", predict, micro * 1e-6, source)
 
 
 def small() -> Iterator[Row]:
@@ -77,4 +95,4 @@ def small() -> Iterator[Row]:
 
 def collectives() -> list[Row]:
     """Return all rows."""
-    return [*xla(), *nodes(), *small()]
+    return [*xla(), *nodes(), *far(), *small()]

@@ -12,7 +12,7 @@ from experiments.common.ledger import Entry, Sections, given, reproduced
 from experiments.common.machines import shipped
 from experiments.common.points import csv_text
 from experiments.common.published import published
-from experiments.truth import multiplies
+from experiments.truth import holdout, multiplies
 from experiments.truth.collectives import collectives
 from experiments.truth.figure import figure
 from experiments.truth.fits import fits
@@ -25,7 +25,6 @@ SAID = published("truth")
 WITHIN = 0.1
 WHY = {
     "all-gather, then GEMM": "at the slow end of the range: one rate stands between the power states",
-    "8192 cubed and 64 MiB shards": "copies take memory bandwidth from the GEMM, in the file they do not",
 }
 
 
@@ -43,6 +42,7 @@ def run(size: str, jobs: int | None) -> Sections:
     return {
         "Public measurements": [*_given(), *_groups(found), _dtensor()],
         "GEMMs and whether to fuse": [*multiplies.entries()],
+        "Collectives, whole groups left out": [*holdout.entries()],
     }
 
 

@@ -14,6 +14,8 @@ from umm.program.tensors import Tensor
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm.schedules.table.details import ACCUMULATE, GET
+from umm_hw.mpi.executor import MpiExecutor
+from umm_hw.mpi.job.job import MpiJob
 
 NODES = """[fabric]
 kind = "tiers"
@@ -121,6 +123,33 @@ def assert_case(seed, nodes):
 @pytest.mark.parametrize("seed", range(30))
 def test_multiplies_by_collectives_are_right_and_race_free(seed, nodes):
     assert_case(seed, nodes)
+
+
+@pytest.fixture(scope="module")
+def mpi():
+    job = MpiJob(4, timeout=120)
+    yield MpiExecutor(job=job, replica=None)
+    job.close()
+
+
+def assert_on_processes(seed, nodes, mpi):
+    """Draw a chain and a way for four ranks in two nodes; processes compute what the reference does."""
+    draw = random.Random(seed)
+    chain = drawn_chain(draw, 4)
+    movement, stationary = draw.choice(["gathered", "chunks", "two-level", "auto"]), draw.choice("ABC")
+    schedule = lower(chain, nodes[4][0], movement=movement, stationary=stationary)
+    rng = np.random.default_rng(seed)
+    operands = {x.name: rng.integers(-3, 4, x.shape).astype(float) for x in chain.tensors if x.is_input}
+    expected, trace = chain.reference(operands), mpi.run(schedule, operands)
+    for name in chain.outputs:
+        for replica in trace.results[name]:
+            assert np.allclose(replica, expected[name], rtol=1e-12, atol=1e-9), (seed, movement, name)
+
+
+@pytest.mark.mpi
+def test_every_way_is_right_on_processes(nodes, mpi):
+    for seed in range(40):
+        assert_on_processes(seed, nodes, mpi)
 
 
 def crossing(schedule, kinds, size=8):

@@ -7,10 +7,12 @@ import pytest
 from experiments.common import points
 from experiments.common.image import is_current
 from experiments.common.kept import FULL, SMOKE, StaleError
+from experiments.common.machines import shipped
 from experiments.common.points import Table
 from experiments.common.published import published
 from experiments.cpu import figure as cpus
 from experiments.ledger import DOCUMENTS, LEDGER, part, with_part
+from experiments.truth import holdout
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -71,3 +73,15 @@ def test_a_smoke_run_performs_some_points_and_refuses_what_has_changed(table, tm
     table.file.write_text(table.file.read_text().replace("2,4", "2,5"))
     with pytest.raises(StaleError, match=r"squares.csv is not what the code gives now: .*'square': 5"):
         table.rows(SMOKE)
+
+
+def test_the_law_of_the_hold_out_is_that_of_the_machine_file():
+    """Vectorised for the fit, and the same seconds as each way's own."""
+    machine = shipped("gb200-nvl72")
+    width = machine.hears([0, 1])[0]
+    for what in ("all-reduce", "all-to-all"):
+        paces, rows = list(machine.library.ways(what).values()), holdout.rows_of(what)
+        found = holdout.law(paces, [holdout.numbers_of(x) for x in paces], what, rows, width)
+        asked = zip(rows.ranks.tolist(), rows.nbytes.tolist(), strict=True)
+        own = [min(x.seconds(what, nbytes, int(p), width) for x in paces) for p, nbytes in asked]
+        assert found.tolist() == pytest.approx(own)

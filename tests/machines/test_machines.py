@@ -35,6 +35,7 @@ def test_the_shipped_machines():
         "h100-8",
         "h200-1",
         "h800-8",
+        "l20-8",
         "localhost",
         "mi300x-8",
         "mi355x-8",
@@ -212,7 +213,10 @@ def test_a_measured_gemm_efficiency_is_interpolated_in_log2(tmp_path):
 
 
 def test_no_shipped_machine_takes_its_peak_for_granted():
-    """Every dtype of every machine has an efficiency below 1 with a range around it."""
+    """Every dtype of every machine has an efficiency below 1 with a range around it.
+
+    Only 8 bits on h100-8 go above: the data sheet's peak is at 1,830 MHz, the highest clock is 1,980.
+    """
     for name in (
         "dgx-h100x4",
         "frontera-rtx",
@@ -220,6 +224,7 @@ def test_no_shipped_machine_takes_its_peak_for_granted():
         "gb300-nvl72",
         "h100-8",
         "h200-1",
+        "l20-8",
         "localhost",
         "mi300x-8",
         "pvc-12",
@@ -228,6 +233,7 @@ def test_no_shipped_machine_takes_its_peak_for_granted():
     ):
         m = machine(shipped_folder() / f"{name}.toml")
         assert set(m.efficiency) == set(m.peaks)
-        assert all(table.values.max() < 1 for table in m.efficiency.values())
+        for dtype, table in m.efficiency.items():
+            assert table.values.max() < (1.1 if (name, dtype[:6]) == ("h100-8", "float8") else 1)
         rates = [fact for fact in m.facts if fact.key.startswith("devices.efficiency")]
         assert all(fact.range for fact in rates if not fact.key.endswith((".tiles", ".kernels")))

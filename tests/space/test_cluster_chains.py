@@ -5,9 +5,11 @@ import random
 import pytest
 
 import umm
+from umm.program.schemes import on_nodes
 from umm.space.pricing.assignments import pricer_of
 
 MACHINE = umm.machine("dgx-h100x4")
+MACHINE_2 = umm.machine("dgx-h100x4 nodes=2")
 
 
 @pytest.mark.parametrize("movement", ["auto", "chunks", "flat"])
@@ -21,6 +23,66 @@ def test_no_assignment_on_nodes_beats_its_bound(movement):
         bound = pricer.bound(place)
         assert 0 < bound <= pricer.simulated(place, bound)[1].makespan_s
     assert pricer.respected
+
+
+@pytest.mark.parametrize("name", on_nodes(2, 8)[:-1])
+@pytest.mark.parametrize("machine", ["dgx-h100x4", "mi300x-8 nodes=2"])
+def test_no_scheme_beats_its_bound_and_the_bound_is_near(machine, name):
+    """A gated MLP forward and backward: a bound knows what waits, what is gathered anew, what links carry."""
+    chain = umm.chain("gated-mlp", hidden=4096, ffn=14336, tokens=8192, backward=True, dtype="bfloat16")
+    layouts = chain.layouts_of(name, 16)
+    space = umm.Space(chain=chain, ranks=16, layouts={x: (text,) for x, text in layouts.items()})
+    pricer = pricer_of(space, umm.machine(machine))
+    place = pricer.points.place(layouts)
+    bound = pricer.bound(place)
+    made = pricer.simulated(place, bound)[1].makespan_s
+    assert pricer.respected
+    assert 0.45 * made < bound <= made
+
+
+@pytest.mark.parametrize(
+    "machine", ["h100-8 nodes=2", "b200-8 nodes=2", "mi300x-8 nodes=2", "a100-8 nodes=2"]
+)
+def test_sequence_takes_what_megatron_takes_on_any_machine_of_nodes(machine):
+    """13 and 41 ms once: a fabric did not say that it has nodes, pairs were priced as one link."""
+    chain = umm.chain("gated-mlp", hidden=4096, ffn=14336, tokens=8192, backward=True, dtype="bfloat16")
+    took = {
+        x: umm.run(umm.schedule(chain.laid_out(x, ranks=16), machine)).makespan_s
+        for x in ("megatron", "sequence")
+    }
+    assert took["sequence"] <= 1.25 * took["megatron"]
+
+
+def test_hybrid_shards_sum_gradients_inside_their_node_first():
+    """Not by gathering the activations of a whole node, which copies of sums once made look cheaper."""
+    chain = umm.chain("mlp", hidden=2048, ffn=8192, tokens=16384, backward=True, dtype="bfloat16")
+    made = umm.schedule(chain.laid_out("hsdp8x2", ranks=16), MACHINE)
+    assert "dW1: dW1 summed over its copies by level" in made.options["moved_by"]
+
+
+def test_a_search_on_nodes_looks_at_the_schemes_first_and_tells_where_it_stands():
+    """No answer is slower than what people use there; each has its time beside the answer."""
+    chain = umm.chain("mlp", hidden=1024, ffn=4096, tokens=4096, dtype="bfloat16")
+    stood = []
+    found = umm.search(
+        umm.Space(chain=chain, ranks=16), MACHINE, top=1, seconds=3, standing=lambda *x: stood.append(x)
+    )
+    best = found.top[0].makespan_s
+    assert {"tp8-dp2", "sp8-dp2", "fsdp16", "megatron"} <= set(found.named) | set(found.left_out)
+    assert all(best <= made for made in found.named.values() if made is not None)
+    assert stood
+    assert all(least <= known for known, least in stood[-1:])
+
+
+def test_a_search_of_one_multiply_knows_layouts_cut_between_nodes():
+    """Rows of A by node, a replica on each of its devices: data x tensor ranks multiply without a get."""
+    space = umm.Space(m=4096, n=8192, k=2048, a="all", c="col", ranks=16).over(MACHINE)
+    assert len(space.points().choices[2]) == 1
+    assert umm.Layout.parse("row@8:interleaved", (4096, 2048), 16) in space.points().choices[0]
+    found = umm.search(
+        umm.Space(m=4096, n=8192, k=2048, a="row@8:interleaved", b="col@2", c="2d:2x8"), MACHINE_2
+    )
+    assert found.top[0].schedule(MACHINE_2).src.max() == -1
 
 
 LAYOUTS = {

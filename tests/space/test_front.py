@@ -1,5 +1,6 @@
 """The front of time against memory, and what an expert would not believe: each as a law."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ import umm
 from umm.executor import executor
 from umm.space import Space, frontier, search
 from umm.space.search.found import knee
-from umm.space.search.uncertainty import TOLERANCE, Sure
+from umm.space.search.uncertainty import TOLERANCE, Sure, ties
 
 NAMES = st.sampled_from(("h100-8", "pvc-12", "pvc-12-planes"))
 SIZES = st.sampled_from((256, 1024, 3000, 8192))
@@ -139,3 +140,15 @@ def test_what_is_compared_at_one_corner_ties_only_if_a_corner_turns_it_round():
     assert sure.lead(last, first) == pytest.approx(
         min(x / y for x, y in zip(sure.seconds(first), sure.seconds(last), strict=True)) - 1
     )
+
+
+def test_a_host_whose_runs_spread_more_than_its_layouts_differ_says_so():
+    """At 60 % all rows shown are alike; without a spread nothing is said."""
+    plain = umm.machine("h100-8")
+    space = Space(m=1024, n=3072, k=768, ranks=4)
+    for spread, said in ((0.0, False), (0.6, True)):
+        found = search(space, replace(plain, spread=spread), top=3)
+        text = ties(found.sure, found.top)
+        assert (
+            "Runs of one schedule spread by 60.0 % on this host, more than the rows differ" in text
+        ) is said

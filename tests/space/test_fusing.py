@@ -32,6 +32,7 @@ def test_chunks_lose_below_512_rows_a_rank_on_8_h100(rows, k, unfused, chunks, t
 @pytest.mark.parametrize(
     ("name", "what", "n", "k", "milli"),
     [
+        ("l20-8", "all-gather", 49152, 12288, 5.903),
         ("a800-8", "all-gather", 49152, 12288, 2.469),
         ("a800-8", "reduce-scatter", 12288, 49152, 2.508),
         ("h800-8", "all-gather", 49152, 12288, 0.957),

@@ -4,11 +4,11 @@ Rank (i, j) multiplies A(i, l) with B(l, j) at step s, where l = i + j + s mod q
 tiles; then every tile moves on by one place a step, from neighbour to neighbour.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
-from umm.algorithms.writing import brought
+from umm.algorithms.collectives.way import room_for
 from umm.layouts.layout import Layout
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.table.buffers import Slice
@@ -42,14 +42,17 @@ def write(build: Builder, names: Names) -> None:
         build.gemm(build.tile(names.c, i, j), a, b)
 
 
-def shifts(build: Builder, names: Names, layer: int = 0, steps: range | None = None) -> Iterator[Pair]:
+def shifts(
+    build: Builder, names: Names, layer: int = 0, steps: range | None = None, chunks: int = 1
+) -> Iterator[Pair]:
     """Move tiles over a square layer of ranks and yield what each rank shall multiply then.
 
     Args:
         build: Where the actions go.
         names: A and B have a tile for each place of the layer.
         layer: Replica of A and of B that the layer holds.
-        steps: Which of the q steps; all if not said. The skew goes right to the first.
+        steps: Which of the q steps; all if not given. The skew goes right to the first.
+        chunks: Parts of k in which tiles go, each multiplied as it comes.
     """
     q = build.layout(names.a).process_grid[0]
     places = [(i, j) for i in range(q) for j in range(q)]
@@ -57,18 +60,31 @@ def shifts(build: Builder, names: Names, layer: int = 0, steps: range | None = N
     held: dict[tuple[int, int], tuple[Slice, Slice]] = {}
     steps = steps or range(q)
     for step in steps:
-        arrived: dict[tuple[int, int], tuple[Slice, Slice]] = {}
+        moves: dict[tuple[int, int], tuple[Slice, Slice, Slice, Slice]] = {}
         for i, j in places:
             way, rank = (i + j + step) % q, ranks[i, j]
             if step == steps.start:
                 a, b = build.tile(names.a, i, way, layer), build.tile(names.b, way, j, layer)
             else:
                 a, b = held[i, (j + 1) % q][0], held[(i + 1) % q, j][1]
-            a = brought(build, a, rank, ("A", step % 2))
-            b = brought(build, b, rank, ("B", step % 2))
-            arrived[i, j] = a, b
-        held = arrived
-        yield from (Pair(*place, *pair) for place, pair in held.items())
+            rooms = _room(build, a, rank, ("A", step % 2)), _room(build, b, rank, ("B", step % 2))
+            moves[i, j] = a, b, *rooms
+        for chunk in range(chunks):
+            pairs = []
+            for place, (a, b, left, right) in moves.items():
+                x, y = (piece.part(chunk, chunks, axis=1) for piece in (a, left))
+                v, w = (piece.part(chunk, chunks) for piece in (b, right))
+                for source, into in ((x, y), (v, w)):
+                    if source != into:
+                        build.get(source, into)
+                pairs.append(Pair(*place, y, w))
+            yield from pairs
+        held = {place: (left, right) for place, (_, _, left, right) in moves.items()}
+
+
+def _room(build: Builder, piece: Slice, rank: int, slot: Hashable) -> Slice:
+    """Return where a rank has a piece: where it is, or room in a slot of its pool."""
+    return piece if piece.rank == rank or not piece.elements else room_for(build, piece, rank, slot)
 
 
 ALGORITHM = Algorithm(

@@ -21,6 +21,8 @@ from umm.program.problem import MATRICES, Problem
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
+MOST_PANELS = 64
+"""Panels of a multiply with which peers pipeline it."""
 Place = tuple[int, int]
 Product = tuple[Slice, Slice]
 
@@ -192,7 +194,7 @@ PANELS = (
     ),
 )  # fmt: skip
 GRID = Option(
-    "grid", "", "Ranks along m and n, such as 2x3; the most square if not said.",
+    "grid", "", "Ranks along m and n, such as 2x3; the most square if not given.",
     words=lambda grid: grid and f"grid {grid}",
 )  # fmt: skip
 
@@ -203,6 +205,11 @@ ALGORITHM = Algorithm(
     native,
     write,
     options=(GRID, *PANELS),
+    piped=lambda problem: [
+        {"broadcast": "ring", "prefetch": 3, "panel": panel}
+        for panel in (256, 512, 1024)
+        if panel * MOST_PANELS >= problem.k
+    ],
     mesh=mesh,
     words=Formula("2n²/√p · (1 − 1/√p)", lambda n, q, _: 2 * n * n / q * (1 - 1 / q)),
     messages=Formula("2(√p − 1)", lambda n, q, _: 2 * (q - 1)),

@@ -35,20 +35,22 @@ def native(problem: Problem, layers: int, final: str, **options: Any) -> Native:
     return Native(a, b, c)
 
 
-def write(build: Builder, names: Names, sum: str, **options: Any) -> None:  # noqa: A002
+def write(build: Builder, names: Names, sum: str, chunks: int, **options: Any) -> None:  # noqa: A002
     """Shift and multiply on each layer, then sum over the layers."""
     a, c = build.layout(names.a), build.layout(names.c)
     q, d = a.process_grid[0], a.replicas
     if c.replicas == d:
         for layer in range(d):
-            for i, j, x, y in shifts(build, names, layer, range(layer * q // d, (layer + 1) * q // d)):
+            for i, j, x, y in shifts(
+                build, names, layer, range(layer * q // d, (layer + 1) * q // d), chunks
+            ):
                 build.gemm(build.tile(names.c, i, j, layer), x, y)
         sum_replicas(build, sum, names.c)
         return
     partials: dict[tuple[int, int], dict[int, Slice]] = {(i, j): {} for i in range(q) for j in range(q)}
     for layer in range(d):
         steps = range(layer * q // d, (layer + 1) * q // d)
-        for i, j, x, y in shifts(build, names, layer, steps):
+        for i, j, x, y in shifts(build, names, layer, steps, chunks):
             rank, begun = a.owner((i, j), layer), partials[i, j]
             beta = float(rank in begun)
             if rank not in begun:
@@ -79,7 +81,12 @@ ALGORITHM = Algorithm(
             ("reduce-scatter", "all-reduce"), words=str,
         ),
         SUM,
+        Option(
+            "chunks", 1, "Parts of k in which tiles go, each multiplied as it comes.", least=1,
+            words=lambda n: "" if n == 1 else f"{n} chunks",
+        ),
     ),
+    piped=lambda problem: ({"chunks": 8},),
     takes="p = d·q² with d | q",
     mesh=mesh,
     words=Formula(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from umm.dtypes import FLOAT8, itemsize
+from umm.dtypes import FLOAT8, PRICED, element_bytes
 from umm.errors import MachineError
 from umm.machines import content as doc
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, Tiles
@@ -75,7 +75,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         attention={(x.dtype, x.direction == "backward"): x.rate for x in devices.attention},
         grouped={name: x.rate for x in devices.grouped for name in _types(x.dtype)},
         paces=paces,
-        means={name: _means(means) for name, means in devices.means.items()},
+        means={name: _means(means, _more_sms(name, file)) for name, means in devices.means.items()},
         library=file.library,
         local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
         **stated,
@@ -93,7 +93,7 @@ def _stated(devices: doc.Devices) -> dict[str, Any]:
 
 def _types(rated: str) -> tuple[str, ...]:
     """Return the types of matrices that a number of a file is of; TF32 is asked for on its own."""
-    return {"tf32": (), "float8": tuple(FLOAT8)}.get(rated, (rated,))
+    return {"tf32": (), "float8": tuple(FLOAT8), "float4": tuple(PRICED)}.get(rated, (rated,))
 
 
 def _efficiency(table: Efficiency, devices: doc.Devices) -> EfficiencyTable:
@@ -148,7 +148,7 @@ def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) 
         tiles=tuple((int(rows), int(cols)) for rows, cols in tiles),
         splits=tuple(numbers.pop("splits", [1])),
         rate=peak * share / said["units"],
-        itemsize=itemsize({"tf32": "float32", "float8": "float8_e4m3"}.get(table.dtype, table.dtype)),
+        itemsize=element_bytes({"tf32": "float32"}.get(table.dtype) or _types(table.dtype)[0]),
         **numbers,
     )
 
@@ -173,9 +173,18 @@ def _interference(devices: doc.Devices) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _means(means: doc.Means) -> Means:
+def _more_sms(means: str, file: doc.MachineFile) -> float:
+    """Return the share of a device that the library takes beyond what it took when that was measured."""
+    library, blocks = file.library, file.devices.accumulate_blocks
+    if means != "collective" or library is None or library.sms is None or blocks is None:
+        return 0.0
+    assert library.sms_rated is not None
+    return (library.sms.value - library.sms_rated.value) / blocks.units.value
+
+
+def _means(means: doc.Means, more: float) -> Means:
     return Means(
-        means.interference.value,
+        min(0.99, max(0.0, means.interference.value + more)),
         means.efficiency.value if means.efficiency else 1.0,
         means.overhead.number if means.overhead else 0.0,
         _message_sizes(means.message_sizes),

@@ -108,7 +108,7 @@ class Cluster(Fabric):
         super().__init__()
         self._first = insides[0]
         self._size, self._links = size, len(self._first.names)
-        self.near = size
+        self.near, self.nodes = size, nodes > 1
         for node in range(nodes):
             inside = insides[node] if len(insides) > 1 else self._first
             prefix = "" if len(insides) > 1 or nodes == 1 else f"n{node}."

@@ -61,7 +61,7 @@ class Kernels:
     tiles: tuple[tuple[int, int], ...]
     splits: tuple[int, ...]
     rate: float
-    itemsize: int
+    itemsize: float
     feed: float
     start_s: float
     ramp_s: float

@@ -8,7 +8,7 @@ and the thread blocks of a rank limit, whatever the size; which way is least at 
 from math import log2
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from umm.machines.quantities import Bandwidth, Count, Name, Number, Seconds, Share, Size, Table
 
@@ -84,6 +84,21 @@ class Pace(Table):
             return nbytes * (ranks + 1) / ranks
         return around(what, nbytes, ranks)
 
+    def with_blocks(self, share: float) -> "Pace":
+        """Return this way with so many times the thread blocks, whose rates add up.
+
+        24 SMs of a B200 reach 643 GB/s and 64 reach 726 (DeepEP's dispatch, docs/legacy.md):
+
+        >>> def text(value): return {"value": value, "source": "DeepEP"}
+        >>> pace = Pace(start=text("0 us"), link=text(0.73), blocks=text("943 GB/s"))
+        >>> [round((pace.with_blocks(n / 24).rate(10**6, 1e12)) / 1e9) for n in (12, 24, 64)]
+        [435, 643, 724]
+        """
+        if self.blocks is None:
+            return self
+        rate = f"{self.blocks.number * share / 1e9:.6g} GB/s"
+        return self.model_copy(update={"blocks": self.blocks.model_copy(update={"value": rate})})
+
     def seconds(self, what: str, nbytes: float, ranks: int, width: float) -> float:
         """Return what the way takes; see :meth:`rate`."""
         if self.message is not None and nbytes / ranks < self.message.number:
@@ -120,6 +135,8 @@ class Library(Table):
         name: Of the library.
         kernels: All-reduces for small sizes that frameworks bring along; the library does not choose them.
         between: What comes in between nodes; None if that is not known.
+        sms: Multiprocessors, or compute units, of a device that run the library's kernels.
+        sms_rated: At how many the rates of ``blocks`` were measured.
     """
 
     name: Name
@@ -129,8 +146,19 @@ class Library(Table):
     all_to_all: Ways = Field(alias="all-to-all")
     kernels: dict[Name, Pace] = Field(default_factory=dict)
     between: Between | None = None
+    sms: Count | None = None
+    sms_rated: Count | None = None
+
+    @model_validator(mode="after")
+    def _rated(self) -> "Library":
+        if (self.sms is None) != (self.sms_rated is None):
+            raise ValueError("sms and sms_rated belong together; state both or none")
+        return self
 
     def ways(self, what: str) -> dict[str, Pace]:
-        """Return the library's ways to do a collective, by name; {} for others."""
+        """Return the ways to do a collective, by name, with the SMs that the library takes; {} for others."""
         found: dict[str, Pace] = getattr(self, what.replace("-", "_"), {})
-        return found
+        if self.sms is None or self.sms_rated is None or self.sms.value == self.sms_rated.value:
+            return found
+        share = self.sms.value / self.sms_rated.value
+        return {name: pace.with_blocks(share) for name, pace in found.items()}

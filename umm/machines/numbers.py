@@ -111,6 +111,7 @@ class DeviceNumbers:
     cache: int = stated(
         "Size", "of a rank: how much it may get and still find what it got before in a cache", 0
     )
+    spread: float = stated("Share", "share by which runs of one schedule differ from each other")
     refill: float = stated(
         "Bandwidth", "rate at which GEMMs load what they use first, and what has left the caches"
     )

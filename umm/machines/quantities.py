@@ -90,7 +90,7 @@ class Number(Table):
         low, high = self.range
         value: Any = getattr(self, "value", low)
         if not self.amount(low) <= self.amount(value) <= self.amount(high):
-            raise ValueError(f"{value!r} does not lie in its range, {low!r} to {high!r}")
+            raise ValueError(f"{value!r} is outside its range, {low!r} to {high!r}")
         return self
 
 
@@ -199,8 +199,8 @@ class Loss(Number):
     value: Annotated[float, Field(ge=0, lt=1)]
 
 
-Rated = Literal["float64", "float32", "float16", "bfloat16", "tf32", "float8"]
-"""What a peak is of: a type of matrices, both of 8 bits, or float32 matrices multiplied with fewer digits."""
+Rated = Literal["float64", "float32", "float16", "bfloat16", "tf32", "float8", "float4"]
+"""What a peak is of: a type of matrices, both of 8 bits, 4 bits, or float32 with fewer digits."""
 
 
 def increasing(points: list[int]) -> list[int]:
@@ -352,7 +352,7 @@ class Efficiency(Table):
             raise ValueError("range is for one number; say how sure a table is with uncertainty")
         low, high = self.range
         if not low <= self.value[0][0][0] <= high:
-            raise ValueError(f"{self.value[0][0][0]} does not lie in its range, {low} to {high}")
+            raise ValueError(f"{self.value[0][0][0]} is outside its range, {low} to {high}")
         return self
 
     @model_validator(mode="after")

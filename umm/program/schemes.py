@@ -12,7 +12,7 @@ from umm.errors import ProblemError
 
 WORDS = "tp8-dp4, sp8-dp4, fsdp32, hsdp8x4, fsdp4-tp8, fsdp4-sp8, 2d8x4, or tp, sp and dp alone"
 KNOWN = ("megatron", "sequence", "data")
-"""The layouts that tell a tensor's kind."""
+"""The layouts that depend on a tensor's kind."""
 KINDS = {
     ("row@p", "row", "row"): "tokens",
     ("col", "col", "row"): "inner",
@@ -56,6 +56,8 @@ SCHEMES: tuple[tuple[str, tuple[int, int], Mapping[str, tuple[str, str]], str], 
     (r"2d(\d+)x(\d+)", (0, 1), GRID, "van de Geijn and Watts (1997): SUMMA's grid"),
 )
 """A scheme's name, which of its numbers each axis of the mesh is, each kind's layout, and its source."""
+OVER_NODES = (("row", "r-"), ("col", "c-"), ("2d", "cr"))
+"""Layouts of one matrix cut between nodes that blocks of consecutive ranks do not give it."""
 DATA = {"tokens": BY_ALL, "inner": BY_ALL} | dict.fromkeys(("first", "second", "scale"), ("row", "--"))
 
 
@@ -91,7 +93,7 @@ def scheme_layouts(
 
     Args:
         name: Of the scheme, such as ``tp8-dp4``.
-        layouts: The chain's own, which tell activations from weights: megatron, sequence and data.
+        layouts: The chain's own, which distinguish activations from weights: megatron, sequence and data.
         shapes: Rows and columns of each tensor.
         ranks: Ranks that share the work.
         of: The chain, for messages.
@@ -160,7 +162,7 @@ def mesh_choices(
     Args:
         nodes: How many.
         size: Devices of each.
-        layouts: The chain's own; without those that tell a tensor's kind every tensor gets all.
+        layouts: The chain's own; without those that depend on a tensor's kind every tensor gets all.
         shapes: Rows and columns of each tensor.
     """
     mesh = nodes, size

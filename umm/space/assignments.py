@@ -41,6 +41,7 @@ class Assignments:
         options: Of the universal algorithm, for all multiplies.
         stationary: The matrix that every multiply keeps in place: A, B, C, ``auto`` for its largest, or
             ``best`` for the one with which it takes least by itself.
+        named: Names of the program's own layouts that alone are listed; None for all.
 
     >>> from umm.program.presets import chain
     >>> of = Assignments(chain("mlp", hidden=8, ffn=16, tokens=8, backward=True), ranks=2)
@@ -74,7 +75,7 @@ class Assignments:
         """
         self.outline, self.ranks = outline, ranks
         self.options, self.stationary = options or Options(), stationary
-        self._texts, self._named, self._more = texts or {}, named, more or {}
+        self._texts, self.named, self._more = texts or {}, named, more or {}
         self._shapes = {x.name: x for x in outline.tensors}
 
     @cached_property
@@ -104,7 +105,7 @@ class Assignments:
 
         Weights, what has their columns and what is dispatched, so that a group of experts is at the same
         ranks; products, and gradients by what is dispatched; tokens, for a layer's output is the next one's
-        input. On many ranks products lie as weights do, for every pair of layouts would be priced.
+        input. On many ranks products share layouts with weights, since every pair would be priced.
         """
         multiplies = [x for x in self.outline.statements if isinstance(x, Grouped)]
         kinds: tuple[list[str], ...] = (
@@ -195,7 +196,7 @@ class Assignments:
     @cached_property
     def count(self) -> int:
         """How many assignments there are; of layouts by name those."""
-        return prod(map(len, self.choices)) if self._named is None else len(self.all)
+        return prod(map(len, self.choices)) if self.named is None else len(self.all)
 
     @property
     def written(self) -> int:
@@ -216,8 +217,8 @@ class Assignments:
             InputError: if there are too many.
             ProblemError: if the program has no layouts of a name.
         """
-        if self._named is not None:
-            names = list(self.outline.layouts) if ALL in self._named else self._named
+        if self.named is not None:
+            names = list(self.outline.layouts) if ALL in self.named else self.named
             chains = [
                 self.outline.laid_out(self.outline.layouts_of(x, self.ranks), self.ranks) for x in names
             ]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from umm.algorithms.collectives.collective import collective
 from umm.cost import gemm_seconds
-from umm.dtypes import accumulated_in, canonical, is_float8, itemsize, rated
+from umm.dtypes import PRICED, accumulated_in, canonical, element_bytes, is_float8, itemsize, rated
 from umm.errors import InputError
 from umm.executor import executor
 from umm.machines import Machine
@@ -149,10 +149,10 @@ def fusing(
     for name, extent in (("m", m), (cut, size)):
         if extent < 1 or extent % p:
             raise InputError(f"{p} ranks do not share {name} = {extent} equally; choose a multiple of {p}")
-    of_c = canonical(c_dtype) or (accumulated_in(dtype) if is_float8(dtype) else dtype)
+    of_c = canonical(c_dtype) or (accumulated_in(dtype) if is_float8(dtype) or dtype in PRICED else dtype)
     local = (n // p, k) if what == GATHER else (n, k // p)
     elements, moved_as = (m * k, dtype) if what == GATHER else (m * n, of_c)
-    nbytes = elements * itemsize(moved_as)
+    nbytes = int(elements * element_bytes(moved_as))
     schedule = collective(what, nbytes=nbytes, machine=machine, ranks=p)
     collective_s = (makespan or executor("sim").makespan)(schedule)
 

@@ -17,7 +17,7 @@ from umm.machines import Machine
 from umm.program import Outline
 from umm.program.layers import repeated
 from umm.program.problem import MATRICES, Problem, given_text, read_given
-from umm.program.schemes import mesh_choices
+from umm.program.schemes import OVER_NODES, mesh_choices, text_of
 from umm.space.assignments import Assignments
 from umm.space.axes import Axes, axis, written_layouts
 from umm.space.points import MultiplyPoints
@@ -116,7 +116,7 @@ class Space:
     ) -> None:
         """Turn single values into axes and refuse what names nothing.
 
-        The arguments are the attributes, but for those that say what is computed: m, n, k, dtype, c_dtype
+        The arguments are the attributes, except those that say what is computed: m, n, k, dtype, c_dtype
         and given as of a ``Problem``, or ``chain``. ``a``, ``b`` and ``c`` are ``layouts`` of these matrices;
         ``layouts`` that names no tensors is of all. Each field of
         :class:`umm.algorithms.universal.options.Options` is an argument too, with one value or several:
@@ -162,7 +162,7 @@ class Space:
         whole_number(self.layers, "layers", 1)
         if self.layers > 1:
             if self.program.kind == "problem":
-                raise InputError("layers are of a chain; give one, such as umm.chain('transformer-layer')")
+                raise InputError("layers need a chain, such as umm.chain('transformer-layer')")
             repeated(self.program, 2)  # refuses what is no layer
 
     def changed(self, **changes: Any) -> "Space":
@@ -199,8 +199,14 @@ class Space:
         """
         ranks = self.ranks or machine.default_ranks
         nodes = node_count(machine, ranks)
-        if self.is_multiply or nodes == 1:
+        if nodes == 1:
             return self
+        if self.is_multiply:
+            if self.replication is not None or self.orders != ORDERS[:1] or not self.fully_replicated:
+                return self
+            mesh = nodes, ranks // nodes
+            texts = tuple(dict.fromkeys(text_of(*pair, mesh) for pair in OVER_NODES))
+            return self.changed(meshes=tuple((x, texts) for x in MATRICES))
         assert self.program.kind == "outline"
         shapes = {x.name: (x.rows, x.cols) for x in self.program.shapes}
         choices = mesh_choices(nodes, ranks // nodes, self.program.layouts, shapes)
@@ -254,7 +260,9 @@ class Space:
                 dict(self.meshes),
             )
         bare = replace(self.program, ranks=self.ranks)
-        layouts = tuple(self._layouts(x, bare, texts.get(x, (ALL,))) for x in MATRICES)
+        said = {x: texts.get(x, (ALL,)) for x in MATRICES}
+        beside = {x: dict(self.meshes).get(x, ()) if said[x] == (ALL,) else () for x in MATRICES}
+        layouts = tuple(self._layouts(x, bare, (*said[x], *beside[x])) for x in MATRICES)
         return MultiplyPoints(bare, layouts, self.axes.combinations, self.stationary, self.equal_replication)
 
     def _layouts(self, matrix: str, bare: Problem, written: Sequence[str]) -> list[Layout]:

@@ -141,7 +141,7 @@ def path_times(spans: Spans, path: Ints) -> tuple[Floats, float]:
     return end - began, float((began - ready).sum())
 
 
-COMPUTE = "compute"
+COMPUTE, MEMORY = "compute", "memory bandwidth"
 
 
 @dataclass(frozen=True)
@@ -154,12 +154,14 @@ class Bottleneck:
         share: Its share of the critical path, 0 to 1.
         link: Of a transfer, the link it spends most of that time on; empty if it crosses none.
         links: On how many links it spends that time.
+        intensity: Of kernels that wait for memory bandwidth, the flop for each byte they read and write.
     """
 
     kind: str
     share: float
     link: str = ""
     links: int = 0
+    intensity: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.kind} on {self.link}" if self.link else self.kind
@@ -179,7 +181,8 @@ def bottleneck(spans: Spans) -> Bottleneck:
         return Bottleneck("waiting", waiting / total if total > 0 else 1.0)
     share = float(by_kind[kind]) / total
     if kind == GEMM:
-        return Bottleneck(_resource(spans, path[np.isin(schedule.kind[path], (GEMM, MAP))]), share)
+        what, intensity = _resource(spans, path[np.isin(schedule.kind[path], (GEMM, MAP))])
+        return Bottleneck(what, share, intensity=intensity)
     used = link_utilisation(spans)
     on_link: dict[int, float] = {}
     for action, lasts in zip(path.tolist(), seconds.tolist(), strict=True):
@@ -193,33 +196,38 @@ def bottleneck(spans: Spans) -> Bottleneck:
     return Bottleneck(KINDS[kind], share, schedule.links.names[longest], len(on_link))
 
 
-def _resource(spans: Spans, actions: Ints) -> str:
-    """Return what most of some gemms and maps wait for: arithmetic, the memory, or being launched."""
+def _resource(spans: Spans, actions: Ints) -> tuple[str, float]:
+    """Return what most of some gemms and maps wait for: arithmetic, the memory, or being launched.
+
+    Where that is the memory, their flop for each byte too, else 0.
+    """
     schedule, seconds = spans.schedule, spans.schedule.seconds[actions]
     devices = len(np.unique(schedule.lanes.engine[schedule.lanes.engine >= 0]))
     rate = schedule.peak / max(devices, 1)
     arithmetic = schedule.flop[actions] / rate if rate else np.zeros(len(actions))
     if arithmetic.sum() > seconds.sum() / 2:
-        return COMPUTE
+        return COMPUTE, 0.0
     try:
         of = machine(schedule.machine)
     except MachineError:  # an algorithm's own, or a file that is not here
-        return COMPUTE
+        return COMPUTE, 0.0
     details = schedule.details
     sizes = np.prod(details.shape[actions], axis=2) * (details.buffer[actions] >= 0)
     items = np.stack(
         [schedule.itemsizes[schedule.operand_tensors(x)[actions]] for x in range(details.operands)]
     )
-    memory = np.minimum((sizes * items.T).sum(axis=1) / of.work_bandwidth, seconds)
+    nbytes = (sizes * items.T).sum(axis=1)
+    memory = np.minimum(nbytes / of.work_bandwidth, seconds)
     launch = np.where(seconds > 0, np.minimum(of.launch_s, seconds), 0.0)
     # What fused attention takes beyond its bytes is arithmetic, and so is what a gemm takes beyond either.
     rest = float((seconds - np.maximum(memory, arithmetic) - launch).sum())
     shares = {
         COMPUTE: float(arithmetic.sum()) + max(rest, 0.0),
-        "memory bandwidth": float(memory.sum()),
+        MEMORY: float(memory.sum()),
         "launches": float(launch.sum()),
     }
-    return max(shares, key=shares.__getitem__)
+    what = max(shares, key=shares.__getitem__)
+    return what, float(schedule.flop[actions].sum() / nbytes.sum()) if what == MEMORY else 0.0
 
 
 def verdict(spans: Spans) -> str:
@@ -235,7 +243,8 @@ def verdict(spans: Spans) -> str:
         )
     found = bottleneck(spans)
     others = f" and {found.links - 1} more" if found.links > 1 else ""
-    return f"Bound by {found}{others}, {percent(found.share)} of the critical path; " + (
+    rate = f" ({found.intensity:.2g} flop/byte)" if found.intensity else ""
+    return f"Bound by {found}{rate}{others}, {percent(found.share)} of the critical path; " + (
         "nothing is communicated." if quiet else f"{percent(overlapped)} overlapped."
     )
 

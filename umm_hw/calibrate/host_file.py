@@ -18,6 +18,7 @@ from umm_hw.calibrate.toml import efficiency, number, text
 
 RANKS_PER_DEVICE = 16
 STEADY = 0.9  # share of their best pace below which the cores of a host are called unsteady
+LEAST_SPREAD = 0.001  # of runs of one schedule, below which it is not stated
 SHARES_CORE = 0.5  # of its GEMM rate lost beside a rank's own accumulates, from which on they share its core
 
 
@@ -78,6 +79,9 @@ def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[s
         more["refill"] = measured(Figure(1 / per_byte, unsure), "GB/s", 1e9, loads)
     if found.cache:
         more["cache"] = number(f"{found.cache} B", "the system's, shared evenly", per="core")
+    if found.spread > LEAST_SPREAD:
+        differ = "half the width of the middle two thirds of the runs of a small schedule, at one pace"
+        more["spread"] = number(round(found.spread, 4), differ)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // found.devices
     shared = found.interference["local"].value >= SHARES_CORE
     adds = "accumulates beside gemms into own tiles of three sizes, all cores at once, 3 x their bytes"

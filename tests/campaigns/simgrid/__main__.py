@@ -19,10 +19,10 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 
 def main():
     simulator = SimExecutor()
-    print(f"{'machine':<14} {'ranks':>5} {'schedules':>9} {'actions':>8} {'worst':>8}  beyond 1e-9 (spread)")
+    print(f"{'machine':<20} {'ranks':>5} {'schedules':>9} {'actions':>8} {'worst':>8}  beyond 1e-9 (spread)")
     wrong = []
-    for machine, ranks, count, fewest, most in COLLECTIONS:
-        schedules = collection(machine, ranks, count, fewest, most)
+    for machine, ranks, count, fewest, most, ways in COLLECTIONS:
+        schedules = collection(machine, ranks, count, fewest, most, ways)
         theirs = simgrid_makespans(schedules)
         worst, beyond = 0.0, []
         for number, schedule in enumerate(schedules):
@@ -35,7 +35,7 @@ def main():
                 if difference > 10 * spread:
                     wrong.append(f"{machine} schedule {number}: {mine} s, SimGrid has {theirs[number]} s")
         print(
-            f"{machine:<14} {ranks or 'any':>5} {count:>9} {sum(map(len, schedules)):>8} {worst:>8.1e}  "
+            f"{machine:<20} {ranks or 'any':>5} {count:>9} {sum(map(len, schedules)):>8} {worst:>8.1e}  "
             f"{len(beyond)}/{count} {' '.join(beyond)}",
             flush=True,
         )

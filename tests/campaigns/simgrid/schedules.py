@@ -5,34 +5,60 @@ from dataclasses import replace
 
 import umm
 from umm.machines.files import resized
+from umm.program.schemes import on_nodes
 from umm.schedules.table.details import NO_INTERFERENCE
 
-# Machine, ranks (None: any number up to the machine's), how many schedules, fewest and most actions of one.
+FLAT = ("flat",)
+WAYS = ("two-level", "gathered", "chunks")
+CHAINS = ("chains",)
+# Machine, ranks (None: any number up to the machine's), how many schedules, fewest and most actions of one,
+# and how operands move: the ways of one multiply, or schemes of chains on nodes.
 COLLECTIONS = [
-    ("pvc-12", None, 160, 1, 3000),
-    ("h100-8", None, 160, 1, 3000),
-    ("pvc-12-planes", None, 20, 1, 3000),
-    ("h200-1", None, 20, 1, 3000),
-    ("h100-8", 64, 14, 1000, 20000),
-    ("dgx-h100x4", 64, 6, 1000, 20000),
-    ("h100-8", 256, 2, 10000, 40000),
-    ("dgx-h100x4", 256, 1, 10000, 40000),
+    ("pvc-12", None, 160, 1, 3000, FLAT),
+    ("h100-8", None, 160, 1, 3000, FLAT),
+    ("pvc-12-planes", None, 20, 1, 3000, FLAT),
+    ("h200-1", None, 20, 1, 3000, FLAT),
+    ("h100-8", 64, 14, 1000, 20000, FLAT),
+    ("dgx-h100x4", 64, 6, 1000, 20000, FLAT),
+    ("h100-8", 256, 2, 10000, 40000, FLAT),
+    ("dgx-h100x4", 256, 1, 10000, 40000, FLAT),
+    ("dgx-h100x4 nodes=2", 16, 60, 1, 5000, WAYS),
+    ("mi300x-8 nodes=2", 16, 20, 1, 5000, WAYS),
+    ("frontera-rtx nodes=3", 12, 20, 1, 5000, WAYS),
+    ("dgx-h100x4 nodes=2", 16, 20, 1, 8000, CHAINS),
 ]
 
 
-def collection(machine, ranks, count, fewest, most):
+def collection(machine, ranks, count, fewest, most, ways=FLAT):
     """Return schedules of random problems with random options, interference off."""
     found = umm.machine(machine)
-    if ranks:
+    if ranks and found.device_count != ranks:
         found = resized(found, ranks)
-    random_numbers = random.Random(f"{machine} {ranks}")
+    named = f"{machine} {ranks}" if ways == FLAT else f"{machine} {ranks} {ways}"
+    random_numbers = random.Random(named)
     schedules = []
     while len(schedules) < count:
         p = ranks or random_numbers.randint(1, found.default_ranks)
-        schedule = umm.schedule(problem(random_numbers, p), found, **options(random_numbers))
+        if ways == CHAINS:
+            schedule = scheme(random_numbers, found, p)
+        else:
+            moves = {} if ways == FLAT else {"movement": random_numbers.choice(ways)}
+            schedule = umm.schedule(problem(random_numbers, p), found, **options(random_numbers), **moves)
         if fewest <= len(schedule) <= most:
-            schedules.append(replace(schedule, interference=NO_INTERFERENCE))
+            still = tuple(means._replace(interference=0.0) for means in schedule.means)
+            schedules.append(replace(schedule, interference=NO_INTERFERENCE, means=still))
     return schedules
+
+
+def scheme(random_numbers, machine, ranks):
+    """Return the schedule of a random chain by a scheme that people use on nodes, operands gathered."""
+    sizes = {x: random_numbers.choice((96, 512, 1000, 4096)) for x in ("hidden", "ffn", "tokens")}
+    name = random_numbers.choice(("mlp", "gated-mlp"))
+    chain = umm.chain(name, backward=random_numbers.random() < 0.7, dtype="bfloat16", **sizes)
+    nodes = ranks // machine.fabric.near
+    layouts = random_numbers.choice(on_nodes(nodes, machine.fabric.near))
+    movement = random_numbers.choice(("auto", "chunks"))
+    return umm.schedule(chain.laid_out(layouts, ranks=ranks), machine, movement=movement)
 
 
 def problem(random_numbers, ranks):

@@ -46,7 +46,7 @@ class Moved:
         names, operands = operands_of(statement), self._gathers(number, ())
         if not self.joins(number):
             self._start(statement, how, again)
-        follower = self._next(number)
+        follower = follower_of(self.statements, self.plans, number)
         if follower is not None:
             busy = [names[x].key(how.blocks) for x in how.collects]
             self.ahead[follower] = self._gathers(follower, busy)
@@ -89,17 +89,53 @@ class Moved:
         assert isinstance(statement, Multiply)
         return gather_operands(self.build, how, operands_of(statement), self.copies, busy)
 
-    def _next(self, number: int) -> int | None:
-        """Return the next multiply by collectives, if what it gathers is not written between."""
-        written = {self.statements[number].out}
-        for other in range(number + 1, len(self.statements)):
-            statement = self.statements[other]
-            if other in self.plans and isinstance(statement, Multiply):
-                names = operands_of(statement)
-                gathers = {names[x].tensor for x in self.plans[other].collects}
-                return other if gathers and not gathers & written else None
-            written.update(statement.outs)
-        return None
+
+def gathers_anew(statements: Sequence[Statement], plans: Mapping[int, Gathered]) -> dict[int, set[str]]:
+    """Return which of A and B each multiply by collectives gathers, where no copy of them is left.
+
+    The order and the room are those of :class:`Moved`, without writing an action.
+
+    Args:
+        statements: Of the chain.
+        plans: How each multiply that is done so is done, by the number of its statement.
+    """
+    copies, found = Copies(), dict[int, set[str]]()
+
+    def gather(number: int, busy: Sequence[tuple[str, bytes]]) -> None:
+        if number in found:
+            return
+        how, names, found[number] = plans[number], operands_of(statements[number]), set()
+        kept = [*busy]
+        for x in "AB":
+            kept += [names[y].key(how.blocks) for y in how.collects]
+            key = names[x].key(how.blocks)
+            if x in how.collects and copies.find(key) is None:
+                copies.held[key] = copies.room(kept), {}
+                found[number].add(x)
+
+    for number, statement in enumerate(statements):
+        if number in plans:
+            how, names = plans[number], operands_of(statement)
+            gather(number, ())
+            follower = follower_of(statements, plans, number)
+            if follower is not None:
+                gather(follower, [names[x].key(how.blocks) for x in how.collects])
+        for tensor in statement.outs:
+            copies.forget(tensor)
+    return found
+
+
+def follower_of(statements: Sequence[Statement], plans: Mapping[int, Gathered], number: int) -> int | None:
+    """Return the next multiply by collectives, if what it gathers is not written between."""
+    written = {statements[number].out}
+    for other in range(number + 1, len(statements)):
+        statement = statements[other]
+        if other in plans and isinstance(statement, Multiply):
+            names = operands_of(statement)
+            gathers = {names[x].tensor for x in plans[other].collects}
+            return other if gathers and not gathers & written else None
+        written.update(statement.outs)
+    return None
 
 
 def moved_by(chain: Chain, plans: Mapping[int, Gathered], machine: Machine) -> str:

@@ -254,6 +254,15 @@ class _Run:
         return self.build.tile(self.names[matrix], i * over[shared] + place[shared], j)
 
 
+def piped(problem: Problem) -> list[dict[str, Any]]:
+    """Return its own steps after some in time along k, each gathered while the one before is multiplied."""
+    own = strategy((problem.m, problem.n, problem.k), problem.p, 0.0)
+    if own is None:
+        return []
+    after = ",".join(f"{step.kind}{step.dimension}{step.parts}" for step in own)
+    return [{"steps": f"sk{parts},{after}", "memory": 0.0, "overlap": True} for parts in (4, 8)]
+
+
 WAYS = ("direct", "ring")
 ALGORITHM = Algorithm(
     "cosma",
@@ -264,7 +273,7 @@ ALGORITHM = Algorithm(
     refuses,
     options=(
         Option(
-            "steps", "", "Its steps, such as sm2,pn2,pk2; its own choice if not said.",
+            "steps", "", "Its steps, such as sm2,pn2,pk2; its own choice if not given.",
             words=lambda steps: steps and f"steps {steps}",
         ),
         Option(
@@ -278,6 +287,7 @@ ALGORITHM = Algorithm(
             words=lambda on: "overlapped" if on else "",
         ),
     ),
+    piped=piped,
     mesh=mesh,
     words=Formula(
         "n²/(pₘpₖ) · (1 − 1/pₙ), and so for B and C",

@@ -59,6 +59,16 @@ class Blocks:
         return found
 
     @cached_property
+    def in_whole(self) -> dict[str, Bools]:
+        """Whether each rank multiplies all of its own tile of A, and of B, and nothing else of it."""
+        found = {}
+        for matrix in "AB":
+            own = held(self.problem.layout(matrix))
+            assert own is not None
+            found[matrix] = self.works & (own == self.of(matrix)).all(axis=1)
+        return found
+
+    @cached_property
     def in_place(self) -> bool:
         """Whether every rank's product is its own tile of C, and all of it: what it adds needs no room."""
         own, made = held(self.problem.layout("C")), self.of("C")

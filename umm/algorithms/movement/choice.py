@@ -1,22 +1,37 @@
-"""How a multiply moves its operands and sums, and which matrix stays in place, by price."""
+"""How a multiply moves its operands and sums, which matrix stays in place, by price, and its schedule."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.movement.blocks import Blocks, blocks
-from umm.algorithms.movement.gathers import sharers
-from umm.algorithms.movement.multiply import Gathered, gathered
-from umm.algorithms.movement.prices import Price, busiest_link, price_of
+from umm.algorithms.movement.gathers import Copies, Operand, sharers
+from umm.algorithms.movement.multiply import (
+    Gathered,
+    Products,
+    gather_operands,
+    gathered,
+    multiply_blocks,
+)
+from umm.algorithms.movement.prices import Price, busy_links, price_of
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem, largest_matrix
+from umm.schedules.schedule import Schedule
+from umm.schedules.writer.assembly import without_collector
+from umm.schedules.writer.builder import Builder
 
 AUTO, FLAT, TWO_LEVEL, GATHERED, CHUNKS = WAYS = ("auto", "flat", "two-level", "gathered", "chunks")
-"""How operands come and sums go; ``auto`` is flat for one multiply, and in a chain on one node."""
+"""How operands and sums move; ``auto`` is flat for one multiply, and in a chain on one node."""
 MOST_CHUNKS = 8
+EXPOSED = 0.1
+"""Share of what a collective moves that is taken to be exposed, where ways are compared."""
+
+
+COMPLETING = ("complete", "all-reduce", "broadcast")
+"""The values of ``final`` that leave every replica of C complete, as collectives do."""
 
 
 class Chosen(NamedTuple):
@@ -117,8 +132,9 @@ def _by_collectives(
         if how is None:
             continue
         price = price_of(how, machine)
-        moving = busiest_link(price, machine, problem.p)
-        seconds = max(float(price.gemms.max()), moving) + 1e-9 * moving
+        moving = busy_links(price, machine, problem.p)
+        # What moves beside other work is not all hidden, so of two ways as long the one that moves less.
+        seconds = max(float(price.gemms.max()), *moving) + EXPOSED * sum(moving)
         if seconds < least * (1 - 1e-6):
             best, least = Chosen(matrix, how, price), seconds
     if chunks and best.how is not None:
@@ -132,3 +148,31 @@ def _parts(how: Gathered) -> int:
     """Return the chunks of a multiply: no less than 128 of the dimension in each, as a tile of a GEMM has."""
     size = max(x[1] - x[0] for x in how.blocks.ranges[how.along].tolist())
     return max(1, min(MOST_CHUNKS, size // 128)) if how.collects or how.sums.groups else 1
+
+
+def by_collectives(
+    problem: Problem, machine: Machine, stationary: str, movement: str, options: Mapping[str, Any]
+) -> Schedule | None:
+    """Return the schedule of a multiply whose operands are gathered and whose products are summed.
+
+    Args:
+        problem: What is multiplied.
+        machine: Where.
+        stationary: A, B or C.
+        movement: ``gathered`` or ``chunks``.
+        options: All choices of the schedule as plain values.
+
+    Returns:
+        None where collectives do not fit: several tiles a rank, sums that others own than those who add to
+        them, or an ending that leaves fewer replicas of C complete.
+    """
+    how = chosen(problem, machine, stationary, movement).how
+    if how is None or options["final"] not in COMPLETING:
+        return None
+    said = in_words(how, machine, dict(zip(MATRICES, MATRICES, strict=True)))
+    build = Builder(stationary, problem, machine, options={**options, "moved_by": said})
+    names = {x: Operand(x, x) for x in MATRICES}
+    with without_collector():
+        operands = gather_operands(build, how, names, Copies())
+        multiply_blocks(build, how, names, operands, Products({}), alpha=1.0, beta=0.0, first=True, last=True)
+        return build.schedule()

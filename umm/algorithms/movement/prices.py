@@ -24,6 +24,8 @@ class Price:
         gemms: Seconds of each rank's gemms.
         gathered: Bytes charged from rank to rank for each operand, shape (ranks, ranks).
         summed: The same for its sums.
+        own: Of those the bytes that are added to what each rank owns, or on the way there.
+        copied: Of those the bytes of copies of sums, to their other replicas.
         payload: Bytes of A, B and C that reach the rank that gets most of each, those that move.
         transfers: The most transfers of a rank, about.
     """
@@ -31,6 +33,8 @@ class Price:
     gemms: Floats
     gathered: dict[str, Floats]
     summed: Floats
+    own: Floats
+    copied: Floats
     payload: dict[str, int]
     transfers: int
 
@@ -52,13 +56,16 @@ def price_of(how: Gathered, machine: Machine) -> Price:
         between *= problem.itemsize(x)
         payload[x] = int(between.sum(axis=0).max())
         gathered[x] = _charged(between, machine, False)
-    summed = np.zeros((p, p))
+    summed, own, copied = np.zeros((3, p, p))
     for group in how.sums.groups:
         transfers = max(transfers, len(group.ranks) - 1)
-        adds, copies = _add_up(group, machine, p, problem.itemsize("C"))
+        adds, ends, copies = _add_up(group, machine, p, problem.itemsize("C"))
         payload["C"] = max(payload.get("C", 0), int((adds + copies).sum(axis=0).max()))
-        summed += _charged(adds, machine, True) + _charged(copies, machine, False)
-    return Price(gemms, gathered, summed, payload, transfers * how.chunks)
+        copies = _charged(copies, machine, False)
+        summed += _charged(adds, machine, True) + copies
+        own += _charged(ends, machine, True)
+        copied += copies
+    return Price(gemms, gathered, summed, own, copied, payload, transfers * how.chunks)
 
 
 def _gathered(blocks: Blocks, matrix: str, machine: Machine) -> Floats:
@@ -108,8 +115,12 @@ def _exchange(between: Floats, has: Floats, ranks: Ints, machine: Machine) -> No
     between[owners[:, None], ranks] += has[owners][:, None] * (owners[:, None] != ranks)
 
 
-def _add_up(group: Summed, machine: Machine, total: int, itemsize: int) -> tuple[Floats, Floats]:
-    """Return the bytes that a sum moves from rank to rank: by its reduce-scatter, then between replicas."""
+def _add_up(group: Summed, machine: Machine, total: int, itemsize: int) -> tuple[Floats, Floats, Floats]:
+    """Return the bytes that a sum moves from rank to rank: by its reduce-scatter, then between replicas.
+
+    The second are those of the reduce-scatter that each rank's own part waits for: by level a rank also adds
+    up what it passes on to other nodes.
+    """
     ranks = np.array(group.ranks)
     each = size_of(group.own) * (itemsize / group.copies)
     adds, copies = np.zeros((total, total)), np.zeros((total, total))
@@ -119,12 +130,19 @@ def _add_up(group: Summed, machine: Machine, total: int, itemsize: int) -> tuple
     if by_level(machine, group.ranks, total):
         _exchange(back, share, ranks, machine)  # a reduce-scatter by level is an all-gather backwards
         adds += back.T
+        nodes = np.array(nodes_of(machine, group.ranks, total))
+        ends = adds.copy()
+        for node in nodes:
+            ends[np.ix_(node, node)] /= len(nodes)
     else:
         adds[ranks[:, None], ranks] += each * (1 - np.eye(len(ranks)))
+        ends = adds
     if group.copies > 1:
         for _, same in groups_of_rows(group):
-            _exchange(copies, share, same, machine)
-    return adds, copies
+            theirs = np.zeros(total)
+            theirs[same] = share[same]
+            _exchange(copies, theirs, same, machine)
+    return adds, ends, copies
 
 
 def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], Ints]]:
@@ -135,26 +153,33 @@ def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], Ints]]:
     return [(piece, np.array(ranks)) for piece, ranks in found.items()]
 
 
-def arrival_seconds(between: Floats, machine: Machine) -> Floats:
-    """Return how long each rank's own links are busy at least with what arrives: from its node, from others.
+def inward_seconds(between: Floats, machine: Machine, lanes: int = 0) -> Floats:
+    """Return how long each rank is busy at least with what arrives, shape (3, ranks).
 
     Args:
         between: Bytes from rank to rank.
         machine: Where.
+        lanes: Lanes on which a rank gets that from its node; 0 where others send it.
+
+    Returns:
+        First the links from its node, then those from others, then the mean of its lanes.
     """
-    p = len(between)
-    near, rates = _inward(machine, p)
-    inside, outside = np.where(near, between, 0.0).sum(axis=0), np.where(near, 0.0, between).sum(axis=0)
-    return np.asarray(np.maximum(inside / rates[0], outside / rates[1]))
+    near, rates, inverse = _inward(machine, len(between))
+    inside, outside = np.where(near, between, 0.0), np.where(near, 0.0, between).sum(axis=0)
+    alone = (inside * inverse).sum(axis=0) / lanes if lanes else np.zeros(len(between))
+    return np.stack((inside.sum(axis=0) / rates[0], outside / rates[1], alone))
 
 
 @lru_cache(maxsize=16)
-def _inward(machine: Machine, ranks: int) -> tuple[Bools, Floats]:
-    """Return which ranks are in one node, and the bandwidth into each rank from its node and from others."""
+def _inward(machine: Machine, ranks: int) -> tuple[Bools, Floats, Floats]:
+    """Return which ranks are in one node, and the bandwidth into each rank from its node and from others.
+
+    The last are the seconds that a byte takes by itself from each rank to each of its node.
+    """
     device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
     near = device[:, None] // machine.fabric.near == device // machine.fabric.near
     heads = np.unique(device // machine.fabric.near, return_index=True)[1]
-    rates = np.full((2, ranks), np.inf)
+    rates, inverse = np.full((2, ranks), np.inf), np.zeros((ranks, ranks))
     for rank in range(ranks):
         far = [x for x in heads.tolist() if not near[x, rank]]
         for level, sources in enumerate((np.flatnonzero(near[:, rank]).tolist(), far)):
@@ -162,23 +187,28 @@ def _inward(machine: Machine, ranks: int) -> tuple[Bools, Floats]:
                 machine.route(int(device[x]), int(device[rank])) for x in sources if device[x] != device[rank]
             ]
             last = {route[-1] for route in routes if route}
+            if not level:
+                alone = [
+                    max((1.0 / machine.link_bandwidth[x] for x in route), default=0.0) for route in routes
+                ]
+                inverse[[x for x in sources if device[x] != device[rank]], rank] = alone
             if last:
                 rates[level, rank] = sum(float(machine.link_bandwidth[link]) for link in last)
-    return near, rates
+    return near, rates, inverse
 
 
-def busiest_link(price: Price, machine: Machine, ranks: int) -> float:
-    """Return about how long the busiest link of a rank, in its node or between nodes, is busy."""
+def busy_links(price: Price, machine: Machine, ranks: int) -> tuple[float, float]:
+    """Return how long the busiest rank's links are busy, those in its node and those between nodes.
+
+    Args:
+        price: What moves.
+        machine: Where.
+        ranks: How many.
+    """
     between = np.asarray(sum(price.gathered.values(), price.summed))
-    device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
-    node = device // machine.fabric.near
-    near, found = node[:, None] == node, 0.0
-    for inside in (True, False):
-        pairs = np.argwhere((near if inside else ~near) & (device[:, None] != device))
-        if not len(pairs):
-            continue
-        route = list(machine.route(*device[pairs[0]].tolist()))
-        moved = np.where(near == inside, between, 0.0)
-        busiest = max(float(moved.sum(axis=0).max()), float(moved.sum(axis=1).max()))
-        found = max(found, busiest / float(min(machine.link_bandwidth[link] for link in route)))
-    return found
+    near, rates, _ = _inward(machine, ranks)
+    found = [0.0, 0.0]
+    for level, pairs in enumerate((near, ~near)):
+        moved = np.where(pairs, between, 0.0)
+        found[level] = max(float((moved.sum(axis=axis) / rates[level]).max()) for axis in (0, 1))
+    return found[0], found[1]

@@ -6,8 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from umm.algorithms.algorithm import check_names
-from umm.algorithms.movement.choice import node_count
-from umm.algorithms.movement.lowering import by_collectives
+from umm.algorithms.movement.choice import by_collectives, node_count
 from umm.algorithms.universal.direct import direct
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options, known
@@ -112,7 +111,7 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
         options: Fields of :class:`umm.algorithms.universal.options.Options`.
 
     Raises:
-        ScheduleError: for an option that there is none of or a value that means nothing.
+        ScheduleError: for an unknown option or a value that means nothing.
         ProblemError: for an unknown stationary matrix.
     """
     try:

@@ -5,9 +5,12 @@ once a write covers it: whatever conflicts with it later conflicts with that wri
 slot holds another buffer, whatever touches that comes after all that touched the buffer before it.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Mapping
 
 READ, WRITE, ADD = range(3)
+FEW = 16
+"""Pieces of a buffer of which all are looked at."""
 Rectangle = tuple[int, int, int, int]
 """First row, row after the last, first column, column after the last."""
 
@@ -42,35 +45,72 @@ class _Place:
 
     Attributes:
         buffer: The buffer.
-        before: What of the buffer that the slot held before has been touched.
-        pieces: What of this one has been.
+        pieces: What of this one has been touched.
     """
 
-    __slots__ = ("before", "buffer", "pieces")
+    __slots__ = ("_before", "_edges", "_largest", "buffer", "pieces")
 
     def __init__(self, buffer: int, before: Mapping[Rectangle, _Piece]) -> None:
-        self.buffer, self.before = buffer, before
+        self.buffer = buffer
+        self._before: list[Mapping[Rectangle, _Piece] | list[int]] = [before] * 3
         self.pieces: dict[Rectangle, _Piece] = {}
+        self._edges: tuple[list[Rectangle], list[Rectangle]] | None = None  # by first row, by first column
+        self._largest = (0, 0)  # most rows and most columns of a piece
+
+    def before(self, how: int) -> list[int]:
+        """Return the actions on what the slot held before that an access must come after, found once."""
+        found = self._before[how]
+        if not isinstance(found, list):
+            found = self._before[how] = _against(how, found.values())
+        return found
 
     def piece(self, rectangle: Rectangle) -> _Piece:
         """Return a piece; it and those it meets get to know each other when it is new."""
         known = self.pieces.get(rectangle)
-        if known is None:
-            top, bottom, left, right = rectangle
-            met = [
-                (other, piece)
-                for other, piece in self.pieces.items()
-                if other[0] < bottom and top < other[1] and other[2] < right and left < other[3]
-            ]
-            known = self.pieces[rectangle] = _Piece()
-            known.meeting = tuple(piece for _, piece in met)
-            for (first, last, start, stop), piece in met:
+        if known is not None:
+            return known
+        known = _Piece()
+        top, bottom, left, right = rectangle
+        for other in self._near(rectangle):
+            first, last, start, stop = other
+            if first < bottom and top < last and start < right and left < stop:
+                piece = self.pieces[other]
+                known.meeting += (piece,)
                 piece.meeting += (known,)
                 if top <= first and last <= bottom and left <= start and stop <= right:
                     known.covered += (piece,)
                 elif first <= top and bottom <= last and start <= left and right <= stop:
                     piece.covered += (known,)
+        self.pieces[rectangle] = known
+        if self._edges is not None:
+            self._index(rectangle)
         return known
+
+    def _near(self, rectangle: Rectangle) -> Iterable[Rectangle]:
+        """Return the pieces that a rectangle may meet: all, or of many those about its rows or columns.
+
+        A copy that is gathered from p ranks has p pieces, and to look at all for each new one takes p².
+        """
+        if len(self.pieces) < FEW:
+            return self.pieces
+        if self._edges is None:
+            self._edges = [], []
+            for known in self.pieces:
+                self._index(known)
+        top, bottom, left, right = rectangle
+        (by_row, by_col), (tall, wide) = self._edges, self._largest
+        rows = bisect_left(by_row, (top - tall,)), bisect_left(by_row, (bottom,))
+        cols = bisect_left(by_col, (left - wide,)), bisect_left(by_col, (right,))
+        if rows[1] - rows[0] <= cols[1] - cols[0]:
+            return by_row[slice(*rows)]
+        return [(top, bottom, left, right) for left, right, top, bottom in by_col[slice(*cols)]]
+
+    def _index(self, rectangle: Rectangle) -> None:
+        assert self._edges is not None
+        top, bottom, left, right = rectangle
+        insort(self._edges[0], rectangle)
+        insort(self._edges[1], (left, right, top, bottom))
+        self._largest = max(self._largest[0], bottom - top), max(self._largest[1], right - left)
 
 
 class Accesses:
@@ -95,7 +135,7 @@ class Accesses:
             return _against(how, known.pieces.values())
         piece = known.piece(rectangle)
         # What is found came after all that the slot held before, so only the first to touch a piece asks.
-        return _against(how, (piece, *piece.meeting)) or _against(how, known.before.values())
+        return _against(how, (piece, *piece.meeting)) or known.before(how)
 
     def changes(self, place: Hashable, buffer: int, rectangle: Rectangle) -> list[int]:
         """Return the actions that have last written to a rectangle, or added to it since."""

@@ -25,7 +25,7 @@ class Buffers:
         rank: Rank that holds each.
         slot: Pool slot of a temporary, −1 for an owned tile.
         tensor: Number of the tensor it is a piece of.
-        rows: Global rows it covers, half-open, shape (buffers, 2); cols likewise.
+        rows: Global rows it covers, half-open, shape (buffers, 2); cols: the same of columns.
     """
 
     rank: Ints
@@ -107,7 +107,7 @@ class Slice(NamedTuple):
         rank: Rank in whose memory it lies.
         tensor: Number of the tensor it is a piece of.
         rows: Rows, in the tensor's global indices.
-        cols: Columns likewise.
+        cols: Columns in the same form.
     """
 
     buffer: int
@@ -139,7 +139,12 @@ class Slice(NamedTuple):
 
     def cut(self, rows: Interval, cols: Interval) -> "Slice":
         """Return what lies in some rows and columns, in global indices; empty if nothing does."""
-        return Slice(*self[:3], self.rows.intersect(rows), self.cols.intersect(cols))
+        buffer, rank, tensor, (top, bottom), (left, right) = self
+        return Slice(
+            buffer, rank, tensor,
+            Interval(max(top, rows[0]), min(bottom, rows[1])),
+            Interval(max(left, cols[0]), min(right, cols[1])),
+        )  # fmt: skip
 
 
 def united(first: Slice, second: Slice) -> Slice | None:

@@ -226,7 +226,7 @@ class Builder(Room):
         """Write one collective: its transfers go by the machine's means ``collective``, if it has such.
 
         Each rank waits once for it to start, when its first transfer could go. Those that pass on what
-        another transfer brought do not: it has started by then. One within another is a part of that one.
+        another transfer brought do not: it has started already. One within another is a part of that one.
 
         Args:
             start_s: How long ranks wait; as the machine says if None.
@@ -309,18 +309,22 @@ class Builder(Room):
     # ----------------------------------------------------------------------------------------------
 
     def _transfer(self, kind: int, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
+        alike = source.rows == into.rows and source.cols == into.cols
         shape = source.shape
-        if 0 in shape and not into.elements:
+        if 0 in shape and (alike or not into.elements):
             return None
-        if shape != into.shape:
+        if not alike and shape != into.shape:
             raise ScheduleError(f"cannot move {shape} elements to {into.shape}")
-        if source.tensor == into.tensor and source[3:] != into[3:]:
+        if not alike and source.tensor == into.tensor:
             raise ScheduleError(
                 f"cannot move rows {tuple(source.rows)} and columns {tuple(source.cols)} of "
                 f"{self.tensors[into.tensor].name} to {tuple(into.rows)} and {tuple(into.cols)} of it; "
                 "a tensor's elements keep their places"
             )
-        if self.tensors[source.tensor].dtype != self.tensors[into.tensor].dtype:
+        if (
+            source.tensor != into.tensor
+            and self.tensors[source.tensor].dtype != self.tensors[into.tensor].dtype
+        ):
             raise ScheduleError(
                 f"cannot move {self.tensors[source.tensor].dtype} to {self.tensors[into.tensor].dtype}; "
                 "map cast changes the type"
@@ -344,14 +348,16 @@ class Builder(Room):
     def _add_started(self, action: Action, how: int, after: Sequence[Row], started: dict[int, int]) -> int:
         """Add a collective's transfer, after its rank has started it unless it relays."""
         into, source = action.pieces
-        waits = {row for row in after if row is not None} | self._conflicts(self._touches(action, how))
+        self._check(action)
+        touches = self._touches(action, how)
+        waits = {row for row in after if row is not None} | self._conflicts(touches)
         relays, moves = not self._relayed.isdisjoint(waits), into.rank != source.rank
         if moves and not relays:
             if action.rank not in started:
                 start = Action(LOCAL, action.rank, "start", (), seconds=self._start_s)
                 started[action.rank] = self._append(start, self._after_barrier(waits))
-            after = [*after, started[action.rank]]
-        row = self._add(action, how, after)
+            waits.add(started[action.rank])
+        row = self._add_after(action, touches, waits)
         if moves or relays:
             self._relayed.add(row)
         return row
@@ -380,18 +386,21 @@ class Builder(Room):
 
     def _touches(self, action: Action, how: int) -> list[_Touch]:
         """Return how each slice of an action is accessed, what is written last."""
-        touches = [
-            (self.place(piece), READ, piece.buffer, (*piece.rows, *piece.cols)) for piece in action.pieces
-        ]
+        first, places = self.firsts[-1], self._places
+        touches: list[_Touch] = []
+        for buffer, _, _, rows, cols in action.pieces:
+            place: Hashable = buffer if buffer < first else places[buffer - first]
+            touches.append((place, READ, buffer, rows + cols))
         if touches:
-            touches.append((touches[0][0], how, *touches[0][2:]))
-            del touches[0]
+            written = touches.pop(0)
+            touches.append((written[0], how, *written[2:]))
         return touches
 
     def _conflicts(self, touches: list[_Touch]) -> set[int]:
         found: set[int] = set()
+        conflicts = self._accesses.conflicts
         for touch in touches:
-            found.update(self._accesses.conflicts(*touch))
+            found.update(conflicts(*touch))
         return found
 
     def _add_after(self, action: Action, touches: list[_Touch], waits: set[int]) -> int:
@@ -410,8 +419,8 @@ class Builder(Room):
         return number
 
     def _append(self, action: Action, waits: Iterable[int]) -> int:
-        action.after = sorted(waits)
-        self._open.difference_update(action.after)
+        action.after = after = sorted(waits)
+        self._open.difference_update(after)
         self._open.add(len(self._actions))
         self._actions.append(action)
         return len(self._actions) - 1

@@ -12,6 +12,7 @@ import numpy as np
 
 from umm.arrays import Floats
 from umm.space.assignments import Place
+from umm.space.bounds.order import IN_LINE
 from umm.space.bounds.tables import Tables
 
 MOST = 1_000_000  # entries of one table while eliminating
@@ -68,7 +69,7 @@ class Relaxed:
         """
         shape = [len(of) for of in self.held]
         resources = self.tables[0][1].shape[-1]
-        weights = np.full(resources, 1.0 / resources) if first is None else first.weights
+        weights = _first_weights(resources) if first is None else first.weights
         price, unit = 0.0 if first is None else first.price, 0.0
         for step in range(count):
             factors = [Factor(groups, seconds @ weights) for groups, seconds in self.tables]
@@ -82,6 +83,13 @@ class Relaxed:
             weights /= weights.sum()
             over = sum(of[chosen] for of, chosen in zip(self.held, place, strict=True)) - 1.0
             price = max(0.0, price + 0.2 * rate * unit * float(over))
+
+
+def _first_weights(resources: int) -> Floats:
+    """Return weights to begin with: half of all for the few sums in line, which bind most often."""
+    weights = np.full(resources, 0.5 / resources)
+    weights[-IN_LINE:] += 0.5 / IN_LINE
+    return np.asarray(weights / weights.sum())
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,13 +14,14 @@ from umm.algorithms.chains.lower import lower
 from umm.algorithms.chains.multiplies import as_problem, completing
 from umm.algorithms.collectives.hierarchical import CARD
 from umm.algorithms.movement.choice import Chosen, chosen
-from umm.algorithms.movement.prices import Price, arrival_seconds
+from umm.algorithms.movement.multiply import Gathered
+from umm.algorithms.movement.prices import Price, inward_seconds
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import lowered
 from umm.algorithms.universal.replicas import how_summed
 from umm.arrays import Bools, Floats
 from umm.machines import Machine
-from umm.program import Chain, Multiply, Statement
+from umm.program import Chain, Map, Multiply, Statement
 from umm.program.problem import MATRICES
 from umm.program.tensors import Tensor
 from umm.schedules.bound import ROUNDING, seconds_alone
@@ -49,9 +50,18 @@ class StatementWork:
         summed: Seconds after the last gemm before all of it is; else 0.
         stationary: The matrix that stays in place.
         actions: How many actions it is, about.
-        gathers: For A and B, if gathered for this statement, the least seconds in which each rank has it.
-        single: Whether each rank does one gemm, whose product is complete nowhere before.
-        arriving: Seconds in which what each rank sums, and copies of sums, arrive there; None if none do.
+        paid: Of these the matrices that it has to gather or sum itself, whatever the layouts of others.
+        inward: Of a multiply by collectives, for A, B and C that move, the seconds that each rank is busy
+            with what arrives: its links from its node, those from others, its lanes; shape (3, ranks).
+        adds: Of its sums the seconds that each rank's links are busy with what it adds to others, alike.
+        copies: Of its sums what of ``inward`` is copies, which ranks get.
+        single: Whether each rank does one gemm or map, whose result is complete nowhere before.
+        part: Seconds from the end of the first gemm until some of the sum is complete anywhere.
+        arriving: The same until all that each rank owns of it is; None if nothing is summed.
+        settled: The same until all has arrived everywhere.
+        how: How it is done, if by collectives.
+        in_whole: For A and B whether each rank multiplies all that it owns of it, in place.
+        aligned: Of a map, for each tensor it reads whether its tiles are those that are written.
     """
 
     seconds: Floats
@@ -61,9 +71,27 @@ class StatementWork:
     summed: float = 0.0
     stationary: str = "auto"
     actions: int = 0
-    gathers: Mapping[str, Floats] = field(default_factory=dict)
+    paid: frozenset[str] = frozenset()
+    inward: Mapping[str, Floats] = field(default_factory=dict)
+    adds: Floats | None = None
+    copies: Floats | None = None
     single: bool = False
+    part: float = 0.0
     arriving: Floats | None = None
+    settled: float = 0.0
+    how: Gathered | None = None
+    in_whole: Mapping[str, Bools] = field(default_factory=dict)
+    aligned: tuple[bool, ...] = ()
+
+    def gathers(self, operand: str, start_s: float) -> Floats:
+        """Return the least seconds in which each rank has gathered A or B.
+
+        Args:
+            operand: Which.
+            start_s: Before a collective's first transfer.
+        """
+        seconds = self.inward[operand].max(axis=0)
+        return np.asarray(np.where(seconds > 0, seconds + start_s, 0.0))
 
 
 def statement_work(
@@ -86,7 +114,13 @@ def statement_work(
     """
     chosen_options = Options(**completing(options))
     if not isinstance(statement, Multiply):
-        return _work(_written(statement, tensors, machine, options), machine, chosen_options, appended=False)
+        written = _written(statement, tensors, machine, options)
+        work = _work(written, machine, chosen_options, appended=False)
+        if not isinstance(statement, Map):
+            return work
+        once = np.bincount(written.rank[written.kind == MAP], minlength=written.ranks).max(initial=0) <= 1
+        aligned = tuple(_aligned(statement, tensors, x) for x in statement.reads)
+        return replace(work, aligned=aligned, single=bool(once))
     if statement.is_batch:
         return _batch(statement, tensors, machine, chosen_options)
     problem = as_problem(statement, tensors)
@@ -99,6 +133,12 @@ def statement_work(
     if found is None:
         return work
     return replace(work, ready=found.ready, whole=found.whole, summed=found.seconds[found.way])
+
+
+def _aligned(statement: Map, tensors: Mapping[str, Tensor], name: str) -> bool:
+    """Return whether a map reads whole tiles of a tensor at the ranks that own them."""
+    read, out = tensors[name].layout, tensors[statement.out].layout
+    return (out.shape, out.cuts) == (read.shape, read.cuts) and out == read
 
 
 def moved_bytes(
@@ -189,21 +229,41 @@ def _collective(
     work = np.concatenate((engines, price.gemms, _carried(between.reshape(-1), machine, p), lanes))
     seconds = np.asarray(work * ROUNDING, dtype=np.float64)
     assert by.how is not None
-    gathers = {x: _arriving(of, machine) for x, of in price.gathered.items() if x in paid}
     single = by.how.chunks == 1
-    sums = by.how.sums.groups and "C" in paid and single
-    arriving = _arriving(price.summed, machine) if sums else None
+    getters, adders = machine.copy_engines, max(2, options.max_accumulates)
+    inward = {x: inward_seconds(of, machine, getters) * ROUNDING for x, of in price.gathered.items()}
+    part, arriving, settled, adds, copies = 0.0, None, 0.0, None, None
+    if by.how.sums.groups and "C" in paid:
+        copies = inward_seconds(price.copied, machine, getters) * ROUNDING
+        inward["C"] = inward_seconds(price.summed - price.copied, machine) * ROUNDING + copies
+        adds = inward_seconds((price.summed - price.copied).T, machine, adders) * ROUNDING
+        if single:
+            part, arriving, settled = _arriving(price, machine)
     actions = p * (price.transfers + 1)
     return StatementWork(
-        seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions,
-        gathers=gathers if single else {}, single=single, arriving=arriving,
+        seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions, inward=inward,
+        paid=frozenset(x for x in inward if x in paid), adds=adds, copies=copies, single=single, part=part,
+        arriving=arriving, settled=settled, how=by.how,
+        in_whole=by.how.blocks.in_whole,
     )  # fmt: skip
 
 
-def _arriving(between: Floats, machine: Machine) -> Floats:
-    """Return when all has arrived at each rank at the earliest, after a collective has started."""
-    seconds = arrival_seconds(between, machine)
-    return np.asarray(np.where(seconds > 0, seconds + machine.collective_start_s, 0.0) * ROUNDING)
+def _arriving(price: Price, machine: Machine) -> tuple[float, Floats, float]:
+    """Return when some of a sum is complete anywhere, all that each rank owns of it, and all everywhere.
+
+    Seconds count from the first product. Every product adds to all of a rank's part, so no element of that is
+    complete before all of them have arrived; copies of other parts are of parts that are complete.
+    """
+    lanes = (0, machine.copy_engines, 0)
+    own, copies, everything = (
+        inward_seconds(x, machine, count).max(axis=0) * ROUNDING
+        for x, count in zip((price.own, price.copied, price.summed), lanes, strict=True)
+    )
+    own = np.where(own > 0, own + machine.collective_start_s, 0.0)
+    part = float(own.min())
+    settled = float(everything.max())
+    settled += machine.collective_start_s * ROUNDING if settled else 0.0
+    return part, np.maximum(own, np.where(copies > 0, part + copies, 0.0)), settled
 
 
 def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:

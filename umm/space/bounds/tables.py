@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from umm.program.layers import copies
 from umm.program.problem import MATRICES
 from umm.program.statements import statement_to_dict
 from umm.program.tensors import Tensor
+from umm.schedules.writer.builder import COLLECTIVE
 from umm.space.assignments import Assignments, Place
+from umm.space.bounds.order import IN_LINE, Around, in_line, in_order
 from umm.space.bounds.statement_work import StatementWork, statement_work
 
 
@@ -29,8 +31,8 @@ class StatementTable:
 
     Attributes:
         groups: Numbers of these groups, ascending.
-        seconds: By choice of each group, then by resource: those of :class:`StatementWork`, and the ranks in
-            their order.
+        seconds: By choice of each group, then by resource: those of :class:`StatementWork`, the ranks in
+            their order, and those of ``in_line``.
         works: By choice of each group.
         waits: By choice of each group, for each tensor that it reads and that is summed over replicas, the
             seconds from the last gemm before its sums to the first action of each rank that reads it.
@@ -64,6 +66,8 @@ class Tables:
         held: By group and choice the bytes of its tensors on each rank.
         beside: Likewise what is held beside a schedule of one layer: the optimizer's state of its weights,
             and what the other layers hold.
+        start_s: Seconds before a collective's first transfer.
+        loss: Share of its rate that a rank's work loses while it gets, and while it adds, by collectives.
     """
 
     points: Assignments
@@ -71,6 +75,8 @@ class Tables:
     brings: tuple[StatementTable, ...]
     held: tuple[Floats, ...]
     beside: tuple[Floats, ...]
+    start_s: float
+    loss: tuple[float, float]
 
     @property
     def all(self) -> tuple[StatementTable, ...]:
@@ -111,40 +117,12 @@ class Tables:
         return kept
 
     def in_order(self, place: Sequence[int]) -> float:
-        """Return a lower bound of an assignment's makespan, by the order of its statements.
-
-        The compute lane of a rank takes statements in their order. Where a result is replicated, its sums
-        begin when the last gemm of any rank has ended, and what reads it begins after some of them. What
-        collectives gather starts to arrive when some of it is there, and their sums when a product is.
-        """
-        there: dict[str, float] = {}  # before which nothing of a tensor is complete
-        ended: dict[str, float] = {}  # the last gemm before the sums of a tensor
-        finish: Any = 0.0
-        end = 0.0
-        for statement, table in zip(self.points.outline.statements, self.statements, strict=True):
-            work, start = table.work(place), np.zeros(self.points.ranks)
-            for name, wait in table.waiting(place).items():
-                start = np.maximum(start, ended.get(name, 0.0) + wait)
-            for name in statement.reads:
-                if name != statement.out:  # what is added to need not be there when a product is made
-                    start = np.maximum(start, there.get(name, 0.0))
-            if isinstance(statement, Multiply):
-                for name, x in ((statement.a, "A"), (statement.b, "B")):
-                    if x in work.gathers:
-                        start = np.maximum(start, there.get(name, 0.0) + work.gathers[x])
-            computes = work.span > 0
-            finish = np.where(computes, np.maximum(finish, start) + work.span, finish)
-            last = float(finish[computes].max(initial=start.min()))
-            if work.summed:
-                ended[statement.out] = last
-            end = max(end, last + work.summed)
-            begun = finish if work.single else finish - work.span
-            first = float(begun[computes].min()) if computes.any() else 0.0
-            for name in statement.outs:
-                there[name] = first
-            if work.arriving is not None:
-                end = max(end, first + float(work.arriving.max()))
-        return end
+        """Return a lower bound of an assignment's makespan, by the order of its statements."""
+        works = [table.work(place) for table in self.statements]
+        waits = [table.waiting(place) for table in self.statements]
+        return in_order(
+            self.points.outline.statements, works, waits, self.points.ranks, self.start_s, self.loss
+        )
 
     def all_busiest(self) -> Floats:
         """Return :meth:`busiest` of every assignment, numbered with the last group fastest."""
@@ -169,6 +147,14 @@ class Tables:
 
     def _spread(self, groups: Sequence[int]) -> list[int]:
         return [n if group in groups else 1 for group, n in enumerate(self.shape)]
+
+
+class _Priced(NamedTuple):
+    """A statement's groups, and what it takes and waits for by choice of each."""
+
+    groups: tuple[int, ...]
+    works: dict[Place, StatementWork]
+    waits: dict[Place, Mapping[str, Floats]]
 
 
 def beside_a_layer(outline: Outline, tensor: Tensor, state: float, layers: int) -> Floats:
@@ -199,7 +185,7 @@ def tables_of(
         for x in points.outline.tensors
     }
     known: dict[object, StatementWork] = {}
-    tables = []
+    found: list[_Priced] = []
     for number, statement in enumerate(points.outline.statements):
         names = dict.fromkeys((*statement.outs, *statement.reads))
         groups = tuple(sorted({group_of[x] for x in names}))
@@ -214,7 +200,15 @@ def tables_of(
                 known[key] = _least(statement, tensors, machine, options, stays, pays)
             works[place] = known[key]
             waits[place] = _waits(points, number, tensors, machine, options)
-        seconds = np.array([_seconds(points, number, works[x], waits[x]) for x in works])
+        found.append(_Priced(groups, works, waits))
+    tables = []
+    for number, (groups, works, waits) in enumerate(found):
+        around = Around(
+            number > 0 and all(x.single for x in found[number - 1].works.values()),
+            number + 1 < len(found) and all(x.span.min() > 0 for x in found[number + 1].works.values()),
+        )
+        start_s = machine.collective_start_s
+        seconds = np.array([_seconds(points, number, works[x], waits[x], around, start_s) for x in works])
         shape = [len(points.choices[x]) for x in groups]
         tables.append(StatementTable(groups, seconds.reshape(*shape, -1), works, waits))
     beside = [
@@ -231,7 +225,14 @@ def tables_of(
         table, more = _bring(points, group, laid[name], machine, options)
         brings.append(table)
         held[group] = held[group] + more
-    return Tables(points, tuple(tables), tuple(brings), tuple(held), tuple(beside))
+    means = machine.means.get(COLLECTIVE)
+    by_kind = (machine.interference["get"], machine.interference["accumulate"])
+    loss = by_kind if means is None else (means.interference, means.interference)
+    shared = len({machine.device_of(rank, ranks) for rank in range(ranks)}) < ranks
+    return Tables(
+        points, tuple(tables), tuple(brings), tuple(held), tuple(beside), machine.collective_start_s,
+        (0.0, 0.0) if shared else loss,
+    )  # fmt: skip
 
 
 def _bring(
@@ -251,7 +252,7 @@ def _bring(
         else:
             held[choice] = there.nbytes_of_rank
         works[choice,] = replace(work, span=np.zeros(ranks))
-    seconds = np.array([np.append(x.seconds, x.span) for x in works.values()])
+    seconds = np.array([np.concatenate((x.seconds, x.span, np.zeros(IN_LINE))) for x in works.values()])
     return StatementTable((group,), seconds, works, {x: {} for x in works}), held
 
 
@@ -277,7 +278,14 @@ def _least(
     return min(works, key=lambda work: float(np.append(work.seconds, work.span + work.summed).max()))
 
 
-def _seconds(points: Assignments, number: int, work: StatementWork, waits: Mapping[str, Floats]) -> Floats:
+def _seconds(
+    points: Assignments,
+    number: int,
+    work: StatementWork,
+    waits: Mapping[str, Floats],
+    around: Around,
+    start_s: float,
+) -> Floats:
     """Return the seconds of a statement by resource; the last ones are ranks in their order.
 
     A rank's spans of statements do not overlap. Where one reads a replicated result of the one before,
@@ -286,7 +294,8 @@ def _seconds(points: Assignments, number: int, work: StatementWork, waits: Mappi
     statements = points.outline.statements
     before = waits.get(statements[number - 1].out, 0.0) if number else 0.0
     order = work.span + np.where(work.span > 0, before, 0.0)
-    return np.append(work.seconds, order + (work.summed if number + 1 == len(statements) else 0.0))
+    order += work.summed if number + 1 == len(statements) else 0.0
+    return np.concatenate((work.seconds, order, in_line(statements, number, work, around, start_s)))
 
 
 def _waits(
@@ -298,7 +307,7 @@ def _waits(
 ) -> Mapping[str, Floats]:
     """Return for each tensor that a statement reads and that was summed over replicas what ranks wait.
 
-    What was written last counts. A map of tiles that lie as it does reads them whole; so is what is written
+    What was written last counts. A map of tiles in its own layout reads them whole; so is what is written
     to a replica but the first that is to be added to.
     """
     statement, found = points.outline.statements[number], dict[str, Floats]()

@@ -208,8 +208,9 @@ def tuned(
 ) -> Tuned:
     """Return an algorithm with the options that make it fastest within a budget.
 
-    Options that are one of a few are tried one after another, the others as they are best by then; so are
-    meshes of ranks, and the budget itself where an algorithm takes one. If nothing fits, what comes nearest.
+    Options that are one of a few are tried one after another, the others as they are best so far; so are
+    meshes of ranks, the budget itself where an algorithm takes one, and what its users overlap. If nothing
+    fits, what comes nearest.
 
     Args:
         algorithm: Which.
@@ -221,13 +222,13 @@ def tuned(
     makespan = executor("sim").makespan
     best: tuple[tuple[int, float], Way] | None = None
     refusal = algorithm.refusal(start, machine, algorithm.chosen({}))
-    trials: list[tuple[str, Any]] = [("", None)]
-    trials += [(x.name, value) for x in algorithm.options for value in _values(x, start, limit)]
-    for number, (name, value) in enumerate(trials):
+    trials: list[Mapping[str, Any]] = [{}]
+    trials += [{x.name: value} for x in algorithm.options for value in _values(x, start, limit)]
+    trials += algorithm.piped(start)
+    for number, trial in enumerate(trials):
         if progress:
             progress(number, len(trials))
-        options = dict(best[1].options) if best else {}
-        options |= {name: value} if name else {}
+        options = {**(best[1].options if best else {}), **trial}
         if not _serves(algorithm, start, machine, options):
             continue
         contender = Way(algorithm.name, algorithm.name, options)

@@ -1,21 +1,53 @@
 """Assignments near a bound below all of them, and those that a program has by name."""
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
+from umm.algorithms.movement.choice import node_count
 from umm.errors import InputError
 from umm.program import Multiply
+from umm.program.schemes import on_nodes
 from umm.space.assignments import Place
 from umm.space.bounds.dual import ROUNDS, Relaxed, by_cases
 from umm.space.bounds.tables import Tables
 from umm.space.pricing.assignments import AssignmentPricer
-from umm.space.search.walk import Incumbents, Progress
+from umm.space.search.walk import Incumbents, Progress, Standing
 
 
-def near_the_bound(pricer: AssignmentPricer, found: Incumbents, progress: Progress | None = None) -> float:
+def attempt_schemes(pricer: AssignmentPricer, found: Incumbents) -> None:
+    """Simulate the schemes that people use on nodes, as far as they are in the space and fit."""
+    tables = pricer.tables
+    places = {pricer.points.place(texts) for texts in on_these_nodes(pricer).values()}
+    able = [(tables.bound(x), x) for x in places if x is not None and _fits(tables, x, found.limit)]
+    for bound, place in sorted(able):
+        if found.first and bound >= found.first.makespan_s:
+            return
+        if not found.first or found.effort.affords(pricer.actions(place)):
+            found.attempt(place, bound)
+
+
+def on_these_nodes(pricer: AssignmentPricer) -> dict[str, dict[str, str]]:
+    """Return the layouts of the schemes that people use on the machine's nodes; none on one node."""
+    points, found = pricer.points, dict[str, dict[str, str]]()
+    nodes = node_count(pricer.machine, points.ranks)
+    if nodes == 1 or points.named is not None or points.outline.has_experts:
+        return found
+    for name in on_nodes(nodes, points.ranks // nodes):
+        with suppress(InputError):  # a chain of one's own without the layouts that tell a tensor's kind
+            found[name] = dict(points.outline.layouts_of(name, points.ranks))
+    return found
+
+
+def near_the_bound(
+    pricer: AssignmentPricer,
+    found: Incumbents,
+    progress: Progress | None = None,
+    standing: Standing | None = None,
+) -> float:
     """Simulate assignments near a bound below all, then those that differ from the best in one group.
 
     Returns:
@@ -23,6 +55,7 @@ def near_the_bound(pricer: AssignmentPricer, found: Incumbents, progress: Progre
     """
     tables, points = pricer.tables, pricer.points
     relaxed = Relaxed.of(tables, found.limit)
+    attempt_schemes(pricer, found)
     rounds = list(relaxed.rounds(ROUNDS))
     starts = dict.fromkeys(x.place for x in rounds)
     bound = by_cases(relaxed, max(rounds, key=lambda x: x.bound))
@@ -42,6 +75,8 @@ def near_the_bound(pricer: AssignmentPricer, found: Incumbents, progress: Progre
         choice = found.attempt(place, least)
         if progress is not None:
             progress(found.simulated, points.count)
+        if standing is not None and found.first:
+            standing(found.first.makespan_s, bound)
         if choice is not None and found.first and choice.makespan_s <= found.first.makespan_s:
             for other in _beside(tables, place):
                 if other not in seen and _fits(tables, other, found.limit):
@@ -131,12 +166,13 @@ def named_layouts(found: Incumbents) -> Named:
     if not isinstance(pricer, AssignmentPricer):
         return Named({}, {})
     points, tables = pricer.points, pricer.tables
-    own: dict[str, Place | None] = {name: points.place(x) for name, x in points.outline.layouts.items()}
+    layouts = {**points.outline.layouts, **on_these_nodes(pricer)}
+    own: dict[str, Place | None] = {name: points.place(x) for name, x in layouts.items()}
     own[ONE_BY_ONE] = one_by_one(tables, found.limit)
     named = Named({}, {})
     for name, place in own.items():
         if place is None:
-            named.makespans[name] = _outside(pricer, name, found.limit)
+            named.makespans[name] = _outside(pricer, layouts[name], found.limit)
         elif place in pricer.choices or found.effort.affords(pricer.actions(place)):
             choice = found.attempt(place, tables.bound(place))
             named.makespans[name] = choice.makespan_s if choice else None
@@ -145,9 +181,9 @@ def named_layouts(found: Incumbents) -> Named:
     return named
 
 
-def _outside(pricer: AssignmentPricer, name: str, limit: int) -> float | None:
+def _outside(pricer: AssignmentPricer, layouts: Mapping[str, str], limit: int) -> float | None:
     """Return the makespan of layouts that are not of the space; None if they cannot be or do not fit."""
     try:
-        return pricer.laid_out(pricer.points.outline.layouts[name], limit)
+        return pricer.laid_out(layouts, limit)
     except InputError:
         return None

@@ -12,13 +12,13 @@ from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
 from umm.space.pricing.assignments import AssignmentPricer, pricer_of
 from umm.space.pricing.pricer import Makespan, Pricer
-from umm.space.search.descent import Named, named_layouts, near_the_bound
+from umm.space.search.descent import Named, attempt_schemes, named_layouts, near_the_bound
 from umm.space.search.found import Found
-from umm.space.search.walk import BestFirst, Effort, Incumbents, Progress
+from umm.space.search.walk import BestFirst, Effort, Incumbents, Progress, Standing
 from umm.space.space import Space
 
-Told = Callable[[str, int, int], None]
-"""Called with what is looked at, how much of it has been, and how much there is; 0 if that is not known."""
+Report = Callable[[str, int, int], None]
+"""Called with the stage, how much of it is done, and how much there is; 0 if that is not known."""
 EVERY = 100_000
 """Assignments up to which all are gone through; of more, those near a bound below all."""
 MOST_ACTIONS = 150_000
@@ -51,6 +51,7 @@ def search(
     memory: str | int | None = DEVICE,
     top: int = 10,
     progress: Progress | None = None,
+    standing: Standing | None = None,
     most: float | None = None,
     seconds: float | None = None,
 ) -> Found:
@@ -61,7 +62,7 @@ def search(
     simulated, until no bound left is below the top's last makespan. Points that are one schedule, as
     stationary A, B and C are where nothing is communicated, are one of the top, and its ``ties``. Of more
     than 100,000 assignments of layouts to several tensors a bound below all is found by duality, and what is
-    simulated is near it.
+    simulated is near it. On a machine with nodes the schemes that people use there come first.
 
     Args:
         space: What may be chosen, see :attr:`Space.searched`; without ranks it gets the machine's own number.
@@ -72,6 +73,7 @@ def search(
             for what a rank has of its device less a tenth for all else, or None for all of that.
         top: How many of the best to find.
         progress: Called now and then with the number of points settled and of all points.
+        standing: Called now and then with the best makespan so far and a bound below all, in seconds.
         most: Actions simulated after which it stops with a gap; for one multiply without end if not given,
             for several statements 150,000.
         seconds: Of processor time after which it does too; 60 for several statements.
@@ -97,7 +99,9 @@ def search(
         limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
         raise SearchInterruptedError(_hasty(space, pricer, limit, top, reserves)) from None
     limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
-    return best_of(space, pricer, limit, top, reserves=reserves, progress=progress, effort=effort)
+    return best_of(
+        space, pricer, limit, top, reserves=reserves, progress=progress, standing=standing, effort=effort
+    )
 
 
 def _check_endings(space: Space) -> None:
@@ -121,6 +125,7 @@ def best_of(
     *,
     reserves: bool = False,
     progress: Progress | None = None,
+    standing: Standing | None = None,
     effort: Effort | None = None,
 ) -> Found:
     """Return the best of some points, with proof.
@@ -132,6 +137,7 @@ def best_of(
         top: How many of the best to find.
         reserves: Whether the limit is the device less a reserve, because no budget was given.
         progress: As :func:`search` takes it.
+        standing: The same.
         effort: What may be spent; without end if None.
 
     Raises:
@@ -139,10 +145,13 @@ def best_of(
         SearchInterruptedError: on Ctrl-C, with the best found so far.
     """
     if isinstance(pricer, AssignmentPricer) and pricer.points.count > EVERY:
-        return _near(space, pricer, Incumbents(pricer, limit, top, effort or Effort()), reserves, progress)
+        found = Incumbents(pricer, limit, top, effort or Effort())
+        return _near(space, pricer, found, reserves, progress, standing)
     walk = BestFirst(pricer, limit, top, effort=effort)
     try:
-        walk.run(progress)
+        if isinstance(pricer, AssignmentPricer):
+            attempt_schemes(pricer, walk.found)
+        walk.run(progress, standing)
     except KeyboardInterrupt:
         raise SearchInterruptedError(_found(space, walk.found, reserves, walk.settled)) from None
     return _ended(space, walk.found, reserves, walk.settled, walk.lowest)
@@ -202,10 +211,11 @@ def _near(
     found: Incumbents,
     reserves: bool,
     progress: Progress | None,
+    standing: Standing | None,
 ) -> Found:
     """Return the best of too many points to go through all."""
     try:
-        lowest = near_the_bound(pricer, found, progress)
+        lowest = near_the_bound(pricer, found, progress, standing)
     except KeyboardInterrupt:
         raise SearchInterruptedError(_found(space, found, reserves, found.simulated)) from None
     return _ended(space, found, reserves, pricer.points.count, lowest)

@@ -135,6 +135,7 @@ class Sure:
 
     def __init__(self, machine: Machine, makespan: Makespan) -> None:
         self._corners, self._makespan = corners(machine), makespan
+        self.spread = machine.spread
         self._found: dict[Timed, list[float]] = {}
 
     @property
@@ -167,8 +168,30 @@ class Sure:
 
 
 def ties(sure: Sure, rows: Sequence[Choice]) -> str:
-    """Return which of some rows tie with the fastest, and what would decide, in words."""
+    """Return which of some rows tie with the fastest, and what would decide, in words.
+
+    On a machine whose file states how much runs of one schedule differ, also which rows differ by less.
+    """
     fastest = min(rows, key=lambda x: x.makespan_s)
+    return _ties(sure, rows, fastest) + _alike(sure.spread, rows, fastest)
+
+
+def _alike(spread: float, rows: Sequence[Choice], fastest: Choice) -> str:
+    """Return a sentence on rows that differ from the fastest by less than a host's runs differ."""
+    near = {
+        number: x for number, x in enumerate(rows, 1) if x.makespan_s <= fastest.makespan_s * (1 + spread)
+    }
+    if not spread or len(near) < 2:
+        return ""
+    least = min(near, key=lambda number: near[number].memory_bytes)
+    which = "the rows" if len(near) == len(rows) else f"rows {_in_a_row(list(near))}"
+    return (
+        f" Runs of one schedule spread by {100 * spread:.1f} % on this host, more than {which} differ: "
+        f"one run each does not order them; {least} needs the least memory."
+    )
+
+
+def _ties(sure: Sure, rows: Sequence[Choice], fastest: Choice) -> str:
     numbers = {number: x for number, x in enumerate(rows, 1) if sure.tie(fastest, x)}
     if len(numbers) == 1:
         (number,) = numbers

@@ -15,7 +15,7 @@ from umm.space.choice import Choice
 from umm.space.points import Point
 from umm.space.pricing.pricer import Pricer
 
-PER_ACTION = 1.5e-4
+PER_ACTION = 6e-5
 """Seconds that building and simulating an action of a long program takes, unless it has taken more."""
 
 
@@ -75,7 +75,7 @@ class Incumbents:
         """What the bound of a point must not exceed to enter: infinite while there is room."""
         if len(self._best) < self.top:
             return math.inf
-        # One that is just as fast counts where it may need less memory, but for the last digits of a sum.
+        # One that is just as fast counts where it may need less memory, except the last digits of a sum.
         seconds = self._best[-1][2].makespan_s
         return seconds / ROUNDING if self.pricer.equals else math.nextafter(seconds, 0.0)
 
@@ -121,6 +121,8 @@ def _key(entry: tuple[tuple[Any, ...], Hashable, Choice]) -> tuple[Any, ...]:
 
 
 Progress = Callable[[int, int], None]
+Standing = Callable[[float, float], None]
+"""Called with the best makespan so far, and a bound below all points, both in seconds."""
 
 
 class BestFirst:
@@ -163,7 +165,7 @@ class BestFirst:
         open_ = max(0, len(self.seconds) - hopeless - self.next_one) + len(self.waiting)
         return self.pricer.points.count - open_
 
-    def run(self, progress: Progress | None = None) -> None:
+    def run(self, progress: Progress | None = None, standing: Standing | None = None) -> None:
         """Simulate from the lowest bound up until nothing left can enter the top, or the effort is spent."""
         waiting, found, pricer = self.waiting, self.found, self.pricer
         while waiting or self.next_one < len(self.order):
@@ -191,6 +193,8 @@ class BestFirst:
             heapq.heappop(waiting)
             if progress:
                 progress(self.settled, pricer.points.count)
+            if standing and found.first is not None:
+                standing(found.first.makespan_s, self.lowest)
         self.done, self.lowest = True, math.inf
         if progress:
             progress(pricer.points.count, pricer.points.count)

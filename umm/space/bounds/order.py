@@ -1,0 +1,235 @@
+"""A bound of an assignment by the order of its statements: what waits for what, and when links can begin.
+
+A rank's compute lane takes statements in their order, and each starts when what it reads is there. So the
+longest path through lanes and tensors is a bound; and so is what a rank's links have to carry, from the first
+moment any of it can flow to what must still follow the last (the one-machine bound of scheduling theory).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from umm.algorithms.chains.movement import gathers_anew
+from umm.arrays import Floats
+from umm.program import Map, Multiply, Statement
+from umm.space.bounds.statement_work import StatementWork
+
+
+class There(NamedTuple):
+    """When a tensor is there at the earliest.
+
+    Attributes:
+        part: Seconds before which none of it is complete anywhere.
+        whole: Seconds before which what each rank owns of it is not complete there.
+    """
+
+    part: float = 0.0
+    whole: Any = 0.0
+
+
+class Job(NamedTuple):
+    """What one statement lets arrive at ranks.
+
+    Attributes:
+        statement: Number of the first statement that has to wait for all of it.
+        release: Seconds before which it cannot begin.
+        inward: Seconds that each rank's links and lanes are busy with it, shape (3, ranks).
+        needed: Whether there is such a statement.
+    """
+
+    statement: int
+    release: float
+    inward: Floats
+    needed: bool
+
+
+def in_order(
+    statements: Sequence[Statement],
+    works: Sequence[StatementWork],
+    waits: Sequence[Mapping[str, Floats]],
+    ranks: int,
+    start_s: float,
+    loss: tuple[float, float] = (0.0, 0.0),
+) -> float:
+    """Return a lower bound of the makespan of a chain in some layouts.
+
+    Where a result is replicated, its sums begin when the last gemm of any rank has ended, and what reads it
+    begins after some of them. What collectives gather starts to arrive when some of it is there, and their
+    sums when a product is.
+
+    Args:
+        statements: Of the chain.
+        works: What each takes.
+        waits: What each waits for after one-sided sums, see ``StatementTable``.
+        ranks: How many.
+        start_s: Seconds before a collective's first transfer.
+        loss: Share of its rate that a rank's work loses while it gets, and while it adds.
+    """
+    there: dict[str, There] = {}
+    ended: dict[str, float] = {}  # the last gemm before the sums of a tensor
+    anew = gathers_anew(statements, {i: work.how for i, work in enumerate(works) if work.how is not None})
+    jobs: list[Job] = []
+    finish: Any = np.zeros(ranks)
+    head = np.full(ranks, np.nan)  # before which a rank computes nothing
+    end = 0.0
+    for number, (statement, work) in enumerate(zip(statements, works, strict=True)):
+        start = np.zeros(ranks)
+        for name, wait in waits[number].items():
+            start = np.maximum(start, ended.get(name, 0.0) + wait)
+        for name in statement.reads:
+            if name != statement.out:  # what is added to need not be there when a product is made
+                start = np.maximum(start, there.get(name, There()).part)
+        if isinstance(statement, Multiply):
+            for name, x in ((statement.a, "A"), (statement.b, "B")):
+                found = there.get(name, There())
+                if x in anew.get(number, ()):
+                    # Of what comes in chunks only the last has to be there before the last is multiplied.
+                    jobs.append(Job(number + (not work.single), found.part, work.inward[x], True))
+                    if work.single:
+                        start = np.maximum(start, found.part + work.gathers(x, start_s))
+                elif x in work.in_whole:
+                    start = np.maximum(start, np.where(work.in_whole[x], found.whole, 0.0))
+        elif isinstance(statement, Map):
+            for name, aligned in zip(statement.reads, work.aligned, strict=True):
+                found = there.get(name, There())
+                start = np.maximum(start, found.whole if aligned else found.part)
+        computes = work.span > 0
+        head = np.where(np.isnan(head) & computes, start, head)
+        finish = np.where(computes, np.maximum(finish, start) + work.span, finish)
+        last = float(finish[computes].max(initial=start.min()))
+        if work.summed:
+            ended[statement.out] = last
+        begun = finish if work.single else finish - work.span
+        first = float(begun[computes].min()) if computes.any() else 0.0
+        end = max(end, last + work.summed, first + work.settled)
+        if "C" in work.inward:
+            jobs.append(Job(number, first, work.inward["C"], False))
+        now = There(first, first)
+        if work.arriving is not None:
+            now = There(first + work.part, first + work.arriving)
+        there |= dict.fromkeys(statement.outs, now)
+    return max(end, _links(jobs, works, ranks), _slowed(works, anew, np.nan_to_num(head), loss))
+
+
+IN_LINE = 7
+"""Sums over statements that :func:`in_line` has a part of."""
+
+
+class Around(NamedTuple):
+    """What is sure of a statement's neighbours, in whatever layouts.
+
+    Attributes:
+        at_once: Whether what the one before makes is complete nowhere before its end.
+        everywhere: Whether all ranks compute in the next one.
+    """
+
+    at_once: bool
+    everywhere: bool
+
+
+def in_line(
+    statements: Sequence[Statement], number: int, work: StatementWork, around: Around, start_s: float
+) -> Floats:
+    """Return what a statement adds to bounds that are sums over statements, shape (7,).
+
+    The first is the line of statements one after another: what a statement takes on every rank, what of its
+    sum the next one has to wait for, and what it gathers of what the one before has made. The others are
+    loads of links, in a node and between: the sums of all multiplies from one on, after what comes before
+    that; and what all gather, before the last. A mean over ranks is no more than the most of one.
+
+    Args:
+        statements: Of the chain.
+        number: Of the statement.
+        work: What it takes.
+        around: What is sure of those beside it.
+        start_s: Seconds before a collective's first transfer.
+    """
+    statement, found, takes = statements[number], np.zeros(IN_LINE), float(work.span.min())
+    found[0] = takes
+    before = statements[number - 1].out if number and around.at_once else ""
+    if isinstance(statement, Multiply) and work.single and takes:
+        for name, x in ((statement.a, "A"), (statement.b, "B")):
+            if x in work.paid and (number == 0 or name == before != statement.out):
+                found[0] += float(work.gathers(x, start_s).min())
+    if number + 1 == len(statements):
+        found[0] += work.settled
+    elif around.everywhere and _waits_for(statements[number + 1], statement.out):
+        found[0] += work.part
+    multiplies = [i for i, x in enumerate(statements) if isinstance(x, Multiply)]
+    if not multiplies:
+        return found
+    for place, first in ((1, multiplies[0]), (3, multiplies[len(multiplies) // 3])):
+        if number < first or (number == first and work.single):
+            found[place : place + 2] += takes
+        if number >= first and "C" in work.paid:
+            found[place : place + 2] += work.inward["C"][:2].mean(axis=1)
+    if number >= multiplies[-1]:
+        found[5:7] += takes
+    if number < multiplies[-1] or work.single:
+        for x in work.paid - {"C"}:
+            found[5:7] += work.inward[x][:2].mean(axis=1)
+    return found
+
+
+def _waits_for(statement: Statement, name: str) -> bool:
+    """Whether a statement begins after some of a tensor is there: not where it only adds to it."""
+    if isinstance(statement, Multiply):
+        return name in (statement.a, statement.b) and name != statement.out
+    return name in statement.reads and (name != statement.out or isinstance(statement, Map))
+
+
+def _slowed(
+    works: Sequence[StatementWork],
+    anew: Mapping[int, Collection[str]],
+    head: Floats,
+    loss: tuple[float, float],
+) -> float:
+    """Return how long the rank takes whose own transfers slow its work down most.
+
+    While a rank moves it either computes at less than its rate or not at all; what it moves is on its links
+    one after another. It computes nothing before the first of its operands are there, nor beside the sums of
+    the last product, which are left out of what it moves. So with t seconds of work, m of moving and i in
+    which it computes nothing it takes t + i + loss · (m − i) or more.
+
+    Args:
+        works: What each statement takes.
+        anew: What each gathers.
+        head: Seconds before which each rank computes nothing.
+        loss: Share of its rate that work loses beside gets, and beside adds.
+    """
+    last = max((i for i, work in enumerate(works) if work.how is not None), default=-1)
+    gets, adds, after = np.zeros((3, len(head))), np.zeros((3, len(head))), 0.0
+    for number, work in enumerate(works):
+        gets = gets + sum(work.inward[x] for x in anew.get(number, ()))
+        if work.adds is None or work.copies is None:
+            continue
+        if number == last:
+            after = work.settled
+        else:
+            gets, adds = gets + work.copies, adds + work.adds
+    busy = np.maximum(loss[0] * gets.max(axis=0), loss[1] * adds.max(axis=0))
+    computes = sum(work.span for work in works)
+    least = 1.0 - max(loss)
+    # Maps that follow the last product may be done beside its sums.
+    until = computes - sum(work.span for work in works[last + 1 :])
+    alone = float(np.max(computes + busy + least * head))
+    return max(alone, float(np.min(until + busy + least * head)) + least * after)
+
+
+def _links(jobs: Sequence[Job], works: Sequence[StatementWork], ranks: int) -> float:
+    """Return how long the busiest links or lanes of a rank need at least, for all that arrives there.
+
+    For the jobs that can begin at some time or later: that time, all their work, and the shortest of what
+    must follow them, which is what their rank computes from their statement on.
+    """
+    follows = np.zeros((len(works) + 1, ranks))
+    for number in range(len(works) - 1, -1, -1):
+        follows[number] = follows[number + 1] + works[number].span
+    load, tail, found = np.zeros((3, ranks)), np.full((3, ranks), np.inf), 0.0
+    for job in sorted(jobs, key=lambda x: -x.release):
+        busy = job.inward > 0
+        load = load + job.inward
+        tail = np.where(busy, np.minimum(tail, follows[job.statement] if job.needed else 0.0), tail)
+        found = max(found, float(np.where(busy, job.release + load + tail, 0.0).max()))
+    return found
