@@ -38,7 +38,7 @@ fuzz: venv  ## 100,000 cases of random input: each is refused in a line, or take
 test-two-hosts: venv  ## run, compare and sweep across two hosts, one killed or frozen; network namespaces: Linux and root
 	$(BIN)/python -m pytest -q -m two_hosts tests/hw/test_two_hosts.py
 
-kill: venv  ## 500 kills of sweeps, runs, starts and saves at random moments; nothing may be lost or left; half an hour
+kill: venv  ## 1,000 kills of sweeps, runs, starts, saves, long commands and the page at random moments; nothing may be lost or left; half an hour
 	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.kills
 
 test-simgrid: venv  ## makespans against SimGrid's; installs it where it is missing (apt-get, root or sudo)
@@ -72,7 +72,7 @@ figures: venv  ## figures, tables and ledger of the documents at full size, and 
 	sh tests/campaigns/browser/install.sh || echo "Chromium, which makes the images, is missing and cannot be installed here: data alone are written"
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m experiments $(or $(ONLY),--all)
 	$(BIN)/python -m experiments.cpu.figure
-	$(BIN)/python -m tests.docs.first
+	$(BIN)/python -m tests.docs.pictures
 
 ledger: venv  ## whether the ledger, figures and data of the documents are what the code gives; a sample of points
 	$(BIN)/python -m experiments --all --size smoke

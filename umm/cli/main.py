@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from umm import __version__
 from umm.cli.flags.values import CONFIG
 from umm.cli.printed.streams import flushed, open_streams, reader_left, time_is_up
-from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean
+from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean, short_words
 from umm.files import shortened, visible
 from umm.host.launcher import launched_rank
 
@@ -38,7 +38,7 @@ class LazyGroup(click.Group):
         return list(self.lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None if there is none of this name."""
+        """Import a command; None if no command has this name."""
         if cmd_name not in self.lazy:
             return None
         module, name = self.lazy[cmd_name][0].split(":")
@@ -77,7 +77,7 @@ class LazyGroup(click.Group):
         extra = {"prog_name": "umm", **extra, "standalone_mode": False}
         open_streams()
         try:
-            with _interrupted_by_sigterm():
+            with _interrupted_by_signals():
                 code = super().main(*args, **extra)
         except UmmError as error:
             code = _fail(str(error), error.exit_code)
@@ -117,20 +117,23 @@ def _ended(answered: bool) -> int:
 
 
 @contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
+def _interrupted_by_signals() -> Iterator[None]:
     """Have SIGTERM, which batch systems send first, end a command as Ctrl-C does: with what it has found.
 
-    Ranks that mpiexec has started, and who ignores the signal, keep what they do with it.
+    So does SIGHUP, of a terminal that closes. Ranks that mpiexec has started, and who ignores a signal, keep
+    what they do with it.
     """
-    usual = signal.getsignal(signal.SIGTERM)
-    if usual is not signal.SIG_DFL or launched_rank() is not None or current_thread() is not main_thread():
+    if launched_rank() is not None or current_thread() is not main_thread():
         yield
         return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    taken = [x for x in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(x) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, usual)
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _no_option(error: click.NoSuchOption) -> str:
@@ -158,24 +161,24 @@ def _origin(error: click.UsageError) -> str:
 
 def _fail(message: str, code: int) -> int:
     if not launched_rank():  # of all ranks that mpiexec started, the first speaks
-        click.echo(f"error: {shortened(visible(' '.join(message.split())))}", err=True)
+        click.echo(f"error: {shortened(visible(short_words(' '.join(message.split()))))}", err=True)
     return code
 
 
 COMMANDS = {
     "simulate": ("umm.cli.commands.simulate:simulate", "Predict one multiply on one machine."),
     "search": ("umm.cli.commands.search:search", "Find the best layouts for a problem and a machine."),
-    "sweep": ("umm.cli.commands.sweep:sweep", "Perform every point asked for, into a store."),
-    "peers": ("umm.cli.commands.peers:peers", "Compare with what people use, from where operands lie."),
+    "sweep": ("umm.cli.commands.sweep:sweep", "Run every point of a space and store the results."),
+    "peers": ("umm.cli.commands.peers:peers", "Compare with what people use, from where operands start."),
     "fuse": ("umm.cli.commands.collective:fuse", "Decide whether to fuse a multiply with its collective."),
     "run": ("umm.cli.commands.run:run", "Execute a schedule for real and check the product."),
     "compare": ("umm.cli.commands.compare:compare", "Compare a predicted trace with a measured one."),
     "collective": ("umm.cli.commands.collective:collective", "Time a collective over sizes."),
-    "what-if": ("umm.cli.commands.what_if:what_if", "Tell what would change the answer of a search."),
+    "what-if": ("umm.cli.commands.what_if:what_if", "Show what would change the answer of a search."),
     "explore": ("umm.cli.commands.explore:explore", "Explore layouts and replication factors on a page."),
     "tiles": ("umm.cli.commands.tiles:tiles", "Show who owns which tile of A, B and C."),
     "machine": ("umm.cli.commands.machine:machine", "List, show, check and calibrate machines."),
-    "doctor": ("umm.cli.commands.doctor:doctor", "Tell what is installed and what can run here."),
+    "doctor": ("umm.cli.commands.doctor:doctor", "Show what is installed and what can run here."),
 }
 EPILOG = """\b
 Start with:

@@ -105,7 +105,7 @@ class Assignments:
 
         Weights, what has their columns and what is dispatched, so that a group of experts is at the same
         ranks; products, and gradients by what is dispatched; tokens, for a layer's output is the next one's
-        input. On many ranks products lie as weights do, for every pair of layouts would be priced.
+        input. On many ranks products share layouts with weights, since every pair would be priced.
         """
         multiplies = [x for x in self.outline.statements if isinstance(x, Grouped)]
         kinds: tuple[list[str], ...] = (

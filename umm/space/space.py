@@ -116,7 +116,7 @@ class Space:
     ) -> None:
         """Turn single values into axes and refuse what names nothing.
 
-        The arguments are the attributes, but for those that say what is computed: m, n, k, dtype, c_dtype
+        The arguments are the attributes, except those that say what is computed: m, n, k, dtype, c_dtype
         and given as of a ``Problem``, or ``chain``. ``a``, ``b`` and ``c`` are ``layouts`` of these matrices;
         ``layouts`` that names no tensors is of all. Each field of
         :class:`umm.algorithms.universal.options.Options` is an argument too, with one value or several:
@@ -162,7 +162,7 @@ class Space:
         whole_number(self.layers, "layers", 1)
         if self.layers > 1:
             if self.program.kind == "problem":
-                raise InputError("layers are of a chain; give one, such as umm.chain('transformer-layer')")
+                raise InputError("layers need a chain, such as umm.chain('transformer-layer')")
             repeated(self.program, 2)  # refuses what is no layer
 
     def changed(self, **changes: Any) -> "Space":
@@ -260,8 +260,9 @@ class Space:
                 dict(self.meshes),
             )
         bare = replace(self.program, ranks=self.ranks)
-        meshes = dict(self.meshes)
-        layouts = tuple(self._layouts(x, bare, texts.get(x, (ALL, *meshes.get(x, ())))) for x in MATRICES)
+        said = {x: texts.get(x, (ALL,)) for x in MATRICES}
+        beside = {x: dict(self.meshes).get(x, ()) if said[x] == (ALL,) else () for x in MATRICES}
+        layouts = tuple(self._layouts(x, bare, (*said[x], *beside[x])) for x in MATRICES)
         return MultiplyPoints(bare, layouts, self.axes.combinations, self.stationary, self.equal_replication)
 
     def _layouts(self, matrix: str, bare: Problem, written: Sequence[str]) -> list[Layout]:

@@ -1,7 +1,7 @@
 """``umm collective`` and ``umm fuse``: collectives over sizes, and whether to fuse one with a multiply."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import click
@@ -103,7 +103,7 @@ def collective(
     if begin < 1:
         raise InputError(f"a buffer of {begin} bytes has nothing to move; give a --begin of at least 1")
     if end < begin and given(ctx, ["end"]):
-        raise InputError(f"sizes from {begin} to {end} bytes are none; give an --end of at least --begin")
+        raise InputError(f"there are no sizes from {begin} to {end} bytes; give an --end of at least --begin")
     sizes = [begin]
     while sizes[-1] * factor <= end:
         sizes.append(sizes[-1] * factor)
@@ -114,7 +114,7 @@ def collective(
     options = options | ({"replica": None} if check else {})
     found = asked_machine(flags | {"machine": machine or ("h100-8" if predicts else "localhost")})
     manner = Manner(flags["directions"], flags["means"], flags["chunks"])
-    rows = []
+    rows: list[Timed] = []
     with ExitStack() as stack:
         if predicts:
             performer = made(executor, **options)
@@ -129,7 +129,7 @@ def collective(
             for name, why in refusals(asked[0], found).items():
                 if why is not None:
                     output.note(f"without {name}: {why}")
-        with output.tracking(f"{what} by {executor}") as track:
+        with _rows_so_far(output, rows), output.tracking(f"{what} by {executor}") as track:
             for number in track(range(len(asked) * len(ways))):
                 each, way = asked[number // len(ways)], ways[number % len(ways)]
                 schedule = fastest(each, found, manner) if way is None else lowered(each, found, way, manner)
@@ -147,6 +147,18 @@ def collective(
         wrong = [row for row in rows if row.ok is False]
         if wrong:
             raise CheckError(f"{what} by {wrong[0].algorithm} is wrong at {wrong[0].asked.moved_bytes} bytes")
+        output.end()
+
+
+@contextmanager
+def _rows_so_far(output: Output, rows: list[Any]) -> Iterator[None]:
+    """Let a block that ends early be enough if there are rows already."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        output.early.append(True)
 
 
 LINE = "{:<20} {:>12} {:>12}  {}"
@@ -176,7 +188,7 @@ def fuse(collective: str, as_json: bool, quiet: bool, no_color: bool, **flags: A
     if missing:
         raise InputError(f"{', '.join(missing)} missing; give m, n and k, or --preset")
     if flags["given"]:
-        raise InputError("--given says nothing here: A lies in rows, or C shall; leave it out")
+        raise InputError("--given has no effect: A starts, or C ends, in rows; leave it out")
     machine = asked_machine(flags)
     found = fusing(
         machine,

@@ -18,6 +18,7 @@ from umm.cli.flags.options import (
     output_options,
     ranks_option,
     set_option,
+    time_limit,
     type_options,
 )
 from umm.cli.flags.scaling import asked_scales, scaling_options
@@ -64,10 +65,10 @@ if TYPE_CHECKING:
     default="none",
     show_default=True,
     metavar="BUDGET",
-    help="Most a rank may hold; what needs more is stored as too large, unperformed.",
+    help="Most a rank may hold; points that need more are stored as too large.",
 )
 @option("--executor", default="sim", show_default=True, metavar="NAME",
-        help="Who performs the schedules; bound stores lower bounds.")  # fmt: skip
+        help="Executor of the schedules; bound stores lower bounds.")  # fmt: skip
 @option(
     "--pool",
     default="process",
@@ -77,9 +78,15 @@ if TYPE_CHECKING:
 )
 @option("--jobs", type=int, metavar="N", help="Processes; one per core, or what the pool has, if not given.")
 @option(
-    "-o", "store", type=WRITE, required=True, metavar="STORE", help="SQLite file; one there is continued."
+    "-o",
+    "store",
+    type=WRITE,
+    required=True,
+    metavar="STORE",
+    help="SQLite file; an existing one is continued.",
 )
 @option("--export", type=WRITE, metavar="FILE", help="Then write all of the store as .csv or .parquet.")
+@time_limit()
 @output_options(file=False)
 @click.pass_context
 def sweep(
@@ -96,7 +103,7 @@ def sweep(
     no_color: bool,
     **flags: Any,
 ) -> None:
-    """Perform every point asked for, and store what comes out.
+    """Run every point of a space and store the results.
 
     Comma lists are axes, of sizes and machines too. Points that the store has are left out, so a sweep that
     was stopped goes on, and several may fill one store. --json prints each run as a line when it is stored.
@@ -114,19 +121,19 @@ def sweep(
     output = Output(as_json, quiet, no_color)
     if export is not None:
         checked_export(export)
-        check_targets(store, export)
+        check_targets(None if store.is_file() and store != export else store, export)
     scales = asked_scales(flags)
     asked = [(_spaces(ctx, of), _machines(of)) for of in scales or [flags]]
     budget = None if memory == "none" else memory
-    swepts = []
+    swepts, there = [], [0, 0]
     began = time.monotonic()
     with output.progress() as bar:
         task = bar.add_task("sweeping", total=None)
 
         def report(progress: "Progress") -> None:
             settled = progress.found + progress.performed
-            text = f"{progress.rate:.0f} points/s, {format_seconds(progress.left_s)} left"
-            bar.update(task, completed=settled, total=progress.asked, description=text)
+            bar.update(task, completed=settled, total=progress.asked)
+            there[:] = settled, progress.asked
             if progress.lost:
                 output.note(progress.lost)
             if as_json:
@@ -134,8 +141,12 @@ def sweep(
                     output.json("sweep", row)
 
         how: dict[str, Any] = {"executor": executor, "memory": budget, "pool": pool, "jobs": jobs}
-        for spaces, machines in asked:
-            swepts.append(perform(spaces, machines, store, progress=report, **how))
+        try:
+            for spaces, machines in asked:
+                swepts.append(perform(spaces, machines, store, progress=report, **how))
+        except KeyboardInterrupt:
+            output.note(f"{there[0]} of {there[1] or 'the'} points are in {store}; the same command goes on")
+            raise click.Abort from None
     done = [swept for swept in swepts if swept is not None]
     if len(done) < len(swepts):
         return
@@ -158,7 +169,7 @@ def _print_best(output: Output, flags: dict[str, Any], scales: list[dict[str, An
     from umm.space import Store
     from umm.space.scaling import Scale, devices_of
 
-    def best_of(of: dict[str, Any], machine: "Machine", tell: "Settled") -> "tuple[str, Scale]":
+    def best_of(of: dict[str, Any], machine: "Machine", report: "Settled") -> "tuple[str, Scale]":
         (n, k, (m,)), ranks = _layers(of)[0], of["ranks"] or machine.default_ranks
         with Store(path) as store:
             runs = store.frame(machine=machine.name, ranks=ranks, m=m, n=n, k=k)

@@ -62,7 +62,7 @@ bandwidth = _read_by(parse_bandwidth)
 
 
 class Finite(click.FloatRange):
-    """A number that can be reckoned with: neither nan nor inf, which are in no range and in every one."""
+    """A finite number: neither nan nor inf, which are in no range and in every one."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number that a text means."""
@@ -89,8 +89,8 @@ def scale(ctx: click.Context, param: click.Parameter, text: str | None) -> Fract
     """Return the factor that a text means: 1/16 or 0.0625, more than 0 and at most 1."""
     if text is None:
         return None
-    try:
-        value = Fraction(text.replace(" ", ""))
+    try:  # a short text: Fraction writes out 1e-9999999
+        value = Fraction(text.replace(" ", "") if re.fullmatch(r"[0-9./ ]{1,40}", text) else 0)
     except (ValueError, ZeroDivisionError):
         value = Fraction(0)
     if not 0 < value <= 1:
