@@ -38,7 +38,7 @@ fuzz: venv  ## 100,000 cases of random input: each is refused in a line, or take
 test-two-hosts: venv  ## run, compare and sweep across two hosts, one killed or frozen; network namespaces: Linux and root
 	$(BIN)/python -m pytest -q -m two_hosts tests/hw/test_two_hosts.py
 
-kill: venv  ## 500 kills of sweeps, runs, starts and saves at random moments; nothing may be lost or left; half an hour
+kill: venv  ## 1,000 kills of sweeps, runs, starts, saves, long commands and the page at random moments; nothing may be lost or left; half an hour
 	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.kills
 
 test-simgrid: venv  ## makespans against SimGrid's; installs it where it is missing (apt-get, root or sudo)

@@ -24,6 +24,7 @@ FOLDERS = (
     "golden",
 )
 """Folders that are a part of their own, the longest first; all else is the last part."""
+CACHE = ".pytest_cache/parts"
 
 
 def parts() -> list[list[str]]:
@@ -35,8 +36,12 @@ def parts() -> list[list[str]]:
 
 
 def performed(part: list[str]) -> int:
-    """Run a part and print what it says; one without a test of its own is fine."""
-    done = subprocess.run([*PYTEST, *part], capture_output=True, text=True, check=False)
+    """Run a part and print what it says; one without a test of its own is fine.
+
+    Each notes what failed in a folder of its own, so that ``--last-failed`` finds it.
+    """
+    noted = f"cache_dir={CACHE}/{parts().index(part)}"
+    done = subprocess.run([*PYTEST, "-o", noted, *part], capture_output=True, text=True, check=False)
     print(f"\npytest {' '.join(part)}\n{done.stdout}{done.stderr}", flush=True)
     return 0 if done.returncode == 5 else done.returncode
 

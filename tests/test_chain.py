@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import layout_texts, problems
 
+import umm
 from umm import Layout, Problem
 from umm.errors import InputError, ProblemError
 from umm.program import Chain, Copy, Map, Multiply, Sum
@@ -480,3 +481,19 @@ def test_an_output_that_nothing_writes_and_a_tensor_on_other_ranks_are_refused()
         chain([tensor("Y", 4, 6, "output")])
     with pytest.raises(ProblemError, match="tensor Y is laid out over 2 ranks, but chain test has 4"):
         chain([tensor("Y", 4, 6, "output", ranks=2)], Map("Y", "zero"))
+
+
+@pytest.mark.parametrize("there", ["row@2", "2d:2x2", "row@4", "2d:2x1@2"])
+def test_an_input_may_be_given_in_replicas_or_on_a_grid(there):
+    """It was refused, for the chain was checked with it on one rank."""
+    outline, machine = umm.chain("mlp", hidden=8, ffn=12, tokens=4), umm.machine("h100-8")
+    x, w1, w2 = (np.arange(i * j, dtype=np.float32).reshape(i, j) % 5 for i, j in ((4, 8), (8, 12), (12, 8)))
+    found, wanted = (
+        umm.run(
+            umm.schedule(each.laid_out("megatron", 4), machine),
+            executor="numpy",
+            operands={"X": x, "W1": w1, "W2": w2},
+        ).results["Y"]
+        for each in (outline.with_given({"X": there}), outline)
+    )
+    assert np.allclose(found, wanted)

@@ -14,6 +14,15 @@ _LONG = re.compile(r"\S{241,}")
 """A word of a message that is cut: what was asked may be endless."""
 
 
+def short_words(message: str) -> str:
+    """Return a message without the middle of its endless words.
+
+    >>> len(short_words("x" * 5000))
+    201
+    """
+    return _LONG.sub(lambda word: f"{word[0][:160]}…{word[0][-40:]}", message)
+
+
 class UmmError(Exception):
     """A failure with one clear line: what was asked, why it cannot be, what would work.
 
@@ -24,7 +33,7 @@ class UmmError(Exception):
     exit_code = 1
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(_LONG.sub(lambda word: f"{word[0][:160]}…{word[0][-40:]}", message))
+        super().__init__(short_words(message))
 
 
 class InputError(UmmError, ValueError):

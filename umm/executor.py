@@ -3,6 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -172,22 +173,40 @@ def saver(performer: Executor, name: str) -> Saver:
     return cast(Saver, performer)
 
 
+@dataclass(frozen=True)
+class Rounds:
+    """How a calibration in rounds keeps those that are finished.
+
+    Attributes:
+        path: Where: a file that is there is continued, if it is of the same measurement.
+        quick: Whether rounds are short and end after QUICK_S.
+    """
+
+    path: Path
+    quick: bool = False
+
+
 @runtime_checkable
 class Calibrator(Protocol):
     """What an executor also has that can measure the machine it runs on.
 
     Attributes:
         dtypes: Types whose multiplies it can measure.
+        in_rounds: Whether it measures in rounds, which can be kept.
     """
 
     dtypes: tuple[str, ...]
+    in_rounds: bool
 
-    def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
+    def calibrate(
+        self, dtypes: Sequence[str], note: Callable[[str], None], rounds: Rounds | None = None
+    ) -> str:
         """Measure this machine with microbenchmarks and return its topology file.
 
         Args:
             dtypes: Types whose multiplies are measured.
             note: Called with what is measured now.
+            rounds: Where finished rounds are kept; of one that measures in rounds.
         """
 
 

@@ -26,9 +26,17 @@ STALE_S = 2.0
 """Seconds after which a partial file that nobody has locked is left over from a writer that was killed."""
 MOST_TEXT = 2**29
 """Bytes of a text file that are read: more than JSON of the most actions has."""
-MOST_TOML = 2**24
-MOST_PARTS = 100
+MOST_TOML = 2**22
+MOST_PARTS = 16
 """Parts of a dotted TOML key that are read; the parser takes time and memory by their square."""
+MOST_DOTS = 200_000
+"""Dots in all keys of a TOML file that are read: each makes a table of about a kilobyte."""
+_OPAQUE = re.compile(
+    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)|\'\'\'.*?(?:\'{3,5}|\Z)|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*',
+    re.DOTALL,
+)
+"""The strings and comments of TOML, in whose text dots and equals signs mean nothing; one that does not end
+takes all the rest, as for the parser."""
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _UNSEEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -95,6 +103,22 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
     Raises:
         InputError: in one line, if it cannot be read, is longer, or is not UTF-8.
     """
+    try:
+        return read_bytes(path, most).decode()
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text file in UTF-8") from None
+
+
+def read_bytes(path: str | Path, most: int) -> bytes:
+    """Return the bytes of a file, of one that does not end no more than it may have.
+
+    Args:
+        path: The file, which may be a pipe.
+        most: Most bytes that it may have.
+
+    Raises:
+        InputError: in one line, if it cannot be read, or is longer.
+    """
     if "\0" in str(path):
         raise InputError(f"{shown(str(path))} cannot name a file; write a path")
     try:
@@ -104,10 +128,7 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     if len(content) > most:
         raise InputError(f"{path} has more than {most} bytes, which are not read")
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text file in UTF-8") from None
+    return content
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -150,21 +171,26 @@ def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
 
 
 def _check_keys(text: str, path: str | Path) -> None:
-    """Refuse a key of very many dotted parts, in a table's head or before an equals sign.
+    """Refuse a key of many dotted parts, and very many dots in all keys.
 
     Raises:
         InputError: naming the line.
     """
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.count(".") < MOST_PARTS:
-            continue
-        heads = [re.split("[{,]", part)[-1] for part in line.split("=")[:-1]]
-        if line.lstrip().startswith("["):
-            heads.append(line.partition("=")[0])
-        if any(head.count(".") >= MOST_PARTS for head in heads):
+    if text.count(".") < MOST_PARTS:
+        return
+    # A string keeps its line ends, by which a line is named, and is a part of a key like any other.
+    bare = _OPAQUE.sub(lambda found: "s" + "\n" * found[0].count("\n"), text)
+    dots = 0
+    for piece in re.finditer(r"[^=,\[\]{}\n]*\.[^=,\[\]{}\n]*", bare):
+        here = piece[0].count(".")
+        dots += here
+        if here >= MOST_PARTS:
+            line = bare.count("\n", 0, piece.start()) + 1
             raise InputError(
-                f"{path} line {number} has a key of more than {MOST_PARTS} dotted parts; write a shorter one"
+                f"{path} line {line} has a key of more than {MOST_PARTS} dotted parts; write a shorter one"
             )
+    if dots > MOST_DOTS:
+        raise InputError(f"{path} has more than {MOST_DOTS} dots in its keys and numbers; write fewer")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -93,6 +93,33 @@ def test_runs_that_are_ended_early_count(ended_at, command):
     assert (result.exit_code, found["iters"]) == (130, 3)
 
 
+def test_a_sweep_that_is_ended_early_says_what_is_stored(monkeypatch, tmp_path):
+    usual, calls = SimExecutor.run, []
+
+    def run(self, *args):
+        calls.append(1)
+        if len(calls) == 20:
+            raise KeyboardInterrupt
+        return usual(self, *args)
+
+    monkeypatch.setattr(SimExecutor, "run", run)
+    layouts = ("--a", "all", "--b", "row,col", "--c", "row")
+    asked = ("sweep", *ON, *layouts, "--pool", "none", "-o", tmp_path / "s.db")
+    result = umm(*asked)
+    first = int(result.stderr.split()[0])
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[0].endswith("s.db; the same command goes on")
+    assert first == 16
+    assert f" points: {first} were in " in umm(*asked).stderr
+
+
+def test_a_collective_that_is_ended_early_shows_the_sizes_so_far(ended_at):
+    ended_at(SimExecutor, "makespan", 3)
+    result = umm("collective", "all-gather", "-b", "1K", "-e", "16K", "--algorithm", "ring", "--json")
+    assert result.exit_code == 130, result.output
+    assert [x["nbytes"] for x in json.loads(result.stdout)["rows"]] == [1024, 2048]
+
+
 def test_a_limit_of_time_ends_in_0_with_the_best_so_far(monkeypatch):
     usual = SimExecutor.makespan
 

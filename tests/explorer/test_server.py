@@ -84,6 +84,39 @@ def test_what_no_page_asks_is_refused(client, told):
     assert client.post("/answer", json=told, headers={"Host": "localhost"}).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("/_dash-component-suites/dash/nowhere.js", None, 404),
+        ("/_dash-component-suites/nowhere/x.js", None, 404),
+        ("/answer", "[" * 200_000, 400),
+        ("/answer", '{"a":' * 200_000, 400),
+        ("/_dash-update-component", "[" * 200_000, 400),
+        ("/_dash-update-component", "{}", 400),
+        ("/_dash-update-component", '{"output": 3, "outputs": 3, "inputs": 3, "changedPropIds": 3}', 400),
+        ("/_dash-update-component", '{"output": "x.y", "outputs": [], "inputs": []}', 400),
+        ("/_dash-update-component", "null", 400),
+    ],
+)
+def test_what_an_attacker_sends_is_no_traceback_on_the_terminal(client, capfd, path, body, code):
+    host = {"Host": "localhost"}
+    sent = {"headers": host, "content_type": "application/json"}
+    page = client.get(path, headers=host) if body is None else client.post(path, data=body, **sent)
+    assert page.status_code == code
+    said = capfd.readouterr().err
+    assert "Traceback" not in said
+    assert len(said.splitlines()) <= 1
+
+
+def test_tiles_that_no_page_draws_are_refused_soon(client):
+    """16 Mi tiles took 20 s before they were too many to draw."""
+    query = "?machine=h100-8&m=16Mi&n=1&k=1&a=cyclic:1x1:8x1&c=cyclic:1x1:8x1&policy=exhaustive"
+    began = time.process_time()
+    page = client.post("/answer", json={"query": query, "viewer": "x"}, headers={"Host": "localhost"})
+    assert time.process_time() - began < 3
+    assert "16777216 tiles" in str(page.json["shown"])
+
+
 def test_what_is_found_behind_the_page_comes_after_it(client):
     """First all that is shown, then, with what is known already, only what has been found meanwhile."""
     about = {"query": "?ranks=2&m=512&n=512&k=512&tab=schedule", "viewer": "me", "theme": "light"}

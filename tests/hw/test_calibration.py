@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import umm
+from umm.executor import Rounds
 from umm.host import hardware
 from umm.schedules.table.details import ACCUMULATE, GEMM, GET
 from umm.space.what_if.changed_machines import PROBLEMS
@@ -21,7 +22,7 @@ from umm_hw.calibrate.gemm_law import drawn_to_law
 from umm_hw.calibrate.host import Calibration, GemmRates
 from umm_hw.calibrate.host_file import topology_text
 from umm_hw.calibrate.losses import Loss, lost_share, overhead, refill
-from umm_hw.calibrate.small_schedules import gemms_beside, watched
+from umm_hw.calibrate.small_schedules import Watched, gemms_beside, watched
 from umm_hw.cores.pace import Paced
 
 
@@ -252,6 +253,56 @@ def test_the_file_of_before_is_kept_and_what_changed_is_said(quick, tmp_path):
     assert change["before"] == "0.001"
     assert change["factor"] > 10
     assert [list(x["problem"].values()) for x in said["decisions"]] == [list(x) for x in PROBLEMS]
+
+
+@pytest.mark.mpi
+def test_rounds_that_are_finished_are_kept_and_the_rest_measured_later(quick, tmp_path, monkeypatch):
+    """Ctrl-C in the second of three rounds; the same command then measures two, and drops what was kept."""
+    monkeypatch.setattr(host, "PASSES", 3)
+    asked = ("machine", "calibrate", "--ranks", 2, "--dtype", "float32", "-o", tmp_path / "here.toml")
+    add, rounds = host.Kept.add, []
+
+    def added(self, *found):
+        rounds.append(found)
+        if len(rounds) == 2:
+            raise KeyboardInterrupt
+        add(self, *found)
+
+    monkeypatch.setattr(host.Kept, "add", added)
+    said = command(*asked)
+    assert said.exit_code == 130
+    assert "measuring for about" in said.stderr
+    assert f"finished rounds are kept in {tmp_path / 'here.rounds.json'}; the same command" in said.stderr
+    said = command(*asked)
+    assert said.exit_code == 0, said.output
+    assert f"the rest: 1 of 3 rounds are kept in {tmp_path / 'here.rounds.json'}" in said.stderr
+    assert "multiplies in float32, 2 of 3" in said.stderr
+    assert "multiplies in float32, 1 of 3" not in said.stderr
+    assert [x.name for x in tmp_path.iterdir()] == ["here.toml"]
+
+
+@pytest.mark.mpi
+def test_a_quick_calibration_ends_after_its_time(quick, tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "PASSES", 99)
+    monkeypatch.setattr(host, "QUICK_S", 0.1)
+    asked = ("--quick", "--ranks", 2, "--dtype", "float32", "-o", tmp_path / "here.toml")
+    said = command("machine", "calibrate", *asked)
+    assert said.exit_code == 0, said.output
+    assert "multiplies in float32, 1 of 99" in said.stderr
+    assert "multiplies in float32, 2 of 99" not in said.stderr
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"measurement": 1}', '{"measurement": {}, "found": 3}'])
+def test_rounds_of_something_else_are_measured_again(tmp_path, text):
+    path, what = tmp_path / "x.rounds.json", {"ranks": 2, "sizes": {"float32": (16,)}}
+    path.write_text(text)
+    kept = host.Kept(Rounds(path), what)
+    assert (kept.of_core, kept.found) == (1.0, [])
+    kept.add(0.9, [[[Paced(1.0, 2.0)]]], {("get", 128): [Watched(1.0, 2.0, 1.0)]})
+    again = host.Kept(Rounds(path), what)
+    assert (again.of_core, again.all_found()) == (0.9, [[[Paced(1.0, 2.0)]]])
+    assert again.all_smalls()["get", 128][0].reading == 2.0
+    assert host.Kept(Rounds(path, quick=True), what).found == []
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path):

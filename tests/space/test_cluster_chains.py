@@ -76,7 +76,8 @@ def test_a_search_on_nodes_looks_at_the_schemes_first_and_tells_where_it_stands(
 
 def test_a_search_of_one_multiply_knows_layouts_cut_between_nodes():
     """Rows of A by node, a replica on each of its devices: data x tensor ranks multiply without a get."""
-    space = umm.Space(m=4096, n=8192, k=2048, ranks=16).over(MACHINE)
+    space = umm.Space(m=4096, n=8192, k=2048, a="all", c="col", ranks=16).over(MACHINE)
+    assert len(space.points().choices[2]) == 1
     assert umm.Layout.parse("row@8:interleaved", (4096, 2048), 16) in space.points().choices[0]
     found = umm.search(
         umm.Space(m=4096, n=8192, k=2048, a="row@8:interleaved", b="col@2", c="2d:2x8"), MACHINE_2

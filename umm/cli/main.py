@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from umm import __version__
 from umm.cli.flags.values import CONFIG
 from umm.cli.printed.streams import flushed, open_streams, reader_left, time_is_up
-from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean
+from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean, short_words
 from umm.files import shortened, visible
 from umm.host.launcher import launched_rank
 
@@ -77,7 +77,7 @@ class LazyGroup(click.Group):
         extra = {"prog_name": "umm", **extra, "standalone_mode": False}
         open_streams()
         try:
-            with _interrupted_by_sigterm():
+            with _interrupted_by_signals():
                 code = super().main(*args, **extra)
         except UmmError as error:
             code = _fail(str(error), error.exit_code)
@@ -117,20 +117,23 @@ def _ended(answered: bool) -> int:
 
 
 @contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
+def _interrupted_by_signals() -> Iterator[None]:
     """Have SIGTERM, which batch systems send first, end a command as Ctrl-C does: with what it has found.
 
-    Ranks that mpiexec has started, and who ignores the signal, keep what they do with it.
+    So does SIGHUP, of a terminal that closes. Ranks that mpiexec has started, and who ignores a signal, keep
+    what they do with it.
     """
-    usual = signal.getsignal(signal.SIGTERM)
-    if usual is not signal.SIG_DFL or launched_rank() is not None or current_thread() is not main_thread():
+    if launched_rank() is not None or current_thread() is not main_thread():
         yield
         return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    taken = [x for x in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(x) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, usual)
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _no_option(error: click.NoSuchOption) -> str:
@@ -158,7 +161,7 @@ def _origin(error: click.UsageError) -> str:
 
 def _fail(message: str, code: int) -> int:
     if not launched_rank():  # of all ranks that mpiexec started, the first speaks
-        click.echo(f"error: {shortened(visible(' '.join(message.split())))}", err=True)
+        click.echo(f"error: {shortened(visible(short_words(' '.join(message.split()))))}", err=True)
     return code
 
 

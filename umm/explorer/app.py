@@ -3,6 +3,8 @@
 import atexit
 import gc
 import json
+import re
+import sys
 from base64 import b64encode
 from collections.abc import Mapping
 from functools import partial
@@ -14,6 +16,7 @@ from urllib.parse import parse_qs
 import numpy as np
 
 from umm.errors import InputError
+from umm.files import read_bytes, shortened, shown, visible
 
 if TYPE_CHECKING:
     from dash import Dash
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 MISSING = 'the page needs Dash; pip install "umm-sim[explore]"'
 MOST_REQUEST = 16 * 2**20
+MOST_FILE = 2**28
+"""Bytes of the trace or store that the page begins with."""
 # Plotly's WebGL marks compile their shaders with eval; Dash's first script stands in the page.
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -52,6 +57,7 @@ def serving(
     Raises:
         InputError: if Dash is not installed, the file holds neither, or the address cannot be listened on.
     """
+    _check_host(host)
     ours = None if not _is_ours(host, ("localhost",)) else ("localhost",)
     app = make_app(ours, file, presets, chains, start)
     from werkzeug.serving import WSGIRequestHandler, make_server
@@ -63,9 +69,26 @@ def serving(
     gc.freeze()  # to look through all that is imported for garbage stopped an answer for a tenth of a second
     try:
         return make_server(host, port, app.server, threaded=True, request_handler=Quiet)
-    except (OSError, SystemExit) as error:
-        why = getattr(error, "strerror", None) or "is it taken?"
+    except (OSError, SystemExit, UnicodeError) as error:
+        why = (
+            "it is no name"
+            if isinstance(error, UnicodeError)
+            else getattr(error, "strerror", None) or "is it taken?"
+        )
         raise InputError(f"cannot listen on {host}, port {port}: {why}; --port 0 takes a free one") from None
+
+
+def _check_host(host: str) -> None:
+    """Refuse what is no address: an empty one would be taken for every interface of this host.
+
+    Raises:
+        InputError: if it is not a name of letters, digits, dots and dashes, or a numeric address.
+    """
+    if not re.fullmatch(r"[0-9A-Za-z._-]{1,253}|[0-9A-Fa-f:.]{2,45}(%[0-9A-Za-z._-]{1,40})?", host):
+        raise InputError(
+            f"{shown(host)} is no address to listen on; write 127.0.0.1 for this host alone, or 0.0.0.0 for "
+            "whoever can reach it"
+        )
 
 
 def make_app(
@@ -92,6 +115,7 @@ def make_app(
     except ImportError:
         raise InputError(MISSING) from None
     from flask import Response, abort, redirect, request
+    from werkzeug.exceptions import BadRequest, HTTPException, InternalServerError, NotFound
 
     from umm.explorer.background import Behind
     from umm.explorer.callbacks import Sources, answered, asked_of, register
@@ -100,7 +124,7 @@ def make_app(
 
     dropped, first = Dropped(), ""
     if file is not None:
-        content = file.read_bytes()
+        content = read_bytes(file, MOST_FILE)
         first = dropped.keep(content, trace_or_store(file.name, content))
     app = Dash("umm.explorer", title="umm explore", update_title="", serve_locally=True)
     app.layout = partial(page, first, presets)
@@ -116,11 +140,22 @@ def make_app(
         # hundred properties would take its time, changed or not.
         try:
             asked = asked_of(request.get_json(silent=True))
-        except ValueError:
+        except (ValueError, RecursionError):
             abort(400)
         found = answered(asked, sources)
         told = {"shown": found.shown, "over": found.over, "soon": found.soon}
         return Response(as_json(told), mimetype="application/json")
+
+    @server.errorhandler(Exception)
+    def failed(error: Exception) -> Any:
+        """Answer what cannot be answered; what is odd in a request is no traceback on the terminal."""
+        if isinstance(error, HTTPException):
+            return error
+        if request.path.startswith("/_dash-component-suites/"):
+            return NotFound()  # Dash knows no such file
+        words = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        print(f"error: {visible(shortened(f'{request.path}: {words}', 300))}", file=sys.stderr, flush=True)
+        return BadRequest() if request.path == "/_dash-update-component" else InternalServerError()
 
     @server.get("/chain/")
     @server.get("/chain")

@@ -1,7 +1,13 @@
 """Questions that take longer than a page may: each in its own process, of every viewer only the newest."""
 
+import atexit
 import gc
 import os
+import select
+import shutil
+import signal
+import socket
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -11,6 +17,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -165,7 +172,10 @@ class Behind:
 
     def _perform(self, question: Question, run: "_Run") -> None:
         """Take in what a process sends until it ends, then go on with what waits."""
-        code = run.through(question)
+        try:
+            code = run.through(question)
+        except OSError:  # no more processes or files can be had
+            code = None
         with self._lock:
             if self._running.get(question) is run:
                 del self._running[question]
@@ -221,5 +231,29 @@ def _step_back(process: int | None) -> None:
 def _answer(connection: Connection, function: Callable[..., None], *arguments: Any) -> None:
     """Run in the process: answer a question; a page that has gone ends it."""
     gc.freeze()  # what was there before the fork is not looked through for garbage
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the page too, which ends this process
+    threading.Thread(target=_end_with_page, args=(connection.fileno(),), daemon=True).start()
     with connection, suppress(BrokenPipeError):
         function(connection.send, *arguments)
+
+
+def _end_with_page(pipe: int) -> None:
+    """End this process when nobody reads from a pipe any more: the page was killed amid a computation."""
+    watch = select.poll()
+    watch.register(pipe, 0)  # errors alone are waited for
+    if any(event & select.POLLERR for _, event in watch.poll()):
+        os._exit(1)
+
+
+def _drop_folder_at_end() -> None:
+    """Have the process that others fork from remove the folder of its socket, which a killed page leaves."""
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError), socket.socket(fileno=os.dup(number)) as found:
+            if found.family == socket.AF_UNIX and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                folder = Path(os.fsdecode(found.getsockname())).parent
+                if folder.name.startswith("pymp-"):
+                    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
+if sys.platform == "linux" and any("multiprocessing.forkserver" in text for text in sys.orig_argv):
+    _drop_folder_at_end()

@@ -1,5 +1,6 @@
 """The point that the page shows: a program in its layouts on a machine, and the trace of its schedule."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -38,6 +39,7 @@ MOST_CHAIN = 128 * 1024  # and of a chain's
 MOST_PARTS = 200  # tensors of a chain, and statements: three layers, forward and backward
 MOST_RANKS = 256  # of a chain, whose search prices pairs of layouts
 # More local multiplies than this take longer than a page should to lower, simulate and draw.
+MOST_TILES = 2**18  # of a matrix
 MOST_OPS = 100_000
 MOST_ORDERED = 400  # by a policy that searches
 MOST_SURE = 20_000  # actions of a schedule that is simulated at the ends of the machine's ranges
@@ -204,6 +206,7 @@ def case_of(state: State, files: Files = NONE, chains: Files = NONE) -> Case:
     if not state.chain:
         bare = Problem(**state.sizes, dtype=state.dtype, ranks=ranks, given=state.given)
         machine.check_ranks(ranks)
+        _check_tiles(state, bare)
         limit = limit_of(state.memory or DEVICE, bare.unreplicated_share, machine, ranks)
         return Case(state, machine, bare, ranks, _space_of(state, bare), limit)
     outline = outline_of(state, text)
@@ -224,6 +227,21 @@ def case_of(state: State, files: Files = NONE, chains: Files = NONE) -> Case:
         limit_of(state.memory or DEVICE, points.share, machine, ranks),
         text,
     )
+
+
+def _check_tiles(state: State, bare: Problem) -> None:
+    """Refuse block-cyclic layouts of very many tiles before they are made.
+
+    Raises:
+        InputError: naming the matrix.
+    """
+    for name, shape in zip(MATRICES, ((bare.m, bare.k), (bare.k, bare.n), (bare.m, bare.n)), strict=True):
+        tile = re.match(r"\s*cyclic:([0-9]{1,18})x([0-9]{1,18}):", getattr(state, name.lower()))
+        if tile is None or "0" in (tile[1], tile[2]):
+            continue
+        tiles = prod(-(-size // max(1, int(of))) for size, of in zip(shape, tile.groups(), strict=True))
+        if tiles > MOST_TILES:
+            raise InputError(f"{name} has {tiles} tiles, the page takes {MOST_TILES}; choose larger ones")
 
 
 def _space_of(state: State, problem: Problem) -> Space:

@@ -136,7 +136,7 @@ class Outline:
         """Check it by laying it out on one rank, by each of its layouts."""
         for name in ("tensors", "statements", "kept", "weights"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        self.laid_out({}, ranks=1)
+        self._laid_out({}, 1, {})  # what is given elsewhere may need more ranks
         for texts in (*self.layouts.values(), dict.fromkeys((*self.kept, *self.weights), DEFAULT)):
             self._check_names(texts)
         self._check_given()
@@ -169,10 +169,16 @@ class Outline:
         Raises:
             InputError: in one line, if there are none of that name, or a text is not a layout.
         """
+        return self._laid_out(layouts, ranks, self.given)
+
+    def _laid_out(
+        self, layouts: str | Mapping[str, str] | None, ranks: int, given: Mapping[str, str]
+    ) -> Chain:
         texts = self.layouts_of(layouts, ranks)
         self._check_names(texts)
         tensors = {x.name: x.laid_out(texts.get(x.name, DEFAULT), ranks) for x in self.tensors}
-        elsewhere, here, statements = self.given_elsewhere(tensors), dict[str, str](), list[Statement]()
+        elsewhere = self.given_elsewhere(tensors) if given else {}
+        here, statements = dict[str, str](), list[Statement]()
         for statement in self.statements:
             for name in dict.fromkeys(statement.reads):
                 if name in elsewhere and name not in here:

@@ -18,6 +18,8 @@ from umm.files import shown
 from umm.interval import Interval
 
 WORDS = "uniform, zipf:1.2, balanced, counts:3-0-5 or choices:0.1-1.2"
+MOST_EXPERTS = 2**16
+"""Of a routing, each of which has a range of rows; models have up to some hundreds."""
 _TEXT = re.compile(
     r"(\d{1,12})x(\d{1,9})x(\d{1,9}):(.+?):(\d{1,9})"
     r"(?::capacity=(\d{1,6}(?:\.\d{1,6})?))?(?::spare=(\d{1,6})/([1-9]\d{0,5}))?"
@@ -59,6 +61,8 @@ class Routing:
 
     def __post_init__(self) -> None:
         """Check the numbers and the rule."""
+        if self.experts > MOST_EXPERTS:
+            raise ProblemError(f"{self.experts} experts are too many; write at most {MOST_EXPERTS}")
         if not 1 <= self.top_k <= self.experts:
             raise ProblemError(
                 f"a token cannot go to {self.top_k} of {self.experts} experts; top_k is from 1 to experts"

@@ -28,8 +28,8 @@ def memory_limit(budget: str | int | None, problem: Problem) -> int | None:
     """Return the bytes a rank may allocate.
 
     Args:
-        budget: Bytes (``16GiB`` or a number), a multiple of the unreplicated share (|A| + |B| + |C|) / p
-            (``2x``), or None for no limit.
+        budget: Bytes (``16GiB``, or a number that is no text), a multiple of the unreplicated share
+            (|A| + |B| + |C|) / p (``2x``), or None for no limit.
         problem: Whose share; layouts do not matter.
 
     Raises:
@@ -50,6 +50,11 @@ def bytes_of_budget(budget: str | int | None, share: float) -> int | None:
     if budget is None:
         return None
     if isinstance(budget, str):
+        if re.fullmatch(r"[0-9]{1,18}", budget.strip()):
+            raise InputError(
+                f"memory {shown(budget)} has no unit; write {budget.strip()}GiB, {budget.strip()}x or "
+                f"{budget.strip()}B"
+            )
         multiple = _MULTIPLE.fullmatch(budget.strip())
         if multiple and float(multiple[1]) * share < LARGEST:
             # What a map says as bytes / share comes back as its bytes.

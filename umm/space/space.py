@@ -260,8 +260,9 @@ class Space:
                 dict(self.meshes),
             )
         bare = replace(self.program, ranks=self.ranks)
-        meshes = dict(self.meshes)
-        layouts = tuple(self._layouts(x, bare, texts.get(x, (ALL, *meshes.get(x, ())))) for x in MATRICES)
+        said = {x: texts.get(x, (ALL,)) for x in MATRICES}
+        beside = {x: dict(self.meshes).get(x, ()) if said[x] == (ALL,) else () for x in MATRICES}
+        layouts = tuple(self._layouts(x, bare, (*said[x], *beside[x])) for x in MATRICES)
         return MultiplyPoints(bare, layouts, self.axes.combinations, self.stationary, self.equal_replication)
 
     def _layouts(self, matrix: str, bare: Problem, written: Sequence[str]) -> list[Layout]:

@@ -1,16 +1,24 @@
 """From microbenchmarks to the numbers of a machine's model, each with its uncertainty."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, product
+from socket import gethostname
+from time import monotonic
 from typing import Any
 
 import numpy as np
 
+from umm import __version__
 from umm.dtypes import accumulated_in, itemsize
+from umm.errors import InputError
+from umm.executor import Rounds
+from umm.files import read_text, whole_file
 from umm.host.hardware import cache_of_core
 from umm.schedules.schedule import Schedule
+from umm.units import duration
 from umm_hw.calibrate import host_benchmarks
 from umm_hw.calibrate.figures import Figure, average, figure, mean
 from umm_hw.calibrate.gemm_law import drawn_to_law
@@ -26,7 +34,7 @@ from umm_hw.calibrate.small_schedules import (
     signals,
     tiny_gemms,
 )
-from umm_hw.cores.pace import Paced, fastest, seconds, slowest, undisturbed, usual
+from umm_hw.cores.pace import SIDE, Pace, Paced, fastest, seconds, slowest, undisturbed, usual
 
 Call = Callable[..., list[Any]]
 Runs = Callable[[Schedule, int], list[Watched]]
@@ -43,6 +51,11 @@ OWN_CORE = 0.9  # share of its core below which a rank was disturbed
 PASSES = 8
 REPEATS = 4  # in each pass
 GEMM_REPEATS = 3  # of multiplies: the order of layouts hangs on the noise of single shapes
+QUICK_S = 60.0
+"""Seconds after which a quick calibration begins no round."""
+QUICK_SIDE = 768
+REST_S = 6.0  # seconds of a round beside multiplies, about
+MOST_ROUNDS = 2**28  # bytes of kept rounds that are read
 GET_REPEATS = 8  # they scatter most, and take least
 
 
@@ -129,6 +142,7 @@ def calibrate(
     dtypes: Sequence[str],
     note: Callable[[str], None],
     between: Callable[[], object] | None = None,
+    rounds: Rounds | None = None,
 ) -> Calibration:
     """Measure and fit.
 
@@ -139,15 +153,23 @@ def calibrate(
         dtypes: Types to multiply.
         note: Given what is measured now, in words.
         between: Called after each of the PASSES, for what else is to be measured on the same host.
+        rounds: Where finished passes are kept and taken from, and whether to be quick; None keeps none.
     """
-    note("whether others use the cores")
-    of_core = min(call(ranks, host_benchmarks.share_of_core))
+    quick = rounds is not None and rounds.quick
+    grids = {x: tuple(y for y in GEMM_SIZES[x] if y <= (QUICK_SIDE if quick else y)) for x in dtypes}
+    began = monotonic()
+    kept = Kept(rounds, {"ranks": ranks, "sizes": grids})
+    of_core = kept.of_core
+    if not kept.found:
+        expected = duration(QUICK_S if quick else expected_seconds(grids))
+        note(f"for about {expected}, first whether others use the cores")
+        of_core = min(call(ranks, host_benchmarks.share_of_core))
     programs: dict[str, partial[Any]] = {
         f"multiplies in {dtype}": partial(
             host_benchmarks.gemms,
             dtype=dtype,
             c_dtype=accumulated_in(dtype),
-            shapes=shapes(GEMM_SIZES[dtype]),
+            shapes=shapes(grids[dtype]),
             repeats=GEMM_REPEATS,
         )
         for dtype in dtypes
@@ -158,22 +180,98 @@ def calibrate(
     }
     if ranks > 1:
         small |= {("again", size): gets_again(ranks, _of_tiles(dtypes[0]), size) for size in SIZES}
-    found: list[list[list[Any]]] = [[] for _ in programs]
-    smalls: dict[tuple[str, int], list[Watched]] = {key: [] for key in small}
-    for number in range(PASSES):  # a disturbance of a while meets a part of each measurement
-        for place, (what, program) in enumerate(programs.items()):
-            note(f"{what}, {number + 1} of {PASSES}")
-            repeats = of_all(call(ranks, program))
-            found[place] = [
-                [*a, *b] for a, b in zip(found[place] or [[]] * len(repeats), repeats, strict=True)
-            ]
+    first = number = len(kept.found)
+    if first:
+        note(f"the rest: {first} of {PASSES} rounds are kept in {kept.path}")
+    left = ""
+    while number < PASSES:  # a disturbance of a while meets a part of each measurement
+        of_round: list[list[list[Paced]]] = []
+        for what, program in programs.items():
+            note(f"{what}, {number + 1} of {PASSES}{left}")
+            of_round.append(of_all(call(ranks, program)))
         note(f"gemms beside transfers, and what an action costs beside its work, {number + 1} of {PASSES}")
-        for key, schedule in small.items():
-            smalls[key] += runs(schedule, REPEATS + 1)[1:]  # the first one warms up
+        # The first run of a schedule warms up.
+        kept.add(of_core, of_round, {key: runs(x, REPEATS + 1)[1:] for key, x in small.items()})
         if between:
             between()
-    *multiplied, moved = found
-    return fitted(ranks, of_core, dict(zip(dtypes, multiplied, strict=True)), moved, smalls)
+        number += 1
+        each = (monotonic() - began) / (number - first)
+        left = f", about {duration((PASSES - number) * each)} left"
+        if quick and monotonic() - began + each > QUICK_S:
+            break
+    *multiplied, moved = kept.all_found()
+    return fitted(ranks, of_core, dict(zip(dtypes, multiplied, strict=True)), moved, kept.all_smalls(), grids)
+
+
+class Kept:
+    """The finished rounds of a calibration, in a file if one is named.
+
+    Args:
+        rounds: Where; a file there that is of the same measurement is continued.
+        what: What the measurement is of.
+    """
+
+    def __init__(self, rounds: Rounds | None, what: dict[str, Any]) -> None:
+        self.path = rounds.path if rounds else None
+        head = {"version": __version__, "host": gethostname(), "quick": bool(rounds and rounds.quick)} | what
+        self._head = json.loads(json.dumps(head))
+        self.of_core, self.found = 1.0, list[list[list[list[Paced]]]]()
+        self.smalls: list[dict[tuple[str, int], list[Watched]]] = []
+        if self.path is None or not self.path.is_file():
+            return
+        try:
+            there = json.loads(read_text(self.path, MOST_ROUNDS))
+            if there.pop("measurement") != self._head:
+                return
+            self.of_core = float(there["of_core"])
+            self.found = [[[[Paced(*x) for x in y] for y in z] for z in r] for r in there["found"]]
+            self.smalls = [
+                {
+                    (key.split("/")[0], int(key.split("/")[1])): [Watched(*x) for x in of]
+                    for key, of in r.items()
+                }
+                for r in there["smalls"]
+            ]
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, InputError):
+            self.of_core, self.found, self.smalls = 1.0, [], []  # what is no such file is measured again
+
+    def add(
+        self,
+        of_core: float,
+        found: list[list[list[Paced]]],
+        smalls: dict[tuple[str, int], list[Watched]],
+    ) -> None:
+        """Keep a round."""
+        self.of_core = of_core
+        self.found.append(found)
+        self.smalls.append(smalls)
+        if self.path is None:
+            return
+        texts = [{f"{kind}/{side}": of for (kind, side), of in r.items()} for r in self.smalls]
+        with whole_file(self.path) as partial:
+            content = {"measurement": self._head, "of_core": of_core, "found": self.found, "smalls": texts}
+            partial.write_text(json.dumps(content), encoding="utf-8")
+
+    def all_found(self) -> list[list[list[Paced]]]:
+        """Return the repeats of each measurement, those of all rounds after one another."""
+        return [
+            [list(chain(*of)) for of in zip(*place, strict=True)] for place in zip(*self.found, strict=True)
+        ]
+
+    def all_smalls(self) -> dict[tuple[str, int], list[Watched]]:
+        """Return the runs of each small schedule in all rounds."""
+        return {key: [run for r in self.smalls for run in r[key]] for key in self.smalls[0]}
+
+
+def expected_seconds(grids: Mapping[str, tuple[int, ...]]) -> float:
+    """Return about how long all rounds take on this host, from the pace of its core just now."""
+    rate = 2.0 * SIDE**3 / Pace().reading().seconds
+    slower = {"float64": 2.0, "float32": 1.0}
+    of_gemms = sum(
+        2.0 * sum(sizes) ** 3 * GEMM_REPEATS * slower.get(dtype, 10.0) / rate
+        for dtype, sizes in grids.items()
+    )
+    return PASSES * (of_gemms + REST_S)
 
 
 def fitted(
@@ -182,6 +280,7 @@ def fitted(
     multiplied: Mapping[str, Sequence[Sequence[Paced]]],
     moved: Sequence[Sequence[Paced]],
     smalls: Mapping[tuple[str, int], Sequence[Watched]],
+    grids: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Calibration:
     """Return the numbers that follow from all repeats.
 
@@ -191,13 +290,15 @@ def fitted(
         multiplied: By type the repeats of each shape.
         moved: Those of each get.
         smalls: Runs of small schedules, by what they are of and the side of their tiles.
+        grids: What m, n and k of multiplies took, by type; GEMM_SIZES if None.
     """
+    grids = grids or GEMM_SIZES
     first = next(iter(multiplied))
     watched = [run for found in smalls.values() for run in found]
     readings: list[Paced | Watched] = [*watched, *(one for shape in multiplied[first] for one in shape)]
     best = fastest(readings)
     pace = usual(watched, best)  # that of schedules, whose cores have more to do than between multiplies
-    rates = {dtype: gemm_rates(GEMM_SIZES[dtype], times, best, pace) for dtype, times in multiplied.items()}
+    rates = {dtype: gemm_rates(grids[dtype], times, best, pace) for dtype, times in multiplied.items()}
     bandwidth = {
         get: figure(get[0] / seconds(repeats, best, pace))
         for get, repeats in zip(_gets(ranks), moved, strict=True)

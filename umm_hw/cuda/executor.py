@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from umm.executor import Rounds
 from umm_hw.devices.device import Device
 from umm_hw.devices.dtypes import check_tf32
 from umm_hw.devices.executor import DeviceExecutor
@@ -36,12 +37,17 @@ class CudaExecutor(DeviceExecutor):
         super().__init__(accumulate, blocks, replica, devices)
         self.tf32, self.nvtx = tf32, nvtx
 
-    def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
+    in_rounds = False
+
+    def calibrate(
+        self, dtypes: Sequence[str], note: Callable[[str], None], rounds: Rounds | None = None
+    ) -> str:
         """Measure the GPUs, accumulating as this executor does; return a machine file. It takes minutes.
 
         Args:
             dtypes: Types whose multiplies are measured.
             note: Given what is measured now, in words.
+            rounds: Not used; everything is measured in one go.
 
         Raises:
             ExecutorUnavailableError: if there is no GPU, or CuPy is not installed.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from umm.arrays import Floats
 from umm.errors import ExecutorUnavailableError
-from umm.executor import Operands, expect_ranks
+from umm.executor import Operands, Rounds, expect_ranks
 from umm.host.launcher import launched_rank, launched_size
 from umm.schedules.files import to_arrays
 from umm.schedules.schedule import Schedule
@@ -169,22 +169,28 @@ class MpiExecutor:
         """Return the seconds a run with random operands takes."""
         return self.run(schedule).makespan_s
 
-    def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
+    in_rounds = True
+
+    def calibrate(
+        self, dtypes: Sequence[str], note: Callable[[str], None], rounds: Rounds | None = None
+    ) -> str:
         """Measure this host, a rank on each core unless ranks are given, and return its topology file.
 
         Args:
             dtypes: Types whose multiplies are measured.
             note: Given what is measured now, in words.
+            rounds: Where finished rounds are kept, and whether to be quick; None keeps none.
         """
         from umm_hw.calibrate.host_file import topology_text
 
-        return topology_text(self.calibration(dtypes, note))
+        return topology_text(self.calibration(dtypes, note, rounds=rounds))
 
     def calibration(
         self,
         dtypes: Sequence[str],
         note: Callable[[str], None],
         between: Callable[[], object] | None = None,
+        rounds: Rounds | None = None,
     ) -> "Calibration":
         """Return the numbers of that file.
 
@@ -192,6 +198,7 @@ class MpiExecutor:
             dtypes: Types whose multiplies are measured.
             note: Given what is measured now, in words.
             between: Called after each of some passes; it may run schedules.
+            rounds: Where finished rounds are kept.
         """
         from umm_hw.calibrate.host import calibrate
         from umm_hw.calibrate.small_schedules import Watched, watched
@@ -202,7 +209,7 @@ class MpiExecutor:
             found, _ = self._performed(schedule, repeat=repeat, paced=True)
             return [watched(schedule, _paced(run), run.start, run.end) for run in found]
 
-        return calibrate(self._started(ranks).call, runs, ranks, dtypes, note, between)
+        return calibrate(self._started(ranks).call, runs, ranks, dtypes, note, between, rounds)
 
     def processes(self) -> str | None:
         """Return which process each rank is, in words; None if this executor starts them itself.

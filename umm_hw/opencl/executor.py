@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from umm.algorithms.scheduling import schedule
 from umm.errors import ExecutorUnavailableError, InputError
+from umm.executor import Rounds
 from umm.host.launcher import launched_rank, launched_size
 from umm.machines import machine
 from umm.program.problem import Problem
@@ -117,12 +118,17 @@ class OpenClExecutor(DeviceExecutor):
         super().__init__(accumulate, blocks, replica, devices)
         self.device = device
 
-    def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
+    in_rounds = False
+
+    def calibrate(
+        self, dtypes: Sequence[str], note: Callable[[str], None], rounds: Rounds | None = None
+    ) -> str:
         """Measure the devices, accumulating as this executor does; return a machine file. It takes minutes.
 
         Args:
             dtypes: Types whose multiplies are measured.
             note: Given what is measured now, in words.
+            rounds: Not used; everything is measured in one go.
         """
         from umm_hw.calibrate.gpu import calibrate
 

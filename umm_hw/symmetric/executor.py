@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from umm.dtypes import DTYPES
 from umm.errors import ExecutorUnavailableError, InputError
-from umm.executor import Operands, cannot_save
+from umm.executor import Operands, Rounds, cannot_save
 from umm.schedules.files import to_arrays
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
@@ -99,12 +99,17 @@ class SymmetricExecutor(MpiExecutor):
         spans, results = job.call(schedule.ranks, program, arrays)[0]
         return [Trace(schedule, self.name, start, end, results) for start, end in spans]
 
-    def calibrate(self, dtypes: Sequence[str], note: Callable[[str], None]) -> str:
+    in_rounds = False
+
+    def calibrate(
+        self, dtypes: Sequence[str], note: Callable[[str], None], rounds: Rounds | None = None
+    ) -> str:
         """Measure rank 0's device and its way to the last rank; return the text of a machine file.
 
         Args:
             dtypes: Types whose multiplies are measured.
             note: Given what is measured now, in words.
+            rounds: Not used; everything is measured in one go.
 
         Raises:
             ExecutorUnavailableError: if there is no device, or the ranks cannot be joined.

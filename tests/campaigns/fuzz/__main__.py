@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fuzz.families import FAMILIES, chance, drawn
 
-HANG_S, STUCK_S, MOST_BYTES, BATCH = 10.0, 120.0, 2 * 2**30, 500
+HANG_S, STUCK_S, MOST_BYTES, BATCH = 10.0, 120.0, 2**30, 500
 LOOK_S = 0.02  # seconds between two looks at a case; time in which this process is paused has none
 STATE = struct.Struct("qdd")  # the case that runs, since when, and the processor seconds before it
 

@@ -39,6 +39,8 @@ FAMILIES = {
     "command": Family(commands.command_line, 6),
     "address": Family(page.address, 6),
     "upload": Family(page.upload, 4),
+    "request": Family(page.request, 3),
+    "keys": Family(files.keys, 2),
 }
 
 

@@ -20,6 +20,7 @@ from fuzz.texts import NUMBER, SCALES, TIMES
 from umm.checkpoints import load as load_checkpoint
 from umm.checkpoints import save as save_checkpoint
 from umm.executor import executor
+from umm.files import read_toml
 from umm.machines import Machine, machine
 from umm.machines.build import build
 from umm.machines.drafts.imports import imported, read
@@ -252,3 +253,18 @@ def odd_file(random: Random, folder: Path) -> str:
         assert tried(lambda read_path=read_path, name=name: read_path(folder / name))[1], name
     assert tried(lambda: from_arrays({}))[1]
     return REFUSED
+
+
+ATOMS = ("a", "b1", '"="', '","', "'{'", '"#"', '"."', '""', " a ", '"""', "=", "[", "{", ",", "#", "\n")
+
+
+def keys(random: Random, folder: Path) -> str:
+    """Dotted keys of many parts, in whatever quotes, are refused before the parser takes seconds."""
+    atoms, count = random.choices(ATOMS, k=random.randint(1, 4)), int(10 ** random.uniform(0, 4.6))
+    key = ".".join(atoms[i % len(atoms)] for i in range(count))
+    text = random.choice(("{} = 1", "[{}]", "[[{}]]", "x = {{{} = 1}}", 'x = [ """a"""", {{{} = 1}} ]'))
+    path = folder / "keys.toml"
+    path.write_text("a = 1\n" + text.format(key) + "\n", encoding="utf-8")
+    reader = random.choice((machine, load_chain, read_toml))
+    _read.clear()
+    return TAKEN if tried(lambda: reader(path))[1] is None else REFUSED

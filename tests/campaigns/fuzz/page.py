@@ -1,6 +1,7 @@
 """The page: addresses, what is dropped on it, and what is told to copy."""
 
 import base64
+import json
 import string
 import tomllib
 from functools import cache
@@ -12,6 +13,7 @@ from fuzz.files import MACHINES, bytes_changed
 from fuzz.judged import REFUSED, TAKEN, shown, tried
 from fuzz.strings import odd_text
 from fuzz.texts import FOREIGN, LAYOUTS
+from umm.explorer.app import make_app
 from umm.explorer.copies import as_command, as_python, as_search, as_toml
 from umm.explorer.state import READERS, read
 from umm.explorer.uploads import content_of, topology, trace_or_store
@@ -88,3 +90,50 @@ def upload(random: Random, _folder: Path) -> str:
         if line is not None:
             shown(" ".join(line.split()).replace(name, ""))
     return TAKEN if taken else REFUSED
+
+
+@cache
+def _client():
+    app = make_app()
+    client = app.server.test_client()
+    asked = client.get("/_dash-dependencies", headers=HOST).json
+    return client, [x for x in asked if not x.get("clientside_function")]
+
+
+HOST = {"Host": "localhost"}
+VALUES = (None, 3, -1.5, True, [], [None], {}, {"a": 1}, "x", "", "?m=x", "a" * 5000, "\0", [[[[]]]])
+
+
+def _named(random: Random, given: list[dict[str, str]]) -> list[dict[str, object]]:
+    """Return what a callback is given, with odd values."""
+    found = [{"id": x["id"], "property": x["property"], "value": random.choice(VALUES)} for x in given]
+    return found if random.random() < 0.8 else found[: random.randrange(len(found) + 1)]
+
+
+def request(random: Random, _folder: Path) -> str:
+    """A request of anybody has an answer; none is a traceback on the terminal or a failure of the server."""
+    client, callbacks = _client()
+    path, body = "/answer", json.dumps({"query": random.choice(VALUES), "viewer": random.choice(VALUES)})
+    if random.random() < 0.6:
+        of = random.choice(callbacks)
+        names = [x.rsplit(".", 1) for x in of["output"].strip(".").split("...")]
+        outputs = [{"id": name, "property": what.split("@")[0]} for name, what in names]
+        asked = {
+            "output": of["output"],
+            "outputs": outputs if of["output"].startswith("..") else outputs[0],
+            "inputs": _named(random, of["inputs"]),
+            "state": _named(random, of["state"]),
+            "changedPropIds": [f"{x['id']}.{x['property']}" for x in of["inputs"][:1]],
+        }
+        if random.random() < 0.4:
+            asked[random.choice(list(asked))] = random.choice(VALUES)
+        path, body = "/_dash-update-component", json.dumps(asked)
+    elif random.random() < 0.3:
+        body = random.choice(("[", '{"a":', "")) * random.choice((1, 1000, 200_000)) + odd_text(random)
+    elif random.random() < 0.2:
+        name = quote(odd_text(random), errors="replace")
+        path = f"/_dash-component-suites/{random.choice(('dash', 'plotly', 'x'))}/{name}"
+    sent = body.encode("utf-8", "surrogatepass")
+    done = client.post(path, data=sent, headers=HOST, content_type="application/json")
+    assert done.status_code < 500, (path, body[:300])
+    return TAKEN if done.status_code < 400 else REFUSED

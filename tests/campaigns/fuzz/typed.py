@@ -52,11 +52,23 @@ VALUES: dict[str, tuple[str, ...]] = {
     "config": ("config.toml",), "nodes": ("1", "2"), "devices": ("2", "4"), "from": ("h100-8",),
     "nvlink": ("25GB/s",),
     "source": ("a data sheet",),
+    "price": ("2.5", "0", "nan"), "weak": ("tokens", "m", "x"), "seconds": ("5", "0.2", "0", "nan", "1e300"),
+    "sequences": ("1", "2", "3"), "vocab": ("16", "0"), "context": ("8", "1K", "0"), "batch": ("2", "0"),
+    "experts": ("4", "8", "100000000", "0"), "top-k": ("1", "2", "9"), "shared": ("0", "8"),
+    "head-dim": ("4", "0"), "capacity": ("1.25", "0", "x"), "routing-seed": ("0", "7", "-1"),
+    "routing": ("uniform", "zipf:1.2", "balanced", "counts:4-4", "choices:0.1", "none.txt"),
+    "routings": ("2", "0"), "layers": ("2", "80", "0", "1000000000"), "recompute": ("none", "all", "x"),
+    "movement": ("flat", "two-level", "gathered", "chunks", "x"), "jitter": ("3%", "gemm=2%,link=5%", "150%"),
+    "straggler": ("1:0.8", "9:0.5", "1:0"), "draws": ("2", "0"), "seed": ("0", "3", "-1"),
+    "scale": ("1/2", "0.5", "1e-9999999", "1e9999999999", "0"), "delay": ("1:0.1", "x"),
+    "collective": ("all-gather", "reduce-scatter"), "platform": ("sm_90", ""),
+    "host": ("", "127.0.0.1", "x y"), "port": ("0", "99999"),
 }  # fmt: skip
 WHATS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce", "gather")
 ARGUMENTS = {
     "collective": WHATS,
     "machine show": (*MACHINES, "machine.toml"), "machine check": (*MACHINES, "machine.toml"),
+    "machine export": (*MACHINES, "machine.toml"),
     "compare": ("trace.json",),
     "machine new": ("mine", "mine.toml"), "machine import": ("topo.txt",),
 }  # fmt: skip
@@ -69,7 +81,8 @@ ALWAYS = {
     "peers": "-m 16 -n 12 -k 8 --ranks 2 --no-crossover", "collective": "-b 1KiB -e 4KiB --ranks 2",
     "what-if": "-m 8 -n 8 -k 8 --ranks 2 --a row --b row --c row --reach 2 --final reduce --granularity tile",
     "tiles": "-m 16 -n 12 -k 8 --ranks 4", "machine list": "", "machine show": "h100-8",
-    "machine check": "h100-8",
+    "machine check": "h100-8", "machine export": "h100-8", "doctor": "",
+    "fuse": "-m 16 -n 16 -k 16",
     "machine new": "mine --from h100-8 --force", "machine import": "topo.txt mine --from h100-8 --force",
 }  # fmt: skip
 WEIGHTS = {
@@ -86,5 +99,8 @@ WEIGHTS = {
     "peers": 1,
     "what-if": 1,
     "machine new": 2,
+    "machine export": 1,
+    "fuse": 1,
+    "doctor": 1,
     "machine import": 2,
 }

@@ -17,7 +17,20 @@ from time import perf_counter
 from tests.campaigns.kills.kinds import KINDS
 from tests.campaigns.kills.one import NOBODY, kill
 
-COUNTS = {"sweep": 100, "mpi-sweep": 60, "run": 120, "start": 150, "save": 50, "mpi-save": 20}
+COUNTS = {
+    "sweep": 100,
+    "mpi-sweep": 60,
+    "run": 120,
+    "start": 150,
+    "save": 50,
+    "mpi-save": 20,
+    "search": 60,
+    "peers": 60,
+    "what-if": 60,
+    "chain-search": 60,
+    "chain-peers": 60,
+    "explore": 200,
+}
 
 
 def main() -> int:

@@ -1,8 +1,13 @@
 """What is killed: sweeps, runs, starts and saves, each with what must be there afterwards."""
 
+import json
+import signal
 import sqlite3
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from time import time
+from urllib.request import Request, urlopen
 
 import numpy as np
 
@@ -89,6 +94,46 @@ def not_whole(folder: Path) -> str | None:
     return None if found in ({last}, {last + 1}) else f"{found} is loaded after save {last}"
 
 
+ASKED_TO_END = (signal.SIGINT, signal.SIGTERM)
+ON = ["--machine", "frontera-rtx", "--preset", "mlp1"]
+LAYER = ["--chain", "transformer-layer", "--model", "llama-3-8b", "--tokens", "8K", "--machine", "h100-8"]
+
+
+def after(most: float) -> Callable[[Path, dict[int, str], float], bool]:
+    """Return a moment between 2 and most seconds from the start."""
+    return lambda folder, _, share: time() - (folder / "began").stat().st_mtime >= 2 + (most - 2) * share
+
+
+def silent(folder: Path) -> str | None:
+    """A command that was asked to end says so, or has ended; it leaves no partial file."""
+    said = (folder / "output").read_text(errors="replace")
+    partial = [x.name for x in folder.iterdir() if x.name.startswith(".umm-partial")]
+    if "Traceback" in said or partial:
+        return f"a traceback or partial files {partial}: {said[-300:]}"
+    return None if said.strip() else "nothing is said"
+
+
+def answering(folder: Path, processes: dict[int, str], share: float) -> bool:
+    """Once the page has been asked for a search, and up to 3 s later."""
+    said, asked = (folder / "output").read_text(errors="replace"), folder / "asked"
+    if "http://" not in said:
+        return False
+    if not asked.exists():
+        address = said[said.index("http://") :].split("/?")[0].split()[0].rstrip("/")
+        query = "?machine=frontera-rtx&m=8192&n=49152&k=12288&tab=leaderboard"
+        for stage in (None, ""):
+            body = json.dumps({"query": query, "viewer": "me", "stage": stage}).encode()
+            with urlopen(Request(f"{address}/answer", body, {"Content-Type": "application/json"})) as found:
+                found.read()
+        asked.touch()
+    return time() - asked.stat().st_mtime >= 3 * share
+
+
+def ended(*words: object, most: float = 15.0) -> Kind:
+    """Return a long command that is asked to end."""
+    return Kind(lambda _: command(*words), after(most), silent, ASKED_TO_END, leads=True)
+
+
 def saver(folder: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "tests.checkpoint_saver", str(folder / "kept"), *words]
 
@@ -103,4 +148,10 @@ KINDS = {
     "opencl": Kind(lambda folder: command(*OPENCL), running, nothing),
     "save": Kind(lambda folder: saver(folder), saving, not_whole),
     "mpi-save": Kind(lambda folder: saver(folder, "processes"), saving, not_whole),
+    "search": ended("search", *ON),
+    "peers": ended("peers", *ON),
+    "what-if": ended("what-if", *ON),
+    "chain-search": ended("search", *LAYER),
+    "chain-peers": ended("peers", *LAYER),
+    "explore": Kind(lambda _: command("explore", "--no-open", "--port", 0), answering, silent, goes_on=True),
 }

@@ -38,11 +38,17 @@ class Kind:
         command: Its words, by the folder it may write to.
         moment: By the folder, the processes there are now and a random number, whether it is time to kill.
         lost: What is lost afterwards, in words, by the folder; None if nothing is.
+        signals: What may be sent.
+        leads: Whether it is the command itself that gets the signal.
+        goes_on: Whether the command goes on without its other processes.
     """
 
     command: Callable[[Path], list[str]]
     moment: Callable[[Path, dict[int, str], float], bool]
     lost: Callable[[Path], str | None]
+    signals: tuple[signal.Signals, ...] = tuple(SIGNALS)
+    leads: bool = False
+    goes_on: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,7 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
     """Start a command in an empty folder, kill one of its processes, and look."""
     mark = f"umm-kill-{os.getpid()}-{drawn.getrandbits(64):x}"
     (folder / "tmp").mkdir()
+    (folder / "began").touch()
     environment = os.environ | {
         "UMM_KILLED": mark,
         "TMPDIR": str(folder / "tmp"),
@@ -90,13 +97,13 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         if not ended:
             process.kill()
             return Killed(NOBODY, "", 0.0, _last(output), ("it never came to the moment",))
-        victim = drawn.choice(sorted(there))
-        sent, rank = drawn.choice(SIGNALS), rank_of(victim)
+        victim = process.pid if kind.leads else drawn.choice(sorted(there))
+        sent, rank = drawn.choice(kind.signals), rank_of(victim)
         os.kill(victim, sent)
         began = monotonic()
         wrong = []
         until(lambda: victim not in marked(mark), IGNORED)
-        needless = there[victim] == SWEEPER  # the job goes on without it
+        needless = there.get(victim) == SWEEPER or (kind.goes_on and victim != process.pid)
         ignored = victim in marked(mark)
         if (ignored or needless) and process.poll() is None:
             process.send_signal(signal.SIGINT)
@@ -117,7 +124,7 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         lost = kind.lost(folder)
         if lost is not None:
             wrong.append(lost)
-        role, said = _role(there[victim], victim == process.pid, rank), _last(output)
+        role, said = _role(there.get(victim, ""), victim == process.pid, rank), _last(output)
         named = bool(re.search(rf"\brank {rank}\b", said)) if role == "rank" and not ignored else None
         return Killed(role, sent.name, seconds, said, tuple(wrong), named)
 

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     help="Topology file to write; if not given, localhost.toml in your own folder of machines, and for "
     "another executor than mpi one of its name.",
 )
+@option(
+    "--quick", is_flag=True, help="About one minute: fewer rounds of smaller multiplies; of executor mpi."
+)
 @output_options(file=False)
 @click.pass_context
 def calibrate(
@@ -50,6 +53,7 @@ def calibrate(
     ranks: int | None,
     dtype: str | None,
     path: Path | None,
+    quick: bool,
     as_json: bool,
     quiet: bool,
     no_color: bool,
@@ -59,6 +63,9 @@ def calibrate(
     Multiplies of many shapes, gets and accumulates by size, what an action costs beside its work: each number
     of the file with its measurement, date, versions and uncertainty. Nothing else should run meanwhile.
     Calibrate with the options that you run with: --option accumulate=landing makes a file of its own.
+
+    Executor mpi measures in rounds, says how long they take, and keeps each in NAME.rounds.json beside the
+    file until all are there: ended early, the same command goes on.
 
     A file that is there already is kept beside the new one, as NAME-before; what changed against it is said,
     and for which of a few problems the best layouts are others now.
@@ -72,7 +79,7 @@ def calibrate(
         print_machine,
     )
     from umm.cli.printed.save import check_targets
-    from umm.executor import Calibrator
+    from umm.executor import Calibrator, Rounds
     from umm.files import whole_file
     from umm.host.hardware import blas_libraries, kernel_warning
     from umm.machines import machine as find_machine
@@ -82,19 +89,32 @@ def calibrate(
     check_targets(path)
     dtypes = measured_types(executor, dtype)
     options |= {"ranks": ranks} if ranks else {}
+    if path is None:
+        path = user_folder() / ("localhost.toml" if executor == "mpi" else f"{executor}.toml")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    rounds = Rounds(path.with_name(f"{path.stem}.rounds.json"), quick)
     with performing(ctx, executor, options, {"ranks": ranks}, output) as performer:
         assert isinstance(performer, Calibrator)
         for row in blas_libraries():
             warning = kernel_warning(row["library"], row["kernel"])
             if warning:
                 output.note(f"warning: {warning}")
-        text = performer.calibrate(dtypes, lambda what: output.note(f"measuring {what}"))
-    if path is None:
-        path = user_folder() / ("localhost.toml" if executor == "mpi" else f"{executor}.toml")
-        path.parent.mkdir(parents=True, exist_ok=True)
+
+        def note(what: str) -> None:
+            output.note(f"measuring {what}")
+
+        if quick and not performer.in_rounds:
+            raise InputError(f"executor {executor} does not measure in rounds; leave out --quick")
+        try:
+            text = performer.calibrate(dtypes, note, rounds)
+        except KeyboardInterrupt:
+            if rounds.path.exists():
+                output.note(f"finished rounds are kept in {rounds.path}; the same command goes on")
+            raise
     kept = _keep(path)
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
+    rounds.path.unlink(missing_ok=True)
     found = find_machine(path)
     changed, decided = _compared(kept, found, output) if kept else ([], [])
     if as_json:

@@ -1,7 +1,7 @@
 """``umm collective`` and ``umm fuse``: collectives over sizes, and whether to fuse one with a multiply."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import click
@@ -114,7 +114,7 @@ def collective(
     options = options | ({"replica": None} if check else {})
     found = asked_machine(flags | {"machine": machine or ("h100-8" if predicts else "localhost")})
     manner = Manner(flags["directions"], flags["means"], flags["chunks"])
-    rows = []
+    rows: list[Timed] = []
     with ExitStack() as stack:
         if predicts:
             performer = made(executor, **options)
@@ -129,7 +129,7 @@ def collective(
             for name, why in refusals(asked[0], found).items():
                 if why is not None:
                     output.note(f"without {name}: {why}")
-        with output.tracking(f"{what} by {executor}") as track:
+        with _rows_so_far(output, rows), output.tracking(f"{what} by {executor}") as track:
             for number in track(range(len(asked) * len(ways))):
                 each, way = asked[number // len(ways)], ways[number % len(ways)]
                 schedule = fastest(each, found, manner) if way is None else lowered(each, found, way, manner)
@@ -147,6 +147,18 @@ def collective(
         wrong = [row for row in rows if row.ok is False]
         if wrong:
             raise CheckError(f"{what} by {wrong[0].algorithm} is wrong at {wrong[0].asked.moved_bytes} bytes")
+        output.end()
+
+
+@contextmanager
+def _rows_so_far(output: Output, rows: list[Any]) -> Iterator[None]:
+    """Let a block that is ended early have been enough if there are rows by then."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        output.early.append(True)
 
 
 LINE = "{:<20} {:>12} {:>12}  {}"

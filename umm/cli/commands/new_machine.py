@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,15 @@ from umm.cli.flags.options import Command, all_of, option, output_options, set_o
 from umm.cli.flags.values import among, bandwidth, machines
 from umm.cli.printed.output import Output
 from umm.errors import InputError
-from umm.files import visible
+from umm.files import read_text
 
 if TYPE_CHECKING:
     from umm.machines import Machine
 
 LIBRARY_OF = "h100-8"
 """The machine whose library's ways stand for those of one that has none."""
+MOST_LOG = 2**26
+"""Bytes of a log that are read."""
 CARD_OF = "dgx-h100x4"
 """The machine whose network card stands for one that is not known yet."""
 
@@ -120,15 +123,15 @@ def import_machine(
 
 def _text(name: str) -> str:
     """Return a file's text; - is stdin."""
+    if name != "-":
+        return read_text(name, MOST_LOG)
+    content = sys.stdin.buffer.read(MOST_LOG + 1)
+    if len(content) > MOST_LOG:
+        raise InputError(f"stdin has more than {MOST_LOG} bytes, which are not read")
     try:
-        with click.open_file(name, "r", encoding="utf-8") as file:
-            return str(file.read())
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"{visible(name)} cannot be read: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    return error.strerror or "no file" if isinstance(error, OSError) else "it is not text in UTF-8"
+        return content.decode()
+    except UnicodeDecodeError:
+        raise InputError("stdin is not a text in UTF-8") from None
 
 
 def _fit(
@@ -215,7 +218,8 @@ def _write(
     content = content_of(find_machine(other), card, dict(map(read_setting, changes)))
     made = build(content, path, path.stem)
     written = text(content)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not is_path:
+        path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as partial:
         partial.write_text(written, encoding="utf-8")
     if as_json:

@@ -18,6 +18,7 @@ from umm.cli.flags.options import (
     output_options,
     ranks_option,
     set_option,
+    time_limit,
     type_options,
 )
 from umm.cli.flags.scaling import asked_scales, scaling_options
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     "-o", "store", type=WRITE, required=True, metavar="STORE", help="SQLite file; one there is continued."
 )
 @option("--export", type=WRITE, metavar="FILE", help="Then write all of the store as .csv or .parquet.")
+@time_limit()
 @output_options(file=False)
 @click.pass_context
 def sweep(
@@ -114,19 +116,19 @@ def sweep(
     output = Output(as_json, quiet, no_color)
     if export is not None:
         checked_export(export)
-        check_targets(store, export)
+        check_targets(None if store.is_file() and store != export else store, export)
     scales = asked_scales(flags)
     asked = [(_spaces(ctx, of), _machines(of)) for of in scales or [flags]]
     budget = None if memory == "none" else memory
-    swepts = []
+    swepts, there = [], [0, 0]
     began = time.monotonic()
     with output.progress() as bar:
         task = bar.add_task("sweeping", total=None)
 
         def report(progress: "Progress") -> None:
             settled = progress.found + progress.performed
-            text = f"{progress.rate:.0f} points/s, {format_seconds(progress.left_s)} left"
-            bar.update(task, completed=settled, total=progress.asked, description=text)
+            bar.update(task, completed=settled, total=progress.asked)
+            there[:] = settled, progress.asked
             if progress.lost:
                 output.note(progress.lost)
             if as_json:
@@ -134,8 +136,12 @@ def sweep(
                     output.json("sweep", row)
 
         how: dict[str, Any] = {"executor": executor, "memory": budget, "pool": pool, "jobs": jobs}
-        for spaces, machines in asked:
-            swepts.append(perform(spaces, machines, store, progress=report, **how))
+        try:
+            for spaces, machines in asked:
+                swepts.append(perform(spaces, machines, store, progress=report, **how))
+        except KeyboardInterrupt:
+            output.note(f"{there[0]} of {there[1] or 'the'} points are in {store}; the same command goes on")
+            raise click.Abort from None
     done = [swept for swept in swepts if swept is not None]
     if len(done) < len(swepts):
         return

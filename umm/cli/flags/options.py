@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from umm.cli.flags.values import (
     PRESETS,
+    Finite,
     among,
     dimension,
     dimension_list,
@@ -236,7 +237,7 @@ def asked_noise(flags: dict[str, Any]) -> "Noise | None":
 def time_limit() -> Callable[[Command], Command]:
     """Return a decorator that adds a limit of time, at which a command ends with what it has found."""
     return option(
-        "--seconds", type=click.FloatRange(min=0, min_open=True), callback=_stop_after, expose_value=False,
+        "--seconds", type=Finite(min=0, min_open=True), callback=_stop_after, expose_value=False,
         metavar="SECONDS", help="Stop after this time with the best found so far, marked as not proven.",
     )  # fmt: skip
 

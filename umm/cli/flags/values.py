@@ -89,8 +89,8 @@ def scale(ctx: click.Context, param: click.Parameter, text: str | None) -> Fract
     """Return the factor that a text means: 1/16 or 0.0625, more than 0 and at most 1."""
     if text is None:
         return None
-    try:
-        value = Fraction(text.replace(" ", ""))
+    try:  # a short text: Fraction writes out 1e-9999999
+        value = Fraction(text.replace(" ", "") if re.fullmatch(r"[0-9./ ]{1,40}", text) else 0)
     except (ValueError, ZeroDivisionError):
         value = Fraction(0)
     if not 0 < value <= 1:

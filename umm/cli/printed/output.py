@@ -14,6 +14,7 @@ import click
 
 from umm.errors import EndedEarlyError
 from umm.files import json_line, visible
+from umm.units import duration
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 SCHEMA = 1
 EVERY_S = 10.0
 """Seconds between lines of progress where stderr is no terminal."""
+MOST_COUNTED = 10_000_000
+LONGEST_S = 1e6
+"""Of a time that is said to be left."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Output:
     @contextmanager
     def progress(self) -> Iterator["Progress"]:
         """Give a progress bar on stderr unless quiet; what is no terminal gets a line now and then."""
-        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
         from rich.text import Text
 
         class Count(ProgressColumn):
@@ -87,7 +91,7 @@ class Output:
 
         console = self.console(err=True)
         shown = not self.quiet and console.is_terminal
-        columns = (TextColumn("{task.description}"), BarColumn(), Count(), TimeRemainingColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), Count())
         with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
             if shown or self.quiet:
                 yield bar
@@ -153,15 +157,20 @@ class Output:
 
 
 def how_far(completed: float, total: float | None, speed: float | None) -> str:
-    """Return how far something is, and how fast it goes.
+    """Return how far something is, and how long the rest takes at its speed.
 
-    >>> how_far(1200, 16800, 850.4), how_far(0, None, None)
-    ('1,200 of 16,800, 850/s', 'working')
+    A total that nobody counts to, such as that of all layouts of a chain, says nothing and is left out.
+
+    >>> how_far(1200, 16800, 850.4), how_far(0, None, None), how_far(52, 2**40, 0.57)
+    ('1,200 of 16,800, about 18 s left', 'working', '52 done')
     """
-    if total is None:
+    if total is None or completed > MOST_COUNTED:
         return "working"
-    rate = f", {speed:.3g}/s" if speed else ""
-    return f"{completed:,.0f} of {total:,.0f}{rate}"
+    if total > MOST_COUNTED:
+        return f"{completed:,.0f} done"
+    seconds = (total - completed) / speed if speed else LONGEST_S
+    left = f", about {duration(seconds)} left" if total > completed and seconds < LONGEST_S else ""
+    return f"{completed:,.0f} of {total:,.0f}{left}"
 
 
 @dataclass(frozen=True)

@@ -58,10 +58,7 @@ class Store:
         """
         self.path = str(path)
         try:
-            self._connection = sqlite3.connect(self.path, timeout=60.0, isolation_level=None)
-            self._enter_wal()
-            # A commit survives the process; only power loss may undo it.
-            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection = self._opened()
             damage = damage_of(self._connection)
             if damage is not None:
                 raise InputError(
@@ -76,11 +73,39 @@ class Store:
                 raise  # the last is what a path with a NUL gives
             raise InputError(f"{self.path} cannot be used as a store: {error}") from None
 
-    def _enter_wal(self) -> None:
+    def _opened(self) -> sqlite3.Connection:
+        """Return a connection; one that only reads where the file or its folder may not be written to."""
+        found = sqlite3.connect(self.path, timeout=60.0, isolation_level=None)
+        try:
+            self._enter_wal(found)
+            # A commit survives the process; only power loss may undo it.
+            found.execute("PRAGMA synchronous = NORMAL")
+            return found
+        except sqlite3.OperationalError as error:
+            found.close()
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+                raise
+            if not Path(self.path).is_file():
+                raise
+        except BaseException:
+            found.close()
+            raise
+        # Without a log of writes nobody changes the file, and SQLite need not make files beside it.
+        log = Path(f"{self.path}-wal")
+        how = "" if log.exists() and log.stat().st_size else "&immutable=1"
+        return sqlite3.connect(
+            f"{Path(self.path).absolute().as_uri()}?mode=ro{how}",
+            uri=True,
+            timeout=60.0,
+            isolation_level=None,
+        )
+
+    def _enter_wal(self, connection: sqlite3.Connection) -> None:
         """Switch to write-ahead logging; for this alone SQLite does not wait for others by itself."""
         for attempt in range(600):
             try:
-                self._connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 return
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or attempt == 599:
@@ -207,7 +232,15 @@ class Store:
         try:
             yield
         except DAMAGED as error:
-            raise UmmError(f"{self.path} cannot be used as a store any more: {error}") from None
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code == sqlite3.SQLITE_READONLY:
+                raise InputError(f"{self.path} may only be read, and runs are missing in it") from None
+            advice = ""
+            if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                advice = (
+                    f"; make room, keep {self.path}-wal beside it, which holds finished runs, and start again"
+                )
+            raise UmmError(f"{self.path} cannot be used as a store any more: {error}{advice}") from None
 
     def close(self) -> None:
         """Close the file."""
