@@ -72,7 +72,7 @@ figures: venv  ## figures, tables and ledger of the documents at full size, and 
 	sh tests/campaigns/browser/install.sh || echo "Chromium, which makes the images, is missing and cannot be installed here: data alone are written"
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m experiments $(or $(ONLY),--all)
 	$(BIN)/python -m experiments.cpu.figure
-	$(BIN)/python -m tests.docs.first
+	$(BIN)/python -m tests.docs.pictures
 
 ledger: venv  ## whether the ledger, figures and data of the documents are what the code gives; a sample of points
 	$(BIN)/python -m experiments --all --size smoke

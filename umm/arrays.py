@@ -15,7 +15,7 @@ from umm.errors import InputError
 SMALL = 2**26
 """Bytes of arrays that any file may hold."""
 LONGEST = 200
-"""Characters of a cause that are told; zipfile's may quote much of the file."""
+"""Characters of a cause that are shown; zipfile's may quote much of the file."""
 PACKED = 200
 """Bytes of arrays for each byte of a larger file; columns of a schedule pack to some thirtieth."""
 
@@ -61,7 +61,7 @@ class Archive(Mapping[str, NDArray[Any]]):
         return len(self._entries)
 
     def _read(self, name: str, entry: ZipInfo, stream: IO[bytes]) -> NDArray[Any]:
-        """Return an array after its header has been held against the bytes that there are."""
+        """Return an array after its header has been checked against the bytes that there are."""
         version = npy.read_magic(stream)
         if version not in ((1, 0), (2, 0)):
             raise InputError(f"array {name!r} has version {version} of .npy; save it as 1.0 or 2.0")

@@ -29,7 +29,7 @@ class Check:
         max_abs_error: Largest absolute difference of an element; nan if C has one that is not a number.
         scale: Largest absolute element of the reference.
         tolerance: Largest error allowed, relative to the scale.
-        name: What is held against it.
+        name: What is compared with it.
     """
 
     max_abs_error: float

@@ -89,7 +89,7 @@ def _pairs(counts: Ints) -> int:
 def _inversions(values: Ints) -> int:
     """Return how many pairs of whole numbers ≥ 0 stand in the wrong order.
 
-    Two numbers are told apart by their highest bit that differs. So for each bit, among the numbers equal
+    Two numbers are separated by their highest bit that differs. So for each bit, among the numbers equal
     in all higher ones, the ones before zeros are counted.
     """
     found = 0
@@ -114,7 +114,7 @@ class Comparison(Shown):
 
     Attributes:
         predicted: The trace that was predicted.
-        measured: The trace it is held against.
+        measured: The trace it is compared with.
         ends: The least and the most predicted makespan within the ranges of the machine's numbers, in
             seconds; None if that is not known.
     """

@@ -48,7 +48,7 @@ def canonical(dtype: str) -> str:
     """
     try:
         name, colon, block = dtype.partition(":")
-    except AttributeError:  # no text: whoever asks for its size is answered
+    except AttributeError:  # no text: a caller that asks for its size is answered
         return dtype
     parts = [_ALIASES.get(part, part) for part in name.split("x")]
     same = len(parts) == 2 and parts[0] == parts[1]

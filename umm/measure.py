@@ -1,4 +1,4 @@
-"""Run a schedule several times with an executor and keep the best run; tell before what that takes."""
+"""Run a schedule several times with an executor and keep the best run; estimate before what that takes."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping

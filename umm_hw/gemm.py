@@ -19,7 +19,7 @@ def multiply(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0
 
     Args:
         a: m×k, the elements of a row or of a column adjacent, so a transposed view will do.
-        b: k×n, likewise.
+        b: k×n, the same.
         c: m×n, the elements of a row adjacent.
         alpha: Factor of the product.
         beta: Factor of what C was.

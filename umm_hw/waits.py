@@ -23,7 +23,7 @@ class RankOrder:
         flags: For each row the flags it also waits for.
         releases: For each row of this rank the rows and barriers of this rank that wait for it; for each
             barrier that waits for this rank the rows of this rank behind it.
-        tells: For each row of this rank the other ranks that wait for it.
+        signals: For each row of this rank the other ranks that wait for it.
         arrival: For each barrier that waits for this rank the flag to raise on all ranks.
         flag_count: Number of flags on each rank.
     """
@@ -33,7 +33,7 @@ class RankOrder:
     waits_for: dict[int, int]
     flags: dict[int, list[int]]
     releases: dict[int, list[int]]
-    tells: dict[int, list[int]]
+    signals: dict[int, list[int]]
     arrival: dict[int, int]
     flag_count: int
 
@@ -71,11 +71,11 @@ def rank_order(schedule: Schedule, rank: int) -> RankOrder:
     from_others = (of_waiting == rank) & (of_first != rank)
     for action, then in zip(first[from_others].tolist(), waiting[from_others].tolist(), strict=True):
         flags_of.setdefault(then, []).extend(barrier_flags.get(action, [action]))
-    tells: dict[int, list[int]] = {}
+    signals: dict[int, list[int]] = {}
     to_others = mine & (of_waiting != rank) & ~is_barrier[waiting]
     pairs = np.unique(np.stack([first[to_others], of_waiting[to_others]], axis=1), axis=0)
     for action, other in pairs.tolist():
-        tells.setdefault(action, []).append(other)
+        signals.setdefault(action, []).append(other)
     lanes: dict[int, list[int]] = {}
     rows = (schedule.rank == rank).nonzero()[0]
     for row, lane in zip(rows.tolist(), schedule.lane[rows].tolist(), strict=True):
@@ -85,5 +85,5 @@ def rank_order(schedule: Schedule, rank: int) -> RankOrder:
     computes = np.isin(schedule.kind, (GEMM, MAP))
     computing = {place for place, own in enumerate(lanes.values()) if computes[own].any()}
     return RankOrder(
-        list(lanes.values()), computing, waits_for, flags_of, releases, tells, arrival, flag_count
+        list(lanes.values()), computing, waits_for, flags_of, releases, signals, arrival, flag_count
     )

@@ -303,7 +303,7 @@ def test_every_neighbour_in_the_ring_of_a_mesh_is_one_hop_away():
 
 # Words and messages --------------------------------------------------------------------------------
 
-PAGE = Path(__file__).parents[2] / "docs/guides/collectives.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/collectives.md"
 PLACES = {"hierarchical": "dgx-h100x4", "grid": "tpu-v5e-16"}
 
 

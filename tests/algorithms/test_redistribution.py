@@ -187,7 +187,7 @@ def test_a_plan_of_relays_is_made_once_while_nothing_that_it_depends_on_changes(
 
 
 def test_the_guide_says_what_happens():
-    guide = Path(__file__).parents[2] / "docs/guides/redistribution.md"
+    guide = Path(__file__).parents[2] / "docs/reference/redistribution.md"
     assert doctest.testfile(str(guide), module_relative=False) == (0, 11)
 
 

@@ -53,7 +53,7 @@ def test_simulate_tells_the_layouts_and_the_makespan():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--hidden", "4"], "--hidden is of a chain; give one, such as --chain mlp"),
+        (["--hidden", "4"], "--hidden needs a chain, such as --chain mlp"),
         (["--chain", "mlp", "-m", "4"], "--chain mlp takes the place of -m"),
         (["--chain", "mpl"], "there is no chain 'mpl'; did you mean 'mlp'?"),
         (["--chain", "none.toml"], "cannot read none.toml"),
@@ -165,7 +165,7 @@ def test_sweep_performs_every_assignment_of_choices_and_finds_what_a_search_find
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--tokens", "4"], "--tokens is of a chain"),
+        (["--tokens", "4"], "--tokens needs a chain"),
         ([*MLP, "--layouts", "megatrom"], "did you mean 'megatron'?"),
         ([*MLP, "--layouts", "data", "--choices", "row"], "leave out one or the other"),
         ([*MLP, "--prefetch", "1,2"], "--prefetch is not an axis of a chain's sweep"),
@@ -182,7 +182,7 @@ def test_what_a_chain_is_not_swept_by_is_refused(tmp_path, flags, message):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--tokens", "4"], "--tokens is of a chain"),
+        (["--tokens", "4"], "--tokens needs a chain"),
         ([*MLP, "--prefetch", "1,2"], "--prefetch is not an axis of a chain's search"),
         ([*MLP, "--choices", "rwo"], "rwo"),
     ],

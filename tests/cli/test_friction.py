@@ -125,9 +125,13 @@ def test_the_guide_has_the_keys_of_every_command():
     assert set(re.findall(r"`(\w+)`", rows["predicted"])) == set(record("simulate", *SMALL)["predicted"])
 
 
-def test_the_first_page_links_every_guide_and_lists_every_command():
+def test_the_first_page_lists_every_command_and_leads_to_the_guides_of_which_there_are_at_most_twelve():
     page = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert not [x.name for x in (ROOT / "docs/guides").glob("*.md") if f"guides/{x.name}" not in page]
+    index = (ROOT / "docs/guides/index.md").read_text(encoding="utf-8")
+    guides = {x.name for x in (ROOT / "docs/guides").glob("*.md")} - {"index.md"}
+    assert "docs/guides/index.md" in page
+    assert not [name for name in guides if f"({name})" not in index]
+    assert len(guides) <= 12
     from umm.cli.main import COMMANDS
 
     assert not [name for name in COMMANDS if f"umm {name}" not in page]
@@ -175,11 +179,11 @@ def test_peers_and_what_if_say_what_they_look_at_and_how_far_they_are(monkeypatc
     told, simulated = [], []
 
     @contextmanager
-    def telling(_):
+    def reporting(_):
         yield lambda what, done, of: told.append((what, done, of, len(simulated)))
 
     makespan = SimExecutor.makespan
-    monkeypatch.setattr(output.Output, "telling", telling)
+    monkeypatch.setattr(output.Output, "reporting", reporting)
     monkeypatch.setattr(SimExecutor, "makespan", lambda sim, x: simulated.append(x) or makespan(sim, x))
     assert command(*asked, "-m", 64, "-n", 96, "-k", 48, *ONE, "--quiet").exit_code == 0
     assert told[0][3] == 0
@@ -192,9 +196,9 @@ def test_a_stage_of_unknown_length_follows_one_that_has_one(monkeypatch, capsys)
     from umm.cli.printed import output
 
     monkeypatch.setattr(output, "EVERY_S", 0.01)
-    with output.Output().telling() as tell:
+    with output.Output().reporting() as report:
         for stage in (("bounds", 3, 7), ("memory", 0, 0)):
-            tell(*stage)
+            report(*stage)
             time.sleep(0.1)
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1] == "memory: working"

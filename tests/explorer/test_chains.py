@@ -22,6 +22,7 @@ from umm.explorer.background import Behind
 from umm.explorer.callbacks import Asked, Sources, viewed
 from umm.explorer.copies import as_command, as_search
 from umm.explorer.point import MOST_CHAIN, MOST_PARTS, chain_from
+from umm.explorer.search import look_at_chain
 from umm.explorer.state import read
 from umm.explorer.tabs import TABS
 from umm.explorer.uploads import Dropped, dropped_chain
@@ -57,6 +58,21 @@ def found(query, behind, texts=MappingProxyType({})):
 def shown(view, texts=MappingProxyType({})):
     """Return all that the page shows of a view."""
     return answer.words(view, {}, {}, texts) | answer.tab_shown(view) | answer.progress(view)
+
+
+def test_what_is_used_today_is_there_before_the_search_of_a_chain_ends():
+    """Each of the chain's own layouts with the makespan of its simulation."""
+    mlp, sent = umm.chain("mlp", hidden=64, ffn=96, tokens=40), []
+    look_at_chain(sent.append, umm.Space(chain=mlp, ranks=4), umm.machine("h100-8"), 10**10)
+    known = [x["named"] for x in sent if set(x) == {"named"}]
+    assert [list(x) for x in known] == [
+        ["megatron"],
+        ["megatron", "sequence"],
+        ["megatron", "sequence", "data"],
+    ]
+    trace = umm.run(umm.schedule(mlp.laid_out("megatron", ranks=4), "h100-8"))
+    assert known[-1]["megatron"] == trace.makespan_s
+    assert any("top" in x for x in sent[len(known) :])
 
 
 def test_addresses_of_the_page_that_chains_once_had_lead_to_the_same_here():
@@ -254,7 +270,7 @@ def test_the_command_opens_the_page_of_a_chain(opened):
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (("--hidden", "8K"), "--hidden is of a chain"),
+        (("--hidden", "8K"), "--hidden needs a chain"),
         (("--chain", "mlp", "-m", "8"), "-m is not for this page"),
         (("--chain", "mlp", "--preset", "mlp1"), "--preset is not for this page"),
         (("--chain", "mlp", "--set", "launch=x2"), "--set is not for this page"),

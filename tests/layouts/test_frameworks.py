@@ -20,7 +20,7 @@ from umm import Interval, Layout, Problem
 from umm.errors import LayoutError
 from umm.layouts.frameworks.text import split
 
-GUIDE = Path(__file__).parents[2] / "docs/guides/frameworks.md"
+GUIDE = Path(__file__).parents[2] / "docs/reference/frameworks.md"
 
 
 @given(dtensors())

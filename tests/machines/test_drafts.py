@@ -179,7 +179,7 @@ def test_a_check_tells_all_that_is_wrong_at_once(tmp_path):
     ],
 )
 def test_one_mistake_is_told_once(tmp_path, old, new, said):
-    """Of a table of numbers by their names the one that is wrong is mended, not the table."""
+    """Of a table of numbers by their names the one that is wrong is repaired, not the table."""
     assert mistakes(write(tmp_path, (GOOD + SWITCH).replace(old, new))) == [said]
 
 
@@ -265,7 +265,7 @@ def test_hwlocs_bandwidths_to_nvswitches_add_up_to_a_port(described):
         ),
         (HGX_A100_4.replace("GPU2    NV4 ", "GPUX    NV4 "), "no whole row of GPU2"),
         ("<topology><object", "this is not what lstopo --of xml writes"),
-        ('<topology version="2.0"><object type="Machine"/></topology>', "has no GPU in it"),
+        ('<topology version="2.0"><object type="Machine"/></topology>', "shows no GPU"),
     ],
 )
 def test_what_no_tool_has_printed_is_refused(said, answer):

@@ -136,12 +136,12 @@ def test_an_unknown_name_suggests_the_nearest():
             "[devices.interference]",
             '[[devices.efficiency]]\ndtype = "float32"\nsource = "test"\nvalue = 0.6\nrange = [0.7, 0.8]\n'
             "[devices.interference]",
-            "devices.efficiency[0]: 0.6 does not lie in its range, 0.7 to 0.8",
+            "devices.efficiency[0]: 0.6 is outside its range, 0.7 to 0.8",
         ),
         (
             'value = "1 us", source = "test"',
             'value = "1 us", source = "test", range = ["2 us", "3 us"]',
-            "devices.launch: '1 us' does not lie in its range, '2 us' to '3 us'",
+            "devices.launch: '1 us' is outside its range, '2 us' to '3 us'",
         ),
         (
             'value = "1 us", source = "test"',

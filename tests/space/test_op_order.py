@@ -43,7 +43,7 @@ def test_the_best_schedule_is_no_worse_than_direct_and_is_what_it_says():
         assert 0 <= found.saving <= found.gap < 1
 
 
-def test_a_bad_order_is_mended():
+def test_a_bad_order_is_repaired():
     """Without offset all ranks read the same tile first, through one port of h100-8; other orders spread."""
     problem = umm.Problem(m=8192, n=8192, k=8192, a="row", b="row", c="row", ranks=8)
     found = best_order(problem, "h100-8", MAKESPAN, options=Options(offset="none", prefetch=0), moves=0)

@@ -1,8 +1,6 @@
 """What would change a choice, and maps of choices: crossovers that a search on either side confirms."""
 
-import doctest
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -169,8 +167,3 @@ def test_without_a_budget_nothing_needs_more_memory():
     answer = sensitivity(SPACE.changed(a="row", b="row", c="row"), "h100-8", memory=None, reach=2.0)
     assert [x.now for x in answer.flips[-2:]] == ["without a budget"] * 2
     assert answer.flips[-1].factor is None
-
-
-def test_the_guide_says_what_happens():
-    guide = Path(__file__).parents[2] / "docs/guides/what-if.md"
-    assert doctest.testfile(str(guide), module_relative=False) == (0, 14)

@@ -15,7 +15,7 @@ from umm.program.outline import Outline
 from umm.program.systems import fully_sharded, gradients_by_tokens, over_mesh
 from umm.space.peers.peers import peers
 
-GUIDE = Path(__file__).parents[2] / "docs/guides/peers.md"
+GUIDE = Path(__file__).parents[2] / "docs/guides/compare.md"
 SIZES = {"hidden": 16, "ffn": 20, "tokens": 12, "heads": 4, "kv_heads": 2}
 NEEDED = {"mlp": ("hidden", "ffn", "tokens"), "gated-mlp": ("hidden", "ffn", "tokens")}
 

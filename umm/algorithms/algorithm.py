@@ -31,7 +31,7 @@ class Option:
         default: Its value if nothing is said; it has the type of all its values: text, int, float or bool.
         help: What it sets, in one line.
         choices: The texts it may be, for a text; or as ``module:name`` where they are by name; none if
-            whoever takes the option checks it.
+            the code that uses the option checks it.
         least: The least of its numbers.
         heading: Heading of a column of its values where the name is long; empty for the name.
         words: Returns what a value means in a list of words, empty if it goes without saying.
@@ -121,7 +121,7 @@ class Option:
 
 
 def check_names(options: Sequence[Option], given: Iterable[str], of: str) -> None:
-    """Refuse an option that there is none of.
+    """Refuse an unknown option.
 
     Args:
         options: Those there are.
@@ -144,7 +144,7 @@ def chosen(options: Sequence[Option], given: Mapping[str, Any], of: str) -> dict
     """Return a value for every option, its default where none is given.
 
     Raises:
-        ScheduleError: for an option that there is none of, or a value that means nothing.
+        ScheduleError: for an unknown option, or a value that means nothing.
     """
     check_names(options, given, of)
     values = {option.name: option.default for option in options} | dict(given)
@@ -216,7 +216,7 @@ class Algorithm:
         takes: The numbers of ranks it takes, in words.
         mesh: Returns the mesh it lays over so many ranks, with its options; None if it cannot.
         words: Elements that reach a rank from others, on the native layouts; those of the rank with most.
-        messages: Transfers that reach a rank from others, likewise.
+        messages: Transfers that reach a rank from others, in the same form.
         published: What the source says of both.
         piped: Returns options with which its users overlap what moves with what is multiplied.
     """
@@ -239,7 +239,7 @@ class Algorithm:
         """Return a value for every option.
 
         Raises:
-            ScheduleError: for an option that there is none of, or a value that means nothing.
+            ScheduleError: for an unknown option, or a value that means nothing.
         """
         return chosen(self.options, given, self.name)
 

@@ -51,7 +51,7 @@ def shifts(
         build: Where the actions go.
         names: A and B have a tile for each place of the layer.
         layer: Replica of A and of B that the layer holds.
-        steps: Which of the q steps; all if not said. The skew goes right to the first.
+        steps: Which of the q steps; all if not given. The skew goes right to the first.
         chunks: Parts of k in which tiles go, each multiplied as it comes.
     """
     q = build.layout(names.a).process_grid[0]

@@ -32,7 +32,7 @@ ALGORITHM = Algorithm(
     write,
     options=(
         Option(
-            "grid", "", "Data and tensor ranks, such as 2x4; the most square if not said.",
+            "grid", "", "Data and tensor ranks, such as 2x4; the most square if not given.",
             words=lambda grid: grid and f"grid {grid}",
         ),
         PART,

@@ -71,7 +71,7 @@ def move(x: Layout, y: Layout, machine: Machine, dtype: str, final: str = WHOLE)
         y: Where it shall be, complete in every replica.
         machine: The machine; times are simulated.
         dtype: Type of its elements.
-        final: Which replicas are complete, as ``Options.final`` leaves those of C; all if not said.
+        final: Which replicas are complete, as ``Options.final`` leaves those of C; all if not given.
 
     >>> from umm.machines import machine
     >>> x, y = (Layout.parse(text, (4096, 4096), ranks=32) for text in ("row", "row@32"))

@@ -194,7 +194,7 @@ PANELS = (
     ),
 )  # fmt: skip
 GRID = Option(
-    "grid", "", "Ranks along m and n, such as 2x3; the most square if not said.",
+    "grid", "", "Ranks along m and n, such as 2x3; the most square if not given.",
     words=lambda grid: grid and f"grid {grid}",
 )  # fmt: skip
 

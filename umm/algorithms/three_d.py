@@ -83,7 +83,7 @@ ALGORITHM = Algorithm(
         Option(
             "grid",
             "",
-            "Ranks along m, n and k, such as 2x3x4; the cube if not said.",
+            "Ranks along m, n and k, such as 2x3x4; the cube if not given.",
             words=lambda grid: f"grid {grid or 'of a cube'}",
         ),
         SUM,

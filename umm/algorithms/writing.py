@@ -149,8 +149,8 @@ def sum_replicas(build: Builder, way: str, tensor: str) -> None:
 def spread(shape: tuple[int, int], owners: Ints, axis: int) -> Layout:
     """Return the layout in which each tile of a grid is cut once more, over ranks that share it.
 
-    The parts of a tile lie inside it, so that whoever gathers them has that tile and no more; for sizes that
-    can be cut evenly this is a 2-D layout with more tiles.
+    The parts of a tile lie inside it, so that a rank that gathers them has that tile and no more; for sizes
+    that can be cut evenly this is a 2-D layout with more tiles.
 
     Args:
         shape: Rows and columns of the matrix.
@@ -252,7 +252,7 @@ def lowered(algorithm: Algorithm, problem: Problem, machine: Machine, given: Map
 
     Raises:
         ProblemError: if the algorithm cannot serve the problem.
-        ScheduleError: for an option that there is none of, or a value that means nothing.
+        ScheduleError: for an unknown option, or a value that means nothing.
     """
     options = algorithm.chosen(given)
     algorithm.check(problem, machine, options)

@@ -52,7 +52,7 @@ class Checkpoint(Mapping[str, Array]):
         """Return a whole matrix; one of bfloat16 as the float32 values that it has.
 
         Raises:
-            KeyError: if there is none of this name.
+            KeyError: if no matrix has this name.
             InputError: if a part is missing or damaged.
             InfeasibleError: if this host lacks the memory.
         """

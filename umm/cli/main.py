@@ -38,7 +38,7 @@ class LazyGroup(click.Group):
         return list(self.lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None if there is none of this name."""
+        """Import a command; None if no command has this name."""
         if cmd_name not in self.lazy:
             return None
         module, name = self.lazy[cmd_name][0].split(":")
@@ -168,17 +168,17 @@ def _fail(message: str, code: int) -> int:
 COMMANDS = {
     "simulate": ("umm.cli.commands.simulate:simulate", "Predict one multiply on one machine."),
     "search": ("umm.cli.commands.search:search", "Find the best layouts for a problem and a machine."),
-    "sweep": ("umm.cli.commands.sweep:sweep", "Perform every point asked for, into a store."),
-    "peers": ("umm.cli.commands.peers:peers", "Compare with what people use, from where operands lie."),
+    "sweep": ("umm.cli.commands.sweep:sweep", "Run every point of a space and store the results."),
+    "peers": ("umm.cli.commands.peers:peers", "Compare with what people use, from where operands start."),
     "fuse": ("umm.cli.commands.collective:fuse", "Decide whether to fuse a multiply with its collective."),
     "run": ("umm.cli.commands.run:run", "Execute a schedule for real and check the product."),
     "compare": ("umm.cli.commands.compare:compare", "Compare a predicted trace with a measured one."),
     "collective": ("umm.cli.commands.collective:collective", "Time a collective over sizes."),
-    "what-if": ("umm.cli.commands.what_if:what_if", "Tell what would change the answer of a search."),
+    "what-if": ("umm.cli.commands.what_if:what_if", "Show what would change the answer of a search."),
     "explore": ("umm.cli.commands.explore:explore", "Explore layouts and replication factors on a page."),
     "tiles": ("umm.cli.commands.tiles:tiles", "Show who owns which tile of A, B and C."),
     "machine": ("umm.cli.commands.machine:machine", "List, show, check and calibrate machines."),
-    "doctor": ("umm.cli.commands.doctor:doctor", "Tell what is installed and what can run here."),
+    "doctor": ("umm.cli.commands.doctor:doctor", "Show what is installed and what can run here."),
 }
 EPILOG = """\b
 Start with:

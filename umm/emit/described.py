@@ -84,7 +84,7 @@ def listed(values: object, name: str) -> str:
 HEAD = '''"""<what>
 
 torchrun --nproc-per-node <ranks> FILE runs it; python FILE starts <ranks> processes on this host's
-CPUs itself. With --check the product is held against the whole matrices.
+CPUs itself. With --check the product is checked against the whole matrices.
 """
 
 import os

@@ -14,7 +14,7 @@ from umm.program.problem import MATRICES
 PROGRAM = '''"""<what>
 
 python FILE runs it on the accelerators of this host, or on <ranks> devices made of its CPUs. With --check
-the product is held against the whole matrices.
+the product is checked against the whole matrices.
 """
 
 import os

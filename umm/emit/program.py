@@ -63,7 +63,7 @@ def _umm(asked: Described) -> str:
 UMM = '''"""<what>
 
 python FILE executes it on virtual ranks of this process; python FILE mpi on a process for each rank. With
---check the product is held against the whole matrices.
+--check the product is checked against the whole matrices.
 """
 
 import sys

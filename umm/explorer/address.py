@@ -39,7 +39,7 @@ def read(query: str, start: S, changed: Callable[[S, str, str], S]) -> tuple[S, 
 
 
 def query_of(values: Mapping[str, str], usual: Mapping[str, str]) -> str:
-    """Return the query that tells the values that are not as usual: ``?m=1024&b=col%402``."""
+    """Return the query with the values that are not the defaults: ``?m=1024&b=col%402``."""
     mine = {name: value for name, value in values.items() if value != usual[name]}
     return "?" + urlencode(mine) if mine else ""
 

@@ -87,7 +87,7 @@ def _check_host(host: str) -> None:
     if not re.fullmatch(r"[0-9A-Za-z._-]{1,253}|[0-9A-Fa-f:.]{2,45}(%[0-9A-Za-z._-]{1,40})?", host):
         raise InputError(
             f"{shown(host)} is no address to listen on; write 127.0.0.1 for this host alone, or 0.0.0.0 for "
-            "whoever can reach it"
+            "everyone who can reach it"
         )
 
 
@@ -143,8 +143,8 @@ def make_app(
         except (ValueError, RecursionError):
             abort(400)
         found = answered(asked, sources)
-        told = {"shown": found.shown, "over": found.over, "soon": found.soon}
-        return Response(as_json(told), mimetype="application/json")
+        reply = {"shown": found.shown, "over": found.over, "soon": found.soon}
+        return Response(as_json(reply), mimetype="application/json")
 
     @server.errorhandler(Exception)
     def failed(error: Exception) -> Any:
@@ -196,14 +196,14 @@ def _is_ours(host: str, hosts: tuple[str, ...]) -> bool:
         return False
 
 
-def as_json(told: Any) -> str:
+def as_json(reply: Any) -> str:
     """Return what a page shows as JSON, the numbers of figures as plotly.js takes them from arrays."""
     try:
-        return json.dumps(told, default=_plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return json.dumps(reply, default=_plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:  # of a number that JSON has not; plotly.py writes null, and takes five times as long
         from plotly.io.json import to_json_plotly
 
-        return str(to_json_plotly(told))
+        return str(to_json_plotly(reply))
 
 
 def _plain(value: Any) -> Any:

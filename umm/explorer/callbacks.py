@@ -52,7 +52,7 @@ class Asked:
         viewer: Who asks.
         theme: ``dark`` or ``light``.
         files: Topology files that were dropped in, as text by name.
-        chains: Files of chains, likewise.
+        chains: Files of chains.
         dropped: The name of a trace or a store that was.
         stage: What is shown already of what is found behind the page, in a word; None of nothing.
         cancels: Whether the viewer wants no more of that.

@@ -45,7 +45,7 @@ FIELDS = {
     "given": (
         "given",
         "a=row,c=row, or X=row",
-        "Where inputs are now, and where C shall end: moving them takes time.",
+        "Where inputs start and C must end; moving them takes time.",
     ),
     "choices": (
         "choices",
@@ -55,7 +55,7 @@ FIELDS = {
     "optimizer": (
         "optimizer",
         "bytes a weight's element",
-        "State held beside the weights: 12 for Adam in float32.",
+        "State stored beside the weights: 12 for Adam in float32.",
     ),
     "algorithm": ("algorithm", "", "The universal one, or another that moves operands to its own layouts."),
 }

@@ -124,7 +124,7 @@ def machine_of(name: str, files: Files) -> Machine:
     A path is no name: the page reads no file of the host but the machines that it lists.
 
     Raises:
-        MachineError: if there is none of this name, or its file does not describe one.
+        MachineError: if no machine has this name, or its file does not describe one.
     """
     if name in files:
         return machine_from(files[name], name)

@@ -1,6 +1,6 @@
 """The points beside the one that is shown: bounds first, then what a search proves, then each exactly."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, product
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from umm.algorithms.scheduling import schedule
 from umm.algorithms.universal.options import COMPLETE, Options
 from umm.arrays import Bools, Floats, Ints
 from umm.errors import InputError, UmmError
@@ -38,6 +39,8 @@ MOST_EXACT = 10_000
 """Of a space with more points only those are simulated that a proof needs."""
 MOST_PAIRS = 4e8
 """A space with more points times pairs of ranks is not priced: it would take minutes."""
+FIRST_S = 3.0
+"""Seconds that a chain's own layouts may take before its search begins."""
 EVERY = 0.25
 """Seconds between two messages."""
 
@@ -301,29 +304,48 @@ def look(send: Send, space: Space, machine: Machine, limit: int, bounds: Bounds 
         send({"refusal": str(error)})
 
 
-def _search(tell: "_Sending", space: Space, looked: MultiplyPricer, limit: int) -> None:
+def _search(send: "_Sending", space: Space, looked: MultiplyPricer, limit: int) -> None:
     """Send what is best, then the front, then the best of all factors, then of few points all."""
-    looked.makespan = tell.timed(looked.makespan)
+    looked.makespan = send.timed(looked.makespan)
     found = best_of(space, looked, limit, TOP)
-    tell(stage="top", top=found.top, front=front(looked, limit, reach=NEAR))
+    send(stage="top", top=found.top, front=front(looked, limit, reach=NEAR))
     ranked = found.top[:RANGES]
     moves = [found.bringing(choice) for choice in ranked]
-    tell(
+    send(
         ranges=[found.sure.range(choice) for choice in ranked],
         ties=ties(found.sure, ranked),
         proven=found.proven,
         moves=[sum(x.values()) for x in moves if x is not None],
     )
-    tell(stage="front", front=found.frontier)
+    send(stage="front", front=found.frontier)
     points = looked.points
     factors = factors_of(points)
     for of in product(*(np.unique(x).tolist() for x in factors)):
         BestFirst(looked, limit, 1, among=np.all(factors == np.array(of)[:, np.newaxis], axis=0)).run()
-    tell(stage="factors")
+    send(stage="factors")
     if len(points) <= MOST_EXACT:
         for point in points.allowed[np.argsort(looked.bounds.seconds, kind="stable")].tolist():
             looked.simulated(point, 0.0)
-        tell(stage="all")
+        send(stage="all")
+
+
+def schemes(space: Space, machine: Machine, limit: int) -> Iterator[dict[str, float | None]]:
+    """Yield the makespans of a chain's own layouts by name, one more each time; None where they do not fit.
+
+    They are what is used today, so they are there to see while a search goes on; of large chains not all.
+    """
+    points, simulate = space.points(), executor("sim").makespan
+    assert isinstance(points, Assignments)
+    began, known = monotonic(), dict[str, float | None]()
+    for name in points.outline.layouts:
+        if monotonic() - began > FIRST_S:
+            return
+        try:
+            made = schedule(points.outline.laid_out(name, points.ranks), machine)
+        except InputError:
+            continue  # they cannot be on so many ranks
+        known[name] = simulate(made) if int(made.memory_bytes.max()) <= limit else None
+        yield dict(known)
 
 
 def look_at_chain(send: Send, space: Space, machine: Machine, limit: int) -> None:
@@ -337,6 +359,8 @@ def look_at_chain(send: Send, space: Space, machine: Machine, limit: int) -> Non
             send({"settled": (settled, of)})
 
     try:
+        for known in schemes(space, machine, limit):
+            send({"named": known})
         found = search(space, machine, memory=limit, progress=progress)
         sure = "Proven best" if found.proven else f"Not proven, within {100 * found.gap:.2g} % of the best,"
         names = ("top", "named", "left_out", "moved", "proven")
@@ -384,12 +408,12 @@ class _Sending:
 
     def __init__(self, send: Send, looked: MultiplyPricer) -> None:
         self._send, self._looked = send, looked
-        self._told, self._last = 0, monotonic()
+        self._sent, self._last = 0, monotonic()
 
     def __call__(self, **found: Any) -> None:
         """Send what is found with all that has been simulated."""
-        new = list(islice(self._looked.choices.items(), self._told, None))
-        self._told, self._last = self._told + len(new), monotonic()
+        new = list(islice(self._looked.choices.items(), self._sent, None))
+        self._sent, self._last = self._sent + len(new), monotonic()
         if new:
             points, choices = zip(*new, strict=True)
             found["numbers"] = np.searchsorted(self._looked.points.allowed, points)

@@ -81,7 +81,7 @@ class State:
         fixed: That factor, or 0 for the best.
         grow: Whether the heat map is followed over larger m.
         down: The tensor of a chain whose factors the heat map has down, or nothing for the first.
-        right: The one whose factors it has to the right, likewise.
+        right: The one whose factors it has to the right.
         rank: The rank the schedule is zoomed to, or −1 for all.
         statement: Whose tensors of a chain the tiles show, from 1; 0 for the one of the action.
         op: The action whose slices the tiles light, or −1.
@@ -190,7 +190,7 @@ class State:
         Args:
             layouts: Of each tensor.
             stationary: The matrix that stays in place; a chain keeps what it is asked for.
-            options: The other choices; likewise.
+            options: The other choices.
         """
         if self.chain:
             return replace(self, layouts=",".join(f"{name}={text}" for name, text in layouts.items()), op=-1)

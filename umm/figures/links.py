@@ -20,6 +20,7 @@ from umm.figures.style import (
     Parts,
     as_figure,
     drawing,
+    round_ticks,
     time_unit,
 )
 from umm.schedules.table.details import GEMM
@@ -212,7 +213,7 @@ def roofline(trace: Trace) -> Parts:
     ranks = np.flatnonzero(busy)
     for mine, name, symbol in (
         (~quiet, "ranks", "circle"),
-        (quiet, "ranks that get nothing", "triangle-left"),
+        (quiet, "ranks that receive nothing", "triangle-left"),
     ):
         if mine.any():
             data.append(
@@ -236,8 +237,19 @@ def roofline(trace: Trace) -> Parts:
         data,
         "Roofline: what a rank reaches, by the flop it does per byte it gets",
         height=460,
-        xaxis={"title": {"text": "flop per byte from other ranks"}, "type": "log", "range": np.log10(ends)},
-        yaxis={"title": {"text": "Tflop/s of a rank"}, "type": "log", "range": np.log10([low, peak * 1.5])},
+        xaxis={
+            "title": {"text": "flop per byte from other ranks"},
+            "type": "log",
+            "range": np.log10(ends),
+            "tickvals": round_ticks(float(ends[0]), float(ends[1])),
+            "tickformat": "~s",
+        },
+        yaxis={
+            "title": {"text": "Tflop/s of a rank"},
+            "type": "log",
+            "range": np.log10([low, peak * 1.5]),
+            "tickvals": round_ticks(low, peak * 1.5),
+        },
     )
 
 

@@ -1,6 +1,5 @@
 """Time against memory: points, their front, and a page of both."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,18 @@ import numpy as np
 
 from umm.arrays import Bools, Floats, Ints
 from umm.figures.page import Section, write_page
-from umm.figures.style import BLUE, DARK_GREY, GREEN, GREY, VERMILLION, Parts, as_figure, drawing, time_unit
+from umm.figures.style import (
+    BLUE,
+    DARK_GREY,
+    GREEN,
+    GREY,
+    VERMILLION,
+    Parts,
+    as_figure,
+    drawing,
+    round_ticks,
+    time_unit,
+)
 from umm.space import Found
 from umm.units import format_bytes
 
@@ -81,19 +91,18 @@ def pareto(
         hovermode="closest",
         clickmode="event",
         xaxis={"title": {"text": "memory of the fullest rank (GiB)"}, "rangemode": "tozero"},
-        yaxis={"title": {"text": f"makespan ({unit})"}, "type": "log", "tickvals": _round_numbers(data)},
+        yaxis={"title": {"text": f"makespan ({unit})"}, "type": "log", "tickvals": _ticks(data)},
     )
 
 
-def _round_numbers(data: list[dict[str, Any]]) -> list[float]:
+def _ticks(data: list[dict[str, Any]]) -> list[float]:
     """Return numbers that are easy to read between the fastest and the slowest mark."""
     drawn_ = [trace["y"] for trace in data if len(trace["y"])]
-    if not drawn_:
-        return []
-    low, high = min(float(y.min()) for y in drawn_), max(float(y.max()) for y in drawn_)
-    steps = (1, 1.2, 1.5, 2, 3, 4, 5, 6, 8) if high < 4 * low else (1, 2, 3, 5, 7)
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [float(f"{step * 10.0**decade:.3g}") for decade in decades for step in steps]
+    return (
+        round_ticks(min(float(y.min()) for y in drawn_), max(float(y.max()) for y in drawn_))
+        if drawn_
+        else []
+    )
 
 
 _HOVER = "%{y:.4g}, %{x:.3g} GiB<extra>%{fullData.name}</extra>"

@@ -35,7 +35,7 @@ def replication_map(
         across: That of another.
         labels: What each point is called, without its replication factors.
         exact: Whether its makespan was simulated; the cell of a bound is hatched grey and says ≥.
-        numbers: The number of each, told where its cell is clicked.
+        numbers: The number of each, passed on when its cell is clicked.
         names: The operands that lie down and across.
         selected: The factors of the point that is looked at.
         where: What is said of the third operand, in the title.
@@ -125,7 +125,7 @@ def parallel_coordinates(
     Args:
         axes: The values of all points by the axis' name; texts stand in order of first appearance, numbers
             by size. The points come best first.
-        points: The number of each, told where it is clicked.
+        points: The number of each, passed on when it is clicked.
         words: How a number is written, by the axis' name.
         selected: The number of the one that is looked at; it is drawn last and thickest.
     """

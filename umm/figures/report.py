@@ -35,7 +35,7 @@ def write_html(trace: Trace, path: str | Path, verdict: str = "") -> None:
 
 
 def write_comparison(comparison: Comparison, path: str | Path) -> None:
-    """Write two traces, one held against the other, as one HTML file that opens offline.
+    """Write two traces, one checked against the other, as one HTML file that opens offline.
 
     Raises:
         InputError: if the file cannot be written.

@@ -1,5 +1,6 @@
 """How figures look: Okabe and Ito's colours, a second mark beside each, one layout for all."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import signature
@@ -167,3 +168,18 @@ def time_unit(seconds: float) -> tuple[str, float]:
         if seconds * per_second >= 1:
             return unit, per_second
     return "ns", 1e9
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return the numbers of a logarithmic axis from low to high that are easy to read, each in full.
+
+    >>> round_ticks(0.8, 300.0)[2:6]
+    [0.5, 1.0, 2.0, 5.0]
+    """
+    steps: tuple[float, ...] = (1, 2, 3, 5, 7)
+    if high < 4 * low:
+        steps = (1, 1.2, 1.5, 2, 3, 4, 5, 6, 8)
+    elif high > 100 * low:
+        steps = (1, 2, 5) if high < 1e4 * low else (1,)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [float(f"{step * 10.0**decade:.3g}") for decade in decades for step in steps]

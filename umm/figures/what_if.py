@@ -19,6 +19,7 @@ from umm.figures.style import (
     Parts,
     as_figure,
     drawing,
+    round_ticks,
     styled,
     time_unit,
 )
@@ -155,10 +156,10 @@ def write_sensitivity(answer: "Sensitivity", machine: str, path: str | Path) -> 
         InputError: if the file cannot be written.
     """
     flips = [str(flip) for flip in answer.flips if flip.factor is not None]
-    told = "; ".join(flips) if flips else "No number changes the choice within reach."
+    words = "; ".join(flips) if flips else "No number changes the choice within reach."
     sections = [
         Section(
-            verdict=f"Best: {answer.choice}", text=f"Another choice is better: {told}" if flips else told
+            verdict=f"Best: {answer.choice}", text=f"Another choice is better: {words}" if flips else words
         ),
         Section(figure=sensitivity_figure(answer), table=answer.moves_frame()),
         Section(heading="Where the choice flips", table=answer.to_frame()),
@@ -182,8 +183,9 @@ def scaling_parts(found: Scaling) -> Parts:
     unit, per_second = time_unit(max(row.makespan_s for row in found.rows))
     first = found.rows[0]
     ideal = [row.makespan_s * found.efficiency(row) * per_second for row in found.rows]
+    taken = [row.makespan_s * per_second for row in found.rows]
     data = [
-        _line(ranks, [row.makespan_s * per_second for row in found.rows], "makespan", BLUE, "circle"),
+        _line(ranks, taken, "makespan", BLUE, "circle"),
         _line(ranks, ideal, f"at the efficiency of {first.ranks} ranks", GREEN, "diamond")
         | {"line": {"dash": "dot"}},
     ]
@@ -197,7 +199,11 @@ def scaling_parts(found: Scaling) -> Parts:
             "tickvals": ranks,
             "ticktext": [str(x) for x in ranks],
         },
-        yaxis={"title": {"text": f"makespan ({unit})"}, "type": "log"},
+        yaxis={
+            "title": {"text": f"makespan ({unit})"},
+            "type": "log",
+            "tickvals": round_ticks(min(taken), max(taken)),
+        },
     )
 
 

@@ -15,7 +15,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def blas_libraries() -> list[dict[str, Any]]:
-    """Return the BLAS libraries NumPy has loaded, if threadpoolctl is here to tell."""
+    """Return the BLAS libraries NumPy has loaded, if threadpoolctl is installed."""
     try:
         from threadpoolctl import threadpool_info
     except ModuleNotFoundError:
@@ -35,7 +35,7 @@ def blas_libraries() -> list[dict[str, Any]]:
 
 
 def cpu_model() -> str:
-    """Return what the CPU calls itself, or nothing where the system does not tell."""
+    """Return what the CPU calls itself, or nothing where the system does not say."""
     return _cpu_entry("model name")
 
 
@@ -72,7 +72,7 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def cache_of_core() -> int:
-    """Return a core's share of the largest cache that it reads through, in bytes; 0 if nothing tells."""
+    """Return a core's share of the largest cache that it reads through, in bytes; 0 if unknown."""
     return max((_share(index) for index in _CACHES.glob("index*")), default=0)
 
 
@@ -95,7 +95,7 @@ def _count(listed: str) -> int:
     return sum(part[-1] - part[0] + 1 for part in ends)
 
 
-UNKNOWN = 2**62  # bytes: nothing tells of a limit
+UNKNOWN = 2**62  # bytes: no limit is known
 _CGROUP = Path("/sys/fs/cgroup")
 
 

@@ -78,7 +78,7 @@ class EfficiencyTable:
     """The share of a dtype's peak that a GEMM reaches: measured on a grid of shapes, or one number and tiles.
 
     Attributes:
-        log_m: log2 of the measured m, increasing; `log_n` and `log_k` likewise.
+        log_m: log2 of the measured m, increasing; `log_n` and `log_k` the same.
         values: Shares of peak, one per (m, n, k).
         tiles: What the kernel's tiles make of a shape, beside one number.
         kernels: What a library's kernels make of a shape, beside one number.

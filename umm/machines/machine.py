@@ -52,7 +52,7 @@ class GemmLimits(NamedTuple):
 class Machine(DeviceNumbers):
     """A set of devices and the links between them; the same name and content is the same machine.
 
-    Devices are equal but for those that ``paces`` sets apart.
+    Devices are equal except those that ``paces`` sets apart.
 
     Numbers that a file need not state are those of :class:`DeviceNumbers`.
 
@@ -72,7 +72,7 @@ class Machine(DeviceNumbers):
         interference: Share of a rank's own GEMM rate lost while its get, accumulate or reduce runs.
         launch_s: Seconds every GEMM takes before it computes.
         transfer_overhead_s: Seconds every transfer takes beside its links' latencies. Already part of
-            `link_latency`, see docs/guides/machine-files.md.
+            `link_latency`, see docs/reference/machine-files.md.
         peaks: flop/s per device, by dtype.
         efficiency: Measured tables by dtype; a dtype without one is assumed to reach its peak.
         message_sizes: Measured bandwidth by message size, if the file has it.

@@ -17,7 +17,7 @@ from umm.machines.quantities import Number
 
 MOST_ROUNDS = 8
 MOST_ROUTES = 8
-MENDED = "mended"
+REPAIRED = "repaired"
 RIGHT = (1, 0.5, [1], "beside", "switch", "1 s", "1 B", "1 B/s", "1 flop/s")
 """Values among which every kind of number has one that is right."""
 
@@ -31,22 +31,22 @@ def explained(error: ValidationError) -> str:
 def all_explained(content: Mapping[str, Any]) -> list[str]:
     """Return all mistakes of a file's content, a line each; what is misspelt is not missing too.
 
-    What is wrong by itself would hide what only several numbers together tell; so it is mended, and the
+    What is wrong by itself would hide what only several numbers together show; so it is repaired, and the
     content is read again.
     """
-    mended: dict[str, Any] = copy.deepcopy(dict(content))
+    repaired: dict[str, Any] = copy.deepcopy(dict(content))
     lines: list[str] = []
     for _ in range(MOST_ROUNDS):
         try:
-            file = MachineFile.model_validate(mended)
+            file = MachineFile.model_validate(repaired)
         except ValidationError as error:
             mistakes = error.errors(include_url=False)
             meant = {_meant(x) for x in mistakes if x["type"] == "extra_forbidden"}
             lines += [_line(x) for x in mistakes if x["type"] != "missing" or _key(x) not in meant]
-            if not _mend(mended, mistakes):
+            if not _repair(repaired, mistakes):
                 break
         else:
-            if mended["fabric"] == content["fabric"] and file.devices.count.source != MENDED:
+            if repaired["fabric"] == content["fabric"] and file.devices.count.source != REPAIRED:
                 lines += _fabric_mistakes(file)
             break
     return list(dict.fromkeys(lines))
@@ -108,7 +108,7 @@ def _meant(mistake: Any) -> str | None:
     return ".".join([*parts[:-1], *close]) if close else None
 
 
-def _mend(content: Any, mistakes: Sequence[Any]) -> bool:
+def _repair(content: Any, mistakes: Sequence[Any]) -> bool:
     """Put something right in the place of all that is wrong; return whether that could be done."""
     removed, named = set(), set()
     for mistake in mistakes:
@@ -147,7 +147,7 @@ def _at(content: Any, path: Sequence[int | str]) -> Any:
 
 
 def _number(loc: tuple[int | str, ...]) -> tuple[int | str, ...] | None:
-    """Return where the number lies of which a location tells, in a table by its name; None if none."""
+    """Return where the number of a location is, in a table by its name; None if nowhere."""
     for n in range(1, len(loc) + 1):
         model = _model(loc[:n])
         if issubclass(model, Number):
@@ -161,10 +161,10 @@ def _right(number: type[BaseModel], given: Any) -> dict[str, Any]:
     own = given.get("value") if isinstance(given, Mapping) else given
     for value in (own, *RIGHT):
         try:
-            number.model_validate({"value": value, "source": MENDED})
+            number.model_validate({"value": value, "source": REPAIRED})
         except ValidationError:
             continue
-        return {"value": value, "source": MENDED}
+        return {"value": value, "source": REPAIRED}
     raise AssertionError(f"no value of {number.__name__} is known")
 
 

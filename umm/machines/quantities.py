@@ -90,7 +90,7 @@ class Number(Table):
         low, high = self.range
         value: Any = getattr(self, "value", low)
         if not self.amount(low) <= self.amount(value) <= self.amount(high):
-            raise ValueError(f"{value!r} does not lie in its range, {low!r} to {high!r}")
+            raise ValueError(f"{value!r} is outside its range, {low!r} to {high!r}")
         return self
 
 
@@ -352,7 +352,7 @@ class Efficiency(Table):
             raise ValueError("range is for one number; say how sure a table is with uncertainty")
         low, high = self.range
         if not low <= self.value[0][0][0] <= high:
-            raise ValueError(f"{self.value[0][0][0]} does not lie in its range, {low} to {high}")
+            raise ValueError(f"{self.value[0][0][0]} is outside its range, {low} to {high}")
         return self
 
     @model_validator(mode="after")

@@ -85,7 +85,7 @@ def model(name: str) -> Model:
     """Return a model by its name, or that of a file ``config.json``.
 
     Raises:
-        ProblemError: in one line, for a name there is none of or a file that does not say the sizes.
+        ProblemError: in one line, for an unknown name or a file that does not say the sizes.
 
     >>> model("llama-3-70b").layers
     80

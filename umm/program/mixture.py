@@ -82,7 +82,7 @@ class Mixture:
         w.epilogue(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
         for number, of in enumerate(("1", "3")):
             add(Grouped(w.gradient(f"W{of}", "output"), "R", f"dH{of}", self.text, ("a",)))
-            if not number:  # the gradient by R, which lies as Z does: what is added over is cut alike
+            if not number:  # the gradient by R, which has Z's layout: what is added over is cut alike
                 self.rows("U", hidden, "product")
             add(Grouped("U", f"dH{of}", f"W{of}", self.text, ("b",), add=number > 0))
         add(Combine(dx, "U", self.text))

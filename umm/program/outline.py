@@ -291,7 +291,7 @@ class Outline:
                     f"{name} of chain {self.name} cannot be given elsewhere; choose from its inputs {able}"
                 )
             if not any(name in x.reads for x in self.statements):
-                raise ProblemError(f"{name} of chain {self.name} is never read, so it need not be brought")
+                raise ProblemError(f"{name} of chain {self.name} is never read, so it cannot be given")
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, as a file carries them."""

@@ -230,7 +230,7 @@ def chain(
             tokens take; none if not given), as the preset needs them.
 
     Raises:
-        InputError: in one line, for a name, a model or a size there is none of, or sizes that do not fit.
+        InputError: in one line, for an unknown name, model or size, or sizes that do not fit.
 
     >>> print(chain("mlp", hidden=8, ffn=16, tokens=4))
     mlp: H = X·W1; G = gelu(H); Y = G·W2

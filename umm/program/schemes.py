@@ -12,7 +12,7 @@ from umm.errors import ProblemError
 
 WORDS = "tp8-dp4, sp8-dp4, fsdp32, hsdp8x4, fsdp4-tp8, fsdp4-sp8, 2d8x4, or tp, sp and dp alone"
 KNOWN = ("megatron", "sequence", "data")
-"""The layouts that tell a tensor's kind."""
+"""The layouts that depend on a tensor's kind."""
 KINDS = {
     ("row@p", "row", "row"): "tokens",
     ("col", "col", "row"): "inner",
@@ -93,7 +93,7 @@ def scheme_layouts(
 
     Args:
         name: Of the scheme, such as ``tp8-dp4``.
-        layouts: The chain's own, which tell activations from weights: megatron, sequence and data.
+        layouts: The chain's own, which distinguish activations from weights: megatron, sequence and data.
         shapes: Rows and columns of each tensor.
         ranks: Ranks that share the work.
         of: The chain, for messages.
@@ -162,7 +162,7 @@ def mesh_choices(
     Args:
         nodes: How many.
         size: Devices of each.
-        layouts: The chain's own; without those that tell a tensor's kind every tensor gets all.
+        layouts: The chain's own; without those that depend on a tensor's kind every tensor gets all.
         shapes: Rows and columns of each tensor.
     """
     mesh = nodes, size

@@ -164,8 +164,8 @@ def gradients_by_tokens(outline: Outline | Chain) -> dict[str, str]:
 def over_mesh(outline: Outline, data: int, tensor: int) -> Mapping[str, str]:
     """Return a layout for each tensor over data × tensor ranks: tokens over the first, weights the second.
 
-    Within the tensor ranks of a data rank, which are consecutive, tensors lie as in ``megatron``; over data
-    ranks as in ``data``.
+    Within the tensor ranks of a data rank, which are consecutive, tensors have the layouts of
+    ``megatron``; over data ranks those of ``data``.
 
     Args:
         outline: A preset, or another chain with layouts of these names.

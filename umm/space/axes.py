@@ -85,7 +85,7 @@ class Axes:
             others: Axes to start from.
 
         Raises:
-            ScheduleError: for a choice that there is none of, or a value that means nothing.
+            ScheduleError: for an unknown choice, or a value that means nothing.
 
         >>> Axes.of({"prefetch": (0, 1), "offset": "none,index"}).varied
         ['prefetch', 'offset']

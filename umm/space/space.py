@@ -116,7 +116,7 @@ class Space:
     ) -> None:
         """Turn single values into axes and refuse what names nothing.
 
-        The arguments are the attributes, but for those that say what is computed: m, n, k, dtype, c_dtype
+        The arguments are the attributes, except those that say what is computed: m, n, k, dtype, c_dtype
         and given as of a ``Problem``, or ``chain``. ``a``, ``b`` and ``c`` are ``layouts`` of these matrices;
         ``layouts`` that names no tensors is of all. Each field of
         :class:`umm.algorithms.universal.options.Options` is an argument too, with one value or several:
@@ -162,7 +162,7 @@ class Space:
         whole_number(self.layers, "layers", 1)
         if self.layers > 1:
             if self.program.kind == "problem":
-                raise InputError("layers are of a chain; give one, such as umm.chain('transformer-layer')")
+                raise InputError("layers need a chain, such as umm.chain('transformer-layer')")
             repeated(self.program, 2)  # refuses what is no layer
 
     def changed(self, **changes: Any) -> "Space":

@@ -57,7 +57,7 @@ class MpiGroup:
         self.names_killed = True
 
     def allgather(self, content: Any) -> list[Any]:
-        """Return what each rank gave; whoever waits sleeps, for MPICH would spin."""
+        """Return what each rank gave; a rank that waits sleeps, for MPICH would spin."""
         from umm_hw.mpi import wait
 
         found: list[Any] = wait.broadcast(self.comm, wait.gather(self.comm, content))
@@ -114,7 +114,7 @@ def group_of(comm: Any) -> Group:
 
 
 def here() -> tuple[str, int]:
-    """Return what tells this host from others, and this process."""
+    """Return what identifies this host, and this process."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()

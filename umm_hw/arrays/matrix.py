@@ -252,7 +252,7 @@ def wrapped(comm: Any, parts: Sequence[Part], refusal: UmmError | None = None) -
     Args:
         comm: The communicator, or a group.
         parts: What this rank has of each.
-        refusal: Why this rank cannot give them, which all are then told.
+        refusal: Why this rank cannot give them, which all ranks then raise.
 
     Raises:
         LayoutError: on every rank, if a part of one rank does not fit, or ranks give different things.

@@ -1,4 +1,4 @@
-"""From one layout to another: every rank gets what it holds in the new one, from whoever has it."""
+"""From one layout to another: every rank gets what it holds in the new one, from a rank that has it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -152,7 +152,7 @@ def move(
         x: How each matrix lies.
         y: How each shall.
         pairs: This rank's local matrices before and after, of each matrix of a batch.
-        error: Why this rank refuses, which all are then told.
+        error: Why this rank refuses, which all ranks then raise.
     """
     words = f"redistributes {x.rows.size}x{x.cols.size} from {x.layout} to {y.layout}"
     signature = repr((x.key, y.key, len(pairs))).encode()

@@ -14,7 +14,7 @@ from umm_hw.arrays.product import Product
 from umm_hw.bfloat16 import dtype_name
 
 ROOM = 64 * 2**20
-"""Bytes a rank may take beside its operands unless told; a step of k is as large as fits."""
+"""Bytes a rank may take beside its operands by default; a step of k is as large as fits."""
 LEAST_DEPTH = 32  # indices of k of a class that a step has at least; fewer would leave BLAS idle
 FLOP_A_BYTE = 10.0  # flop that a core does while it copies a byte: 53 Gflop/s and 5 GB/s of one core, 2026
 

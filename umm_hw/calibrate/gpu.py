@@ -42,9 +42,9 @@ def calibrate(
         note: Given what is measured now, in words.
         blocks: Thread blocks of an accumulate kernel.
         sides: m, n and k of the GEMMs; what suits the devices if None.
-        sizes: Bytes of the transfers, likewise.
+        sizes: Bytes of the transfers.
         accumulate: ``kernel`` or ``landing``, as the executor that the file is to predict.
-        tf32: Whether the file's float32 is TF32, likewise.
+        tf32: Whether the file's float32 is TF32.
         executor: Its name.
 
     Raises:
@@ -160,7 +160,7 @@ def _links(measured: GpuMeasurements, how: str) -> dict[str, Any]:
     """Return the fabric of several GPUs, and what a message reaches of a link by its size."""
     overhead = min(measured.copy.values())
     alone = {size: size / (took - overhead) for size, took in measured.copy.items() if took > overhead}
-    best = alone[max(alone)]  # the largest tells it best; the overhead is not counted twice
+    best = alone[max(alone)]  # the largest shows it best; the overhead is not counted twice
     copies = "from the last device to the first"
     return {
         "fabric": {

@@ -378,7 +378,7 @@ def spread_of(runs: Iterable[Sequence[float]]) -> float:
     """Return by what share runs of one schedule differ, in the median of several schedules.
 
     Of each schedule half of what the middle two thirds of its runs span, over their median: a standard
-    deviation where they lie as those of a normal distribution, which a single slow run does not move.
+    deviation where they follow a normal distribution, which a single slow run does not move.
 
     >>> round(spread_of([[1.0, 1.02, 0.98, 1.01, 0.99, 1.5, 1.0]]), 3)
     0.015

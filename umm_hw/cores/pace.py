@@ -1,4 +1,4 @@
-"""How fast a core is just now: a small multiply beside each measurement, held against the fastest of all.
+"""How fast a core is just now: a small multiply beside each measurement, compared with the fastest of all.
 
 The cores of a host change their speed: another guest computes on the other half of a physical core, a clock
 falls. What is measured between two readings of the pace counts if they are near the best there were.
@@ -142,7 +142,7 @@ def undisturbed(found: Sequence[Repeat], best: float) -> list[Repeat]:
 
 
 def fastest(found: Iterable[Shared]) -> float:
-    """Return the reading of a core at its best, in seconds: the fastest but for one in twenty."""
+    """Return the reading of a core at its best, in seconds: the fastest except one in twenty."""
     return float(np.quantile([one.reading for one in found], 0.05))
 
 

@@ -30,7 +30,7 @@ def answer_quickly() -> None:
 
 
 def wake_on_time() -> None:
-    """Let this thread's sleeps end when they should; Linux adds 50 µs to each unless told otherwise.
+    """Let this thread's sleeps end when they should; Linux adds 50 µs to each by default.
 
     All ranks start a run at an agreed time, and look at flags 20 µs apart.
     """

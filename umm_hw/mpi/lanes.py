@@ -30,7 +30,7 @@ class RankLanes:
     Args:
         order: What they wait for.
         steps: What performs each row of this rank.
-        flags: How ranks tell each other.
+        flags: How ranks signal each other.
         ranks: Number of ranks.
     """
 
@@ -114,9 +114,9 @@ class RankLanes:
 
     def _finish(self, row: int) -> None:
         """Release what waits for a row, on this rank and on others."""
-        tells = self._order.tells.get(row)
-        if tells:
-            self._flags.raise_on(tells, row)
+        signals = self._order.signals.get(row)
+        if signals:
+            self._flags.raise_on(signals, row)
         releases = self._order.releases.get(row)
         if not releases:
             return

@@ -32,7 +32,7 @@ def visible(wanted: str = "") -> tuple[OpenClDevice, ...]:
         there = f"; there are {', '.join(names)}" if names else ""
         asked = f" whose name has {wanted!r}" if wanted else ""
         raise ExecutorUnavailableError(
-            f"OpenCL has no device{asked}{there}; pip install pocl-binary-distribution brings the CPU's"
+            f"OpenCL has no device{asked}{there}; pip install pocl-binary-distribution installs the CPU's"
         )
     gpus = [pair for pair in having if pair[1].type & cl.device_type.GPU]
     first = (gpus or having)[0][0]

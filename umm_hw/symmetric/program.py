@@ -181,7 +181,7 @@ class _Signals:
         self._device, self._library = joined.device, joined.library
         self._base = joined.library.allocate(8 * max(len(rows), 1))
         self._address = {row: self._base + 8 * i for i, row in enumerate(rows)}
-        self._tells = rank_order(schedule, joined.ranks.rank).tells
+        self._signals = rank_order(schedule, joined.ranks.rank).signals
 
     def lower(self) -> None:
         """Set this rank's signals to zero."""
@@ -193,7 +193,7 @@ class _Signals:
 
     def raise_for(self, row: int, stream: Stream) -> None:
         """Queue the news that a row has finished, to the ranks that wait for it."""
-        for rank in self._tells.get(row, ()):
+        for rank in self._signals.get(row, ()):
             self._library.signal(self._address[row], rank, stream)
 
     def wait_for(self, row: int, stream: Stream) -> None:

@@ -1,7 +1,7 @@
 """Fabrics in which no two pairs of ranks share a link: every pair is a server that splits its bandwidth.
 
 All transfers of a pair progress at the same rate, so one number per pair, the bytes each has moved since
-the pair was last idle, tells who finishes when; transfers elsewhere change nothing. Mostly a transfer has
+the pair was last idle, decides who finishes when; transfers elsewhere change nothing. Mostly a transfer has
 its pair to itself from start to finish, and then its time is known at once.
 """
 

@@ -36,7 +36,7 @@ def test_a_newcomer_s_path_to_the_layouts_of_a_chain(page, address):
     found(page)
     both = page.inner_text("#verdict")
     assert "--backward" in page.text_content("#as-command")
-    page.get_by_role("button", name=re.compile("^Take number 2:")).click()
+    page.get_by_role("button", name=re.compile("^Show number 2:")).click()
     page.wait_for_function("location.search.includes('row=2')")
     page.wait_for_selector("#leaders [aria-current] >> text=2")
     assert page.inner_text("#tensors h2 >> nth=0").startswith("Row 2")
@@ -47,7 +47,7 @@ def test_a_newcomer_s_path_to_the_layouts_of_a_chain(page, address):
     page.wait_for_function("decodeURIComponent(location.search).includes('layouts=')")
     page.wait_for_selector("#compare table")
     show(page, "leaderboard")
-    page.get_by_role("button", name=re.compile("^Take number 1:")).click()
+    page.get_by_role("button", name=re.compile("^Show number 1:")).click()
     page.wait_for_function("said => document.getElementById('verdict').innerText === said", arg=both)
     painted(page)
 

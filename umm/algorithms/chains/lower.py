@@ -55,7 +55,7 @@ def lower(
         options: The universal algorithm's, for its multiplies.
 
     Raises:
-        ScheduleError: for an option that there is none of or a value that means nothing.
+        ScheduleError: for an unknown option or a value that means nothing.
         MachineError: for an unknown machine, too many ranks, or a dtype without a peak.
     """
     if not isinstance(machine, Machine):
@@ -193,7 +193,7 @@ def steady(
 ) -> Steady:
     """Return what many layers take, from schedules of two and of three.
 
-    The third layer adds what every further one adds: by then gathers of the next layer's weights, and sums of
+    The third layer adds what every further one adds: gathers of the next layer's weights, and sums of
     gradients, run behind the multiplies of their neighbours as far as they can.
 
     Args:

@@ -78,7 +78,7 @@ def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice]) -> No
         if name in statement.fused and build.computed(piece)
     ]
     seconds = None
-    if at_hand:  # no launch of its own, and what is at hand is neither read again nor, in place, written
+    if at_hand:  # no separate launch, and what it holds already is neither read again nor, in place, written
         more = {piece for piece in (out, *reads) if piece not in at_hand}
         nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in more)
         seconds = nbytes / build.machine.work_bandwidth

@@ -22,7 +22,7 @@ class Product(NamedTuple):
 
     Attributes:
         rank: Who multiplies.
-        tile: The tile of the output that it writes to; replica likewise.
+        tile: The tile of the output that it writes to; replica the same.
         replica: See tile.
         out: What it writes: rows and columns.
         factors: What it reads of a and of b.

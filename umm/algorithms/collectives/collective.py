@@ -49,7 +49,7 @@ def fastest_of(schedules: Mapping[str, Schedule], makespan: Makespan | None = No
 
     Args:
         schedules: By name, at least one.
-        makespan: What tells how long one takes, in seconds; None for the executor ``sim``.
+        makespan: Returns how long one takes, in seconds; None for the executor ``sim``.
     """
     measure = makespan or executor("sim").makespan
     seconds = {name: measure(schedule) for name, schedule in schedules.items()}
@@ -116,7 +116,7 @@ def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner 
     """Return the schedule of a collective in one way.
 
     Raises:
-        ScheduleError: for a way that there is none of, or that cannot do it, and what would work.
+        ScheduleError: for an unknown way, or one that cannot do it, and what would work.
         MachineError: for more ranks than the machine holds.
     """
     machine.check_ranks(asked.ranks)
@@ -198,7 +198,7 @@ def collective(
         root: Rank that a broadcast starts from and a reduce ends at.
         means: A way to move bytes that the machine names.
         chunks: Parts that follow each other along a chain of ranks; by size and latency if None.
-        makespan: What tells which is fastest; None for the executor ``sim``.
+        makespan: Returns how long one takes, to choose the fastest; None for the executor ``sim``.
 
     Raises:
         ScheduleError: for a way that cannot do it, and what would work.

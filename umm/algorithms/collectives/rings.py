@@ -80,7 +80,7 @@ def cycle(sides: Sequence[int]) -> list[Cell]:
 
 
 def _plane(rows: int, cols: int) -> list[tuple[int, int]]:
-    """Return the cells of a plane: to and fro along its rows, but for the first column, which leads back."""
+    """Return the cells of a plane: to and fro along its rows, except the first column, which leads back."""
     back = rows % 2 == 0 and cols > 1
     found = [(x, y) for x in range(rows) for y in range(int(back), cols)[:: 1 if x % 2 == 0 else -1]]
     return [(0, 0), *found, *((x, 0) for x in range(rows - 1, 0, -1))] if back else found

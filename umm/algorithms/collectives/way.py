@@ -49,7 +49,7 @@ class Manner:
 
     @property
     def how(self) -> How:
-        """What the Builder is told of each transfer."""
+        """What the Builder gets for each transfer."""
         how = How()
         if self.means is not None:
             how["means"] = self.means
@@ -60,7 +60,7 @@ class Manner:
         return how
 
     def to(self, partner: int) -> How:
-        """What the Builder is told of a transfer with one partner, by its number among those of a rank."""
+        """What the Builder gets for a transfer with one partner, by its number among those of a rank."""
         how = self.how
         if self.apart:
             how["lane"] = f"{self.lane}.{partner}"

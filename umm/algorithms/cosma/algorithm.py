@@ -273,7 +273,7 @@ ALGORITHM = Algorithm(
     refuses,
     options=(
         Option(
-            "steps", "", "Its steps, such as sm2,pn2,pk2; its own choice if not said.",
+            "steps", "", "Its steps, such as sm2,pn2,pk2; its own choice if not given.",
             words=lambda steps: steps and f"steps {steps}",
         ),
         Option(

@@ -307,13 +307,13 @@ ALGORITHM = Algorithm(
         Option(
             "placements",
             "nearest",
-            "Layouts it has no name for: bring them to the nearest it has, or refuse them.",
+            "Layouts without a DTensor name: moved to the nearest one, or refused.",
             choices=("nearest", "as-given"),
         ),
         Option(
             "mesh",
             "",
-            "Shape of the device mesh, such as 2x4; one on which all layouts have names if not said.",
+            "Shape of the device mesh, such as 2x4; one on which all layouts have names if not given.",
         ),
     ),
     mesh=_mesh,

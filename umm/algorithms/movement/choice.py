@@ -24,7 +24,7 @@ from umm.schedules.writer.assembly import without_collector
 from umm.schedules.writer.builder import Builder
 
 AUTO, FLAT, TWO_LEVEL, GATHERED, CHUNKS = WAYS = ("auto", "flat", "two-level", "gathered", "chunks")
-"""How operands come and sums go; ``auto`` is flat for one multiply, and in a chain on one node."""
+"""How operands and sums move; ``auto`` is flat for one multiply, and in a chain on one node."""
 MOST_CHUNKS = 8
 EXPOSED = 0.1
 """Share of what a collective moves that is taken to be exposed, where ways are compared."""

@@ -47,7 +47,7 @@ class Copies:
         return there
 
     def room(self, busy: Iterable[tuple[str, bytes]]) -> int:
-        """Return the slot for a new copy, that used longest ago but for those of some copies still needed."""
+        """Return the slot for a new copy, that used longest ago except those of some copies still needed."""
         kept = {self.held[key][0] for key in busy if key in self.held}
         slot = next((x for x in self.used if x not in kept), None) if len(self.used) >= SLOTS else None
         if slot is None:

@@ -50,8 +50,8 @@ def redistribute(
 
     Of a ``umm.DistributedMatrix`` return the matrix itself in the other layout, as ScaLAPACK's PDGEMR2D does.
 
-    Every rank gets what it lacks and nothing else, once, from whoever has it then. Of the same layout nothing
-    is left to do: the schedule is empty, and X comes out.
+    Every rank gets what it lacks and nothing else, once, from a rank that has it. For equal layouts the
+    schedule is empty, and X comes out.
 
     Args:
         x: Where it lies.
@@ -60,7 +60,7 @@ def redistribute(
         dtype: Type of the elements.
         way: ``gets``, ``relays``, or a way to do collectives, by which ranks that shall have the same tile
             gather it; None for the fastest of those that can do it.
-        makespan: What tells which is fastest; None for the executor ``sim``.
+        makespan: Returns how long one takes, to choose the fastest; None for the executor ``sim``.
 
     Returns:
         The schedule. Its options have the ``way``; if it was found, ``why`` in words and the seconds of every
@@ -68,7 +68,7 @@ def redistribute(
 
     Raises:
         LayoutError: for layouts of two shapes, or for two numbers of ranks.
-        ScheduleError: for a way that there is none of, or that cannot do it, and what would work.
+        ScheduleError: for an unknown way, or one that cannot do it, and what would work.
         MachineError: for an unknown machine, or too many ranks.
 
     >>> import umm

@@ -26,7 +26,7 @@ def ways() -> list[str]:
 
 
 def check_way(way: str) -> None:
-    """Refuse a way that there is none of.
+    """Refuse an unknown way.
 
     Raises:
         ScheduleError: listing those there are.
@@ -44,12 +44,12 @@ def redistribute(build: Builder, source: str, target: str, way: str = GETS, fina
         build: Where the actions go.
         source: Name of the tensor that is there.
         target: Name of the tensor that is written, every replica of it.
-        way: ``gets``: from whoever has it; ``relays``: passed on by those that have got it; or the name of a
+        way: ``gets``: from a rank that has it; ``relays``: passed on by those that got it; or the name of a
             way to do collectives, by which ranks that shall have the same tile gather what it is made of.
         final: Which replicas of the source are complete, as ``Options.final`` leaves those of C.
 
     Raises:
-        ScheduleError: for a way that there is none of, or that cannot do it, and what would work.
+        ScheduleError: for an unknown way, or one that cannot do it, and what would work.
     """
     check_way(way)
     pieces = list(pieces_of(build, source, target, final))
@@ -106,7 +106,7 @@ def lowered(chain: Chain, machine: Machine, way: str, final: str = "broadcast") 
     """Return the schedule of a redistribution in one way, from replicas as ``Options.final`` leaves them.
 
     Raises:
-        ScheduleError: for a way that there is none of, or that cannot do it, and what would work.
+        ScheduleError: for an unknown way, or one that cannot do it, and what would work.
         MachineError: for more ranks than the machine holds.
     """
     check_way(way)

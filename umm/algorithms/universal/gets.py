@@ -56,7 +56,7 @@ def fetches(ops: OpList, starts: Ints, slices: bool, reuse: bool) -> Fetches:
     Args:
         ops: The op list.
         starts: First op of each rank.
-        slices: A get moves the slice its op needs instead of the whole tile, but for an operand of which a
+        slices: A get moves the slice its op needs instead of the whole tile, except an operand of which a
             rank would so get more than by whole tiles.
         reuse: An op that needs the range of the op before it does not fetch again.
     """

@@ -94,8 +94,8 @@ class OpList(Sequence[Op]):
         problem: What is multiplied.
         stationary: The matrix whose owners do the work: A, B or C.
         rank: Rank of each op.
-        m_segment: Segment of m of each op; n_segment and k_segment likewise.
-        m_axis: The segments of m, cut where A's and C's rows are; n_axis and k_axis likewise.
+        m_segment: Segment of m of each op; n_segment and k_segment the same.
+        m_axis: The segments of m, cut where A's and C's rows are; n_axis and k_axis the same.
     """
 
     problem: Problem

@@ -65,7 +65,7 @@ MOVEMENTS = {
     "gathered": "gathered and summed by collectives",
     "chunks": "gathered and summed in chunks while multiplying",
 }
-"""How operands come and sums go, in words."""
+"""How operands and sums move, in words."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Options:
     policy: str = _option(
         "direct", "What orders the actions.", str, choices="umm.algorithms.universal.policies:POLICIES"
     )
-    prefetch: int = _option(2, "Ops ahead whose tiles are got.", "prefetch {}".format, heading="pref.")
+    prefetch: int = _option(2, "Ops ahead whose tiles are fetched.", "prefetch {}".format, heading="pref.")
     max_gemms: int = _option(
         2, "Gemms in flight.", lambda n: f"{counted(n, 'gemm')} in flight", heading="gemms", least=1
     )
@@ -91,7 +91,7 @@ class Options:
     offset: str = _option("index", "Iteration offset.", "offset {}".format, choices=OFFSETS)
     granularity: str = _option(
         "tile",
-        "What a get moves: the whole tile, or the slice its op needs.",
+        "What a get fetches: the whole tile, or the slice its op needs.",
         {"tile": "whole tiles", "slice": "slices"}.__getitem__,
         choices=("tile", "slice"),
         heading="gran.",
@@ -113,7 +113,7 @@ class Options:
 
     movement: str = _option(
         "auto",
-        "How operands come and sums go: flat (one-sided, each rank for itself), two-level (one-sided, once "
+        "How operands and sums move: flat (one-sided, each rank for itself), two-level (one-sided, once "
         "per node), gathered (collectives) or "
         "chunks (in parts, while multiplying); auto is flat, and in chains on several nodes gathered.",
         MOVEMENTS.__getitem__,

@@ -111,7 +111,7 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
         options: Fields of :class:`umm.algorithms.universal.options.Options`.
 
     Raises:
-        ScheduleError: for an option that there is none of or a value that means nothing.
+        ScheduleError: for an unknown option or a value that means nothing.
         ProblemError: for an unknown stationary matrix.
     """
     try:

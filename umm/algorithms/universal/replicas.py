@@ -191,10 +191,10 @@ class _Transfers:
     Attributes:
         layout: The layout of C.
         number: Number of each transfer among those of its rank.
-        target: Tile each is written to, of all replicas of C, row-major; source likewise.
+        target: Tile each is written to, of all replicas of C, row-major; source the same.
         kind: The kinds of the barrier and the transfers.
-        numbers: Their numbers, but for the lanes of transfers; see :class:`Rows`.
-        waits: How many actions each waits for, but for the barrier.
+        numbers: Their numbers, except the lanes of transfers; see :class:`Rows`.
+        waits: How many actions each waits for, except the barrier.
         seconds: None of them takes any.
         payload: Bytes that each moves, 0 for the barrier.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     default="mpi",
     show_default=True,
     metavar="NAME",
-    help="Whose machine is measured: mpi has the cores of this host, cuda, nvshmem and opencl its devices.",
+    help="What is measured: mpi the cores of this host, cuda, nvshmem and opencl its devices.",
 )
 @executor_options()
 @option(
@@ -131,7 +131,7 @@ def calibrate(
             print_changes(output.console(), changed)
         print_decisions(output.console(), decided)
     if kept:
-        output.note(f"kept the file of before as {kept}")
+        output.note(f"kept the previous file as {kept}")
     output.note(f"wrote {path}")
 
 
@@ -148,7 +148,7 @@ def _keep(path: Path) -> Path | None:
 
 
 def _compared(old: Path, new: "Machine", output: Output) -> tuple[list["Change"], list["Decision"]]:
-    """Return what changed against the file of before, and what the two choose for a few problems."""
+    """Return what changed against the previous file, and what the two choose for a few problems."""
     from umm.machines import machine as find_machine
     from umm.machines.changes import changes
     from umm.space.what_if.changed_machines import decisions
@@ -156,7 +156,7 @@ def _compared(old: Path, new: "Machine", output: Output) -> tuple[list["Change"]
     try:
         before = find_machine(old)
     except MachineError as error:
-        output.note(f"the file of before is no machine: {error}")
+        output.note(f"the previous file is not a machine: {error}")
         return [], []
     dtypes = [dtype for dtype in new.peaks if dtype in before.peaks]
     alike = bool(dtypes) and before.device_count == new.device_count

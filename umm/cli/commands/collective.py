@@ -103,7 +103,7 @@ def collective(
     if begin < 1:
         raise InputError(f"a buffer of {begin} bytes has nothing to move; give a --begin of at least 1")
     if end < begin and given(ctx, ["end"]):
-        raise InputError(f"sizes from {begin} to {end} bytes are none; give an --end of at least --begin")
+        raise InputError(f"there are no sizes from {begin} to {end} bytes; give an --end of at least --begin")
     sizes = [begin]
     while sizes[-1] * factor <= end:
         sizes.append(sizes[-1] * factor)
@@ -152,7 +152,7 @@ def collective(
 
 @contextmanager
 def _rows_so_far(output: Output, rows: list[Any]) -> Iterator[None]:
-    """Let a block that is ended early have been enough if there are rows by then."""
+    """Let a block that ends early be enough if there are rows already."""
     try:
         yield
     except KeyboardInterrupt:
@@ -188,7 +188,7 @@ def fuse(collective: str, as_json: bool, quiet: bool, no_color: bool, **flags: A
     if missing:
         raise InputError(f"{', '.join(missing)} missing; give m, n and k, or --preset")
     if flags["given"]:
-        raise InputError("--given says nothing here: A lies in rows, or C shall; leave it out")
+        raise InputError("--given has no effect: A starts, or C ends, in rows; leave it out")
     machine = asked_machine(flags)
     found = fusing(
         machine,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @problem_options(machine="localhost")
 @chain_options()
 @schedule_options()
-@option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
+@option("--schedule", "saved", type=READ, help="Run a saved schedule instead.")
 @measure_options(executor="numpy")
 @time_limit()
 @option("--html", type=WRITE, help="Write a standalone page with figures and every action.")

@@ -17,7 +17,7 @@ DISTRIBUTION = "umm-sim"
 @click.command()
 @output_options()
 def doctor(as_json: bool, quiet: bool, no_color: bool) -> None:
-    """Tell what is installed and what can run here, with the line that fixes what cannot."""
+    """Show what is installed and what can run here, and the command that installs what is missing."""
     output = Output(as_json, quiet, no_color)
     packages, executors, blas = package_rows(), executor_rows(), blas_rows()
     if as_json:

@@ -25,25 +25,28 @@ LOOPBACK = "127.0.0.1"
 @schedule_options()
 @option("--memory", default="", help="Budget per rank: 16GiB, or 2x the unreplicated share.")
 @option(
-    "--host", default=LOOPBACK, show_default=True, help="Address to listen on; others can reach another one."
+    "--host",
+    default=LOOPBACK,
+    show_default=True,
+    help="Address to listen on; other hosts can reach any but loopback.",
 )
 @option(
-    "--port", type=click.IntRange(0, 65535), default=8050, show_default=True, help="0 takes any that is free."
+    "--port", type=click.IntRange(0, 65535), default=8050, show_default=True, help="0 takes any free port."
 )
 @option("--open/--no-open", "opens", default=True, help="Open the page in the browser.")
-@option("--quiet", is_flag=True, help="Say nothing but the address.")
+@option("--quiet", is_flag=True, help="Print only the address.")
 @click.pass_context
 def explore(
     ctx: click.Context, /, file: Path | None, host: str, port: int, opens: bool, quiet: bool, **flags: Any
 ) -> None:
     """Explore partitions and replication factors on a page in the browser.
 
-    FILE is a trace of 'umm run --save-trace' or a store of 'umm sweep -o', to hold predictions against.
+    FILE is a trace of 'umm run --save-trace' or a store of 'umm sweep -o', to compare predictions with.
 
     With --chain the program is a chain, a preset or one of a file: the page searches the best layouts of all
     its tensors.
 
-    The page is served to this host alone unless --host says otherwise, and asks nothing of any other.
+    Only this host can reach the page unless --host says otherwise, and it makes no external requests.
     """
     import webbrowser
 
@@ -58,8 +61,8 @@ def explore(
     address = f"http://{host if ':' not in host else f'[{host}]'}:{server.server_port}/{query}"
     click.echo(address)
     if not quiet:
-        who = "this host alone" if host == LOOPBACK else f"whoever reaches {host}"
-        click.echo(f"The page is served to {who}; Ctrl-C ends it.", err=True)
+        who = "this host alone" if host == LOOPBACK else f"everyone who reaches {host}"
+        click.echo(f"The page is open to {who}; Ctrl-C stops it.", err=True)
     if opens:
         webbrowser.open(address)
     try:
@@ -76,7 +79,7 @@ def _query(ctx: click.Context, file: Path | None, flags: dict[str, Any]) -> str:
     state, every = State(), {*usual_values(), "preset", "model"}
     if flags["chain"] is None:
         asked_outline(ctx, flags)  # refuses what is of a chain
-        told = _told(
+        stated = _stated(
             ctx,
             flags,
             every - {*SIZES, "chain", "backward", "dropout", "layouts", "choices", "optimizer"},
@@ -85,10 +88,10 @@ def _query(ctx: click.Context, file: Path | None, flags: dict[str, Any]) -> str:
     else:
         state = changed(state, "chain", Path(flags["chain"]).name)
         others = {*"mnk", *OPERANDS, "preset", "algorithm", *(x.name for x in known())}
-        told = _told(ctx, flags, every - others, "it is not of a chain")
-    for name in sorted(told, key=lambda x: x != "model"):  # other sizes stand before those of a model
+        stated = _stated(ctx, flags, every - others, "it is not of a chain")
+    for name in sorted(stated, key=lambda x: x != "model"):  # other sizes stand before those of a model
         if name not in ("preset", "chain") and (name, flags[name]) != ("layouts", BEST):
-            state = changed(state, name, as_text(flags[name]))  # a preset has told m, n and k
+            state = changed(state, name, as_text(flags[name]))  # a preset has set m, n and k
     machine = machine_of(state.machine, {})  # refuses one that the page would not find
     if state.chain:
         usual = {name: size for name, size in state.sizes.items() if flags[name] is None}
@@ -110,8 +113,8 @@ def _chain_text(name: str | None) -> dict[str, str]:
     return {Path(name).name: text}
 
 
-def _told(ctx: click.Context, flags: dict[str, Any], parts: Iterable[str], why: str) -> list[str]:
-    """Return those parts of an address that are told: typed, by a variable, in a file or by a preset.
+def _stated(ctx: click.Context, flags: dict[str, Any], parts: Iterable[str], why: str) -> list[str]:
+    """Return those parts of an address that are stated: typed, by a variable, in a file or by a preset.
 
     Raises:
         InputError: for a flag that was typed and is no part of it.

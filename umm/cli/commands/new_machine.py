@@ -40,8 +40,8 @@ def file_options(required: bool = True) -> Callable[[Command], Command]:
             ),
             option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes."),
             set_option(),
-            option("--source", default="", metavar="TEXT", help="Where the numbers of --set are from."),
-            option("--force", is_flag=True, help="Write over a file that is there."),
+            option("--source", default="", metavar="TEXT", help="Source of the numbers of --set."),
+            option("--force", is_flag=True, help="Overwrite an existing file."),
             output_options(),
         ]
     )
@@ -112,7 +112,7 @@ def import_machine(
     node = read(texts[0], nvlink)
     if name is None or other is None:
         raise InputError(
-            "a node's description is no machine yet: give a NAME for it, and --from the most similar machine"
+            "one node alone is no machine yet: give it a NAME, and --from the most similar machine"
         )
 
     def content(other: "Machine", card: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     help="Most a rank may hold: 16GiB, a multiple of the unreplicated share such as 2x, or none: all of the "
     "device.",
 )
-@option("--refused", is_flag=True, help="List the algorithms that cannot serve too, and what would work.")
+@option("--refused", is_flag=True, help="Also list algorithms that do not apply, and what would work.")
 @option("--crossover/--no-crossover", default=None,
         help="Look for other sizes at which the verdict changes.  [default: for a multiply]")  # fmt: skip
 @noise_options()
@@ -74,17 +74,16 @@ def peers(
     no_color: bool,
     **flags: Any,
 ) -> None:
-    """Compare the universal algorithm with what people use, from where operands lie now.
+    """Compare the universal algorithm with what people use, from where operands start.
 
     Every row starts with A and B in --a and --b (or --given) and ends with C in --c. Universal: in place,
-    with the best stationary matrix and options. Redistribute: the same after operands are brought to the
-    best layouts, which a search finds. Then every other algorithm and system with the best of its own
-    options; what lies otherwise than it wants is brought in and out. The verdict tells what to do, and at
-    which m that changes.
+    with the best stationary matrix and options. Redistribute: the same after moving operands to the best
+    layouts, which a search finds. Then every other algorithm and system with its best options, including
+    moves in and out. The verdict says what to do, and at which m that changes.
 
-    With --chain the best layouts for all its tensors beside those of Megatron, sequence parallel, FSDP, data
-    and data × tensor parallel; every row assumes that inputs lie as it says, but for those that
-    --given X=row,W1=col says lie elsewhere: it brings them.
+    With --chain the best layouts of all its tensors, and those of Megatron, sequence parallel, FSDP, data
+    and data × tensor parallel. Every row assumes that inputs start in its layouts; --given X=row,W1=col
+    adds the moves.
     """
     from umm.cli.flags.asked import asked_machine, asked_problem
     from umm.cli.flags.chain import asked_outline
@@ -103,7 +102,7 @@ def peers(
     if scales:
         refuse_of_one(ctx, ("refused", "crossover", "routings", *NOISE))
 
-        def best_of(of: dict[str, Any], on: "Machine", tell: "Progress") -> "tuple[str, Scale]":
+        def best_of(of: dict[str, Any], on: "Machine", report: "Progress") -> "tuple[str, Scale]":
             program = asked_outline(ctx, of) or asked_problem(of)
             budget = None if memory == "none" else memory
             found = compare(program, on, ranks=of["ranks"], memory=budget, crossover=False)
@@ -117,8 +116,8 @@ def peers(
         return
     outline = asked_outline(ctx, flags)
     if routings is not None and (noise is not None or outline is None or not outline.has_experts):
-        raise InputError("--routings is of a mixture of experts, without --jitter and --straggler")
-    with output.ending() as answer, output.telling() as told:
+        raise InputError("--routings needs a mixture of experts, without --jitter and --straggler")
+    with output.ending() as answer, output.reporting() as report:
         answer.append(
             compare(
                 outline or asked_problem(flags),
@@ -128,7 +127,7 @@ def peers(
                 crossover=outline is None if crossover is None else crossover,
                 at=_at(ctx, flags),
                 tokens=flags["tokens"] or 0,
-                progress=told,
+                progress=report,
             )
         )
     found, spreads = answer[0], None

@@ -25,7 +25,7 @@ from umm.cli.printed.output import Output
 @problem_options(machine="localhost")
 @chain_options()
 @schedule_options()
-@option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
+@option("--schedule", "saved", type=READ, help="Run a saved schedule instead.")
 @measure_options(executor="numpy")
 @time_limit()
 @option(

@@ -46,7 +46,7 @@ EMITTED = ("torch", "jax", "umm")
 @chain_options(layouts=False)
 @chain_search_options()
 @option("--layers", callback=dimension, metavar="COUNT",
-        help="Memory of a model of so many of a chain's layers; times are of one.")  # fmt: skip
+        help="Memory of this many of a chain's layers; times are of one.")  # fmt: skip
 @option(
     "--save-chain", type=WRITE, metavar="FILE.toml",
     help="Write the chain with the best layouts, called best, for --chain of other commands.",
@@ -89,16 +89,16 @@ def search(
     Without further flags: row, col and 2d on every process grid with every replication factor for A, B and C,
     every stationary matrix, whole tiles and slices, every way to end a replicated C. Points are priced by a
     lower bound and simulated from the lowest up, until no bound left can beat what was found. A comma list
-    makes an axis: --a row,col@2 --prefetch 1,2. Ctrl-C prints the best by then, not proven.
+    makes an axis: --a row,col@2 --prefetch 1,2. Ctrl-C prints the best found so far, marked as not proven.
 
-    With --chain the best layouts for all its tensors together: a gradient lies as what it is the gradient of,
-    what a map writes as what it reads, and every multiply keeps its largest matrix in place, or with
-    --stationary best the one with which it takes least by itself.
+    With --chain the best layouts of all its tensors together. A gradient shares its tensor's layout, and a
+    map's output its input's. Every multiply keeps its largest matrix in place, or with --stationary best the
+    fastest one.
 
     Several sizes (-m 1K,2K,4K) or settings (--set fabric.bandwidth=x0.5,x1) have one answer each; several
     --nodes or --ranks one table: time, speed-up, efficiency, device time and, with --price, dollars.
 
-    With --emit the winner as a program: DTensor or torch.distributed, JAX shardings and jit, a script on umm.
+    --emit prints the winner as a program: DTensor or torch.distributed, JAX shardings and jit, or umm.
     """
     from umm.cli.flags.asked import asked_machines
     from umm.cli.printed.leaderboard import (
@@ -134,9 +134,9 @@ def search(
         refuse_of_one(ctx, ("emit", "save_chain", "top", *NOISE))
         budget, answers = None if memory == "none" else memory, []
 
-        def best_of(of: dict[str, Any], machine: "Machine", tell: "Progress") -> "tuple[str, Scale]":
+        def best_of(of: dict[str, Any], machine: "Machine", report: "Progress") -> "tuple[str, Scale]":
             (space,) = asked_spaces(ctx, of)
-            found = find(space, machine, memory=budget, progress=tell)
+            found = find(space, machine, memory=budget, progress=report)
             answers.append(found)
             best, ranks = found.top[0], found.points.ranks
             words = found.points.words.rpartition(";")[0] or found.points.words.rpartition(", ")[0]
@@ -149,7 +149,7 @@ def search(
         return
     spaces = asked_spaces(ctx, flags)
     if save_chain is not None and not chain:
-        raise InputError("--save-chain is of a chain; give one, such as --chain mlp")
+        raise InputError("--save-chain needs a chain, such as --chain mlp")
     machines = asked_machines(flags["machine"], flags)
     several = len(spaces) * len(machines) > 1
     if several and noise is not None:
@@ -265,7 +265,7 @@ def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":
             )
         ]
     if flags["layers"] is not None:
-        raise InputError("--layers are of a chain; give one, such as --chain transformer-layer")
+        raise InputError("--layers need a chain, such as --chain transformer-layer")
     sizes = dimensions(flags)
     rows = sizes.pop("m")
     named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}

@@ -45,8 +45,10 @@ if TYPE_CHECKING:
 @chain_options(layers=True)
 @schedule_options()
 @noise_options()
-@option("--explain", is_flag=True, help="Tell step by step what bounds the slowest rank, and on which link.")
-@option("--schedule", "saved", type=READ, help="Perform a saved schedule instead.")
+@option(
+    "--explain", is_flag=True, help="Explain step by step what limits the slowest rank, and on which link."
+)
+@option("--schedule", "saved", type=READ, help="Run a saved schedule instead.")
 @option("--save-schedule", type=WRITE, help="Write the schedule, .json or .npz.")
 @option("--save-trace", type=WRITE, help="Write the trace, for 'umm compare'.")
 @option("--perfetto", type=WRITE, help="Write the trace for ui.perfetto.dev.")
@@ -71,8 +73,7 @@ def simulate(
 
     Several --nodes or --ranks have one table: time, speed-up, efficiency and, with --price, dollars.
 
-    Tells the makespan, the fraction of peak, where the time goes, what moves, what is held, and what
-    bounds it.
+    Prints the makespan, the fraction of peak, where the time goes, bytes moved, memory, and what limits it.
     """
     from umm.algorithms.moves import move_seconds
     from umm.algorithms.universal.explanation import explain as explained
@@ -122,8 +123,8 @@ def simulate(
         print_schedule(console, schedule, brings)
         print_prediction(console, trace, beside)
     try:
-        with output.telling() as told:
-            looking = partial(told, "what would be better")
+        with output.reporting() as report:
+            looking = partial(report, "what would be better")
             looking(0, 0)
             beside = better_than(trace, request, beside, looking)
     except KeyboardInterrupt:
@@ -174,7 +175,7 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output) -
 
 
 def _timed(
-    ctx: click.Context, flags: dict[str, Any], machine: "Machine", tell: "Progress"
+    ctx: click.Context, flags: dict[str, Any], machine: "Machine", report: "Progress"
 ) -> "tuple[str, Scale]":
     """Return what is computed with some flags, and what it takes."""
     from umm.cli.flags.asked import asked

@@ -65,10 +65,10 @@ if TYPE_CHECKING:
     default="none",
     show_default=True,
     metavar="BUDGET",
-    help="Most a rank may hold; what needs more is stored as too large, unperformed.",
+    help="Most a rank may hold; points that need more are stored as too large.",
 )
 @option("--executor", default="sim", show_default=True, metavar="NAME",
-        help="Who performs the schedules; bound stores lower bounds.")  # fmt: skip
+        help="Executor of the schedules; bound stores lower bounds.")  # fmt: skip
 @option(
     "--pool",
     default="process",
@@ -78,7 +78,12 @@ if TYPE_CHECKING:
 )
 @option("--jobs", type=int, metavar="N", help="Processes; one per core, or what the pool has, if not given.")
 @option(
-    "-o", "store", type=WRITE, required=True, metavar="STORE", help="SQLite file; one there is continued."
+    "-o",
+    "store",
+    type=WRITE,
+    required=True,
+    metavar="STORE",
+    help="SQLite file; an existing one is continued.",
 )
 @option("--export", type=WRITE, metavar="FILE", help="Then write all of the store as .csv or .parquet.")
 @time_limit()
@@ -98,7 +103,7 @@ def sweep(
     no_color: bool,
     **flags: Any,
 ) -> None:
-    """Perform every point asked for, and store what comes out.
+    """Run every point of a space and store the results.
 
     Comma lists are axes, of sizes and machines too. Points that the store has are left out, so a sweep that
     was stopped goes on, and several may fill one store. --json prints each run as a line when it is stored.
@@ -164,7 +169,7 @@ def _print_best(output: Output, flags: dict[str, Any], scales: list[dict[str, An
     from umm.space import Store
     from umm.space.scaling import Scale, devices_of
 
-    def best_of(of: dict[str, Any], machine: "Machine", tell: "Settled") -> "tuple[str, Scale]":
+    def best_of(of: dict[str, Any], machine: "Machine", report: "Settled") -> "tuple[str, Scale]":
         (n, k, (m,)), ranks = _layers(of)[0], of["ranks"] or machine.default_ranks
         with Store(path) as store:
             runs = store.frame(machine=machine.name, ranks=ranks, m=m, n=n, k=k)

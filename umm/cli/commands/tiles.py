@@ -17,7 +17,7 @@ FRAMEWORKS = ("dtensor", "jax", "scalapack", "hpf")
 @chain_options()
 @option(
     "--as", "words", type=click.Choice(FRAMEWORKS),
-    help="Say each layout in the words of a framework instead, one a line.",
+    help="Print each layout in a framework's notation instead, one per line.",
 )  # fmt: skip
 @output_options()
 @click.pass_context

@@ -93,7 +93,7 @@ def what_if(
         raise InputError(
             "several sizes need --map memory or --map fabric*bandwidth; umm search takes them too"
         )
-    with output.ending() as answer, output.telling() as told:
+    with output.ending() as answer, output.reporting() as report:
         machine = asked_machine(flags)
         ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
         if outline is not None:
@@ -102,13 +102,15 @@ def what_if(
             named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
             space = Space(m=rows[0], **sizes, **named, ranks=ranks, **asked_axes(flags))
         if over is None:
-            found = sensitivity(space, machine, memory=budget, margin=margin, reach=reach, progress=told)
+            found = sensitivity(space, machine, memory=budget, margin=margin, reach=reach, progress=report)
             answer.append(found)
         elif over == MEMORY:
-            answer.append(map_over_memory(space, machine, rows, progress=told))
+            answer.append(map_over_memory(space, machine, rows, progress=report))
         else:
             answer.append(
-                map_over_number(space, machine, rows, number=over, memory=budget, reach=reach, progress=told)
+                map_over_number(
+                    space, machine, rows, number=over, memory=budget, reach=reach, progress=report
+                )
             )
     if over is None:
         record = sensitivity_record(space, machine.name, answer[0], reach)

@@ -56,7 +56,7 @@ def performing(
     if not isinstance(performer, Leader):
         if launched_rank() == 0 and (launched_size() or 1) > 1:
             output.note(
-                f"each of the {launched_size()} processes performs all ranks by itself; with --executor mpi "
+                f"each of the {launched_size()} processes runs all ranks by itself; with --executor mpi "
                 "they are the ranks"
             )
         yield performer

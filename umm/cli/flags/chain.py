@@ -103,7 +103,7 @@ def chain_options(
     if layers:
         flags += [
             option("--layers", callback=dimension, metavar="COUNT",
-                   help="A model of so many of them: memory of all, and the time of one in the middle."),
+                   help="Layers of the model: the memory of all, and the time of one in the middle."),
             option("--recompute", type=click.Choice(RECOMPUTE), default=RECOMPUTE[0],
                    help="What the backward part computes again instead of keeping it."),
             option("--optimizer", type=Finite(min=0, max=1024), default=0.0, metavar="BYTES",
@@ -129,7 +129,7 @@ def chain_search_options() -> Callable[[Command], Command]:
     )  # fmt: skip
     optimizer = option(
         "--optimizer", type=Finite(min=0, max=1024), metavar="BYTES",
-        help="Optimizer state for each element of a chain's weights, held beside them: 12 for Adam in "
+        help="Optimizer state for each element of a chain's weights, stored beside them: 12 for Adam in "
         "float32.",
     )  # fmt: skip
     return all_of([choices, optimizer])
@@ -179,7 +179,7 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
     if name is None:
         typed = given(ctx, [x for x in (*CHAIN, "choices", "optimizer") if x in flags])
         if typed:
-            raise InputError(f"{', '.join(typed)} is of a chain; give one, such as --chain mlp")
+            raise InputError(f"{', '.join(typed)} needs a chain, such as --chain mlp")
         return None
     typed = given(ctx, _OF_A_PROBLEM)
     if typed:
@@ -261,7 +261,7 @@ def asked_layer(
     """
     outline = asked_outline(ctx, flags)
     if outline is None:
-        raise InputError("layers are of a chain; give one, such as --chain transformer-layer")
+        raise InputError("layers need a chain, such as --chain transformer-layer")
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
     machine.check_ranks(ranks)
     outline = in_scheme(outline, flags["layouts"], machine, ranks)

@@ -171,7 +171,7 @@ def given_option() -> Callable[[Any], Any]:
     """Return the flag that says where operands are."""
     return option(
         "--given", default="", metavar="a=row,…",
-        help="Where A and B lie before and C shall lie after, or a chain's inputs (X=row,…) before; bringing "
+        help="Where A and B start and C must end, or where a chain's inputs start (X=row,…); moving "
         "them is part of the schedule.",
     )  # fmt: skip
 
@@ -180,7 +180,7 @@ def executor_options() -> Callable[[Command], Command]:
     """Return a decorator that adds the executor's own options."""
     return option(
         "--option", "options", multiple=True, callback=named_values, metavar="NAME=VALUE",
-        help="An option of the executor, such as accumulate=landing; as often as wanted.",
+        help="An option of the executor, such as accumulate=landing; repeatable.",
     )  # fmt: skip
 
 
@@ -190,14 +190,14 @@ def measure_options(executor: str) -> Callable[[Command], Command]:
         [
             option("--executor", default=executor, show_default=True, metavar="NAME",
                    shell_complete=among(executors),
-                   help="Who executes; 'umm doctor' lists who can."),
+                   help="Executor; 'umm doctor' lists what can run here."),
             executor_options(),
             option("--iters", type=click.IntRange(max=MOST_RUNS), default=10, show_default=True,
                    help="Runs that count."),
             option("--warmup", type=click.IntRange(0, MOST_RUNS), default=1, show_default=True,
                    help="Runs before them."),
             option("--scale", callback=scale, metavar="1/16",
-                   help="Every dimension times this: the same layouts, a size that this host can do."),
+                   help="Scale m, n and k by this factor, to fit this host."),
         ]
     )  # fmt: skip
 

@@ -104,11 +104,11 @@ def compare_scales(
             for scale in scales:
                 number = f"{scale['nodes']} nodes" if by_nodes else f"{scale['ranks']} ranks"
 
-                def tell(done: int, of: int, number: str = number) -> None:
+                def report(done: int, of: int, number: str = number) -> None:
                     bar.update(task, description=number, completed=done, total=of or None)
 
-                tell(0, 0)
-                said, found = best_of(scale, asked_machine(scale), tell)
+                report(0, 0)
+                said, found = best_of(scale, asked_machine(scale), report)
                 words = words or said
                 size = scale[flags["weak"]] if flags["weak"] else 1
                 rows.append(

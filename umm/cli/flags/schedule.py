@@ -75,7 +75,7 @@ def asked_choices(ctx: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
     name = flags["algorithm"]
     if name == UNIVERSAL:
         if flags["settings"]:
-            raise InputError(f"--with is for other algorithms; those of {UNIVERSAL} have flags of their own")
+            raise InputError(f"--with is for other algorithms; those of {UNIVERSAL} have their own flags")
         switched = {x.name: x.read(flags[x.name]) for x in known() if isinstance(x.default, bool)}
         return {x: flags[x] for x in UNIVERSAL_ONLY} | switched
     typed = given(ctx, UNIVERSAL_ONLY)

@@ -62,7 +62,7 @@ bandwidth = _read_by(parse_bandwidth)
 
 
 class Finite(click.FloatRange):
-    """A number that can be reckoned with: neither nan nor inf, which are in no range and in every one."""
+    """A finite number: neither nan nor inf, which are in no range and in every one."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number that a text means."""

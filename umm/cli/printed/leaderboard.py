@@ -134,7 +134,7 @@ def cells_of(found: Found, rows: Sequence[Choice]) -> list[list[str]]:
     proves = any(choice.steps_gap is not None for choice in rows)
     brings = found.bringing(rows[0]) is not None
     headings = ["memory", "makespan", *(["range"] if ranges else []), *(["move"] if brings else []), "peak"]
-    headings += [*"ABC", "how", *(x.heading or x.name for x in numbers)]
+    headings += [*"ABC", "stationary", *(x.heading or x.name for x in numbers)]
     cells = [headings + (["gap"] if proves else [])]
     for choice in rows:
         layouts = list(choice.layouts.values())

@@ -179,7 +179,7 @@ def print_doctor(console: Console, packages: Rows, executors: Rows, blas: Rows) 
         if row["warning"]:
             table.add_row("", "warning", row["warning"])
     if not blas:
-        table.add_row("  unknown", "", "pip install threadpoolctl tells which one NumPy uses")
+        table.add_row("  unknown", "", "pip install threadpoolctl shows which one NumPy uses")
     console.print(table)
     console.print(f"\nmachines: {', '.join(machine_names())}")
     console.print(f"your own: {user_folder()}", soft_wrap=True)

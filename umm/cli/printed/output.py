@@ -114,18 +114,18 @@ class Output:
                 speaker.join()
 
     @contextmanager
-    def telling(self) -> Iterator[Callable[[str, int, int], None]]:
+    def reporting(self) -> Iterator[Callable[[str, int, int], None]]:
         """Give what shows a stage by name, how far it is, and how much there is; 0 if that is not known."""
         with self.progress() as bar:
             tasks = [bar.add_task("looking", total=None)]
 
-            def tell(what: str, done: int, of: int) -> None:
+            def report(what: str, done: int, of: int) -> None:
                 if bar.tasks[0].description != what:
                     bar.remove_task(tasks.pop())
                     tasks.append(bar.add_task(what, total=of or None))
                 bar.update(tasks[0], completed=done, total=of or None)
 
-            yield tell
+            yield report
 
     @contextmanager
     def ending(self) -> Iterator[list[Any]]:
@@ -229,10 +229,14 @@ def print_whole(console: "Console", table: "Table") -> None:
     console.width = width
 
 
+SHORT = {"stationary": "stat."}
+"""Headings where a table would be too wide."""
+
+
 def print_fitting(
     console: "Console", lines: Sequence[Sequence[str]], numbers: Collection[str], styles: Sequence[str]
 ) -> None:
-    """Print lines as a table; where that is too wide, their words lie below their numbers.
+    """Print lines as a table; where that is too wide, with short headings, or with words below the numbers.
 
     Args:
         console: Where to.
@@ -243,8 +247,9 @@ def print_fitting(
     from rich.padding import Padding
     from rich.text import Text
 
-    for gap in (2, 1):
-        table = _table(lines, numbers, styles, gap)
+    short = [[SHORT.get(heading, heading) for heading in lines[0]], *lines[1:]]
+    for gap, shown in ((2, lines), (1, lines), (1, short)):
+        table = _table(shown, numbers, styles, gap)
         if width_of(console, table) <= console.width:
             console.print(table)
             return

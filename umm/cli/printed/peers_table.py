@@ -72,7 +72,7 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
     if found.anywhere is not None:
         console.print(f"With free choice of layouts: {found.anywhere}.")
     if not found.complete:
-        console.print("Ended early: others were not looked at yet, and nothing is proven.")
+        console.print("Ended early: other rows are missing, and nothing is proven.")
     said = "" if found.starts is None else found.starts.in_words(found.best.makespan_s)
     if said:
         console.print(f"{found.best.algorithm}: {said}")
@@ -127,7 +127,7 @@ def _print_multiply(console: Console, found: Peers) -> None:
         cells = (row.algorithm, *times, *_moved_and_held(row))
         console.print(Text(LINE.format(*cells).rstrip(), style=_style(row, found)))
         console.print(Text(f"  {_choices(row, found)}", style="dim"))
-    console.print("own: if A, B and C lay as the row multiplies them.")
+    console.print("own: with free choice of layouts.")
 
 
 def _style(row: Row, found: Peers) -> str:
@@ -149,4 +149,4 @@ def _choices(row: Row, found: Peers) -> str:
     """Return where a row multiplies what is elsewhere, and how."""
     layouts = zip(MATRICES, found.start.layouts, row.layouts.values(), strict=True)
     moved = [f"{name} in {then}" for name, now, then in layouts if str(now) != then]
-    return "; ".join(x for x in (", ".join(moved) or "all where they lie", row.how) if x)
+    return "; ".join(x for x in (", ".join(moved) or "in place", row.how) if x)

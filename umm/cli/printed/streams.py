@@ -18,7 +18,7 @@ MOST_SECONDS = 1e6
 
 
 def open_streams() -> None:
-    """Make stdin, stdout and stderr what can be written and read, whoever started this process.
+    """Make stdin, stdout and stderr what can be written and read, however this process was started.
 
     One that is closed is ``/dev/null``: the next file would get its number, and what is printed. What cannot
     be written to stderr is lost and fails nothing. A terminal without µ gets a ? in its place.
@@ -69,7 +69,7 @@ def time_is_up() -> float | None:
 
 
 class _Unfailing:
-    """A stream whose failures nobody could be told."""
+    """A stream whose failures have no reader."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream

@@ -137,7 +137,7 @@ def row(timed: Timed, machine: Machine) -> dict[str, Any]:
     """Return a row as plain values, in bytes, seconds and bytes/s; None for a bandwidth in no time.
 
     algbw is the bytes of the whole buffer over the time; busbw what each rank's links carry for that, so
-    that it can be held against their bandwidth whatever the collective and the number of ranks.
+    that it can be compared with their bandwidth whatever the collective and the number of ranks.
     """
     asked, nbytes = timed.asked, timed.asked.moved_bytes
     algbw = nbytes / timed.seconds if timed.seconds else None

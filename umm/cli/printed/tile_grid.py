@@ -14,7 +14,7 @@ from umm.program import Chain
 from umm.program.problem import MATRICES, Problem
 from umm.units import format_bytes
 
-# Okabe and Ito's colours, light enough for black text, then again for rank 8 and up; the label tells.
+# Okabe and Ito's colours, light enough for black text, then again for rank 8 and up; the label decides.
 COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#4C9BD0", "#D98A4E", "#CC79A7", "#BBBBBB")
 MOST_ROWS = 12
 CUT = "…"

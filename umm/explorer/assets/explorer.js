@@ -168,7 +168,7 @@ window.dash_clientside = window.dash_clientside || {};
   document.documentElement.dataset.theme = themed();
   begin({ query: window.location.search, theme: themed(), files: files("files"), chains: files("chain-files"), dropped: null });
 
-  // Sliders and texts change the address themselves: Dash takes some frames to tell of a choice.
+  // Sliders and texts change the address themselves: Dash takes some frames to report a choice.
   const NATIVE = { range: "input", text: "change" };
 
   function choose({ type, target }) {

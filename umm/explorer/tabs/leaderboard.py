@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from umm.algorithms.universal.options import known
+from umm.explorer.search import Priced
 from umm.explorer.view import Shown, Tab, View, table
 from umm.figures.links import beside
 from umm.figures.pareto import pareto
@@ -70,14 +71,14 @@ def _has_front(view: View) -> bool:
 
 
 def top_frame(view: View) -> "pd.DataFrame":
-    """Return the best points as a frame: layouts, how, makespan_s, memory_bytes, fraction_of_peak."""
+    """Return the best points as a frame: layouts, stationary, makespan_s, memory_bytes, fraction_of_peak."""
     import pandas as pd
 
     rows = []
     for choice in view.priced.top:
         layouts, way = dict(choice.layouts), {}
         if not view.state.chain:
-            layouts, way = {x.lower(): text for x, text in layouts.items()}, {"how": how(choice)}
+            layouts, way = {x.lower(): text for x, text in layouts.items()}, {"stationary": how(choice)}
         rows.append(layouts | way | {x: getattr(choice, x) for x in FIGURES})
     return pd.DataFrame(rows)
 
@@ -103,7 +104,7 @@ def _table(view: View) -> Any:
     priced = view.priced
     if not priced.top or priced.points is None:
         words = priced.words if priced.refusal or priced.failed else "Searching…"
-        return html.P(words, className="empty")
+        return [html.P(words, className="empty"), *_known(priced)]
     groups = [group[0] for group in priced.points.tensors]
     columns = groups if len(groups) <= COLUMNS else []
     alike = _alike(view, list(enumerate(priced.top[:ROWS], 1)))
@@ -116,6 +117,19 @@ def _table(view: View) -> Any:
         table(headings, rows, "leaders" if columns else "leaders rows"),
         *(html.P(note, className="hint") for note in notes if note),
     ]
+
+
+def _known(priced: Priced) -> list[Any]:
+    """Return what a chain's own layouts take, while its search goes on."""
+    from dash import html
+
+    if not priced.named:
+        return []
+    rows = [
+        html.Tr([html.Th(name, scope="row"), html.Td("does not fit" if x is None else format_seconds(x))])
+        for name, x in priced.named.items()
+    ]
+    return [table(("known layouts", "makespan"), rows, "tensors")]
 
 
 def _alike(view: View, ranked: list[tuple[int, Choice]]) -> list[list[tuple[int, Choice]]]:
@@ -167,7 +181,7 @@ def _button(view: View, place: int, choice: Choice) -> Any:
     else:
         there = state.at(choice.layouts, choice.kept, choice.options)
     said = f"{choice.words}, stationary {how(choice)}" if not state.chain else _said(view, [choice])
-    label = f"Take number {place}: {said}"
+    label = f"Show number {place}: {said}"
     words = {"aria-label": label} | ({"aria-current": "true"} if is_here(view, place, choice) else {})
     return html.Button(str(place), id={"pick": there.link}, className="pick", **words)
 

@@ -49,7 +49,7 @@ def read(text: str) -> Node:
         raise MachineError(f"this is not what {TOOL} writes: {error}") from None
     gpus = list(_gpus(root, ("", 0.0, "host"), "host"))
     if not gpus:
-        raise MachineError(f"{TOOL} has no GPU in it; lstopo sees them with NVML, RSMI or Level Zero at hand")
+        raise MachineError(f"{TOOL} shows no GPU; lstopo sees them if built with NVML, RSMI or Level Zero")
     names = tuple(f"g{i}" for i in range(len(gpus)))
     links, ports = _wires(root, gpus)
     port = ports[0] if len(ports) == len(gpus) and len(set(ports)) == 1 else None

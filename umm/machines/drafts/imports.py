@@ -49,7 +49,7 @@ def imported(
     Args:
         node: The node.
         machine: Whose numbers are taken where the tool says nothing, marked as that machine's.
-        card: The ``[fabric.nic]`` table where there are several nodes, marked likewise.
+        card: The ``[fabric.nic]`` table where there are several nodes, marked the same way.
         nodes: How many equal nodes there are.
         settings: Numbers that are known, as ``umm machine new --set`` takes them.
         source: Where these are from.

@@ -38,7 +38,7 @@ SOCKETS = Wire("sockets", 40e9, "what two sockets exchange is not known; the ord
 
 @dataclass(frozen=True)
 class Node:
-    """What a tool tells of the devices of one node.
+    """What a tool reports of the devices of one node.
 
     Attributes:
         model: What a device calls itself; "" if the tool does not say.

@@ -14,7 +14,7 @@ from umm.machines.numbers import Fact, declared
 from umm.machines.settings import set_numbers
 
 NOTES = {
-    "schema": "umm machine check FILE tells all that is missing or wrong; docs/guides/describe-a-machine.md",
+    "schema": "umm machine check FILE lists all that is missing or wrong; docs/guides/your-machine.md",
     "devices.count": "devices of all nodes together",
     "devices.names": "a short name for each",
     "devices.ranks_per_device": "how many ranks may share a device",
@@ -144,7 +144,7 @@ def scaffold(
         machine: The other machine.
         card: The ``[fabric.nic]`` table of nodes where the other machine has no cards, marked as another's.
         nodes: How many; those of the other machine if None.
-        devices: How many a node has; likewise.
+        devices: How many a node has; None keeps that too.
         settings: Numbers of the new machine, as ``umm machine new --set`` takes them.
         source: Where these are from.
 

@@ -119,7 +119,7 @@ def masked_softmax(x: Array, queries: int, keys: int, at: Place) -> Array:
     """Return softmax over the keys that each query may see; of a query that sees none, zeros.
 
     Rows are the queries of one sequence or head after those of another, ``queries`` each (0: all are of one);
-    columns the keys of one head beside those of another, ``keys`` each, likewise. The last query sees all
+    columns the keys of one head beside those of another, ``keys`` each. The last query sees all
     keys, the one before it all but the last, and so on.
     """
     queries, keys = queries or at.shape[0], keys or at.shape[1]

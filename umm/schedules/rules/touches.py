@@ -214,7 +214,7 @@ def _check_whole(
 
 
 def _check_overlap(schedule: Table, refuse: Refuse) -> None:
-    """Refuse actions that read what they write, but for a map that reads exactly the slice it writes."""
+    """Refuse actions that read what they write, except a map that reads exactly the slice it writes."""
     d, buffers = schedule.details, schedule.buffers
     target = d.buffer[:, 0]
     for x in range(1, d.operands):

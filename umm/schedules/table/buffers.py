@@ -25,7 +25,7 @@ class Buffers:
         rank: Rank that holds each.
         slot: Pool slot of a temporary, −1 for an owned tile.
         tensor: Number of the tensor it is a piece of.
-        rows: Global rows it covers, half-open, shape (buffers, 2); cols likewise.
+        rows: Global rows it covers, half-open, shape (buffers, 2); cols: the same of columns.
     """
 
     rank: Ints
@@ -107,7 +107,7 @@ class Slice(NamedTuple):
         rank: Rank in whose memory it lies.
         tensor: Number of the tensor it is a piece of.
         rows: Rows, in the tensor's global indices.
-        cols: Columns likewise.
+        cols: Columns in the same form.
     """
 
     buffer: int

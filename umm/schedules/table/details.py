@@ -66,7 +66,7 @@ class Details:
         op: The rank's own number of the multiply an action belongs to, −1 if none.
         buffer: Buffer of each operand, −1 for none, shape (actions, operands).
         rows: Rows of each operand's slice, in global indices, half-open, shape (actions, operands, 2).
-        cols: Columns likewise.
+        cols: Columns in the same form.
         trans: Of a gemm: bit 1 is set if operand 1 is read transposed, bit 2 (value 4) for operand 2.
         alpha: Of a gemm: o0 = α · op(o1) · op(o2) + β · o0.
         beta: Of a gemm; 0 never reads o0.

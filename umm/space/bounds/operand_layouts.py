@@ -11,7 +11,7 @@ from umm.layouts.edges import ceil_edges
 from umm.layouts.layout import Layout
 
 OVERLAP, SEGMENTS, GOT_AGAIN, WHOLE, WHOLES, LARGEST, LONGEST, SMALLEST, SHORTEST = range(9)
-"""What :func:`overlap` tells of parts of a matrix at one place that a rank at another place touches.
+"""What :func:`overlap` returns of parts of a matrix at one place that a rank at another place touches.
 
 OVERLAP: their touched length. SEGMENTS: the pieces the merged edges cut that into. GOT_AGAIN: the sum over
 the pieces of the whole part's length. WHOLE: the length of the touched parts. WHOLES: how many there are.

@@ -307,7 +307,7 @@ def _waits(
 ) -> Mapping[str, Floats]:
     """Return for each tensor that a statement reads and that was summed over replicas what ranks wait.
 
-    What was written last counts. A map of tiles that lie as it does reads them whole; so is what is written
+    What was written last counts. A map of tiles in its own layout reads them whole; so is what is written
     to a replica but the first that is to be added to.
     """
     statement, found = points.outline.statements[number], dict[str, Floats]()

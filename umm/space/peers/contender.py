@@ -36,7 +36,7 @@ class Contender(Protocol):
         """What its row is called."""
 
     def schedule(self, start: Any, machine: Machine) -> Schedule:
-        """Return its schedule for a program, of the size at hand or of another."""
+        """Return its schedule for a program, of this size or of another."""
 
     def works_in(self, start: Any) -> Mapping[str, str]:
         """Return the layout of each tensor in which it computes."""
@@ -186,7 +186,7 @@ def chosen(timed: Sequence[Timed], start: Any, preferred: str = "") -> Contender
     """Return the contender to take of some, the first of which asks for no change.
 
     The first is taken unless another that fits is faster by the margin; then the fastest that fits, or the
-    one whose words are preferred if it is as fast but for the margin.
+    one whose words are preferred if it is as fast except the margin.
     """
     stay = timed[0]
     fitting = [x for x in timed[1:] if x.fits]

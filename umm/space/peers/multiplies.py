@@ -208,7 +208,7 @@ def tuned(
 ) -> Tuned:
     """Return an algorithm with the options that make it fastest within a budget.
 
-    Options that are one of a few are tried one after another, the others as they are best by then; so are
+    Options that are one of a few are tried one after another, the others as they are best so far; so are
     meshes of ranks, the budget itself where an algorithm takes one, and what its users overlap. If nothing
     fits, what comes nearest.
 

@@ -18,7 +18,7 @@ from umm.space.choice import Choice
 from umm.space.peers.contender import BEST, MARGIN, Contender, Row, Scheme, ranged, row_of, systems, timed
 from umm.space.peers.multiplies import anywhere, in_place, redistributed, tuned
 from umm.space.peers.table import Around, Peers, Stretch, stretches
-from umm.space.search.search import Told, search
+from umm.space.search.search import Report, search
 from umm.space.space import Space
 
 Memory = str | int | None
@@ -33,7 +33,7 @@ def peers(
     crossover: bool = True,
     at: Callable[[int], Outline] | None = None,
     tokens: int = 0,
-    progress: Told | None = None,
+    progress: Report | None = None,
 ) -> Peers:
     """Return the universal algorithm beside everything else that computes a program, and a verdict.
 
@@ -61,25 +61,25 @@ def peers(
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
-    told = progress or (lambda what, done, of: None)
+    report = progress or (lambda what, done, of: None)
     count = machine.default_ranks if ranks is None else ranks
     if program.kind == "outline":
         at = at if crossover else None
-        return _compared(OfProgram(program, count, machine, memory, told, at, tokens), machine, told)
-    return _compared(OfMultiply(program.on(count), machine, memory, told, crossover), machine, told)
+        return _compared(OfProgram(program, count, machine, memory, report, at, tokens), machine, report)
+    return _compared(OfMultiply(program.on(count), machine, memory, report, crossover), machine, report)
 
 
-def _compared(field: "Field", machine: Machine, told: Told) -> Peers:
+def _compared(field: "Field", machine: Machine, report: Report) -> Peers:
     """Return a row for each contender, and what follows from them."""
     limit = field.limit(field.start)
     rows: list[Row] = []
     found = Peers(field.start, field.ranks, machine, limit, rows, field.refused, False, None, [], field.size)
     try:
         for contender in field.contenders(limit):
-            told(contender.name, 0, 0)
+            report(contender.name, 0, 0)
             rows.append(row_of(contender, field.start, machine, limit))
         rows[1:] = sorted(rows[1:], key=_fastest_first)
-        told("ranges", 0, 0)
+        report("ranges", 0, 0)
         rows[:] = ranged(rows, field.start, machine)
         found = replace(found, proven=field.proven)
         found = replace(found, anywhere=field.free())
@@ -122,7 +122,7 @@ class Field(Protocol):
         """Return the best point with free choice of layouts, if the first contender is not that."""
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
-        """Return what to do at all sizes around, given the rows of the one at hand."""
+        """Return what to do at all sizes around, given the rows of this one."""
 
 
 class OfMultiply:
@@ -132,13 +132,13 @@ class OfMultiply:
     proven = True
 
     def __init__(
-        self, problem: Problem, machine: Machine, memory: Memory, told: Told, crossover: bool
+        self, problem: Problem, machine: Machine, memory: Memory, report: Report, crossover: bool
     ) -> None:
         machine.check_ranks(problem.p)
         a, b, c = map(str, problem.outside)
         self.start, self.ranks = replace(problem, a=a, b=b, c=c, given=""), problem.p
         self.refused: dict[str, str] = {}
-        self._machine, self._memory, self._told, self._crossover = machine, memory, told, crossover
+        self._machine, self._memory, self._report, self._crossover = machine, memory, report, crossover
 
     def limit(self, start: Problem) -> int:
         """Return the bytes a rank may hold of the problem."""
@@ -147,12 +147,12 @@ class OfMultiply:
     def contenders(self, limit: int) -> Iterator[Contender]:
         """Yield the universal algorithm in place, redistributed, then every other with its best options."""
         where = self.start, self._machine, self._memory
-        yield in_place(*where, partial(self._told, "in place"))
-        moved = redistributed(*where, partial(self._told, "redistribute"))
+        yield in_place(*where, partial(self._report, "in place"))
+        moved = redistributed(*where, partial(self._report, "redistribute"))
         if moved is not None:
             yield moved
         for name, algorithm in sorted(algorithms().items()):
-            found = tuned(algorithm, self.start, self._machine, limit, partial(self._told, name))
+            found = tuned(algorithm, self.start, self._machine, limit, partial(self._report, name))
             if found.contender is not None:
                 yield found.contender
             elif found.refusal is not None:
@@ -160,13 +160,13 @@ class OfMultiply:
 
     def free(self) -> Choice | None:
         """Return the best point with free choice of layouts."""
-        return anywhere(self.start, self._machine, self._memory, partial(self._told, "any layouts"))
+        return anywhere(self.start, self._machine, self._memory, partial(self._report, "any layouts"))
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
         """Return what to do at all m around."""
         if not self._crossover:
             return []
-        return Around(self.start, self._machine, self._memory, self._told).stretches(rows)
+        return Around(self.start, self._machine, self._memory, self._report).stretches(rows)
 
 
 class OfProgram:
@@ -180,14 +180,14 @@ class OfProgram:
         ranks: int,
         machine: Machine,
         memory: Memory,
-        told: Told,
+        report: Report,
         at: Callable[[int], Outline] | None,
         tokens: int,
     ) -> None:
         machine.check_ranks(ranks)
         self.start, self.ranks, self.proven = outline, ranks, False
         self.refused: dict[str, str] = {}
-        self._machine, self._memory, self._told = machine, memory, told
+        self._machine, self._memory, self._report = machine, memory, report
         self._at, self._tokens = at, tokens
         self._schemes: list[Scheme] = []
 
@@ -200,8 +200,8 @@ class OfProgram:
         """Return the best layouts, if any fit, then those of training systems."""
         self._schemes = list(systems(self.start, self.ranks, self._machine))
         try:
-            self._told("the best layouts", 0, 0)
-            best = partial(self._told, "the best layouts")
+            self._report("the best layouts", 0, 0)
+            best = partial(self._report, "the best layouts")
             space = Space(chain=self.start, ranks=self.ranks)
             found = search(space, self._machine, memory=self._memory, top=1, progress=best)
             first = found.top[0]
@@ -245,7 +245,7 @@ class OfProgram:
         at, schemes, makespan = self._at, self._schemes, executor("sim").makespan
 
         def way_at(count: int) -> str:
-            self._told(f"{count} tokens", 0, 0)
+            self._report(f"{count} tokens", 0, 0)
             start = at(count)
             made = {scheme.name: scheme.schedule(start, self._machine) for scheme in schemes}
             limit = self.limit(start)

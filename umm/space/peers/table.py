@@ -16,7 +16,7 @@ from umm.space.budget import rank_limit
 from umm.space.choice import Choice
 from umm.space.peers.contender import MARGIN, Contender, Row, Timed, chosen, timed
 from umm.space.peers.multiplies import STAY, in_place, least_seconds, redistributed
-from umm.space.search.search import Told
+from umm.space.search.search import Report
 from umm.space.search.uncertainty import TOLERANCE, Starts, assumed_starts
 from umm.traces.trace import Trace
 from umm.units import format_seconds
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REACH = 8
-"""The largest size asked about, as a multiple of the one at hand, and one over the smallest."""
+"""The largest size asked about, as a multiple of the current one, and one over the smallest."""
 EXACT = 16
 """How exactly the size is found where it changes: to one part in so many, or in half as many."""
 
@@ -52,7 +52,7 @@ def stretches(size: int, way_at: Callable[[int], str]) -> list[Stretch]:
     where it changes is known to a round number. What comes and goes between two that are alike is not seen.
 
     Args:
-        size: The size at hand.
+        size: The current size.
         way_at: Returns the way to take at a size.
 
     >>> stretches(8192, lambda m: "in place" if m < 3000 else "gather A")
@@ -84,17 +84,17 @@ RIVAL = 1.25
 
 
 class Around:
-    """What to do at other m than the one at hand.
+    """What to do at other m than the current one.
 
     Args:
         start: The problem, and where its operands are.
         machine: Where it runs.
         memory: Budget a rank.
-        told: As :func:`umm.space.peers.peers.peers` takes it.
+        report: As :func:`umm.space.peers.peers.peers` takes it.
     """
 
-    def __init__(self, start: Problem, machine: Machine, memory: str | int | None, told: Told) -> None:
-        self.start, self.machine, self.memory, self.told = start, machine, memory, told
+    def __init__(self, start: Problem, machine: Machine, memory: str | int | None, report: Report) -> None:
+        self.start, self.machine, self.memory, self.report = start, machine, memory, report
         self.others: list[Contender] = []
         self._stays: dict[int, Timed] = {}
 
@@ -102,10 +102,10 @@ class Around:
         """Return what to do at all m around; nothing if the layouts are for this one alone.
 
         Layouts to move operands to are searched for at the ends; in between those are tried, and those of
-        the m at hand.
+        the current m.
 
         Args:
-            rows: Those of the m at hand.
+            rows: Those of the current m.
         """
         m, here = self.start.m, [row.timed for row in rows]
         self.preferred = chosen(here, self.start).in_words(self.start)
@@ -133,7 +133,7 @@ class Around:
             return found
         start = replace(self.start, m=m)
         for number, x in enumerate(self.others):
-            self.told(f"m = {m}", number, len(self.others))
+            self.report(f"m = {m}", number, len(self.others))
             with suppress(ProblemError):  # what it needs may depend on m
                 found.append(timed(x, start, self.machine, rank_limit(self.memory, start, self.machine)))
         return found
@@ -141,13 +141,13 @@ class Around:
     def _in_place(self, m: int) -> Timed:
         if m not in self._stays:
             start = replace(self.start, m=m)
-            stay = in_place(start, self.machine, self.memory, partial(self.told, f"m = {m}, in place"))
+            stay = in_place(start, self.machine, self.memory, partial(self.report, f"m = {m}, in place"))
             self._stays[m] = timed(stay, start, self.machine, rank_limit(self.memory, start, self.machine))
         return self._stays[m]
 
     def _moved(self, start: Problem) -> Contender | None:
-        told = partial(self.told, f"m = {start.m}, redistribute")
-        return redistributed(start, self.machine, self.memory, told)
+        report = partial(self.report, f"m = {start.m}, redistribute")
+        return redistributed(start, self.machine, self.memory, report)
 
     def _is_open(self, m: int) -> bool:
         """Whether something could be worth more than staying in place."""
@@ -233,7 +233,7 @@ class Peers(Shown):
 
     @property
     def tied(self) -> list[Row]:
-        """The rows that fit and are as fast as the one to take, itself included, but for the tolerance."""
+        """The rows that fit and are as fast as the one to take, itself included, except the tolerance."""
         taken = self._fastest
         most = taken.makespan_s * (1 + TOLERANCE)
         return [row for row in self.rows if row is taken or (row.fits and row.makespan_s <= most)]

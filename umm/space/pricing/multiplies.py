@@ -152,7 +152,7 @@ class MultiplyPricer:
         return self._bound[content] + self._move_seconds(point)
 
     def _move_seconds(self, point: int) -> float:
-        """Return what moving operands takes at least, one move after the other, but for rounding."""
+        """Return what moving operands takes at least, one move after the other, except rounding."""
         return sum(move.seconds for _, move in self._moves(point)) * ROUNDING
 
     def _moves(self, point: int) -> list[tuple[str, Move]]:

@@ -1,4 +1,4 @@
-"""What a search asks of whoever prices the points of a space."""
+"""What a search asks of the pricer of a space's points."""
 
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol

@@ -184,7 +184,7 @@ class Found(Shown):
 
     @cached_property
     def tied(self) -> list[Choice]:
-        """Those of them that cannot be told apart from the first, itself included; see :class:`Sure`."""
+        """Those of them that tie with the first, itself included; see :class:`Sure`."""
         return [x for x in self.ranged if self.sure.tie(self.top[0], x)]
 
     def bringing(self, choice: Choice) -> dict[str, float] | None:

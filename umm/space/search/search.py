@@ -17,8 +17,8 @@ from umm.space.search.found import Found
 from umm.space.search.walk import BestFirst, Effort, Incumbents, Progress, Standing
 from umm.space.space import Space
 
-Told = Callable[[str, int, int], None]
-"""Called with what is looked at, how much of it has been, and how much there is; 0 if that is not known."""
+Report = Callable[[str, int, int], None]
+"""Called with the stage, how much of it is done, and how much there is; 0 if that is not known."""
 EVERY = 100_000
 """Assignments up to which all are gone through; of more, those near a bound below all."""
 MOST_ACTIONS = 150_000

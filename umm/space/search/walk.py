@@ -75,7 +75,7 @@ class Incumbents:
         """What the bound of a point must not exceed to enter: infinite while there is room."""
         if len(self._best) < self.top:
             return math.inf
-        # One that is just as fast counts where it may need less memory, but for the last digits of a sum.
+        # One that is just as fast counts where it may need less memory, except the last digits of a sum.
         seconds = self._best[-1][2].makespan_s
         return seconds / ROUNDING if self.pricer.equals else math.nextafter(seconds, 0.0)
 

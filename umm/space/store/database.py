@@ -35,7 +35,7 @@ def damage_of(connection: sqlite3.Connection) -> str | None:
 
 TABLES = ("runs", "all_runs")
 DAMAGED = (sqlite3.Error, UnicodeDecodeError)
-"""What a file that is full, locked or damaged is told by; what is wrong may not be UTF-8."""
+"""What a file that is full, locked or damaged is recognised by; what is wrong may not be UTF-8."""
 
 
 class Store:

@@ -77,7 +77,7 @@ FACTS: dict[str, Fact] = {
     "steps_gap": Fact("REAL", lambda run: run.schedule.options.get("gap")),
     "bound_by": Fact("TEXT", lambda run: run.trace.bound_by),
 }
-"""What came out, by the column's name; docs/guides/sweeps.md says what each means."""
+"""What came out, by the column's name; docs/guides/sweeps-and-notebooks.md says what each means."""
 
 
 @lru_cache(maxsize=1)

@@ -224,7 +224,7 @@ def _performed(workers: Executor, tasks: Iterable[Task]) -> Iterator[list[dict[s
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
     finally:
-        # A pool of processes that is ended breaks what waits, which must not be cancelled by then.
+        # A pool of processes that is ended breaks what waits, which must not be cancelled already.
         if not isinstance(workers, ProcessPoolExecutor):
             for future in waiting:
                 future.cancel()

@@ -15,7 +15,7 @@ from umm.notebook import Shown
 from umm.space.budget import DEVICE
 from umm.space.choice import Choice
 from umm.space.pricing.pricer import Makespan
-from umm.space.search.search import Told, search
+from umm.space.search.search import Report, search
 from umm.space.space import Space
 from umm.space.what_if.changed_machines import LINKS, changed, knob
 from umm.space.what_if.sensitivity import frontier
@@ -100,7 +100,7 @@ def map_over_memory(
     *,
     most: float = 4.0,
     makespan: Makespan | None = None,
-    progress: Told | None = None,
+    progress: Report | None = None,
 ) -> DecisionMap:
     """Return the best point for every m and every memory budget, exactly.
 
@@ -140,7 +140,7 @@ def map_over_number(
     memory: str | int | None = DEVICE,
     reach: float = 8.0,
     makespan: Makespan | None = None,
-    progress: Told | None = None,
+    progress: Report | None = None,
 ) -> DecisionMap:
     """Return the best point for every m and every value of a number of the machine, all links' bandwidth say.
 
@@ -189,7 +189,7 @@ def _map(
     unit: str,
     rows: Sequence[int],
     of_row: Callable[[int], list[Stretch]],
-    progress: Told | None,
+    progress: Report | None,
 ) -> DecisionMap:
     """Return the map of all rows.
 

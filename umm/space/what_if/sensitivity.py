@@ -16,7 +16,7 @@ from umm.space.choice import Choice
 from umm.space.pricing.assignments import pricer_of
 from umm.space.pricing.pricer import Makespan
 from umm.space.search.found import front
-from umm.space.search.search import Told, search
+from umm.space.search.search import Report, search
 from umm.space.space import Space
 from umm.space.what_if.changed_machines import Knob, changed, knobs
 from umm.units import format_bytes
@@ -116,7 +116,7 @@ def sensitivity(
     makespan: Makespan | None = None,
     margin: float = 0.01,
     reach: float = 16.0,
-    progress: Told | None = None,
+    progress: Report | None = None,
 ) -> Sensitivity:
     """Return the best point of a space and the nearest changes that make another one better.
 
@@ -144,8 +144,8 @@ def sensitivity(
         machine = find_machine(machine)
     space = space.on(machine.default_ranks)
     simulate = makespan or executor("sim").makespan
-    told = progress or (lambda what, done, of: None)
-    first = partial(told, "the best choice")
+    report = progress or (lambda what, done, of: None)
+    first = partial(report, "the best choice")
     choice = search(space, machine, memory=memory, makespan=simulate, top=1, progress=first).top[0]
 
     def best_at(knob: Knob, factor: float) -> Choice:
@@ -171,17 +171,17 @@ def sensitivity(
     flips: list[Flip] = []
     try:
         for number, knob in enumerate(known):
-            told(f"half and twice the {knob.name}", number, len(known))
+            report(f"half and twice the {knob.name}", number, len(known))
             moves.append(_moved(knob, lambda there: simulate(choice.schedule(there)), machine))
         moves.sort(key=lambda move: -abs(math.log(move.half_s / choice.makespan_s)))
         turned = [(knob, up) for knob in known for up in (False, True) if knob.most > 1 or not up]
         for number, (knob, up) in enumerate(turned):
-            told(f"{'more' if up else 'less'} {knob.name}", number, len(turned))
+            report(f"{'more' if up else 'less'} {knob.name}", number, len(turned))
             if settled(knob, up):
                 flips.append(_no_flip(knob, up, reach))
             else:
                 flips.append(_nearest(knob, up, partial(rival, knob), reach))
-        told("more and less memory", 0, 0)
+        report("more and less memory", 0, 0)
         flips += _memory_flips(space, machine, memory, simulate, choice, margin)
     except KeyboardInterrupt:
         if not moves:

@@ -93,7 +93,7 @@ class MpiJob:
             self._keepers.append(self._keeper)
             self._connection = self._accept(listener)
         self._connections.append(self._connection)
-        shutil.rmtree(folder, ignore_errors=True)  # which tells the keeper that the ranks watch each other
+        shutil.rmtree(folder, ignore_errors=True)  # which shows the keeper that the ranks watch each other
         with suppress(ConnectionError):  # what comes next says why the job has ended
             self._connection.send(sys.path)
 
@@ -191,7 +191,7 @@ def meeting_place() -> Path:
 
 
 def job_environment(present: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of mpiexec: without what another one has told this process."""
+    """Return the environment of mpiexec: without what another one has set in this process."""
     kept = {name: x for name, x in present.items() if not name.startswith(OF_MPIEXEC)}
     # Hydra's topology library leaves its files in the temporary folder when a job is killed.
     return {"UCX_LOG_LEVEL": "error", "HYDRA_TOPOLIB": "none"} | kept | _ONE_THREAD
@@ -217,7 +217,7 @@ def _end(
     output: IO[bytes],
     deaths: Deaths,
 ) -> str:
-    """Close the socket, which tells the ranks to end; have the keeper end all else; return what was said."""
+    """Close the socket, at which the ranks end; have the keeper end all else; return what was said."""
     deaths.close()
     for connection in connections:
         connection.close()

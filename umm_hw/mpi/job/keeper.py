@@ -1,4 +1,4 @@
-"""The process that owns an MPI job: it starts mpiexec, and leaves nothing of the job, whoever dies when.
+"""The process that owns an MPI job: it starts mpiexec, and leaves nothing of the job behind.
 
 ``python -m umm_hw.mpi.job.keeper PARENT FOLDER COMMAND…``. It takes in the orphans of the job, so that it can
 end them too. The job ends when mpiexec does, when the parent has gone or asks for it by SIGTERM, or when

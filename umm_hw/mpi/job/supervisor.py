@@ -18,7 +18,7 @@ def supervise() -> None:
     """Go on in a child process, once; this one waits for it and ends as it does. Before MPI and CUDA begin.
 
     mpiexec kills all ranks as soon as one of its own processes dies, and often names the wrong one. Its
-    process is now this one, which outlives its rank by the time the other ranks need to tell.
+    process is now this one, which outlives its rank by the time the other ranks need to report.
     """
     end_with_launcher()
     stay_on_loopback()
@@ -52,7 +52,7 @@ def _die_by(number: int) -> None:
     """End this process by a signal, which has mpiexec end the job, as a mere exit code may not.
 
     mpiexec looks how its processes are when one of their pipes closes, and once only: this process has to be
-    dead by then.
+    dead already.
     """
     if os.fork() == 0:
         sleep(OUTLIVED)

@@ -68,7 +68,7 @@ def exhaustive(
         seconds: Time limit; finding good steps to begin with may add a second.
 
     Returns:
-        An optimum, or after a limit the best found so far and the bound that is proven by then.
+        An optimum, or after a limit the best found so far and the bound that is proven so far.
 
     Source: Brock & Golin (2025), section 4.3.
     """

@@ -30,10 +30,10 @@ class Masked:
         gemm: Its seconds.
         send: Seconds of its accumulate.
         sending: The multiplies that have one.
-        kinds: What tells multiplies with equal needs apart.
+        kinds: What distinguishes multiplies with equal needs.
         all_data: All remote data.
         all_gemms: All component multiplies.
-        names: Numbers given to parts of the graph that are equal but for names.
+        names: Numbers given to parts of the graph that are equal except names.
         start: The state in which nothing is done.
     """
 
@@ -167,7 +167,7 @@ def _components(left: list[int], lacks: dict[int, int]) -> list[list[int]]:
 
 
 def _name(graph: Masked, component: list[int], lacks: dict[int, int]) -> int:
-    """Return a number for a component, the same for components equal but for names."""
+    """Return a number for a component, the same for components equal except names."""
     place = {x: i for i, x in enumerate(component)}
     mask = sum(1 << x for x in component)
     gemms = sorted(
