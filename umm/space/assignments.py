@@ -125,6 +125,11 @@ class Assignments:
         return [x for x in self.outline.statements if isinstance(x, Dispatch | Combine)]
 
     @property
+    def few(self) -> bool:
+        """Whether layouts that are not of the space are simulated too: not of mixtures on many ranks."""
+        return self.ranks <= FEW_RANKS or not self._moves
+
+    @property
     def _gates(self) -> set[str]:
         """The weights of gates, whose products choose experts."""
         scores = {
@@ -162,8 +167,11 @@ class Assignments:
         beside = dict.fromkeys(text for name in names for text in self._more.get(name, ()))
         usual = [*DEFAULT, *self._balanced(names), *beside]
         if any(self._shapes[name].experts for name in names):
-            usual = [f"{BY_EXPERT}/{count}" for count in factors if self.ranks <= FEW_RANKS or count <= 8]
-            usual.append(f"{BY_EXPERT}/whole")
+            # On many ranks no expert is cut over more than twice the ranks that would be idle otherwise.
+            experts = max(len(self._shapes[name].experts) - 1 for name in names)
+            able = [x for x in factors if self.ranks <= FEW_RANKS or x * experts >= self.ranks]
+            able = able if self.ranks <= FEW_RANKS else able[:2]
+            usual = [f"{BY_EXPERT}/{count}" for count in able] + [f"{BY_EXPERT}/whole"]
         elif any({x.x, x.out} & set(names) for x in self._moves):
             usual = [DEFAULT[0]]  # a token's row is moved whole
             if self.ranks <= FEW_RANKS:

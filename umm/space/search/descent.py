@@ -171,8 +171,10 @@ def named_layouts(found: Incumbents) -> Named:
     own[ONE_BY_ONE] = one_by_one(tables, found.limit)
     named = Named({}, {})
     for name, place in own.items():
-        if place is None:
+        if place is None and points.few:
             named.makespans[name] = _outside(pricer, layouts[name], found.limit)
+        elif place is None:
+            continue  # of so many ranks one schedule takes longer than all of the space
         elif place in pricer.choices or found.effort.affords(pricer.actions(place)):
             choice = found.attempt(place, tables.bound(place))
             named.makespans[name] = choice.makespan_s if choice else None
