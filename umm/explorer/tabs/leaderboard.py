@@ -42,7 +42,7 @@ def show(view: View) -> Shown:
             here=(point.trace.makespan_s, point.trace.memory_bytes) if point else None,
         )
     bars: Any = {}
-    times = {name: seconds for name, seconds in priced.named.items() if seconds is not None}
+    times = {name: x for name, x in priced.named.items() if x is not None} if priced.top else {}
     if times:
         times = {"best": priced.top[0].makespan_s} | times
         bars = view.drawn(beside, "The best beside the layouts of others", times, "best")
