@@ -191,3 +191,30 @@ def test_what_a_chain_is_not_searched_by_is_refused(flags, message):
     refused = umm("search", *flags)
     assert refused.exit_code == 2
     assert message in " ".join(refused.stderr.split())
+
+
+MIXTURE = ["--chain", "moe", "--experts", 4, "--top-k", 1, "--hidden", 64, "--ffn", 64, "--tokens", 512]
+
+
+def test_peers_of_a_mixture_have_p50_and_p95_over_routings():
+    """Nearly all tokens go to one of four experts: p50 and p95 of every row over three draws."""
+    asked = ["--machine", "h100-8", "--ranks", 4, *MIXTURE, "--routing", "zipf:6", "--routings", 3]
+    rows = {x["algorithm"]: x for x in record("peers", *asked)["rows"]}
+    assert {"expert", "ep2-tp2", "tensor", "whole", "ep4+4"} <= rows.keys()
+    assert all(x["p50_s"] <= x["p95_s"] for x in rows.values())
+
+
+def test_tiles_of_a_mixture_are_cut_between_experts():
+    found = record("tiles", "--machine", "h100-8", "--ranks", 2, *MIXTURE, "--routing", "balanced")
+    assert found["tiles"]["R"]["row_edges"] == [0, 256, 512]
+    assert found["tiles"]["W1"]["row_edges"] == [0, 128, 256]
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [(["--routings", 3, "--jitter", "3%"], "without --jitter"), (["--routings", 1], "1 is not in the range")],
+)
+def test_routings_that_cannot_be_drawn_are_refused(more, why):
+    answer = umm("peers", "--machine", "h100-8", "--ranks", 4, *MIXTURE, *more)
+    assert answer.exit_code == 2
+    assert why in answer.stderr.replace("\n", " ")

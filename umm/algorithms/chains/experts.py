@@ -166,7 +166,7 @@ class _Relays:
         step = machine.launch_s + machine.transfer_overhead_s
         saved = (direct.max() - once.max()) * row / card
         others = len(self.spans) - 1  # whose messages are parts already
-        self.parts = max(1, min(-(-AT_ONCE // others), int(once.max() * row / others / LEAST_PART)))
+        self.parts = max(1, min(round(AT_ONCE / others), int(once.max() * row / others / LEAST_PART)))
         return float(saved - direct.max() * row / inside - (len(self.spans) - 1) * step)
 
 

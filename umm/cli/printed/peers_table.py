@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from umm.cli.printed.assignments import given_in_words
+from umm.layouts.layout import Layout
 from umm.program.problem import MATRICES
 from umm.space.peers.contender import BEST, Row
 from umm.space.peers.table import Peers
@@ -148,5 +149,9 @@ def _moved_and_held(row: Row) -> tuple[str, str, str]:
 def _choices(row: Row, found: Peers) -> str:
     """Return where a row multiplies what is elsewhere, and how."""
     layouts = zip(MATRICES, found.start.layouts, row.layouts.values(), strict=True)
-    moved = [f"{name} in {then}" for name, now, then in layouts if str(now) != then]
+    moved = [
+        f"{name} in {then}"
+        for name, now, then in layouts
+        if now != Layout.parse(then, now.shape, now.ranks)  # however each is written
+    ]
     return "; ".join(x for x in (", ".join(moved) or "in place", row.how) if x)

@@ -80,8 +80,8 @@ class Way:
     def in_words(self, start: Problem) -> str:
         """Return what taking it means to do.
 
-        >>> start = Problem(m=64, n=64, k=64, a="row", b="col", c="col", ranks=4)
-        >>> for layouts in (None, ("row@4", "col", "col"), ("row", "2d", "col@2")):
+        >>> start = Problem(m=64, n=64, k=64, a="2d:4x1", b="col", c="col", ranks=4)
+        >>> for layouts in (None, ("row@4", "2d:1x4", "col"), ("row", "2d", "col@2")):
         ...     print(Way("", layouts=layouts).in_words(start))
         in place
         gather A
@@ -93,7 +93,7 @@ class Way:
             return STAY
         gathered, moved = [], []
         for name, now, then in zip(MATRICES, start.layouts, self.layouts, strict=True):
-            if str(now) == then:
+            if now == Layout.parse(then, now.shape, now.ranks):  # however each is written
                 continue
             if name != "C" and then.endswith(f"@{start.p}"):
                 gathered.append(name)
