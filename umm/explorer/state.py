@@ -164,7 +164,7 @@ class State:
             return ("m", "n", "k", "dtype")
         if self.of_file:
             return ()
-        sizes = ("tokens", *PRESETS[self.chain].sizes)
+        sizes = ("tokens", *(x for x in PRESETS[self.chain].sizes if x in SIZES))
         return (*sizes, "dtype", "backward", *(["dropout"] if "ffn" in sizes else []))
 
     @property
