@@ -97,16 +97,18 @@ def test_results_come_as_a_frame_a_text_and_progress():
 
 @pytest.mark.parametrize(
     ("budget", "nbytes"),
-    [("2x", 24576), (".5x", 6144), ("1 x", 12288), ("16GiB", 2**34), ("300", 300), (7, 7), (None, None)],
+    [("2x", 24576), (".5x", 6144), ("1 x", 12288), ("16GiB", 2**34), ("300B", 300), (7, 7), (None, None)],
 )
 def test_a_budget_is_bytes_or_a_multiple_of_the_unreplicated_share(budget, nbytes):
     """Three float32 matrices of 64 × 64 on 4 ranks: a share of 12,288 bytes."""
     assert memory_limit(budget, Problem(m=64, n=64, k=64, ranks=4)) == nbytes
 
 
-@pytest.mark.parametrize("budget", ["x", "much", "0x", 0, "-1GiB"])
+@pytest.mark.parametrize("budget", ["x", "much", "0x", 0, "-1GiB", "300"])
 def test_a_budget_that_is_none_is_refused(budget):
-    with pytest.raises(InputError, match=r"write it like 2x or 16GiB|must be above 0"):
+    with pytest.raises(
+        InputError, match=r"write it like 2x or 16GiB|must be above 0|write 300GiB, 300x or 300B"
+    ):
         memory_limit(budget, Problem(m=64, n=64, k=64, ranks=4))
 
 
