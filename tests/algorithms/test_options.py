@@ -98,4 +98,4 @@ def test_an_option_is_added_by_one_field(tmp_path):
     assert seen["stored"] == [["green", 3], ["green", 4]]
     assert "--colour green|red" in rest
     assert "Of the paint.  [default: 3]" in rest
-    assert re.search(r"how +dep\.\n", rest)
+    assert re.search(r"stationary +dep\.\n", rest)

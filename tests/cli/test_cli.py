@@ -165,7 +165,7 @@ def test_search_reports_how_many_points_it_took_and_the_best():
     alone = record("simulate", *asked[1:], *layouts, "--stationary", best["stationary"])["predicted"]
     assert alone["makespan_s"] == pytest.approx(best["makespan_s"], rel=1e-9)
     out = good(*asked, *paper, "--prefetch", "1,2", "--a", "row,col@2", "--top", 3)
-    assert re.search(r"# +memory +makespan +range +move +peak +A +B +C +how +pref\.", out)
+    assert re.search(r"# +memory +makespan +range +move +peak +A +B +C +stationary +pref\.", out)
     assert "Proven best of 432 in this model, to 0.8 %: A row, col@2, B all, C all of row," in out
 
 

@@ -201,6 +201,17 @@ def _is_one(text: str) -> bool:
     return factor is not None and float(factor[1]) == 1
 
 
+_OF_GROUPED = (
+    "rows",
+    "cols",
+    "units",
+    "ends",
+    "start",
+    "norm",
+    "memory",
+)  # stand beside the value of such a table
+
+
 def _set(content: dict[str, Any], number: Numbered, text: str, known: Mapping[str, Any]) -> None:
     """Set a number of a file's content, with what is known of the new one."""
     node: Any = content
@@ -211,7 +222,7 @@ def _set(content: dict[str, Any], number: Numbered, text: str, known: Mapping[st
     value = _times(number, float(factor[1])) if factor else _read(number, text)
     new = {"value": value, **known}
     by_shape = isinstance(value, list) and "dtype" in old
-    kept = ("per", "dtype", *(("m", "n", "k") if by_shape else ("tiles", "kernels")))
+    kept = ("per", "dtype", *_OF_GROUPED, *(("m", "n", "k") if by_shape else ("tiles", "kernels")))
     node[number.path[-1]] = {name: old[name] for name in kept if name in old} | new
     if number.key == "devices.count" and value != number.value:  # these go by their number
         for name in ("names", "default_ranks"):

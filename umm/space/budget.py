@@ -50,7 +50,7 @@ def bytes_of_budget(budget: str | int | None, share: float) -> int | None:
     if budget is None:
         return None
     if isinstance(budget, str):
-        if re.fullmatch(r"[0-9]{1,18}", budget.strip()):
+        if re.fullmatch(r"[0-9]{1,6}", budget.strip()):  # nobody means so few bytes
             raise InputError(
                 f"memory {shown(budget)} has no unit; write {budget.strip()}GiB, {budget.strip()}x or "
                 f"{budget.strip()}B"
