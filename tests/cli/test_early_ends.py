@@ -7,6 +7,7 @@ import time
 import pytest
 from command import umm
 
+from umm.space import Space, search
 from umm_hw.numpy.executor import NumpyExecutor
 from umm_sim.executor import SimExecutor
 
@@ -143,3 +144,20 @@ def test_a_search_that_is_ended_while_points_are_bounded_shows_the_best_of_those
     assert (result.exit_code, found["proven"]) == (130, False)
     assert found["top"]
     assert found["simulated"] >= 1
+
+
+@pytest.mark.parametrize("asked", [(), ("--top", 3), ("--jitter", "3%"), ("--json",)])
+def test_a_search_that_is_ended_amid_what_follows_it_shows_the_best_that_it_proved(ended_at, asked):
+    """At the first simulation after the search: of the front, of a range, of a draw."""
+    calls = ended_at(SimExecutor, "makespan", 10**9)
+    found = search(Space(m=64, n=48, k=32, ranks=4), "h100-8")
+    ended_at(SimExecutor, "makespan", len(calls) + 1)
+    result = umm("search", *ON, *asked)
+    assert result.exit_code == 130
+    assert "frontier" not in result.stdout
+    assert "range" not in result.stdout
+    if asked == ("--json",):
+        assert json.loads(result.stdout)["proven"]
+    else:
+        assert result.stdout.count("Proven best") == 1
+        assert result.stdout.count(f"on {found.machine}") == 1

@@ -1,5 +1,7 @@
 """``umm search``: the best layouts for a problem and a machine, proven by bounds."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +33,9 @@ from umm.errors import InputError
 
 if TYPE_CHECKING:
     from umm.machines import Machine
-    from umm.space import Space
+    from umm.space import Choice, Found, Space
     from umm.space.scaling import Scale
+    from umm.space.search.noise import Noise
     from umm.space.search.walk import Progress
 
 PARTITIONS = ("row", "col", "2d")
@@ -105,17 +108,13 @@ def search(
         answers_record,
         found_record,
         print_answers,
-        print_front,
         print_ranking,
-        robust_record,
     )
     from umm.cli.printed.save import check_targets, program_of
-    from umm.executor import executor
     from umm.machines.settings import split_settings
     from umm.space import SearchInterruptedError
     from umm.space import search as find
     from umm.space.scaling import Scale, devices_of
-    from umm.space.search.robustness import robust
 
     output = Output(as_json, quiet, no_color)
     noise = asked_noise(flags)
@@ -181,33 +180,30 @@ def search(
             elif not found.top or emit:
                 raise
             elif as_json:
-                output.json("search", found_record(found, whole=False))
+                output.json("search", found_record(found))
             else:
                 print_ranking(output.console(), found)
             raise click.Abort from None
-        steady = None
-        if noise is not None:
-            bar.update(task, description=f"simulating {noise.draws} draws of the best")
-            steady = robust(found, noise, executor("sim"))
-        best = found.top[0] if steady is None else steady.choice
         if several and as_json:
             output.json("search", answers_record(answers))
         elif several:
             print_answers(output.console(), answers)
-        elif emit:
+        else:
+
+            def say(what: str) -> None:
+                bar.update(task, description=what)
+
+            try:
+                best = shown_best(output, found, noise, say, top is not None, bool(emit))
+            except KeyboardInterrupt:  # amid what follows a search: what is found is shown without it
+                if emit:
+                    raise
+                shown_best(output, replace(found, whole=False), None, say, True, False)
+                raise click.Abort from None
+        if emit:
             settings = [f"{key}={value}" for key, value in split_settings(found.machine)[1].items()]
             named_machine = " ".join([flags["machine"], *settings])
             click.echo(program_of(best, machine, named_machine, emit), nl=False)
-        elif as_json:
-            record = found_record(found)
-            output.json("search", record if steady is None else robust_record(record, found, steady))
-        elif top is None:
-            bar.update(task, description="time against memory")
-            print_front(output.console(), found)
-        else:
-            print_ranking(output.console(), found)
-        if steady is not None and not as_json:
-            output.console().print(str(steady))
         if html is not None:
             from umm.figures.pareto import write_front
 
@@ -218,6 +214,47 @@ def search(
 
             write_chain(found.points.outline.with_layouts(BEST, best.layouts), save_chain)
             output.note(f"wrote the chain to {save_chain}")
+
+
+def shown_best(
+    output: Output,
+    found: "Found",
+    noise: "Noise | None",
+    say: Callable[[str], None],
+    ranked: bool,
+    silent: bool,
+) -> "Choice":
+    """Print what a search found unless it is silent, at once or not at all, and return the best.
+
+    Args:
+        output: Where to.
+        found: What was found.
+        noise: What varies; the best is then the one with the least p95.
+        say: Shows what is computed.
+        ranked: Whether the fastest are printed in place of the front of time and memory.
+        silent: Whether nothing is printed.
+    """
+    from umm.cli.printed.leaderboard import found_record, print_front, print_ranking, robust_record
+    from umm.executor import executor
+    from umm.space.search.robustness import robust
+
+    steady = None
+    if noise is not None:
+        say(f"simulating {noise.draws} draws of the best")
+        steady = robust(found, noise, executor("sim"))
+    if output.as_json and not silent:
+        record = found_record(found)
+        output.json("search", record if steady is None else robust_record(record, found, steady))
+    elif not silent:
+        console = output.console()
+        with console.capture() as printed:
+            if not ranked:
+                say("time against memory")
+            (print_ranking if ranked else print_front)(console, found)
+            if steady is not None:
+                console.print(str(steady))
+        console.file.write(printed.get())
+    return found.top[0] if steady is None else steady.choice
 
 
 def standing(best_s: float, least_s: float) -> str:

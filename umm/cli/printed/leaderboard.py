@@ -29,13 +29,8 @@ NUMBERS = ("#", "memory", "makespan", "range", "move", "peak", "gap")
 """Headings of columns that are aligned on the right."""
 
 
-def found_record(found: Found, whole: bool = True) -> dict[str, Any]:
-    """Return the best points and what they rest on as plain values.
-
-    Args:
-        found: What was found.
-        whole: Whether the search came to its end; if not, there are no ranges and no front.
-    """
+def found_record(found: Found) -> dict[str, Any]:
+    """Return the best points and what they rest on as plain values; ended early, without ranges and front."""
     if not found.space.is_multiply:
         return assignments_record(found)
     counts = {name: getattr(found, name) for name in ("priced", "distinct", "pruned", "simulated", "proven")}
@@ -45,7 +40,7 @@ def found_record(found: Found, whole: bool = True) -> dict[str, Any]:
         "memory_limit_bytes": found.limit,
         **counts,
     }
-    if not whole:
+    if not found.whole:
         return record | {"top": [choice.to_dict() for choice in found.top]}
     tied = found.tied
     return record | {
@@ -102,7 +97,7 @@ def _print_asked(console: Console, found: Found) -> None:
 def _print_sure(console: Console, found: Found, rows: Sequence[Choice]) -> None:
     """Print what ties among some rows, what more memory buys, and the proof."""
     counts = proof(found)  # before what more memory buys is simulated too
-    if found.proven:
+    if found.proven and found.whole:
         console.print(ties(found.sure, rows))
         print_more_memory(console, found)
         print_starts(console, found)
@@ -130,7 +125,8 @@ def cells_of(found: Found, rows: Sequence[Choice]) -> list[list[str]]:
         if (x.name in asked and not x.searched) or any(getattr(y.options, x.name) != x.default for y in rows)
     ]
     numbers = [x for x in shown if not isinstance(x.default, str)]
-    ranges = found.proven and any(found.sure.range(x)[0] < found.sure.range(x)[1] for x in rows)
+    certain = found.proven and found.whole
+    ranges = certain and any(found.sure.range(x)[0] < found.sure.range(x)[1] for x in rows)
     proves = any(choice.steps_gap is not None for choice in rows)
     brings = found.bringing(rows[0]) is not None
     headings = ["memory", "makespan", *(["range"] if ranges else []), *(["move"] if brings else []), "peak"]

@@ -113,6 +113,8 @@ class Found(Shown):
         moved: What each statement of the best moves: of each tensor the bytes that reach the rank that gets
             most of it.
         pricer: What is known of the points, from which the front and ranges come.
+        whole: Whether these are to be computed, with what moving operands takes, what more memory buys and
+            what is assumed; not where somebody has ended it early and waits.
     """
 
     space: Space
@@ -131,6 +133,7 @@ class Found(Shown):
     left_out: Mapping[str, float]
     moved: list[tuple[str, Mapping[str, int]]]
     pricer: Pricer = field(repr=False, compare=False)
+    whole: bool = True
 
     tolerance = TOLERANCE
 
@@ -172,11 +175,15 @@ class Found(Shown):
     @cached_property
     def starts(self) -> Starts | None:
         """What the best takes where assumed latencies are half or twice as long; None if none is assumed."""
+        if not self.whole:
+            return None
         return assumed_starts(self.pricer.machine, self.top[0].schedule, self.pricer.makespan)
 
     @cached_property
     def ranged(self) -> list[Choice]:
         """The first of the top, as many as can be simulated with the machine's numbers at their ends too."""
+        if not self.whole:
+            return []
         if self.space.is_multiply:
             return self.top
         actions = accumulate(x.actions * self.sure.corners for x in self.top)
@@ -189,7 +196,7 @@ class Found(Shown):
 
     def bringing(self, choice: Choice) -> dict[str, float] | None:
         """Return what moving its operands takes, by matrix; None for many ranks or several statements."""
-        if not self.proven or not self.space.is_multiply:
+        if not (self.proven and self.whole and self.space.is_multiply):
             return None
         return move_seconds(choice.problem, self.pricer.machine, choice.options.final)
 
@@ -203,7 +210,7 @@ class Found(Shown):
 
     def is_ranged(self, choice: Choice) -> bool:
         """Whether a point has a range: those of one multiply all have, of several statements the first."""
-        return self.space.is_multiply or choice in self.ranged
+        return self.whole and (self.space.is_multiply or choice in self.ranged)
 
     def to_frame(self) -> "pd.DataFrame":
         """Return the best points as a pandas DataFrame, one row each, best first."""

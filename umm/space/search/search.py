@@ -170,7 +170,7 @@ def more_memory(found: Found, seconds: float = MORE_S) -> list[Choice]:
     [(80, '1.81 ms'), (88, '1.67 ms'), (96, '1.60 ms'), (128, '1.45 ms'), (176, '1.43 ms')]
     """
     best, steps, until = found.top[0], list[Choice](), process_time() + seconds
-    most = 0 if found.reserves else found.device
+    most = 0 if found.reserves or not found.whole else found.device
     with suppress(KeyboardInterrupt):
         while most > found.limit and process_time() < until:
             step = _best(found.pricer, most, until)
@@ -261,6 +261,7 @@ def _found(
         left_out=named.left_out if named else {},
         moved=pricer.moved(best[0]) if best else [],
         pricer=pricer,
+        whole=gap is not None,
     )
 
 
