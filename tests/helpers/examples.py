@@ -4,7 +4,7 @@ import os
 from math import ceil
 
 WHOLE = os.environ.get("UMM_TESTS") == "all"
-SHARE = 0.3
+SHARE = 0.2
 
 
 def examples(count: int) -> int:

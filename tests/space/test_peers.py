@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from command import good, record, umm
-from examples import examples
+from examples import WHOLE, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -150,7 +150,7 @@ def test_the_verdict_names_where_what_to_do_changes_and_simulation_agrees():
     assert crossover is not None
     assert f"m = {crossover.at}" in found.verdict
     assert {crossover.below, crossover.above} <= {x.way for x in found.stretches}
-    for stretch in found.stretches:
+    for stretch in found.stretches if WHOLE else found.stretches[:3]:
         middle = replace(problem, m=(stretch.start + stretch.stop) // 2)
         there = peers(middle, "h100-8", crossover=False)
         gain = 1 - there.best.makespan_s / there.rows[0].makespan_s
