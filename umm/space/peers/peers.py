@@ -95,6 +95,10 @@ def _fastest_first(row: Row) -> tuple[bool, float]:
     return not row.fits, row.makespan_s
 
 
+MOST_ACTIONS = 75_000
+"""Actions that the search of several statements simulates: half of its own, for the table is waited for."""
+
+
 class Field(Protocol):
     """Who competes in a program.
 
@@ -203,7 +207,7 @@ class OfProgram:
             self._report("the best layouts", 0, 0)
             best = partial(self._report, "the best layouts")
             space = Space(chain=self.start, ranks=self.ranks)
-            found = search(space, self._machine, memory=self._memory, top=1, progress=best)
+            found = search(space, self._machine, memory=self._memory, top=1, progress=best, most=MOST_ACTIONS)
             first = found.top[0]
             scheme = Scheme(BEST, first.layouts, self.ranks, stationary=first.stationary)
             outside = self._faster(first.makespan_s, found.named, limit)
