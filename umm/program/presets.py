@@ -25,6 +25,8 @@ from umm.program.parts import (
 from umm.program.routing import Routing
 from umm.program.tensors import LARGEST
 
+_Writes = Callable[[Writing, str, str], Attention | Mlp | GatedMlp | Mixture]
+"""Writes a part of a layer from one tensor to another."""
 _ATTENTION = ("heads", "kv_heads", "sequences", "head_dim")
 _EXPERTS = ("hidden", "ffn", "experts", "top_k", "shared")
 _OPTIONAL = {"sequences": 1, "shared": 0, "head_dim": 0}
@@ -60,21 +62,36 @@ def _layer(
     head: int, of: type[Attention] = Attention,
 ) -> None:  # fmt: skip
     """Write R = X + attention(norm(X)), Y = R + mlp(norm(R)): Touvron et al. (2023), LLaMA, section 2.2."""
+    attend = partial(of, hidden=hidden, heads=heads, kv_heads=kv_heads, sequences=sequences, head=head)
+    _residual(w, backward, hidden, "R", attend, partial(GatedMlp if w.gated else Mlp, hidden=hidden, ffn=ffn))
+
+
+def _residual(w: Writing, backward: bool, hidden: int, middle: str, attend: _Writes, expand: _Writes) -> None:
+    """Write what attention and then another part add to X, each of what was normalised before it.
+
+    Args:
+        w: Where the statements go.
+        backward: Whether the gradients are written too.
+        hidden: Columns of X and Y.
+        middle: Name of X with what attention adds.
+        attend: Writes attention from one tensor to another.
+        expand: Writes the other part.
+    """
     _ends(w, hidden)
     first = Norm(w, "X", "N1", "g1", hidden)
-    w.tensor("R", w.tokens, hidden, "tokens")
-    attention = of(w, "N1", "R", hidden, heads, kv_heads, sequences, head)
-    w.epilogue("R", "add", "R", "X")
-    second = Norm(w, "R", "N2", "g2", hidden)
-    mlp = (GatedMlp if w.gated else Mlp)(w, "N2", "Y", hidden, ffn)
-    w.epilogue("Y", "add", "Y", "R")
+    w.tensor(middle, w.tokens, hidden, "tokens")
+    attention = attend(w, "N1", middle)
+    w.epilogue(middle, "add", middle, "X")
+    second = Norm(w, middle, "N2", "g2", hidden)
+    other = expand(w, "N2", "Y")
+    w.epilogue("Y", "add", "Y", middle)
     if not backward:
         return
     dy, dx = _gradients(w)
-    mlp.backward(dy, w.gradient("N2"))
-    second.backward("dN2", w.gradient("R"), dy)
-    attention.backward("dR", w.gradient("N1"))
-    first.backward("dN1", dx, "dR")
+    other.backward(dy, w.gradient("N2"))
+    second.backward("dN2", w.gradient(middle), dy)
+    attention.backward(f"d{middle}", w.gradient("N1"))
+    first.backward("dN1", dx, f"d{middle}")
 
 
 def _head(w: Writing, backward: bool, hidden: int, vocab: int) -> None:
@@ -131,20 +148,9 @@ def _mixture_layer(
 ) -> Outline:  # fmt: skip
     """Write A = X + attention(norm(X)), Y = A + experts(norm(A)): Jiang et al. (2024), Mixtral, section 2."""
     routed = Routing(w.tokens, experts, top_k, *w.routing)
-    _ends(w, hidden)
-    first = Norm(w, "X", "N1", "g1", hidden)
-    w.tensor("A", w.tokens, hidden, "tokens")
-    attention = Attention(w, "N1", "A", hidden, heads, kv_heads, sequences, head)
-    w.epilogue("A", "add", "A", "X")
-    second = Norm(w, "A", "N2", "g2", hidden)
-    mixture = Mixture(w, "N2", "Y", hidden, ffn, routed, shared)
-    w.epilogue("Y", "add", "Y", "A")
-    if backward:
-        dy, dx = _gradients(w)
-        mixture.backward(dy, w.gradient("N2"))
-        second.backward("dN2", w.gradient("A"), dy)
-        attention.backward("dA", w.gradient("N1"))
-        first.backward("dN1", dx, "dA")
+    attend = partial(Attention, hidden=hidden, heads=heads, kv_heads=kv_heads, sequences=sequences, head=head)
+    expand = partial(Mixture, hidden=hidden, ffn=ffn, routed=routed, shared=shared)
+    _residual(w, backward, hidden, "A", attend, expand)
     return mixture_outline(w, "moe-layer", routed)
 
 
