@@ -106,9 +106,7 @@ def search(
     from umm.cli.flags.asked import asked_machines
     from umm.cli.printed.leaderboard import (
         answers_record,
-        found_record,
         print_answers,
-        print_ranking,
     )
     from umm.cli.printed.save import check_targets, program_of
     from umm.machines.settings import split_settings
@@ -160,6 +158,10 @@ def search(
     answers = []
     with output.progress() as bar:
         task = bar.add_task("searching", total=None)
+
+        def say(what: str) -> None:
+            bar.update(task, description=what)
+
         try:
             for where, machine in asked:
                 found = find(
@@ -168,7 +170,7 @@ def search(
                     memory=None if memory == "none" else memory,
                     top=TOP if top is None else top,
                     progress=lambda settled, points: bar.update(task, completed=settled, total=points),
-                    standing=lambda best, least: bar.update(task, description=standing(best, least)),
+                    standing=lambda best, least: say(standing(best, least)),
                 )
                 answers.append(found)
         except SearchInterruptedError as stopped:
@@ -179,20 +181,14 @@ def search(
                 print_answers(output.console(), answers)
             elif not found.top or emit:
                 raise
-            elif as_json:
-                output.json("search", found_record(found))
             else:
-                print_ranking(output.console(), found)
+                shown_best(output, found, None, say, True, False)
             raise click.Abort from None
         if several and as_json:
             output.json("search", answers_record(answers))
         elif several:
             print_answers(output.console(), answers)
         else:
-
-            def say(what: str) -> None:
-                bar.update(task, description=what)
-
             try:
                 best = shown_best(output, found, noise, say, top is not None, bool(emit))
             except KeyboardInterrupt:  # amid what follows a search: what is found is shown without it
