@@ -56,7 +56,7 @@ def points_round(name):
     """Return what the points of one machine cost, once without and once with spans kept."""
     warm_up(umm.machine(name))
     simulator = SimExecutor()
-    # How the replicas of C are summed is found once for each layout of C, and remembered: told apart, for 400
+    # How the replicas of C are summed is found once for each layout of C, and kept; timed by itself, as 400
     # points have about 90 of these layouts, and a whole space of 8,232 not many more.
     first = sweep(name, simulator.makespan)[0]
     lower, simulate, floor_s, actions = sweep(name, simulator.makespan)

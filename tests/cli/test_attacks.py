@@ -1,4 +1,4 @@
-"""What an attack once brought down: each is refused in one line, soon, and with little memory."""
+"""Input that once crashed the tool or took minutes is refused in one line, soon, with little memory."""
 
 import os
 import shutil

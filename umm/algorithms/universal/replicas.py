@@ -1,4 +1,4 @@
-"""What brings the replicas of C together: a reduce into the origin, a broadcast back, or a collective."""
+"""How the replicas of C are summed: a reduce into the origin, a broadcast back, or a collective."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -46,11 +46,11 @@ def ended_as(layout: Layout, dtype: str, machine: Machine, options: Options) -> 
 
 @dataclass(frozen=True, eq=False)
 class Ending:
-    """What brings the replicas of C together; the same for every problem with this C.
+    """How the replicas of C are summed; the same for every problem with this C.
 
     Attributes:
         options: The options, with the ending named.
-        shared: What the schedules share, with the lanes that bring replicas together.
+        shared: What the schedules share, with the lanes of that sum.
         chosen: The choices as plain values, with the way of the collective if there is one.
         details: What the actions of the collective touch; None if it is no collective.
         sums: Its actions, which wait for the barrier before them where ``after`` is −1, else for each other.
@@ -63,7 +63,7 @@ class Ending:
     sums: Rows | None
 
     def joined(self, rows: Rows, problem: Problem) -> list[Rows]:
-        """Return the rows, and after them what brings a replicated C together.
+        """Return the rows, and after them those that sum a replicated C.
 
         A barrier, then every rank of every replica but the origin (replica 0) reduces each of its tiles into
         the origin's owner; with ``final=broadcast`` another barrier, then the origin's owners put the sum
@@ -91,7 +91,7 @@ class Ending:
 
 
 def ending_of(problem: Problem, machine: Machine, options: Options) -> Ending:
-    """Return what brings the replicas of a problem's C together."""
+    """Return how the replicas of a problem's C are summed."""
     layout = problem.layout("C")
     return _ending_of(layout, (str(layout), layout.cuts), problem.c_dtype, machine, options)
 
@@ -112,7 +112,7 @@ def _ending_of(layout: Layout, key: object, dtype: str, machine: Machine, option
 
 
 def how_summed(problem: Problem, machine: Machine, options: Options) -> Summed | None:
-    """Return the collective that brings the replicas of C together; None if it is none, or has none."""
+    """Return the collective that sums the replicas of C; None if it is none, or has none."""
     return how_summed_as(problem.layout("C"), problem.c_dtype, machine, options)
 
 

@@ -226,7 +226,7 @@ class Builder(Room):
         """Write one collective: its transfers go by the machine's means ``collective``, if it has such.
 
         Each rank waits once for it to start, when its first transfer could go. Those that pass on what
-        another transfer brought do not: it has started already. One within another is a part of that one.
+        another transfer has moved do not: it has started already. One within another is a part of that one.
 
         Args:
             start_s: How long ranks wait; as the machine says if None.
