@@ -155,7 +155,7 @@ def marked(mark: str) -> dict[int, str]:
 
 
 def rank_of(process: int) -> str:
-    """Return the rank that a process is, or is the parent of, as mpiexec has told it; empty if it is none."""
+    """Return the rank that a process is, or is the parent of, as mpiexec has set it; empty if it is none."""
     with suppress(OSError):
         words = (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0")
         return next((x[9:].decode() for x in words if x.startswith(b"PMI_RANK=")), "")
