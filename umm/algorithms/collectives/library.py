@@ -10,6 +10,7 @@ piece where its blocks or its protocol do not fill the link, less where the swit
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from umm.algorithms.collectives import direct, hierarchical
@@ -91,7 +92,7 @@ NOTHING = Choice("none", 0.0, 0.0, 0.0, 1, 0.0)
 def choose(
     machine: Machine, what: str, ranks: tuple[int, ...], total: int, nbytes: int, way: str | None = None
 ) -> Choice:
-    """Return the way that takes a library least.
+    """Return how a library does a collective: by its own choice, or the way that is asked for.
 
     Args:
         machine: The machine, which has a library.
@@ -101,6 +102,8 @@ def choose(
         nbytes: Its size as nccl-tests counts it.
         way: The name of one that is asked for; None for the library's own choice.
     """
+    from umm.machines.library import considered
+
     assert machine.library is not None
     ways = machine.library.kernels if way in KERNELS else machine.library.ways(what)
     paces = {name: pace for name, pace in ways.items() if way in (None, name)}
@@ -109,23 +112,25 @@ def choose(
         return _between(machine, what, nodes, total, nbytes, paces)
     width, latency = hears(machine, ranks, total)
     p = len(ranks)
-    seconds = {name: pace.seconds(what, nbytes, p, width) for name, pace in paces.items()}
+    seconds = {x: paces[x].seconds(what, nbytes, p, width) for x in considered(paces, what, nbytes, p)}
     name = min(seconds, key=seconds.__getitem__)
     pace = paces[name]
     wait, takes = pace.start_s(p) - _phases(what) * latency, seconds[name] - pace.start_s(p)
     # Kernels that start sooner than the links' latencies allow make up for it in what they charge.
     sooner = max(0.1, 1.0 + min(0.0, wait) / takes)
-    return Choice(name, max(0.0, wait), charge(pace, what, p, width) * sooner, 0.0, 1, seconds[name])
+    over = charge(pace, what, p, width, nbytes / p)
+    return Choice(name, max(0.0, wait), over * sooner, 0.0, 1, seconds[name])
 
 
-def charge(pace: "Pace", what: str, ranks: int, width: float) -> float:
+def charge(pace: "Pace", what: str, ranks: int, width: float, message: float = inf) -> float:
     """Return the bytes on a rank's links for each byte that the schedule moves there.
 
     What goes round a ring is not less than what moves; only a switch that adds puts less on a port.
     """
     from umm.machines.library import around
 
-    found = pace.moved(what, 1.0, ranks) / around(what, 1.0, ranks) * width / pace.rate(ranks, width)
+    found = pace.moved(what, 1.0, ranks) / around(what, 1.0, ranks) * width
+    found /= pace.rate(ranks, width, message)
     return found if pace.path == "switch" else max(1.0, found)
 
 
