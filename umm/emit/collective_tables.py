@@ -15,7 +15,7 @@ TUNED = {"all-gather": "allgather", "reduce-scatter": "reducescatter", "all-redu
 """Collectives as the example tuner spells them; it does not tune all-to-alls."""
 WAYS = {
     "ll": ("ring", "ll"), "ll128": ("ring", "ll128"), "ring": ("ring", "simple"), "tree": ("tree", "ll"),
-    "nvls": ("nvls", "simple"), "simple": ("ring", "simple"),
+    "tree-ll": ("tree", "ll"), "nvls": ("nvls", "simple"), "simple": ("ring", "simple"),
 }  # fmt: skip
 """The algorithm and the protocol of a way, as the example tuner spells them."""
 

@@ -191,13 +191,15 @@ class Between(Table):
 
     Attributes:
         ring: A ring for each card, which goes through all ranks of a node before it leaves it.
-        tree: Trees over nodes, for all-reduces.
+        tree: Trees over nodes, for all-reduces, cut into chunks that follow each other.
+        tree_ll: The same for small sizes, by a protocol that passes everything on before the next level.
         pairwise: Every rank with every other.
     """
 
     ring: Pace
     tree: Pace
     pairwise: Pace
+    tree_ll: Pace | None = Field(default=None, alias="tree-ll")
 
 
 Ways = Annotated[dict[Name, Pace], Field(min_length=1)]

@@ -10,7 +10,7 @@ piece where its blocks or its protocol do not fill the link, less where the swit
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from math import inf
+from math import inf, log2
 from typing import TYPE_CHECKING, NamedTuple
 
 from umm.algorithms.collectives import direct, hierarchical
@@ -178,8 +178,9 @@ def _between(
 
     A rank exchanges with those of its place in other nodes, through its own card. A ring goes through all
     ranks of a node before it leaves it, so it puts (p − 1)/p of a card's share on the card where (n − 1)/n
-    would do; in a tree a node sends to one above it and two below, or of two nodes to the other one. What was
-    measured of rings between nodes is of cards and links inside together; trees take as long as the slower.
+    would do; in a tree a node sends to one above it and two below, or of two nodes to the other one; by the
+    protocol of small sizes each level waits for the one before. What was measured of rings between nodes is of
+    cards and links inside together; trees take as long as the slower.
     """
     assert machine.library is not None
     assert machine.library.between is not None
@@ -188,13 +189,19 @@ def _between(
     card, latency = hears(machine, tuple(node[0] for node in nodes), total)
     width, near, within, least = _inside(machine, what, nodes[0], total, nbytes, n, inside)
     moved = phases * share * (n - 1) / n
-    crossing = {"ring": phases * share * (p - 1) / p, "tree": share * min(2, n - 1), "pairwise": moved}
+    crossing = {
+        "ring": phases * share * (p - 1) / p, "tree": share * min(2, n - 1), "tree-ll": share * log2(n),
+        "pairwise": moved,
+    }  # fmt: skip
     found = []
-    for name in {"all-to-all": ["pairwise"], "all-reduce": ["ring", "tree"]}.get(what, ["ring"]):
-        pace: Pace = getattr(machine.library.between, name)
+    for name in {"all-to-all": ["pairwise"], "all-reduce": ["ring", "tree", "tree-ll"]}.get(what, ["ring"]):
+        pace: Pace | None = getattr(machine.library.between, name.replace("-", "_"))
+        if pace is None:
+            continue
         start = pace.start_s(n) * (phases if name == "ring" else 1)
         takes = crossing[name] / (card * pace.link.value)
-        found.append((start + (max(takes, least) if name == "tree" else takes), name, start, takes))
+        slowest = max(takes, least) if name in ("tree", "tree-ll") else takes
+        found.append((start + slowest, name, start, takes))
     seconds, name, start, takes = min(found)
     over = takes * card / moved
     if what == "all-to-all" or q == 1:
