@@ -179,8 +179,8 @@ def _between(
     A rank exchanges with those of its place in other nodes, through its own card. A ring goes through all
     ranks of a node before it leaves it, so it puts (p − 1)/p of a card's share on the card where (n − 1)/n
     would do; in a tree a node sends to one above it and two below, or of two nodes to the other one; by the
-    protocol of small sizes each level waits for the one before. What was measured of rings between nodes is of
-    cards and links inside together; trees take as long as the slower.
+    protocol of small sizes each level waits for the one before. What was measured of rings between nodes is
+    of cards and links inside together; trees take as long as the slower.
     """
     assert machine.library is not None
     assert machine.library.between is not None
@@ -217,7 +217,10 @@ def _between(
     chunks = max(1, int(most))
     edge = within * slower / width / chunks / (1 if what == "all-reduce" else n)
     over *= max(LEAST_BETWEEN, 1.0 - edge / max(takes, edge))
-    wait = max(0.0, start - each * chunks - phases * near)
+    # Where the links inside bind, other chunks' transfers hide the latencies of a chunk.
+    hidden = name != "ring" and least > takes
+    latencies = max(0.0 if hidden else each * chunks, phases * latency * (n - 1)) + phases * near
+    wait = max(0.0, start - latencies)
     return Choice(name, wait, slower, over, chunks, seconds)
 
 
