@@ -15,6 +15,7 @@ from umm.emit.collective_tables import nccl_tuner, xla_table
 from umm.machines.drafts.fits import fitted
 from umm.machines.drafts.logs import read_log
 from umm.machines.library import considered
+from umm.units import parse_seconds
 
 RANK = "#  Rank {0:2} Group  0 Pid  4711 on     node{1:02} device  {2} [0x1b] NVIDIA H100 80GB HBM3"
 COLUMNS = "time   algbw   busbw #wrong"
@@ -192,6 +193,14 @@ def test_a_log_without_header_says_its_ranks_by_its_columns():
 def test_a_report_of_a_cluster_holds_a_table_for_each_collective(name, found):
     log = read_log((LOGS / name).read_text(), name)
     assert Counter((x.what, x.ranks) for x in log.collectives) == found
+
+
+def test_rows_of_gigabytes_leave_the_start_as_it_was():
+    """8 and 16 GiB on 8 MI355X take the file's start within a tenth; their rate is what they say."""
+    log = read_log((LOGS / "oci-mi355x.md").read_text(), "oci-mi355x.md")
+    found = fit(log, other="mi355x-8").content["library"]["all-reduce"]["ring"]["start"]["value"]
+    was = umm.machine("mi355x-8").document["library"]["all-reduce"]["ring"]["start"]["value"]
+    assert parse_seconds(found) == pytest.approx(parse_seconds(was), rel=0.1)
 
 
 def test_nccls_protocols_fit_a_cluster_that_nobody_fitted():

@@ -18,7 +18,7 @@ from umm.units import counted, parse_seconds
 
 MOST = (log(5.0), log(2.0))
 """How far a start and a rate may be from the other machine's, so that ways do not change places."""
-PULL = 1e-4
+PULL = 1e-3
 """How much a fit is drawn to the other machine's numbers, where rows leave them open."""
 LARGE = 2**20
 """Bytes from which rows count in full; runs of smaller ones differ by a factor of two."""

@@ -180,7 +180,7 @@ def _named(text: str) -> str:
 def _nccl(text: str, name: str, given: int | None) -> Log:
     """Read nccl-tests or rccl-tests: the columns before ``time`` differ by version, those after do not.
 
-    A file may hold several tables, such as a report of a cluster: each has ranks and a collective of its own.
+    A file may hold several tables, such as a report of a cluster: each has its ranks and its collective.
     """
     rows: list[Timed] = []
     unsaid: dict[str, None] = {}
