@@ -2,9 +2,15 @@
 
 import numpy as np
 import pytest
-from drawn_ways import assert_case, assert_on_processes, machines_of_nodes
+from drawn_ways import assert_case, assert_on_processes, machine_of_nodes, machines_of_nodes
 
 import umm
+from umm.algorithms.chains.lower import lower
+from umm.layouts.layout import Layout
+from umm.program import Chain, Map, Multiply
+from umm.program.tensors import Tensor
+from umm.schedules.races import races
+from umm.schedules.rules.invariants import check
 from umm.schedules.table.details import ACCUMULATE, GET
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.mpi.job.job import MpiJob
@@ -31,6 +37,52 @@ def mpi():
 def test_every_way_is_right_on_processes(nodes, mpi):
     for seed in range(40):
         assert_on_processes(seed, nodes, mpi)
+
+
+@pytest.mark.parametrize(("nodes", "size", "rows"), [(5, 2, 40), (6, 3, 7), (11, 2, 31), (17, 2, 136)])
+def test_an_all_reduce_over_many_nodes_is_right_and_race_free(nodes, size, rows, tmp_path):
+    """In waves, uneven ones and pieces that are empty among them, also where it adds to what was there."""
+    ranks = nodes * size
+    tensors = [
+        ("X", "col", (rows, 40), "input"), ("W", "row", (40, 5), "input"), ("Y", "row@p", (rows, 5), "output")
+    ]  # fmt: skip
+    chain = Chain(
+        "sum",
+        tuple(
+            Tensor(name, Layout.parse(text.replace("@p", f"@{ranks}"), shape, ranks), "float32", role)
+            for name, text, shape, role in tensors
+        ),
+        (
+            Multiply("Y", "X", "W"),
+            Map("Y", "scale", ("Y",), {"factor": 0.5}),
+            Multiply("Y", "X", "W", beta=1.0),
+        ),
+        ranks,
+    )
+    schedule = lower(chain, machine_of_nodes(tmp_path, ranks, size))
+    check(schedule)
+    assert not races(schedule)
+    assert {"near.1", "card.0"} <= set(schedule.lanes.names)
+    rng = np.random.default_rng(nodes)
+    operands = {x.name: rng.integers(-3, 4, x.shape).astype(float) for x in chain.tensors if x.is_input}
+    expected = chain.reference(operands)["Y"]
+    for order in ({"order": "rows"}, {"order": "random", "seed": nodes}):
+        trace = umm.run(schedule, executor="numpy", operands=operands, replica=None, **order)
+        assert all((replica == expected).all() for replica in trace.results["Y"])
+
+
+def test_an_all_reduce_in_waves_has_fewer_messages(monkeypatch):
+    """Of 128 ranks in 16 nodes each adds 8 · 7 times inside its node in place of 16 · 7."""
+    chain = umm.chain("mlp", hidden=4096, ffn=8192, tokens=4096, dtype="bfloat16")
+
+    laid = chain.laid_out("megatron", ranks=128)
+    machine = umm.machine("dgx-h100x4", {"nodes": "16"})
+    waves = umm.schedule(laid, machine)
+    monkeypatch.setattr("umm.algorithms.movement.sums.many_nodes", lambda *_: False)
+    parts = umm.schedule(laid, machine)
+    sent = [np.count_nonzero(x.kind == ACCUMULATE) // 128 for x in (waves, parts)]
+    assert sent == [8 * 7 + 15, 16 * 7 + 15]
+    assert umm.run(waves).makespan_s < umm.run(parts).makespan_s
 
 
 def crossing(schedule, kinds, size=8):

@@ -28,16 +28,21 @@ MESHES = {4: ("2x2",), 6: ("2x3", "3x2"), 8: ("2x4", "4x2", "2x2x2")}
 WAYS = ("gathered", "chunks", "two-level", "auto")
 
 
+def machine_of_nodes(folder, ranks, size):
+    """A machine of so many devices in nodes of a size."""
+    path = folder / f"{ranks}-{size}.toml"
+    devices = GOOD.replace("value = 4", f"value = {ranks}").replace(
+        "[devices.peak]", START + "[devices.peak]"
+    )
+    path.write_text(devices + NODES.replace("SIZE", str(size)), encoding="utf-8")
+    return umm.machine(path)
+
+
 def machines_of_nodes(folder):
     """Machines of 4, 6 and 8 devices in nodes of 2, or of 4 for the last, by their number of devices."""
     found = {}
     for ranks, size in ((4, 2), (6, 2), (8, 2), (8, 4)):
-        path = folder / f"{ranks}-{size}.toml"
-        devices = GOOD.replace("value = 4", f"value = {ranks}").replace(
-            "[devices.peak]", START + "[devices.peak]"
-        )
-        path.write_text(devices + NODES.replace("SIZE", str(size)), encoding="utf-8")
-        found.setdefault(ranks, []).append(umm.machine(path))
+        found.setdefault(ranks, []).append(machine_of_nodes(folder, ranks, size))
     return found
 
 
