@@ -75,6 +75,34 @@ def far() -> Iterator[Row]:
         yield Row(group, f"MI300X, {gib} GiB", "mi300x-8", predict, micro * 1e-6, source)
 
 
+def logs() -> Iterator[Row]:
+    """What nccl-tests and rccl-tests printed on clusters, one node and several, that users published.
+
+    Each the faster of both columns, for a first run holds set-up. All-reduces of the first H100 cluster
+    were fitted. Cards are as fast as their owner measured them, where that was said.
+    """
+    with (Path(__file__).parent / "nodes.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            nodes, nbytes = int(row["nodes"]), int(row["bytes"])
+            settings = {"nodes": row["nodes"]} if nodes > 1 else {}
+            if row["card"]:
+                settings["fabric.network.card.bandwidth"] = row["card"]
+            ranks = int(row["ranks"]) if row["ranks"] else None
+            predict = partial(_of_log, what=row["op"], nbytes=nbytes, settings=settings, ranks=ranks)
+            where = f"{nodes} nodes" if nodes > 1 else f"{ranks or 'all'} ranks"
+            group = f"{row['cluster']}, {row['machine']}, {row['op']}, {where}"
+            fitted = row["cluster"] == "nccl-tests 309, first cluster"
+            name, seconds = f"{nbytes / MiB:g} MiB", float(row["us"]) * 1e-6
+            yield Row(group, name, row["machine"], predict, seconds, row["source"], fitted)
+
+
+def _of_log(machine: Machine, what: str, nbytes: int, settings: dict[str, str], ranks: int | None) -> float:
+    from umm.machines.settings import with_settings
+
+    found = with_settings(machine, settings) if settings else machine
+    return law(found, what, nbytes, ranks or found.device_count)
+
+
 def small() -> Iterator[Row]:
     """All-reduces of decoding, by algorithm."""
     said = dict(SAID["small_all_reduces_ms"])
@@ -95,4 +123,4 @@ def small() -> Iterator[Row]:
 
 def collectives() -> list[Row]:
     """Return all rows."""
-    return [*xla(), *nodes(), *far(), *small()]
+    return [*xla(), *nodes(), *far(), *logs(), *small()]

@@ -6,7 +6,7 @@ from numbers apart from the file's, and the rows that were left out are predicte
 """
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 from experiments.common.ledger import Entry, reproduced
 from experiments.common.machines import shipped
 from umm.arrays import Bools, Floats
-from umm.machines.library import BLEND, Pace
+from umm.machines.library import BLEND, Pace, considered
 
 MACHINE, DEVICE = "gb200-nvl72", "sm_100_GB200"
 GROUPS = (4, 8, 32, 36, 72)
@@ -49,28 +49,36 @@ def rows_of(what: str, device: str = DEVICE) -> Rows:
     return Rows(ranks, nbytes, us * 1e-6)
 
 
-def law(paces: Sequence[Pace], numbers: Sequence[Floats], what: str, rows: Rows, width: float) -> Floats:
-    """Return the seconds that the fastest way takes, each with its start, step, link, blocks and fading.
+class Law:
+    """What the library's ways take at some rows, for numbers that are tried.
 
-    The same as ``Pace.seconds``, for many rows and numbers that are tried.
+    The same as ``Pace.seconds`` of the fastest way that ``considered`` leaves, which does not depend on them.
     """
-    p, ring = rows.ranks, rows.nbytes * (rows.ranks - 1) / rows.ranks * (2 if what == "all-reduce" else 1)
-    found = []
-    for pace, (start, step, link, blocks, fading) in zip(paces, numbers, strict=True):
-        steps = np.log2(p) if pace.steps == "doublings" else p - 1
-        rate = link * width * np.maximum(0.05, 1 - fading * np.log2(p))
-        if blocks:
-            of_blocks = blocks * (p - 1) / p
-            if pace.channels is not None:
-                full = pace.channels.value
-                of_blocks = of_blocks * np.where(p > full, p / (np.ceil(p / full) * full), 1.0)
-            rate = (rate**-BLEND + of_blocks**-BLEND) ** (-1 / BLEND)
-        moved = rows.nbytes * (p + 1) / p if pace.path == "switch" else ring
-        took = start + step * steps + moved / rate
-        if pace.message is not None:
-            took = np.where(rows.nbytes / p < pace.message.number, np.inf, took)
-        found.append(took)
-    return np.asarray(np.min(found, axis=0))
+
+    def __init__(self, paces: Mapping[str, Pace], what: str, rows: Rows, width: float) -> None:
+        self.paces, self.rows, self.width = list(paces.values()), rows, width
+        sizes = [(float(n), int(p)) for n, p in zip(rows.nbytes, rows.ranks, strict=True)]
+        open_to = [considered(paces, what, n, p) for n, p in sizes]
+        self.closed = np.array([[name not in names for names in open_to] for name in paces])
+        self.moved = np.array([[pace.moved(what, n, p) for n, p in sizes] for pace in self.paces])
+        self.used = np.array([[pace.used(p, n / p) for n, p in sizes] for pace in self.paces])
+        self.batches = np.array([
+            [1 if pace.batch is None else -(-p // pace.batch.value) for _, p in sizes] for pace in self.paces
+        ])  # fmt: skip
+
+    def seconds(self, numbers: Sequence[Floats]) -> Floats:
+        """Return the seconds of each row, each way with its start, step, link, blocks and fading."""
+        p, found = self.rows.ranks, []
+        for i, (pace, (start, step, link, blocks, fading)) in enumerate(
+            zip(self.paces, numbers, strict=True)
+        ):
+            steps = np.log2(p) if pace.steps == "doublings" else p - 1
+            rate = link * self.width * np.maximum(0.05, 1 - fading * np.log2(p))
+            if blocks:
+                of_blocks = blocks * (p - 1) / p * self.used[i]
+                rate = (rate**-BLEND + of_blocks**-BLEND) ** (-1 / BLEND)
+            found.append(self.batches[i] * start + step * steps + self.moved[i] / rate)
+        return np.asarray(np.min(np.where(self.closed, np.inf, found), axis=0))
 
 
 def numbers_of(pace: Pace) -> Floats:
@@ -84,15 +92,14 @@ def numbers_of(pace: Pace) -> Floats:
     )  # fmt: skip
 
 
-def fitted(paces: Sequence[Pace], what: str, rows: Rows, width: float, used: Bools) -> list[Floats]:
+def fitted(law: Law, used: Bools) -> list[Floats]:
     """Return numbers of the ways by a random walk from the file's, on the rows that are used."""
     rng = np.random.default_rng(0)
-    at = np.array([numbers_of(pace) for pace in paces])
+    at = np.array([numbers_of(pace) for pace in law.paces])
     step = np.full(at.shape, 0.1)
-    some = Rows(*(x[used] for x in rows))
 
     def off(numbers: Floats) -> float:
-        errors = np.abs(np.log(law(paces, list(numbers), what, some, width) / some.seconds))
+        errors = np.abs(np.log(law.seconds(list(numbers)) / law.rows.seconds))[used]
         return float(np.minimum(errors, CLIPPED).mean())
 
     # The walk starts apart from the file, which saw all groups.
@@ -129,10 +136,9 @@ def held(what: str) -> Iterator[Held]:
     """Yield each group of one collective, left out in turn."""
     machine = shipped(MACHINE)
     assert machine.library is not None
-    paces, rows = list(machine.library.ways(what).values()), rows_of(what)
-    width = machine.hears([0, 1])[0]
+    rows = rows_of(what)
+    law = Law(machine.library.ways(what), what, rows, machine.hears([0, 1])[0])
     for ranks in GROUPS:
         out = rows.ranks == ranks
-        numbers = fitted(paces, what, rows, width, ~out)
-        errors = np.log(law(paces, numbers, what, rows, width) / rows.seconds)[out]
+        errors = np.log(law.seconds(fitted(law, ~out)) / rows.seconds)[out]
         yield Held(what, ranks, float(np.expm1(np.abs(errors).mean())), int(out.sum()))

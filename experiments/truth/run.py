@@ -23,9 +23,24 @@ from umm.algorithms.dtensor.choice import SHARD_0, SHARD_1, Mesh, chosen_way
 HERE = Path(__file__).parent
 SAID = published("truth")
 WITHIN = 0.1
+ODD = "64 and 128 MiB take 1.5 times as long as on 36, by the same protocol"
+LATER = "XLA's own 8 B200 start 15 to 20 us later and sum without the switch; `gb200-nvl72` fits these rows"
+PAIR = "between two devices rates rise with the size where the law has one"
 WHY = {
     "all-gather, then GEMM": "at the slow end of the range: one rate stands between the power states",
-}
+    "XLA, gb200-nvl72, all-gather of 32": ODD,
+    "XLA, gb200-nvl72, reduce-scatter of 32": ODD,
+    "XLA, b200-8, all-to-all of 2": PAIR,
+    "XLA, h100-8, all-to-all of 2": PAIR,
+    "nccl-tests 309, second cluster, h100-8, all-reduce, 4 nodes": "325 GB/s where the first cluster has 366",
+    "Google, second, b200-8, all-gather, 2 nodes": "336 GB/s where Google's first cluster has 377",
+} | {
+    f"Vultr, b200-8, {what}, all ranks": LATER
+    for what in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
+} | {
+    f"Vultr, b200-8, {what}, 2 nodes": "slower from 2 to 128 MiB than both clusters of Google"
+    for what in ("all-gather", "reduce-scatter")
+}  # fmt: skip
 
 
 def run(size: str, jobs: int | None) -> Sections:

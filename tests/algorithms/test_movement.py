@@ -1,10 +1,8 @@
 """Multiplies by collectives: right and race-free, whatever is gathered, shared or summed."""
 
-import random
-
 import numpy as np
 import pytest
-from machine_text import GOOD
+from drawn_ways import assert_case, assert_on_processes, machine_of_nodes, machines_of_nodes
 
 import umm
 from umm.algorithms.chains.lower import lower
@@ -17,107 +15,10 @@ from umm.schedules.table.details import ACCUMULATE, GET
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.mpi.job.job import MpiJob
 
-NODES = """[fabric]
-kind = "tiers"
-bandwidth = { value = "10 GB/s", source = "test" }
-latency = { value = "1 us", source = "test" }
-node_size = { value = SIZE, source = "test" }
-[fabric.nic]
-owner = "device"
-bandwidth = { value = "2 GB/s", source = "test" }
-latency = { value = "2 us", source = "test" }
-"""
-START = '\ncollective_start = { value = "5 us", source = "test" }\n'
-MESHES = {4: ("2x2",), 6: ("2x3", "3x2"), 8: ("2x4", "4x2", "2x2x2")}
-TWICE = [Multiply("Y", "X", "W"), Multiply("Y", "X", "W", beta=1.0)]
-
 
 @pytest.fixture(scope="session")
 def nodes(tmp_path_factory):
-    """Makes machines of 4, 6 and 8 devices in nodes of 2, or of 4 for the last."""
-    folder, found = tmp_path_factory.mktemp("nodes"), {}
-    for ranks, size in ((4, 2), (6, 2), (8, 2), (8, 4)):
-        path = folder / f"{ranks}-{size}.toml"
-        devices = GOOD.replace("value = 4", f"value = {ranks}").replace(
-            "[devices.peak]", START + "[devices.peak]"
-        )
-        path.write_text(devices + NODES.replace("SIZE", str(size)), encoding="utf-8")
-        found.setdefault(ranks, []).append(umm.machine(path))
-    return found
-
-
-def drawn_layout(draw, shape, ranks):
-    """A block layout over all ranks: of rows, columns or both, with replicas in any place of a mesh."""
-    if draw.random() < 0.5:
-        mesh = draw.choice(MESHES[ranks])
-        axes = "".join(draw.choice("-rc") for _ in mesh.split("x"))
-        return Layout.parse(f"2d@{mesh}:{axes}", shape, ranks)
-    replicas = draw.choice([c for c in range(1, ranks + 1) if ranks % c == 0])
-    order = draw.choice(["", ":interleaved"]) if replicas > 1 else ""
-    return Layout.parse(f"{draw.choice(['row', 'col', '2d', '2d:balanced'])}@{replicas}{order}", shape, ranks)
-
-
-def drawn_chain(draw, ranks):
-    """Multiplies that share operands and add to each other's results, with maps between."""
-    sizes, tensors, statements, written = {x: draw.randint(1, 12) for x in "abcd"}, {}, [], set()
-
-    def tensor(first, second, role):
-        name = f"{role[0]}{len(tensors)}"
-        shape = sizes[first], sizes[second]
-        tensors[name] = Tensor(name, drawn_layout(draw, shape, ranks), "float32", role), first + second
-        return name
-
-    def some(letters):
-        there = [
-            x for x, (of, has) in tensors.items() if has == letters and (of.role == "input" or x in written)
-        ]
-        return draw.choice(there) if there and draw.random() < 0.7 else tensor(*letters, "input")
-
-    for _ in range(draw.randint(2, 4)):
-        m, n, k = draw.sample("abcd", 3)
-        trans = [x for x in "ab" if draw.random() < 0.4]
-        a, b = some(k + m if "a" in trans else m + k), some(n + k if "b" in trans else k + n)
-        there = [x for x in sorted(written) if tensors[x][1] == m + n and x not in (a, b)]
-        last = statements and statements[-1].out
-        out = last if last in there else draw.choice(there) if there else tensor(m, n, "output")
-        beta = draw.choice([0.0, 1.0, 1.0, -0.5]) if out in written else 0.0
-        statements.append(Multiply(out, a, b, tuple(trans), draw.choice([1.0, 0.5]), beta))
-        written.add(out)
-        if draw.random() < 0.5:
-            other = some(m + n)
-            if other != out:
-                statements.append(Multiply(out, *mates(draw, some, m, n), beta=1.0))
-        if draw.random() < 0.3:
-            statements.append(Map(out, "scale", (out,), {"factor": 0.5}))
-    return Chain("drawn", tuple(x for x, _ in tensors.values()), tuple(statements), ranks)
-
-
-def mates(draw, some, m, n):
-    (k,) = draw.sample([x for x in "abcd" if x not in (m, n)], 1)
-    return some(m + k), some(k + n)
-
-
-def assert_case(seed, nodes):
-    """Draw a chain, a machine and a way; the schedule is lawful, race-free and right in random orders."""
-    draw = random.Random(seed)
-    ranks = draw.choice(list(MESHES))
-    machine, chain = draw.choice(nodes[ranks]), drawn_chain(draw, ranks)
-    movement, stationary = (
-        draw.choice(["gathered", "chunks", "two-level", "auto"]),
-        draw.choice(["auto", "A", "B", "C"]),
-    )
-    schedule = lower(chain, machine, movement=movement, stationary=stationary)
-    check(schedule)
-    assert not races(schedule), (seed, movement)
-    rng = np.random.default_rng(seed)
-    operands = {x.name: rng.integers(-3, 4, x.shape).astype(float) for x in chain.tensors if x.is_input}
-    expected = chain.reference(operands)
-    for order in ({"order": "rows"}, {"order": "random", "seed": seed}):
-        trace = umm.run(schedule, executor="numpy", operands=operands, replica=None, **order)
-        for name in chain.outputs:
-            for replica in trace.results[name]:
-                assert np.allclose(replica, expected[name], rtol=1e-12, atol=1e-9), (seed, movement, name)
-    return schedule
+    return machines_of_nodes(tmp_path_factory.mktemp("nodes"))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -132,24 +33,56 @@ def mpi():
     job.close()
 
 
-def assert_on_processes(seed, nodes, mpi):
-    """Draw a chain and a way for four ranks in two nodes; processes compute what the reference does."""
-    draw = random.Random(seed)
-    chain = drawn_chain(draw, 4)
-    movement, stationary = draw.choice(["gathered", "chunks", "two-level", "auto"]), draw.choice("ABC")
-    schedule = lower(chain, nodes[4][0], movement=movement, stationary=stationary)
-    rng = np.random.default_rng(seed)
-    operands = {x.name: rng.integers(-3, 4, x.shape).astype(float) for x in chain.tensors if x.is_input}
-    expected, trace = chain.reference(operands), mpi.run(schedule, operands)
-    for name in chain.outputs:
-        for replica in trace.results[name]:
-            assert np.allclose(replica, expected[name], rtol=1e-12, atol=1e-9), (seed, movement, name)
-
-
 @pytest.mark.mpi
 def test_every_way_is_right_on_processes(nodes, mpi):
     for seed in range(40):
         assert_on_processes(seed, nodes, mpi)
+
+
+@pytest.mark.parametrize(("nodes", "size", "rows"), [(5, 2, 40), (6, 3, 7), (11, 2, 31), (17, 2, 136)])
+def test_an_all_reduce_over_many_nodes_is_right_and_race_free(nodes, size, rows, tmp_path):
+    """In waves, uneven ones and pieces that are empty among them, also where it adds to what was there."""
+    ranks = nodes * size
+    tensors = [
+        ("X", "col", (rows, 40), "input"), ("W", "row", (40, 5), "input"), ("Y", "row@p", (rows, 5), "output")
+    ]  # fmt: skip
+    chain = Chain(
+        "sum",
+        tuple(
+            Tensor(name, Layout.parse(text.replace("@p", f"@{ranks}"), shape, ranks), "float32", role)
+            for name, text, shape, role in tensors
+        ),
+        (
+            Multiply("Y", "X", "W"),
+            Map("Y", "scale", ("Y",), {"factor": 0.5}),
+            Multiply("Y", "X", "W", beta=1.0),
+        ),
+        ranks,
+    )
+    schedule = lower(chain, machine_of_nodes(tmp_path, ranks, size))
+    check(schedule)
+    assert not races(schedule)
+    assert {"near.1", "card.0"} <= set(schedule.lanes.names)
+    rng = np.random.default_rng(nodes)
+    operands = {x.name: rng.integers(-3, 4, x.shape).astype(float) for x in chain.tensors if x.is_input}
+    expected = chain.reference(operands)["Y"]
+    for order in ({"order": "rows"}, {"order": "random", "seed": nodes}):
+        trace = umm.run(schedule, executor="numpy", operands=operands, replica=None, **order)
+        assert all((replica == expected).all() for replica in trace.results["Y"])
+
+
+def test_an_all_reduce_in_waves_has_fewer_messages(monkeypatch):
+    """Of 128 ranks in 16 nodes each adds 8 · 7 times inside its node in place of 16 · 7."""
+    chain = umm.chain("mlp", hidden=4096, ffn=8192, tokens=4096, dtype="bfloat16")
+
+    laid = chain.laid_out("megatron", ranks=128)
+    machine = umm.machine("dgx-h100x4", {"nodes": "16"})
+    waves = umm.schedule(laid, machine)
+    monkeypatch.setattr("umm.algorithms.movement.sums.many_nodes", lambda *_: False)
+    parts = umm.schedule(laid, machine)
+    sent = [np.count_nonzero(x.kind == ACCUMULATE) // 128 for x in (waves, parts)]
+    assert sent == [8 * 7 + 15, 16 * 7 + 15]
+    assert umm.run(waves).makespan_s < umm.run(parts).makespan_s
 
 
 def crossing(schedule, kinds, size=8):

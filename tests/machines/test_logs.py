@@ -1,8 +1,10 @@
 """Numbers of a machine file from logs of benchmarks, and tables for other tools from a machine file."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command import good, record
 from command import umm as command
@@ -12,6 +14,8 @@ from umm.algorithms.collectives.library import choose
 from umm.emit.collective_tables import nccl_tuner, xla_table
 from umm.machines.drafts.fits import fitted
 from umm.machines.drafts.logs import read_log
+from umm.machines.library import considered
+from umm.units import parse_seconds
 
 RANK = "#  Rank {0:2} Group  0 Pid  4711 on     node{1:02} device  {2} [0x1b] NVIDIA H100 80GB HBM3"
 COLUMNS = "time   algbw   busbw #wrong"
@@ -45,7 +49,9 @@ def law(what, start=1.0, rate=1.0, machine="h100-8"):
     m = umm.machine(machine)
 
     def seconds(nbytes):
-        pace = min(m.library.ways(what).values(), key=lambda x: x.seconds(what, nbytes, 8, 374e9))
+        paces = m.library.ways(what)
+        names = considered(paces, what, nbytes, 8)
+        pace = min((paces[x] for x in names), key=lambda x: x.seconds(what, nbytes, 8, 374e9))
         return start * pace.start_s(8) + pace.moved(what, nbytes, 8) / (rate * pace.rate(8, 374e9))
 
     return seconds
@@ -165,12 +171,44 @@ def test_logs_of_public_issues_are_read(name, ranks, tool, rows):
     assert sum(map(len, (log.collectives, log.copies, log.messages))) == rows
 
 
-def test_a_log_without_header_says_its_ranks_by_the_ratio_of_its_rates():
+def test_a_log_without_header_says_its_ranks_by_its_columns():
     """busbw over algbw of an all-reduce is 2(p - 1)/p: 242.00 / 138.28 = 1.750, so 8 ranks."""
     log = read_log((LOGS / "mooncake-3484.log").read_text(), "x.log")
     assert {(x.what, x.ranks) for x in log.collectives} == {("all-reduce", 8)}
+    # 64 KiB are gathered from 512 floats of each rank: 32 of them.
+    log = read_log((LOGS / "rccl-1490-all_gather.log").read_text(), "all_gather.log")
+    assert {(x.what, x.ranks) for x in log.collectives} == {("all-gather", 32)}
+    short = "# size count type redop root time algbw busbw\n 1024 256 float sum -1 20.0 0.05 0.09 0\n"
     with pytest.raises(umm.errors.MachineError, match="does not list the ranks: give --ranks"):
-        read_log((LOGS / "rccl-1490-all_gather.log").read_text(), "all_gather.log")
+        read_log(short, "all_reduce.log")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("vultr-b200.md", {("all-gather", 8): 13, ("reduce-scatter", 8): 8}),
+        ("oci-mi355x.md", {("all-reduce", 8): 2, ("all-to-all", 8): 2}),
+    ],
+)
+def test_a_report_of_a_cluster_holds_a_table_for_each_collective(name, found):
+    log = read_log((LOGS / name).read_text(), name)
+    assert Counter((x.what, x.ranks) for x in log.collectives) == found
+
+
+def test_rows_of_gigabytes_leave_the_start_as_it_was():
+    """8 and 16 GiB on 8 MI355X take the file's start within a tenth; their rate is what they say."""
+    log = read_log((LOGS / "oci-mi355x.md").read_text(), "oci-mi355x.md")
+    found = fit(log, other="mi355x-8").content["library"]["all-reduce"]["ring"]["start"]["value"]
+    was = umm.machine("mi355x-8").document["library"]["all-reduce"]["ring"]["start"]["value"]
+    assert parse_seconds(found) == pytest.approx(parse_seconds(was), rel=0.1)
+
+
+def test_nccls_protocols_fit_a_cluster_that_nobody_fitted():
+    """8 B200 of another cluster, 1 MiB to 2 GiB: within 2 %, with LL up to 8 MiB and LL128 up to 64 MiB."""
+    found = fit(read_log((LOGS / "vultr-b200.md").read_text(), "vultr-b200.md"), other="b200-8")
+    off = [abs(x.predicted_s / x.measured_s - 1) for x in found.residuals]
+    assert len(off) == 21
+    assert np.mean(off) < 0.02
 
 
 def test_copies_leave_out_those_of_a_device_with_itself():

@@ -14,8 +14,8 @@ OPCODES = {
 TUNED = {"all-gather": "allgather", "reduce-scatter": "reducescatter", "all-reduce": "allreduce"}
 """Collectives as the example tuner spells them; it does not tune all-to-alls."""
 WAYS = {
-    "ll": ("ring", "ll"), "ring": ("ring", "simple"), "tree": ("tree", "ll"), "nvls": ("nvls", "simple"),
-    "simple": ("ring", "simple"),
+    "ll": ("ring", "ll"), "ll128": ("ring", "ll128"), "ring": ("ring", "simple"), "tree": ("tree", "ll"),
+    "tree-ll": ("tree", "ll"), "nvls": ("nvls", "simple"), "simple": ("ring", "simple"),
 }  # fmt: skip
 """The algorithm and the protocol of a way, as the example tuner spells them."""
 
@@ -83,12 +83,22 @@ def _ranges(machine: Machine, what: str, ranks: int) -> Iterator[tuple[int, int,
     """Yield the ranges of sizes at which one way takes least, and that way."""
     begin, last = 0, ""
     for nbytes in SIZES:
-        name = choose(machine, what, tuple(range(ranks)), machine.device_count, nbytes).name
+        name = _fastest(machine, what, tuple(range(ranks)), nbytes)
         if last and name != last:
             yield begin, nbytes - 1, last
             begin = nbytes
         last = name
     yield begin, 2**33, last
+
+
+def _fastest(machine: Machine, what: str, ranks: tuple[int, ...], nbytes: int) -> str:
+    """Return the fastest way, which need not be the one that the library's own estimates choose."""
+    assert machine.library is not None
+    total = machine.device_count
+    if len(domains(machine, ranks, total)) > 1:
+        return choose(machine, what, ranks, total, nbytes).name
+    ways = machine.library.ways(what)
+    return min(ways, key=lambda way: choose(machine, what, ranks, total, nbytes, way).seconds)
 
 
 def _groups(machine: Machine) -> list[int]:

@@ -2,10 +2,12 @@
 
 A library does one collective in several ways: a protocol for small messages and one for large ones, a ring,
 a tree, sums inside the switch. What each takes is a start that grows with the ranks and a rate that the links
-and the thread blocks of a rank limit, whatever the size; which way is least at a size follows.
+and the thread blocks of a rank limit, whatever the size. The library takes the way that is least by its own
+estimates where the file states those, and the fastest one where it does not.
 """
 
-from math import log2
+from collections.abc import Mapping
+from math import inf, log2
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -22,6 +24,26 @@ class Times(Number):
     value: Annotated[float, Field(gt=0, le=4)]
 
 
+class Estimate(Table):
+    """What the library itself expects of a way, by which it chooses: constants of its source.
+
+    Attributes:
+        start: Seconds, without steps.
+        step: Seconds for each rank that a piece passes on its way round.
+        rate: Bytes/s of the way, as nccl-tests counts bus bandwidth.
+    """
+
+    start: Seconds
+    step: Seconds
+    rate: Bandwidth
+
+    def seconds(self, what: str, nbytes: float, ranks: int) -> float:
+        """Return what the library expects the way to take."""
+        rounds = 2 if what == "all-reduce" else 1
+        steps = self.start.number + self.step.number * rounds * (ranks - 1)
+        return steps + around(what, nbytes, ranks) / self.rate.number
+
+
 class Pace(Table):
     """What one way to do a collective takes.
 
@@ -33,11 +55,14 @@ class Pace(Table):
         fading: Share of it that each doubling of the ranks takes away.
         blocks: Bytes/s that the thread blocks of a rank move together. They send in p − 1 of the p steps of a
             ring: the last only copies out what has come.
-        channels: Channels that blocks exchange messages on, a peer each; a last round with fewer peers takes
-            as long as a full one.
+        channels: Channels that blocks exchange messages on. A message goes over as many as leave one for each
+            peer, a power of two; what the fullest channel carries decides.
+        part: Most bytes of a message on a channel; larger messages go over more channels.
+        batch: Messages that are begun together; each further batch starts anew.
         path: What crosses a port: what a ring passes on, what a switch that adds passes on, or all that the
             others have.
-        message: Least bytes for each peer from which this way is used.
+        message: Bytes for each peer above which this way is used, and no other.
+        estimate: What the library expects of it; None if that is not known.
     """
 
     start: Seconds
@@ -47,31 +72,52 @@ class Pace(Table):
     fading: Share | None = None
     blocks: Bandwidth | None = None
     channels: Count | None = None
+    part: Size | None = None
+    batch: Count | None = None
     path: Literal["ring", "switch", "everything"] = "ring"
     message: Size | None = None
+    estimate: Estimate | None = None
 
     def start_s(self, ranks: int) -> float:
         """Return seconds before the first bytes of so many ranks move."""
         steps = log2(ranks) if self.steps == "doublings" else ranks - 1
-        return self.start.number + (0.0 if self.step is None else self.step.number * steps)
+        batches = 1 if self.batch is None else -(-ranks // self.batch.value)
+        return batches * self.start.number + (0.0 if self.step is None else self.step.number * steps)
 
-    def rate(self, ranks: int, width: float) -> float:
+    def rate(self, ranks: int, width: float, message: float = inf) -> float:
         """Return bytes/s through the ports of a rank.
 
         Args:
             ranks: Number of ranks.
             width: Bytes/s of all links together by which a rank hears from the others.
+            message: Bytes for each peer; without them the rate is that of endless ones.
         """
         link = self.link.value * width
         if self.fading is not None:
             link *= max(0.05, 1.0 - self.fading.value * log2(ranks))
         if self.blocks is None:
             return link
-        blocks = self.blocks.number * (ranks - 1) / ranks
-        if self.channels is not None and ranks > self.channels.value:
-            full = self.channels.value
-            blocks *= ranks / (-(-ranks // full) * full)
+        blocks = self.blocks.number * (ranks - 1) / ranks * self.used(ranks, message)
         return float((link**-BLEND + blocks**-BLEND) ** (-1.0 / BLEND))
+
+    def used(self, ranks: int, message: float) -> float:
+        """Return the share of the channels' time in which they carry messages.
+
+        Of 32 channels 18 ranks use 18, and on 4 of them 36 ranks have two peers while 28 wait; messages
+        above ``part`` go over more channels (NVIDIA/nccl, src/enqueue.cc):
+
+        >>> def text(value): return {"value": value, "source": "NCCL"}
+        >>> pace = Pace(start=text("0 us"), link=text(1.0), channels=text(32), part=text("16 MiB"))
+        >>> [pace.used(ranks, 2**20) for ranks in (8, 16, 18, 32, 36, 64)], pace.used(36, 2**25)
+        ([1.0, 1.0, 0.5625, 1.0, 0.5625, 1.0], 0.75)
+        """
+        if self.channels is None or message == inf:
+            return 1.0
+        full = self.channels.value
+        each = 1 << max(0, (full // ranks).bit_length() - 1)
+        while self.part is not None and message > each * self.part.number and 2 * each <= full:
+            each *= 2
+        return ranks * each / (-(-ranks * each // full) * full)
 
     def moved(self, what: str, nbytes: float, ranks: int) -> float:
         """Return the bytes that cross a rank's ports in the direction with more of them.
@@ -101,9 +147,8 @@ class Pace(Table):
 
     def seconds(self, what: str, nbytes: float, ranks: int, width: float) -> float:
         """Return what the way takes; see :meth:`rate`."""
-        if self.message is not None and nbytes / ranks < self.message.number:
-            return float("inf")
-        return self.start_s(ranks) + self.moved(what, nbytes, ranks) / self.rate(ranks, width)
+        rate = self.rate(ranks, width, nbytes / ranks)
+        return self.start_s(ranks) + self.moved(what, nbytes, ranks) / rate
 
 
 def around(what: str, nbytes: float, ranks: int) -> float:
@@ -111,18 +156,50 @@ def around(what: str, nbytes: float, ranks: int) -> float:
     return nbytes * (ranks - 1) / ranks * (2 if what == "all-reduce" else 1)
 
 
+def considered(paces: Mapping[str, Pace], what: str, nbytes: float, ranks: int) -> list[str]:
+    """Return the ways among which the fastest is what the library does at a size.
+
+    One where its own estimates decide, which need not be the fastest; all that the size of a message allows
+    where it has none.
+
+    >>> def text(value): return {"value": value, "source": "NCCL"}
+    >>> def way(start, step, rate):
+    ...     estimate = {"start": text(start), "step": text(step), "rate": text(rate)}
+    ...     return Pace(start=text("9 us"), link=text(1.0), estimate=estimate)
+    >>> nccl = {"ll": way("6.6 us", "0.6 us", "282 GB/s"), "ring": way("8.4 us", "3.4 us", "720 GB/s")}
+    >>> [considered(nccl, "all-gather", size, 4) for size in (2**21, 2**23)]
+    [['ll'], ['ring']]
+    """
+    estimates = {
+        name: pace.estimate.seconds(what, nbytes, ranks)
+        for name, pace in paces.items()
+        if pace.estimate is not None
+    }
+    if estimates and len(estimates) == len(paces):
+        return [min(estimates, key=estimates.__getitem__)]
+    above = {
+        name: pace.message is not None and nbytes / ranks > pace.message.number
+        for name, pace in paces.items()
+    }
+    if any(above.values()):
+        return [name for name in paces if above[name]]
+    return [name for name, pace in paces.items() if pace.message is None] or list(paces)
+
+
 class Between(Table):
     """What ways take between nodes beside bytes: a step is each node beyond the first, or each doubling.
 
     Attributes:
         ring: A ring for each card, which goes through all ranks of a node before it leaves it.
-        tree: Trees over nodes, for all-reduces.
+        tree: Trees over nodes, for all-reduces, cut into chunks that follow each other.
+        tree_ll: The same for small sizes, by a protocol that passes everything on before the next level.
         pairwise: Every rank with every other.
     """
 
     ring: Pace
     tree: Pace
     pairwise: Pace
+    tree_ll: Pace | None = Field(default=None, alias="tree-ll")
 
 
 Ways = Annotated[dict[Name, Pace], Field(min_length=1)]

@@ -4,7 +4,8 @@ Between nodes every rank moves a share of its own, so that all network cards are
 to a node once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from umm.algorithms.collectives import direct, ring
 from umm.algorithms.collectives.rings import nodes_of
@@ -21,11 +22,18 @@ from umm.algorithms.collectives.way import (
     rooms,
     sum_places,
 )
+from umm.interval import Interval
 from umm.machines import Machine
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 CARD = PLAIN.card
+WAVES = 8
+"""Groups of nodes whose shares go into one message each inside a node, see :func:`all_reduce_in_waves`."""
+MANY = 5
+"""Nodes from which on messages are so small that what their start takes has to be hidden."""
+OF_MANY = Manner(lane="near", apart=True, flights=3)
+"""How bytes go then: a lane for each partner in the node, and three for the card."""
 
 
 class Nodes:
@@ -186,6 +194,88 @@ def reduce(
     for rank in home:
         if rank != root:
             build.put(nodes.part(kept(rank), rank), nodes.part(into, rank), **manner.how)
+
+
+class _Waves:
+    """A sum that is cut by place and then by node, and nodes in :data:`WAVES`.
+
+    Args:
+        build: Its machine says which ranks are near each other.
+        ranks: The ranks.
+        whole: What each of them gives, where it wants the sum.
+    """
+
+    def __init__(self, build: Builder, ranks: Sequence[int], whole: Piece) -> None:
+        self.nodes = Nodes(build, ranks)
+        self.count, self.places = len(self.nodes.nodes), len(self.nodes.across)
+        ends = pairwise(self.count * i // WAVES for i in range(WAVES + 1))
+        self.waves = [range(*x) for x in ends if x[0] < x[1]]
+        self._whole = {rank: whole(rank) for rank in ranks}
+        self._wave_of = [number for number, wave in enumerate(self.waves) for _ in wave]
+        self._made: dict[tuple[int, int, int, int], Slice] = {}
+
+    def share(self, rank: int, place: int, some: range) -> Slice:
+        """Return what the ranks of a place in some nodes that follow each other own of the sum, at a rank."""
+        key = rank, place, some.start, some.stop
+        if key not in self._made:
+            whole, first, parts = self._whole[rank], place * self.count, self.places * self.count
+            start, stop = (parted(whole, first + node, parts) for node in (some[0], some[-1]))
+            rows, cols = Interval(start.rows[0], stop.rows[1]), Interval(start.cols[0], stop.cols[1])
+            self._made[key] = whole._replace(rows=rows, cols=cols)
+        return self._made[key]
+
+    def turns(self, number: int, own_first: bool) -> list[range]:
+        """Return the waves in the order in which a node deals with them."""
+        first = self._wave_of[number] + (not own_first)
+        return [*self.waves[first:], *self.waves[:first]]
+
+    def others(self, number: int, own_first: bool) -> list[int]:
+        """Return the other nodes in that order, each node of a wave with another one first."""
+        at = number - self.waves[self._wave_of[number]].start
+        found = [
+            wave[(at + i) % len(wave)] for wave in self.turns(number, own_first) for i in range(len(wave))
+        ]
+        return [node for node in found if node != number]
+
+    def inside(self, own_first: bool) -> Iterator[tuple[int, int, int, range, int]]:
+        """Yield each rank and another one of its node, whose place that is, a wave, and the step."""
+        for number, node in enumerate(self.nodes.nodes):
+            for wave in self.turns(number, own_first):
+                for step in range(1, self.places):
+                    for place, rank in enumerate(node):
+                        at = (place + step) % self.places
+                        yield rank, node[at], at, wave, step
+
+    def between(self, own_first: bool) -> Iterator[tuple[int, int, int, range, int]]:
+        """Yield each rank and one of its place in another node, that place, that node, and the step."""
+        order = [self.others(number, own_first) for number in range(self.count)]
+        for step in range(self.count - 1):
+            for number, node in enumerate(self.nodes.nodes):
+                there = order[number][step]
+                for place, rank in enumerate(node):
+                    yield rank, self.nodes.nodes[there][place], place, range(there, there + 1), step
+
+
+@one_collective
+def all_reduce_in_waves(build: Builder, ranks: Sequence[int], whole: Piece, manner: Manner = OF_MANY) -> None:
+    """Every rank gets the sum, where what it gives lies; a message in a node is for many other nodes.
+
+    The shares of the ranks of one place follow each other, node by node, so that what a rank adds up for some
+    nodes is one slice. With n nodes of s ranks a rank has w · (s - 1) + n - 1 messages each way, with w =
+    :data:`WAVES`, in place of n · (s - 1) + n - 1, which become so small that they take their latencies. One
+    wave goes between nodes while the next is added up.
+    """
+    sums = _Waves(build, ranks, whole)
+    for rank, owner, place, wave, step in sums.inside(own_first=False):
+        build.accumulate(sums.share(rank, place, wave), sums.share(owner, place, wave), **manner.to(step))
+    for rank, owner, place, part, step in sums.between(own_first=False):
+        build.accumulate(
+            sums.share(rank, place, part), sums.share(owner, place, part), **manner.across.to(step)
+        )
+    for rank, owner, place, part, step in sums.between(own_first=True):
+        build.get(sums.share(owner, place, part), sums.share(rank, place, part), **manner.across.to(step))
+    for rank, owner, place, wave, step in sums.inside(own_first=True):
+        build.get(sums.share(owner, place, wave), sums.share(rank, place, wave), **manner.to(step))
 
 
 def _shares(nodes: Nodes, whole: Piece) -> Piece:

@@ -10,6 +10,7 @@ piece where its blocks or its protocol do not fill the link, less where the swit
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from math import inf, log2
 from typing import TYPE_CHECKING, NamedTuple
 
 from umm.algorithms.collectives import direct, hierarchical
@@ -91,7 +92,7 @@ NOTHING = Choice("none", 0.0, 0.0, 0.0, 1, 0.0)
 def choose(
     machine: Machine, what: str, ranks: tuple[int, ...], total: int, nbytes: int, way: str | None = None
 ) -> Choice:
-    """Return the way that takes a library least.
+    """Return how a library does a collective: by its own choice, or the way that is asked for.
 
     Args:
         machine: The machine, which has a library.
@@ -101,6 +102,8 @@ def choose(
         nbytes: Its size as nccl-tests counts it.
         way: The name of one that is asked for; None for the library's own choice.
     """
+    from umm.machines.library import considered
+
     assert machine.library is not None
     ways = machine.library.kernels if way in KERNELS else machine.library.ways(what)
     paces = {name: pace for name, pace in ways.items() if way in (None, name)}
@@ -109,23 +112,25 @@ def choose(
         return _between(machine, what, nodes, total, nbytes, paces)
     width, latency = hears(machine, ranks, total)
     p = len(ranks)
-    seconds = {name: pace.seconds(what, nbytes, p, width) for name, pace in paces.items()}
+    seconds = {x: paces[x].seconds(what, nbytes, p, width) for x in considered(paces, what, nbytes, p)}
     name = min(seconds, key=seconds.__getitem__)
     pace = paces[name]
     wait, takes = pace.start_s(p) - _phases(what) * latency, seconds[name] - pace.start_s(p)
     # Kernels that start sooner than the links' latencies allow make up for it in what they charge.
     sooner = max(0.1, 1.0 + min(0.0, wait) / takes)
-    return Choice(name, max(0.0, wait), charge(pace, what, p, width) * sooner, 0.0, 1, seconds[name])
+    over = charge(pace, what, p, width, nbytes / p)
+    return Choice(name, max(0.0, wait), over * sooner, 0.0, 1, seconds[name])
 
 
-def charge(pace: "Pace", what: str, ranks: int, width: float) -> float:
+def charge(pace: "Pace", what: str, ranks: int, width: float, message: float = inf) -> float:
     """Return the bytes on a rank's links for each byte that the schedule moves there.
 
     What goes round a ring is not less than what moves; only a switch that adds puts less on a port.
     """
     from umm.machines.library import around
 
-    found = pace.moved(what, 1.0, ranks) / around(what, 1.0, ranks) * width / pace.rate(ranks, width)
+    found = pace.moved(what, 1.0, ranks) / around(what, 1.0, ranks) * width
+    found /= pace.rate(ranks, width, message)
     return found if pace.path == "switch" else max(1.0, found)
 
 
@@ -173,8 +178,9 @@ def _between(
 
     A rank exchanges with those of its place in other nodes, through its own card. A ring goes through all
     ranks of a node before it leaves it, so it puts (p − 1)/p of a card's share on the card where (n − 1)/n
-    would do; in a tree a node sends to one above it and two below, or of two nodes to the other one. What was
-    measured of rings between nodes is of cards and links inside together; trees take as long as the slower.
+    would do; in a tree a node sends to one above it and two below, or of two nodes to the other one; by the
+    protocol of small sizes each level waits for the one before. What was measured of rings between nodes is
+    of cards and links inside together; trees take as long as the slower.
     """
     assert machine.library is not None
     assert machine.library.between is not None
@@ -183,13 +189,19 @@ def _between(
     card, latency = hears(machine, tuple(node[0] for node in nodes), total)
     width, near, within, least = _inside(machine, what, nodes[0], total, nbytes, n, inside)
     moved = phases * share * (n - 1) / n
-    crossing = {"ring": phases * share * (p - 1) / p, "tree": share * min(2, n - 1), "pairwise": moved}
+    crossing = {
+        "ring": phases * share * (p - 1) / p, "tree": share * min(2, n - 1), "tree-ll": share * log2(n),
+        "pairwise": moved,
+    }  # fmt: skip
     found = []
-    for name in {"all-to-all": ["pairwise"], "all-reduce": ["ring", "tree"]}.get(what, ["ring"]):
-        pace: Pace = getattr(machine.library.between, name)
+    for name in {"all-to-all": ["pairwise"], "all-reduce": ["ring", "tree", "tree-ll"]}.get(what, ["ring"]):
+        pace: Pace | None = getattr(machine.library.between, name.replace("-", "_"))
+        if pace is None:
+            continue
         start = pace.start_s(n) * (phases if name == "ring" else 1)
         takes = crossing[name] / (card * pace.link.value)
-        found.append((start + (max(takes, least) if name == "tree" else takes), name, start, takes))
+        slowest = max(takes, least) if name in ("tree", "tree-ll") else takes
+        found.append((start + slowest, name, start, takes))
     seconds, name, start, takes = min(found)
     over = takes * card / moved
     if what == "all-to-all" or q == 1:
@@ -205,7 +217,10 @@ def _between(
     chunks = max(1, int(most))
     edge = within * slower / width / chunks / (1 if what == "all-reduce" else n)
     over *= max(LEAST_BETWEEN, 1.0 - edge / max(takes, edge))
-    wait = max(0.0, start - each * chunks - phases * near)
+    # Where the links inside bind, other chunks' transfers hide the latencies of a chunk.
+    hidden = name != "ring" and least > takes
+    latencies = max(0.0 if hidden else each * chunks, phases * latency * (n - 1)) + phases * near
+    wait = max(0.0, start - latencies)
     return Choice(name, wait, slower, over, chunks, seconds)
 
 

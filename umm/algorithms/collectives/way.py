@@ -30,9 +30,11 @@ class Manner:
         lane: Lane that transfers go on; None for those of their group.
         port: Of a ring, which lane of the group is that of its first direction; the next is the second's.
         apart: Whether what goes to each partner has a lane of its own.
+        turns: How many such lanes partners share in turn; 0 for as many as partners.
         charge: Bytes on the links for each byte that moves; 0 for what the machine says.
         between: The same on cards between nodes, where levels differ.
         card: Lane of what goes between nodes, for which a rank's other lanes need not wait.
+        flights: Messages of a rank under way between nodes, each on a lane of its own; one on ``card`` if 0.
         way: Which of its ways a library shall take; None for its own choice.
     """
 
@@ -42,9 +44,11 @@ class Manner:
     lane: str | None = None
     port: int = 0
     apart: bool = False
+    turns: int = 0
     charge: float = 0.0
     between: float = 0.0
     card: str = "card"
+    flights: int = 0
     way: str | None = None
 
     @property
@@ -63,13 +67,14 @@ class Manner:
         """What the Builder gets for a transfer with one partner, by its number among those of a rank."""
         how = self.how
         if self.apart:
-            how["lane"] = f"{self.lane}.{partner}"
+            how["lane"] = f"{self.lane}.{partner % self.turns if self.turns else partner}"
         return how
 
     @property
     def across(self) -> "Manner":
-        """How bytes go between nodes: one after another, beside those inside."""
-        return replace(self, lane=self.card, apart=False, charge=self.between)
+        """How bytes go between nodes: one after another, or some at a time, beside those inside."""
+        flies = self.flights > 0
+        return replace(self, lane=self.card, apart=flies, charge=self.between, turns=self.flights)
 
 
 PLAIN = Manner()

@@ -132,7 +132,7 @@ def _by_collectives(
         if how is None:
             continue
         price = price_of(how, machine)
-        moving = busy_links(price, machine, problem.p)
+        moving = busy_links(price, machine)
         # What moves beside other work is not all hidden, so of two ways as long the one that moves less.
         seconds = max(float(price.gemms.max()), *moving) + EXPOSED * sum(moving)
         if seconds < least * (1 - 1e-6):

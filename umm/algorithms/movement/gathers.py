@@ -7,8 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from umm.algorithms.collectives.hierarchical import MANY, OF_MANY
 from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
-from umm.algorithms.collectives.way import OWN, Way
+from umm.algorithms.collectives.rings import nodes_of
+from umm.algorithms.collectives.way import OWN, PLAIN, Manner, Way
 from umm.algorithms.movement.blocks import Blocks, groups_of, held
 from umm.interval import Interval
 from umm.layouts.layout import Layout
@@ -173,6 +175,7 @@ def _gather(build: Builder, ranks: list[int], pieces: dict[int, Slice], there: M
         way.writers["all-gather"](
             build, ranks, lambda rank: pieces.get(rank, nothing),
             lambda rank, origin: into(rank, origin) if origin in pieces else nothing,
+            manner_of(build.machine, ranks, build.ranks),
         )  # fmt: skip
         return
     owners = sorted(pieces)
@@ -187,6 +190,22 @@ def _gather(build: Builder, ranks: list[int], pieces: dict[int, Slice], there: M
 def by_level(machine: Machine, ranks: Sequence[int], total: int) -> Way | None:
     """Return the way to do collectives by level; None where these ranks are in one node, or one in each."""
     return BY_LEVEL if _levels(machine, tuple(ranks), total) else None
+
+
+def many_nodes(machine: Machine, ranks: Sequence[int], total: int) -> bool:
+    """Whether collectives among these ranks go by level, over many nodes."""
+    key = tuple(ranks)
+    return _levels(machine, key, total) and _many(machine, key, total)
+
+
+def manner_of(machine: Machine, ranks: Sequence[int], total: int) -> Manner:
+    """Return how the bytes of a collective among these ranks go."""
+    return OF_MANY if many_nodes(machine, ranks, total) else PLAIN
+
+
+@lru_cache(maxsize=4096)
+def _many(machine: Machine, ranks: tuple[int, ...], total: int) -> bool:
+    return len(nodes_of(machine, ranks, total)) >= MANY
 
 
 @lru_cache(maxsize=4096)

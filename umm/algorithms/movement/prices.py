@@ -1,19 +1,184 @@
 """What multiplies by collectives take: gemms, and bytes between ranks; without writing an action."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
 from umm import cost
 from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.movement.blocks import Blocks, groups_of, held
-from umm.algorithms.movement.gathers import by_level
+from umm.algorithms.movement.gathers import by_level, many_nodes
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.movement.sums import Summed, size_of
-from umm.arrays import Bools, Floats, Ints
+from umm.arrays import Floats, Ints
 from umm.machines import Machine
 from umm.schedules.writer.builder import COLLECTIVE
+
+NEAR, FAR, CARD, NEAR_APART, FAR_APART = range(5)
+"""How bytes go: within a node and beyond it, beyond it on a lane for that alone, and both on lanes enough."""
+IN, OUT = range(2)
+FEW = 64
+"""Groups of ranks of which all are looked at where there are more than :data:`MOST` ranks."""
+MOST = 256
+
+
+class Exchange(NamedTuple):
+    """Some ranks each get all that some owners have, but what they have themselves.
+
+    Attributes:
+        has: Bytes that each rank has, shape (ranks in all,).
+        ranks: Who gets it.
+        nodes: The same ranks by node and place there, if that is done by level; None if directly.
+        apart: Whether messages have lanes enough, as between many nodes.
+        back: Whether the same bytes go the other way: from those who get to the owners.
+    """
+
+    has: Floats
+    ranks: Ints
+    nodes: Ints | None = None
+    apart: bool = False
+    back: bool = False
+
+    def pairs(self) -> Floats:
+        """Return the bytes from rank to rank."""
+        between, has = np.zeros((len(self.has), len(self.has))), self.has
+        if self.nodes is None:
+            between[:, self.ranks] = has[:, None]
+            np.fill_diagonal(between, 0.0)
+            return between.T if self.back else between
+        share = has[self.nodes]
+        for a, b in product(range(len(self.nodes)), repeat=2):
+            if a != b:
+                between[self.nodes[a], self.nodes[b]] += share[a]
+        inside = share.sum(axis=0)
+        for node in self.nodes:
+            between[node[:, None], node] += inside[:, None] * (1 - np.eye(len(node)))
+        return between.T if self.back else between
+
+    def at_ranks(self, node_of: Ints) -> tuple[Floats, Floats]:
+        """Return the bytes and the messages into and out of each rank by how they go, shape (2, 5, ranks)."""
+        has, nbytes, number = self.has, *np.zeros((2, 2, 5, len(self.has)))
+        some = (has > 0).astype(np.float64)
+        for of, into in ((has, nbytes), (some, number)):
+            if self.nodes is None:
+                _directly(of, self.ranks, node_of, into)
+            else:
+                _by_level(of, self.nodes, into, self.apart)
+        return (nbytes[::-1], number[::-1]) if self.back else (nbytes, number)
+
+
+class Pairs(NamedTuple):
+    """Bytes from rank to rank, each pair's as one message on the lanes of who gets them.
+
+    Attributes:
+        between: The bytes, shape (ranks, ranks).
+    """
+
+    between: Floats
+
+    def pairs(self) -> Floats:
+        """Return them."""
+        return self.between
+
+    def at_ranks(self, node_of: Ints) -> tuple[Floats, Floats]:
+        """Return what :meth:`Exchange.at_ranks` does."""
+        near, between = node_of[:, None] == node_of, self.between
+        nbytes, number = np.zeros((2, 2, 5, len(between)))
+        for of, into in ((between, nbytes), ((between > 0).astype(np.float64), number)):
+            for way in (IN, OUT):
+                into[way, NEAR] = inside = (of * near).sum(axis=way)
+                into[way, FAR] = of.sum(axis=way) - inside
+        return nbytes, number
+
+
+def _directly(has: Floats, ranks: Ints, node_of: Ints, into: Floats) -> None:
+    """Add what a direct exchange moves to the sums at each rank."""
+    of_node = np.bincount(node_of, has)
+    getters = np.bincount(node_of[ranks], minlength=len(of_node))
+    gets = np.zeros(len(has))
+    gets[ranks] = 1.0
+    near = of_node[node_of]
+    into[IN, NEAR] += gets * (near - has)
+    into[IN, FAR] += gets * (has.sum() - near)
+    into[OUT, NEAR] += has * (getters[node_of] - gets)
+    into[OUT, FAR] += has * (len(ranks) - getters[node_of])
+
+
+def _by_level(has: Floats, nodes: Ints, into: Floats, apart: bool) -> None:
+    """Add what an exchange by level moves: between ranks of one place, then all of that inside each node."""
+    near, far = (NEAR_APART, FAR_APART) if apart else (NEAR, CARD)
+    share = has[nodes]
+    of_place = share.sum(axis=0)
+    into[IN, far][nodes] += of_place - share
+    into[OUT, far][nodes] += share * (len(nodes) - 1)
+    into[IN, near][nodes] += of_place.sum() - of_place
+    into[OUT, near][nodes] += of_place * (nodes.shape[1] - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """What moves between ranks, as bytes and messages into and out of each.
+
+    Attributes:
+        nbytes: Bytes charged, shape (2, 5, ranks): into and out of each, by how they go.
+        number: Messages alike.
+        parts: What it consists of, and the factor by which bytes are charged.
+    """
+
+    nbytes: Floats
+    number: Floats
+    parts: tuple[tuple[Exchange | Pairs, float], ...] = ()
+
+    @classmethod
+    def of(cls, exchanges: Sequence[Exchange | Pairs], machine: Machine, total: int, charge: float) -> "Flow":
+        """Return what some exchanges move together."""
+        nbytes, number = np.zeros((2, 2, 5, total))
+        node_of = _node_of(machine, total)
+        for x in exchanges:
+            moved, messages = x.at_ranks(node_of)
+            nbytes += moved
+            number += messages
+        return cls(nbytes * charge, number, tuple((x, charge) for x in exchanges))
+
+    def __add__(self, other: "Flow") -> "Flow":
+        return Flow(self.nbytes + other.nbytes, self.number + other.number, self.parts + other.parts)
+
+    @property
+    def pairs(self) -> Floats:
+        """Bytes charged from rank to rank."""
+        total = self.nbytes.shape[-1]
+        return np.asarray(sum((x.pairs() * charge for x, charge in self.parts), np.zeros((total, total))))
+
+    @property
+    def most(self) -> float:
+        """Bytes charged that reach the rank that gets most."""
+        return float(self.nbytes[IN].sum(axis=0).max())
+
+    def busy(self, machine: Machine, lanes: int = 0, way: int = IN) -> Floats:
+        """Return how long each rank is busy at least with what arrives, or with what leaves.
+
+        Args:
+            machine: Where.
+            lanes: Lanes on which the rank itself gets or adds that; 0 where others do.
+            way: IN or OUT.
+
+        Returns:
+            Seconds, shape (4, ranks): first of the links in its node, then of those to others, then the mean
+            of its lanes, then of its lane for what goes between nodes.
+        """
+        ends, (nbytes, number) = _ends(machine, self.nbytes.shape[-1]), (self.nbytes[way], self.number[way])
+        near, far = nbytes[NEAR] + nbytes[NEAR_APART], nbytes[FAR] + nbytes[CARD] + nbytes[FAR_APART]
+        rates, inverse, latency = ends.rates[way], ends.inverse, ends.latency
+        found = np.stack((near / rates[0], far / rates[1], *np.zeros((2, len(near)))))
+        if lanes:
+            for how, level, row in ((NEAR, 0, 2), (FAR, 1, 2), (CARD, 1, 3)):
+                found[row] += nbytes[how] * inverse[level] + number[how] * latency[level]
+            found[2] /= lanes
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,19 +187,19 @@ class Price:
 
     Attributes:
         gemms: Seconds of each rank's gemms.
-        gathered: Bytes charged from rank to rank for each operand, shape (ranks, ranks).
-        summed: The same for its sums.
-        own: Of those the bytes that are added to what each rank owns, or on the way there.
-        copied: Of those the bytes of copies of sums, to their other replicas.
+        gathered: What is gathered of each operand.
+        adds: What its sums add.
+        own: Of those what is added to what each rank owns, or on the way there.
+        copied: What of sums is copied to their other replicas.
         payload: Bytes of A, B and C that reach the rank that gets most of each, those that move.
         transfers: The most transfers of a rank, about.
     """
 
     gemms: Floats
-    gathered: dict[str, Floats]
-    summed: Floats
-    own: Floats
-    copied: Floats
+    gathered: dict[str, Flow]
+    adds: Flow
+    own: Flow
+    copied: Flow
     payload: dict[str, int]
     transfers: int
 
@@ -48,101 +213,105 @@ def price_of(how: Gathered, machine: Machine) -> Price:
         machine, problem.dtype, sizes["m"], sizes["n"], sizes["k"], problem.itemsize("C")
     )
     gemms = np.where(blocks.works, how.chunks * took, 0.0)
-    p, transfers = problem.p, 0
+    p, transfers = problem.p, 0.0
+    copy, add = _charge(machine, False), _charge(machine, True)
     gathered, payload = {}, dict[str, int]()
     for x in how.collects:
-        between = _gathered(blocks, x, machine)
-        transfers = max(transfers, int((between > 0).sum(axis=0).max()))
-        between *= problem.itemsize(x)
-        payload[x] = int(between.sum(axis=0).max())
-        gathered[x] = _charged(between, machine, False)
-    summed, own, copied = np.zeros((3, p, p))
-    for group in how.sums.groups:
-        transfers = max(transfers, len(group.ranks) - 1)
-        adds, ends, copies = _add_up(group, machine, p, problem.itemsize("C"))
-        payload["C"] = max(payload.get("C", 0), int((adds + copies).sum(axis=0).max()))
-        copies = _charged(copies, machine, False)
-        summed += _charged(adds, machine, True) + copies
-        own += _charged(ends, machine, True)
-        copied += copies
-    return Price(gemms, gathered, summed, own, copied, payload, transfers * how.chunks)
+        gathered[x] = Flow.of(_gathered(blocks, x, machine), machine, p, copy)
+        payload[x] = round(gathered[x].most / copy)
+        transfers += gathered[x].number[IN].sum(axis=0).max()
+    sums = [_add_up(group, machine, p, problem.itemsize("C")) for group in how.sums.groups]
+    adds, copied = (
+        Flow.of([x for each in sums for x in each[number]], machine, p, charge)
+        for number, charge in ((0, add), (2, copy))
+    )
+    own = np.zeros((2, 2, 5, p))
+    own[0, IN] = sum((each[1] for each in sums), np.zeros((5, p))) * add
+    if how.sums.groups:
+        arriving = adds.nbytes[IN] / add + copied.nbytes[IN] / copy
+        payload["C"] = round(float(arriving.sum(axis=0).max()))
+        transfers += adds.number[OUT].sum(axis=0).max() + copied.number[IN].sum(axis=0).max()
+    return Price(gemms, gathered, adds, Flow(*own), copied, payload, int(transfers) * how.chunks)
 
 
-def _gathered(blocks: Blocks, matrix: str, machine: Machine) -> Floats:
-    """Return the elements that gathering A or B moves from rank to rank."""
+def _gathered(blocks: Blocks, matrix: str, machine: Machine) -> list[Exchange | Pairs]:
+    """Return the exchanges that gather A or B.
+
+    Those not by level are looked at all together; on many ranks, where that is p² work, a few of many.
+    """
     layout, need = blocks.problem.layout(matrix), blocks.of(matrix)
     own, replica, p = held(layout), layout.replica_of_rank, len(need)
     assert own is not None
-    # What each rank (down) holds of what each rank (across) needs, all pairs at once.
-    rows, cols = (
-        np.minimum(own[:, i + 1, None], need[:, i + 1]) - np.maximum(own[:, i, None], need[:, i])
-        for i in (0, 2)
-    )
-    has = np.maximum(rows, 0) * np.maximum(cols, 0) * (replica[:, None] == replica)
-    between = np.where(blocks.lacks[matrix] & ~np.eye(p, dtype=bool), has, 0).astype(np.float64)
-    for _, ranks in groups_of(np.column_stack((need, replica)), blocks.lacks[matrix]):
-        if len(ranks) > 3 and by_level(machine, ranks, p):
-            theirs = has[:, ranks[0]].astype(np.float64)
-            if np.isin(np.flatnonzero(theirs), ranks).all():
-                between[:, ranks] = 0.0
-                _exchange(between, theirs, np.array(ranks), machine)
-    return between
+    itemsize, lacks = blocks.problem.itemsize(matrix), blocks.lacks[matrix]
+    groups = groups_of(np.column_stack((need, replica)), lacks)
+    if p > MOST and len(groups) > FEW:
+        groups = groups[len(groups) // 2 :][: FEW // 2]
+    found, directly = list[Exchange | Pairs](), list[int]()
+
+    def has(wanted: Ints, of: Ints) -> Floats:
+        """Return what each rank (down) has of what is wanted (across) in some replicas, in bytes."""
+        rows, cols = (
+            np.minimum(own[:, i + 1, None], wanted[:, i + 1]) - np.maximum(own[:, i, None], wanted[:, i])
+            for i in (0, 2)
+        )
+        elements = np.maximum(rows, 0) * np.maximum(cols, 0) * (replica[:, None] == of)
+        return np.asarray(elements * float(itemsize))
+
+    for rect, ranks in groups:
+        level = len(ranks) > 3 and by_level(machine, ranks, p) is not None
+        theirs = has(np.array([rect[:4]]), np.array(rect[4:]))[:, 0] if level or p > MOST else None
+        if theirs is None or (p <= MOST and not np.isin(np.flatnonzero(theirs), ranks).all()):
+            directly += ranks
+            continue
+        level = level and bool(np.isin(np.flatnonzero(theirs), ranks).all())
+        nodes = np.array(nodes_of(machine, ranks, p)) if level else None
+        apart = level and many_nodes(machine, ranks, p)
+        found.append(Exchange(theirs, np.array(ranks), nodes, apart))
+    if directly:
+        between = np.zeros((p, p))
+        between[:, directly] = has(need[directly], replica[directly])
+        np.fill_diagonal(between, 0.0)
+        found.append(Pairs(between))
+    return found
 
 
-def _charged(nbytes: Floats, machine: Machine, adds: bool) -> Floats:
-    """Return what bytes are charged on links at least, whatever the size of messages."""
+def _charge(machine: Machine, adds: bool) -> float:
+    """Return for how many bytes one counts on links at least, whatever the size of messages."""
     means = machine.means.get(COLLECTIVE)
     if means is not None:
-        return np.asarray(nbytes / means.efficiency)
-    return np.asarray(nbytes / machine.accumulate_efficiency) if adds else nbytes
+        return 1.0 / means.efficiency
+    return 1.0 / machine.accumulate_efficiency if adds else 1.0
 
 
-def _exchange(between: Floats, has: Floats, ranks: Ints, machine: Machine) -> None:
-    """Add what an all-gather among ranks moves, of what every rank has."""
-    total = len(between)
-    owners = np.flatnonzero(has)
-    if len(ranks) > 3 and by_level(machine, ranks.tolist(), total) and np.isin(owners, ranks).all():
-        nodes = np.array(nodes_of(machine, ranks.tolist(), total))
-        share = has[nodes]
-        for a in range(len(nodes)):
-            for b in range(len(nodes)):
-                if a != b:
-                    between[nodes[a], nodes[b]] += share[a]
-        inside = share.sum(axis=0)
-        for node in nodes:
-            between[node[:, None], node] += inside[:, None] * (1 - np.eye(len(node)))
-        return
-    between[owners[:, None], ranks] += has[owners][:, None] * (owners[:, None] != ranks)
+def _add_up(
+    group: Summed, machine: Machine, total: int, itemsize: int
+) -> tuple[list[Exchange], Floats, list[Exchange]]:
+    """Return what a sum adds, what of it is for what each rank owns, and copies between its replicas.
 
-
-def _add_up(group: Summed, machine: Machine, total: int, itemsize: int) -> tuple[Floats, Floats, Floats]:
-    """Return the bytes that a sum moves from rank to rank: by its reduce-scatter, then between replicas.
-
-    The second are those of the reduce-scatter that each rank's own part waits for: by level a rank also adds
-    up what it passes on to other nodes.
+    The second are bytes into each rank, by how they go. By level a rank also adds up what it passes on to
+    other nodes: its own part waits for its share of that.
     """
     ranks = np.array(group.ranks)
-    each = size_of(group.own) * (itemsize / group.copies)
-    adds, copies = np.zeros((total, total)), np.zeros((total, total))
     share = np.zeros(total)
-    share[ranks] = each
-    back = np.zeros((total, total))
-    if by_level(machine, group.ranks, total):
-        _exchange(back, share, ranks, machine)  # a reduce-scatter by level is an all-gather backwards
-        adds += back.T
-        nodes = np.array(nodes_of(machine, group.ranks, total))
-        ends = adds.copy()
-        for node in nodes:
-            ends[np.ix_(node, node)] /= len(nodes)
-    else:
-        adds[ranks[:, None], ranks] += each * (1 - np.eye(len(ranks)))
-        ends = adds
+    share[ranks] = size_of(group.own) * (itemsize / group.copies)
+    level = by_level(machine, group.ranks, total) is not None
+    apart = many_nodes(machine, group.ranks, total)
+    nodes = np.array(nodes_of(machine, group.ranks, total)) if level else None
+    adds = Exchange(share, ranks, nodes, apart, back=True)
+    into = adds.at_ranks(_node_of(machine, total))[0][IN]
+    if nodes is not None:  # only its own node's part of what is added inside is for the rank itself
+        into = np.zeros_like(into)
+        into[NEAR], into[FAR] = share * (nodes.shape[1] - 1), share * (len(nodes) - 1)
+    copies = []
     if group.copies > 1:
         for _, same in groups_of_rows(group):
             theirs = np.zeros(total)
             theirs[same] = share[same]
-            _exchange(copies, theirs, same, machine)
-    return adds, ends, copies
+            level = by_level(machine, same.tolist(), total) is not None
+            nodes = np.array(nodes_of(machine, same.tolist(), total)) if level else None
+            apart = many_nodes(machine, same.tolist(), total)
+            copies.append(Exchange(theirs, same, nodes, apart))
+    return [adds], into, copies
 
 
 def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], Ints]]:
@@ -153,62 +322,60 @@ def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], Ints]]:
     return [(piece, np.array(ranks)) for piece, ranks in found.items()]
 
 
-def inward_seconds(between: Floats, machine: Machine, lanes: int = 0) -> Floats:
-    """Return how long each rank is busy at least with what arrives, shape (3, ranks).
+class Ends(NamedTuple):
+    """What moves bytes into and out of ranks.
 
-    Args:
-        between: Bytes from rank to rank.
-        machine: Where.
-        lanes: Lanes on which a rank gets that from its node; 0 where others send it.
-
-    Returns:
-        First the links from its node, then those from others, then the mean of its lanes.
+    Attributes:
+        rates: Bytes/s into and out of each rank from its node and from others, shape (2, 2, ranks).
+        inverse: Seconds that a byte takes by itself at least, within a node and beyond it.
+        latency: Seconds before a message's bytes flow at least, alike.
     """
-    near, rates, inverse = _inward(machine, len(between))
-    inside, outside = np.where(near, between, 0.0), np.where(near, 0.0, between).sum(axis=0)
-    alone = (inside * inverse).sum(axis=0) / lanes if lanes else np.zeros(len(between))
-    return np.stack((inside.sum(axis=0) / rates[0], outside / rates[1], alone))
+
+    rates: Floats
+    inverse: tuple[float, float]
+    latency: tuple[float, float]
 
 
 @lru_cache(maxsize=16)
-def _inward(machine: Machine, ranks: int) -> tuple[Bools, Floats, Floats]:
-    """Return which ranks are in one node, and the bandwidth into each rank from its node and from others.
+def _node_of(machine: Machine, ranks: int) -> Ints:
+    """Return the node of each rank."""
+    return np.array([machine.device_of(rank, ranks) // machine.fabric.near for rank in range(ranks)])
 
-    The last are the seconds that a byte takes by itself from each rank to each of its node.
-    """
+
+@lru_cache(maxsize=16)
+def _ends(machine: Machine, ranks: int) -> Ends:
+    """Return what moves bytes into and out of ranks; of other nodes their first rank stands for all."""
     device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
-    near = device[:, None] // machine.fabric.near == device // machine.fabric.near
-    heads = np.unique(device // machine.fabric.near, return_index=True)[1]
-    rates, inverse = np.full((2, ranks), np.inf), np.zeros((ranks, ranks))
+    node = _node_of(machine, ranks)
+    heads = np.unique(node, return_index=True)[1]
+    means = machine.means.get(COLLECTIVE)
+    rates, best = np.full((2, 2, ranks), np.inf), np.full((2, 2), np.inf)
     for rank in range(ranks):
-        far = [x for x in heads.tolist() if not near[x, rank]]
-        for level, sources in enumerate((np.flatnonzero(near[:, rank]).tolist(), far)):
-            routes = [
-                machine.route(int(device[x]), int(device[rank])) for x in sources if device[x] != device[rank]
-            ]
-            last = {route[-1] for route in routes if route}
-            if not level:
-                alone = [
-                    max((1.0 / machine.link_bandwidth[x] for x in route), default=0.0) for route in routes
-                ]
-                inverse[[x for x in sources if device[x] != device[rank]], rank] = alone
-            if last:
-                rates[level, rank] = sum(float(machine.link_bandwidth[link]) for link in last)
-    return near, rates, inverse
+        beyond = heads[node[heads] != node[rank]]
+        for level, others in enumerate((np.flatnonzero(node == node[rank]), beyond)):
+            away = device[others][device[others] != device[rank]].tolist()
+            for way in (IN, OUT):
+                here = int(device[rank])
+                routes = [machine.route(*((x, here) if way == IN else (here, x))) for x in away]
+                ends = {route[-1 if way == IN else 0] for route in routes}
+                if ends:
+                    rates[way, level, rank] = sum(float(machine.link_bandwidth[x]) for x in ends)
+                for route in routes if way == IN else ():
+                    best[0, level] = min(best[0, level], max(1.0 / machine.link_bandwidth[x] for x in route))
+                    best[1, level] = min(best[1, level], sum(machine.link_latency[x] for x in route))
+    best = np.where(np.isinf(best), 0.0, best)
+    best[1] += means.overhead_s if means is not None else 0.0
+    inverse, latency = best.tolist()
+    return Ends(rates, (inverse[0], inverse[1]), (latency[0], latency[1]))
 
 
-def busy_links(price: Price, machine: Machine, ranks: int) -> tuple[float, float]:
+def busy_links(price: Price, machine: Machine) -> tuple[float, float]:
     """Return how long the busiest rank's links are busy, those in its node and those between nodes.
 
     Args:
         price: What moves.
         machine: Where.
-        ranks: How many.
     """
-    between = np.asarray(sum(price.gathered.values(), price.summed))
-    near, rates, _ = _inward(machine, ranks)
-    found = [0.0, 0.0]
-    for level, pairs in enumerate((near, ~near)):
-        moved = np.where(pairs, between, 0.0)
-        found[level] = max(float((moved.sum(axis=axis) / rates[level]).max()) for axis in (0, 1))
-    return found[0], found[1]
+    moved = sum(price.gathered.values(), price.adds + price.copied)
+    busy = np.maximum(moved.busy(machine), moved.busy(machine, way=OUT)).max(axis=1)
+    return float(busy[0]), float(busy[1])

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from umm.algorithms.collectives import direct
+from umm.algorithms.collectives.hierarchical import all_reduce_in_waves
 from umm.algorithms.collectives.way import Way, parted
 from umm.algorithms.movement.blocks import Blocks, groups_of, held
-from umm.algorithms.movement.gathers import by_level
+from umm.algorithms.movement.gathers import by_level, manner_of, many_nodes
 from umm.arrays import Ints
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
@@ -97,6 +98,9 @@ def add_up(
     number = dict(zip(ranks, group.number.tolist(), strict=True))
     way = by_level(build.machine, ranks, build.ranks)
     if all(product[rank] == own(rank) for rank in ranks):
+        if many_nodes(build.machine, ranks, build.ranks):
+            all_reduce_in_waves(build, ranks, product.__getitem__)
+            return
         _writer(way, "all-reduce")(build, ranks, product.__getitem__, product.__getitem__)
         return
 
@@ -107,7 +111,8 @@ def add_up(
         piece = part(owner)
         return product[rank].cut(piece.rows, piece.cols)
 
-    _writer(way, "reduce-scatter")(build, ranks, given, part, room=given, zeroed=adds)
+    manner = manner_of(build.machine, ranks, build.ranks)
+    _writer(way, "reduce-scatter")(build, ranks, given, part, room=given, zeroed=adds, manner=manner)
     if copies == 1:
         return
     pieces: dict[tuple[int, ...], list[int]] = {}
@@ -118,7 +123,8 @@ def add_up(
         def into(rank: int, origin: int) -> Slice:
             return parted(own(rank), number[origin], copies)
 
-        _writer(by_level(build.machine, same, build.ranks), "all-gather")(build, same, part, into)
+        manner = manner_of(build.machine, same, build.ranks)
+        _writer(by_level(build.machine, same, build.ranks), "all-gather")(build, same, part, into, manner)
 
 
 def _writer(way: Way | None, what: str) -> Callable[..., None]:

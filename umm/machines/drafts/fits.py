@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import exp, log
+from math import exp, inf, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,14 +11,14 @@ import numpy as np
 from umm.errors import MachineError
 from umm.machines.build import build
 from umm.machines.drafts.logs import Log, Message, Multiplied, Timed, middle
-from umm.machines.library import Pace
+from umm.machines.library import Pace, considered
 from umm.machines.machine import Machine
 from umm.machines.settings import scaled
 from umm.units import counted, parse_seconds
 
 MOST = (log(5.0), log(2.0))
 """How far a start and a rate may be from the other machine's, so that ways do not change places."""
-PULL = 1e-4
+PULL = 1e-3
 """How much a fit is drawn to the other machine's numbers, where rows leave them open."""
 LARGE = 2**20
 """Bytes from which rows count in full; runs of smaller ones differ by a factor of two."""
@@ -221,15 +221,21 @@ def _of_one(found: Fitted, machine: Machine, what: str, rows: list[Timed], sourc
     assert machine.library is not None
     paces = machine.library.ways(what)
     widths = {p: machine.hears(range(p))[0] for p in {x.ranks for x in rows}}
+    open_to = [considered(paces, what, x.nbytes, x.ranks) for x in rows]
     took = np.log([x.seconds for x in rows])
     weights = np.array([1.0 if x.nbytes >= LARGE else 0.2 for x in rows])
 
     def laws(factors: Sequence[float]) -> list[list[float]]:
         """Return the seconds of each row in each way, its start and its rate times factors."""
         found = []
-        for number, pace in enumerate(paces.values()):
+        for number, (name, pace) in enumerate(paces.items()):
             start, rate = factors[2 * number : 2 * number + 2]
-            found.append([_takes(pace, x, widths[x.ranks], start, rate) for x in rows])
+            found.append(
+                [
+                    _takes(pace, x, widths[x.ranks], start, rate) if name in names else inf
+                    for x, names in zip(rows, open_to, strict=True)
+                ]
+            )
         return found
 
     def off(logs: Sequence[float]) -> float:
@@ -243,7 +249,7 @@ def _of_one(found: Fitted, machine: Machine, what: str, rows: list[Timed], sourc
     table = found.content["library"][what]
     for number, name in enumerate(paces):
         if number not in used:
-            found.unsaid.append(f"{what} by {name}: no size at which it is the fastest")
+            found.unsaid.append(f"{what} by {name}: no size at which the library takes it")
             continue
         for key, factor in (
             ("start", factors[2 * number]), ("step", factors[2 * number]),
@@ -276,9 +282,7 @@ def _rounded(value: float | str) -> float | str:
 
 
 def _takes(pace: Pace, row: Timed, width: float, start: float, rate: float) -> float:
-    bytes_s = pace.rate(row.ranks, width) * rate
-    if pace.message is not None and row.nbytes / row.ranks < pace.message.number:
-        return float("inf")
+    bytes_s = pace.rate(row.ranks, width, row.nbytes / row.ranks) * rate
     return start * pace.start_s(row.ranks) + pace.moved(row.what, row.nbytes, row.ranks) / bytes_s
 
 

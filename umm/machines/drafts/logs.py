@@ -19,7 +19,14 @@ COLLECTIVES = {
     "reduce_scatter": "reduce-scatter", "reducescatter": "reduce-scatter", "reduce-scatter": "reduce-scatter",
     "all_reduce": "all-reduce", "allreduce": "all-reduce", "all-reduce": "all-reduce",
     "alltoall": "all-to-all", "all_to_all": "all-to-all", "all-to-all": "all-to-all",
+    "all gather": "all-gather", "reduce scatter": "reduce-scatter", "all reduce": "all-reduce",
+    "all to all": "all-to-all", "all2all": "all-to-all", "all 2 all": "all-to-all",
 }  # fmt: skip
+ITEMSIZES = {
+    "int8": 1, "uint8": 1, "half": 2, "bfloat16": 2, "float": 4, "int32": 4, "uint32": 4, "double": 8,
+    "int64": 8, "uint64": 8,
+}  # fmt: skip
+"""Bytes of an element, by the names that nccl-tests gives types."""
 GPUS = {
     "GB300": "gb300-nvl72", "GB200": "gb200-nvl72", "B200": "b200-8", "H100": "h100-8", "H800": "h800-8",
     "A800": "a800-8", "A100": "a100-8", "MI355X": "mi355x-8", "MI300X": "mi300x-8", "sm_90": "h100-8",
@@ -173,23 +180,58 @@ def _named(text: str) -> str:
 def _nccl(text: str, name: str, given: int | None) -> Log:
     """Read nccl-tests or rccl-tests: the columns before ``time`` differ by version, those after do not.
 
-    Ranks are those that the header lists; of a log without one those that are given, or that follow from how
-    the two rates of its rows differ.
+    A file may hold several tables, such as a report of a cluster: each has its ranks and its collective.
     """
-    lines = text.splitlines()
+    rows: list[Timed] = []
+    unsaid: dict[str, None] = {}
+    for part in _tables(text):
+        found, open_ = _table(part, name, given)
+        rows += found
+        unsaid |= dict.fromkeys(open_)
+    return Log("nccl-tests", _gpu(text), tuple(rows), unsaid=tuple(unsaid))
+
+
+ENDS = re.compile(r"\s*#?\s*$|\s*# ?(Out of bounds|Avg bus|Errors with|Collective test concluded)")
+"""What nccl-tests prints after a table's rows."""
+
+
+def _tables(text: str) -> Iterator[list[str]]:
+    """Yield the lines of each table: what stands before its heading, its rows, and how the test ends."""
+    part: list[str] = []
+    last = 0  # Lines up to the last row and what the test prints after it.
+    for line in text.splitlines():
+        if last and "algbw" in line and "busbw" in line:
+            yield part[:last]
+            part, last = part[last:], 0
+        part.append(line)
+        if _cells(line) is not None or (last == len(part) - 1 and last and ENDS.match(line)):
+            last = len(part)
+    yield part
+
+
+def _table(lines: list[str], name: str, given: int | None) -> tuple[list[Timed], list[str]]:
+    """Return the rows of a table, and what it leaves open.
+
+    Ranks are those that the header lists; of a table without one those that are given, that a heading states,
+    or that follow from the columns.
+    """
     devices = [re.match(r"#\s+Rank\s+\d+.*?\bon\s+(\S+)\s+device", line) for line in lines]
     hosts = [found[1] for found in devices if found]
     unsaid = []
     ranks, nodes = len(hosts), len(set(hosts))
-    if not hosts:
-        found = re.search(r"nGpus\s+(\d+)", text)
-        ranks, nodes = (int(found[1]) if found else 0), 1
-    said = _named("\n".join(x for x in lines if "_perf" in x)) or _named(name)
     cells = [row for line in lines if (row := _cells(line)) is not None]
+    heading = "\n".join(line for line in lines if _cells(line) is None)
+    if not hosts:
+        found = re.search(r"nGpus\s+(\d+)", heading)
+        ranks, nodes = (int(found[1]) if found else 0), 1
+    said = _named("\n".join(x for x in lines if "_perf" in x)) or _named(heading) or _named(name)
     if ranks < 2:
-        ranks = given or _ranks_of(said, cells)
+        stated = re.findall(r"\branks? ?[=:] ?(\d+)", heading)
+        ranks = (
+            given or (int(stated[-1]) if stated else 0) or _by_count(said, cells) or _ranks_of(said, cells)
+        )
         if ranks >= 2:
-            how = "given" if given else "what busbw over algbw says"
+            how = "given" if given else "what its heading or its columns say"
             unsaid.append(f"its header does not list the ranks: {ranks} of one host, {how}")
         else:
             unsaid.append("its header does not list the ranks: give --ranks")
@@ -202,17 +244,18 @@ def _nccl(text: str, name: str, given: int | None) -> Log:
     if any(not row.what for row in rows):
         unsaid.append("which collective it is: name the file after it, such as alltoall.log")
         rows = [row for row in rows if row.what]
-    return Log("nccl-tests", _gpu(text), tuple(rows), unsaid=tuple(unsaid))
+    return rows, unsaid
 
 
 class _Cells(NamedTuple):
-    """What a row of nccl-tests says: bytes, operation, µs and the two rates in GB/s."""
+    """What a row of nccl-tests says: bytes, operation, µs and the two rates in GB/s, bytes of its count."""
 
     nbytes: int
     redop: str
     us: float
     algbw: float
     busbw: float
+    counted: int = 0
 
 
 def _cells(line: str) -> _Cells | None:
@@ -227,7 +270,15 @@ def _cells(line: str) -> _Cells | None:
         us, algbw, busbw = map(float, rest[:3])
     except ValueError:
         return None
-    return _Cells(int(cells[0]), redop, us, algbw, busbw)
+    counted = int(cells[1]) * ITEMSIZES.get(cells[2], 0) if cells[1].isdigit() else 0
+    return _Cells(int(cells[0]), redop, us, algbw, busbw, counted)
+
+
+def _by_count(what: str, rows: list[_Cells]) -> int:
+    """Return among how many ranks a buffer is cut into the elements that a row counts; 0 if it is not."""
+    parts = {row.nbytes // row.counted for row in rows if row.counted and row.nbytes % row.counted == 0}
+    found = parts.pop() if len(parts) == 1 and what != "all-reduce" else 0
+    return found if found >= 2 else 0
 
 
 def _ranks_of(what: str, rows: list[_Cells]) -> int:

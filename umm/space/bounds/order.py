@@ -34,7 +34,7 @@ class Job(NamedTuple):
     Attributes:
         statement: Number of the first statement that has to wait for all of it.
         release: Seconds before which it cannot begin.
-        inward: Seconds that each rank's links and lanes are busy with it, shape (3, ranks).
+        inward: Seconds that each rank's links and lanes are busy with it, shape (4, ranks).
         needed: Whether there is such a statement.
     """
 
@@ -112,7 +112,7 @@ def in_order(
     return max(end, _links(jobs, works, ranks), _slowed(works, anew, np.nan_to_num(head), loss))
 
 
-IN_LINE = 7
+IN_LINE = 15
 """Sums over statements that :func:`in_line` has a part of."""
 
 
@@ -129,14 +129,20 @@ class Around(NamedTuple):
 
 
 def in_line(
-    statements: Sequence[Statement], number: int, work: StatementWork, around: Around, start_s: float
+    statements: Sequence[Statement],
+    number: int,
+    work: StatementWork,
+    around: Around,
+    start_s: float,
+    loss: tuple[float, float] = (0.0, 0.0),
 ) -> Floats:
-    """Return what a statement adds to bounds that are sums over statements, shape (7,).
+    """Return what a statement adds to bounds that are sums over statements, shape (15,).
 
     The first is the line of statements one after another: what a statement takes on every rank, what of its
-    sum the next one has to wait for, and what it gathers of what the one before has made. The others are
-    loads of links, in a node and between: the sums of all multiplies from one on, after what comes before
-    that; and what all gather, before the last. A mean over ranks is no more than the most of one.
+    sum the next one has to wait for, and what it gathers of what the one before has made. Six are loads of
+    links, in a node and between: the sums of all multiplies from one on, after what comes before that; and
+    what all gather, before the last. A mean over ranks is no more than the most of one. The last eight
+    are those of :func:`_slowed`: work, what moves beside it and slows it down, and the last sum after it.
 
     Args:
         statements: Of the chain.
@@ -144,6 +150,7 @@ def in_line(
         work: What it takes.
         around: What is sure of those beside it.
         start_s: Seconds before a collective's first transfer.
+        loss: Share of its rate that a rank's work loses while it gets, and while it adds.
     """
     statement, found, takes = statements[number], np.zeros(IN_LINE), float(work.span.min())
     found[0] = takes
@@ -169,6 +176,16 @@ def in_line(
     if number < multiplies[-1] or work.single:
         for x in work.paid - {"C"}:
             found[5:7] += work.inward[x][:2].mean(axis=1)
+    if number <= multiplies[-1]:
+        found[7:] += takes
+        for x in work.paid - {"C"}:
+            found[7:11] += loss[0] * work.inward[x].min(axis=1)
+        if "C" in work.paid and work.copies is not None and work.adds is not None:
+            last = number == multiplies[-1]
+            gets = work.inward["C"] if last else work.copies
+            found[7:11] += loss[0] * gets.min(axis=1)
+            found[11:] += loss[1] * work.adds.min(axis=1)
+            found[7:] += last * (1.0 - np.repeat(loss, 4)) * work.settled
     return found
 
 
@@ -188,9 +205,10 @@ def _slowed(
     """Return how long the rank takes whose own transfers slow its work down most.
 
     While a rank moves it either computes at less than its rate or not at all; what it moves is on its links
-    one after another. It computes nothing before the first of its operands are there, nor beside the sums of
-    the last product, which are left out of what it moves. So with t seconds of work, m of moving and i in
-    which it computes nothing it takes t + i + loss · (m − i) or more.
+    one after another. It computes nothing before the first of its operands are there. So with t seconds of
+    work, m of moving and i in which it computes nothing before it takes t + i + loss · (m − i) or more. After
+    the work come the sums of the last product, which begin when the first rank has multiplied; what that rank
+    moves may go beside them only where they leave its links alone.
 
     Args:
         works: What each statement takes.
@@ -199,22 +217,24 @@ def _slowed(
         loss: Share of its rate that work loses beside gets, and beside adds.
     """
     last = max((i for i, work in enumerate(works) if work.how is not None), default=-1)
-    gets, adds, after = np.zeros((3, len(head))), np.zeros((3, len(head))), 0.0
+    gets, adds = np.zeros((2, 4, len(head)))
+    sums, after = (gets, adds), 0.0
     for number, work in enumerate(works):
         gets = gets + sum(work.inward[x] for x in anew.get(number, ()))
         if work.adds is None or work.copies is None:
             continue
         if number == last:
-            after = work.settled
+            sums, after = (work.inward["C"], work.adds), work.settled
         else:
             gets, adds = gets + work.copies, adds + work.adds
-    busy = np.maximum(loss[0] * gets.max(axis=0), loss[1] * adds.max(axis=0))
     computes = sum(work.span for work in works)
-    least = 1.0 - max(loss)
     # Maps that follow the last product may be done beside its sums.
-    until = computes - sum(work.span for work in works[last + 1 :])
-    alone = float(np.max(computes + busy + least * head))
-    return max(alone, float(np.min(until + busy + least * head)) + least * after)
+    until, found = computes - sum(work.span for work in works[last + 1 :]), 0.0
+    for share, moved, summed in zip(loss, (gets, adds), sums, strict=True):
+        alone = computes + head + share * np.maximum(0.0, moved - head)
+        first = until + head + share * np.maximum(0.0, moved - head - (after - summed))
+        found = max(found, float(alone.max()), float(first.min(axis=1).max()) + after)
+    return found
 
 
 def _links(jobs: Sequence[Job], works: Sequence[StatementWork], ranks: int) -> float:
@@ -226,7 +246,7 @@ def _links(jobs: Sequence[Job], works: Sequence[StatementWork], ranks: int) -> f
     follows = np.zeros((len(works) + 1, ranks))
     for number in range(len(works) - 1, -1, -1):
         follows[number] = follows[number + 1] + works[number].span
-    load, tail, found = np.zeros((3, ranks)), np.full((3, ranks), np.inf), 0.0
+    load, tail, found = np.zeros((4, ranks)), np.full((4, ranks), np.inf), 0.0
     for job in sorted(jobs, key=lambda x: -x.release):
         busy = job.inward > 0
         load = load + job.inward

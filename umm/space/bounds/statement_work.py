@@ -15,7 +15,7 @@ from umm.algorithms.chains.multiplies import as_problem, completing
 from umm.algorithms.collectives.hierarchical import CARD
 from umm.algorithms.movement.choice import Chosen, chosen
 from umm.algorithms.movement.multiply import Gathered
-from umm.algorithms.movement.prices import Price, inward_seconds
+from umm.algorithms.movement.prices import IN, MOST, OUT, Flow, Price
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import lowered
 from umm.algorithms.universal.replicas import how_summed
@@ -52,7 +52,8 @@ class StatementWork:
         actions: How many actions it is, about.
         paid: Of these the matrices that it has to gather or sum itself, whatever the layouts of others.
         inward: Of a multiply by collectives, for A, B and C that move, the seconds that each rank is busy
-            with what arrives: its links from its node, those from others, its lanes; shape (3, ranks).
+            with what arrives: its links from its node, those from others, its lanes, and that for what goes
+            between nodes; shape (4, ranks).
         adds: Of its sums the seconds that each rank's links are busy with what it adds to others, alike.
         copies: Of its sums what of ``inward`` is copies, which ranks get.
         single: Whether each rank does one gemm or map, whose result is complete nowhere before.
@@ -178,24 +179,27 @@ def _work(schedule: Schedule, machine: Machine, options: Options, appended: bool
         appended: Whether its transfers keep their lanes when it is joined with others.
     """
     p, kind, rank, seconds = schedule.ranks, schedule.kind, schedule.rank, schedule.seconds
-    links = link_times(machine, p)
+    device = np.array([machine.device_of(x, p) for x in range(p)])
     computes = (kind == GEMM) | ((kind == MAP) & (schedule.lane >= 0))
     engine = schedule.lanes.engine[schedule.lane] if len(schedule) else np.zeros(0)
     on_engine = computes & (engine >= 0)
-    engines = np.bincount(links.device[rank[on_engine]], seconds[on_engine], machine.device_count)
+    engines = np.bincount(device[rank[on_engine]], seconds[on_engine], machine.device_count)
     compute = np.bincount(rank[on_engine], seconds[on_engine], p)
     gemms = np.bincount(rank[kind == GEMM], seconds[kind == GEMM], p)
     moving = schedule.src != schedule.dst
-    alone = seconds_alone(
-        schedule,
-        links.latency[schedule.src, schedule.dst],
-        links.inverse[schedule.src, schedule.dst],
-    )
+    alone, carried = seconds, np.zeros(_width(machine, p))
+    if moving.any():
+        links = link_times(machine, p)
+        alone = seconds_alone(
+            schedule,
+            links.latency[schedule.src, schedule.dst],
+            links.inverse[schedule.src, schedule.dst],
+        )
+        between = np.bincount((schedule.src * p + schedule.dst)[moving], schedule.nbytes[moving], p * p)
+        carried = _carried(between.astype(np.float64), machine, p)
     lost = _lost(schedule, moving, alone, _lossy_lanes(schedule, machine, options))
     # A rank that shares its engine may wait for others meanwhile; only its gemms are sure then.
-    shared = np.bincount(links.device, minlength=machine.device_count)[links.device] > 1
-    between = np.bincount((schedule.src * p + schedule.dst)[moving], schedule.nbytes[moving], p * p)
-    carried = _carried(between.astype(np.float64), machine, p)
+    shared = np.bincount(device, minlength=machine.device_count)[device] > 1
     lanes = _lanes(schedule, machine, options, alone, appended)
     work = np.concatenate((engines, gemms + np.where(shared, 0.0, lost), carried, *lanes)).astype(np.float64)
     follows = appended and len(schedule) <= MOST_FOLLOWED
@@ -221,24 +225,23 @@ def _collective(
 ) -> StatementWork:
     """Return what a multiply by collectives takes; of its lanes and of copies within a rank nothing."""
     p = len(price.gemms)
-    links = link_times(machine, p)
-    engines = np.bincount(links.device, price.gemms, machine.device_count)
-    moved = [of for x, of in (*price.gathered.items(), ("C", price.summed)) if x in paid]
-    between = np.sum(moved, axis=0) if moved else np.zeros((p, p))
+    device = [machine.device_of(rank, p) for rank in range(p)]
+    engines = np.bincount(device, price.gemms, machine.device_count)
+    moved = [of for x, of in (*price.gathered.items(), ("C", price.adds + price.copied)) if x in paid]
     lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
-    work = np.concatenate((engines, price.gemms, _carried(between.reshape(-1), machine, p), lanes))
+    work = np.concatenate((engines, price.gemms, _links_of(moved, machine, p), lanes))
     seconds = np.asarray(work * ROUNDING, dtype=np.float64)
     assert by.how is not None
     single = by.how.chunks == 1
     getters, adders = machine.copy_engines, max(2, options.max_accumulates)
-    inward = {x: inward_seconds(of, machine, getters) * ROUNDING for x, of in price.gathered.items()}
+    inward = {x: of.busy(machine, getters) * ROUNDING for x, of in price.gathered.items()}
     part, arriving, settled, adds, copies = 0.0, None, 0.0, None, None
     if by.how.sums.groups and "C" in paid:
-        copies = inward_seconds(price.copied, machine, getters) * ROUNDING
-        inward["C"] = inward_seconds(price.summed - price.copied, machine) * ROUNDING + copies
-        adds = inward_seconds((price.summed - price.copied).T, machine, adders) * ROUNDING
+        copies = price.copied.busy(machine, getters) * ROUNDING
+        inward["C"] = price.adds.busy(machine) * ROUNDING + copies
+        adds = price.adds.busy(machine, adders, OUT) * ROUNDING
         if single:
-            part, arriving, settled = _arriving(price, machine)
+            part, arriving, settled = _arriving(price, machine, adders)
     actions = p * (price.transfers + 1)
     return StatementWork(
         seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions, inward=inward,
@@ -248,22 +251,43 @@ def _collective(
     )  # fmt: skip
 
 
-def _arriving(price: Price, machine: Machine) -> tuple[float, Floats, float]:
+def _arriving(price: Price, machine: Machine, adders: int) -> tuple[float, Floats, float]:
     """Return when some of a sum is complete anywhere, all that each rank owns of it, and all everywhere.
 
     Seconds count from the first product. Every product adds to all of a rank's part, so no element of that is
     complete before all of them have arrived; copies of other parts are of parts that are complete.
     """
     lanes = (0, machine.copy_engines, 0)
+    flows = (price.own, price.copied, price.adds + price.copied)
     own, copies, everything = (
-        inward_seconds(x, machine, count).max(axis=0) * ROUNDING
-        for x, count in zip((price.own, price.copied, price.summed), lanes, strict=True)
+        flow.busy(machine, count).max(axis=0) * ROUNDING for flow, count in zip(flows, lanes, strict=True)
     )
     own = np.where(own > 0, own + machine.collective_start_s, 0.0)
     part = float(own.min())
-    settled = float(everything.max())
+    leaving = price.adds.busy(machine, adders, OUT) * ROUNDING  # each after its rank's own product
+    settled = max(float(everything.max()), float(leaving.max()))
     settled += machine.collective_start_s * ROUNDING if settled else 0.0
     return part, np.maximum(own, np.where(copies > 0, part + copies, 0.0)), settled
+
+
+def _links_of(flows: Sequence[Flow], machine: Machine, ranks: int) -> Floats:
+    """Return the seconds of each link of the fabric; of many ranks those of what ends at each.
+
+    Every pair of very many ranks would take p² work, and of their links the ends are what is busy.
+    """
+    if ranks <= MOST:
+        between = sum((flow.pairs for flow in flows), np.zeros((ranks, ranks)))
+        return _carried(between.reshape(-1), machine, ranks)
+    busy = [flow.busy(machine, way=way)[level] for flow in flows for way in (IN, OUT) for level in (0, 1)]
+    ends = np.sum(np.reshape(busy, (-1, 4, ranks)), axis=0).reshape(-1)
+    found = np.zeros(_width(machine, ranks))
+    found[: 4 * ranks] = ends
+    return found
+
+
+def _width(machine: Machine, ranks: int) -> int:
+    """Return how many links there are, or ends of links where they stand for these."""
+    return max(len(machine.fabric.names), 4 * ranks if ranks > MOST else 0)
 
 
 def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:
@@ -274,9 +298,9 @@ def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:
         machine: Where.
         ranks: How many.
     """
-    links, carried = link_times(machine, ranks), np.zeros(len(machine.fabric.names))
+    links, carried = link_times(machine, ranks), np.zeros(_width(machine, ranks))
     # A joined schedule may leave out the links of memory, which follow.
-    on_fabric = links.used < len(carried)
+    on_fabric = links.used < len(machine.fabric.names)
     carried[links.used[on_fabric]] = links.carried(between)[on_fabric]
     return carried
 

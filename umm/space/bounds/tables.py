@@ -23,6 +23,7 @@ from umm.schedules.writer.builder import COLLECTIVE
 from umm.space.assignments import Assignments, Place
 from umm.space.bounds.order import IN_LINE, Around, in_line, in_order
 from umm.space.bounds.statement_work import StatementWork, statement_work
+from umm.space.bounds.transfers import ALL
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +202,11 @@ def tables_of(
             works[place] = known[key]
             waits[place] = _waits(points, number, tensors, machine, options)
         found.append(_Priced(groups, works, waits))
+    means = machine.means.get(COLLECTIVE)
+    by_kind = (machine.interference["get"], machine.interference["accumulate"])
+    loss = by_kind if means is None else (means.interference, means.interference)
+    shared = len({machine.device_of(rank, ranks) for rank in range(ranks)}) < ranks
+    loss = (0.0, 0.0) if shared else loss
     tables = []
     for number, (groups, works, waits) in enumerate(found):
         around = Around(
@@ -208,7 +214,9 @@ def tables_of(
             number + 1 < len(found) and all(x.span.min() > 0 for x in found[number + 1].works.values()),
         )
         start_s = machine.collective_start_s
-        seconds = np.array([_seconds(points, number, works[x], waits[x], around, start_s) for x in works])
+        seconds = np.array(
+            [_seconds(points, number, works[x], waits[x], around, start_s, loss) for x in works]
+        )
         shape = [len(points.choices[x]) for x in groups]
         tables.append(StatementTable(groups, seconds.reshape(*shape, -1), works, waits))
     beside = [
@@ -225,14 +233,25 @@ def tables_of(
         table, more = _bring(points, group, laid[name], machine, options)
         brings.append(table)
         held[group] = held[group] + more
-    means = machine.means.get(COLLECTIVE)
-    by_kind = (machine.interference["get"], machine.interference["accumulate"])
-    loss = by_kind if means is None else (means.interference, means.interference)
-    shared = len({machine.device_of(rank, ranks) for rank in range(ranks)}) < ranks
+    if ranks > ALL:
+        distinct = _distinct([*tables, *brings])
+        tables, brings = distinct[: len(tables)], distinct[len(tables) :]
     return Tables(
-        points, tuple(tables), tuple(brings), tuple(held), tuple(beside), machine.collective_start_s,
-        (0.0, 0.0) if shared else loss,
+        points, tuple(tables), tuple(brings), tuple(held), tuple(beside), machine.collective_start_s, loss,
     )  # fmt: skip
+
+
+def _distinct(tables: Sequence[StatementTable]) -> list[StatementTable]:
+    """Return tables without the resources that are busy as long as another one in every assignment.
+
+    Ranks of many nodes are alike, so hundreds of thousands of resources are a few kinds.
+    """
+    columns = np.concatenate([x.seconds.reshape(-1, x.seconds.shape[-1]) for x in tables]).T
+    first: dict[bytes, int] = {}
+    for number, column in enumerate(columns[:-IN_LINE]):
+        first.setdefault(column.tobytes(), number)
+    kept = [*first.values(), *range(len(columns) - IN_LINE, len(columns))]
+    return [replace(x, seconds=x.seconds[..., kept]) for x in tables]
 
 
 def _bring(
@@ -285,6 +304,7 @@ def _seconds(
     waits: Mapping[str, Floats],
     around: Around,
     start_s: float,
+    loss: tuple[float, float],
 ) -> Floats:
     """Return the seconds of a statement by resource; the last ones are ranks in their order.
 
@@ -295,7 +315,7 @@ def _seconds(
     before = waits.get(statements[number - 1].out, 0.0) if number else 0.0
     order = work.span + np.where(work.span > 0, before, 0.0)
     order += work.summed if number + 1 == len(statements) else 0.0
-    return np.concatenate((work.seconds, order, in_line(statements, number, work, around, start_s)))
+    return np.concatenate((work.seconds, order, in_line(statements, number, work, around, start_s, loss)))
 
 
 def _waits(

@@ -20,8 +20,10 @@ from umm.space.search.walk import Incumbents, Progress, Standing
 
 def attempt_schemes(pricer: AssignmentPricer, found: Incumbents) -> None:
     """Simulate the schemes that people use on nodes, as far as they are in the space and fit."""
-    tables = pricer.tables
-    places = {pricer.points.place(texts) for texts in on_these_nodes(pricer).values()}
+    tables, schemes = pricer.tables, on_these_nodes(pricer)
+    if schemes:
+        schemes |= {name: dict(texts) for name, texts in pricer.points.outline.layouts.items()}
+    places = {pricer.points.place(texts) for texts in schemes.values()}
     able = [(tables.bound(x), x) for x in places if x is not None and _fits(tables, x, found.limit)]
     for bound, place in sorted(able):
         if found.first and bound >= found.first.makespan_s:
