@@ -1,0 +1,130 @@
+"""``python -m tests.campaigns.routings``: mixtures of experts of random routings, forward and backward.
+
+Each case is drawn from its number alone, so that a long campaign can be run in pieces and their counts added
+up. A case passes if its schedule keeps every invariant, has no race, and gives what plain products expert by
+expert give, in all replicas. Exit status 1 if one does not; its number is printed, and ``--first`` runs it
+again.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+import numpy as np
+
+import umm
+from umm.algorithms.chains.lower import lower
+from umm.checks import random_inputs
+from umm.program.routing import Routing
+from umm.schedules.races import races
+from umm.schedules.rules.invariants import check
+from umm_hw.mpi.executor import MpiExecutor
+from umm_hw.mpi.job.job import MpiJob
+
+MACHINE = umm.machine("dgx-h100x4")
+MOST_RANKS = 6
+EXACT = 1e-11
+"""Of the largest value of a tensor: float64 sums in another order."""
+
+
+def case(number):
+    """Return the chain of a case and what is unusual about its routing."""
+    draw = np.random.default_rng([42, number])
+    ranks, experts, tokens = (int(draw.integers(1, most)) for most in (MOST_RANKS + 1, 8, 12))
+    top_k = int(draw.integers(1, min(3, experts) + 1))
+    counts = draw.permutation([tokens] * top_k + [0] * (experts - top_k))
+    rules = ("uniform", "zipf:2.5", "balanced", "counts:" + "-".join(map(str, counts)))
+    sizes = {"hidden": int(draw.integers(1, 6)), "ffn": int(draw.integers(1, 6)), "tokens": tokens}
+    routed = {"routing": str(draw.choice(rules)), "routing_seed": int(draw.integers(10))}
+    backward = number % 2 == 1
+    outline = umm.chain(
+        "moe", dtype="float64", backward=backward, experts=experts, top_k=top_k, **routed, **sizes
+    )
+    rows = np.diff(Routing(tokens, experts, top_k, routed["routing"], routed["routing_seed"]).edges)
+    kinds = {
+        "backward": backward,
+        "an empty expert": bool((rows == 0).any()),
+        "an expert with every token": bool((rows == tokens).any()),
+        "experts that ranks do not divide": experts % ranks > 0,
+        "ranks that experts do not divide": ranks % experts > 0,
+    }
+    return outline.laid_out(layouts(draw, outline, ranks), ranks), [
+        kind for kind, is_so in kinds.items() if is_so
+    ]
+
+
+def layouts(draw, outline, ranks):
+    """Return a name of the outline's layouts, or a layout for each tensor."""
+    name = str(draw.choice([*outline.layouts, "cut", "any"]))
+    if name in outline.layouts:
+        return name
+    parts = [x for x in range(1, ranks + 1) if ranks % x == 0]
+
+    def anyhow():
+        kind, replicas = draw.choice(["row", "col", "2d", "cyclic:2x3"]), draw.choice(parts)
+        grid = f":{ranks // replicas}x1" if kind.startswith("cyclic") else ""
+        return f"{kind}{grid}@{replicas}{draw.choice(['', ':interleaved'])}"
+
+    return {
+        x.name: f"experts/{draw.choice(parts)}" if x.experts and name == "cut" else anyhow()
+        for x in outline.tensors
+    }
+
+
+def fault(number, chain, mpi=None):
+    """Return what is wrong with a case, in words; empty if nothing is."""
+    schedule = lower(chain, MACHINE)
+    check(schedule)
+    if found := races(schedule):
+        return f"{len(found)} races, the first {found[0]}"
+    operands = random_inputs(chain, number)
+    if mpi is None:
+        run = umm.run(
+            schedule, executor="numpy", operands=operands, replica=None, order="random", seed=number
+        )
+    else:
+        run = mpi.run(schedule, operands)
+    expected = chain.reference(operands)
+    for name, replicas in run.results.items():
+        bound = EXACT * (1 + np.abs(expected[name]).max())
+        if not all((np.abs(replica - expected[name]) <= bound).all() for replica in replicas):
+            return f"{name} is wrong"
+    return ""
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.routings", description=__doc__)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--cases", type=int, default=2000, help="how many cases")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after these")
+    parser.add_argument("--mpi", action="store_true", help="run on processes instead of NumPy")
+    asked = parser.parse_args()
+    began, done, wrong, seen = time.perf_counter(), 0, 0, Counter()
+    job = MpiJob(MOST_RANKS, timeout=120) if asked.mpi else None
+    try:
+        mpi = MpiExecutor(job=job, replica=None) if job else None
+        for number in range(asked.first, asked.first + asked.cases):
+            if time.perf_counter() - began > asked.seconds:
+                break
+            chain, kinds = case(number)
+            why = fault(number, chain, mpi)
+            done, wrong = done + 1, wrong + bool(why)
+            seen.update(kinds)
+            if why:
+                print(f"case {number}: {why}", flush=True)
+    finally:
+        if job:
+            job.close()
+    where = "MPI" if asked.mpi else "NumPy"
+    print(f"{done - wrong} of {done} routings exact on {where} and free of races, cases {asked.first} to "
+          f"{asked.first + done - 1}; processor {time.process_time():.0f} s")  # fmt: skip
+    for kind, count in sorted(seen.items()):
+        print(f"  {count} with {kind}" if kind != "backward" else f"  {count} backward")
+    if done < asked.cases:
+        print(f"time is up; go on with --first {asked.first + done} --cases {asked.cases - done}")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
