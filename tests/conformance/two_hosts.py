@@ -6,12 +6,15 @@ import shlex
 import shutil
 import subprocess
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 from umm_hw.mpi.job.job import find_mpiexec
 
 NETWORK = "10.201.77"
+NUMBERS = count()
+"""Of pairs of hosts of this process: two pairs may be there at once."""
 
 
 class NamespaceError(Exception):
@@ -67,7 +70,8 @@ def two_hosts(folder: Path, per_host: int = 1):
     Raises:
         NamespaceError: saying why they cannot be made.
     """
-    names = [f"umm{os.getpid()}{x}" for x in "ab"]
+    pair = next(NUMBERS)
+    names = [f"umm{os.getpid()}{x}{pair}" for x in "ab"]
     cables = [f"{name}c" for name in names]
     made = []
     try:
