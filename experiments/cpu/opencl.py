@@ -1,7 +1,7 @@
-"""``python -m experiments.cpu.opencl``: predicted against measured by OpenCL, on layouts the calibration never saw.
+"""``python -m experiments.cpu.opencl``: predicted against measured by OpenCL, on layouts no calibration saw.
 
-A process per rank, on PoCL or whatever runs OpenCL on this CPU. All layouts run in turn, half of the rounds before the
-calibration and half after it. Of each layout the median of the faster half of its runs counts.
+A process per rank, on PoCL or whatever runs OpenCL on this CPU. All layouts run in turn, half of the rounds
+before the calibration and half after it. Of each layout the median of the faster half of its runs counts.
 """
 
 import json
@@ -41,8 +41,9 @@ def report(rows: list[dict]) -> str:
         error = ours / theirs - 1
         order = [np.argsort(np.argsort(x)) for x in (ours, theirs)]
         lines.append(
-            f"{shape:5} {len(error):3} layouts: median error {np.median(abs(error)):.1%}, mean {error.mean():+.1%}, "
-            f"worst {abs(error).max():.0%}; rank correlation {np.corrcoef(*order)[0, 1]:.2f}"
+            f"{shape:5} {len(error):3} layouts: median error {np.median(abs(error)):.1%}, "
+            f"mean {error.mean():+.1%}, worst {abs(error).max():.0%}; "
+            f"rank correlation {np.corrcoef(*order)[0, 1]:.2f}"
         )
     return "\n".join(lines)
 
@@ -58,7 +59,7 @@ def main(layouts: int, rounds: int, repeat: int, seed: int, output: Path) -> Non
     output.mkdir(parents=True, exist_ok=True)
     draws, machine, executor = random.Random(seed), umm.machine("localhost"), OpenClRanks(2)
     every = list(points(machine, 2, "float32", tuple(SHAPES), shapes=SHAPES))
-    cases = [point for shape in SHAPES for point in draws.sample([x for x in every if x.shape == shape], layouts)]
+    cases = [x for name in SHAPES for x in draws.sample([y for y in every if y.shape == name], layouts)]
     runs: dict[int, list[float]] = {number: [] for number in range(len(cases))}
     file = output / "localhost.toml"
     for turn in range(rounds):
