@@ -62,8 +62,8 @@ class Store:
             damage = damage_of(self._connection)
             if damage is not None:
                 raise InputError(
-                    f"{self.path} is damaged and cannot be used as a store: {damage}; "
-                    "use an earlier copy, or save what is left with sqlite3's .recover"
+                    f"{self.path} cannot be used as a store; it is damaged: {damage}; "
+                    "take an earlier copy, or save what is left with sqlite3's .recover"
                 )
             migrate(self._connection, self.path)
         except BaseException as error:
