@@ -245,7 +245,7 @@ class OfProgram:
         if self._at is None:
             return []
         if self._tokens < 1:
-            raise InputError(f"{self._tokens} tokens are none; say how many the chain has")
+            raise InputError(f"{self._tokens} tokens are not possible; give at least 1")
         at, schemes, makespan = self._at, self._schemes, executor("sim").makespan
 
         def way_at(count: int) -> str:
