@@ -89,7 +89,7 @@ def test_no_folder_is_made_unasked(tmp_path):
 @pytest.mark.parametrize("host", ["", " ", "x" * 5000, "a\0b", "[::1", "é"])
 def test_what_is_no_address_is_not_listened_on(host):
     """An empty one is every interface to a socket."""
-    assert "is no address to listen on" in refused("explore", "--no-open", "--port", 0, "--host", host)
+    assert "is not an address to listen on" in refused("explore", "--no-open", "--port", 0, "--host", host)
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def test_a_store_that_may_only_be_read_is_enough_where_all_points_are_there(open
         more = umm(*asked, "--prefetch", 1)
     assert (result.exit_code, more.exit_code) == (0, 2), result.output
     assert "0 performed" in result.stderr
-    assert "may only be read, and runs are missing in it" in more.stderr
+    assert "is read-only, and runs are missing in it" in more.stderr
 
 
 def test_a_full_disk_is_told_what_to_keep(tmp_path):

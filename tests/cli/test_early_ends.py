@@ -74,6 +74,27 @@ def test_a_what_if_that_is_ended_early_shows_the_numbers_so_far(ended_at):
     assert len(found["flips"]) < len(whole["flips"])
 
 
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("what-if", *ON),
+        ("what-if", *ON, "--map", "memory"),
+        ("peers", "--machine", "h100-8", "--chain", "mlp", "--tokens", 64, "--hidden", 48, "--ffn", 64),
+    ],
+)
+def test_what_is_ended_amid_its_first_search_says_so_in_a_line(ended_at, asked, as_json):
+    """The search has an answer by now, but not to what was asked."""
+    from umm.space.bounds.combinations import Combinations
+
+    if asked[0] == "what-if":
+        ended_at(Combinations, "seconds", 12)  # while points are bounded
+    else:
+        ended_at(SimExecutor, "makespan", 2)
+    result = umm(*asked, *as_json)
+    assert (result.exit_code, result.stdout, result.stderr.strip()) == (130, "", "error: interrupted")
+
+
 def test_a_map_that_is_ended_early_shows_the_rows_so_far(ended_at):
     asked = ("what-if", *ON[:2], "-n", 48, "-k", 32, "--ranks", 4, "-m", "64,128,256", "--map", "memory")
     calls = ended_at(SimExecutor, "makespan", 10**9)

@@ -92,7 +92,7 @@ def test_a_process_that_ends_early_is_told(behind):
     question = Counting(fails)
     behind.want("me", question)
     until(lambda: question.failed)
-    assert question.failed == "the process that looked for it ended early"
+    assert question.failed == "the search process ended early"
 
 
 def test_what_a_viewer_has_left_ends_before_anything_else_is_wanted(behind):

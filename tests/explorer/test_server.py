@@ -201,7 +201,7 @@ def test_random_files_end_in_a_line_each():
 
 
 def test_an_upload_that_is_no_base64_or_too_large_is_refused():
-    with pytest.raises(InputError, match="did not arrive whole"):
+    with pytest.raises(InputError, match="the upload is incomplete"):
         content_of("data:x;base64,@@@")
     with pytest.raises(InputError, match="too large"):
         content_of("data:x;base64," + "A" * (13 * 2**20))

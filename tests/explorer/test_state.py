@@ -73,7 +73,7 @@ def test_the_usual_state_has_an_empty_url_and_a_part_that_means_nothing_a_line()
 def test_an_endless_url_is_not_read():
     assert read("?a=" + "x" * 9000) == (
         State(),
-        ["an address of 9003 characters is not read; at most 8192 are"],
+        ["the address has 9003 characters; at most 8192 are read"],
     )
 
 

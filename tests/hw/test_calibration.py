@@ -335,5 +335,5 @@ def test_a_busy_host_widens_every_range_and_says_why():
     assert "wider" not in quiet
     read = [tomllib.loads(text)["devices"]["peak"]["float32"] for text in (quiet, busy)]
     assert read[1]["uncertainty"] == pytest.approx(min(1.0, read[0]["uncertainty"] + 1.0))
-    assert "ranges 100 % wider, for others computed on the cores" in read[1]["source"]
+    assert "ranges 100 % wider, because others used the cores" in read[1]["source"]
     assert "calibrate again on a quiet host" in tomllib.loads(busy)["description"]

@@ -379,5 +379,5 @@ def test_settings_of_a_machine_in_tf32_are_part_of_its_name():
     shape = ("float16", 2048, 2048, 2048)
     share = float(half.gemm_efficiency(*shape) / umm.machine("h100-8").gemm_efficiency(*shape))
     assert 0.5 < share < 0.6
-    with pytest.raises(umm.errors.MachineError, match="local_work is 'engine', which has no multiples"):
+    with pytest.raises(umm.errors.MachineError, match="local_work is 'engine', which cannot be multiplied"):
         umm.machine("h100-8", {"local_work": "x2"})

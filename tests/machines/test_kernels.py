@@ -103,7 +103,10 @@ def test_rows_of_the_public_table_come_out(name, shape, tflops):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (('tiles = ["100x100"]', 'tiles = ["100"]'), "'100' is no tile; write rows and columns like 128x256"),
+        (
+            ('tiles = ["100x100"]', 'tiles = ["100"]'),
+            "'100' is not a tile; write rows and columns like 128x256",
+        ),
         (('start = "2 us"\n', ""), "the kernels of float32 lack start; state it in devices.kernels"),
         (("value = 0.5", "m = [1, 2]\nvalue = [[[0.5]], [[0.6]]]"), "kernels is for one number"),
         (('ramp = "0 us"', 'ramp = "0 us"\nsmall = "1 us"'), "small, small_volume, small_k belong together"),

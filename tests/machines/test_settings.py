@@ -76,7 +76,7 @@ def test_a_factor_scales_what_the_unit_says(factor):
         ("h100-8", {"copy_engines": "two"}, "cannot be 'two'"),
         ("h100-8", {"efficiency.float32": "x2"}, "less than or equal to 1"),
         ("h100-8", {"memory": "x0"}, "more than zero"),
-        ("h100-8", {"local_work": "x2"}, "is 'engine', which has no multiples"),
+        ("h100-8", {"local_work": "x2"}, "is 'engine', which cannot be multiplied"),
         ("h100-8", {"local_work": "fast"}, "input should be 'beside' or 'engine'"),
     ],
 )

@@ -245,7 +245,7 @@ def test_a_file_that_is_not_a_store_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / "other.db") as other:
         other.execute("CREATE TABLE addresses (name TEXT)")
     other.close()
-    with pytest.raises(InputError, match="database of something else"):
+    with pytest.raises(InputError, match="database of another program"):
         Store(tmp_path / "other.db")
     with pytest.raises(InputError, match="cannot be used as a store"):
         Store(tmp_path / "no folder" / "s.db")

@@ -272,7 +272,7 @@ def test_a_sweep_goes_on_with_new_workers_when_some_are_killed(tmp_path):
 
     swept = sweep(SPACE, "h100-8", tmp_path / "s.db", jobs=2, progress=kill)
     assert lines == [
-        f"process {pid} of the sweep was killed by SIGKILL; the sweep goes on with new workers"
+        f"process {pid} of the sweep was killed by SIGKILL; the sweep continues with new workers"
         for pid in kills
     ]
     assert len(kills) == 2
@@ -294,7 +294,7 @@ def test_the_command_says_in_a_line_that_a_worker_was_killed_and_goes_on(tmp_pat
     assert found.exit_code == 0
     lost, done = found.stderr.splitlines()
     assert re.fullmatch(
-        r"process \d+ of the sweep was killed by SIGKILL; the sweep goes on with new workers", lost
+        r"process \d+ of the sweep was killed by SIGKILL; the sweep continues with new workers", lost
     )
     assert done.startswith("12 points: 0 were in")
 

@@ -22,13 +22,13 @@ def read(query: str, start: S, changed: Callable[[S, str, str], S]) -> tuple[S, 
         changed: Returns a state with one part as its text says.
     """
     if len(query) > LONGEST:
-        return start, [f"an address of {len(query)} characters is not read; at most {LONGEST} are"]
+        return start, [f"the address has {len(query)} characters; at most {LONGEST} are read"]
     try:
         pairs = parse_qsl(
             query.removeprefix("?"), keep_blank_values=True, errors="strict", max_num_fields=100
         )
     except ValueError:
-        return start, ["this address cannot be read; the page starts anew"]
+        return start, ["this address cannot be read; the page shows its defaults"]
     state, mistakes = start, []
     for name, text in pairs:
         try:

@@ -42,7 +42,7 @@ OF_A_MULTIPLY = (*(f"{x}-set" for x in OPERANDS), "multiplies", "algorithm-field
 OF_A_CHAIN = ("layouts-set", "choices-field", "optimizer-field", "to-toml")
 ASKED = (*"mnk", *SIZES, "dtype", "backward", "dropout")
 CANCELLED = "The search was cancelled; change a control to search again."
-UNFIT = "No answer yet: see below what does not fit together."
+UNFIT = "No answer yet: see the errors below."
 
 
 def control_values(state: State, divisors: list[int]) -> Shown:

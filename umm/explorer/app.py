@@ -86,8 +86,8 @@ def _check_host(host: str) -> None:
     """
     if not re.fullmatch(r"[0-9A-Za-z._-]{1,253}|[0-9A-Fa-f:.]{2,45}(%[0-9A-Za-z._-]{1,40})?", host):
         raise InputError(
-            f"{shown(host)} is no address to listen on; write 127.0.0.1 for this host alone, or 0.0.0.0 for "
-            "everyone who can reach it"
+            f"{shown(host)} is not an address to listen on; write 127.0.0.1 for this host alone, or 0.0.0.0 "
+            "for everyone who can reach it"
         )
 
 

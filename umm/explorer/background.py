@@ -180,7 +180,7 @@ class Behind:
             if self._running.get(question) is run:
                 del self._running[question]
                 question.done = code == 0
-                question.failed = "" if question.done else "the process that looked for it ended early"
+                question.failed = "" if question.done else "the search process ended early"
                 question.heard.set()
                 self._settle()
 

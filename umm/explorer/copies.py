@@ -15,7 +15,7 @@ Stationary = str | Mapping[str, str]
 def as_command(state: State) -> str:
     """Return the command that simulates what the page shows; texts of an address are quoted for a shell."""
     if state.chain and state.stationary == "best":
-        return "Each multiply keeps a matrix of its own in place, which only the Python below can say."
+        return "Each multiply has its own stationary matrix, which only the Python below can express."
     return _command("simulate", _flags(state) | _way(state))
 
 

@@ -27,7 +27,7 @@ FIELDS = {
     "ffn": ("ffn", "columns inside the MLP", "8K is 8192."),
     "heads": ("heads", "", "Attention heads."),
     "kv_heads": ("KV heads", "empty: as many as heads", "Heads of keys and values."),
-    "sequences": ("sequences", "equal parts of the tokens", "Each attends to itself alone."),
+    "sequences": ("sequences", "equal parts of the tokens", "Attention stays within a sequence."),
     "dtype": ("Type", "of A and B, or of all tensors", "C of half-precision inputs is float32."),
     "dropout": ("dropout", "of the MLP's activations", "0.1 drops a tenth."),
     "machine": ("Machine", "", "A shipped machine, or the name of a file dropped below."),
@@ -54,7 +54,7 @@ FIELDS = {
     ),
     "optimizer": (
         "optimizer",
-        "bytes a weight's element",
+        "bytes per weight element",
         "State stored beside the weights: 12 for Adam in float32.",
     ),
     "algorithm": ("algorithm", "", "The universal one, or another that moves operands to its own layouts."),

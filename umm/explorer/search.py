@@ -292,7 +292,7 @@ def look(send: Send, space: Space, machine: Machine, limit: int, bounds: Bounds 
         points = points_of(space)
         if len(points) * points.bare.p**2 > MOST_PAIRS:
             raise InputError(
-                f"{len(points):,} points on {points.bare.p} ranks are more than this page looks at; fix "
+                f"{len(points):,} points on {points.bare.p} ranks are more than this page searches; fix "
                 "layouts and use umm search"
             )
         makespan = executor("sim").makespan

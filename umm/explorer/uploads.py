@@ -61,7 +61,7 @@ def content_of(upload: str) -> bytes:
     try:
         return base64.b64decode(upload.partition(",")[2], validate=True)
     except (binascii.Error, ValueError):
-        raise InputError("this file did not arrive whole; drop it again") from None
+        raise InputError("the upload is incomplete; drop the file again") from None
 
 
 def text_of(content: bytes, name: str, what: str) -> str:

@@ -94,7 +94,7 @@ def _plotly() -> str:
 @singledispatch
 def card(result: Any) -> Card:
     """Return what is shown of a result."""
-    raise TypeError(f"nothing is known of how to show a {type(result).__name__}")
+    raise TypeError(f"there is no display for a {type(result).__name__}")
 
 
 @card.register

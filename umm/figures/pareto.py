@@ -159,8 +159,8 @@ def write_front(found: Found, path: str | Path) -> None:
     figure = pareto(seconds, memory, exact=exact, front=ends, limit=float(found.limit))
     text = (
         f"{found.priced:,} points on {found.machine}. Circles are simulated; small squares are lower bounds "
-        "of what need not be. Of points that would share a spot one is drawn, and none that takes far longer "
-        "than the best. Operands start in the layouts shown unless they are given elsewhere."
+        "of points that need no simulation. Overlapping points are drawn once, and far slower ones left out. "
+        "Operands start in the layouts shown unless they are given elsewhere."
     )
     table = pd.DataFrame([choice.to_dict() for choice in front])
     sections = [Section(verdict=str(best), text=text), Section(figure=figure, table=table)]

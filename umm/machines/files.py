@@ -116,7 +116,7 @@ def file_of(name_or_path: str | Path) -> Path:
         path = Path(text)
         if not _is_file(path):
             raise MachineError(
-                f"there is no topology file {visible(text)}; known machines: {', '.join(machine_names())}"
+                f"no such topology file: {visible(text)}; known machines: {', '.join(machine_names())}"
             )
         return path.absolute()
     path = named_file(text)

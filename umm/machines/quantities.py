@@ -273,7 +273,7 @@ class KernelNumbers(Table):
     def _are_shapes(cls, tiles: list[str] | None) -> list[str] | None:
         for tile in tiles or ():
             if not re.fullmatch(r"[1-9][0-9]{0,3}x[1-9][0-9]{0,3}", tile):
-                raise ValueError(f"{shown(tile)} is no tile; write rows and columns like 128x256")
+                raise ValueError(f"{shown(tile)} is not a tile; write rows and columns like 128x256")
         return tiles
 
     @field_validator("feed", "store", "memory", "reduce", "expected_feed", "transposes", "cached")

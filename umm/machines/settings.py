@@ -247,7 +247,7 @@ def scaled(value: Any, factor: float) -> Any:
 def _times(number: Numbered, factor: float) -> Any:
     """Return a number times a factor; one that counts stays whole."""
     if _is_word(number.value):
-        raise MachineError(f"{number.key} is {number.value!r}, which has no multiples")
+        raise MachineError(f"{number.key} is {number.value!r}, which cannot be multiplied")
     value = scaled(number.value, factor)
     if not isinstance(number.value, int):
         return value

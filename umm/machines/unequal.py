@@ -68,7 +68,7 @@ def set_apart(
     for key, text in apart.items():
         found = _NAME.fullmatch(key)
         if found is None:
-            raise MachineError(f"apart: {key!r} is none of device.3.peak, link.g0-g1.bandwidth, nic.7")
+            raise MachineError(f"apart: {key!r} is unknown; write device.3.peak, link.g0-g1.bandwidth, nic.7")
         what, rest = found.groups()
         if what == "device":
             which, number = _split(key, rest, _OF_DEVICES)

@@ -103,9 +103,7 @@ class Fusing:
         best, plain = self.ways[0], self.way("unfused")
         gain = plain.seconds / best.seconds - 1.0
         if best is plain or gain < CLOSE:
-            return (
-                f"Keep them apart: nothing is more than {100 * CLOSE:.0f} % faster than one after the other."
-            )
+            return f"Do not fuse: no way is more than {100 * CLOSE:.0f} % faster than one after the other."
         binds = "the collective" if self.collective_s > self.gemm_s else "the multiply"
         return (
             f"Fuse, {best.name}: {100 * gain:.0f} % faster than one after the other; {binds} binds, and "

@@ -328,7 +328,7 @@ def _differ(digests: Sequence[int], said: Sequence[str]) -> None:
             raise InputError(f"rank {rank} refuses: {said[rank]}")
     other = next(rank for rank in range(len(digests)) if digests[rank] != digests[0])
     raise LayoutError(
-        f"ranks ask for different things, nothing was moved: rank 0 {said[0]}; rank {other} {said[other]}"
+        f"ranks ask for different operations, nothing was moved: rank 0 {said[0]}; rank {other} {said[other]}"
     )
 
 

@@ -199,7 +199,7 @@ class DistributedMatrix:
         error: UmmError | None = None
         try:
             if (layout is None) == (out is None):
-                raise InputError("say where the matrix goes: a layout, or out=, a matrix of the same shape")
+                raise InputError("give a target: a layout, or out=, a matrix of the same shape")
             out = out or DistributedMatrix.empty(self, layout or "", self.shape)
             self._check_target(out)
         except UmmError as refused:

@@ -226,7 +226,7 @@ def check_factors(c: DistributedMatrix, alpha: Any, beta: Any) -> None:
             raise InputError(f"{name}={value} is complex, but C is {dtype_name(c.dtype)}")
         number: Any = value
         if c.dtype.kind in "iu" and number != round(number.real):
-            raise InputError(f"{name}={value} is no whole number, but C is {dtype_name(c.dtype)}")
+            raise InputError(f"{name}={value} is not a whole number, but C is {dtype_name(c.dtype)}")
     c.check_writable()
 
 
@@ -371,7 +371,7 @@ def multiply(
     try:
         expect(b, DistributedMatrix, "multiply", "umm.DistributedMatrix as B; wrap a local array")
         if (layout is None) == (out is None):
-            raise InputError('say where the product goes: a layout, as in multiply(A, B, "2d"), or out=C')
+            raise InputError('give a target: a layout, as in multiply(A, B, "2d"), or out=C')
         if out is None and beta != 0:
             raise InputError(f"beta={beta} needs out=, the C that it multiplies")
         made = plan(a, b, layout if out is None else out, trans_a=trans_a, trans_b=trans_b, memory=memory)  # type: ignore[arg-type]

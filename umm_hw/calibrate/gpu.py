@@ -135,7 +135,7 @@ def _devices(
     added = f"accumulate by {measured.way} of {measured.blocks} blocks over copy, {largest} bytes"
     overhead = _microseconds(min(measured.copy.values()))
     return {
-        "count": number(count, "devices that were there"),
+        "count": number(count, "devices found"),
         "ranks_per_device": number(16, "more leave each too little of a device", assumed=True),
         "memory": number(f"{device.memory} B", f"what {device.name} says it has"),
         "memory_bandwidth": number(local_rate, f"twice the rate of a copy within the device; {how}"),

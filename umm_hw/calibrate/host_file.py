@@ -32,7 +32,7 @@ def topology_text(found: Calibration) -> str:
     if found.pace < STEADY:
         busy += f"; unsteady: {100 * found.pace:.0f} % of its best pace in the median"
     if found.widening:
-        said = f"ranges {100 * found.widening:.0f} % wider, for others computed on the cores"
+        said = f"ranges {100 * found.widening:.0f} % wider, because others used the cores"
         busy += f"; {said}; calibrate again on a quiet host"
         how += f"; {said}"
 
@@ -89,7 +89,7 @@ def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[s
     own = measured(found.interference["local"], "", 1, "gemms beside local accumulates: share lost")
     return {
         "count": number(found.devices, "cores this process may use, one rank each"),
-        "ranks_per_device": number(RANKS_PER_DEVICE, "more are of no use", assumed=True),
+        "ranks_per_device": number(RANKS_PER_DEVICE, "more give no benefit", assumed=True),
         "memory": number(f"{memory / 1e9:.4g} GB", "the host's, shared evenly", per="core"),
         "memory_bandwidth": measured(found.memory_bandwidth, "GB/s", 1e9, adds),
         "copy_engines": number(1, "one copy thread per rank"),

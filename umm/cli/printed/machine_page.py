@@ -114,7 +114,7 @@ def efficiencies(machine: Machine) -> str:
     for dtype in machine.peaks:
         table = machine.efficiency.get(dtype)
         if table is None:
-            parts.append(f"{dtype} 100 % (nothing is known)")
+            parts.append(f"{dtype} 100 % (not measured)")
             continue
         low, high = 100 * float(table.values.min()), 100 * float(table.values.max())
         parts.append(f"{dtype} {low:.0f} %" if low == high else f"{dtype} {low:.0f} to {high:.0f} % by shape")

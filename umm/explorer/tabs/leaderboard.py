@@ -45,7 +45,7 @@ def show(view: View) -> Shown:
     times = {name: x for name, x in priced.named.items() if x is not None} if priced.top else {}
     if times:
         times = {"best": priced.top[0].makespan_s} | times
-        bars = view.drawn(beside, "The best beside the layouts of others", times, "best")
+        bars = view.drawn(beside, "The best and the named schemes", times, "best")
     return {
         "pareto.figure": figure,
         "others.figure": bars,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PREDICTED = ("sim", "bound")
 ASKED = ["chain", "m", "n", "k", "dtype", "ranks", "layouts", "stationary"]
 EMPTY = (
-    "Nothing is dropped in yet. Measure with  umm run … --executor mpi --save-trace measured.json  and drop "
+    "Nothing is loaded yet. Measure with  umm run … --executor mpi --save-trace measured.json  and drop "
     "the file here; or a store that  umm sweep … -o store.db  filled with both sim and mpi."
 )
 

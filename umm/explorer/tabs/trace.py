@@ -183,7 +183,7 @@ SCHEDULE = Tab(
 LINKS = Tab(
     "links",
     "Links",
-    "How full each link is in every part of the makespan, the busiest first.",
+    "Load of each link over the makespan, the busiest first.",
     ("fullness",),
     links,
     traces=True,
@@ -201,8 +201,8 @@ TILES = Tab(
 ROOFLINE = Tab(
     "roofline",
     "Roofline",
-    "What each rank reaches, against the flop it does for every byte it gets: under a slope the link bounds "
-    "it, under the flat roof its multiplies.",
+    "Rate of each rank against its flop per byte received: under the slope its link limits it, under the "
+    "flat roof its multiplies.",
     ("roofs",),
     roofs,
     traces=True,

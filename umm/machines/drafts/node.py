@@ -118,7 +118,7 @@ def _way(node: Node, src: str, dst: str) -> Iterator[str]:
     up, down = _up(node, src), _up(node, dst)
     shared = next((x for x in up if x in down), None)
     if shared is None and up[-1] in node.names:
-        raise MachineError(f"{node.tool} says of no link and no way through the host from {src} to {dst}")
+        raise MachineError(f"{node.tool} shows no link and no path through the host from {src} to {dst}")
     yield from up[: up.index(shared) + 1] if shared else up
     yield from reversed(down[: down.index(shared)] if shared else down)
 

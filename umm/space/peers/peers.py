@@ -86,7 +86,7 @@ def _compared(field: "Field", machine: Machine, report: Report) -> Peers:
         return replace(found, stretches=field.stretches(rows))
     except KeyboardInterrupt:
         if not rows:
-            raise
+            raise KeyboardInterrupt from None  # not with the answer of a search inside, which is another
         rows[1:] = sorted(rows[1:], key=_fastest_first)
         raise EndedEarlyError(replace(found, complete=False)) from None
 
@@ -245,7 +245,7 @@ class OfProgram:
         if self._at is None:
             return []
         if self._tokens < 1:
-            raise InputError(f"{self._tokens} tokens are none; say how many the chain has")
+            raise InputError(f"{self._tokens} tokens are not possible; give at least 1")
         at, schemes, makespan = self._at, self._schemes, executor("sim").makespan
 
         def way_at(count: int) -> str:

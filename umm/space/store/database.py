@@ -62,7 +62,7 @@ class Store:
             damage = damage_of(self._connection)
             if damage is not None:
                 raise InputError(
-                    f"{self.path} cannot be used as a store, for it is damaged: {damage}; "
+                    f"{self.path} cannot be used as a store; it is damaged: {damage}; "
                     "take an earlier copy, or save what is left with sqlite3's .recover"
                 )
             migrate(self._connection, self.path)
@@ -234,7 +234,7 @@ class Store:
         except DAMAGED as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code == sqlite3.SQLITE_READONLY:
-                raise InputError(f"{self.path} may only be read, and runs are missing in it") from None
+                raise InputError(f"{self.path} is read-only, and runs are missing in it") from None
             advice = ""
             if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
                 advice = (

@@ -190,7 +190,7 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
                 "update umm, or write into another file"
             )
         if before == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-            raise InputError(f"{path} is a database of something else; choose another file")
+            raise InputError(f"{path} is a database of another program; choose another file")
         for script in MIGRATIONS[before:]:
             for statement in script:
                 connection.execute(statement)

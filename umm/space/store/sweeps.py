@@ -173,11 +173,11 @@ def sweep(
             lost = lost + 1 if stored == before else 0
             why = " ".join(str(error).split()) or "a worker was killed"
             if lost < MOST_LOST:
-                report(lost=f"{why}; the sweep goes on with new workers")
+                report(lost=f"{why}; the sweep continues with new workers")
     raise UmmError(
         f"processes of the sweep were killed {lost} times at the same points, perhaps for lack of memory "
-        f"(the last time: {why}); what is finished is stored: start it again to go on, with fewer --jobs if "
-        "it was memory"
+        f"(the last time: {why}); finished points are stored: start it again to continue, with fewer --jobs "
+        "if memory was short"
     )
 
 

@@ -70,7 +70,7 @@ def knob(machine: Machine, name: str) -> Knob:
     """
     found = [x.value for x in matching(machine, name)]
     if not all(isinstance(x, str | float) for x in found):
-        raise InputError(f"{name} of {machine.name} is not a quantity that could be twice as much")
+        raise InputError(f"{name} of {machine.name} cannot be scaled")
     return Knob(name, tuple(found))
 
 
