@@ -60,7 +60,7 @@ def test_pages_are_written(tmp_path):
     [
         (["-m", "256,1K"], "several sizes need --map"),
         (["-m", 256, "--map", "fabric.width"], "no number 'fabric.width'"),
-        (["-m", 256, "--map", "copy_engines"], "not a quantity"),
+        (["-m", 256, "--map", "copy_engines"], "cannot be scaled"),
         (["-m", 256, "--reach", "1"], "is not in the range"),
     ],
 )

@@ -126,7 +126,7 @@ class FakeLibrary:
 
     def _of(self, address, rank):
         """The same place of symmetric memory in a rank's part."""
-        for (number, owner), (start, nbytes) in list(self.job.parts.items()):
+        for (number, owner), (start, nbytes) in self.job.parts.copy().items():  # other ranks add theirs meanwhile
             if owner == self.rank and start <= address < start + nbytes:
                 return self.job.parts[number, rank][0] + address - start
         raise AssertionError(f"address {address} is not in symmetric memory")

@@ -361,7 +361,7 @@ def test_the_python_of_a_file_runs_where_it_lies(behind, tmp_path, monkeypatch, 
     printed = capsys.readouterr().out
     assert "proven best of" in printed
     assert printed.splitlines()[-1] == view.point.trace.verdict
-    assert "in place" in page["as-command.children"]
+    assert "only the Python below" in page["as-command.children"]
 
 
 def test_a_file_that_is_not_here_has_a_line(behind):
