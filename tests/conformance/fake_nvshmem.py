@@ -126,9 +126,10 @@ class FakeLibrary:
 
     def _of(self, address, rank):
         """The same place of symmetric memory in a rank's part."""
-        for (number, owner), (start, nbytes) in self.job.parts.copy().items():  # other ranks add theirs meanwhile
+        parts = self.job.parts.copy()  # other ranks add theirs meanwhile
+        for (number, owner), (start, nbytes) in parts.items():
             if owner == self.rank and start <= address < start + nbytes:
-                return self.job.parts[number, rank][0] + address - start
+                return parts[number, rank][0] + address - start
         raise AssertionError(f"address {address} is not in symmetric memory")
 
 
