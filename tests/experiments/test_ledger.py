@@ -13,6 +13,7 @@ from experiments.common.published import published
 from experiments.cpu import figure as cpus
 from experiments.ledger import DOCUMENTS, LEDGER, part, with_part
 from experiments.truth import holdout
+from umm.machines.library import considered
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -76,12 +77,14 @@ def test_a_smoke_run_performs_some_points_and_refuses_what_has_changed(table, tm
 
 
 def test_the_law_of_the_hold_out_is_that_of_the_machine_file():
-    """Vectorised for the fit, and the same seconds as each way's own."""
+    """Vectorised for the fit, and the same seconds as the ways' own."""
     machine = shipped("gb200-nvl72")
     width = machine.hears([0, 1])[0]
-    for what in ("all-reduce", "all-to-all"):
-        paces, rows = list(machine.library.ways(what).values()), holdout.rows_of(what)
-        found = holdout.law(paces, [holdout.numbers_of(x) for x in paces], what, rows, width)
-        asked = zip(rows.ranks.tolist(), rows.nbytes.tolist(), strict=True)
-        own = [min(x.seconds(what, nbytes, int(p), width) for x in paces) for p, nbytes in asked]
+    for what in ("all-gather", "all-reduce", "all-to-all"):
+        paces, rows = machine.library.ways(what), holdout.rows_of(what)
+        found = holdout.Law(paces, what, rows, width).seconds([holdout.numbers_of(x) for x in paces.values()])
+        asked = [(int(p), n) for p, n in zip(rows.ranks, rows.nbytes, strict=True)]
+        own = [
+            min(paces[x].seconds(what, n, p, width) for x in considered(paces, what, n, p)) for p, n in asked
+        ]
         assert found.tolist() == pytest.approx(own)
