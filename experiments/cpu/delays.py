@@ -5,7 +5,6 @@ of this host. Each run lies between two readings of the pace of the cores, and g
 slower of them. Every draw of every layout counts by its least disturbed run.
 """
 
-import json
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,8 @@ import click
 import numpy as np
 
 import umm
-from experiments.cpu.points import SHAPES, Point, points
+from experiments.common.order import rank_correlation
+from experiments.cpu.points import SHAPES, Point, again, keep, points
 from umm.executor import executor as named
 from umm.machines import Machine
 from umm.machines.corners import corners
@@ -60,11 +60,7 @@ def measure(cases: list[Case], executor: MpiExecutor, noise: Noise, plain: int, 
 
 def predicted(case: Case, machine: Machine, noise: Noise) -> tuple[list[float], np.ndarray]:
     """Makespans at the machine's corners, first as it is; and those of each draw."""
-    schedule = case.point.schedule
-    made = [
-        umm.schedule(schedule.problem, end, stationary=schedule.stationary, final="reduce")
-        for end in (machine, *corners(machine))
-    ]
+    made = [again(case.point, end) for end in (machine, *corners(machine))]
     simulator = named("sim")
     return [simulator.makespan(x) for x in made], drawn_makespans(made[0], noise, simulator)
 
@@ -99,7 +95,6 @@ def report(rows: list[dict], runs: list[Paced]) -> str:
     inside = [row["range_s"][0] <= row["measured_s"] <= row["range_s"][1] for row in rows]
     width = [(row["range_s"][1] - row["range_s"][0]) / row["predicted_s"] for row in rows]
     plain = np.array([row["predicted_s"] / row["measured_s"] - 1 for row in rows])
-    order = [np.argsort(np.argsort(x[:, 1])) for x in (ours, theirs)]
     shares = [run.share for run in runs]
     return "\n".join(
         [
@@ -111,7 +106,7 @@ def report(rows: list[dict], runs: list[Paced]) -> str:
                 f"{np.mean(abs(error[:, i]) <= 0.1):.0%} within 10 %"
                 for i, name in enumerate(("p50", "p95"))
             ),
-            f"rank correlation of p95: {np.corrcoef(*order)[0, 1]:.2f}",
+            f"rank correlation of p95: {rank_correlation(ours[:, 1], theirs[:, 1]):.2f}",
         ]
     )
 
@@ -147,10 +142,8 @@ def main(
     executor.close()
     machine = umm.machine(file)
     rows = rows_of(cases, machine, noise)
-    (output / "delays.json").write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
-    text = f"{machine.description}; {noise}\n{report(rows, [x for case in cases for x in case.plain])}"
-    (output / "delays.txt").write_text(text + "\n")
-    click.echo(text)
+    said = report(rows, [x for case in cases for x in case.plain])
+    keep(output, "delays", rows, f"{machine.description}; {noise}\n{said}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ A process per rank, on PoCL or whatever runs OpenCL on this CPU. All layouts run
 before the calibration and half after it. Of each layout the median of the faster half of its runs counts.
 """
 
-import json
 import random
 from pathlib import Path
 
@@ -12,7 +11,8 @@ import click
 import numpy as np
 
 import umm
-from experiments.cpu.points import Point, points
+from experiments.common.order import rank_correlation
+from experiments.cpu.points import Point, again, keep, points
 from umm_hw.opencl.executor import OpenClRanks
 from umm_hw.performance import operands_of
 
@@ -39,11 +39,10 @@ def report(rows: list[dict]) -> str:
             for x in ("predicted_s", "measured_s")
         )
         error = ours / theirs - 1
-        order = [np.argsort(np.argsort(x)) for x in (ours, theirs)]
         lines.append(
             f"{shape:5} {len(error):3} layouts: median error {np.median(abs(error)):.1%}, "
             f"mean {error.mean():+.1%}, worst {abs(error).max():.0%}; "
-            f"rank correlation {np.corrcoef(*order)[0, 1]:.2f}"
+            f"rank correlation {rank_correlation(ours, theirs):.2f}"
         )
     return "\n".join(lines)
 
@@ -68,25 +67,18 @@ def main(layouts: int, rounds: int, repeat: int, seed: int, output: Path) -> Non
         for number in draws.sample(range(len(cases)), len(cases)):
             runs[number] += times(cases[number], executor, repeat)
     executor.close()
-    machine, rows = umm.machine(file), []
-    for number, point in enumerate(cases):
-        again = umm.schedule(
-            point.schedule.problem, machine, stationary=point.schedule.stationary, final="reduce"
-        )
-        predicted = umm.run(again, "sim").makespan_s
-        rows.append(
-            {
-                "shape": point.shape,
-                "layouts": point.name,
-                "predicted_s": predicted,
-                "measured_s": undisturbed(runs[number]),
-                "runs_s": runs[number],
-            }
-        )
-    (output / "opencl.json").write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
-    text = f"{machine.description}\n{report(rows)}"
-    (output / "opencl.txt").write_text(text + "\n")
-    click.echo(text)
+    machine = umm.machine(file)
+    rows = [
+        {
+            "shape": point.shape,
+            "layouts": point.name,
+            "predicted_s": umm.run(again(point, machine), "sim").makespan_s,
+            "measured_s": undisturbed(runs[number]),
+            "runs_s": runs[number],
+        }
+        for number, point in enumerate(cases)
+    ]
+    keep(output, "opencl", rows, f"{machine.description}\n{report(rows)}")
 
 
 if __name__ == "__main__":

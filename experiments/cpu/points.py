@@ -1,12 +1,15 @@
 """The layouts and shapes that are compared, and the times that come of them."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import nan
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import click
 import numpy as np
 
 import umm
@@ -129,18 +132,23 @@ def add(found: Sequence[Point], rows: Sequence[dict[str, Any]]) -> None:
             point.runs += [Paced(*run) for run in row["measured_s"]]
 
 
+def again(point: Point, machine: Machine) -> Schedule:
+    """Return the schedule of the same layout for another machine."""
+    schedule = point.schedule
+    return umm.schedule(schedule.problem, machine, stationary=schedule.stationary, final="reduce")
+
+
+def keep(folder: Path, name: str, rows: Sequence[Mapping[str, Any]], text: str) -> None:
+    """Write rows as JSON, a line each, and what they say as text; print that."""
+    (folder / f"{name}.json").write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
+    (folder / f"{name}.txt").write_text(text + "\n")
+    click.echo(text)
+
+
 def predict(found: Sequence[Point], machine: Machine) -> None:
     """Simulate every point, and where the machine's numbers are at the ends of what they may be."""
     for point in found:
-        times = [
-            umm.run(
-                umm.schedule(
-                    point.schedule.problem, end, stationary=point.schedule.stationary, final="reduce"
-                ),
-                "sim",
-            ).makespan_s
-            for end in (machine, *corners(machine))
-        ]
+        times = [umm.run(again(point, end), "sim").makespan_s for end in (machine, *corners(machine))]
         point.predicted, point.range = times[0], (min(times), max(times))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from experiments.common.ledger import Entry, reproduced
 from experiments.common.machines import shipped
+from experiments.common.order import rank_correlation
 from experiments.common.published import published
 from umm.arrays import Bools, Floats, Ints
 from umm.cost import gemm_seconds
@@ -162,8 +163,7 @@ def entries() -> Iterator[Entry]:
         )
     found = list(pairs())
     right = sum((x.measured > 1) == (x.predicted > 1) for x in found)
-    ranks = [np.argsort(np.argsort([getattr(x, of) for x in found])) for of in ("predicted", "measured")]
-    agree = float(np.corrcoef(*ranks)[0, 1])  # of ranks: Spearman's
+    agree = rank_correlation([x.predicted for x in found], [x.measured for x in found])
     yield reproduced(
         f"whether to fuse: {len(found)} published pairs on H100, H800, A800, L20 and B300",
         "kraken pull request 2, Triton-distributed, Flux, pytorch 179770",
