@@ -258,21 +258,30 @@ def _gathered(blocks: Blocks, matrix: str, machine: Machine) -> list[Exchange | 
         return np.asarray(elements * float(itemsize))
 
     for rect, ranks in groups:
-        level = len(ranks) > 3 and by_level(machine, ranks, p) is not None
-        theirs = has(np.array([rect[:4]]), np.array(rect[4:]))[:, 0] if level or p > MOST else None
-        if theirs is None or (p <= MOST and not np.isin(np.flatnonzero(theirs), ranks).all()):
+        nodes, apart = _levels_of(machine, ranks, p)
+        if nodes is None and p <= MOST:
             directly += ranks
             continue
-        level = level and bool(np.isin(np.flatnonzero(theirs), ranks).all())
-        nodes = np.array(nodes_of(machine, ranks, p)) if level else None
-        apart = level and many_nodes(machine, ranks, p)
-        found.append(Exchange(theirs, np.array(ranks), nodes, apart))
+        theirs = has(np.array([rect[:4]]), np.array(rect[4:]))[:, 0]
+        if np.isin(np.flatnonzero(theirs), ranks).all():
+            found.append(Exchange(theirs, np.array(ranks), nodes, apart))
+        elif p <= MOST:
+            directly += ranks
+        else:
+            found.append(Exchange(theirs, np.array(ranks)))
     if directly:
         between = np.zeros((p, p))
         between[:, directly] = has(need[directly], replica[directly])
         np.fill_diagonal(between, 0.0)
         found.append(Pairs(between))
     return found
+
+
+def _levels_of(machine: Machine, ranks: Sequence[int], total: int) -> tuple[Ints | None, bool]:
+    """Return ranks by node and place if collectives among them go by level, and whether over many nodes."""
+    if by_level(machine, ranks, total) is None:
+        return None, False
+    return np.array(nodes_of(machine, ranks, total)), many_nodes(machine, ranks, total)
 
 
 def _charge(machine: Machine, adds: bool) -> float:
@@ -294,9 +303,7 @@ def _add_up(
     ranks = np.array(group.ranks)
     share = np.zeros(total)
     share[ranks] = size_of(group.own) * (itemsize / group.copies)
-    level = by_level(machine, group.ranks, total) is not None
-    apart = many_nodes(machine, group.ranks, total)
-    nodes = np.array(nodes_of(machine, group.ranks, total)) if level else None
+    nodes, apart = _levels_of(machine, group.ranks, total)
     adds = Exchange(share, ranks, nodes, apart, back=True)
     into = adds.at_ranks(_node_of(machine, total))[0][IN]
     if nodes is not None:  # only its own node's part of what is added inside is for the rank itself
@@ -307,10 +314,7 @@ def _add_up(
         for _, same in groups_of_rows(group):
             theirs = np.zeros(total)
             theirs[same] = share[same]
-            level = by_level(machine, same.tolist(), total) is not None
-            nodes = np.array(nodes_of(machine, same.tolist(), total)) if level else None
-            apart = many_nodes(machine, same.tolist(), total)
-            copies.append(Exchange(theirs, same, nodes, apart))
+            copies.append(Exchange(theirs, same, *_levels_of(machine, same.tolist(), total)))
     return [adds], into, copies
 
 
