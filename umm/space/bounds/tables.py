@@ -63,7 +63,7 @@ class Tables:
     Attributes:
         points: Of which program and layouts.
         statements: A table for each statement, in order.
-        brings: A table for each tensor that is given elsewhere, of what brings it.
+        moves: A table for each tensor that is given elsewhere, of what moves it.
         held: By group and choice the bytes of its tensors on each rank.
         beside: Likewise what is held beside a schedule of one layer: the optimizer's state of its weights,
             and what the other layers hold.
@@ -73,7 +73,7 @@ class Tables:
 
     points: Assignments
     statements: tuple[StatementTable, ...]
-    brings: tuple[StatementTable, ...]
+    moves: tuple[StatementTable, ...]
     held: tuple[Floats, ...]
     beside: tuple[Floats, ...]
     start_s: float
@@ -82,7 +82,7 @@ class Tables:
     @property
     def all(self) -> tuple[StatementTable, ...]:
         """All tables."""
-        return (*self.statements, *self.brings)
+        return (*self.statements, *self.moves)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -227,17 +227,17 @@ def tables_of(
         np.sum([[x.nbytes_of_rank for x in laid[name]] for name in names], axis=0) + of
         for names, of in zip(points.groups, beside, strict=True)
     ]
-    brings = []
+    moves = []
     for name in points.outline.given:
         group = group_of[name]
-        table, more = _bring(points, group, laid[name], machine, options)
-        brings.append(table)
+        table, more = _move(points, group, laid[name], machine, options)
+        moves.append(table)
         held[group] = held[group] + more
     if ranks > ALL:
-        distinct = _distinct([*tables, *brings])
-        tables, brings = distinct[: len(tables)], distinct[len(tables) :]
+        distinct = _distinct([*tables, *moves])
+        tables, moves = distinct[: len(tables)], distinct[len(tables) :]
     return Tables(
-        points, tuple(tables), tuple(brings), tuple(held), tuple(beside), machine.collective_start_s, loss,
+        points, tuple(tables), tuple(moves), tuple(held), tuple(beside), machine.collective_start_s, loss,
     )  # fmt: skip
 
 
@@ -254,7 +254,7 @@ def _distinct(tables: Sequence[StatementTable]) -> list[StatementTable]:
     return [replace(x, seconds=x.seconds[..., kept]) for x in tables]
 
 
-def _bring(
+def _move(
     points: Assignments, group: int, laid: Sequence[Tensor], machine: Machine, options: Mapping[str, Any]
 ) -> tuple[StatementTable, Floats]:
     """Return what it takes to bring a tensor from where it is given, and the bytes that it has there."""
