@@ -121,3 +121,25 @@ def test_gathered_and_chunks_are_quicker_than_flat_between_nodes():
 
     flat = seconds("flat")
     assert all(seconds(x) < flat / 4 for x in ("two-level", "gathered", "chunks"))
+
+
+def test_in_chunks_each_rank_begins_with_its_own_part_and_no_two_get_from_one():
+    """A by rows on 8 GPUs: in the n-th of 7 rounds rank r gets the part of rank r + n, by copy engines."""
+    problem = umm.Problem(m=8192, n=8192, k=8192, dtype="bfloat16", a="row", b="col", c="col", ranks=8)
+    schedule = umm.schedule(problem, "h100-8", stationary="C", movement="chunks")
+    gets = np.flatnonzero((schedule.kind == GET) & (schedule.src != schedule.dst))
+    rounds = [
+        [int(x) for x in schedule.src[gets][schedule.dst[gets] == rank]] for rank in range(8)
+    ]  # fmt: skip
+    assert rounds == [[(rank + n) % 8 for n in range(1, 8)] for rank in range(8)]
+    assert {schedule.means[x][0] for x in schedule.means_of[gets]} == {"copy_engine"}
+
+
+def test_a_multiply_is_in_no_chunks_that_make_it_slower():
+    """16 rows a rank: eight multiplies of them would each leave most units of a device without a tile."""
+    problem = umm.Problem(m=128, n=8192, k=8192, dtype="bfloat16", a="row", b="col", c="col", ranks=8)
+    whole, parts = (
+        umm.run(umm.schedule(problem, "h100-8", stationary="C", movement=x)).makespan_s
+        for x in ("gathered", "chunks")
+    )
+    assert parts <= whole

@@ -1,7 +1,7 @@
 """The multiplies of a chain by collectives: gathered copies that several use, sums that several share."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from umm.algorithms.chains.multiplies import as_problem
 from umm.algorithms.chains.pieces import tiles_by_rank
@@ -70,12 +70,7 @@ class Moved:
 
     def joins(self, number: int) -> bool:
         """Whether a multiply adds to the products of the statement before, so that both are summed once."""
-        if not 0 < number < len(self.statements):
-            return False
-        one, other = self.statements[number - 1], self.statements[number]
-        return number - 1 in self.plans and number in self.plans and joinable(one, other) and (
-            alike(self.plans[number - 1], self.plans[number])
-        )  # fmt: skip
+        return number > 0 and _summed_with_next(self.statements, self.plans, number - 1)
 
     def forget(self, tensors: Iterable[str]) -> None:
         """Drop the gathered copies of tensors that are written."""
@@ -209,4 +204,35 @@ def plans_of(chain: Chain, machine: Machine, stays: Mapping[str, str], movement:
             how = chosen(problem, machine, stays.get(statement.out, "auto"), movement).how
             if how is not None:
                 found[number] = how
-    return found
+    return _whole_where_nothing_hides(chain.statements, found)
+
+
+def _whole_where_nothing_hides(
+    statements: Sequence[Statement], plans: Mapping[int, Gathered]
+) -> dict[int, Gathered]:
+    """Return the plans with those multiplies in one piece that sum nothing and whose operands are there.
+
+    Chunks hide what comes while they are multiplied. What an earlier multiply gathered, or gathers ahead
+    while it multiplies, is hidden already, and smaller multiplies only take longer.
+    """
+    if all(how.chunks == 1 for how in plans.values()):
+        return dict(plans)
+    anew = gathers_anew(statements, plans)
+    ahead = {follower_of(statements, plans, number) for number in plans}
+
+    def hides(number: int, how: Gathered) -> bool:
+        if how.sums.groups:
+            return not _summed_with_next(statements, plans, number)
+        return bool(anew[number]) and number not in ahead
+
+    return {
+        number: how if how.chunks == 1 or hides(number, how) else replace(how, chunks=1, turns={})
+        for number, how in plans.items()
+    }
+
+
+def _summed_with_next(statements: Sequence[Statement], plans: Mapping[int, Gathered], number: int) -> bool:
+    """Whether the next multiply adds to the products of this one, so that both are summed once."""
+    return number in plans and number + 1 in plans and joinable(*statements[number : number + 2]) and (
+        alike(plans[number], plans[number + 1])
+    )  # fmt: skip

@@ -1,14 +1,15 @@
 """How a multiply moves its operands and sums, which matrix stays in place, by price, and its schedule."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from umm.algorithms.collectives.rings import nodes_of
-from umm.algorithms.movement.blocks import Blocks, blocks
-from umm.algorithms.movement.gathers import Copies, Operand, sharers
+from umm.algorithms.movement.blocks import SIDES, Blocks, blocks
+from umm.algorithms.movement.gathers import COPIES, Copies, Operand, sharers
 from umm.algorithms.movement.multiply import (
     Gathered,
     Products,
@@ -21,11 +22,14 @@ from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem, largest_matrix
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.assembly import without_collector
-from umm.schedules.writer.builder import Builder
+from umm.schedules.writer.builder import COLLECTIVE, Builder
 
 AUTO, FLAT, TWO_LEVEL, GATHERED, CHUNKS = WAYS = ("auto", "flat", "two-level", "gathered", "chunks")
 """How operands and sums move; ``auto`` is flat for one multiply, and in a chain on one node."""
-MOST_CHUNKS = 8
+MOST_CHUNKS, LEAST_OF_CHUNK = 8, 128
+"""Chunks of a multiply at most, and of the dimension that is cut the least in each: a tile of a GEMM."""
+WORTH = 0.05
+"""Share by which a multiply in chunks must be faster than a whole one: its messages are smaller."""
 EXPOSED = 0.1
 """Share of what a collective moves that is taken to be exposed, where ways are compared."""
 
@@ -122,7 +126,7 @@ def _by_collectives(
     problem: Problem, key: object, machine: Machine, stationary: str, chunks: bool, nodes: bool
 ) -> Chosen:
     usual = largest_matrix(problem)
-    able = (usual, *(x for x in MATRICES if x != usual)) if stationary == "auto" and nodes else (
+    able = (usual, *(x for x in MATRICES if x != usual)) if stationary == "auto" else (
         usual if stationary == "auto" else stationary,
     )  # fmt: skip
     best, least = Chosen(able[0], None, None), np.inf
@@ -138,16 +142,49 @@ def _by_collectives(
         if seconds < least * (1 - 1e-6):
             best, least = Chosen(matrix, how, price), seconds
     if chunks and best.how is not None:
-        how = gathered(best.how.blocks, _parts(best.how))
-        assert how is not None
-        best = Chosen(best.stationary, how, price_of(how, machine))
+        best = _in_chunks(best.stationary, best.how, machine)
     return best
 
 
-def _parts(how: Gathered) -> int:
-    """Return the chunks of a multiply: no less than 128 of the dimension in each, as a tile of a GEMM has."""
+def _in_chunks(stationary: str, how: Gathered, machine: Machine) -> Chosen:
+    """Return a multiply in as many chunks as make it take least, with what moves behind all but one of them.
+
+    Smaller multiplies fill a device worse, and what moves beside them slows them down; so few chunks, or
+    none, may be better than many. The price is no more than that of the whole multiply, which a chain takes
+    where an earlier statement has gathered the operands.
+    """
+    near, whole = _near(how, machine), price_of(how, machine)
     size = max(x[1] - x[0] for x in how.blocks.ranges[how.along].tolist())
-    return max(1, min(MOST_CHUNKS, size // 128)) if how.collects or how.sums.groups else 1
+    most = min(MOST_CHUNKS, size // LEAST_OF_CHUNK) if how.collects or how.sums.groups else 1
+    found = []
+    for parts in [x for x in (1, 2, 4, 8) if x <= max(1, most)]:
+        each = gathered(how.blocks, parts, near)
+        assert each is not None
+        price = price_of(each, machine)
+        moving, multiplying = sum(busy_links(price, machine)), float(price.gemms.max())
+        cut = {x: of for x, of in price.gathered.items() if each.along in SIDES[x]}
+        hidden = sum(busy_links(replace(price, gathered=cut), machine)) * (1 - 1 / each.chunks)
+        hidden = min(hidden, multiplying)
+        seconds = multiplying + moving - hidden * (1.0 - _slowed(machine, each))
+        found.append((seconds * (1.0 if each.chunks == 1 else 1.0 + WORTH), parts, each, price))
+    _, _, each, price = min(found, key=lambda x: x[:2])
+    return Chosen(stationary, each, replace(price, gemms=np.minimum(price.gemms, whole.gemms)))
+
+
+def _near(how: Gathered, machine: Machine) -> bool:
+    """Return whether those who gather from each other are in one node."""
+    p = how.blocks.problem.p
+    groups = [ranks for x in how.collects for ranks, _ in sharers(how.blocks, x)]
+    return node_count(machine, p) == 1 or all(len(nodes_of(machine, x, p)) == 1 for x in groups)
+
+
+def _slowed(machine: Machine, how: Gathered) -> float:
+    """Return the share of their rate that multiplies lose to what moves beside them."""
+    name = COPIES if how.turns and COPIES in machine.means else COLLECTIVE
+    if name in machine.means:
+        return machine.means[name].interference
+    kinds = ["accumulate"] * bool(how.sums.groups) + ["get"] * bool(how.collects)
+    return max((machine.interference.get(kind, 0.0) for kind in kinds), default=0.0)
 
 
 def by_collectives(

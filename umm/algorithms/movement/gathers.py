@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from umm.machines import Machine
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder, How
 
+COPIES, STREAMS = "copy_engine", 2
+"""The means by which a rank gets parts in turn, and how many it gets at once."""
+NO_TURNS: Mapping[int, Sequence[int]] = MappingProxyType({})
 SLOTS = 2
 """Gathered copies that a rank keeps at least: one to multiply with while the next one comes."""
 
@@ -94,6 +98,7 @@ def gather(
     axis: int,
     chunks: int,
     busy: Iterable[tuple[str, bytes]] = (),
+    turns: Mapping[int, Sequence[int]] = NO_TURNS,
 ) -> dict[int, Slice]:
     """Return an operand where each rank multiplies it: its own tile, or a gathered copy.
 
@@ -105,6 +110,7 @@ def gather(
         axis: Of the matrix, along which what is gathered is cut into chunks.
         chunks: How many, gathered one after another.
         busy: Copies whose room is not to be had yet.
+        turns: Whose part each rank gets in each chunk, if not all get the same at a time.
     """
     need, lacks, layout = (
         blocks.of(operand.matrix),
@@ -131,6 +137,9 @@ def gather(
     for rank in lacks.nonzero()[0].tolist():
         there[rank] = build.temporary(rank, operand.tensor, *spans[rank], ("gathered", slot))
     copies.held[key] = slot, there
+    if turns:
+        _gather_in_turn(build, operand.tensor, layout, there, turns)
+        return found | there
     cut = axis ^ operand.transposed
     together = sharers(blocks, operand.matrix)
     for number in range(chunks):
@@ -143,6 +152,27 @@ def gather(
                 }
                 _gather(build, ranks, pieces, there)
     return found | there
+
+
+def _gather_in_turn(
+    build: Builder,
+    tensor: str,
+    layout: Layout,
+    there: Mapping[int, Slice],
+    turns: Mapping[int, Sequence[int]],
+) -> None:
+    """Write a gather in which each rank gets one rank's part after another's, by its copy engines."""
+    means = COPIES if COPIES in build.machine.means else None
+    with build.collective():
+        for number in range(max(map(len, turns.values()))):
+            for rank, origins in turns.items():
+                piece = _own(build, tensor, layout, origins[number]).cut(there[rank].rows, there[rank].cols)
+                how: How = (
+                    {"lane": OWN} if origins[number] == rank else {"lane": f"copy_in.{number % STREAMS}"}
+                )
+                if means is not None and origins[number] != rank:
+                    how["means"] = means
+                build.get(piece, there[rank].cut(piece.rows, piece.cols), **how)
 
 
 def sharers(blocks: Blocks, matrix: str) -> list[tuple[list[int], list[int]]]:

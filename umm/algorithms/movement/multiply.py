@@ -1,10 +1,10 @@
 """A multiply whose operands are gathered and whose products are summed by collectives, whole or in chunks."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from umm.algorithms.movement.blocks import SIDES, Blocks
-from umm.algorithms.movement.gathers import Copies, Operand, gather
+from umm.algorithms.movement.blocks import SIDES, Blocks, held
+from umm.algorithms.movement.gathers import Copies, Operand, gather, sharers
 from umm.algorithms.movement.sums import Sums, add_up, sums_of
 from umm.interval import Interval
 from umm.schedules.table.buffers import Slice
@@ -20,29 +20,77 @@ class Gathered:
         sums: How products become C.
         chunks: Parts that follow each other: the next comes, or the last is summed, while one is multiplied.
         along: The dimension that is cut into them: m, n or k.
+        turns: For each rank whose part it multiplies in each chunk, its own first; empty where all take the
+            same part at a time.
     """
 
     blocks: Blocks
     sums: Sums
     chunks: int
     along: str
+    turns: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     @property
     def collects(self) -> tuple[str, ...]:
         """The operands that are gathered."""
         return tuple(x for x in "AB" if self.blocks.lacks[x].any())
 
+    def span(self, rank: int, number: int) -> Interval:
+        """Return what a rank multiplies in a chunk of the dimension that is cut."""
+        whole = Interval(*self.blocks.ranges[self.along][rank].tolist())
+        if not self.turns:
+            return whole.part(number, self.chunks)
+        (matrix,) = self.collects
+        own = held(self.blocks.problem.layout(matrix))
+        assert own is not None
+        side = SIDES[matrix].index(self.along)
+        return whole.intersect(Interval(*own[self.turns[rank][number], 2 * side : 2 * side + 2].tolist()))
 
-def gathered(blocks: Blocks, chunks: int = 1) -> Gathered | None:
-    """Return how a multiply is done by collectives; None if its sums go to others than who multiplies."""
+
+def gathered(blocks: Blocks, chunks: int = 1, near: bool = False) -> Gathered | None:
+    """Return how a multiply is done by collectives; None if its sums go to others than who multiplies.
+
+    Args:
+        blocks: What each rank multiplies.
+        chunks: Parts that follow each other.
+        near: Whether those who gather from each other are in one node, so that each may begin with another's
+            part: a chunk is then what one rank has of it, as in a ring.
+    """
     sums = sums_of(blocks)
     if sums is None:
         return None
-    along = "k"
     if sums.groups:  # every chunk has a part of what each owner gets, so all add up at once
         rows, cols = blocks.problem.layout("C").grid_shape()
-        along = "n" if cols == 1 or rows > 1 else "m"
-    return Gathered(blocks, sums, chunks, along)
+        return Gathered(blocks, sums, chunks, "n" if cols == 1 or rows > 1 else "m")
+    along, turns = _turns(blocks) if chunks > 1 and near else ("k", {})
+    return Gathered(blocks, sums, max(map(len, turns.values()), default=chunks), along, turns)
+
+
+def _turns(blocks: Blocks) -> tuple[str, dict[int, list[int]]]:
+    """Return along what, and in whose parts, ranks multiply what they gather; ("k", {}) if all at a time.
+
+    Each begins with its own part and goes on with its neighbour's, so no two get from one at a time.
+
+    Source: Wang et al. (2023), Overlap communication with dependent computation via decomposition.
+    """
+    lacking = [x for x in "AB" if blocks.lacks[x].any()]
+    if len(lacking) != 1:
+        return "k", {}
+    (matrix,) = lacking
+    own, need, turns = held(blocks.problem.layout(matrix)), blocks.of(matrix), dict[int, list[int]]()
+    assert own is not None
+    together = sharers(blocks, matrix)
+    rects = own[together[0][1]]
+    side = int((rects[:, :2] == rects[0, :2]).all())  # 0 where owners have rows of it, 1 for columns
+    other = [2 - 2 * side, 3 - 2 * side]
+    for ranks, owners in together:
+        whole = (own[owners][:, other] == need[ranks[0]][other]).all()
+        if ranks != owners or len(ranks) != len(together[0][0]) or not whole:
+            return "k", {}
+        turns |= {rank: [*ranks[place:], *ranks[:place]] for place, rank in enumerate(ranks)}
+    if set(turns) != set(blocks.works.nonzero()[0].tolist()):
+        return "k", {}
+    return SIDES[matrix][side], turns
 
 
 @dataclass
@@ -73,7 +121,7 @@ def gather_operands(
         axis = SIDES[x].index(how.along) if how.along in SIDES[x] else 0
         chunks = how.chunks if how.along in SIDES[x] else 1
         busy += [names[y].key(how.blocks) for y in how.collects]
-        found[x] = gather(build, how.blocks, names[x], copies, axis, chunks, busy)
+        found[x] = gather(build, how.blocks, names[x], copies, axis, chunks, busy, how.turns)
     return found
 
 
@@ -151,7 +199,7 @@ def _cut(
     """Return what of C, A and B is in a chunk."""
     if how.chunks == 1:
         return c, a, b
-    span = Interval(*how.blocks.ranges[how.along][rank].tolist()).part(number, how.chunks)
+    span = how.span(rank, number)
     found = []
     for x, piece in zip("CAB", (c, a, b), strict=True):
         if how.along in SIDES[x]:
