@@ -88,11 +88,22 @@ def test_nccl_chooses_by_its_own_estimates():
     assert asked[1].seconds < 0.8 * asked[0].seconds
 
 
+def test_a_rack_gathers_in_the_switch_up_to_32_ranks():
+    """64 MiB on 32 take 230 us and 72 MiB on 36, by LL128, 177; 8 ranks expect the switch to be slower."""
+    machine = machine_of("gb200-nvl72")
+    asked = ((32, 2**26), (32, 2**29), (36, 9 * 2**23), (8, 2**23), (8, 2**24))
+    found = [choose(machine, "all-gather", tuple(range(p)), 72, n) for p, n in asked]
+    assert [x.name for x in found] == ["nvls", "ring", "ll128", "ll", "ll128"]
+    assert found[0].seconds == pytest.approx(230e-6, rel=0.1)
+    assert found[2].seconds == pytest.approx(177e-6, rel=0.1)
+
+
 def test_messages_use_as_many_channels_as_leave_one_for_each_peer():
-    """Of 32 channels 18 peers use 18, and 36 peers share 4; larger messages go over two."""
+    """Of 32 channels 17 peers use 17, and 35 share some; larger messages go over two, or over all."""
     pace = machine_of("gb200-nvl72").library.all_to_all["simple"]
-    assert [pace.used(p, 2**20) for p in (8, 16, 18, 36, 64)] == [1, 1, 18 / 32, 36 / 64, 1]
-    assert [pace.used(36, 2**x) for x in (24, 25)] == [36 / 64, 72 / 96]
+    assert [pace.used(p, 2**20) for p in (8, 16, 18, 36, 64)] == [28 / 32, 30 / 32, 17 / 32, 35 / 64, 63 / 64]
+    assert [pace.used(36, 2**x) for x in (24, 25)] == [35 / 64, 70 / 96]
+    assert [pace.used(2, 2**x) for x in (28, 29)] == [1 / 2, 1]
     # 68 us on 32 ranks and 118 on 36 were measured.
     took = [seconds("all-to-all", 2**23 * p // 32, "gb200-nvl72", p) * 1e6 for p in (32, 36)]
     assert took == pytest.approx([68.3, 118.2], rel=0.1)

@@ -62,6 +62,7 @@ class Pace(Table):
         path: What crosses a port: what a ring passes on, what a switch that adds passes on, or all that the
             others have.
         message: Bytes for each peer above which this way is used, and no other.
+        most: Ranks above which the library does not have this way; None if it has it for any number.
         estimate: What the library expects of it; None if that is not known.
     """
 
@@ -76,6 +77,7 @@ class Pace(Table):
     batch: Count | None = None
     path: Literal["ring", "switch", "everything"] = "ring"
     message: Size | None = None
+    most: Count | None = None
     estimate: Estimate | None = None
 
     def start_s(self, ranks: int) -> float:
@@ -97,27 +99,29 @@ class Pace(Table):
             link *= max(0.05, 1.0 - self.fading.value * log2(ranks))
         if self.blocks is None:
             return link
-        blocks = self.blocks.number * (ranks - 1) / ranks * self.used(ranks, message)
+        blocks = self.blocks.number * self.used(ranks, message)
         return float((link**-BLEND + blocks**-BLEND) ** (-1.0 / BLEND))
 
     def used(self, ranks: int, message: float) -> float:
-        """Return the share of the channels' time in which they carry messages.
+        """Return the share of the blocks' time in which they send to other ranks.
 
-        Of 32 channels 18 ranks use 18, and on 4 of them 36 ranks have two peers while 28 wait; messages
-        above ``part`` go over more channels (NVIDIA/nccl, src/enqueue.cc):
+        What a rank sends itself is copied at once, so it leaves its channels idle: of two ranks each uses
+        half of them. Of 32 channels 18 ranks use 17, and on 4 of them 36 ranks have two peers while 28 wait.
+        Messages above ``part`` go over more channels (NVIDIA/nccl, src/enqueue.cc):
 
         >>> def text(value): return {"value": value, "source": "NCCL"}
         >>> pace = Pace(start=text("0 us"), link=text(1.0), channels=text(32), part=text("16 MiB"))
-        >>> [pace.used(ranks, 2**20) for ranks in (8, 16, 18, 32, 36, 64)], pace.used(36, 2**25)
-        ([1.0, 1.0, 0.5625, 1.0, 0.5625, 1.0], 0.75)
+        >>> [pace.used(ranks, 2**20) for ranks in (2, 8, 18, 36)], pace.used(2, 2**30), pace.used(36, 2**25)
+        ([0.5, 0.875, 0.53125, 0.546875], 1.0, 0.7291666666666666)
         """
-        if self.channels is None or message == inf:
-            return 1.0
+        if self.channels is None:
+            return (ranks - 1) / ranks
         full = self.channels.value
         each = 1 << max(0, (full // ranks).bit_length() - 1)
         while self.part is not None and message > each * self.part.number and 2 * each <= full:
             each *= 2
-        return ranks * each / (-(-ranks * each // full) * full)
+        sent = (ranks - 1) * each
+        return sent / (-(-sent // full) * full)
 
     def moved(self, what: str, nbytes: float, ranks: int) -> float:
         """Return the bytes that cross a rank's ports in the direction with more of them.
@@ -170,6 +174,7 @@ def considered(paces: Mapping[str, Pace], what: str, nbytes: float, ranks: int) 
     >>> [considered(nccl, "all-gather", size, 4) for size in (2**21, 2**23)]
     [['ll'], ['ring']]
     """
+    paces = {x: pace for x, pace in paces.items() if pace.most is None or ranks <= pace.most.value} or paces
     estimates = {
         name: pace.estimate.seconds(what, nbytes, ranks)
         for name, pace in paces.items()
