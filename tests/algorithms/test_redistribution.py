@@ -1,6 +1,7 @@
 """Redistribution between any two layouts: exact in every way, no byte twice, and the fastest way is found."""
 
 import doctest
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +185,21 @@ def test_a_plan_of_relays_is_made_once_while_nothing_that_it_depends_on_changes(
         there = with_settings(MACHINE, setting)
         umm.redistribute(x, y, machine=there, way="relays")
     assert len(made) == 2
+
+
+@laws
+@given(ends())
+def test_parts_that_are_alike_are_looked_at_once_and_the_plan_is_the_same(layouts):
+    """As when each part is looked at for itself."""
+    plans, numbers = [], count()
+    for alone in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            if alone:
+                patch.setattr(relays._Plan, "_kind_of", lambda *_: next(numbers))
+            patch.setattr(relays, "_kept", {})
+            plans.append(umm.redistribute(*layouts, machine=MACHINE, way="relays"))
+    for column in ("kind", "rank", "lane", "src", "dst", "nbytes", "after"):
+        assert (getattr(plans[0], column) == getattr(plans[1], column)).all()
 
 
 def test_the_guide_says_what_happens():

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sqlite3
 import tempfile
 import time
@@ -14,6 +15,7 @@ from command import SMALL, good, umm
 
 from umm.cli.main import main
 from umm.errors import InputError, UmmError
+from umm.explorer.point import machine_from
 from umm.space import Store
 
 LONG = "9" * 5000
@@ -31,6 +33,47 @@ def refused(*args):
     assert result.stderr.count("\n") == 1
     assert len(result.stderr) < 700
     return result.stderr
+
+
+def refuses_toml(text, tmp_path):
+    """Return what a machine, a chain and a file of flags say of a text, and the page of a machine."""
+    path = tmp_path / "deep.toml"
+    path.write_text(text)
+    said = [
+        refused("machine", "check", path),
+        refused("simulate", "--machine", path, *SMALL),
+        refused("simulate", "--chain", path, "--machine", "h100-8"),
+        refused("simulate", "--config", path, *SMALL),
+    ]
+    with pytest.raises(InputError) as page:
+        machine_from(text, "deep")
+    return [*said, str(page.value)]
+
+
+def test_a_key_of_thousands_of_parts_is_refused_wherever_a_file_is_read(tmp_path):
+    said = refuses_toml("a" + ".a" * 40_000 + " = 1\n", tmp_path)
+    assert all("line 1 has a key of more than 16 dotted parts" in line for line in said), said
+
+
+@pytest.mark.parametrize(("ranks", "c"), [(4, "cyclic:1x1:2x2"), (8, "cyclic:1x1:2x2@2")])
+def test_many_tiny_tiles_are_simulated_soon(ranks, c):
+    """The first took 25 s, the second 14 s: a plan of relays looked at thousands of like pieces in turn."""
+    began = time.process_time()
+    good("simulate", "-m", 64, "-n", 64, "-k", 64, "--ranks", ranks, "--c", c)
+    assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_file_that_is_written_when_a_signal_comes_is_not_there(tmp_path, monkeypatch, number):
+    """Of 23 partial files 19 stayed after SIGTERM."""
+    monkeypatch.setattr("umm.schedules.files.to_json", lambda *_: signal.raise_signal(number))
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        result = umm("simulate", *ON, "--save-schedule", tmp_path / "x.json")
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (130, "error: interrupted")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("at", [("machine", "import"), ("explore", "--no-open", "--port", 0)])

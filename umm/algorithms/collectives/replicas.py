@@ -20,6 +20,8 @@ from umm.schedules.writer.builder import Builder
 
 SUMMED = "C"
 """The one tensor of the schedules made here; each sum lies where its parts are given."""
+MOST_COMPARED = 1024
+"""Tiles by which ways are compared, the first of a layout; their owners come round many times among those."""
 
 
 class Summed(NamedTuple):
@@ -28,7 +30,7 @@ class Summed(NamedTuple):
     Attributes:
         way: The way to do collectives that takes least.
         schedule: Its actions alone.
-        seconds: By way, what it takes at least; the least of them chose.
+        seconds: By way, what it takes at least, the least of them chose; of more than 1,024 tiles the chosen.
         ready: Seconds before which no element of the sum is complete anywhere.
         whole: Seconds before which no tile of the sum is complete anywhere.
     """
@@ -44,7 +46,7 @@ def summed(what: str, layout: Layout, dtype: str, machine: Machine, lanes: int) 
     """Return how the replicas of a matrix are summed fastest.
 
     Every tile is summed among its owners, all tiles at once. Ways are compared by the bounds of their
-    schedules: the longest path, the busiest link.
+    schedules: the longest path, the busiest link; of more than 1,024 tiles, by those of the first 1,024.
 
     Args:
         what: ``all-reduce``: every replica holds the sum; ``reduce-scatter``: of each tile's rows, cut into
@@ -61,17 +63,23 @@ def summed(what: str, layout: Layout, dtype: str, machine: Machine, lanes: int) 
 def _summed(what: str, layout: Layout, key: object, dtype: str, machine: Machine, lanes: int) -> Summed:
     # The key is there for the cache: equal layouts may number their tiles otherwise, where some are empty.
     groups = _owners(layout)
-    made: dict[str, Schedule] = {}
-    for name in able(what, machine, list(groups), layout.ranks):
-        made[name] = _written(what, ways()[name].writers[what], layout, dtype, machine, lanes)
-    seconds = {name: schedule_bound(schedule) for name, schedule in made.items()}
-    best = min(seconds, key=seconds.__getitem__)
-    details, buffer = made[best].details, made[best].details.buffer[:, 0]
-    tiles = (buffer >= 0) & (buffer < made[best].first_temporary)  # all else writes no element of the sum
+
+    def fastest(names: Iterable[str], most: int | None) -> tuple[dict[str, float], str, Schedule]:
+        writers = {name: ways()[name].writers[what] for name in names}
+        made = {x: _written(what, write, layout, dtype, machine, lanes, most) for x, write in writers.items()}
+        seconds = {name: schedule_bound(schedule) for name, schedule in made.items()}
+        best = min(seconds, key=seconds.__getitem__)
+        return seconds, best, made[best]
+
+    seconds, best, schedule = fastest(able(what, machine, list(groups), layout.ranks), MOST_COMPARED)
+    if (layout.tile_elements > 0).sum() > MOST_COMPARED:
+        seconds, best, schedule = fastest([best], None)
+    details, buffer = schedule.details, schedule.details.buffer[:, 0]
+    tiles = (buffer >= 0) & (buffer < schedule.first_temporary)  # all else writes no element of the sum
     columns = buffer, *details.rows[:, 0].T, *details.cols[:, 0].T
     slices = np.stack(columns, axis=1).astype(np.int64)[tiles]
-    finishes = earliest_finishes(made[best])[tiles]
-    return Summed(best, made[best], seconds, _first(slices, finishes), _first(slices[:, :1], finishes))
+    finishes = earliest_finishes(schedule)[tiles]
+    return Summed(best, schedule, seconds, _first(slices, finishes), _first(slices[:, :1], finishes))
 
 
 def quickest_ending(layout: Layout, dtype: str, machine: Machine, lanes: int) -> str:
@@ -136,11 +144,17 @@ def _owners(layout: Layout) -> Iterable[tuple[int, ...]]:
 
 
 def _written(
-    what: str, write: Callable[..., None], layout: Layout, dtype: str, machine: Machine, lanes: int
+    what: str,
+    write: Callable[..., None],
+    layout: Layout,
+    dtype: str,
+    machine: Machine,
+    lanes: int,
+    most: int | None,
 ) -> Schedule:
-    """Return the schedule of the sums of all tiles in one way."""
+    """Return the schedule of the sums of all tiles, or of the first of them, in one way."""
     build, tiles = _start(what, layout, dtype, machine, lanes)
-    for replicas in tiles:
+    for replicas in tiles[:most]:
         _sum_tile(build, what, write, replicas)
     return build.schedule()
 

@@ -145,11 +145,15 @@ class _Plan:
         self._free = np.zeros(len(per_byte))  # when each link is; the last stands for none
         self._out, self._in = (np.zeros((self._ranks, build.lanes[x])) for x in ("copy_out", "copy_in"))
         self._out_free, self._in_free = np.zeros(self._ranks), np.zeros(self._ranks)  # the first lane of each
-        self._known: dict[int, _Pairs] = {}
         self._there = np.full((len(parts), self._ranks), np.inf)  # when each rank has each part
         for there, part in zip(self._there, parts, strict=True):
             there[list(part.held)] = 0.0
         self._lacking = [part.takers for part in parts]
+        self._size = size
+        self._kinds: dict[tuple[bytes, tuple[int, ...], int], int] = {}
+        self._kind = [self._kind_of(part) for part in range(len(parts))]
+        self._known: dict[int, _Pairs] = {}  # by kind
+        self._looked: dict[int, Move] = {}  # the same, since the last move
 
     def digest(self) -> bytes:
         """Return a hash of all that the moves depend on."""
@@ -167,9 +171,10 @@ class _Plan:
         while queue:
             _, part = heapq.heappop(queue)
             move = self._first(part)
-            if queue and move.arrival > queue[0][0]:
-                heapq.heappush(queue, (move.arrival, part))
-                continue
+            while queue and move.arrival > queue[0][0]:
+                _, part = heapq.heappushpop(queue, (move.arrival, part))
+                move = self._first(part)
+            move = move._replace(part=part)
             self._take(move)
             found.append(move)
             if self._lacking[part]:
@@ -177,8 +182,13 @@ class _Plan:
         return found
 
     def _first(self, part: int) -> Move:
+        """Return the move of a part, or of one like it, that arrives first."""
+        kind = self._kind[part]
+        return self._looked.get(kind) or self._looked.setdefault(kind, self._look(part))
+
+    def _look(self, part: int) -> Move:
         """Return the move of a part that arrives first; of equals, to the nearest rank after its source."""
-        pairs = self._known.get(part) or self._pairs(part)
+        pairs = self._known.get(self._kind[part]) or self._pairs(part)
         out, into = self._out_free[pairs.sources][:, None], self._in_free[pairs.targets]
         begun = np.maximum(pairs.there, np.minimum(out, into))
         ready = np.maximum(self._free[pairs.routes], (begun + pairs.latency)[:, :, None])
@@ -205,8 +215,13 @@ class _Plan:
             (targets - sources[:, None]) % self._ranks,
         )
         if found.distance.size <= FEW:
-            self._known[part] = found
+            self._known[self._kind[part]] = found
         return found
+
+    def _kind_of(self, part: int) -> int:
+        """Return the number of all parts that are as large, lie where it does and are lacked by the same."""
+        alike = self._there[part].tobytes(), tuple(self._lacking[part]), self._size[part]
+        return self._kinds.setdefault(alike, len(self._kinds))
 
     def _take(self, move: Move) -> None:
         links, there = self._routes[move.source, move.target], self._there[move.part]
@@ -219,9 +234,11 @@ class _Plan:
         else:
             self._in[move.target, move.lane] = move.arrival
             self._in_free[move.target] = self._in[move.target].min()
-        self._known.pop(move.part, None)
+        self._known.pop(self._kind[move.part], None)
+        self._looked.clear()
         there[move.target] = move.arrival
         self._lacking[move.part].remove(move.target)
+        self._kind[move.part] = self._kind_of(move.part)
 
 
 @lru_cache(maxsize=1)  # the schedules of one machine are asked for one after another
