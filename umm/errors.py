@@ -80,7 +80,8 @@ class EndedEarlyError(KeyboardInterrupt):
     """Ctrl-C, SIGTERM or the end of a time limit amid a computation that has an answer by now.
 
     Attributes:
-        found: The answer so far, as the computation would return it; not complete, not proven.
+        found: The answer so far, as the computation would return it; not complete, not proven. Its type says
+            whose answer it is: a computation that has none yet lets that of one inside it through.
     """
 
     def __init__(self, found: Any) -> None:

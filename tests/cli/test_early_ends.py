@@ -1,13 +1,17 @@
 """Long commands that are ended early show what they have found, marked as not complete."""
 
 import json
+import random
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from command import umm
+from examples import examples
 
-from umm.space import Space, search
+from umm.files import PARTIAL
+from umm.space import Space, Store, search
 from umm_hw.numpy.executor import NumpyExecutor
 from umm_sim.executor import SimExecutor
 
@@ -182,3 +186,95 @@ def test_a_search_that_is_ended_amid_what_follows_it_shows_the_best_that_it_prov
     else:
         assert result.stdout.count("Proven best") == 1
         assert result.stdout.count(f"on {found.machine}") == 1
+
+
+LOG = Path(__file__).parents[1] / "machines/logs/vultr-b200.md"
+LAYER = ("--machine", "h100-8", "--chain", "mlp", "--tokens", 64, "--hidden", 48, "--ffn", 64)
+SEVERAL = ("--machine", "h100-8", "-m", "64,128,256", *SMALL[2:])
+LONG = {
+    "search": ("search", *ON, "--top", 3),
+    "search --chain": ("search", *LAYER),
+    "peers": ("peers", *ON),
+    "peers --chain": ("peers", *LAYER),
+    "peers --jitter": ("peers", *ON, "--no-crossover", "--jitter", "3%"),
+    "what-if": ("what-if", *ON),
+    "what-if --map": ("what-if", *SEVERAL, "--map", "memory"),
+    "simulate": ("simulate", *ON, "--jitter", "3%"),
+    "run": ("run", *SMALL, "--iters", 300, "--save-trace", "trace.json"),
+    "compare": ("compare", *SMALL, "--iters", 300, "--html", "page.html"),
+    "sweep": ("sweep", *ON, "--a", "all", "--b", "row,col", "--c", "row", "--pool", "none", "-o", "s.db"),
+    "collective": ("collective", "all-gather", "-b", "1K", "-e", "16M", "-f", 2),
+    "machine import": ("machine", "import", LOG, "mine.toml", "--from", "b200-8"),
+    "machine calibrate": ("machine", "calibrate", "--quick", "--ranks", 2, "-o", "this.toml"),
+}
+WHOLE_S = {"machine calibrate": 6.0}
+"""Seconds among which moments are drawn, of what is not waited for to its end."""
+
+
+class Moment:
+    """A signal comes some seconds from now, unless what is ended has ended by then."""
+
+    def __init__(self, seconds, number):
+        self.seconds, self.number = seconds, number
+
+    def __enter__(self):
+        self._usual = signal.signal(signal.SIGALRM, self._come)
+        signal.setitimer(signal.ITIMER_REAL, self.seconds)
+
+    def _come(self, *_):
+        if callable(signal.getsignal(self.number)):  # SIGTERM is, once the command has taken it
+            signal.raise_signal(self.number)
+
+    def __exit__(self, kind, *_):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._usual)
+        return kind is KeyboardInterrupt  # before the command began, or once it had ended
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", LONG)
+def test_what_is_ended_at_a_random_moment_answers_or_says_so_and_leaves_nothing_half_written(
+    command, number, tmp_path, monkeypatch
+):
+    """Ten moments each, five of what takes a minute; a fifth of them in the short form of the tests."""
+    monkeypatch.chdir(tmp_path)
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    drawn = random.Random(f"{command} {number}")
+    began = time.perf_counter()
+    if command not in WHOLE_S:
+        assert umm(*LONG[command]).exit_code == 0
+    whole = WHOLE_S.get(command, time.perf_counter() - began)
+    try:
+        for at in range(examples(5 if command in WHOLE_S else 10)):
+            for path in tmp_path.iterdir():
+                path.unlink()
+            as_json, result = at % 2 == 0, None
+            with Moment(drawn.uniform(0.001, whole), number):
+                result = umm(*LONG[command], *(["--json"] if as_json else []))
+            assert_whole(tmp_path)
+            if result is None:
+                continue
+            assert result.exit_code in (0, 130), (result.exception, result.output)
+            assert "Traceback" not in result.output
+            if result.exit_code:
+                assert result.stderr.splitlines()[-1] == "error: interrupted"
+            if as_json:
+                assert all(json.loads(line) for line in result.stdout.splitlines())
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def assert_whole(folder):
+    """Nothing partial is in a folder, and what is there can be read."""
+    for path in folder.iterdir():
+        assert not path.name.startswith(PARTIAL), path
+        if path.suffix == ".json":
+            json.loads(path.read_text())
+        elif path.suffix == ".toml":
+            assert umm("machine", "check", path).exit_code == 0
+        elif path.suffix == ".html":
+            assert path.read_text().rstrip().endswith("</html>")
+        elif path.suffix == ".db":
+            with Store(path) as store:
+                frame = store.frame("all_runs")
+            assert frame.config_id.nunique() == len(frame)

@@ -30,6 +30,13 @@ try:
 except Exception as error:
     print(type(error).__name__, error)
 """
+OWN = """
+import sys
+from umm.cli.main import main
+print("begun", flush=True)
+sys.argv[1:] = "run --executor mpi -m 8 -n 8 -k 8 --iters 1000000".split()
+main()
+"""
 HALTS = """
 import os, signal, time
 named = {line.split(maxsplit=5)[-1] for line in open("/proc/self/maps") if "/dev/shm/" in line}
@@ -217,9 +224,39 @@ def test_a_folder_that_nobody_has_removed_goes_at_the_next_start(temporary):
     assert set(temporary.iterdir()) == {young, made}
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.2, 0.4])
+def test_ctrl_c_before_mpi_begins_in_an_mpiexec_of_the_user_s_own_is_one_line(temporary, seconds):
+    """Ctrl-C reaches mpiexec and its ranks; most of the first half second they import."""
+    process = subprocess.Popen(
+        [find_mpiexec(), "-n", "2", sys.executable, "-c", OWN],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        assert [process.stdout.readline() for _ in range(2)] == ["begun\n"] * 2
+        time.sleep(seconds)
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=20)[1]
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130
+    assert [x for x in said.splitlines() if x and not x.startswith("[mpiexec@")] == ["error: interrupted"]
+    assert not list(temporary.iterdir())
+
+
 def test_ranks_learn_nothing_of_an_mpiexec_of_before():
     before = {"PMI_RANK": "3", "PMI_FD": "9", "PMIX_RANK": "3", "MPI_LOCALRANKID": "1", "HYDRA_IFACE": "eth1"}
     assert set(job_environment(before)) & set(before) == {"HYDRA_IFACE"}
+
+
+def test_mpiexec_writes_no_files_of_its_topology_library():
+    """It left them in the temporary folder when a job was killed, in which nothing is left."""
+    assert job_environment({})["HYDRA_TOPOLIB"] == "none"
 
 
 def test_mpiexec_s_advice_is_not_the_reason():

@@ -113,6 +113,13 @@ def silent(folder: Path) -> str | None:
     return None if said.strip() else "nothing is said"
 
 
+def kept(folder: Path) -> str | None:
+    """The same, and a calibration's finished rounds can be read; no machine file is there yet."""
+    for path in folder.glob("*.json"):
+        json.loads(path.read_text())
+    return "a machine file is there" if (folder / "this.toml").exists() else silent(folder)
+
+
 def answering(folder: Path, processes: dict[int, str], share: float) -> bool:
     """Once the page has been asked for a search, and up to 3 s later."""
     said, asked = (folder / "output").read_text(errors="replace"), folder / "asked"
@@ -151,6 +158,23 @@ KINDS = {
     "search": ended("search", *ON),
     "peers": ended("peers", *ON),
     "what-if": ended("what-if", *ON),
+    "map": ended("what-if", *ON, "-m", "2K,4K,8K", "--map", "memory"),
+    "simulate": ended(
+        "simulate", *ON, "--a", "row", "--b", "col", "--c", "row", "--jitter", "3%", "--draws", 1000
+    ),
+    "ended-run": ended("run", *RUN[3:]),
+    "compare": ended("compare", *RUN[3:]),
+    "ended-sweep": Kind(
+        lambda folder: swept(folder, "--jobs", 2), amid_sweep, unfinished, ASKED_TO_END, leads=True
+    ),
+    "collective": ended("collective", "all-to-all", "--machine", "dgx-h100x4", "-b", "1K", "-e", "16G"),
+    "calibrate": Kind(
+        lambda folder: command("machine", "calibrate", "--quick", "--ranks", 2, "-o", folder / "this.toml"),
+        after(25.0),
+        kept,
+        ASKED_TO_END,
+        leads=True,
+    ),
     "chain-search": ended("search", *LAYER),
     "chain-peers": ended("peers", *LAYER),
     "explore": Kind(lambda _: command("explore", "--no-open", "--port", 0), answering, silent, goes_on=True),

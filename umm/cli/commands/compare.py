@@ -82,7 +82,7 @@ def compare(
     from umm.comparison import compare as compare_traces
     from umm.executor import run as perform
     from umm.executor import times_of
-    from umm.measure import measure, needs
+    from umm.measure import Measured, measure, needs
     from umm.traces.files import load_trace
 
     output = Output(as_json, quiet, no_color)
@@ -111,7 +111,7 @@ def compare(
             say_needs(needed, output, offers=saved is None)
             predicted = perform(schedule, "sim")
             sure = sure_of(predicted, request)
-            with output.ending() as answer, output.tracking(f"running with {executor}") as track:
+            with output.ending(Measured) as answer, output.tracking(f"running with {executor}") as track:
                 answer.append(measure(schedule, performer, executor, iters=iters, warmup=warmup, track=track))
             measured, all_runs = answer[0].best, answer[0].record()
     comparison = compare_traces(predicted, measured, None if sure is None else sure.ends)

@@ -92,6 +92,7 @@ def peers(
     from umm.executor import executor
     from umm.space.peers.contender import over_routings
     from umm.space.peers.peers import peers as compare
+    from umm.space.peers.table import Peers
     from umm.space.scaling import Scale, devices_of
     from umm.space.search.robustness import spread
 
@@ -117,7 +118,7 @@ def peers(
     outline = asked_outline(ctx, flags)
     if routings is not None and (noise is not None or outline is None or not outline.has_experts):
         raise InputError("--routings needs a mixture of experts, without --jitter and --straggler")
-    with output.ending() as answer, output.reporting() as report:
+    with output.ending(Peers) as answer, output.reporting() as report:
         answer.append(
             compare(
                 outline or asked_problem(flags),
@@ -131,15 +132,17 @@ def peers(
             )
         )
     found, spreads = answer[0], None
-    if noise is not None:
-        simulator = executor("sim")
-        spreads = [
-            spread(row.contender.schedule(found.start, found.machine), noise, simulator) for row in found.rows
-        ]
-    if routings is not None:
-        first = flags["routing_seed"]
-        starts = [asked_outline(ctx, flags | {"routing_seed": first + x}) for x in range(routings)]
-        spreads = over_routings(found.rows, [x for x in starts if x is not None], found.machine)
+    try:
+        if noise is not None and not output.early:
+            simulator = executor("sim")
+            made = (row.contender.schedule(found.start, found.machine) for row in found.rows)
+            spreads = [spread(schedule, noise, simulator) for schedule in made]
+        if routings is not None and not output.early:
+            first = flags["routing_seed"]
+            starts = [asked_outline(ctx, flags | {"routing_seed": first + x}) for x in range(routings)]
+            spreads = over_routings(found.rows, [x for x in starts if x is not None], found.machine)
+    except KeyboardInterrupt:  # the table is shown without them
+        output.early.append(True)
     if as_json:
         output.json("peers", peers_record(found, spreads))
     else:

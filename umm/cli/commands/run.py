@@ -90,7 +90,7 @@ def run(
     from umm.cli.printed.save import check_targets, save_files
     from umm.errors import CheckError
     from umm.executor import executor as simulator
-    from umm.measure import measure, needs
+    from umm.measure import Measured, measure, needs
     from umm.space.search.noise import Noise
     from umm.space.search.robustness import Delays
 
@@ -105,7 +105,7 @@ def run(
         needed = needs(schedule, performer, iters=iters, warmup=warmup, check=check)
         say_needs(needed, output, offers=saved is None)
         factors = None if noise is None else noise.by_run(schedule.ranks)
-        with output.ending() as answer, output.tracking(f"running with {executor}") as track:
+        with output.ending(Measured) as answer, output.tracking(f"running with {executor}") as track:
             answer.append(
                 measure(
                     schedule,

@@ -77,7 +77,7 @@ def what_if(
     from umm.cli.printed.save import check_targets
     from umm.cli.printed.what_if_page import print_map, print_sensitivity, sensitivity_record
     from umm.errors import InputError
-    from umm.space import Space, map_over_memory, map_over_number, sensitivity
+    from umm.space import DecisionMap, Sensitivity, Space, map_over_memory, map_over_number, sensitivity
 
     output = Output(as_json, quiet, no_color)
     check_targets(html)
@@ -93,7 +93,8 @@ def what_if(
         raise InputError(
             "several sizes need --map memory or --map fabric*bandwidth; umm search takes them too"
         )
-    with output.ending() as answer, output.reporting() as report:
+    kind = Sensitivity if over is None else DecisionMap
+    with output.ending(kind) as answer, output.reporting() as report:
         machine = asked_machine(flags)
         ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
         if outline is not None:

@@ -128,15 +128,20 @@ class Output:
             yield report
 
     @contextmanager
-    def ending(self) -> Iterator[list[Any]]:
+    def ending(self, kind: type) -> Iterator[list[Any]]:
         """Give a list for the answer of a block; ended early, the list gets the answer so far.
 
         After the block the caller shows what is in the list, and ends with :meth:`end`.
+
+        Args:
+            kind: The type of the answer; that of a computation inside the block is none.
         """
         answer: list[Any] = []
         try:
             yield answer
         except EndedEarlyError as early:
+            if not isinstance(early.found, kind):
+                raise
             answer[:] = [early.found]
             self.early.append(True)
 

@@ -86,7 +86,7 @@ def _compared(field: "Field", machine: Machine, report: Report) -> Peers:
         return replace(found, stretches=field.stretches(rows))
     except KeyboardInterrupt:
         if not rows:
-            raise KeyboardInterrupt from None  # not with the answer of a search inside, which is another
+            raise
         rows[1:] = sorted(rows[1:], key=_fastest_first)
         raise EndedEarlyError(replace(found, complete=False)) from None
 

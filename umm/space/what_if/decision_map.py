@@ -205,7 +205,7 @@ def _map(
             stretches += of_row(m)
         except KeyboardInterrupt:
             if not stretches:
-                raise KeyboardInterrupt from None  # not with the answer of a search inside, which is another
+                raise
             without = _without(stretches, rows[:done])
             raise EndedEarlyError(DecisionMap(machine, over, unit, stretches, without, False)) from None
     return DecisionMap(machine, over, unit, stretches, _without(stretches, rows))

@@ -146,10 +146,7 @@ def sensitivity(
     simulate = makespan or executor("sim").makespan
     report = progress or (lambda what, done, of: None)
     first = partial(report, "the best choice")
-    try:
-        choice = search(space, machine, memory=memory, makespan=simulate, top=1, progress=first).top[0]
-    except EndedEarlyError:  # the best so far is no choice yet whose numbers mean anything
-        raise KeyboardInterrupt from None
+    choice = search(space, machine, memory=memory, makespan=simulate, top=1, progress=first).top[0]
 
     def best_at(knob: Knob, factor: float) -> Choice:
         there = changed(machine, knob, factor)
@@ -188,7 +185,7 @@ def sensitivity(
         flips += _memory_flips(space, machine, memory, simulate, choice, margin)
     except KeyboardInterrupt:
         if not moves:
-            raise KeyboardInterrupt from None  # not with the answer of a search inside, which is another
+            raise
         raise EndedEarlyError(Sensitivity(choice, margin, moves, flips, complete=False)) from None
     return Sensitivity(choice, margin, moves, flips)
 
