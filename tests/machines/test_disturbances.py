@@ -14,6 +14,7 @@ import umm
 from umm.cost import local_accumulate_seconds
 from umm.layouts.layout import Layout
 from umm.machines.files import shipped_folder
+from umm.machines.settings import with_settings
 from umm.program import Chain
 from umm.program.tensors import Tensor
 from umm.schedules.table.buffers import first_tiles
@@ -94,6 +95,25 @@ def test_blocks_tie_an_accumulate_s_bandwidth_to_what_the_gemm_loses(tmp_path):
         m = umm.machine(write(tmp_path, text.replace("value = 0.8", "value = 0.6"), f"{count}.toml"))
         found[count] = m.accumulate_efficiency, m.interference["accumulate"], m.interference["reduce"]
     assert found == {2: (0.2, 0.25, 0.25), 4: (0.4, 0.5, 0.5), 7: (0.6, 0.875, 0.875)}
+
+
+@pytest.mark.parametrize("kind", ["put", "broadcast"])
+def test_a_put_and_a_broadcast_take_from_a_gemm_what_a_get_takes(tmp_path, kind):
+    """While its rank moves bytes, a gemm of 1 s runs at half its rate; it ends later by half of that time."""
+    layout = Layout.parse("row", (4096, 1024), 2)
+    tensors = tuple(Tensor(name, layout, "float32", "both") for name in "XY")
+    found = {}
+    for share in (0.0, 0.5):
+        m = with_settings(machine(tmp_path), {"interference.get": str(share)})
+        build = Builder("one", Chain("one", tensors, (), 2), m)
+        given, computed = build.tile("X", 0, 0), build.tile("Y", 0, 0)
+        getattr(build, kind)(given, build.temporary(1, "X", given.rows, given.cols))
+        build.map("gelu", computed, computed, seconds=1.0)
+        trace = umm.run(build.schedule(), "sim")
+        found[share] = trace.makespan_s, float(trace.finishes[0] - trace.starts[0])
+    assert found[0.0][0] == pytest.approx(1.0)
+    assert found[0.5][0] == pytest.approx(1.0 + 0.5 * found[0.5][1])
+    assert found[0.5][1] > 5e-4
 
 
 @pytest.mark.parametrize(

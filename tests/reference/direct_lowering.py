@@ -456,7 +456,7 @@ class Lowering:
                     ("C", (problem.m, problem.n), problem.c_dtype, problem.c, "output"),
                 )
             ],
-            "interference": {kind: machine.interference[kind] for kind in ("get", "accumulate", "reduce")},
+            "interference": dict(machine.interference),
             "functions": [],
             "means": [],
             "buffers": self.temporaries,

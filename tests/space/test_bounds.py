@@ -50,7 +50,8 @@ def machines(draw):
         launch_s=machine.launch_s * latency,
         peaks={"float32": 50e12 * peak},
         efficiency=draw(st.sampled_from([{}, {"float32": GEMMS}])),
-        interference={"get": loss / 2, "accumulate": loss, "reduce": loss},
+        interference=dict.fromkeys(("get", "put", "broadcast"), loss / 2)
+        | dict.fromkeys(("accumulate", "reduce"), loss),
         message_sizes=sizes,
         cache=cache,
         strided_accumulates=strided,

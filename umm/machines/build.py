@@ -161,16 +161,19 @@ def _accumulate_efficiency(devices: doc.Devices, link: float) -> float:
 
 
 def _interference(devices: doc.Devices) -> dict[str, float]:
-    """Return the share of its GEMM rate a rank loses by kind: of accumulates the blocks they take."""
+    """Return the share of its GEMM rate a rank loses by kind: of accumulates the blocks they take.
+
+    Puts and broadcasts copy as gets do and take as much; where that is nothing they are left out.
+    """
     stated, blocks = devices.interference, devices.accumulate_blocks
+    get = stated.get.value
+    copies = dict.fromkeys(("get", "put", "broadcast") if get else ("get",), get)
     if blocks is not None:
         taken = blocks.count.value / blocks.units.value
-        return {"get": stated.get.value, "accumulate": taken, "reduce": taken}
+        return copies | {"accumulate": taken, "reduce": taken}
     assert stated.accumulate is not None
     assert stated.reduce is not None
-    return {
-        "get": stated.get.value, "accumulate": stated.accumulate.value, "reduce": stated.reduce.value
-    }  # fmt: skip
+    return copies | {"accumulate": stated.accumulate.value, "reduce": stated.reduce.value}
 
 
 def _more_sms(means: str, file: doc.MachineFile) -> float:

@@ -35,7 +35,8 @@ from umm.units import parse_bandwidth, parse_bytes
 class Interference(Table):
     """The share of a rank's own GEMM rate lost while one of its transfers runs, by kind.
 
-    That of accumulates and reduces may follow from `accumulate_blocks` instead.
+    That of a get is that of puts and broadcasts too; that of accumulates and reduces may follow from
+    `accumulate_blocks` instead.
     """
 
     get: Loss
