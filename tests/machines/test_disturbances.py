@@ -110,7 +110,7 @@ def test_a_put_and_a_broadcast_take_from_a_gemm_what_a_get_takes(tmp_path, kind)
         getattr(build, kind)(given, build.temporary(1, "X", given.rows, given.cols))
         build.map("gelu", computed, computed, seconds=1.0)
         trace = umm.run(build.schedule(), "sim")
-        found[share] = trace.makespan_s, float(trace.finishes[0] - trace.starts[0])
+        found[share] = trace.makespan_s, float(trace.end[0] - trace.start[0])
     assert found[0.0][0] == pytest.approx(1.0)
     assert found[0.5][0] == pytest.approx(1.0 + 0.5 * found[0.5][1])
     assert found[0.5][1] > 5e-4
