@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
 
 from umm.arrays import Floats, Ints
 from umm.dtypes import factors, rated
@@ -146,8 +147,7 @@ class Machine(DeviceNumbers):
         unlike = ("name", "source_path", "sha", "document", "link_names", "_routes", "_numbers")
         values = [getattr(self, f.name) for f in fields(self) if f.name not in unlike]
         digest = hashlib.sha256()
-        for part in _plain(values):
-            digest.update(part)
+        _plain(values, digest.update)
         return digest.hexdigest()
 
     @property
@@ -348,21 +348,25 @@ def content_sha(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def _plain(value: Any) -> Iterator[bytes]:
-    """Return the bytes of a value made of numbers, text, arrays, mappings, sequences and dataclasses."""
-    if isinstance(value, np.ndarray):
-        yield np.ascontiguousarray(value).tobytes()
+def _plain(value: Any, add: Callable[[bytes], None]) -> None:
+    """Add the bytes of a value made of numbers, text, arrays, mappings, sequences, tables and dataclasses."""
+    if isinstance(value, float | str | int) or value is None:
+        add(repr(value).encode())
+    elif isinstance(value, np.ndarray):
+        add(np.ascontiguousarray(value).tobytes())
     elif isinstance(value, Fabric):
-        yield f"{type(value).__name__} {value.shape} {value.near} {len(value.names)}".encode()
+        add(f"{type(value).__name__} {value.shape} {value.near} {len(value.names)}".encode())
+    elif isinstance(value, BaseModel):
+        add(value.model_dump_json().encode())
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield repr(key).encode()
-            yield from _plain(item)
+            add(repr(key).encode())
+            _plain(item, add)
     elif is_dataclass(value):
         for part in fields(value):
-            yield from _plain(getattr(value, part.name))
+            _plain(getattr(value, part.name), add)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _plain(item)
+            _plain(item, add)
     else:
-        yield repr(value).encode()
+        add(repr(value).encode())

@@ -117,12 +117,12 @@ def set_numbers(
     Raises:
         MachineError: for a number that the file has not, or a value of another kind.
     """
-    content: dict[str, Any] = copy.deepcopy(dict(document))
+    content: dict[str, Any] = dict(document)  # what changes is copied, the rest shared
     for key, text in settings.items():
         if is_apart(key):
             if not _is_one(text):
                 known = {"source": source or f"set to {text}"} | ({"assumed": True} if assumed else {})
-                content.setdefault("apart", {})[key] = {"value": text, **known}
+                content["apart"] = {**content.get("apart", {}), key: {"value": text, **known}}
             continue
         found = _named(content, key, machine, words=True)
         for number in [] if _is_one(text) else found:
@@ -216,7 +216,7 @@ def _set(content: dict[str, Any], number: Numbered, text: str, known: Mapping[st
     """Set a number of a file's content, with what is known of the new one."""
     node: Any = content
     for part in number.path[:-1]:
-        node = node[part]
+        node[part] = node = copy.copy(node[part])
     old = dict(node[number.path[-1]])
     factor = _FACTOR.fullmatch(text)
     value = _times(number, float(factor[1])) if factor else _read(number, text)
