@@ -3,10 +3,22 @@
 Two accesses conflict where they touch the same memory, unless both read or both add. An access is forgotten
 once a write covers it: whatever conflicts with it later conflicts with that write too. Likewise, once a pool
 slot holds another buffer, whatever touches that comes after all that touched the buffer before it.
+
+:class:`Order` is the reference of what ``_accesses.c`` does where the package was compiled, row by row alike.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from umm.arrays import Ints, offsets_of
+from umm.schedules.table.buffers import Slice
+
+order_in_c: Callable[[int, bool], Any] | None
+try:
+    from umm.schedules.table._accesses import order as order_in_c
+except ImportError:  # not compiled: see make wheel
+    order_in_c = None
 
 READ, WRITE, ADD = range(3)
 FEW = 16
@@ -175,4 +187,174 @@ def _against(how: int, pieces: Iterable[_Piece]) -> list[int]:
             found += since
         elif piece.write >= 0:
             found.append(piece.write)
+    return found
+
+
+BARRIER = -1
+"""The way in which a part's barrier touches memory."""
+
+
+class Order:
+    """The rows of a schedule in the making, and what each waits for.
+
+    Args:
+        first: Number of the first temporary; owned tiles come before.
+        signals: Whether what waits for another rank waits for its signal too. For what computes that is a row
+            of its own.
+    """
+
+    def __init__(self, first: int, signals: bool) -> None:
+        self._first, self._signals = first, signals
+        self._accesses = Accesses()
+        self._places: list[int] = []  # of each temporary
+        self._ranks: list[int] = []
+        self._computes: list[bool] = []
+        self._after: list[list[int]] = []
+        self._open: set[int] = set()  # rows that no other waits for yet
+        self._barrier: int | None = None
+
+    def hold(self, places: Iterable[int]) -> None:
+        """Take further temporaries: the number of the place of each, none of an owned tile."""
+        self._places += places
+
+    def conflicts(self, how: int, pieces: tuple[Slice, ...]) -> set[int]:
+        """Return the rows that an action must come after, by its slices.
+
+        Args:
+            how: How it accesses the first; it reads the others.
+            pieces: The slices.
+        """
+        return self._against(how, [(x.buffer, (*x.rows, *x.cols)) for x in pieces])
+
+    def add(
+        self, rank: int, computes: bool, how: int, pieces: tuple[Slice, ...], after: Iterable[int | None]
+    ) -> int:
+        """Return the number of a new row; ``~number`` if it waits for another rank's signal.
+
+        Args:
+            rank: Whose it is.
+            computes: Whether it is a gemm or a map.
+            how: How it accesses the first slice.
+            pieces: Its slices.
+            after: Rows it waits for beside those that it conflicts with; None is none.
+        """
+        touches = [(x.buffer, (*x.rows, *x.cols)) for x in pieces]
+        waits = {row for row in after if row is not None} | self._against(how, touches)
+        return self._settle(rank, computes, how, touches, waits)
+
+    def follow(self, rank: int, after: Iterable[int]) -> int:
+        """Return the number of a new row that touches nothing and waits for no signal."""
+        return self._row(rank, False, self._after_barrier(set(after)))
+
+    def barrier(self) -> int:
+        """Return the number of a new row that waits for all before; all after wait for it."""
+        self._barrier = self._row(-1, False, self._open)
+        self._accesses = Accesses()
+        return self._barrier
+
+    def computed(self, piece: Slice) -> bool:
+        """Whether all rows that changed a slice last compute."""
+        last = self._accesses.changes(self._place(piece.buffer), piece.buffer, (*piece.rows, *piece.cols))
+        return all(self._computes[row] for row in last)
+
+    def append(
+        self,
+        rank: Ints,
+        ways: Ints,
+        computes: Ints,
+        buffers: Ints,
+        spans: Ints,
+        offsets: Ints,
+        after: Ints,
+        rows: Ints,
+        late: Ints,
+    ) -> None:
+        """Add the rows of a part, which wait as they did in it, and for what they conflict with before it.
+
+        Args:
+            rank: Of each action.
+            ways: How it accesses its first slice; BARRIER is one.
+            computes: Whether it does.
+            buffers: Of each operand, shape (actions, operands); −1 for none.
+            spans: First row, row after the last, first column, column after the last of each operand.
+            offsets: Where the waits of each start.
+            after: Actions of the part that each waits for.
+            rows: Filled with the number of each.
+            late: Filled with whether each waits for another rank's signal.
+        """
+        start = len(self._ranks)
+        for i, way in enumerate(ways.tolist()):
+            waits = {int(rows[x]) for x in after[offsets[i] : offsets[i + 1]]}
+            if way == BARRIER:
+                rows[i] = self._row(-1, False, self._after_barrier(waits))
+                continue
+            touches: list[tuple[int, Rectangle]] = [
+                (buffer, (top, bottom, left, right))
+                for buffer, (top, bottom, left, right) in zip(
+                    buffers[i].tolist(), spans[i].tolist(), strict=True
+                )
+                if buffer >= 0
+            ]
+            waits |= {row for row in self._against(way, touches) if row < start}
+            row = self._settle(int(rank[i]), bool(computes[i]), way, touches, waits)
+            rows[i], late[i] = (~row, 1) if row < 0 else (row, 0)
+
+    def size(self) -> tuple[int, int]:
+        """Return how many rows there are, and how many waits."""
+        return len(self._after), sum(map(len, self._after))
+
+    def fill(self, offsets: Ints, after: Ints) -> None:
+        """Fill arrays with where each row's waits start, and with the waits."""
+        offsets[:] = offsets_of([len(row) for row in self._after])
+        after[:] = [x for row in self._after for x in row]
+
+    def _place(self, buffer: int) -> int:
+        return buffer if buffer < self._first else self._places[buffer - self._first]
+
+    def _against(self, how: int, touches: Sequence[tuple[int, Rectangle]]) -> set[int]:
+        found: set[int] = set()
+        conflicts = self._accesses.conflicts
+        for number, (buffer, rectangle) in enumerate(touches):
+            found.update(conflicts(self._place(buffer), READ if number else how, buffer, rectangle))
+        return found
+
+    def _settle(
+        self,
+        rank: int,
+        computes: bool,
+        how: int,
+        touches: Sequence[tuple[int, Rectangle]],
+        waits: set[int],
+    ) -> int:
+        waits, late = self._after_barrier(waits), False
+        if self._signals:
+            others = {row for row in waits if self._ranks[row] not in (rank, -1)}
+            late = bool(others)
+            if others and computes:
+                waits = (waits - others) | {self._row(rank, False, others)}
+        number = self._row(rank, computes, waits)
+        for place in [*range(1, len(touches)), 0] if touches else []:  # what is written comes last
+            buffer, rectangle = touches[place]
+            self._accesses.note(self._place(buffer), READ if place else how, buffer, rectangle, number)
+        return ~number if late else number
+
+    def _row(self, rank: int, computes: bool, waits: Iterable[int]) -> int:
+        after = sorted(waits)
+        self._open.difference_update(after)
+        self._open.add(len(self._after))
+        self._ranks.append(rank)
+        self._computes.append(computes)
+        self._after.append(after)
+        return len(self._after) - 1
+
+    def _after_barrier(self, waits: set[int]) -> set[int]:
+        """Return what an action waits for: the last barrier too, unless something after that is among it."""
+        if self._barrier is None or max(waits, default=-1) >= self._barrier:
+            return waits
+        return waits | {self._barrier}
+
+
+def order_of(first: int, signals: bool) -> Order:
+    """Return an :class:`Order`, the compiled one if there is one."""
+    found: Order = (order_in_c or Order)(first, signals)
     return found

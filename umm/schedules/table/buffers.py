@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from umm.arrays import Ints
+from umm.arrays import Bools, Ints
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.program.tensors import Tensor
@@ -41,6 +41,10 @@ class Buffers:
     def elements(self) -> Ints:
         """Number of elements of each."""
         return (self.rows[:, 1] - self.rows[:, 0]) * (self.cols[:, 1] - self.cols[:, 0])
+
+    def taken(self, which: slice | Ints | Bools) -> "Buffers":
+        """Return some of them."""
+        return Buffers(*(getattr(self, f.name)[which] for f in fields(self)))
 
 
 def temporaries(rank: Ints, slot: Ints, tensor: int, rows: Ints, cols: Ints) -> Buffers:

@@ -100,6 +100,11 @@ class Details:
             }
         )
 
+    @staticmethod
+    def names() -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(_COLUMNS)
+
     @property
     def operands(self) -> int:
         """Operands that an action may have here."""
@@ -107,10 +112,14 @@ class Details:
 
     def cut(self, start: int, stop: int) -> "Details":
         """Return views of some consecutive rows."""
-        return Details(**{f.name: getattr(self, f.name)[start:stop] for f in fields(self)})
+        return self.taken(slice(start, stop))
 
-    def put(self, row: Ints, operand: int, buffer: Ints, rows: Ints, cols: Ints) -> None:
-        """Write one operand of some actions."""
+    def taken(self, which: slice | Ints) -> "Details":
+        """Return some rows."""
+        return Details(**{f.name: getattr(self, f.name)[which] for f in fields(self)})
+
+    def put(self, row: Ints, operand: int | Ints, buffer: NDArray[Any], rows: Ints, cols: Ints) -> None:
+        """Write an operand of some actions; of each its own if numbers are given."""
         self.buffer[row, operand], self.rows[row, operand], self.cols[row, operand] = buffer, rows, cols
 
     @property

@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,10 @@ from umm.program.problem import Problem
 from umm.program.tensors import Tensor
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, Slice, first_tiles, joined, owned_tiles
-from umm.schedules.table.details import GEMM, Details, Multiplied
+from umm.schedules.table.details import GEMM, Details
 from umm.schedules.table.resources import Platform
 from umm.schedules.table.table import Amounts, Data, Table, check_moved
-from umm.schedules.writer.costs import PLAIN, Action
+from umm.schedules.writer.costs import Lines
 
 
 class Room:
@@ -32,7 +32,7 @@ class Room:
 
     Attributes:
         firsts: Number of each tensor's first owned tile, and of the first temporary.
-        temporaries: Rank, pool slot and extent of each temporary so far.
+        held: How many temporaries there are.
     """
 
     def __init__(self, tensors: Sequence[Tensor], ranks: int) -> None:
@@ -42,8 +42,9 @@ class Room:
             raise ScheduleError("two tensors have the same name")
         self.firsts = first_tiles(self.tensors)
         self._owners = owned_tiles(self.tensors).rank.tolist()
-        self.temporaries: list[tuple[int, int, Slice]] = []
-        self._places: list[tuple[int, int]] = []  # rank and pool slot of each temporary
+        self.held = 0
+        self._temporaries: list[list[tuple[int, ...]] | Buffers] = []
+        self._places: dict[tuple[int, int], int] = {}  # by rank and pool slot
         self._slots: list[dict[Hashable, int]] = [{} for _ in range(ranks)]
 
     def number(self, tensor: str) -> int:
@@ -110,30 +111,63 @@ class Room:
         number = self.number(tensor)
         return self._held(rank, number, rows, cols, ("", len(self._slots[rank])) if slot is None else slot)
 
-    def part_temporary(
-        self, slots: Hashable, rank: int, slot: int, tensor: int, rows: Interval, cols: Interval
-    ) -> int:
-        """Return the number of a new temporary for a part whose pool slots are known by a key."""
-        return self._held(rank, tensor, rows, cols, (slots, slot)).buffer
+    def part_temporaries(self, slots: Hashable, part: Buffers) -> Ints:
+        """Return the numbers of new temporaries for those of a part whose pool slots are known by a key.
+
+        An empty one, which nothing touches, has the number of the next.
+        """
+        pair, where, which = np.unique(
+            np.stack([part.rank, part.slot]), axis=1, return_index=True, return_inverse=True
+        )
+        kept = part.elements > 0
+        slot, place = np.zeros((2, pair.shape[1]), dtype=np.int64)
+        used = np.unique(which[kept])
+        for x in used[np.argsort(where[used])].tolist():  # slots are numbered as they are first used
+            rank, of_part = pair[:, x].tolist()
+            known = self._slots[rank]
+            slot[x] = known.setdefault((slots, of_part), len(known))
+            place[x] = self._place(rank, int(slot[x]))
+        numbers: Ints = self.firsts[-1] + self.held + kept.cumsum() - kept
+        found = Buffers(part.rank, slot[which], part.tensor, part.rows, part.cols)
+        self._temporaries.append(found.taken(kept))
+        self._hold(place[which[kept]].tolist())
+        return numbers
 
     def reserve(self, slots: Hashable, pools: Sequence[Ints]) -> None:
         """Take the pool slots of a part, known by a key, before any other: they keep their numbers."""
         for rank, sizes in enumerate(pools):
             self._slots[rank] = {(slots, slot): slot for slot in range(len(sizes))}
 
-    def place(self, piece: Slice) -> Hashable:
-        """Return what accesses to a slice may conflict on: its owned tile, or its pool slot."""
-        temporary = piece.buffer - self.firsts[-1]
-        return piece.buffer if temporary < 0 else self._places[temporary]
+    @property
+    def temporaries(self) -> Buffers:
+        """All temporaries so far."""
+        return joined([x if isinstance(x, Buffers) else _temporaries(x) for x in self._temporaries])
 
     def _held(self, rank: int, tensor: int, rows: Interval, cols: Interval, key: Hashable) -> Slice:
         slots = self._slots[rank]
-        piece = Slice(self.firsts[-1] + len(self.temporaries), rank, tensor, rows, cols)
+        piece = Slice(self.firsts[-1] + self.held, rank, tensor, rows, cols)
         if piece.elements:
-            place = rank, slots.setdefault(key, len(slots))
-            self._places.append(place)
-            self.temporaries.append((*place, piece))
+            slot = slots.setdefault(key, len(slots))
+            if not (self._temporaries and isinstance(self._temporaries[-1], list)):
+                self._temporaries.append([])
+            last = self._temporaries[-1]
+            assert isinstance(last, list)
+            last.append((rank, slot, tensor, *rows, *cols))
+            self._hold([self._place(rank, slot)])
         return piece
+
+    def _hold(self, places: Sequence[int]) -> None:
+        """Count new temporaries, known by their places."""
+        self.held += len(places)
+
+    def _place(self, rank: int, slot: int) -> int:
+        """Return the number of a place that accesses may conflict on: owned tiles, then pool slots."""
+        return self._places.setdefault((rank, slot), self.firsts[-1] + len(self._places))
+
+
+def _temporaries(rows: Sequence[tuple[int, ...]]) -> Buffers:
+    rank, slot, tensor, *spans = np.array(rows, dtype=np.int64).reshape(-1, 7).T
+    return Buffers(rank, slot, tensor, np.stack(spans[:2], axis=1), np.stack(spans[2:], axis=1))
 
 
 @contextmanager
@@ -235,90 +269,74 @@ def _joined(columns: list[NDArray[Any]]) -> NDArray[Any]:
     return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=-1)
 
 
-Temporary = Callable[[int, int, int, Interval, Interval], int]
-
-
-def appended(
+def part_lines(
     part: Table,
     tensors: Sequence[int],
     firsts: Sequence[int],
     functions: Sequence[int],
-    temporary: Temporary,
+    held: Callable[[Buffers], Ints],
     transposed: Collection[int] = (),
     alpha: float = 1.0,
-) -> Iterator[Action]:
-    """Yield the actions of a part; what each waits for is left to the caller.
+) -> Lines:
+    """Return the actions of a part as lines of a whole; what each waits for is left to the caller.
 
     Args:
         part: The schedule.
         tensors: Number in the whole of each of its tensors.
         firsts: Number in the whole of each of the whole's tensors' first owned tile.
         functions: Number in the whole of each of its functions.
-        temporary: Makes a temporary of the whole from its rank, slot, tensor, rows and columns.
+        held: Makes temporaries of the whole and returns their numbers.
         transposed: Numbers of its tensors that the whole has transposed.
         alpha: Factor of its products.
     """
-    own, buffers, details = first_tiles(part.tensors), part.buffers, part.details
-    moved = []
-    for number, tensor in enumerate(buffers.tensor[: part.first_temporary].tolist()):
-        tile = _transposed_tile(part, number, tensor) if tensor in transposed else number
-        moved.append(firsts[tensors[tensor]] + tile - own[tensor])
-
-    def ranges(tensor: int, rows: list[int], cols: list[int]) -> tuple[Interval, Interval]:
-        spans = Interval(*rows), Interval(*cols)
-        return (spans[1], spans[0]) if tensor in transposed else spans
-
-    held = part.temporaries
-    for rank, slot, tensor, rows, cols in zip(
-        *(x.tolist() for x in (held.rank, held.slot, held.tensor, held.rows, held.cols)), strict=True
-    ):
-        moved.append(temporary(rank, slot, tensors[tensor], *ranges(tensor, rows, cols)))
-    rank_of, tensor_of = buffers.rank.tolist(), buffers.tensor.tolist()
-    means = np.full(len(part), -1) if part.means_of is None else part.means_of
-    columns = (part.kind, part.rank, part.lane, part.seconds, part.nbytes, means, details.fn)
-    slices = (details.buffer, details.rows, details.cols)
-    for (kind, rank, lane, seconds, nbytes, way, fn), *operands, multiplied in zip(
-        zip(*(x.tolist() for x in columns), strict=True),
-        *(x.tolist() for x in slices),
-        _multiplied(part, transposed, alpha),
-        strict=True,
-    ):
-        pieces = tuple(
-            Slice(
-                moved[buffer],
-                rank_of[buffer],
-                tensors[tensor_of[buffer]],
-                *ranges(tensor_of[buffer], rows, cols),
-            )
-            for buffer, rows, cols in zip(*operands, strict=True)
-            if buffer >= 0
-        )
-        yield Action(
-            kind,
-            rank,
-            part.lanes.names[lane] if lane >= 0 else "",
-            pieces,
-            seconds=seconds,
-            means=part.means[way].name if way >= 0 else None,
-            multiplied=multiplied if kind == GEMM else PLAIN,
-            fn=functions[fn] if fn >= 0 else -1,
-            nbytes=nbytes,
-        )
+    d, buffers, turned = part.details, part.buffers, np.isin(part.buffers.tensor, list(transposed))
+    renamed = np.array(tensors, dtype=np.int64)
+    flipped = Buffers(
+        buffers.rank,
+        buffers.slot,
+        renamed[buffers.tensor],
+        np.where(turned[:, None], buffers.cols, buffers.rows),
+        np.where(turned[:, None], buffers.rows, buffers.cols),
+    )
+    number = np.append(
+        _owned_in(part, renamed, firsts, transposed), held(flipped.taken(slice(part.first_temporary, None)))
+    )
+    swap = np.append(turned, False)[d.buffer][..., None]
+    gemm = part.kind == GEMM
+    trans = sum(swap[:, operand, 0].astype(np.int8) << operand for operand in (1, 2))
+    details = replace(
+        d,
+        buffer=np.append(number, -1)[d.buffer].astype(np.int32),
+        rows=np.where(swap, d.cols, d.rows),
+        cols=np.where(swap, d.rows, d.cols),
+        trans=np.where(gemm, d.trans ^ trans, d.trans).astype(np.int8),
+        alpha=np.where(gemm, d.alpha * alpha, d.alpha),
+        fn=np.append(np.array(functions, dtype=np.int16), np.int16(-1))[d.fn],
+    )
+    ways = np.full(len(part), -1) if part.means_of is None else part.means_of
+    means, way = _named([x.name for x in part.means], ways)
+    lanes, lane = _named(part.lanes.names, part.lane)
+    return Lines(
+        part.kind, part.rank, lanes, lane, part.seconds, part.nbytes, means, way, np.zeros(len(part)), details
+    )
 
 
-def _transposed_tile(part: Table, number: int, tensor: int) -> int:
-    """Return the number that an owned tile has where the tensor is stored transposed."""
-    layout, first = part.tensors[tensor].layout, first_tiles(part.tensors)[tensor]
-    grid_rows, grid_cols = layout.grid_shape()
-    replica, tile = divmod(number - first, grid_rows * grid_cols)
-    i, j = divmod(tile, grid_cols)
-    return first + (replica * grid_cols + j) * grid_rows + i
+def _named(names: Sequence[str], number: NDArray[Any]) -> tuple[tuple[str, ...], Ints]:
+    """Return the names that numbers stand for, as they are first met, and the numbers by these; −1 stays."""
+    met, where = np.unique(number, return_index=True)
+    known = {names[x]: 0 for x in met[np.argsort(where)].tolist() if x >= 0}
+    place = {name: i for i, name in enumerate(known)}
+    of = np.array([*(place.get(name, -1) for name in names), -1], dtype=np.int64)
+    return tuple(known), of[number]
 
 
-def _multiplied(part: Table, transposed: Collection[int], alpha: float) -> Iterator[Multiplied]:
-    """Yield how each action would multiply; only gemms do."""
-    d = part.details
-    turned = sum(np.isin(part.operand_tensors(operand), list(transposed)) << operand for operand in (1, 2))
-    axes, groups = ([tuple(row) for row in x.tolist()] for x in (d.batch_axes, d.groups))
-    columns = (x.tolist() for x in (d.trans ^ turned, d.alpha * alpha, d.beta, d.batch))
-    return map(Multiplied, *columns, axes, groups)
+def _owned_in(part: Table, tensors: Ints, firsts: Sequence[int], transposed: Collection[int]) -> Ints:
+    """Return the number that each owned tile of a part has in a whole."""
+    found = []
+    for number, (tensor, whole) in enumerate(zip(part.tensors, tensors.tolist(), strict=True)):
+        rows, cols = tensor.layout.grid_shape()
+        tiles: Ints = np.arange(tensor.layout.owners.size)
+        if number in transposed:
+            tiles = tiles.reshape(-1, cols, rows).transpose(0, 2, 1).reshape(-1)
+        found.append(firsts[whole] + tiles)
+    return np.concatenate(found)

@@ -7,15 +7,19 @@ algorithm cannot race, however its actions overlap.
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypedDict, Unpack
+
+import numpy as np
 
 from umm.errors import ScheduleError
 from umm.machines import Machine
 from umm.program.functions import function
 from umm.program.tensors import Program, Tensor
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.accesses import ADD, READ, WRITE, Accesses, Rectangle
+from umm.schedules.table.accesses import ADD, READ, WRITE, order_of
+from umm.schedules.table.accesses import BARRIER as NO_ACCESS
 from umm.schedules.table.buffers import Slice
 from umm.schedules.table.details import (
     ACCUMULATE,
@@ -28,13 +32,13 @@ from umm.schedules.table.details import (
     MAP,
     PUT,
     REDUCE,
+    Details,
     Multiplied,
 )
 from umm.schedules.table.table import Function
-from umm.schedules.writer.assembly import Room, appended
-from umm.schedules.writer.costs import Action, Written, priced
+from umm.schedules.writer.assembly import Room, part_lines
+from umm.schedules.writer.costs import UNSAID, Action, Lines, Written, lines_joined, lines_of, priced
 
-_Touch = tuple[Hashable, int, int, Rectangle]  # place, how, buffer, what of it
 COLLECTIVE = "collective"
 """The means by which a collective's bytes go, where a machine has one of this name."""
 Row = int | None
@@ -93,11 +97,10 @@ class Builder(Room):
         }
         self._turns: dict[tuple[int, str], int] = {}
         self._functions: dict[Any, int] = {}
-        self._accesses = Accesses()
-        self._actions: list[Action] = []
-        self._open: set[int] = set()  # actions that no other waits for yet
+        self._order = order_of(self.firsts[-1], bool(machine.signal_s))
+        self._actions: list[Action] = []  # since the last part
+        self._lines: list[Lines] = []  # before these
         self._given = [tensor.role == "input" for tensor in self.tensors]
-        self._barrier: int | None = None
         self._started: dict[int, int] | None = None  # by rank the wait for a collective to start
         self._start_s = 0.0  # how long that is
         self._relayed: set[int] = set()  # its transfers, and copies of what they brought
@@ -208,8 +211,7 @@ class Builder(Room):
 
     def computed(self, piece: Slice) -> bool:
         """Whether its rank has computed a slice and nobody has changed it since; also if it was given."""
-        last = self._accesses.changes(self.place(piece), piece.buffer, (*piece.rows, *piece.cols))
-        return all(self._actions[x].kind in (GEMM, MAP) for x in last)
+        return self._order.computed(piece)
 
     def wait(self, rank: int, seconds: float, lane: str = "compute", after: Sequence[Row] = ()) -> int:
         """Let time pass on a lane: a fence, a launch."""
@@ -217,9 +219,8 @@ class Builder(Room):
 
     def barrier(self) -> int:
         """Wait for everything before; everything after waits for this."""
-        self._barrier = self._append(Action(BARRIER, -1, "", ()), self._open)
-        self._accesses = Accesses()
-        return self._barrier
+        self._actions.append(Action(BARRIER, -1, "", ()))
+        return self._order.barrier()
 
     @contextmanager
     def collective(self, start_s: float | None = None) -> Iterator[None]:
@@ -280,33 +281,65 @@ class Builder(Room):
             self._functions.setdefault((name, tuple(sorted(parameters.items()))), len(self._functions))
             for name, parameters in part.functions
         ]
-        start = len(self._actions)
-        rows: list[int] = []
         turned = [number for number, tensor in enumerate(part.tensors) if tensor.name in transposed]
-        actions = appended(
-            part, tensors, self.firsts, functions, partial(self.part_temporary, slots), turned, alpha
+        lines = part_lines(
+            part, tensors, self.firsts, functions, partial(self.part_temporaries, slots), turned, alpha
         )
-        for i, action in enumerate(actions):
-            own = {rows[row] for row in part.after_of(i).tolist()}
-            if action.kind == BARRIER:
-                rows.append(self._append(action, self._after_barrier(own)))
-                continue
-            how = ADD if action.kind in (ACCUMULATE, REDUCE) else WRITE
-            touches = self._touches(action, how)
-            before = {row for row in self._conflicts(touches) if row < start}
-            rows.append(self._add_after(action, touches, own | before))
+        self._close_lines()
+        self._lines.append(self._placed(part, lines))
+
+    def _placed(self, part: Schedule, lines: Lines) -> Lines:
+        """Return a part's lines once they have their places, with waits for signals among them."""
+        kind, d = lines.kind, lines.details
+        ways = np.where(np.isin(kind, (ACCUMULATE, REDUCE)), ADD, WRITE)
+        ways[kind == BARRIER] = NO_ACCESS
+        computes, (rows, late) = np.isin(kind, (GEMM, MAP)), np.zeros((2, len(lines)), dtype=np.int64)
+        spans = np.concatenate([d.rows, d.cols], axis=2)
+        given = (lines.rank, ways, computes, d.buffer, spans, part.after_offsets, part.after)
+        columns = [np.ascontiguousarray(x, dtype=np.int64) for x in (*given, rows, late)]
+        self._order.append(*columns)
+        if not late.any():
+            return lines
+        signal = self.machine.signal_s
+        lines = replace(lines, seconds=lines.seconds + np.where(late.astype(bool) & ~computes, signal, 0.0))
+        waiting = (computes & late.astype(bool)).nonzero()[0]
+        empty = Details.empty(len(waiting), d.operands)
+        local = replace(
+            lines.taken(waiting),
+            kind=np.full(len(waiting), LOCAL, dtype=np.int8),
+            seconds=np.full(len(waiting), signal),
+            nbytes=np.full(len(waiting), UNSAID),
+            way=np.full(len(waiting), -1),
+            details=empty,
+        )
+        both = lines_joined([lines, local])
+        return both.taken(np.concatenate([rows, rows[waiting] - 1]).argsort())
 
     def schedule(self) -> Schedule:
         """Return the schedule of all actions so far."""
         functions = tuple(Function(name, dict(parameters)) for name, parameters in self._functions)
+        self._close_lines()
+        rows, waits = self._order.size()
+        offsets, after = np.zeros(rows + 1, dtype=np.int64), np.zeros(waits, dtype=np.int64)
+        self._order.fill(offsets, after)
         return priced(
             Written(
                 self.name, self.program, self.machine, self.work, self.lanes, self.options,
-                tuple(self._actions), tuple(self.temporaries), functions,
+                lines_joined(self._lines), offsets, after, self.temporaries, functions,
             )
         )  # fmt: skip
 
+    def _close_lines(self) -> None:
+        """Turn the actions written one by one into columns."""
+        if self._actions or not self._lines:
+            self._lines.append(lines_of(self._actions))
+            self._actions = []
+
     # ----------------------------------------------------------------------------------------------
+
+    def _hold(self, places: Sequence[int]) -> None:
+        super()._hold(places)
+        self._order.hold(places)
 
     def _transfer(self, kind: int, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
         alike = source.rows == into.rows and source.cols == into.cols
@@ -349,15 +382,14 @@ class Builder(Room):
         """Add a collective's transfer, after its rank has started it unless it relays."""
         into, source = action.pieces
         self._check(action)
-        touches = self._touches(action, how)
-        waits = {row for row in after if row is not None} | self._conflicts(touches)
+        waits = {row for row in after if row is not None} | self._order.conflicts(how, action.pieces)
         relays, moves = not self._relayed.isdisjoint(waits), into.rank != source.rank
         if moves and not relays:
             if action.rank not in started:
-                start = Action(LOCAL, action.rank, "start", (), seconds=self._start_s)
-                started[action.rank] = self._append(start, self._after_barrier(waits))
+                self._actions.append(Action(LOCAL, action.rank, "start", (), seconds=self._start_s))
+                started[action.rank] = self._order.follow(action.rank, waits)
             waits.add(started[action.rank])
-        row = self._add_after(action, touches, waits)
+        row = self._after(action, how, waits)
         if moves or relays:
             self._relayed.add(row)
         return row
@@ -365,9 +397,21 @@ class Builder(Room):
     def _add(self, action: Action, how: int, after: Sequence[Row]) -> int:
         """Add an action that waits for what its slices conflict with, and for some more."""
         self._check(action)
-        touches = self._touches(action, how)
-        waits = {row for row in after if row is not None}
-        return self._add_after(action, touches, waits | self._conflicts(touches))
+        return self._after(action, how, after)
+
+    def _after(self, action: Action, how: int, after: Iterable[Row]) -> int:
+        """Add an action that was checked; one that waits for another rank waits for its signal too."""
+        computes = action.kind in (GEMM, MAP)
+        row = self._order.add(action.rank, computes, how, action.pieces, after)
+        if row < 0:
+            row = ~row
+            if computes:
+                signal = self.machine.signal_s
+                self._actions.append(Action(LOCAL, action.rank, action.lane, (), seconds=signal))
+            else:
+                action.seconds += self.machine.signal_s
+        self._actions.append(action)
+        return row
 
     def _check(self, action: Action) -> None:
         """Refuse to write to an input, and to compute with what lies at another rank."""
@@ -383,50 +427,3 @@ class Builder(Room):
                         f"a {KINDS[action.kind]} of rank {action.rank} cannot read "
                         f"{self.tensors[piece.tensor].name} of rank {piece.rank}; get it first"
                     )
-
-    def _touches(self, action: Action, how: int) -> list[_Touch]:
-        """Return how each slice of an action is accessed, what is written last."""
-        first, places = self.firsts[-1], self._places
-        touches: list[_Touch] = []
-        for buffer, _, _, rows, cols in action.pieces:
-            place: Hashable = buffer if buffer < first else places[buffer - first]
-            touches.append((place, READ, buffer, rows + cols))
-        if touches:
-            written = touches.pop(0)
-            touches.append((written[0], how, *written[2:]))
-        return touches
-
-    def _conflicts(self, touches: list[_Touch]) -> set[int]:
-        found: set[int] = set()
-        conflicts = self._accesses.conflicts
-        for touch in touches:
-            found.update(conflicts(*touch))
-        return found
-
-    def _add_after(self, action: Action, touches: list[_Touch], waits: set[int]) -> int:
-        """Add an action after others; one that waits for another rank waits for its signal too."""
-        waits = self._after_barrier(waits)
-        if self.machine.signal_s:
-            others = {row for row in waits if self._actions[row].rank not in (action.rank, -1)}
-            if others and action.kind in (GEMM, MAP):
-                seen = Action(LOCAL, action.rank, action.lane, (), seconds=self.machine.signal_s)
-                waits = (waits - others) | {self._append(seen, others)}
-            elif others:
-                action.seconds += self.machine.signal_s
-        number = self._append(action, waits)
-        for touch in touches:
-            self._accesses.note(*touch, number)
-        return number
-
-    def _append(self, action: Action, waits: Iterable[int]) -> int:
-        action.after = after = sorted(waits)
-        self._open.difference_update(after)
-        self._open.add(len(self._actions))
-        self._actions.append(action)
-        return len(self._actions) - 1
-
-    def _after_barrier(self, waits: set[int]) -> set[int]:
-        """Return what an action waits for: the last barrier too, unless something after that is among it."""
-        if self._barrier is None or max(waits, default=-1) >= self._barrier:
-            return waits
-        return waits | {self._barrier}

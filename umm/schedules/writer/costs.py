@@ -1,19 +1,20 @@
 """From actions written one by one to the columns of a schedule, with what each costs on a machine."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from umm import cost
-from umm.arrays import Bools, Ints, offsets_of
+from umm.arrays import Bools, Floats, Ints
 from umm.dtypes import payload_bytes
 from umm.errors import ScheduleError
 from umm.machines import Machine
 from umm.program.tensors import Program, Tensor
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.buffers import Buffers, Slice, first_tiles, owned_tiles
+from umm.schedules.table.buffers import Buffers, Slice, joined, owned_tiles
 from umm.schedules.table.details import (
     ACCUMULATE,
     BARRIER,
@@ -53,7 +54,99 @@ class Action:
     fn: int = -1
     nbytes: int | None = None
     charge: float = 0.0
-    after: list[int] = field(default_factory=list)
+
+
+UNSAID = -1
+"""Bytes of an action that follow from its slices."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Consecutive actions as columns; see :class:`Action`.
+
+    Attributes:
+        kind: Kind of each.
+        rank: Its rank.
+        lanes: Names of lanes as they are first used, of which ``lane`` has the numbers, −1 for none.
+        lane: Lane of each.
+        seconds: Seconds of each.
+        nbytes: Bytes it is charged, or UNSAID.
+        means: Names of means as they are first used, of which ``way`` has the numbers, −1 for none.
+        way: Means of each.
+        charge: Bytes on the links for each byte that moves.
+        details: What each touches; ``op`` says nothing yet.
+    """
+
+    kind: NDArray[np.int8]
+    rank: Ints
+    lanes: tuple[str, ...]
+    lane: Ints
+    seconds: Floats
+    nbytes: Ints
+    means: tuple[str, ...]
+    way: Ints
+    charge: Floats
+    details: Details
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def taken(self, which: Ints) -> "Lines":
+        """Return some of them."""
+        columns = ("kind", "rank", "lane", "seconds", "nbytes", "way", "charge")
+        taken = {name: getattr(self, name)[which] for name in columns}
+        return replace(self, **taken, details=self.details.taken(which))
+
+
+def lines_of(actions: Sequence[Action]) -> Lines:
+    """Return actions written one by one as columns."""
+    lanes = {name: i for i, name in enumerate(dict.fromkeys(x.lane for x in actions if x.lane))}
+    means = {name: i for i, name in enumerate(dict.fromkeys(x.means for x in actions if x.means))}
+    return Lines(
+        np.array([x.kind for x in actions], dtype=np.int8),
+        np.array([x.rank for x in actions], dtype=np.int64),
+        tuple(lanes),
+        np.array([lanes.get(x.lane, -1) for x in actions], dtype=np.int64),
+        np.array([x.seconds for x in actions], dtype=np.float64),
+        np.array([UNSAID if x.nbytes is None else x.nbytes for x in actions], dtype=np.int64),
+        tuple(means),
+        np.array([means.get(x.means or "", -1) for x in actions], dtype=np.int64),
+        np.array([x.charge for x in actions], dtype=np.float64),
+        _details(actions),
+    )
+
+
+def lines_joined(parts: Sequence[Lines]) -> Lines:
+    """Return lines one below the other, with the number of each rank's multiplies."""
+    lanes, means = (
+        {name: i for i, name in enumerate(dict.fromkeys(x for part in parts for x in getattr(part, names)))}
+        for names in ("lanes", "means")
+    )
+    lane, way = (
+        np.concatenate(
+            [np.array([*map(place.get, getattr(x, names)), -1])[getattr(x, number)] for x in parts]
+        )
+        for place, names, number in ((lanes, "lanes", "lane"), (means, "means", "way"))
+    )
+    kind, rank, seconds, nbytes, charge = (
+        np.concatenate([getattr(x, name) for x in parts])
+        for name in ("kind", "rank", "seconds", "nbytes", "charge")
+    )
+    details = Details.empty(len(kind), max(x.details.operands for x in parts))
+    start = 0
+    for part in parts:
+        there, stop = part.details, start + len(part)
+        for name in Details.names():
+            column = getattr(there, name)
+            whole = getattr(details, name)[start:stop]
+            (whole[:, : there.operands] if name in ("buffer", "rows", "cols") else whole)[:] = column
+        start = stop
+    gemms = (kind == GEMM).nonzero()[0]
+    by_rank = gemms[rank[gemms].argsort(kind="stable")]
+    of = rank[by_rank]
+    details.op[:] = -1
+    details.op[by_rank] = np.arange(len(of)) - of.searchsorted(of)
+    return Lines(kind, rank, tuple(lanes), lane, seconds, nbytes, tuple(means), way, charge, details)
 
 
 class Written(NamedTuple):
@@ -66,7 +159,9 @@ class Written(NamedTuple):
         work: Tensors beyond the program's.
         lanes: Number of lanes of each group beside ``compute``.
         options: How it was made.
-        actions: The actions.
+        lines: The actions.
+        after_offsets: Where what each waits for starts in ``after``.
+        after: What they wait for.
         temporaries: Rank, slot and extent of each.
         functions: What maps do.
     """
@@ -77,23 +172,25 @@ class Written(NamedTuple):
     work: tuple[Tensor, ...]
     lanes: Mapping[str, int]
     options: Mapping[str, Any]
-    actions: Sequence[Action]
-    temporaries: Sequence[tuple[int, int, Slice]]
+    lines: Lines
+    after_offsets: Ints
+    after: Ints
+    temporaries: Buffers
     functions: tuple[Function, ...]
 
 
 def priced(written: Written) -> Schedule:
     """Return the schedule of some actions."""
-    actions, machine, ranks = written.actions, written.machine, written.program.p
-    columns = _Columns(written)
+    lines, machine, ranks = written.lines, written.machine, written.program.p
+    tensors = (*written.program.tensors, *written.work)
+    columns = _Columns(written, joined([owned_tiles(tensors), written.temporaries]))
     shared = platform(machine, ranks, 1)
     standard = ["compute", *(f"{group}.{i}" for group, count in written.lanes.items() for i in range(count))]
-    own = [name for name in dict.fromkeys(action.lane for action in actions) if name and name not in standard]
+    own = [name for name in lines.lanes if name not in standard]
     place = {name: i for i, name in enumerate([*standard, *own])}
     devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
-    names = list(dict.fromkeys(action.means for action in actions if action.means))
-    number = {name: i for i, name in enumerate(names)}
-    tensors = (*written.program.tensors, *written.work)
+    lane = lines.rank * len(place) + np.array([*(place[x] for x in lines.lanes), 0])[lines.lane]
+    lane[lines.kind == BARRIER] = -1
     check_moved(columns.nbytes)
     return Schedule(
         program=written.program,
@@ -105,98 +202,88 @@ def priced(written: Written) -> Schedule:
         links=shared.links if shared.devices < ranks else shared.links.first(len(machine.fabric.names)),
         routes=shared.routes,
         lanes=machine_lanes(ranks, devices, list(place)[1:], machine.local_on_engine),
-        kind=columns.kind,
-        rank=columns.rank,
-        lane=np.array(
-            [-1 if a.kind == BARRIER else a.rank * len(place) + place[a.lane] for a in actions],
-            dtype=np.int64,
-        ),
-        after_offsets=offsets_of([len(action.after) for action in actions]),
-        after=np.array([row for action in actions for row in action.after], dtype=np.int64),
+        kind=lines.kind,
+        rank=lines.rank,
+        lane=lane,
+        after_offsets=written.after_offsets,
+        after=written.after,
         src=columns.src,
         dst=columns.dst,
         nbytes=columns.nbytes,
         seconds=columns.seconds,
-        make_data=lambda: Data(_details(actions), _temporaries(written.temporaries)),
+        make_data=lambda: Data(lines.details, written.temporaries),
         make_pools=lambda: _pools(written),
         options=written.options,
         peak=machine.total_peak(tensors[0].dtype, shared.devices) if written.program.flop else 0.0,
         work=written.work,
         functions=written.functions,
-        means=tuple(Means(name, machine.means[name].interference) for name in names),
-        means_of=np.array([number.get(a.means or "", -1) for a in actions], dtype=np.int8) if names else None,
+        means=tuple(Means(name, machine.means[name].interference) for name in lines.means),
+        means_of=lines.way.astype(np.int8) if lines.means else None,
     )
 
 
 class _Columns:
-    """The columns of time: who acts, what moves between whom, and what it costs."""
+    """The columns of time: what moves between whom, and what each action costs."""
 
-    def __init__(self, written: Written) -> None:
-        actions, machine = written.actions, written.machine
+    def __init__(self, written: Written, held: Buffers) -> None:
+        lines, machine, d = written.lines, written.machine, written.lines.details
         tensors = (*written.program.tensors, *written.work)
-        self._ranks = written.program.p
-        self.kind = np.array([action.kind for action in actions], dtype=np.int8)
-        self.rank = np.array([action.rank for action in actions], dtype=np.int64)
-        self.src, self.dst = (np.full(len(actions), -1, dtype=np.int64) for _ in range(2))
-        self.nbytes = np.zeros(len(actions), dtype=np.int64)
-        self.seconds = np.array([action.seconds for action in actions], dtype=np.float64)
-        itemsize = [tensor.itemsize for tensor in tensors]
-        given = np.array([action.nbytes is not None for action in actions], dtype=bool)
-        self.nbytes[given] = [action.nbytes for action in actions if action.nbytes is not None]
+        self._ranks, self._held = written.program.p, held
+        self.kind, self.rank = lines.kind, lines.rank
+        self.src, self.dst = (np.full(len(lines), -1, dtype=np.int64) for _ in range(2))
+        self.seconds = lines.seconds.copy()
+        given = lines.nbytes != UNSAID
+        self.nbytes = np.where(given, lines.nbytes, 0)
         transfers = np.isin(self.kind, TRANSFERS).nonzero()[0]
-        self.src[transfers] = [actions[i].pieces[1].rank for i in transfers.tolist()]
-        self.dst[transfers] = [actions[i].pieces[0].rank for i in transfers.tolist()]
+        self.src[transfers] = held.rank[d.buffer[transfers, 1]]
+        self.dst[transfers] = held.rank[d.buffer[transfers, 0]]
         transfers = transfers[~given[transfers]]
-        moved = [actions[i] for i in transfers.tolist()]
-        elements = np.array([a.pieces[0].elements for a in moved], dtype=np.int64)
-        tensor = np.array([a.pieces[0].tensor for a in moved], dtype=np.int64)
+        elements = _elements(d, transfers, 0)
+        tensor = held.tensor[d.buffer[transfers, 0]]
         payload = np.zeros_like(elements)
-        for number in set(tensor.tolist()):
+        for number in np.unique(tensor).tolist():
             own = tensor == number
             payload[own] = payload_bytes(elements[own], tensors[number].dtype)
-        self._move(machine, transfers, payload, [a.means for a in moved], _strided(written, moved))
-        charge = np.array([a.charge for a in moved])
+        self._move(machine, transfers, payload, lines, self._strided(machine, d, transfers))
+        charge = lines.charge[transfers]
         said = charge > 0
         self.nbytes[transfers[said]] = np.ceil(payload[said] * charge[said]).astype(np.int64)
-        self._multiply(machine, actions, tensors, ~given)
+        self._multiply(machine, d, tensors, ~given)
+        itemsize = np.array([tensor.itemsize for tensor in tensors], dtype=np.int64)
         if machine.refill:
             gemms = (self.kind == GEMM).nonzero()[0]
             # What has ended before the first gemm drives nothing out of the caches that a gemm has used.
-            barriers = (self.kind[: gemms.min(initial=len(actions))] == BARRIER).nonzero()[0]
+            barriers = (self.kind[: gemms.min(initial=len(lines))] == BARRIER).nonzero()[0]
             ended = barriers.max(initial=-1)
             beside = np.isin(self.kind[transfers], (GET, PUT, ACCUMULATE)) & (transfers > ended)
             rows = transfers[beside]
-            touched = [_touched(actions[i], itemsize) for i in gemms.tolist()]
             self.seconds[rows] += cost.refill_seconds(
                 machine,
                 payload[beside],
                 self.rank[rows],
                 self.rank[gemms],
-                touched,
+                self._touched(d, gemms, itemsize).tolist(),
                 got=self.kind[rows] == GET,
             )
             new = gemms[~given[gemms]]
-            self.seconds[new] += cost.load_seconds(
-                machine, _first_used(written, [actions[i] for i in new.tolist()], itemsize)
-            )
+            self.seconds[new] += cost.load_seconds(machine, self._first_used(written, new, itemsize).tolist())
         maps = ((self.kind == MAP) & ~given).nonzero()[0]
-        used = np.array([_touched(actions[i], itemsize) for i in maps.tolist()], dtype=np.float64)
+        used = self._touched(d, maps, itemsize).astype(np.float64)
         pace = cost.pace_of(machine, self.rank[maps], self._ranks)
         self.seconds[maps] = machine.launch_s + used / machine.work_bandwidth / pace.memory
 
-    def _move(
-        self, machine: Machine, rows: Ints, payload: Ints, means: Sequence[str | None], strided: Bools
-    ) -> None:
+    def _move(self, machine: Machine, rows: Ints, payload: Ints, lines: Lines, strided: Bools) -> None:
         adds = np.isin(self.kind[rows], (ACCUMULATE, REDUCE))
         self.nbytes[rows] = np.where(
             adds, cost.accumulate_bytes(machine, payload, strided), cost.transfer_bytes(machine, payload)
         )
-        signals = self.seconds[rows]
-        for name in {name for name in means if name}:
+        signals, way = self.seconds[rows], lines.way[rows]
+        for number in np.unique(way[way >= 0]).tolist():
+            name = lines.means[number]
             if name not in machine.means:
                 known = ", ".join(machine.means) or "none"
                 raise ScheduleError(f"{machine.name} has no means {name!r} to move bytes; it has {known}")
-            by = np.array([x == name for x in means])
+            by = way == number
             self.nbytes[rows[by]] = machine.means[name].effective_bytes(payload[by])
             self.seconds[rows[by]] += machine.means[name].overhead_s
         here = self.src[rows] == self.dst[rows]
@@ -208,100 +295,118 @@ class _Columns:
         )
         self.seconds[rows[here]] = (signals + took)[here]
 
-    def _multiply(
-        self, machine: Machine, actions: Sequence[Action], tensors: Sequence[Tensor], new: Bools
-    ) -> None:
+    def _multiply(self, machine: Machine, d: Details, tensors: Sequence[Tensor], new: Bools) -> None:
         rows = ((self.kind == GEMM) & new).nonzero()[0]
-        by_types: dict[tuple[str, int], list[int]] = {}
-        for i in rows.tolist():
-            c, a, _ = actions[i].pieces
-            by_types.setdefault((tensors[a.tensor].dtype, tensors[c.tensor].itemsize), []).append(i)
-        for (dtype, c_itemsize), found in by_types.items():
-            members = _details([actions[i] for i in found])
+        if not len(rows):
+            return
+        c, a = (self._held.tensor[d.buffer[rows, operand]] for operand in range(2))
+        types, which = np.unique(np.stack([a, c]), axis=1, return_inverse=True)
+        kinds = [(tensors[x].dtype, tensors[y].itemsize) for x, y in types.T.tolist()]
+        for dtype, c_itemsize in dict.fromkeys(kinds):
+            alike = [i for i, kind in enumerate(kinds) if kind == (dtype, c_itemsize)]
+            found = rows[np.isin(which, alike)]
+            members = d.taken(found)
             m, n, k = members.multiplied.T
             pace = cost.pace_of(machine, self.rank[found], self._ranks)
             took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize, members.batch, pace=pace)
             launch = machine.gemm_start(dtype)
             self.seconds[found] = launch + members.batch * (took - launch)
 
+    def _sizes(self, d: Details, rows: Ints, operand: int, itemsize: Ints) -> Ints:
+        """Return the bytes of an operand of some actions, 0 where there is none."""
+        buffer = d.buffer[rows, operand]
+        return np.where(buffer >= 0, _elements(d, rows, operand) * itemsize[self._held.tensor[buffer]], 0)
 
-def _touched(action: Action, itemsize: Sequence[int]) -> int:
-    """Return the bytes of all slices of an action."""
-    return sum(piece.elements * itemsize[piece.tensor] for piece in action.pieces)
+    def _touched(self, d: Details, rows: Ints, itemsize: Ints) -> Ints:
+        """Return the bytes of all slices of some actions."""
+        none = np.zeros(len(rows), dtype=np.int64)
+        return sum((self._sizes(d, rows, x, itemsize) for x in range(d.operands)), start=none)
+
+    def _first_used(self, written: Written, gemms: Ints, itemsize: Ints) -> Ints:
+        """Return the bytes that each is the first to use: A in own tiles, C in slots, large temporaries."""
+        held, d = self._held, written.lines.details
+        temporary = len(held) - len(written.temporaries)
+        large = np.zeros(len(held), dtype=bool)
+        large[temporary:] = cost.leaves_caches(
+            written.machine, written.temporaries.elements * itemsize[written.temporaries.tensor]
+        )
+        c, a, b = (d.buffer[gemms, operand] for operand in range(3))
+        # What is used is known by the slice, or by the pool slot of a C.
+        keys = np.zeros((len(gemms), 3, 6), dtype=np.int64)
+        for factor in (1, 2):
+            keys[:, factor, 0] = d.buffer[gemms, factor]
+            keys[:, factor, 1:3], keys[:, factor, 3:5] = d.rows[gemms, factor], d.cols[gemms, factor]
+        keys[:, 0, 0], keys[:, 0, 1], keys[:, 0, 5] = held.rank[c], held.slot[c], 1
+        counts = np.stack(
+            [
+                c >= temporary,
+                large[a] | ((a < temporary) & (held.rank[a] == self.rank[gemms])),
+                large[b],
+            ],
+            axis=1,
+        )
+        gemm, operand = counts.nonzero()
+        _, first = np.unique(keys[gemm, operand], axis=0, return_index=True)
+        found = np.zeros(len(gemms), dtype=np.int64)
+        sizes = np.stack([self._sizes(d, gemms, x, itemsize) for x in range(3)], axis=1)
+        np.add.at(found, gemm[first], sizes[gemm[first], operand[first]])
+        return found
+
+    def _strided(self, machine: Machine, d: Details, rows: Ints) -> Bools:
+        """Return which transfers write some of the columns of what their buffer holds."""
+        if machine.strided_accumulates == 1.0:
+            return np.zeros(len(rows), dtype=bool)
+        strided: Bools = (
+            np.diff(d.cols[rows, 0], axis=1)[:, 0] < np.diff(self._held.cols[d.buffer[rows, 0]], axis=1)[:, 0]
+        )
+        return strided
 
 
-def _first_used(written: Written, gemms: Sequence[Action], itemsize: Sequence[int]) -> list[int]:
-    """Return the bytes that each is the first to use: A in own tiles, C in slots, large temporaries."""
-    temporary = first_tiles((*written.program.tensors, *written.work))[-1]
-    held = [piece.elements * itemsize[piece.tensor] for _, _, piece in written.temporaries]
-    large = cost.leaves_caches(written.machine, held)
-    seen: set[tuple[int, ...] | Slice] = set()
-    found = []
-    for gemm in gemms:
-        c, a, b = gemm.pieces
-        new: dict[tuple[int, ...] | Slice, Slice] = {}
-        if a.buffer < temporary and a.rank == gemm.rank:
-            new[a] = a
-        new |= {x: x for x in (a, b) if x.buffer >= temporary and large[x.buffer - temporary]}
-        if c.buffer >= temporary:
-            new[written.temporaries[c.buffer - temporary][:2]] = c
-        found.append(sum(x.elements * itemsize[x.tensor] for key, x in new.items() if key not in seen))
-        seen.update(new)
-    return found
-
-
-def _strided(written: Written, moved: Sequence[Action]) -> Bools:
-    """Return which transfers write some of the columns of what their buffer holds."""
-    if written.machine.strided_accumulates == 1.0:
-        return np.zeros(len(moved), dtype=bool)
-    held = owned_tiles((*written.program.tensors, *written.work)).cols
-    cols = np.concatenate(
-        [held, np.array([piece.cols for _, _, piece in written.temporaries]).reshape(-1, 2)]
-    )
-    into = np.array([a.pieces[0].buffer for a in moved], dtype=np.int64)
-    size = np.array([a.pieces[0].cols.size for a in moved], dtype=np.int64)
-    strided: Bools = size < np.diff(cols[into], axis=1)[:, 0]
-    return strided
+def _elements(d: Details, rows: Ints, operand: int) -> Ints:
+    """Return the elements of an operand of some actions."""
+    tall, wide = (x[rows, operand, 1] - x[rows, operand, 0] for x in (d.rows, d.cols))
+    elements: Ints = tall * wide
+    return elements
 
 
 def _details(actions: Sequence[Action]) -> Details:
-    details = Details.empty(len(actions), max([OPERANDS, *(len(action.pieces) for action in actions)]))
-    count: dict[int, int] = {}
-    for i, action in enumerate(actions):
-        for operand, piece in enumerate(action.pieces):
-            details.buffer[i, operand] = piece.buffer
-            details.rows[i, operand] = piece.rows.start, piece.rows.stop
-            details.cols[i, operand] = piece.cols.start, piece.cols.stop
-        details.fn[i] = action.fn
-        if action.kind == GEMM:
-            details.op[i] = count.setdefault(action.rank, 0)
-            count[action.rank] += 1
-            x = action.multiplied
-            details.trans[i], details.alpha[i], details.beta[i], details.batch[i] = x[:4]
-            details.batch_axes[i], details.groups[i] = x.batch_axes, x.groups
+    counts = np.array([len(action.pieces) for action in actions], dtype=np.int64)
+    details = Details.empty(len(actions), max(OPERANDS, int(counts.max(initial=0))))
+    row = np.repeat(np.arange(len(actions)), counts)
+    operand = np.arange(len(row)) - (counts.cumsum() - counts)[row]
+    pieces = [piece for action in actions for piece in action.pieces]
+    details.put(
+        row,
+        operand,
+        np.array([piece.buffer for piece in pieces], dtype=np.int32),
+        np.array([piece.rows for piece in pieces], dtype=np.int64).reshape(-1, 2),
+        np.array([piece.cols for piece in pieces], dtype=np.int64).reshape(-1, 2),
+    )
+    details.fn[:] = [action.fn for action in actions]
+    gemms = [i for i, action in enumerate(actions) if action.kind == GEMM]
+    if gemms:
+        how = zip(*(actions[i].multiplied for i in gemms), strict=True)
+        columns: tuple[NDArray[Any], ...] = (
+            details.trans,
+            details.alpha,
+            details.beta,
+            details.batch,
+            details.batch_axes,
+            details.groups,
+        )
+        for column, values in zip(columns, how, strict=True):
+            column[gemms] = values
     return details
-
-
-def _temporaries(held: Iterable[tuple[int, int, Slice]]) -> Buffers:
-    rows = [
-        (rank, slot, piece.tensor, piece.rows.start, piece.rows.stop, piece.cols.start, piece.cols.stop)
-        for rank, slot, piece in held
-    ]
-    rank, slot, tensor, *spans = np.array(rows, dtype=np.int64).reshape(-1, 7).T
-    return Buffers(rank, slot, tensor, np.stack(spans[:2], axis=1), np.stack(spans[2:], axis=1))
 
 
 def _pools(written: Written) -> list[Ints]:
     """Return the bytes of each rank's slots: the largest piece, in whole elements of the widest type."""
-    itemsize = [tensor.itemsize for tensor in (*written.program.tensors, *written.work)]
-    largest: list[dict[int, tuple[int, int]]] = [{} for _ in range(written.program.p)]
-    for rank, slot, piece in written.temporaries:
-        item = itemsize[piece.tensor]
-        nbytes, widest = largest[rank].get(slot, (0, 1))
-        largest[rank][slot] = max(nbytes, piece.elements * item), max(widest, item)
-    return [
-        np.array(
-            [-(-nbytes // widest) * widest for _, (nbytes, widest) in sorted(slots.items())], dtype=np.int64
-        )
-        for slots in largest
-    ]
+    held, ranks = written.temporaries, written.program.p
+    itemsize = np.array([tensor.itemsize for tensor in (*written.program.tensors, *written.work)])
+    slots = int(held.slot.max(initial=-1)) + 1
+    largest, widest = np.zeros((ranks, slots), dtype=np.int64), np.ones((ranks, slots), dtype=np.int64)
+    items = itemsize[held.tensor]
+    np.maximum.at(largest, (held.rank, held.slot), held.elements * items)
+    np.maximum.at(widest, (held.rank, held.slot), items)
+    nbytes = -(-largest // widest) * widest
+    return [of[of > 0] for of in nbytes]

@@ -1,0 +1,3 @@
+from typing import Any
+
+def order(first: int, signals: bool) -> Any: ...
