@@ -9,6 +9,7 @@ slot holds another buffer, whatever touches that comes after all that touched th
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from umm.arrays import Ints, offsets_of
@@ -16,7 +17,7 @@ from umm.schedules.table.buffers import Slice
 
 order_in_c: Callable[[int, bool], Any] | None
 try:
-    from umm.schedules.table._accesses import order as order_in_c
+    order_in_c = import_module("umm.schedules.table._accesses").order
 except ImportError:  # not compiled: see make wheel
     order_in_c = None
 

@@ -1,3 +1,0 @@
-from typing import Any
-
-def order(first: int, signals: bool) -> Any: ...
