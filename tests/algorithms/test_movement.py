@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 from drawn_ways import assert_case, assert_on_processes, machine_of_nodes, machines_of_nodes
+from hypothesis import given
+from hypothesis import strategies as st
 
 import umm
 from umm.algorithms.chains.lower import lower
+from umm.algorithms.movement.prices import NEAR, NEAR_APART, Exchange, Given
 from umm.layouts.layout import Layout
 from umm.program import Chain, Map, Multiply
 from umm.program.tensors import Tensor
@@ -83,6 +86,31 @@ def test_an_all_reduce_in_waves_has_fewer_messages(monkeypatch):
     sent = [np.count_nonzero(x.kind == ACCUMULATE) // 128 for x in (waves, parts)]
     assert sent == [8 * 7 + 15, 16 * 7 + 15]
     assert umm.run(waves).makespan_s < umm.run(parts).makespan_s
+
+
+@given(st.data())
+def test_bytes_at_ranks_are_those_of_all_pairs(data):
+    """Exchanges of several groups at once, by level or directly, and gets from others than who gets."""
+    nodes, size = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
+    p = nodes * size
+    has = np.array(data.draw(st.lists(st.integers(0, 5), min_size=p, max_size=p)), dtype=float)
+    node_of = np.arange(p) // size
+    group = np.array(data.draw(st.lists(st.integers(-1, 2), min_size=p, max_size=p)))
+    back = data.draw(st.booleans())
+    by_level = np.arange(p).reshape(1, nodes, size)
+    getters = np.array(sorted(data.draw(st.sets(st.integers(0, p - 1), min_size=1))))
+    for moves in (
+        Exchange(has, group, back=back),
+        Exchange(has, np.zeros(p, dtype=int), by_level, data.draw(st.booleans()), back),
+        Given(has, getters),
+    ):
+        between, (nbytes, number) = moves.pairs(), moves.at_ranks(node_of)
+        assert (nbytes[0].sum(axis=0) == between.sum(axis=0)).all()
+        assert (nbytes[1].sum(axis=0) == between.sum(axis=1)).all()
+        near = between * (node_of[:, None] == node_of)
+        assert (nbytes[0][[NEAR, NEAR_APART]].sum(axis=0) == near.sum(axis=0)).all()
+        if getattr(moves, "nodes", None) is None:
+            assert (number[0].sum(axis=0) == (between > 0).sum(axis=0)).all()
 
 
 def crossing(schedule, kinds, size=8):

@@ -1,7 +1,8 @@
 """What each rank multiplies, by the matrix that stays in place: one block of m, n and k a rank."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from hashlib import blake2b
 
 import numpy as np
 
@@ -47,16 +48,16 @@ class Blocks:
         """Whether each rank multiplies anything."""
         return np.asarray(self.sizes[2] > 0)
 
+    def needed(self, matrix: str) -> "Needed":
+        """Return what each rank multiplies of A or B, or makes of C."""
+        layout, rects = self.problem.layout(matrix), self.of(matrix)
+        said = blake2b(rects.tobytes() + self.works.tobytes()).digest()
+        return Needed(layout, layout.cuts, said, rects, self.works)
+
     @cached_property
     def lacks(self) -> dict[str, Bools]:
         """Whether each rank has to get something of A, and of B."""
-        found = {}
-        for matrix in "AB":
-            own, need = held(self.problem.layout(matrix)), self.of(matrix)
-            assert own is not None
-            inside = (own[:, ::2] <= need[:, ::2]) & (own[:, 1::2] >= need[:, 1::2])
-            found[matrix] = self.works & ~inside.all(axis=1)
-        return found
+        return {matrix: self.needed(matrix).lacks for matrix in "AB"}
 
     @cached_property
     def in_whole(self) -> dict[str, Bools]:
@@ -71,9 +72,7 @@ class Blocks:
     @cached_property
     def in_place(self) -> bool:
         """Whether every rank's product is its own tile of C, and all of it: what it adds needs no room."""
-        own, made = held(self.problem.layout("C")), self.of("C")
-        assert own is not None
-        return bool((~self.works | (own == made).all(axis=1)).all())
+        return self.needed("C").in_place
 
     @cached_property
     def whole(self) -> bool:
@@ -82,6 +81,40 @@ class Blocks:
         assert own is not None
         owns = (own[:, 0] < own[:, 1]) & (own[:, 2] < own[:, 3])
         return self.in_place and bool((~owns | (self.works & (k == (0, self.problem.k)).all(axis=1))).all())
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What ranks multiply or make of one matrix; equal ones move alike, whatever is multiplied.
+
+    Attributes:
+        layout: Of the matrix.
+        cuts: Of the layout: equal ones may number their tiles otherwise, where some are empty.
+        said: The rest, as a digest.
+        rects: Rows and columns of each rank, shape (ranks, 4).
+        works: Whether each rank does any work.
+    """
+
+    layout: Layout
+    cuts: object
+    said: bytes
+    rects: Ints = field(compare=False, repr=False)
+    works: Bools = field(compare=False, repr=False)
+
+    @cached_property
+    def lacks(self) -> Bools:
+        """Whether each rank has to get something of it."""
+        own = held(self.layout)
+        assert own is not None
+        inside = (own[:, ::2] <= self.rects[:, ::2]) & (own[:, 1::2] >= self.rects[:, 1::2])
+        return np.asarray(self.works & ~inside.all(axis=1))
+
+    @cached_property
+    def in_place(self) -> bool:
+        """Whether it is of every rank its own tile, and all of that."""
+        own = held(self.layout)
+        assert own is not None
+        return bool((~self.works | (own == self.rects).all(axis=1)).all())
 
 
 def blocks(problem: Problem, stationary: str) -> Blocks | None:

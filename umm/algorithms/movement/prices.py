@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from umm import cost
+from umm.algorithms.collectives.hierarchical import WAVES
 from umm.algorithms.collectives.rings import nodes_of
-from umm.algorithms.movement.blocks import Blocks, groups_of, held
+from umm.algorithms.movement.blocks import Needed, groups_of, held
 from umm.algorithms.movement.gathers import by_level, many_nodes
 from umm.algorithms.movement.multiply import Gathered
-from umm.algorithms.movement.sums import Summed, size_of
+from umm.algorithms.movement.sums import Summed, Sums, size_of
 from umm.arrays import Floats, Ints
 from umm.machines import Machine
 from umm.schedules.writer.builder import COLLECTIVE
@@ -21,42 +22,49 @@ from umm.schedules.writer.builder import COLLECTIVE
 NEAR, FAR, CARD, NEAR_APART, FAR_APART = range(5)
 """How bytes go: within a node and beyond it, beyond it on a lane for that alone, and both on lanes enough."""
 IN, OUT = range(2)
+KEPT = 2048
+"""Gathers, and sums, that are remembered: many multiplies of a chain share them."""
 FEW = 64
 """Groups of ranks of which all are looked at where there are more than :data:`MOST` ranks."""
 MOST = 256
 
 
 class Exchange(NamedTuple):
-    """Some ranks each get all that some owners have, but what they have themselves.
+    """Ranks of some groups, each of which gets all that its group has, but what it has itself.
 
     Attributes:
         has: Bytes that each rank has, shape (ranks in all,).
-        ranks: Who gets it.
-        nodes: The same ranks by node and place there, if that is done by level; None if directly.
+        group: Of each rank the number of its group; -1 of one that is in none.
+        nodes: If that is done by level the ranks of each group by node and place there, shape (groups,
+            nodes, places); None if directly.
         apart: Whether messages have lanes enough, as between many nodes.
         back: Whether the same bytes go the other way: from those who get to the owners.
+        waves: Messages between two ranks of a node, if not one for each node.
     """
 
     has: Floats
-    ranks: Ints
+    group: Ints
     nodes: Ints | None = None
     apart: bool = False
     back: bool = False
+    waves: int = 0
 
     def pairs(self) -> Floats:
         """Return the bytes from rank to rank."""
-        between, has = np.zeros((len(self.has), len(self.has))), self.has
+        has, alike = self.has, (self.group[:, None] == self.group) & (self.group >= 0)
         if self.nodes is None:
-            between[:, self.ranks] = has[:, None]
+            between = np.where(alike, has[:, None], 0.0)
             np.fill_diagonal(between, 0.0)
             return between.T if self.back else between
-        share = has[self.nodes]
-        for a, b in product(range(len(self.nodes)), repeat=2):
-            if a != b:
-                between[self.nodes[a], self.nodes[b]] += share[a]
-        inside = share.sum(axis=0)
-        for node in self.nodes:
-            between[node[:, None], node] += inside[:, None] * (1 - np.eye(len(node)))
+        between = np.zeros((len(has), len(has)))
+        for nodes in self.nodes:
+            share = has[nodes]
+            for a, b in product(range(len(nodes)), repeat=2):
+                if a != b:
+                    between[nodes[a], nodes[b]] += share[a]
+            inside = share.sum(axis=0)
+            for node in nodes:
+                between[node[:, None], node] += inside[:, None] * (1 - np.eye(len(node)))
         return between.T if self.back else between
 
     def at_ranks(self, node_of: Ints) -> tuple[Floats, Floats]:
@@ -65,10 +73,45 @@ class Exchange(NamedTuple):
         some = (has > 0).astype(np.float64)
         for of, into in ((has, nbytes), (some, number)):
             if self.nodes is None:
-                _directly(of, self.ranks, node_of, into)
+                _directly(of, self.group, node_of, into)
             else:
                 _by_level(of, self.nodes, into, self.apart)
+        if self.waves and self.nodes is not None:
+            number[:, NEAR_APART] *= min(1.0, self.waves / self.nodes.shape[1])
         return (nbytes[::-1], number[::-1]) if self.back else (nbytes, number)
+
+
+class Given(NamedTuple):
+    """Ranks that each get all that some owners have, others among them, but what they have themselves.
+
+    Attributes:
+        has: Bytes that each rank has, shape (ranks in all,).
+        ranks: Who gets it.
+    """
+
+    has: Floats
+    ranks: Ints
+
+    def pairs(self) -> Floats:
+        """Return the bytes from rank to rank."""
+        between = np.zeros((len(self.has), len(self.has)))
+        between[:, self.ranks] = self.has[:, None]
+        np.fill_diagonal(between, 0.0)
+        return between
+
+    def at_ranks(self, node_of: Ints) -> tuple[Floats, Floats]:
+        """Return what :meth:`Exchange.at_ranks` does."""
+        nbytes, number = np.zeros((2, 2, 5, len(self.has)))
+        gets = np.zeros(len(self.has))
+        gets[self.ranks] = 1.0
+        getters = np.bincount(node_of[self.ranks], minlength=node_of.max() + 1)[node_of]
+        for has, into in ((self.has, nbytes), ((self.has > 0).astype(np.float64), number)):
+            near = np.bincount(node_of, has)[node_of]
+            into[IN, NEAR] = gets * (near - has)
+            into[IN, FAR] = gets * (has.sum() - near)
+            into[OUT, NEAR] = has * (getters - gets)
+            into[OUT, FAR] = has * (len(self.ranks) - getters)
+        return nbytes, number
 
 
 class Pairs(NamedTuple):
@@ -95,28 +138,30 @@ class Pairs(NamedTuple):
         return nbytes, number
 
 
-def _directly(has: Floats, ranks: Ints, node_of: Ints, into: Floats) -> None:
-    """Add what a direct exchange moves to the sums at each rank."""
-    of_node = np.bincount(node_of, has)
-    getters = np.bincount(node_of[ranks], minlength=len(of_node))
-    gets = np.zeros(len(has))
-    gets[ranks] = 1.0
-    near = of_node[node_of]
-    into[IN, NEAR] += gets * (near - has)
-    into[IN, FAR] += gets * (has.sum() - near)
-    into[OUT, NEAR] += has * (getters[node_of] - gets)
-    into[OUT, FAR] += has * (len(ranks) - getters[node_of])
+def _directly(has: Floats, group: Ints, node_of: Ints, into: Floats) -> None:
+    """Add what direct exchanges in some groups move to the sums at each rank."""
+    some = np.flatnonzero(group >= 0)
+    has, number = has[some], group[some]
+    in_node = np.unique(number * (node_of.max() + 1) + node_of[some], return_inverse=True)[1]
+    (near, mates), (all_of, others) = ((np.bincount(x, has)[x], np.bincount(x)[x]) for x in (in_node, number))
+    into[IN, NEAR, some] += near - has
+    into[IN, FAR, some] += all_of - near
+    into[OUT, NEAR, some] += has * (mates - 1)
+    into[OUT, FAR, some] += has * (others - mates)
 
 
 def _by_level(has: Floats, nodes: Ints, into: Floats, apart: bool) -> None:
-    """Add what an exchange by level moves: between ranks of one place, then all of that inside each node."""
+    """Add what exchanges by level move: between ranks of one place, then all of that inside each node."""
     near, far = (NEAR_APART, FAR_APART) if apart else (NEAR, CARD)
     share = has[nodes]
-    of_place = share.sum(axis=0)
+    of_place = share.sum(axis=1, keepdims=True)
     into[IN, far][nodes] += of_place - share
-    into[OUT, far][nodes] += share * (len(nodes) - 1)
-    into[IN, near][nodes] += of_place.sum() - of_place
-    into[OUT, near][nodes] += of_place * (nodes.shape[1] - 1)
+    into[OUT, far][nodes] += share * (nodes.shape[1] - 1)
+    into[IN, near][nodes] += of_place.sum(axis=2, keepdims=True) - of_place
+    into[OUT, near][nodes] += of_place * (nodes.shape[2] - 1)
+
+
+Part = Exchange | Given | Pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,18 +176,19 @@ class Flow:
 
     nbytes: Floats
     number: Floats
-    parts: tuple[tuple[Exchange | Pairs, float], ...] = ()
+    parts: tuple[tuple[Part, float], ...] = ()
 
     @classmethod
-    def of(cls, exchanges: Sequence[Exchange | Pairs], machine: Machine, total: int, charge: float) -> "Flow":
-        """Return what some exchanges move together."""
+    def of(cls, exchanges: Sequence[Part], machine: Machine, total: int, charge: float) -> "Flow":
+        """Return what some exchanges move together; of very many ranks without its parts, which are large."""
         nbytes, number = np.zeros((2, 2, 5, total))
         node_of = _node_of(machine, total)
         for x in exchanges:
             moved, messages = x.at_ranks(node_of)
             nbytes += moved
             number += messages
-        return cls(nbytes * charge, number, tuple((x, charge) for x in exchanges))
+        parts = tuple((x, charge) for x in exchanges) if total <= MOST else ()
+        return cls(nbytes * charge, number, parts)
 
     def __add__(self, other: "Flow") -> "Flow":
         return Flow(self.nbytes + other.nbytes, self.number + other.number, self.parts + other.parts)
@@ -213,40 +259,34 @@ def price_of(how: Gathered, machine: Machine) -> Price:
         machine, problem.dtype, sizes["m"], sizes["n"], sizes["k"], problem.itemsize("C")
     )
     gemms = np.where(blocks.works, how.chunks * took, 0.0)
-    p, transfers = problem.p, 0.0
-    copy, add = _charge(machine, False), _charge(machine, True)
+    transfers, copy = 0.0, _charge(machine, False)
     gathered, payload = {}, dict[str, int]()
     for x in how.collects:
-        gathered[x] = Flow.of(_gathered(blocks, x, machine), machine, p, copy)
+        gathered[x] = _gathered(blocks.needed(x), problem.itemsize(x), machine)
         payload[x] = round(gathered[x].most / copy)
         transfers += gathered[x].number[IN].sum(axis=0).max()
-    sums = [_add_up(group, machine, p, problem.itemsize("C")) for group in how.sums.groups]
-    adds, copied = (
-        Flow.of([x for each in sums for x in each[number]], machine, p, charge)
-        for number, charge in ((0, add), (2, copy))
-    )
-    own = np.zeros((2, 2, 5, p))
-    own[0, IN] = sum((each[1] for each in sums), np.zeros((5, p))) * add
+    adds, own, copied = _added_up(how.sums, problem.p, problem.itemsize("C"), machine)
     if how.sums.groups:
-        arriving = adds.nbytes[IN] / add + copied.nbytes[IN] / copy
+        arriving = adds.nbytes[IN] / _charge(machine, True) + copied.nbytes[IN] / copy
         payload["C"] = round(float(arriving.sum(axis=0).max()))
         transfers += adds.number[OUT].sum(axis=0).max() + copied.number[IN].sum(axis=0).max()
-    return Price(gemms, gathered, adds, Flow(*own), copied, payload, int(transfers) * how.chunks)
+    return Price(gemms, gathered, adds, own, copied, payload, int(transfers) * how.chunks)
 
 
-def _gathered(blocks: Blocks, matrix: str, machine: Machine) -> list[Exchange | Pairs]:
-    """Return the exchanges that gather A or B.
+@lru_cache(maxsize=KEPT)
+def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
+    """Return what gathering an operand moves.
 
     Those not by level are looked at all together; on many ranks, where that is p² work, a few of many.
     """
-    layout, need = blocks.problem.layout(matrix), blocks.of(matrix)
+    layout, need, lacks = needed.layout, needed.rects, needed.lacks
     own, replica, p = held(layout), layout.replica_of_rank, len(need)
     assert own is not None
-    itemsize, lacks = blocks.problem.itemsize(matrix), blocks.lacks[matrix]
     groups = groups_of(np.column_stack((need, replica)), lacks)
     if p > MOST and len(groups) > FEW:
         groups = groups[len(groups) // 2 :][: FEW // 2]
-    found, directly = list[Exchange | Pairs](), list[int]()
+    found, directly, among = list[Part](), list[int](), list[list[int]]()
+    theirs = np.zeros(p)
 
     def has(wanted: Ints, of: Ints) -> Floats:
         """Return what each rank (down) has of what is wanted (across) in some replicas, in bytes."""
@@ -258,22 +298,43 @@ def _gathered(blocks: Blocks, matrix: str, machine: Machine) -> list[Exchange | 
         return np.asarray(elements * float(itemsize))
 
     for rect, ranks in groups:
-        nodes, apart = _levels_of(machine, ranks, p)
+        nodes, _ = _levels_of(machine, ranks, p)
         if nodes is None and p <= MOST:
             directly += ranks
             continue
-        theirs = has(np.array([rect[:4]]), np.array(rect[4:]))[:, 0]
-        if np.isin(np.flatnonzero(theirs), ranks).all():
-            found.append(Exchange(theirs, np.array(ranks), nodes, apart))
+        given = has(np.array([rect[:4]]), np.array(rect[4:]))[:, 0]
+        if np.isin(np.flatnonzero(given), ranks).all():
+            theirs[ranks] = given[ranks]
+            among.append(ranks)
         elif p <= MOST:
             directly += ranks
         else:
-            found.append(Exchange(theirs, np.array(ranks)))
+            found.append(Given(given, np.array(ranks)))
+    found += _among(among, theirs, machine)
     if directly:
         between = np.zeros((p, p))
         between[:, directly] = has(need[directly], replica[directly])
         np.fill_diagonal(between, 0.0)
         found.append(Pairs(between))
+    return Flow.of(found, machine, p, _charge(machine, False))
+
+
+def _among(
+    groups: Sequence[Sequence[int]], has: Floats, machine: Machine, back: bool = False, waves: int = 0
+) -> list[Exchange]:
+    """Return the exchanges in some groups of ranks, none in two of them: those alike at once."""
+    p, alike = len(has), dict[tuple[bool, tuple[int, ...]], list[tuple[Sequence[int], Ints | None]]]()
+    for ranks in groups:
+        nodes, apart = _levels_of(machine, ranks, p)
+        shape = () if nodes is None else nodes.shape
+        alike.setdefault((apart, shape), []).append((ranks, nodes))
+    found = []
+    for (apart, shape), some in alike.items():
+        group = np.full(p, -1)
+        for number, (ranks, _) in enumerate(some):
+            group[ranks] = number
+        nodes = np.stack([x for _, x in some if x is not None]) if shape else None
+        found.append(Exchange(has, group, nodes, apart, back, waves * apart))
     return found
 
 
@@ -292,38 +353,41 @@ def _charge(machine: Machine, adds: bool) -> float:
     return 1.0 / machine.accumulate_efficiency if adds else 1.0
 
 
-def _add_up(
-    group: Summed, machine: Machine, total: int, itemsize: int
-) -> tuple[list[Exchange], Floats, list[Exchange]]:
-    """Return what a sum adds, what of it is for what each rank owns, and copies between its replicas.
+@lru_cache(maxsize=KEPT)
+def _added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[Flow, Flow, Flow]:
+    """Return what sums add, what of it is for what each rank owns, and copies between their replicas.
 
     The second are bytes into each rank, by how they go. By level a rank also adds up what it passes on to
     other nodes: its own part waits for its share of that.
     """
-    ranks = np.array(group.ranks)
-    share = np.zeros(total)
-    share[ranks] = size_of(group.own) * (itemsize / group.copies)
-    nodes, apart = _levels_of(machine, group.ranks, total)
-    adds = Exchange(share, ranks, nodes, apart, back=True)
-    into = adds.at_ranks(_node_of(machine, total))[0][IN]
-    if nodes is not None:  # only its own node's part of what is added inside is for the rank itself
-        into = np.zeros_like(into)
-        into[NEAR], into[FAR] = share * (nodes.shape[1] - 1), share * (len(nodes) - 1)
-    copies = []
-    if group.copies > 1:
-        for _, same in groups_of_rows(group):
-            theirs = np.zeros(total)
-            theirs[same] = share[same]
-            copies.append(Exchange(theirs, same, *_levels_of(machine, same.tolist(), total)))
-    return [adds], into, copies
+    share, own = np.zeros(total), np.zeros((2, 2, 5, total))
+    for x in sums.groups:
+        share[x.ranks] = size_of(x.own) * (itemsize / x.copies)
+    waves = WAVES * sums.in_place  # only sums to which every rank adds what is then its own go in waves
+    added = _among([x.ranks for x in sums.groups], share, machine, back=True, waves=waves)
+    for of in added:
+        if of.nodes is None:
+            own[0, IN] += of.at_ranks(_node_of(machine, total))[0][IN]
+        else:  # only its own node's part of what is added inside is for the rank itself
+            ranks, (nodes, places) = of.nodes.reshape(-1), of.nodes.shape[1:]
+            own[0, IN, NEAR, ranks] += share[ranks] * (places - 1)
+            own[0, IN, FAR, ranks] += share[ranks] * (nodes - 1)
+    same = [ranks for x in sums.groups if x.copies > 1 for _, ranks in groups_of_rows(x)]
+    copied = _among(same, share, machine, waves=waves)
+    add, copy = _charge(machine, True), _charge(machine, False)
+    return (
+        Flow.of(added, machine, total, add),
+        Flow(*own * add),
+        Flow.of(copied, machine, total, copy),
+    )
 
 
-def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], Ints]]:
+def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], list[int]]]:
     """Return the replicas of each piece of a sum."""
     found: dict[tuple[int, ...], list[int]] = {}
     for rank, piece in zip(group.ranks, map(tuple, group.own.tolist()), strict=True):
         found.setdefault(piece, []).append(rank)
-    return [(piece, np.array(ranks)) for piece, ranks in found.items()]
+    return list(found.items())
 
 
 class Ends(NamedTuple):

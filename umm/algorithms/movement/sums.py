@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from umm.algorithms.collectives import direct
 from umm.algorithms.collectives.hierarchical import all_reduce_in_waves
 from umm.algorithms.collectives.way import Way, parted
-from umm.algorithms.movement.blocks import Blocks, groups_of, held
+from umm.algorithms.movement.blocks import Blocks, Needed, groups_of, held
 from umm.algorithms.movement.gathers import by_level, manner_of, many_nodes
 from umm.arrays import Ints
 from umm.schedules.table.buffers import Slice
@@ -49,19 +50,20 @@ class Sums:
 
 def sums_of(blocks: Blocks) -> Sums | None:
     """Return the sums of a multiply; None if others own a sum than those who add to it."""
-    if blocks.whole:
-        return Sums((), True)
-    made, in_place = blocks.of("C"), blocks.in_place
-    layout = blocks.problem.layout("C")
-    own = held(layout)
+    return Sums((), True) if blocks.whole else _sums(blocks.needed("C"))
+
+
+@lru_cache(maxsize=2048)
+def _sums(products: Needed) -> Sums | None:
+    made, in_place, works = products.rects, products.in_place, products.works
+    own, replica = held(products.layout), products.layout.replica_of_rank
     assert own is not None
-    replica = layout.replica_of_rank
     found = []
-    for rect, _ in groups_of(made, blocks.works):
+    for rect, _ in groups_of(made, works):
         start, stop = np.array(rect)[::2], np.array(rect)[1::2]
         low, high = np.maximum(own[:, ::2], start), np.minimum(own[:, 1::2], stop)
         owners = (low < high).all(axis=1)
-        adds = blocks.works & (made == rect).all(axis=1)
+        adds = works & (made == rect).all(axis=1)
         if in_place:
             owners &= (own == rect).all(axis=1)
         elif (owners != adds).any():
