@@ -1,12 +1,15 @@
 """Chains on several nodes: bounds that hold however operands move, and layouts over nodes in the search."""
 
 import random
+from time import process_time
 
 import pytest
 
 import umm
 from umm.program.schemes import on_nodes
 from umm.space.pricing.assignments import pricer_of
+from umm.space.search.descent import attempt_schemes, on_these_nodes
+from umm.space.search.walk import BestFirst, Effort, Incumbents
 
 MACHINE = umm.machine("dgx-h100x4")
 MACHINE_2 = umm.machine("dgx-h100x4 nodes=2")
@@ -72,6 +75,35 @@ def test_a_search_on_nodes_looks_at_the_schemes_first_and_tells_where_it_stands(
     assert all(best <= made for made in found.named.values() if made is not None)
     assert stood
     assert all(least <= known for known, least in stood[-1:])
+
+
+def test_schemes_that_there_is_time_for_come_first():
+    """Of 16 ranks fsdp16 takes most actions; with time for the cheapest alone no other is simulated."""
+    chain = umm.chain("gated-mlp", hidden=512, ffn=1024, tokens=1024, backward=True, dtype="bfloat16")
+    pricer = pricer_of(umm.Space(chain=chain, ranks=16).over(MACHINE), MACHINE)
+    places = {pricer.points.place(x) for x in on_these_nodes(pricer).values()} - {None}
+    fewest = min(map(pricer.actions, places))
+    effort = Effort(until=process_time() + 1000.0, per_action=1000.0 / (2.1 * fewest))
+    found = Incumbents(pricer, 2**40, 10, effort)
+    attempt_schemes(pricer, found)
+    assert found.simulated == 1
+    assert pricer.actions(next(iter(pricer.choices))) == fewest
+    nothing = Incumbents(pricer, 2**40, 10, Effort(until=process_time() - 1.0))
+    attempt_schemes(pricer, nothing)
+    assert nothing.first is not None
+
+
+def test_what_there_is_no_time_for_counts_in_the_gap():
+    """With time for one simulation the lowest bound of all other points is what is known of the best."""
+    chain = umm.chain("gated-mlp", hidden=512, ffn=1024, tokens=1024, backward=True, dtype="bfloat16")
+    pricer = pricer_of(umm.Space(chain=chain, ranks=16, layouts=LAYOUTS), MACHINE)
+    walk = BestFirst(pricer, 2**40, 1, effort=Effort(until=process_time() + 1e3, per_action=1e12))
+    walk.run()
+    assert walk.found.simulated == 1
+    made = walk.found.first.makespan_s
+    places = [pricer.points.at(number) for number in range(pricer.points.count)]
+    least = min(pricer.bound(place) for place in places if place not in pricer.choices)
+    assert min(made, walk.lowest) == pytest.approx(min(made, least))
 
 
 def test_a_search_of_one_multiply_knows_layouts_cut_between_nodes():

@@ -225,6 +225,10 @@ class MultiplyPricer:
             )
         return self._built[point]
 
+    def actions(self, point: int) -> int:
+        """Return 0: a multiply is built before it is known."""
+        return 0
+
     def simulated(self, point: int, bound: float) -> tuple[OneSchedule, Choice]:
         """Return a point with its makespan; one schedule is simulated once.
 

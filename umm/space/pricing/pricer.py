@@ -60,6 +60,9 @@ class Pricer(Protocol):
     def bound(self, point: Point) -> float:
         """Return a lower bound of a point from its schedule."""
 
+    def actions(self, point: Point) -> int:
+        """Return about how many actions the schedule of a point has; 0 if only building it says that."""
+
     def simulated(self, point: Point, bound: float) -> tuple[Hashable, Choice]:
         """Return what is the same for points that are one schedule, and the point with its makespan.
 

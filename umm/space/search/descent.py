@@ -25,10 +25,13 @@ def attempt_schemes(pricer: AssignmentPricer, found: Incumbents) -> None:
         schemes |= {name: dict(texts) for name, texts in pricer.points.outline.layouts.items()}
     places = {pricer.points.place(texts) for texts in schemes.values()}
     able = [(tables.bound(x), x) for x in places if x is not None and _fits(tables, x, found.limit)]
-    for bound, place in sorted(able):
+    actions = {place: pricer.actions(place) for _, place in able}
+    affordable = [x for x in able if found.effort.affords(actions[x[1]])]
+    # Some answer there has to be: without time for any of them that with the fewest actions.
+    for bound, place in sorted(affordable or sorted(able, key=lambda x: actions[x[1]])[:1]):
         if found.first and bound >= found.first.makespan_s:
             return
-        if not found.first or found.effort.affords(pricer.actions(place)):
+        if not found.first or found.effort.affords(actions[place]):
             found.attempt(place, bound)
 
 

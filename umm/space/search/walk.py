@@ -34,9 +34,14 @@ class Effort:
     per_action: float = PER_ACTION
 
     @property
+    def late(self) -> bool:
+        """Whether the time is over."""
+        return process_time() > self.until
+
+    @property
     def spent(self) -> bool:
         """Whether nothing is left."""
-        return self.actions <= 0 or process_time() > self.until
+        return self.actions <= 0 or self.late
 
     def affords(self, actions: int) -> bool:
         """Whether so many actions can be simulated in half of the time that is left."""
@@ -155,6 +160,7 @@ class BestFirst:
         self.next_one = 0
         self.done = False
         self.lowest = 0.0
+        self.left_out = math.inf  # the lowest bound of what there was no time to simulate
 
     @property
     def settled(self) -> int:
@@ -169,18 +175,19 @@ class BestFirst:
         """Simulate from the lowest bound up until nothing left can enter the top, or the effort is spent."""
         waiting, found, pricer = self.waiting, self.found, self.pricer
         while waiting or self.next_one < len(self.order):
-            closed = self.seconds[self.next_one] if self.next_one < len(self.order) else math.inf
-            self.lowest = min(closed, waiting[0][0] if waiting else math.inf)
-            if self.lowest > found.last:
+            self.lowest = min(self._open, self.left_out)
+            if self._open > found.last:
                 break
-            if found.first is not None and found.effort.spent:
+            if found.first is not None and (found.effort.spent or self.left_out < self._open):
+                self._tighten(found.first.makespan_s)
                 return
-            if not waiting or waiting[0][0] > closed:
-                point = self.order[self.next_one]
-                heapq.heappush(waiting, (pricer.better(point, closed), False, point))
-                self.next_one += 1
+            if self._enter():
                 continue
             bound, built, point = waiting[0]
+            if found.first is not None and not found.effort.affords(pricer.actions(point)):
+                self.left_out = min(self.left_out, bound)
+                heapq.heappop(waiting)
+                continue
             if not built and not pricer.fits(point, found.limit):
                 heapq.heappop(waiting)
                 pricer.drop(point)
@@ -195,9 +202,35 @@ class BestFirst:
                 progress(self.settled, pricer.points.count)
             if standing and found.first is not None:
                 standing(found.first.makespan_s, self.lowest)
-        self.done, self.lowest = True, math.inf
+        self.done, self.lowest = True, self.left_out
         if progress:
             progress(pricer.points.count, pricer.points.count)
+
+    @property
+    def _closed(self) -> float:
+        """The lowest bound of what has not been looked at yet."""
+        return self.seconds[self.next_one] if self.next_one < len(self.order) else math.inf
+
+    @property
+    def _open(self) -> float:
+        """The lowest bound of what may be simulated yet."""
+        return min(self._closed, self.waiting[0][0] if self.waiting else math.inf)
+
+    def _enter(self) -> bool:
+        """Let the next point wait with a better bound, unless one that waits already has a lower bound."""
+        closed = self._closed
+        if self.next_one == len(self.order) or (self.waiting and self.waiting[0][0] <= closed):
+            return False
+        point = self.order[self.next_one]
+        heapq.heappush(self.waiting, (self.pricer.better(point, closed), False, point))
+        self.next_one += 1
+        return True
+
+    def _tighten(self, most: float) -> None:
+        """Better the bounds of what is left at the end, up to some seconds or until the time is over."""
+        while self._open < min(most, self.left_out) and not self.found.effort.late and self._enter():
+            pass
+        self.lowest = min(self._open, self.left_out)
 
     def choices(self) -> list[Choice]:
         """Return the best so far, each with the points that are the same schedule."""
