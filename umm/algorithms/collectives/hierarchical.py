@@ -5,6 +5,7 @@ to a node once.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from umm.algorithms.collectives import direct, ring
@@ -32,8 +33,10 @@ WAVES = 8
 """Groups of nodes whose shares go into one message each inside a node, see :func:`all_reduce_in_waves`."""
 MANY = 5
 """Nodes from which on messages are so small that what their start takes has to be hidden."""
-OF_MANY = Manner(lane="near", apart=True, flights=3)
-"""How bytes go then: a lane for each partner in the node, and three for the card."""
+OF_MANY = Manner(lane="near", apart=True, flights=3, rounds=2)
+"""How bytes go then: two lanes for each partner in the node, and three for the card."""
+IN_WAVES = replace(OF_MANY, rounds=0)
+"""The same where messages are few: one lane for each partner, so that a wave is there before the next one."""
 
 
 class Nodes:
@@ -76,9 +79,9 @@ def all_gather(
     for group in nodes.across:
         direct.exchange(build, group, lambda rank, _: piece(rank), into, manner.across)
     for number, node in enumerate(nodes.nodes):
-        direct.exchange(build, node, lambda rank, _: piece(rank), into, manner)
+        direct.exchange(build, node, lambda rank, _: piece(rank), into, manner.of_round(0))
         for step in range(1, len(nodes.nodes)):  # in the order in which they arrive
-            _share(build, nodes, node, (number + step) % len(nodes.nodes), into, manner)
+            _share(build, nodes, node, (number + step) % len(nodes.nodes), into, manner.of_round(step))
 
 
 def _share(
@@ -107,7 +110,7 @@ def reduce_scatter(
     for number, node in enumerate(nodes.nodes):
         for other in range(1, len(nodes.nodes) + 1):  # its own last
             at = (number + other) % len(nodes.nodes)
-            _sum_inside(build, nodes, node, at, given, kept, zeroed, manner)
+            _sum_inside(build, nodes, node, at, given, kept, zeroed, manner.of_round(other))
     for group in nodes.across:
         direct.reduce_scatter(build, group, kept, into, manner=manner.across)
 
@@ -257,7 +260,9 @@ class _Waves:
 
 
 @one_collective
-def all_reduce_in_waves(build: Builder, ranks: Sequence[int], whole: Piece, manner: Manner = OF_MANY) -> None:
+def all_reduce_in_waves(
+    build: Builder, ranks: Sequence[int], whole: Piece, manner: Manner = IN_WAVES
+) -> None:
     """Every rank gets the sum, where what it gives lies; a message in a node is for many other nodes.
 
     The shares of the ranks of one place follow each other, node by node, so that what a rank adds up for some

@@ -35,6 +35,7 @@ class Manner:
         between: The same on cards between nodes, where levels differ.
         card: Lane of what goes between nodes, for which a rank's other lanes need not wait.
         flights: Messages of a rank under way between nodes, each on a lane of its own; one on ``card`` if 0.
+        rounds: Rounds of messages with all partners under way, on lanes of their own; one round if 0.
         way: Which of its ways a library shall take; None for its own choice.
     """
 
@@ -49,6 +50,7 @@ class Manner:
     between: float = 0.0
     card: str = "card"
     flights: int = 0
+    rounds: int = 0
     way: str | None = None
 
     @property
@@ -69,6 +71,10 @@ class Manner:
         if self.apart:
             how["lane"] = f"{self.lane}.{partner % self.turns if self.turns else partner}"
         return how
+
+    def of_round(self, number: int) -> "Manner":
+        """How the messages of a round go: on other lanes than those of the round before."""
+        return replace(self, lane=f"{self.lane}.{number % self.rounds}") if self.rounds else self
 
     @property
     def across(self) -> "Manner":
