@@ -4,6 +4,9 @@ import random
 from time import process_time
 
 import pytest
+from drawn_ways import machine_of_nodes
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import umm
 from umm.program.schemes import on_nodes
@@ -26,6 +29,35 @@ def test_no_assignment_on_nodes_beats_its_bound(movement):
         bound = pricer.bound(place)
         assert 0 < bound <= pricer.simulated(place, bound)[1].makespan_s
     assert pricer.respected
+
+
+@pytest.fixture(scope="session")
+def many_nodes(tmp_path_factory):
+    """Machines of five, six and ten nodes of two devices."""
+    folder = tmp_path_factory.mktemp("nodes")
+    return [machine_of_nodes(folder, 2 * nodes, 2) for nodes in (5, 6, 10)]
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_no_assignment_on_many_nodes_beats_its_bound(many_nodes, data):
+    """Sums in waves, gathers in rounds, gradients by inputs before those by weights."""
+    hidden, ffn = data.draw(st.sampled_from([(64, 128), (512, 256), (1024, 2048)]))
+    sizes = {"hidden": hidden, "ffn": ffn, "tokens": data.draw(st.sampled_from([64, 1024]))}
+    name, backward = data.draw(st.sampled_from(["mlp", "gated-mlp"])), data.draw(st.booleans())
+    chain = umm.chain(name, backward=backward, **sizes)
+    machine = data.draw(st.sampled_from(many_nodes))
+    layouts = {x.name: [data.draw(st.sampled_from(SOME))] for x in chain.tensors}
+    space = umm.Space(
+        chain=chain, ranks=machine.default_ranks, layouts=layouts, movement=data.draw(st.sampled_from(WAYS))
+    )
+    pricer = pricer_of(space, machine)
+    place = pricer.points.at(0)
+    bound = pricer.bound(place)
+    assert 0 < bound <= pricer.simulated(place, bound)[1].makespan_s
+
+
+SOME, WAYS = ("row", "col", "row@p", "2d"), ("auto", "chunks")
 
 
 @pytest.mark.parametrize("name", on_nodes(2, 8)[:-1])
@@ -83,7 +115,7 @@ def test_schemes_that_there_is_time_for_come_first():
     pricer = pricer_of(umm.Space(chain=chain, ranks=16).over(MACHINE), MACHINE)
     places = {pricer.points.place(x) for x in on_these_nodes(pricer).values()} - {None}
     fewest = min(map(pricer.actions, places))
-    effort = Effort(until=process_time() + 1000.0, per_action=1000.0 / (2.1 * fewest))
+    effort = Effort(until=process_time() + 1000.0, per_action=1000.0 / (1.1 * fewest))
     found = Incumbents(pricer, 2**40, 10, effort)
     attempt_schemes(pricer, found)
     assert found.simulated == 1

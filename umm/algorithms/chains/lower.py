@@ -8,7 +8,7 @@ from umm.algorithms.algorithm import check_names
 from umm.algorithms.chains.attention import attention
 from umm.algorithms.chains.experts import combine, dispatch, grouped
 from umm.algorithms.chains.maps import map_tiles
-from umm.algorithms.chains.movement import Moved, moved_by, plans_of
+from umm.algorithms.chains.movement import Moved, in_turns, moved_by, plans_of
 from umm.algorithms.chains.multiplies import multiply
 from umm.algorithms.chains.pieces import sum_replicas
 from umm.algorithms.movement.multiply import Gathered
@@ -82,8 +82,11 @@ def _write(
 ) -> None:
     """Write the actions of all statements."""
     written: set[str] = set()
-    moved = Moved(build, chain.statements, plans)
-    for number, statement in enumerate(chain.statements):
+    order = in_turns(chain.statements, {number: how.sums.adds for number, how in plans.items()})
+    statements = [chain.statements[number] for number in order]
+    in_order = {at: plans[number] for at, number in enumerate(order) if number in plans}
+    moved = Moved(build, statements, in_order)
+    for number, statement in enumerate(statements):
         again = statement.out in written
         match statement:
             case Multiply() if number in moved.plans:

@@ -133,6 +133,50 @@ def follower_of(statements: Sequence[Statement], plans: Mapping[int, Gathered], 
     return None
 
 
+def in_turns(statements: Sequence[Statement], summed: Mapping[int, bool]) -> list[int]:
+    """Return the numbers of statements in the order in which they are written.
+
+    A product that is summed by a collective comes before those that are not, and that nothing waits for: its
+    sum goes on beside these. So the gradient by a layer's input is multiplied before those by its weights,
+    where tensors are cut as Megatron cuts them, but not where the weights' gradients are summed.
+
+    Args:
+        statements: Of the chain.
+        summed: For the number of each multiply by collectives whether its product is summed.
+
+    Source: Shoeybi et al. (2019) and Megatron-LM, which overlaps that sum with the gradients by weights.
+    """
+    order = list[int]()
+    for number in range(len(statements)):
+        at = len(order)
+        while at and summed.get(number) and not summed.get(order[at - 1], True):
+            if not _yields(statements, order[at - 1], number):
+                break
+            at -= 1
+        order.insert(at, number)
+    return order
+
+
+def may_change_turns(statements: Sequence[Statement]) -> tuple[set[int], set[int]]:
+    """Return which statements may come later than they are written in a chain, and which earlier."""
+    later, earlier = set[int](), set[int]()
+    for number, statement in enumerate(statements):
+        at = number
+        while isinstance(statement, Multiply) and at and isinstance(statements[at - 1], Multiply):
+            at -= 1
+            if _yields(statements, at, number):
+                later.add(at)
+                earlier.add(number)
+    return later, earlier
+
+
+def _yields(statements: Sequence[Statement], number: int, other: int) -> bool:
+    """Whether nothing reads what one multiply writes, and a later one does not overwrite what that reads."""
+    one, two = statements[number], statements[other]
+    read = any(one.out in x.reads for x in statements if x is not one)
+    return not read and one.out != two.out and two.out not in one.reads
+
+
 def moved_by(chain: Chain, plans: Mapping[int, Gathered], machine: Machine) -> str:
     """Return how each multiply by collectives moves what it needs and makes, those that move anything."""
     said = []

@@ -34,9 +34,9 @@ WAVES = 8
 MANY = 5
 """Nodes from which on messages are so small that what their start takes has to be hidden."""
 OF_MANY = Manner(lane="near", apart=True, flights=3, rounds=2)
-"""How bytes go then: two lanes for each partner in the node, and three for the card."""
+"""How bytes go over more than :data:`WAVES`: two lanes for each partner in the node, three for the card."""
 IN_WAVES = replace(OF_MANY, rounds=0)
-"""The same where messages are few: one lane for each partner, so that a wave is there before the next one."""
+"""The same where messages are fewer: one lane for each partner, so that one wave is there before the next."""
 
 
 class Nodes:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from umm.algorithms.collectives.hierarchical import MANY, OF_MANY
+from umm.algorithms.collectives.hierarchical import IN_WAVES, MANY, OF_MANY, WAVES
 from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
 from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.collectives.way import OWN, PLAIN, Manner, Way
@@ -225,17 +225,19 @@ def by_level(machine: Machine, ranks: Sequence[int], total: int) -> Way | None:
 def many_nodes(machine: Machine, ranks: Sequence[int], total: int) -> bool:
     """Whether collectives among these ranks go by level, over many nodes."""
     key = tuple(ranks)
-    return _levels(machine, key, total) and _many(machine, key, total)
+    return _levels(machine, key, total) and _node_count(machine, key, total) >= MANY
 
 
 def manner_of(machine: Machine, ranks: Sequence[int], total: int) -> Manner:
     """Return how the bytes of a collective among these ranks go."""
-    return OF_MANY if many_nodes(machine, ranks, total) else PLAIN
+    if not many_nodes(machine, ranks, total):
+        return PLAIN
+    return OF_MANY if _node_count(machine, tuple(ranks), total) > WAVES else IN_WAVES
 
 
 @lru_cache(maxsize=4096)
-def _many(machine: Machine, ranks: tuple[int, ...], total: int) -> bool:
-    return len(nodes_of(machine, ranks, total)) >= MANY
+def _node_count(machine: Machine, ranks: tuple[int, ...], total: int) -> int:
+    return len(nodes_of(machine, ranks, total))
 
 
 @lru_cache(maxsize=4096)

@@ -238,7 +238,7 @@ class Price:
         own: Of those what is added to what each rank owns, or on the way there.
         copied: What of sums is copied to their other replicas.
         payload: Bytes of A, B and C that reach the rank that gets most of each, those that move.
-        transfers: The most transfers of a rank, about.
+        transfers: For A, B and C the most transfers of a rank, about.
     """
 
     gemms: Floats
@@ -247,30 +247,32 @@ class Price:
     own: Flow
     copied: Flow
     payload: dict[str, int]
-    transfers: int
+    transfers: dict[str, int]
 
 
 def price_of(how: Gathered, machine: Machine) -> Price:
     """Return what a multiply takes."""
     blocks, problem = how.blocks, how.blocks.problem
-    sizes = dict(zip("mnk", blocks.sizes, strict=True))
+    some = (np.where(blocks.works, size, 1) for size in blocks.sizes)  # kernels have no time for nothing
+    sizes = dict(zip("mnk", some, strict=True))
     sizes[how.along] = sizes[how.along] // how.chunks
     took = cost.gemm_seconds(
         machine, problem.dtype, sizes["m"], sizes["n"], sizes["k"], problem.itemsize("C")
     )
     gemms = np.where(blocks.works, how.chunks * took, 0.0)
-    transfers, copy = 0.0, _charge(machine, False)
-    gathered, payload = {}, dict[str, int]()
+    copy = _charge(machine, False)
+    gathered, payload, transfers = dict[str, Flow](), dict[str, int](), dict[str, int]()
     for x in how.collects:
         gathered[x] = _gathered(blocks.needed(x), problem.itemsize(x), machine)
         payload[x] = round(gathered[x].most / copy)
-        transfers += gathered[x].number[IN].sum(axis=0).max()
+        transfers[x] = how.chunks * int(gathered[x].number[IN].sum(axis=0).max())
     adds, own, copied = _added_up(how.sums, problem.p, problem.itemsize("C"), machine)
     if how.sums.groups:
         arriving = adds.nbytes[IN] / _charge(machine, True) + copied.nbytes[IN] / copy
         payload["C"] = round(float(arriving.sum(axis=0).max()))
-        transfers += adds.number[OUT].sum(axis=0).max() + copied.number[IN].sum(axis=0).max()
-    return Price(gemms, gathered, adds, own, copied, payload, int(transfers) * how.chunks)
+        number = adds.number[OUT].sum(axis=0).max() + copied.number[IN].sum(axis=0).max()
+        transfers["C"] = how.chunks * int(number)
+    return Price(gemms, gathered, adds, own, copied, payload, transfers)
 
 
 @lru_cache(maxsize=KEPT)

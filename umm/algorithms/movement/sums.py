@@ -47,6 +47,11 @@ class Sums:
     groups: tuple[Summed, ...]
     in_place: bool
 
+    @property
+    def adds(self) -> bool:
+        """Whether several ranks add to one sum."""
+        return any(len(group.ranks) > 1 for group in self.groups)
+
 
 def sums_of(blocks: Blocks) -> Sums | None:
     """Return the sums of a multiply; None if others own a sum than those who add to it."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.algorithms.chains.movement import gathers_anew
+from umm.algorithms.chains.movement import gathers_anew, in_turns, may_change_turns
 from umm.arrays import Floats
 from umm.program import Map, Multiply, Statement
 from umm.space.bounds.statement_work import StatementWork
@@ -56,7 +56,7 @@ def in_order(
 
     Where a result is replicated, its sums begin when the last gemm of any rank has ended, and what reads it
     begins after some of them. What collectives gather starts to arrive when some of it is there, and their
-    sums when a product is.
+    sums when a product is. Statements are in the order of ``in_turns``.
 
     Args:
         statements: Of the chain.
@@ -66,6 +66,10 @@ def in_order(
         start_s: Seconds before a collective's first transfer.
         loss: Share of its rate that a rank's work loses while it gets, and while it adds.
     """
+    adds = {number: work.how.sums.adds for number, work in enumerate(works) if work.how is not None}
+    order = in_turns(statements, adds)
+    statements = [statements[number] for number in order]
+    works, waits = [works[number] for number in order], [waits[number] for number in order]
     there: dict[str, There] = {}
     ended: dict[str, float] = {}  # the last gemm before the sums of a tensor
     anew = gathers_anew(statements, {i: work.how for i, work in enumerate(works) if work.how is not None})
@@ -153,35 +157,42 @@ def in_line(
         loss: Share of its rate that a rank's work loses while it gets, and while it adds.
     """
     statement, found, takes = statements[number], np.zeros(IN_LINE), float(work.span.min())
+    later, earlier = may_change_turns(statements)
     found[0] = takes
     before = statements[number - 1].out if number and around.at_once else ""
-    if isinstance(statement, Multiply) and work.single and takes:
+    if isinstance(statement, Multiply) and work.single and takes and number not in later:
         for name, x in ((statement.a, "A"), (statement.b, "B")):
             if x in work.paid and (number == 0 or name == before != statement.out):
                 found[0] += float(work.gathers(x, start_s).min())
-    if number + 1 == len(statements):
+    if number in earlier:
+        pass  # others may go on beside its sum, and even end after it
+    elif number + 1 == len(statements):
         found[0] += work.settled
-    elif around.everywhere and _waits_for(statements[number + 1], statement.out):
+    elif around.everywhere and number + 1 not in later and _waits_for(statements[number + 1], statement.out):
         found[0] += work.part
     multiplies = [i for i, x in enumerate(statements) if isinstance(x, Multiply)]
     if not multiplies:
         return found
     for place, first in ((1, multiplies[0]), (3, multiplies[len(multiplies) // 3])):
-        if number < first or (number == first and work.single):
+        while first and isinstance(statements[first - 1], Multiply):
+            first -= 1  # those that may change turns are all among the sums, or none is
+        if number < first or (number == first and work.single and number not in later):
             found[place : place + 2] += takes
         if number >= first and "C" in work.paid:
             found[place : place + 2] += work.inward["C"][:2].mean(axis=1)
-    if number >= multiplies[-1]:
+    final = multiplies[-1]
+    moves = final in earlier  # then others may end later
+    if number > final or (number == final and not moves):
         found[5:7] += takes
-    if number < multiplies[-1] or work.single:
+    if number < final or work.single or moves:
         for x in work.paid - {"C"}:
             found[5:7] += work.inward[x][:2].mean(axis=1)
-    if number <= multiplies[-1]:
+    if number <= final:
         found[7:] += takes
         for x in work.paid - {"C"}:
             found[7:11] += loss[0] * work.inward[x].min(axis=1)
         if "C" in work.paid and work.copies is not None and work.adds is not None:
-            last = number == multiplies[-1]
+            last = number == final and not moves
             gets = work.inward["C"] if last else work.copies
             found[7:11] += loss[0] * gets.min(axis=1)
             found[11:] += loss[1] * work.adds.min(axis=1)

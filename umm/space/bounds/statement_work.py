@@ -242,7 +242,7 @@ def _collective(
         adds = price.adds.busy(machine, adders, OUT) * ROUNDING
         if single:
             part, arriving, settled = _arriving(price, machine, adders)
-    actions = p * (price.transfers + 1)
+    actions = p * (by.how.chunks + sum(number for x, number in price.transfers.items() if x in paid))
     return StatementWork(
         seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions, inward=inward,
         paid=frozenset(x for x in inward if x in paid), adds=adds, copies=copies, single=single, part=part,

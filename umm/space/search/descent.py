@@ -26,7 +26,7 @@ def attempt_schemes(pricer: AssignmentPricer, found: Incumbents) -> None:
     places = {pricer.points.place(texts) for texts in schemes.values()}
     able = [(tables.bound(x), x) for x in places if x is not None and _fits(tables, x, found.limit)]
     actions = {place: pricer.actions(place) for _, place in able}
-    affordable = [x for x in able if found.effort.affords(actions[x[1]])]
+    affordable = [x for x in able if found.effort.affords(actions[x[1]], share=1.0)]
     # Some answer there has to be: without time for any of them that with the fewest actions.
     for bound, place in sorted(affordable or sorted(able, key=lambda x: actions[x[1]])[:1]):
         if found.first and bound >= found.first.makespan_s:
@@ -172,14 +172,15 @@ def named_layouts(found: Incumbents) -> Named:
         return Named({}, {})
     points, tables = pricer.points, pricer.tables
     layouts = {**points.outline.layouts, **on_these_nodes(pricer)}
+    usual = max((x.actions for x in pricer.choices.values()), default=0)
     own: dict[str, Place | None] = {name: points.place(x) for name, x in layouts.items()}
     own[ONE_BY_ONE] = one_by_one(tables, found.limit)
     named = Named({}, {})
     for name, place in own.items():
-        if place is None and points.few:
+        if place is None and points.few and found.effort.affords(usual):
             named.makespans[name] = _outside(pricer, layouts[name], found.limit)
         elif place is None:
-            continue  # of so many ranks one schedule takes longer than all of the space
+            continue  # there is no bound of it, and its schedule may take longer than all of the space
         elif place in pricer.choices or found.effort.affords(pricer.actions(place)):
             choice = found.attempt(place, tables.bound(place))
             named.makespans[name] = choice.makespan_s if choice else None

@@ -15,7 +15,7 @@ from umm.space.choice import Choice
 from umm.space.points import Point
 from umm.space.pricing.pricer import Pricer
 
-PER_ACTION = 6e-5
+PER_ACTION = 5e-5
 """Seconds that building and simulating an action of a long program takes, unless it has taken more."""
 
 
@@ -43,9 +43,9 @@ class Effort:
         """Whether nothing is left."""
         return self.actions <= 0 or self.late
 
-    def affords(self, actions: int) -> bool:
-        """Whether so many actions can be simulated in half of the time that is left."""
-        return 2 * actions * self.per_action <= self.until - process_time()
+    def affords(self, actions: int, share: float = 0.5) -> bool:
+        """Whether so many actions can be simulated in a share of the time that is left."""
+        return actions * self.per_action <= share * (self.until - process_time())
 
     def charge(self, actions: int, seconds: float) -> None:
         """Take off what a simulation took."""
