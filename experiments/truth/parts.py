@@ -21,7 +21,7 @@ def collective(machine: Machine, what: str, nbytes: float, devices: int) -> floa
     return executor("sim").makespan(asked)
 
 
-def library(machine: Machine, what: str, nbytes: int, ranks: int, algorithm: str | None = None) -> float:
+def library(machine: Machine, what: str, nbytes: int, ranks: int, algorithm: str = "library") -> float:
     """Return the simulated seconds of a collective as the machine's library does it, or by an algorithm."""
     asked = umm.collective(what, nbytes=nbytes, machine=machine, ranks=ranks, algorithm=algorithm)
     return executor("sim").makespan(asked)

@@ -66,7 +66,7 @@ def test_a_collective_is_executed_and_checked():
         args = ("--executor", "numpy", "--ranks", 3, "-b", 100, "-e", 100, "--iters", 1, "--check")
         (row,) = record("collective", what, *args, "--algorithm", "ring")["rows"]
         assert row["ok"] is True
-    assert good("collective", "reduce", *args).splitlines()[3].endswith("right")
+    assert good("collective", "reduce", *args).splitlines()[4].endswith("right")
 
 
 @pytest.mark.mpi

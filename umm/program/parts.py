@@ -43,13 +43,14 @@ class Writing:
         context: Earlier tokens of each sequence, whose keys and values are kept; 0 if there are none.
         gated: Whether a layer's MLP has a gate.
         routing: The rule, the seed and the capacity by which tokens go to experts.
+        decode: Whether weights of one operand lie side by side, as serving engines keep them.
     """
 
     def __init__(
         self, tokens: int, dtype: str, dropout: float = 0.0, context: int = 0, gated: bool = True,
-        routing: tuple[str, int, float] = ("uniform", 0, 0.0),
+        routing: tuple[str, int, float] = ("uniform", 0, 0.0), decode: bool = False,
     ) -> None:  # fmt: skip
-        self.tokens, self.dtype, self.dropout = tokens, dtype, dropout
+        self.tokens, self.dtype, self.dropout, self.decode = tokens, dtype, dropout, decode
         self.context, self.gated, self.routing = context, gated, routing
         self.shapes: dict[str, Shape] = {}
         self.places: dict[str, str] = {}
@@ -80,7 +81,10 @@ class Writing:
         return self.tensor(name, self.tokens, cols, "inner")
 
     def multiply(self, out: str, a: str, b: str, *trans: str, **more: Any) -> None:
-        """Add a multiply."""
+        """Add a multiply; of a decoded token, beside those right before it of the same a."""
+        before = self.statements[-1] if self.decode and self.statements else None
+        if isinstance(before, Multiply) and (before.a, before.trans) == (a, trans):
+            more |= {"beside": before.beside or before.out}
         self.statements.append(Multiply(out, a, b, trans, **more))
 
     def map(self, out: str, fn: str, *reads: str, **parameters: Any) -> None:
@@ -225,9 +229,14 @@ class Attention:
             w.weight(name, hidden, cols, "first weight")
         w.weight("Wo", wide, hidden, "second weight")
         for out, cols in (("Q", wide), ("K", narrow), ("V", narrow)):
-            w.multiply(w.inner(out, cols), x, f"W{out.lower()}")
-            if causal and out != "V":
-                w.epilogue(out, "rope", out, head=self.head, positions=self.length, first=w.context)
+            w.inner(out, cols)
+        # Of a decoded token one kernel multiplies all three, so the maps come after it.
+        for outs in (("Q", "V", "K"),) if w.decode else ("Q", "K", "V"):
+            for out in outs:
+                w.multiply(out, x, f"W{out.lower()}")
+            for out in reversed(outs):
+                if causal and out != "V":
+                    w.epilogue(out, "rope", out, head=self.head, positions=self.length, first=w.context)
         self._attend(wide)
         w.multiply(y, "O", "Wo")
 

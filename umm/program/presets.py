@@ -277,7 +277,7 @@ def chain(
         raise ProblemError(f"chain {name} has no experts, so no routing; take chain moe, or leave it out")
     gated = known is None or known.gated
     writing = Writing(
-        sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed, capacity)
+        sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed, capacity), decode
     )
     written = preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
     return written or writing.outline(name, preset.layouts)

@@ -231,8 +231,8 @@ def statement_from_dict(data: Any) -> Statement:
             _check_list(value, int, f"{key} of a {kind}", "whole numbers")
         elif key in ("gates", "add") and not isinstance(value, bool):
             raise ProblemError(f"{key} = {shown(value)} of a {kind} is not true or false")
-        elif key == "scale" and not isinstance(value, str):
-            raise ProblemError(f"scale = {shown(value)} of a {kind} is not a name")
+        elif key in ("scale", "beside") and not isinstance(value, str):
+            raise ProblemError(f"{key} = {shown(value)} of a {kind} is not a name")
         elif key == "parameters" and not isinstance(value, dict):
             raise ProblemError(f"parameters = {shown(value)} of a map is not an object of names and numbers")
     return of(**given)

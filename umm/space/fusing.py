@@ -158,13 +158,16 @@ def fusing(
         return float(gemm_seconds(on, dtype, rows, *local, itemsize(of_c)))
 
     product, whole, fence = gemm(m), _unsplit(machine, dtype), machine.step_fence_s
-    chunk, shard = gemm(m // p, whole), nbytes / p
+    chunk, shard = max(gemm(m // p, whole), product / p), nbytes / p
     copy = shard / machine.bandwidth_matrix()[0, min(1, p - 1)] + machine.transfer_overhead_s
     summed = nbytes * (1.0 + 1.0 / p) / machine.work_bandwidth if what == SCATTER else 0.0
     copies = copy * (p - 1)
     library = collective_s + product
-    chunks = p * max(chunk, copy, HOST_STEP_S) + fence + summed
-    sided = max(p * chunk, copies) + copy + summed + fence
+    by_copies = machine.means.get("copy_engine")
+    flowing = copies - (p - 1) * machine.transfer_overhead_s  # what waits to begin takes no memory bandwidth
+    beside = min(flowing, p * chunk) * (0.0 if by_copies is None else by_copies.interference)
+    chunks = max(p * chunk + beside, chunk + copies, p * HOST_STEP_S) + fence + summed
+    sided = max(p * chunk + beside, copies) + copy + summed + fence
     tile = float(gemm_seconds(whole, dtype, 1, 1, local[1], itemsize(of_c))) - whole.gemm_start(dtype)
     fused = max(product + WAITING_TILES * tile, copies) + copy + fence + summed
     stores = copies / SCATTERED_STORES if what == SCATTER else copies

@@ -1,7 +1,10 @@
 """The multiplies of a chain: one by the universal algorithm, a batch by the owners of its members."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from umm.algorithms.chains.pieces import gathered, tiles_by_rank
 from umm.algorithms.universal.options import COMPLETE, COMPLETING
@@ -9,9 +12,12 @@ from umm.algorithms.universal.policies import lowered
 from umm.dtypes import product_dtype
 from umm.interval import Interval
 from umm.layouts.edges import Tile
+from umm.machines import Machine
 from umm.program import Multiply
 from umm.program.multiply import Members, Tensors
 from umm.program.problem import Problem
+from umm.schedules.schedule import Schedule
+from umm.schedules.table.details import GEMM
 from umm.schedules.writer.builder import Builder
 
 Region = tuple[Interval, Interval]
@@ -176,14 +182,32 @@ def multiply(
         return
     if written or statement.beta:
         _start_from(build, statement)
-    problem = as_problem(statement, {tensor.name: tensor for tensor in build.tensors})
+    tensors = {tensor.name: tensor for tensor in build.tensors}
+    problem = as_problem(statement, tensors)
+    part = lowered(problem, build.machine, stationary, **completing(options))
     build.append(
-        lowered(problem, build.machine, stationary, **completing(options)),
+        without_starts(part, build.machine, problem.dtype) if in_one_kernel(statement, tensors) else part,
         {"A": statement.a, "B": statement.b, "C": statement.out},
         slots="multiply",
         transposed=[x.upper() for x in statement.trans],
         alpha=statement.alpha,
     )
+
+
+def in_one_kernel(statement: Multiply, tensors: Tensors) -> bool:
+    """Whether a multiply is one kernel with an earlier one: both results are cut over the ranks alike."""
+    if statement.beside not in tensors:
+        return False
+    one, other = tensors[statement.beside].layout, tensors[statement.out].layout
+    return (one.grid_shape(), one.process_grid, one.replicas) == (
+        other.grid_shape(), other.process_grid, other.replicas,
+    )  # fmt: skip
+
+
+def without_starts(part: Schedule, machine: Machine, dtype: str) -> Schedule:
+    """Return the schedule of a multiply whose gemms run in kernels that another multiply has started."""
+    less = np.where(part.kind == GEMM, machine.gemm_start(dtype), 0.0)
+    return replace(part, seconds=np.maximum(part.seconds - less, 0.0))
 
 
 def as_problem(statement: Multiply, tensors: Tensors) -> Problem:

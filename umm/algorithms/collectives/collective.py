@@ -112,6 +112,26 @@ def able(
     return [library.LIBRARY, *(x for x in known if x in names)] if known else names
 
 
+def known(what: str, machine: Machine, ranks: int) -> list[str]:
+    """Return the ways among which a collective alone is the fastest, as a sum of replicas in a node is.
+
+    Between nodes no kernel is known, and our own ways have not been measured beside a library, which then
+    does it alone.
+    """
+    names = able(what, machine, [range(ranks)], ranks)
+    measured = [x for x in names if x == library.LIBRARY or x in library.KERNELS]
+    return measured if library.LIBRARY in names else names
+
+
+def in_words(what: str, machine: Machine, ranks: int) -> str:
+    """Return what a collective is done by if nothing else is asked for."""
+    names = known(what, machine, ranks)
+    if machine.library is None or library.LIBRARY not in names:
+        return f"the fastest of {', '.join(names)}"
+    said = f"{machine.library.name} as it chooses"
+    return f"the fastest of {', '.join([said, *names[1:]])}" if names[1:] else said
+
+
 def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner = PLAIN) -> Schedule:
     """Return the schedule of a collective in one way.
 
@@ -191,7 +211,8 @@ def collective(
         machine: A machine, its name, or the path of its topology file.
         algorithm: ring, direct, tree, star, halving-doubling, hierarchical, grid; where the machine's file
             has a library, ``library`` or its name, and for all-reduces one-shot, two-shot, multimem. None for
-            the library as it chooses, else for the fastest of those that can do it.
+            the fastest that is known of the machine: of its library, as that chooses, and the kernels for
+            all-reduces; without a library of all that can do it.
         ranks: Number of ranks; the machine's own if None.
         directions: Directions that are used of a ring.
         dtype: Type of the elements.
@@ -227,7 +248,7 @@ def fastest(
     manner: Manner,
     makespan: Makespan | None = None,
 ) -> Schedule:
-    """Return the schedule of the fastest way to do a collective; see :func:`collective`."""
-    names = able(asked.what, machine, [range(asked.ranks)], asked.ranks, kernels=False)
+    """Return the schedule of the fastest known way to do a collective; see :func:`collective`."""
+    names = known(asked.what, machine, asked.ranks)
     made = {name: lowered(asked, machine, name, manner) for name in names}
     return fastest_of(made, makespan).schedule

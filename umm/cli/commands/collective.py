@@ -44,8 +44,9 @@ ALL = "all"
     "--algorithm",
     metavar="NAME",
     help="ring, direct, tree, star, halving-doubling, hierarchical, grid; library, or its name, as in nccl "
-    "or nccl-ring; one-shot, two-shot, multimem; or all that can do it. If not given the machine's library "
-    "as it chooses, else of each size the one predicted to be fastest.",
+    "or nccl-ring; one-shot, two-shot, multimem; or all that can do it. If not given, for each size the "
+    "fastest of the machine's library, as it chooses, and of the kernels for small all-reduces that serving "
+    "engines bring; without a library of all.",
 )
 @option("-b", "--begin", callback=nbytes, default="1MiB", show_default=True, help="Smallest buffer.")
 @option("-e", "--end", callback=nbytes, default="64MiB", show_default=True, help="Largest buffer.")
@@ -90,7 +91,7 @@ def collective(
     to a rank, a node or half of the ranks over the links there, latencies left out. --executor mpi performs
     the same schedules with a process for each rank; the best of --iters runs counts.
     """
-    from umm.algorithms.collectives.collective import fastest, lowered, possible, refusals
+    from umm.algorithms.collectives.collective import fastest, in_words, lowered, possible, refusals
     from umm.algorithms.collectives.program import Collective
     from umm.algorithms.collectives.way import Manner
     from umm.cli.flags.asked import asked_machine, performing
@@ -143,7 +144,8 @@ def collective(
         if as_json:
             output.json("collective", collective_record(rows, found, executor))
         else:
-            print_collectives(output.console(), rows, found, executor)
+            said = "" if algorithm else in_words(what, found, ranks)
+            print_collectives(output.console(), rows, found, executor, said)
         wrong = [row for row in rows if row.ok is False]
         if wrong:
             raise CheckError(f"{what} by {wrong[0].algorithm} is wrong at {wrong[0].asked.moved_bytes} bytes")

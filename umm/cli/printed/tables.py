@@ -166,7 +166,9 @@ def collective_record(rows: list[Timed], machine: Machine, source: str) -> dict[
     }
 
 
-def print_collectives(console: Console, rows: list[Timed], machine: Machine, source: str) -> None:
+def print_collectives(
+    console: Console, rows: list[Timed], machine: Machine, source: str, chosen: str
+) -> None:
     """Print what was done, where, and a line for each size and algorithm.
 
     Args:
@@ -174,12 +176,14 @@ def print_collectives(console: Console, rows: list[Timed], machine: Machine, sou
         rows: What was done; all are the same collective.
         machine: On which machine.
         source: Which executor the times are from.
+        chosen: By what each size is done, in words; nothing if that was asked for.
     """
     first, checked = rows[0].asked, rows[0].ok is not None
     heard = format_bandwidth(bandwidth(machine, first.ranks))
     hears = f"; a rank hears from the others by {heard}" if first.ranks > 1 else ""
     lines = [
         f"# {first.what} among {counted(first.ranks, 'rank')} of {machine.name}, times from {source}{hears}",
+        *([f"# each size by {chosen}"] if chosen else []),
         LINE.format("# size", "count", "type", "algorithm", "time", "algbw", "busbw", "closed form", ""),
         LINE.format("# (B)", "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)", "(us)", ""),
     ]

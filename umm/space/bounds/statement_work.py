@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from umm.algorithms.chains.lower import lower
-from umm.algorithms.chains.multiplies import as_problem, completing
+from umm.algorithms.chains.multiplies import as_problem, completing, without_starts
 from umm.algorithms.collectives.hierarchical import CARD
 from umm.algorithms.movement.choice import Chosen, chosen
 from umm.algorithms.movement.multiply import Gathered
@@ -129,6 +129,8 @@ def statement_work(
     if by_collectives.price is not None:
         return _collective(by_collectives, by_collectives.price, machine, chosen_options, paid)
     part = lowered(problem, machine, stationary, **completing(options))
+    if statement.beside:  # whatever the layout of what the other multiply writes
+        part = without_starts(part, machine, problem.dtype)
     work = replace(_work(part, machine, chosen_options, appended=True), stationary=stationary)
     found = how_summed(problem, machine, chosen_options)
     if found is None:
