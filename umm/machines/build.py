@@ -129,7 +129,8 @@ def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) 
             "state it in devices.kernels or in devices.efficiency.kernels"
         )
     parsed = dict.fromkeys(
-        ("feed", "store", "memory", "reduce", "expected_feed", "transposes", "cached"), parse_bandwidth
+        ("feed", "store", "memory", "reduce", "expected_feed", "transposes", "cached", "parts"),
+        parse_bandwidth,
     )
     numbers: dict[str, Any] = {
         key: parsed[key](value) if key in parsed else value for key, value in said.items()

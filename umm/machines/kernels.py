@@ -45,6 +45,8 @@ class Kernels:
         expected_feed: The feed that the library reckons with when it chooses a tile; None for the true one.
         split_k: Length of k from which it may be split.
         split_area: Elements of C for each element of k up to which k is split.
+        split_total: The same with C of a whole batch, and below it.
+        parts: Bytes/s at which a unit writes its part of a split, which stays in a cache; None for ``store``.
         caution: By how much a split must be faster to be chosen.
         batched: Share of the rate that kernels of a batch reach.
         cache: Bytes of A, B and C that move at ``cached`` bytes/s, for they are in the L2 cache.
@@ -74,6 +76,8 @@ class Kernels:
     expected_feed: float | None = None
     split_k: int = 0
     split_area: float = np.inf
+    split_total: float = np.inf
+    parts: float | None = None
     caution: float = 1.0
     batched: float = 1.0
     transposes: float | None = None
@@ -167,7 +171,7 @@ class Kernels:
         waves = np.ceil(m / r) * np.ceil(n / c) * batch * s / self.units
         waves = np.maximum(1.0, self.tail * np.ceil(waves) + (1.0 - self.tail) * waves)
         # Parts of a split are added up in float32.
-        ends = r * c * np.where(s > 1, 4, c_itemsize) / self.store + self.ramp_s
+        ends = r * c * np.where(s > 1, 4 / (self.parts or self.store), c_itemsize / self.store) + self.ramp_s
         rest = (waves * (1.0 - self.overlap) + self.overlap) * ends
         added = batch * m * n * 4 * s / self.reduce if self.reduce else 0.0
         rest = rest + np.where(s > 1, self.split_s + added, 0.0)
@@ -179,6 +183,7 @@ class Kernels:
             expected = steps * np.maximum(arithmetic, loaded / self.expected_feed) + rest
         expected = np.where(s > 1, expected * self.caution, expected)
         shallow = (k < np.maximum(STEP * s, self.split_k)) | (m * n > self.split_area * k)
+        shallow |= batch * m * n >= self.split_total * k
         expected = np.where((s > 1) & shallow, np.inf, expected)
         best: Floats = np.take_along_axis(took, expected.argmin(axis=0)[None], axis=0)[0]
         return best
@@ -187,7 +192,9 @@ class Kernels:
     def paced(self, peak: float, memory: float) -> "Kernels":
         """Return the kernels of a device whose units run at a share of their rate, its memory at another."""
         rates = {x: getattr(self, x) * peak for x in ("rate", "feed", "store")}
-        rates |= {x: found * peak for x in ("expected_feed", "reduce") if (found := getattr(self, x))}
+        rates |= {
+            x: found * peak for x in ("expected_feed", "reduce", "parts") if (found := getattr(self, x))
+        }
         moved = {x: getattr(self, x) * memory for x in ("memory", "cached")}
         moved |= {"transposes": self.transposes * memory} if self.transposes else {}
         times = {x: getattr(self, x) / peak for x in ("ramp_s", "split_s")}

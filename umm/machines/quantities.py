@@ -254,6 +254,8 @@ class KernelNumbers(Table):
     expected_feed: str | None = None
     split_k: Positive | None = None
     split_area: Annotated[float | None, Field(gt=0)] = None
+    split_total: Annotated[float | None, Field(gt=0)] = None
+    parts: str | None = None
     caution: Annotated[float | None, Field(gt=0)] = None
     batched: Annotated[float | None, Field(gt=0, le=1)] = None
     transposes: str | None = None
@@ -276,7 +278,7 @@ class KernelNumbers(Table):
                 raise ValueError(f"{shown(tile)} is not a tile; write rows and columns like 128x256")
         return tiles
 
-    @field_validator("feed", "store", "memory", "reduce", "expected_feed", "transposes", "cached")
+    @field_validator("feed", "store", "memory", "reduce", "expected_feed", "transposes", "cached", "parts")
     @classmethod
     def _are_bandwidths(cls, text: str | None) -> str | None:
         return text if text is None else Bandwidth(value=text, source="kernels").value

@@ -171,7 +171,9 @@ def fusing(
     tile = float(gemm_seconds(whole, dtype, 1, 1, local[1], itemsize(of_c))) - whole.gemm_start(dtype)
     fused = max(product + WAITING_TILES * tile, copies) + copy + fence + summed
     stores = copies / SCATTERED_STORES if what == SCATTER else copies
-    by_hand = max(product, stores) + copy + fence + summed
+    # Rows that were multiplied leave at once, so only those of the last wave of tiles leave after it.
+    last = stores * min(1.0, tile / product) if what == SCATTER else copy
+    by_hand = max(product, stores) + last + fence + summed
     ways = [
         Way("unfused", library, 0.0, f"{schedule.stationary}, then the multiply"),
         Way("ring in chunks", chunks, 0.0, f"{p} multiplies of {m // p} rows, as AsyncTP"),
