@@ -100,6 +100,8 @@ def test_a_rack_gathers_in_the_switch_up_to_32_ranks():
     assert [x.name for x in found] == ["nvls", "ring", "ll128", "ll", "ll128"]
     assert found[0].seconds == pytest.approx(230e-6, rel=0.1)
     assert found[2].seconds == pytest.approx(177e-6, rel=0.1)
+    rows = [x.split(",") for x in nccl_tuner(machine).splitlines()[1:]]
+    assert {int(x[7]) for x in rows if x[0] != "allreduce" and x[3] == "nvls"} <= set(range(33))
 
 
 def test_messages_use_as_many_channels_as_leave_one_for_each_peer():

@@ -97,7 +97,7 @@ def _fastest(machine: Machine, what: str, ranks: tuple[int, ...], nbytes: int) -
     total = machine.device_count
     if len(domains(machine, ranks, total)) > 1:
         return choose(machine, what, ranks, total, nbytes).name
-    ways = machine.library.ways(what)
+    ways = [name for name, pace in machine.library.ways(what).items() if pace.joins(len(ranks))]
     return min(ways, key=lambda way: choose(machine, what, ranks, total, nbytes, way).seconds)
 
 

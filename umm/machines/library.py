@@ -80,6 +80,10 @@ class Pace(Table):
     most: Count | None = None
     estimate: Estimate | None = None
 
+    def joins(self, ranks: int) -> bool:
+        """Return whether the library has the way for so many ranks."""
+        return self.most is None or ranks <= self.most.value
+
     def start_s(self, ranks: int) -> float:
         """Return seconds before the first bytes of so many ranks move."""
         steps = log2(ranks) if self.steps == "doublings" else ranks - 1
@@ -174,7 +178,7 @@ def considered(paces: Mapping[str, Pace], what: str, nbytes: float, ranks: int) 
     >>> [considered(nccl, "all-gather", size, 4) for size in (2**21, 2**23)]
     [['ll'], ['ring']]
     """
-    paces = {x: pace for x, pace in paces.items() if pace.most is None or ranks <= pace.most.value} or paces
+    paces = {name: pace for name, pace in paces.items() if pace.joins(ranks)} or paces
     estimates = {
         name: pace.estimate.seconds(what, nbytes, ranks)
         for name, pace in paces.items()

@@ -175,7 +175,7 @@ def _of_library(asked: Collective, machine: Machine, algorithm: str, manner: Man
     name, _, way = algorithm.lower().partition("-")
     if name != machine.library.name.lower():
         return algorithm, manner
-    known = machine.library.ways(asked.what)
+    known = [x for x, pace in machine.library.ways(asked.what).items() if pace.joins(asked.ranks)]
     if way and way not in known:
         choices = ", ".join(f"{name}-{x}" for x in known) or "none of its ways"
         raise ScheduleError(

@@ -154,7 +154,7 @@ def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tupl
     if len(domains(machine, ranks, total)) > 1:
         return LEAST_BETWEEN, 0.0
     width, latency = hears(machine, tuple(ranks), total)
-    paces = [*machine.library.ways(what).values()]
+    paces = [pace for pace in machine.library.ways(what).values() if pace.joins(len(ranks))]
     if what == "all-reduce":
         paces += machine.library.kernels.values()
     waits = [pace.start_s(len(ranks)) - _phases(what) * latency for pace in paces]
