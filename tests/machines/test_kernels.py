@@ -112,6 +112,10 @@ def test_rows_of_the_public_table_come_out(name, shape, tflops):
         (('start = "2 us"\n', ""), "the kernels of float32 lack start; state it in devices.kernels"),
         (("value = 0.5", "m = [1, 2]\nvalue = [[[0.5]], [[0.6]]]"), "kernels is for one number"),
         (('ramp = "0 us"', 'ramp = "0 us"\nsmall = "1 us"'), "small, small_volume, small_k belong together"),
+        (
+            ('dtype = "float32"', 'dtype = "float64"'),
+            "kernels of float64 need its peak; state devices.peak.float64",
+        ),
     ],
 )
 def test_kernels_that_cannot_be_are_refused_in_one_line(tmp_path, change, said):

@@ -108,8 +108,10 @@ def _kernels(table: Efficiency, devices: doc.Devices) -> Kernels:
     """Return the kernels of one type: the device's numbers, and its own where it states them.
 
     Raises:
-        MachineError: A number that every kernel needs is in neither.
+        MachineError: A number that every kernel needs is in neither, or the type has no peak.
     """
+    if table.dtype not in devices.peak:
+        raise MachineError(f"kernels of {table.dtype} need its peak; state devices.peak.{table.dtype}")
     parts = [part for part in (devices.kernels, table.kernels) if part is not None]
     return _kernels_of(table, devices.peak[table.dtype].number, parts)
 

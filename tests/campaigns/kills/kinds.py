@@ -167,7 +167,7 @@ KINDS = {
     "ended-sweep": Kind(
         lambda folder: swept(folder, "--jobs", 2), amid_sweep, unfinished, ASKED_TO_END, leads=True
     ),
-    "collective": ended("collective", "all-to-all", "--machine", "dgx-h100x4", "-b", "1K", "-e", "16G"),
+    "collective": ended("collective", "all-to-all", "--machine", "gb300-nvl72", "-b", "1K", "-e", "16G"),
     "calibrate": Kind(
         lambda folder: command("machine", "calibrate", "--quick", "--ranks", 2, "-o", folder / "this.toml"),
         after(25.0),
