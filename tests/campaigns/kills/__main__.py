@@ -20,8 +20,9 @@ from tests.campaigns.kills.one import NOBODY, kill
 COUNTS = {
     "sweep": 100,
     "mpi-sweep": 60,
-    "run": 120,
-    "start": 150,
+    "run": 100,
+    "start": 120,
+    "files": 50,
     "save": 50,
     "mpi-save": 20,
     "search": 40,

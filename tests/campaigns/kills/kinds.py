@@ -6,7 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from time import time
+from time import sleep, time
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 import umm
 from tests.campaigns.kills.one import Kind
 from tests.campaigns.kills.one import umm as command
+from umm.files import PARTIAL, STALE_S, whole_file
 from umm.space import Space, Store, sweep
 from umm_hw.mpi.job.job import find_mpiexec
 
@@ -113,6 +114,26 @@ def silent(folder: Path) -> str | None:
     return None if said.strip() else "nothing is said"
 
 
+def amid_files(folder: Path, processes: dict[int, str], share: float) -> bool:
+    """While the first, or up to the third, of the files is written."""
+    return len(list(folder.glob("saved.*"))) >= int(3 * share) and any(folder.glob(f"{PARTIAL}*"))
+
+
+def half_written(folder: Path) -> str | None:
+    """What is there is whole, and a later save removes what the killed one left."""
+    for path in folder.glob("saved.*"):
+        text = path.read_text()
+        if path.suffix == ".html":
+            assert text.rstrip().endswith("</html>"), path
+        else:
+            json.loads(text)
+    sleep(STALE_S + 0.1)
+    with whole_file(folder / "later") as partial:
+        partial.touch()
+    left = [x.name for x in folder.iterdir() if x.name.startswith(PARTIAL)]
+    return f"a later save leaves {left}" if left else None
+
+
 def kept(folder: Path) -> str | None:
     """The same, and a calibration's finished rounds can be read; no machine file is there yet."""
     for path in folder.glob("*.json"):
@@ -153,6 +174,30 @@ KINDS = {
     "run": Kind(lambda folder: command(*RUN), running, nothing),
     "start": Kind(lambda folder: command(*RUN), starting, nothing),
     "opencl": Kind(lambda folder: command(*OPENCL), running, nothing),
+    "files": Kind(
+        lambda folder: command(
+            "simulate",
+            "-m",
+            2048,
+            "-n",
+            2048,
+            "-k",
+            2048,
+            "--c",
+            "cyclic:64x64:2x4",
+            "--save-schedule",
+            folder / "saved.json",
+            "--save-trace",
+            folder / "saved.trace.json",
+            "--perfetto",
+            folder / "saved.perfetto.json",
+            "--html",
+            folder / "saved.html",
+        ),
+        amid_files,
+        half_written,
+        leads=True,
+    ),
     "save": Kind(lambda folder: saver(folder), saving, not_whole),
     "mpi-save": Kind(lambda folder: saver(folder, "processes"), saving, not_whole),
     "search": ended("search", *ON),
