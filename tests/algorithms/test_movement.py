@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import umm
 from umm.algorithms.chains.lower import lower
+from umm.algorithms.chains.movement import in_turns, may_change_turns, plans_of
 from umm.algorithms.movement.prices import NEAR, NEAR_APART, Exchange, Given
 from umm.layouts.layout import Layout
 from umm.program import Chain, Map, Multiply
@@ -72,6 +73,26 @@ def test_an_all_reduce_over_many_nodes_is_right_and_race_free(nodes, size, rows,
     for order in ({"order": "rows"}, {"order": "random", "seed": nodes}):
         trace = umm.run(schedule, executor="numpy", operands=operands, replica=None, **order)
         assert all((replica == expected).all() for replica in trace.results["Y"])
+
+
+def test_what_is_summed_is_multiplied_before_gradients_that_nothing_waits_for():
+    """Megatron's sums go on beside dW1 and dW3; where the weights' gradients are summed, these stay first."""
+    outline = umm.chain("gated-mlp", hidden=64, ffn=128, tokens=64, backward=True)
+    machine = umm.machine("dgx-h100x4 nodes=2")
+
+    def written(name):
+        chain = outline.laid_out(name, ranks=16)
+        plans = plans_of(chain, machine, {}, "auto")
+        order = in_turns(chain.statements, {number: how.sums.adds for number, how in plans.items()})
+        later, earlier = may_change_turns(chain.statements)
+        came_later = {x for x in order if any(y > x for y in order[: order.index(x)])}
+        assert came_later <= later
+        assert all(earlier & set(range(x, len(order))) for x in came_later)
+        return [chain.statements[x].out for x in order]
+
+    first = ["H1", "H3", "G", "Y", "dW2", "dG", "dH3", "dH1"]
+    assert written("megatron") == [*first, "dX", "dX", "dW1", "dW3"]
+    assert written("tp8-dp2") == [*first, "dW1", "dW3", "dX", "dX"]
 
 
 def test_an_all_reduce_in_waves_has_fewer_messages(monkeypatch):

@@ -136,9 +136,9 @@ def follower_of(statements: Sequence[Statement], plans: Mapping[int, Gathered], 
 def in_turns(statements: Sequence[Statement], summed: Mapping[int, bool]) -> list[int]:
     """Return the numbers of statements in the order in which they are written.
 
-    A product that is summed by a collective comes before those that are not, and that nothing waits for: its
-    sum goes on beside these. So the gradient by a layer's input is multiplied before those by its weights,
-    where tensors are cut as Megatron cuts them, but not where the weights' gradients are summed.
+    A product that is not summed, and that nothing waits for, comes after the next ones that are summed by a
+    collective: their sums go on beside it. So gradients by weights follow that by a layer's input, where
+    tensors are cut as Megatron cuts them, but not where the weights' gradients are summed.
 
     Args:
         statements: Of the chain.
@@ -146,35 +146,39 @@ def in_turns(statements: Sequence[Statement], summed: Mapping[int, bool]) -> lis
 
     Source: Shoeybi et al. (2019) and Megatron-LM, which overlaps that sum with the gradients by weights.
     """
-    order = list[int]()
-    for number in range(len(statements)):
-        at = len(order)
-        while at and summed.get(number) and not summed.get(order[at - 1], True):
-            if not _yields(statements, order[at - 1], number):
-                break
-            at -= 1
-        order.insert(at, number)
+    order = list(range(len(statements)))
+    for number in (x for x in range(len(statements)) if summed.get(x)):
+        waiting = [x for x in _waiting(statements, order, number) if not summed.get(x, True)]
+        order = [x for x in order if x not in waiting]
+        at = order.index(number) + 1
+        order[at:at] = waiting
     return order
 
 
 def may_change_turns(statements: Sequence[Statement]) -> tuple[set[int], set[int]]:
-    """Return which statements may come later than they are written in a chain, and which earlier."""
+    """Return which statements may come later than they are written in a chain, and which before these."""
     later, earlier = set[int](), set[int]()
     for number, statement in enumerate(statements):
-        at = number
-        while isinstance(statement, Multiply) and at and isinstance(statements[at - 1], Multiply):
-            at -= 1
-            if _yields(statements, at, number):
-                later.add(at)
-                earlier.add(number)
+        waiting = _waiting(statements, range(len(statements)), number)
+        if isinstance(statement, Multiply) and waiting:
+            later.update(waiting)
+            earlier.add(number)
     return later, earlier
 
 
-def _yields(statements: Sequence[Statement], number: int, other: int) -> bool:
-    """Whether nothing reads what one multiply writes, and a later one does not overwrite what that reads."""
-    one, two = statements[number], statements[other]
-    read = any(one.out in x.reads for x in statements if x is not one)
-    return not read and one.out != two.out and two.out not in one.reads
+def _waiting(statements: Sequence[Statement], order: Sequence[int], number: int) -> list[int]:
+    """Return the multiplies before one, with only others between, that may as well come after it."""
+    found, between = list[int](), [statements[number]]
+    for other in reversed(order[: order.index(number)]):
+        one = statements[other]
+        if not isinstance(one, Multiply):
+            break
+        read = any(one.out in x.reads for x in statements if x is not one)
+        written = {name for x in between for name in x.outs}
+        if not read and not written & {one.out, *one.reads}:
+            found.insert(0, other)
+        between.append(one)
+    return found
 
 
 def moved_by(chain: Chain, plans: Mapping[int, Gathered], machine: Machine) -> str:

@@ -172,11 +172,14 @@ class Flow:
         nbytes: Bytes charged, shape (2, 5, ranks): into and out of each, by how they go.
         number: Messages alike.
         parts: What it consists of, and the factor by which bytes are charged.
+        hop: Seconds that a round of messages inside a node takes at least, where all that goes between nodes
+            has such a round before it, or after it; else 0.
     """
 
     nbytes: Floats
     number: Floats
     parts: tuple[tuple[Part, float], ...] = ()
+    hop: float = 0.0
 
     @classmethod
     def of(cls, exchanges: Sequence[Part], machine: Machine, total: int, charge: float) -> "Flow":
@@ -188,7 +191,9 @@ class Flow:
             nbytes += moved
             number += messages
         parts = tuple((x, charge) for x in exchanges) if total <= MOST else ()
-        return cls(nbytes * charge, number, parts)
+        hops = [_hop(x, machine, total) * charge for x in exchanges]
+        hop = min(hops, default=0.0)
+        return cls(nbytes * charge, number, parts, hop + _ends(machine, total).latency[0] if hop else 0.0)
 
     def __add__(self, other: "Flow") -> "Flow":
         return Flow(self.nbytes + other.nbytes, self.number + other.number, self.parts + other.parts)
@@ -225,6 +230,15 @@ class Flow:
                 found[row] += nbytes[how] * inverse[level] + number[how] * latency[level]
             found[2] /= lanes
         return found
+
+
+def _hop(moves: Part, machine: Machine, total: int) -> float:
+    """Return the least seconds in which bytes for one node, or from it, pass the links inside another one."""
+    if not isinstance(moves, Exchange) or moves.nodes is None:
+        return 0.0
+    share, rates = moves.has[moves.nodes], _ends(machine, total).rates[:, 0]
+    others = share.sum(axis=2) - share.max(axis=2)
+    return float(others.min() / rates.max())
 
 
 @dataclass(frozen=True, eq=False)

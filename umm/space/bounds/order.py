@@ -13,6 +13,7 @@ import numpy as np
 from umm.algorithms.chains.movement import gathers_anew, in_turns, may_change_turns
 from umm.arrays import Floats
 from umm.program import Map, Multiply, Statement
+from umm.schedules.bound import ROUNDING
 from umm.space.bounds.statement_work import StatementWork
 
 
@@ -36,12 +37,15 @@ class Job(NamedTuple):
         release: Seconds before which it cannot begin.
         inward: Seconds that each rank's links and lanes are busy with it, shape (4, ranks).
         needed: Whether there is such a statement.
+        hop: Seconds of a round inside nodes that what comes from others has after it, if it is needed, or
+            before it.
     """
 
     statement: int
     release: float
     inward: Floats
     needed: bool
+    hop: float
 
 
 def in_order(
@@ -89,7 +93,8 @@ def in_order(
                 found = there.get(name, There())
                 if x in anew.get(number, ()):
                     # Of what comes in chunks only the last has to be there before the last is multiplied.
-                    jobs.append(Job(number + (not work.single), found.part, work.inward[x], True))
+                    begin, hop = found.part + start_s * ROUNDING, work.hops.get(x, 0.0)
+                    jobs.append(Job(number + (not work.single), begin, work.inward[x], True, hop))
                     if work.single:
                         start = np.maximum(start, found.part + work.gathers(x, start_s))
                 elif x in work.in_whole:
@@ -108,7 +113,8 @@ def in_order(
         first = float(begun[computes].min()) if computes.any() else 0.0
         end = max(end, last + work.summed, first + work.settled)
         if "C" in work.inward:
-            jobs.append(Job(number, first, work.inward["C"], False))
+            begin = first + start_s * ROUNDING
+            jobs.append(Job(number, begin, work.inward["C"], False, work.hops.get("C", 0.0)))
         now = There(first, first)
         if work.arriving is not None:
             now = There(first + work.part, first + work.arriving)
@@ -162,7 +168,8 @@ def in_line(
     before = statements[number - 1].out if number and around.at_once else ""
     if isinstance(statement, Multiply) and work.single and takes and number not in later:
         for name, x in ((statement.a, "A"), (statement.b, "B")):
-            if x in work.paid and (number == 0 or name == before != statement.out):
+            after = name == before != statement.out and number - 1 not in earlier
+            if x in work.paid and (number == 0 or after):
                 found[0] += float(work.gathers(x, start_s).min())
     if number in earlier:
         pass  # others may go on beside its sum, and even end after it
@@ -174,9 +181,7 @@ def in_line(
     if not multiplies:
         return found
     for place, first in ((1, multiplies[0]), (3, multiplies[len(multiplies) // 3])):
-        while first and isinstance(statements[first - 1], Multiply):
-            first -= 1  # those that may change turns are all among the sums, or none is
-        if number < first or (number == first and work.single and number not in later):
+        if number not in later and (number < first or (number == first and work.single)):
             found[place : place + 2] += takes
         if number >= first and "C" in work.paid:
             found[place : place + 2] += work.inward["C"][:2].mean(axis=1)
@@ -257,10 +262,19 @@ def _links(jobs: Sequence[Job], works: Sequence[StatementWork], ranks: int) -> f
     follows = np.zeros((len(works) + 1, ranks))
     for number in range(len(works) - 1, -1, -1):
         follows[number] = follows[number + 1] + works[number].span
-    load, tail, found = np.zeros((4, ranks)), np.full((4, ranks), np.inf), 0.0
-    for job in sorted(jobs, key=lambda x: -x.release):
-        busy = job.inward > 0
-        load = load + job.inward
-        tail = np.where(busy, np.minimum(tail, follows[job.statement] if job.needed else 0.0), tail)
-        found = max(found, float(np.where(busy, job.release + load + tail, 0.0).max()))
+    found = 0.0
+    for row in range(4):
+        between = row == 1  # nodes
+        load, tail = np.zeros(ranks), np.full(ranks, np.inf)
+        late = [job.release + job.hop * (between and not job.needed) for job in jobs]
+        for number in sorted(range(len(jobs)), key=lambda x: -late[x]):
+            job = jobs[number]
+            busy, after = job.inward[row] > 0, np.zeros(ranks)
+            load = load + job.inward[row]
+            if job.needed:
+                after = follows[job.statement]
+                if between and job.hop:
+                    after = np.maximum(after, after.min() + job.hop)
+            tail = np.where(busy, np.minimum(tail, after), tail)
+            found = max(found, float(np.where(busy, late[number] + load + tail, 0.0).max()))
     return found

@@ -54,6 +54,8 @@ class StatementWork:
         inward: Of a multiply by collectives, for A, B and C that move, the seconds that each rank is busy
             with what arrives: its links from its node, those from others, its lanes, and that for what goes
             between nodes; shape (4, ranks).
+        hops: For these the seconds of a round inside nodes after what A and B bring from other nodes, and
+            before what C does; 0 where there may be none.
         adds: Of its sums the seconds that each rank's links are busy with what it adds to others, alike.
         copies: Of its sums what of ``inward`` is copies, which ranks get.
         single: Whether each rank does one gemm or map, whose result is complete nowhere before.
@@ -74,6 +76,7 @@ class StatementWork:
     actions: int = 0
     paid: frozenset[str] = frozenset()
     inward: Mapping[str, Floats] = field(default_factory=dict)
+    hops: Mapping[str, float] = field(default_factory=dict)
     adds: Floats | None = None
     copies: Floats | None = None
     single: bool = False
@@ -91,8 +94,11 @@ class StatementWork:
             operand: Which.
             start_s: Before a collective's first transfer.
         """
-        seconds = self.inward[operand].max(axis=0)
-        return np.asarray(np.where(seconds > 0, seconds + start_s, 0.0))
+        rows = self.inward[operand]
+        seconds = rows.max(axis=0)
+        # What has come last from another node is there for its rank's mates a hop later.
+        passed = rows[1][seconds > 0].min(initial=np.inf) + self.hops.get(operand, 0.0)
+        return np.asarray(np.where(seconds > 0, np.maximum(seconds, passed) + start_s, 0.0))
 
 
 def statement_work(
@@ -237,16 +243,18 @@ def _collective(
     single = by.how.chunks == 1
     getters, adders = machine.copy_engines, max(2, options.max_accumulates)
     inward = {x: of.busy(machine, getters) * ROUNDING for x, of in price.gathered.items()}
+    hops = {x: of.hop / by.how.chunks * ROUNDING for x, of in price.gathered.items()}
     part, arriving, settled, adds, copies = 0.0, None, 0.0, None, None
     if by.how.sums.groups and "C" in paid:
         copies = price.copied.busy(machine, getters) * ROUNDING
         inward["C"] = price.adds.busy(machine) * ROUNDING + copies
         adds = price.adds.busy(machine, adders, OUT) * ROUNDING
+        hops["C"] = price.adds.hop / by.how.chunks * ROUNDING
         if single:
             part, arriving, settled = _arriving(price, machine, adders)
     actions = p * (by.how.chunks + sum(number for x, number in price.transfers.items() if x in paid))
     return StatementWork(
-        seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions, inward=inward,
+        seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions, inward=inward, hops=hops,
         paid=frozenset(x for x in inward if x in paid), adds=adds, copies=copies, single=single, part=part,
         arriving=arriving, settled=settled, how=by.how,
         in_whole=by.how.blocks.in_whole,
@@ -261,15 +269,24 @@ def _arriving(price: Price, machine: Machine, adders: int) -> tuple[float, Float
     """
     lanes = (0, machine.copy_engines, 0)
     flows = (price.own, price.copied, price.adds + price.copied)
+    first, last = price.adds.hop * ROUNDING, price.copied.hop * ROUNDING
+
+    def after_hop(rows: Floats) -> Floats:
+        """Return the most of each rank's rows, where what goes between nodes begins after a hop."""
+        return np.asarray(np.maximum(rows.max(axis=0), np.where(rows[1] > 0, rows[1] + first, 0.0)))
+
     own, copies, everything = (
-        flow.busy(machine, count).max(axis=0) * ROUNDING for flow, count in zip(flows, lanes, strict=True)
+        flow.busy(machine, count) * ROUNDING for flow, count in zip(flows, lanes, strict=True)
     )
-    own = np.where(own > 0, own + machine.collective_start_s, 0.0)
-    part = float(own.min())
+    reached, copied = after_hop(own), copies.max(axis=0)
+    reached = np.where(reached > 0, reached + machine.collective_start_s, 0.0)
+    part = float(reached.min())
     leaving = price.adds.busy(machine, adders, OUT) * ROUNDING  # each after its rank's own product
-    settled = max(float(everything.max()), float(leaving.max()))
+    settled = max(float(after_hop(everything).max()), float(after_hop(leaving).max()))
+    # Copies that come last from other nodes are passed on inside a node.
+    settled = max(settled, float(everything[1].min()) + first + last if last else 0.0)
     settled += machine.collective_start_s * ROUNDING if settled else 0.0
-    return part, np.maximum(own, np.where(copies > 0, part + copies, 0.0)), settled
+    return part, np.maximum(reached, np.where(copied > 0, part + copied, 0.0)), settled
 
 
 def _links_of(flows: Sequence[Flow], machine: Machine, ranks: int) -> Floats:
