@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.algorithms.chains.movement import gathers_anew, in_turns, may_change_turns
+from umm.algorithms.chains.movement import gathers_anew, in_turns
 from umm.arrays import Floats
 from umm.program import Map, Multiply, Statement
 from umm.schedules.bound import ROUNDING
@@ -132,10 +132,14 @@ class Around(NamedTuple):
     Attributes:
         at_once: Whether what the one before makes is complete nowhere before its end.
         everywhere: Whether all ranks compute in the next one.
+        later: The statements of the chain that may come later than they are written.
+        earlier: Those that may come before these.
     """
 
     at_once: bool
     everywhere: bool
+    later: Collection[int] = ()
+    earlier: Collection[int] = ()
 
 
 def in_line(
@@ -163,7 +167,7 @@ def in_line(
         loss: Share of its rate that a rank's work loses while it gets, and while it adds.
     """
     statement, found, takes = statements[number], np.zeros(IN_LINE), float(work.span.min())
-    later, earlier = may_change_turns(statements)
+    later, earlier = around.later, around.earlier
     found[0] = takes
     before = statements[number - 1].out if number and around.at_once else ""
     if isinstance(statement, Multiply) and work.single and takes and number not in later:

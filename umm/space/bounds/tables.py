@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.algorithms.chains.movement import paid
+from umm.algorithms.chains.movement import may_change_turns, paid
 from umm.algorithms.chains.multiplies import as_problem, completing
 from umm.algorithms.movement.choice import one_sided
 from umm.algorithms.universal.options import Options
@@ -207,11 +207,12 @@ def tables_of(
     loss = by_kind if means is None else (means.interference, means.interference)
     shared = len({machine.device_of(rank, ranks) for rank in range(ranks)}) < ranks
     loss = (0.0, 0.0) if shared else loss
-    tables = []
+    tables, turns = [], may_change_turns(points.outline.statements)
     for number, (groups, works, waits) in enumerate(found):
         around = Around(
             number > 0 and all(x.single for x in found[number - 1].works.values()),
             number + 1 < len(found) and all(x.span.min() > 0 for x in found[number + 1].works.values()),
+            *turns,
         )
         start_s = machine.collective_start_s
         seconds = np.array(
