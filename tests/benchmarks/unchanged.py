@@ -1,7 +1,7 @@
 """``python -m tests.benchmarks.unchanged FILE``: the makespans of 10,000 random schedules, to the last bit.
 
 Each is lowered and simulated in C, which is built for it, and again by the references in Python. Writes the
-file if it is not there, else compares with it: write it before a change, compare after. ``--python`` leaves C out.
+file if it is not there, else compares with it: write it before a change, compare after. ``--python``: no C.
 """
 
 import json

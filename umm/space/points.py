@@ -63,6 +63,10 @@ class Points(Protocol):
         """Return what makes a run of the point at a place the one it is, by the columns of a store."""
 
 
+MOST_KEPT = 2**13
+"""Problems that points keep, one for each three layouts."""
+
+
 class MultiplyPoints:
     """The distinct points of one multiply, numbered by options, stationary matrix, A, B and C, in this order.
 
@@ -92,6 +96,7 @@ class MultiplyPoints:
         allowed = np.broadcast_to(_allowed(equal_replication, self.choices), self.shape)
         allowed = allowed & (_first(options).reshape(-1, 1, 1, 1, 1) | (_replicas(self.choices[2]) > 1))
         self.allowed: Ints = np.nonzero(allowed.reshape(-1))[0]
+        self._programs: dict[tuple[int, int, int], Problem] = {}
         if not len(self.allowed):
             raise InputError("no point of the space has equal replication factors; allow more of them")
 
@@ -128,13 +133,23 @@ class MultiplyPoints:
         """Return the options, stationary matrix and layouts of a point; one replica of C just is complete."""
         o, s, a, b, c = (int(i) for i in np.unravel_index(point, self.shape))
         of_a, of_b, of_c = self.choices
-        options = self.options[o] if of_c[c].replicas > 1 else replace(self.options[o], final=COMPLETE)
+        options = (self.options if of_c[c].replicas > 1 else self._complete)[o]
         return options, self.stationary[s], of_a[a], of_b[b], of_c[c]
 
+    @cached_property
+    def _complete(self) -> list[Options]:
+        return [replace(options, final=COMPLETE) for options in self.options]
+
     def program(self, point: int) -> Problem:
-        """Return the problem in the layouts of a point."""
-        _, _, a, b, c = self.parts(point)
-        return replace(self.bare, a=a, b=b, c=c)
+        """Return the problem in the layouts of a point, one for all points with these."""
+        layouts = self.layout_numbers(point)
+        found = self._programs.get(layouts)
+        if found is None:
+            a, b, c = (of[number] for of, number in zip(self.choices, layouts, strict=True))
+            found = replace(self.bare, a=a, b=b, c=c)
+            if len(self._programs) < MOST_KEPT:
+                self._programs[layouts] = found
+        return found
 
     def beside(self, point: int, most: int) -> tuple[Ints, "MultiplyPoints"]:
         """Return a space of this point and of those that differ in options and one layout: numbers, points.
@@ -179,12 +194,12 @@ class MultiplyPoints:
     def asked(self, place: int) -> dict[str, Any]:
         """Return what makes a run of the point at a place the one it is, by the columns of a store."""
         point = int(self.allowed[place])
-        options, stationary, *_ = self.parts(point)
+        options, stationary, *layouts = self.parts(point)
         bare = self.bare
         said: Mapping[str, Any] = bare.to_dict()
         return {
             **{name: getattr(bare, name) for name in ("m", "n", "k", "dtype")},
-            **{x.lower(): text for x, text in self.layouts(point).items()},
+            **{x.lower(): str(layout) for x, layout in zip(MATRICES, layouts, strict=True)},
             "stationary": stationary,
             **{name: said[name] for name in ("c_dtype", "given") if name in said},
             **options.to_dict(),

@@ -1,6 +1,8 @@
 """When each action ran, and what a schedule moves over its links."""
 
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -8,6 +10,7 @@ import numpy as np
 from umm.arrays import Floats, Ints, offsets_of, rows_of_groups
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import KINDS, TRANSFERS
+from umm.schedules.table.resources import Routes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,15 +100,33 @@ def bytes_by_kind(schedule: Schedule) -> dict[str, int]:
     return {KINDS[kind]: int(moved[kind]) for kind in TRANSFERS}
 
 
+FEW = 16
+"""Ranks of which the routes of all pairs are kept."""
+
+
 def crossings(schedule: Schedule) -> tuple[Ints, Ints]:
     """Return the actions that cross links and the links they cross, one pair for every crossing."""
     moving = np.flatnonzero(schedule.src != schedule.dst)
-    pair = schedule.src[moving] * schedule.ranks + schedule.dst[moving]
-    pairs, which = np.unique(pair, return_inverse=True)
-    routes = [schedule.routes[divmod(x, schedule.ranks)] for x in pairs.tolist()]
-    offsets = offsets_of([len(route) for route in routes])
-    links = np.array([link for route in routes for link in route], dtype=np.int64)
+    which = schedule.src[moving] * schedule.ranks + schedule.dst[moving]
+    if schedule.ranks <= FEW:
+        offsets, links = _all_pairs(schedule.routes, schedule.ranks)
+    else:
+        pairs, which = np.unique(which, return_inverse=True)
+        offsets, links = _of_pairs(schedule.routes, schedule.ranks, pairs.tolist())
     return moving.repeat(np.diff(offsets)[which]), links[rows_of_groups(offsets, which)]
+
+
+@lru_cache(maxsize=8)
+def _all_pairs(routes: Routes, ranks: int) -> tuple[Ints, Ints]:
+    return _of_pairs(routes, ranks, range(ranks**2))
+
+
+def _of_pairs(routes: Routes, ranks: int, pairs: Iterable[int]) -> tuple[Ints, Ints]:
+    """Return where the links of each pair of ranks start, and the links."""
+    found = [() if x // ranks == x % ranks else routes[divmod(x, ranks)] for x in pairs]
+    return offsets_of([len(route) for route in found]), np.array(
+        [y for x in found for y in x], dtype=np.int64
+    )
 
 
 def link_bytes(schedule: Schedule) -> Ints:

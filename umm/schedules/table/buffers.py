@@ -144,10 +144,12 @@ class Slice(NamedTuple):
     def cut(self, rows: Interval, cols: Interval) -> "Slice":
         """Return what lies in some rows and columns, in global indices; empty if nothing does."""
         buffer, rank, tensor, (top, bottom), (left, right) = self
-        return Slice(
+        first, last = rows
+        start, stop = cols
+        return Slice(  # without max and min, which take most of the time of this
             buffer, rank, tensor,
-            Interval(max(top, rows[0]), min(bottom, rows[1])),
-            Interval(max(left, cols[0]), min(right, cols[1])),
+            Interval(first if first > top else top, last if last < bottom else bottom),
+            Interval(start if start > left else left, stop if stop < right else right),
         )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ class Task:
         source: Executor that performs the schedules, or ``bound`` for a lower bound alone.
         limit: Bytes a rank may allocate.
         points: Places of the points among those of the space.
+        ids: The key of each one's run.
         bounds: Lower bounds of each one's makespan and memory where all points have them beforehand; else
             none, and those of its schedule count.
     """
@@ -38,13 +39,14 @@ class Task:
     source: str
     limit: int
     points: list[int]
+    ids: list[str]
     bounds: list[tuple[float, float]]
 
     def perform(self) -> list[dict[str, Any]]:
         """Perform the task and return its rows."""
         points, rows = points_of(self.space), []
-        for place, bounds in zip(self.points, self.bounds or repeat(None), strict=False):
-            of_run = asked_of(points, place, self.machine, self.source)
+        for place, key, bounds in zip(self.points, self.ids, self.bounds or repeat(None), strict=False):
+            of_run = {"config_id": key} | asked_of(points, place, self.machine, self.source)
             rows.append(recorded(of_run, partial(self._results, points, place, bounds)))
         return rows
 
@@ -96,13 +98,12 @@ def recorded(of_run: Mapping[str, Any], results: Callable[[], Mapping[str, Any]]
     """Return the row of a run; one that fails says why.
 
     Args:
-        of_run: What was asked, by its columns.
+        of_run: Its key and what was asked, by its columns.
         results: Performs it, and returns what came out.
     """
     import umm
 
     row = {
-        "config_id": config_id(of_run),
         "umm_version": umm.__version__,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         **of_run,
@@ -136,7 +137,7 @@ class Runs:
         self._space, self._machine, self._source = space, machine, source
         self._memory = memory
 
-    @property
+    @cached_property
     def ids(self) -> list[str]:
         """The key of each run."""
         points = points_of(self._space)
@@ -161,7 +162,8 @@ class Runs:
         points = points_of(self._space)
         limit = limit_of(self._memory, points.share, self._machine, points.ranks)
         bounds = [self._bounds[x] for x in places] if self._bounds else []
-        return Task(self._space, self._machine, self._source, limit, list(places), bounds)
+        ids = [self.ids[x] for x in places]
+        return Task(self._space, self._machine, self._source, limit, list(places), ids, bounds)
 
     def __len__(self) -> int:
         return points_of(self._space).count
