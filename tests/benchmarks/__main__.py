@@ -14,6 +14,7 @@ from tests.benchmarks.table import print_table
 ROUNDS = 5
 OUTPUT = Path(__file__).resolve().parents[2] / "build" / "bench.json"
 GROWTH = (8, 16, 32, 64, 128, 256, 512, 1024)
+CHAIN_RANKS = 208  # a million actions
 
 
 def fresh(function, *arguments):
@@ -44,6 +45,8 @@ def measure(folder):
     for ranks in GROWTH:
         tell(f"column layout, p = {ranks}")
         results["growth"].append(fresh(measures.growth, column_layout(ranks)))
+    tell("a chain of a million actions")
+    results["chain"] = fresh(measures.chain_of_many, CHAIN_RANKS)
     tell(str(SQUARES))
     results["squares"] = fresh(measures.growth, SQUARES)
     return results

@@ -14,6 +14,7 @@ import umm
 from tests.benchmarks.cases import POINTS, random_points, undisturbed
 from tests.benchmarks.simgrid_race import Replay
 from tests.reference import process_simulator
+from umm.algorithms.chains.lower import lower as lower_chain
 from umm.algorithms.universal.oplist import op_list
 from umm_sim.executor import SimExecutor
 
@@ -153,4 +154,26 @@ def growth(case):
         "simulate_s": simulate,
         "elapsed_s": time.perf_counter() - start,
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def chain_of_many(ranks):
+    """Lower and simulate a gated MLP, forward and backward, by one-sided gets; beside it its first multiply."""
+    machine = umm.machine(f"dgx-h100x4 nodes={ranks // 8}")
+    outline = umm.chain("gated-mlp", hidden=8192, ffn=28672, tokens=8192, backward=True, dtype="bfloat16")
+    names = [x.name for x in outline.laid_out("sequence", ranks).tensors]
+    chain = outline.with_layouts("row", dict.fromkeys(names, "row")).laid_out("row", ranks)
+    lower_s, schedule = clocked(lower_chain, chain, machine, movement="flat")
+    simulate_s, _ = clocked(SimExecutor().makespan, schedule)
+    problem = umm.Problem(m=8192, n=28672, k=8192, a="row", b="row", c="row", ranks=ranks, dtype="bfloat16")
+    one_lower_s, one = clocked(umm.schedule, problem, machine, stationary="C")
+    one_simulate_s, _ = clocked(SimExecutor().makespan, one)
+    return {
+        "actions": len(schedule),
+        "lower_s": lower_s,
+        "simulate_s": simulate_s,
+        "multiply_actions": len(one),
+        "multiply_lower_s": one_lower_s,
+        "multiply_simulate_s": one_simulate_s,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
     }

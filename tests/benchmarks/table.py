@@ -23,6 +23,7 @@ def print_table(results):
         ops = results["op_lists"][0][layouts]["ops"]
         _line(f"op list, p=256, {layouts} ({ops} ops): million ops/s", rate / 1e6, "", ">", 20)
     _growth(results["growth"], results["squares"])
+    _chain(results["chain"])
 
 
 def _points(name, rounds):
@@ -86,6 +87,14 @@ def _growth(rows, squares):
         )
     _large("p = 1024", rows[-1], seconds=3, gigabytes=0.7)
     _large("2d layout, p = 16,384", squares, seconds=60, gigabytes=4)
+
+
+def _chain(row):
+    """Print what a chain costs, and an action of it beside one of its first multiply."""
+    _line(f"a chain of {row['actions']} actions: lowering, processor seconds", row["lower_s"], "", "<", 5)
+    _line("  simulating it, processor seconds", row["simulate_s"], "", "<")
+    an_action = [row[of + "simulate_s"] / row[of + "actions"] for of in ("", "multiply_")]
+    _line("  simulating an action / one of its first multiply", an_action[0] / an_action[1], "x", "<", 1.5)
 
 
 def _large(name, row, seconds, gigabytes):

@@ -213,6 +213,7 @@ class Order:
         self._after: list[list[int]] = []
         self._open: set[int] = set()  # rows that no other waits for yet
         self._barrier: int | None = None
+        self._asked: tuple[tuple[Slice, ...] | None, set[int]] = None, set()  # what conflicts was asked last
 
     def hold(self, places: Iterable[int]) -> None:
         """Take further temporaries: the number of the place of each, none of an owned tile."""
@@ -225,7 +226,8 @@ class Order:
             how: How it accesses the first; it reads the others.
             pieces: The slices.
         """
-        return self._against(how, [(x.buffer, (*x.rows, *x.cols)) for x in pieces])
+        self._asked = pieces, self._against(how, [(x.buffer, x.rows + x.cols) for x in pieces])
+        return set(self._asked[1])
 
     def add(
         self, rank: int, computes: bool, how: int, pieces: tuple[Slice, ...], after: Iterable[int | None]
@@ -239,9 +241,10 @@ class Order:
             pieces: Its slices.
             after: Rows it waits for beside those that it conflicts with; None is none.
         """
-        touches = [(x.buffer, (*x.rows, *x.cols)) for x in pieces]
-        waits = {row for row in after if row is not None} | self._against(how, touches)
-        return self._settle(rank, computes, how, touches, waits)
+        touches: list[tuple[int, Rectangle]] = [(x.buffer, x.rows + x.cols) for x in pieces]
+        found = self._asked[1] if self._asked[0] is pieces else self._against(how, touches)
+        self._asked = None, set()
+        return self._settle(rank, computes, how, touches, found.union(x for x in after if x is not None))
 
     def follow(self, rank: int, after: Iterable[int]) -> int:
         """Return the number of a new row that touches nothing and waits for no signal."""
