@@ -158,7 +158,7 @@ def growth(case):
 
 
 def chain_of_many(ranks):
-    """Lower and simulate a gated MLP, forward and backward, by one-sided gets; beside it its first multiply."""
+    """Lower and simulate a gated MLP and its gradients by one-sided gets; beside it its first multiply."""
     machine = umm.machine(f"dgx-h100x4 nodes={ranks // 8}")
     outline = umm.chain("gated-mlp", hidden=8192, ffn=28672, tokens=8192, backward=True, dtype="bfloat16")
     names = [x.name for x in outline.laid_out("sequence", ranks).tensors]
