@@ -218,6 +218,22 @@ def test_a_makespan_gets_the_range_of_the_machine_s_numbers():
     assert answer.words(view, {}, {})["fact-range.children"] == answer.within(view)
 
 
+def test_the_page_says_where_the_rest_of_the_peak_goes():
+    """2048 cubed on eight H100: 40 % of peak, and what the other 60 % are."""
+    view = view_of(State(machine="h100-8", m=2048, n=2048, k=2048))
+    shown = answer.words(view, {}, {})
+    assert shown["fact-of-peak.children"] == "40 %"
+    assert shown["rest.children"] == (
+        "The other 60 % of peak: compute slower than peak 45 %, exposed communication 15 %."
+    )
+    assert answer.facts(None)["rest.children"] == ""
+
+
+def test_no_action_is_an_empty_field_and_the_first_is_0():
+    shown = [answer.control_values(State(op=op), [1])["op.value"] for op in (-1, 0, 12)]
+    assert shown == ["", "0", "12"]
+
+
 def test_a_budget_that_nothing_fits_says_the_least_that_would_do():
     view = view_of(State(**{**vars(SMALL), "memory": "0.1x"}))
     assert looked_through(view)[-1].startswith("nothing fits")
@@ -278,7 +294,7 @@ def test_the_paper_s_space_can_be_asked_for():
     assert (space.points().written, space.points().count) == (17496, 8232)
 
 
-ASSUMED = "machine=pvc-12-planes&m=4096&n=12288&k=12288&a=col@12&dtype=bfloat16"
+ASSUMED = "machine=pvc-12-planes&m=4096&n=12288&k=12288&a=col@12&b=2d&c=2d&dtype=bfloat16"
 
 
 def test_the_assumed_number_that_decides_is_named_as_by_the_command():

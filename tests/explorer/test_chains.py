@@ -19,7 +19,7 @@ from umm.errors import InputError
 from umm.explorer import answer
 from umm.explorer.app import make_app
 from umm.explorer.background import Behind
-from umm.explorer.callbacks import Asked, Sources, viewed
+from umm.explorer.callbacks import Asked, Sources, answered, viewed
 from umm.explorer.copies import as_command, as_search
 from umm.explorer.point import MOST_CHAIN, MOST_PARTS, chain_from
 from umm.explorer.search import look_at_chain
@@ -73,6 +73,26 @@ def test_what_is_used_today_is_there_before_the_search_of_a_chain_ends():
     trace = umm.run(umm.schedule(mlp.laid_out("megatron", ranks=4), "h100-8"))
     assert known[-1]["megatron"] == trace.makespan_s
     assert any("top" in x for x in sent[len(known) :])
+
+
+def test_a_page_that_waits_for_a_search_shows_what_is_used_today_as_it_comes(monkeypatch):
+    """It has shown nothing by now; the search has sent one scheme, then none, then another."""
+    sources = Sources(Dropped(), Behind(), {})
+    monkeypatch.setattr(sources.behind, "want", lambda *_: None)
+    priced = viewed(Asked(SMALL), sources).priced
+    priced.heard.set()
+    stage = ""
+    for named, rows in (
+        ({"megatron": 3e-5}, 1),
+        ({"megatron": 3e-5}, 0),
+        ({"megatron": 3e-5, "data": 2e-5}, 2),
+    ):
+        priced.take({"named": named})
+        told = answered(Asked(SMALL, stage=stage), sources)
+        stage = told.shown["status.title"]
+        tables = [x for x in told.shown.get("leaders.children", []) if x.className == "tensors"]
+        assert sum(len(x.children[1].children) for x in tables) == rows
+    assert told.shown["verdict.children"] == "Searching… data takes 20.00 µs."
 
 
 def test_addresses_of_the_page_that_chains_once_had_lead_to_the_same_here():

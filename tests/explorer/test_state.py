@@ -14,7 +14,7 @@ from umm.cli.main import main
 from umm.executor import executor
 from umm.explorer.copies import as_command, as_python, as_search, as_toml
 from umm.explorer.point import case_of, point_of
-from umm.explorer.state import TABS, State, read
+from umm.explorer.state import OPERANDS, TABS, State, read
 
 LAYOUTS = st.sampled_from(
     ["row", "col@2", "2d:3x2:balanced@2:interleaved", "cyclic:256x128:3x4", "any text, even this"]
@@ -68,6 +68,14 @@ def test_the_usual_state_has_an_empty_url_and_a_part_that_means_nothing_a_line()
     assert (state.b, state.m, state.tab) == ("col", 8192, "leaderboard")
     assert State().link == "?machine=pvc-12"  # without a query the page is as umm explore was started
     assert [line.partition(" ")[0] for line in mistakes] == ["m:", "tab", "rank"]
+
+
+def test_without_layouts_the_page_and_the_commands_mean_the_same():
+    """The page opens at A, B and C in row, as umm simulate has them; machine and sizes are of the example."""
+    usual = {x.name: x.default for x in main.get_command(None, "simulate").params}
+    assert [usual[x] for x in OPERANDS] == [getattr(State(), x) for x in OPERANDS] == ["row"] * 3
+    assert usual["stationary"] == State().stationary
+    assert usual["dtype"] == State().dtype
 
 
 def test_an_endless_url_is_not_read():

@@ -127,6 +127,14 @@ def test_the_agreement_figure_has_a_mark_per_action_a_line_and_a_band():
     assert np.array(band.y[2:]) / band.x[2:] == pytest.approx([1.2, 1.2])
 
 
+def test_the_ticks_of_times_are_round_numbers_within_the_axis():
+    """From 1.67 to 9 s: no bare 2 and 3 between powers of ten."""
+    layout = agreement(umm.compare(two_ranks(), slower(two_ranks(), 1.25))).layout
+    for axis in (layout.xaxis, layout.yaxis):
+        assert {1.5, 2, 3, 5, 7} & set(axis.tickvals)
+        assert axis.dtick is None
+
+
 def test_times_without_meaning_are_not_drawn():
     with pytest.raises(InputError, match="compare order and bytes"):
         agreement(umm.compare(two_ranks(), slower(two_ranks(), 1.0, "meaningless")))

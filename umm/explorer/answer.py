@@ -1,6 +1,7 @@
 """Everything the page shows for a state, by ``id.property``."""
 
 from collections.abc import Mapping
+from math import isnan
 from typing import Any
 
 from dash import html
@@ -16,32 +17,32 @@ from umm.layouts.places import replication_factors
 from umm.machines import machine_names
 from umm.space.space import KEPT
 from umm.space.what_if.advice import Beside
-from umm.traces.breakdown import percent
+from umm.traces.breakdown import below_peak, percent
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
 from umm.units import format_bytes, format_seconds
 
 CHOSEN = (
     "machine", "chain", "dtype", "backward", "stationary", "algorithm", "space", "tab", "across", "rank",
-    "statement", "op",
+    "statement",
 )  # fmt: skip
 """What is chosen from a few; ``what``, ``down`` and ``right`` are shown by their tabs, which know of what."""
 TYPED = (
-    *"mnk", *SIZES, "dropout", "ranks", *OPERANDS, "layouts", "given", "memory", "choices", "optimizer",
+    *"mnk", *SIZES, "dropout", "ranks", *OPERANDS, "layouts", "given", "memory", "choices", "optimizer", "op",
 )  # fmt: skip
 SWITCHES = ("grow", "data")
-EMPTY = ("kv_heads", "ranks")  # typed; nothing for 0
+EMPTY = {"kv_heads": "0", "ranks": "0", "op": "-1"}  # typed; what nothing stands for
 CONTROLS = [
     *(f"{name}.value" for name in (*CHOSEN, "what", "down", "right", *(x.name for x in known()), *SWITCHES)),
     *(f"{x}-part.value" for x in OPERANDS),
 ]
 """What a choice comes from by Dash; the browser itself hears of sliders and of what is typed."""
 FACTS = [f"fact-{named(name)}.children" for name in FIGURES]
-STRIP = ["fact-range.children", "facts-strip.hidden"]
 OF_A_MULTIPLY = (*(f"{x}-set" for x in OPERANDS), "multiplies", "algorithm-field", "space-field", "advanced")
 OF_A_CHAIN = ("layouts-set", "choices-field", "optimizer-field", "to-toml")
 ASKED = (*"mnk", *SIZES, "dtype", "backward", "dropout")
 CANCELLED = "The search was cancelled; change a control to search again."
+LEAST = 0.005  # share of the makespan that is named
 UNFIT = "No answer yet: see the errors below."
 
 
@@ -49,7 +50,7 @@ def control_values(state: State, divisors: list[int]) -> Shown:
     """Return what the controls show for a state."""
     shown: Shown = {f"{name}.value": getattr(state, name) for name in CHOSEN}
     texts = {name: as_text(getattr(state, name)) for name in (*TYPED, "backward", "statement")}
-    shown |= {f"{name}.value": "" if name in EMPTY and text == "0" else text for name, text in texts.items()}
+    shown |= {f"{name}.value": "" if EMPTY.get(name) == text else text for name, text in texts.items()}
     for option in known():
         value = getattr(state.options, option.name)
         shown[f"{option.name}.value"] = option.typed(value) if isinstance(value, bool) else value
@@ -148,7 +149,10 @@ def _unanswered(view: View, cancelled: bool) -> str:
         return f"No answer: there is no row {row}; the search ranks {len(priced.top)}."
     if priced.refusal or priced.failed:
         return f"No answer: {priced.refusal or priced.failed}."
-    return CANCELLED if cancelled else "Searching…"
+    if cancelled:
+        return CANCELLED
+    known = {x: name for name, x in priced.named.items() if x is not None}
+    return f"Searching… {known[min(known)]} takes {format_seconds(min(known))}." if known else "Searching…"
 
 
 def assumed(view: View) -> str:
@@ -181,9 +185,17 @@ def figures_of(trace: Trace) -> dict[str, tuple[str, float]]:
 def facts(trace: Trace | None) -> Shown:
     """Return the strip of a prediction's figures."""
     if trace is None:
-        return {"facts-strip.hidden": True}
+        return {"facts-strip.hidden": True, "rest.children": ""}
     texts = (text for text, _ in figures_of(trace).values())
-    return dict(zip(FACTS, texts, strict=True)) | {"facts-strip.hidden": False}
+    return dict(zip(FACTS, texts, strict=True)) | {"facts-strip.hidden": False, "rest.children": _rest(trace)}
+
+
+def _rest(trace: Trace) -> str:
+    """Return where the rest of the peak goes; nothing where the peak is unknown or reached."""
+    peak = trace.fraction_of_peak
+    shares = {} if isnan(peak) or not trace.makespan_s else below_peak(trace.breakdown(), peak)
+    lost = [f"{name} {percent(x)}" for name, x in shares.items() if x >= LEAST]
+    return f"The other {percent(1 - peak)} of peak: {', '.join(lost)}." if lost else ""
 
 
 def compared(view: View, files: Files, chains: Files = NONE) -> Any:
@@ -212,7 +224,7 @@ def _apart(*states: State) -> list[str]:
     """Return what each state is called: its layouts, what stays, and those of its other choices that differ.
 
     >>> _apart(State(m=1024), State(m=4096, b="col@2"))
-    ['2d 2d 2d, auto, m=1024', '2d col@2 2d, auto, m=4096']
+    ['row row row, auto, m=1024', 'row col@2 row, auto, m=4096']
     >>> _apart(State(chain="mlp", layouts="X=row,H=col"), State(chain="mlp", layouts="X=row,H=row"))
     ['H=col', 'H=row']
     """
@@ -239,7 +251,8 @@ def progress(view: View, cancelled: bool = False) -> Shown:
         return {"status.children": "", "status.title": "", "cancel.hidden": True}
     priced, growing, asked = view.priced, view.growing, view.question
     said = growing.words if growing and growing is asked else priced.words
-    stage = "refused" if priced.refusal or priced.failed else priced.stage
+    known = f"{len(priced.named)} known" if priced.named else ""  # each is shown as soon as it is there
+    stage = "refused" if priced.refusal or priced.failed else priced.stage or known
     if cancelled:
         said = f"{said.rstrip('.…')}; cancelled."
     return {

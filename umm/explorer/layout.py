@@ -316,6 +316,7 @@ def _said() -> list[Any]:
             className="status",
         ),
         html.Div([_fact(name) for name in FIGURES], id="facts-strip", className="strip", hidden=True),
+        html.P(id="rest", className="hint", title="share of the makespan, mean over ranks"),
     ]
 
 

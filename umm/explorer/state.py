@@ -105,9 +105,9 @@ class State:
     backward: bool = False
     dropout: float = 0.0
     ranks: int = 0
-    a: str = "2d"
-    b: str = "2d"
-    c: str = "2d"
+    a: str = "row"
+    b: str = "row"
+    c: str = "row"
     layouts: str = ""
     row: int = 1
     given: str = ""

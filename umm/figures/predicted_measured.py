@@ -16,6 +16,7 @@ from umm.figures.style import (
     Parts,
     as_figure,
     drawing,
+    round_ticks,
     time_unit,
 )
 
@@ -62,7 +63,7 @@ def agreement(comparison: Comparison) -> Parts:
             }
         )
     error = f"{100 * comparison.makespan_error:+.1f} %"
-    axis = {"type": "log", "dtick": 1, "tickformat": "~g", "minor": {"ticks": "outside"}}
+    axis = {"type": "log", "tickvals": round_ticks(*ends.tolist())}
     return drawing(
         data,
         f"Predicted against measured, per action (makespan {error})",
@@ -112,7 +113,7 @@ def makespans(pairs: "pd.DataFrame") -> Parts:
         f"predicted %{{y:.4g}} {unit}<extra></extra>",
         "name": "runs",
     }
-    axis = {"type": "log", "dtick": 1, "tickformat": "~g", "minor": {"ticks": "outside"}}
+    axis = {"type": "log", "tickvals": round_ticks(*ends.tolist())}
     return drawing(
         [*band(ends), marks],
         "Predicted against measured, per run",

@@ -66,8 +66,12 @@ def decision_figure(decisions: "DecisionMap") -> "go.Figure":
         title="m", type="category", categoryorder="array",
         categoryarray=[str(m) for m in dict.fromkeys(x.m for x in decisions.stretches)],
     )  # fmt: skip
-    scale = "linear" if decisions.over == "memory" else "log"
-    figure.update_yaxes(title=f"{decisions.over} (1 is {decisions.unit})", type=scale)
+    title = f"{decisions.over} (1 is {decisions.unit})"
+    if decisions.over == "memory":
+        figure.update_yaxes(title=title)
+        return figure
+    ends = min(x.start for x in decisions.stretches), max(x.stop for x in decisions.stretches)
+    figure.update_yaxes(title=title, type="log", tickvals=round_ticks(*ends))
     return figure
 
 

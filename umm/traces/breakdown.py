@@ -249,6 +249,22 @@ def verdict(spans: Spans) -> str:
     )
 
 
+def below_peak(found: Breakdown, peak: float) -> dict[str, float]:
+    """Return what keeps ranks below their peak, as shares of the makespan, the largest first.
+
+    Together with the fraction of peak they add up to 1.
+
+    Args:
+        found: Where the time goes.
+        peak: The fraction of peak.
+    """
+    parts = found.mean
+    makespan = sum(parts.values())
+    shares = {part.replace("_", " "): seconds / makespan for part, seconds in parts.items()}
+    shares["compute slower than peak"] = shares.pop("compute") - peak
+    return dict(sorted(shares.items(), key=lambda x: -x[1]))
+
+
 def percent(share: float) -> str:
     """Return a share as text.
 

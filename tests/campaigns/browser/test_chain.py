@@ -52,6 +52,14 @@ def test_a_newcomer_s_path_to_the_layouts_of_a_chain(page, address):
     painted(page)
 
 
+def test_the_schemes_of_a_chain_are_there_while_its_search_goes_on(page, address):
+    page.goto(address + "/?chain=transformer-layer&machine=h100-8")
+    page.wait_for_selector("#leaders table.tensors >> text=megatron")
+    assert page.is_visible("#cancel")
+    page.wait_for_function("document.getElementById('verdict').innerText.startsWith('Searching… ')")
+    page.click("#cancel")
+
+
 def test_a_chain_that_cannot_be_is_said_in_the_page(page, address):
     page.goto(address + "/chain/?chain=attention&heads=7&hidden=64")
     page.wait_for_function("document.getElementById('mistakes')?.innerText.includes('7')")

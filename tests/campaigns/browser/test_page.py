@@ -20,8 +20,8 @@ def test_a_newcomer_s_path(page, address):
         page.focus(f"#{operand}-index")
         page.keyboard.press("ArrowRight")
         page.wait_for_function(f"document.getElementById('{operand}-words').innerText.startsWith('2')")
-    page.wait_for_function("location.search.includes('c=2d%402')")
-    assert page.input_value("#a") == "2d@2"
+    page.wait_for_function("location.search.includes('c=row%402')")
+    assert page.input_value("#a") == "row@2"
     page.wait_for_function("text => document.querySelector('.fact .value').innerText !== text", arg=before)
     proven(page)
     assert re.search(
@@ -41,6 +41,13 @@ def test_a_permalink_opens_what_it_showed(page, address, browser):
     opened(page, address, START + "&a=row%402&tab=tiles&op=3")
     drawn(page, "tiles")
     assert page.inner_text("#op-words").startswith("Action 3: ")
+    page.fill("#op", "0")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.getElementById('op-words').innerText.startsWith('Action 0: ')")
+    page.fill("#op", "")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.getElementById('op-words').innerText.startsWith('No action is chosen')")
+    assert "op=" not in page.url
     other = browser.new_page()
     opened(other, page.url, "")
     assert other.input_value("#a") == "row@2"
@@ -67,11 +74,11 @@ def test_a_pinned_point_stands_beside_the_next(page, address):
     page.keyboard.press("Enter")
     page.wait_for_selector("#compare table")
     compares = "text => document.getElementById('compare').innerText.includes(text)"
-    page.wait_for_function(compares, arg="this: 2d col@4 2d, auto")
-    assert "pinned: 2d 2d 2d, auto" in page.inner_text("#compare")
+    page.wait_for_function(compares, arg="this: row col@4 row, auto")
+    assert "pinned: row row row, auto" in page.inner_text("#compare")
     page.fill("#m", "4K")
     page.keyboard.press("Enter")
-    page.wait_for_function(compares, arg="this: 2d col@4 2d, auto, m=4096")
+    page.wait_for_function(compares, arg="this: row col@4 row, auto, m=4096")
     page.click("#pin")
     page.wait_for_selector("#compare table", state="detached")
 

@@ -162,7 +162,14 @@ def action_control() -> list[Any]:
         ),
         bar(
             html.Label("Action", htmlFor="op"),
-            dcc.Input(id="op", type="number", min=-1, step=1, value=-1, debounce=0.2, className="short"),
+            dcc.Input(
+                id="op",
+                type="text",
+                inputMode="numeric",
+                placeholder="none",
+                debounce=True,
+                className="short",
+            ),
             html.Span(id="op-words", className="unit", **{"aria-live": "polite"}),
         ),
     ]
