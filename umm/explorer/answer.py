@@ -152,7 +152,12 @@ def _unanswered(view: View, cancelled: bool) -> str:
     if cancelled:
         return CANCELLED
     known = {x: name for name, x in priced.named.items() if x is not None}
-    return f"Searching… {known[min(known)]} takes {format_seconds(min(known))}." if known else "Searching…"
+    best = (
+        f" The fastest known scheme, {known[min(known)]}, takes {format_seconds(min(known))}."
+        if known
+        else ""
+    )
+    return f"Searching…{best}"
 
 
 def assumed(view: View) -> str:
