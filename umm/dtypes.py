@@ -181,3 +181,17 @@ def rounded_to_float8(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     exponent = np.maximum(np.frexp(values)[1] - 1, least)
     unit = np.ldexp(values.dtype.type(1.0), exponent - fraction)
     return np.asarray(np.clip(np.rint(values / unit) * unit, -most, most))
+
+
+def rounded_under_scales(values: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
+    """Return numbers rounded to a type of 8 bits under a scale for each 128 of a row, a power of two.
+
+    >>> rounded_under_scales(np.array([[1.0, 3.1, 1000.0]]), "float8_e4m3:128").tolist()
+    [[1.0, 3.0, 1024.0]]
+    """
+    starts = np.arange(0, values.shape[1], BLOCK)
+    largest = np.maximum.reduceat(np.abs(values), starts, axis=1)
+    largest = np.repeat(largest, BLOCK, axis=1)[:, : values.shape[1]]
+    most = FLOAT8[rated(dtype)][2]
+    scale = np.exp2(np.maximum(np.ceil(np.log2(np.where(largest > 0, largest, most) / most)), -149))
+    return np.asarray(rounded_to_float8(values / scale, dtype) * scale)

@@ -38,6 +38,11 @@ def float8_dtype(name: str) -> np.dtype[Any]:
     return np.dtype([("value", value), ("scale", "<f4")])
 
 
+def name_of(dtype: np.dtype[Any]) -> str:
+    """Return the type, with scales of blocks, whose elements and scales NumPy holds so."""
+    return f"{dtype['value'].name.removesuffix('fn')}:{BLOCK}"
+
+
 def widened(array: Array) -> Array:
     """Return the numbers that scaled elements are, in float64; any other array as it is."""
     if array.dtype.names is None:

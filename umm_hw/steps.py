@@ -7,6 +7,7 @@ from typing import Any
 from umm.interval import Interval
 from umm.schedules.table.details import GET, Multiplied
 from umm_hw.blocks import Mapped, Work
+from umm_hw.float8 import name_of, quantised, widened
 from umm_hw.transport import Block, Transport
 
 Step = Callable[[], object]
@@ -83,7 +84,8 @@ def _all(calls: Sequence[Step]) -> None:
 
 
 def _map(mapped: Mapped, reads: list[Any], target: Any) -> None:
-    target[...] = mapped(*reads)
+    found = mapped(*map(widened, reads))
+    target[...] = found if target.dtype.names is None else quantised(found, name_of(target.dtype), axis=1)
 
 
 def _nothing() -> None:

@@ -13,6 +13,7 @@ from umm.cost import grouped_seconds
 from umm.program import Combine, Dispatch, Outline
 from umm.program.outline import Shape
 from umm.program.routing import Routing
+from umm.space.fusing import GATHER, SCATTER, fused_experts
 
 GROUPED = (
     (4, 8192, 4096, 7168, 1346), (4, 8192, 7168, 2048, 1214), (8, 4096, 4096, 7168, 1346),
@@ -27,6 +28,25 @@ TRANSFERS = (
 """Nodes of 8 H800, GB/s at the bottleneck, 4,096 tokens a rank, top 8 of 256 experts, hidden 7,168.
 
 Source: DeepEP, docs/legacy.md. Up to 4 nodes its tokens may go to all of them, as uniform routing lets them.
+"""
+
+
+LATENCY = (
+    (Dispatch, "float8_e4m3:128", 1, 77), (Dispatch, "float8_e4m3:128", 2, 118),
+    (Dispatch, "float8_e4m3:128", 4, 155), (Dispatch, "float8_e4m3:128", 8, 173),
+    (Combine, "bfloat16", 1, 114), (Combine, "bfloat16", 2, 195), (Combine, "bfloat16", 4, 273),
+    (Combine, "bfloat16", 8, 314),
+)  # fmt: skip
+"""Nodes of 8 H800, us of DeepEP's low-latency kernels, 128 tokens a rank. Source: DeepEP, docs/legacy.md."""
+EXCHANGE = (137, 182)
+"""us of this dispatch on 32 H800: Triton-distributed, and DeepEP as that measured it. Source: its README."""
+FUSED = (
+    ("l20-8", 32, 4, 1, 7.813, 7.976), ("l20-8", 32, 4, 2, 8.727, 8.445), ("l20-8", 8, 2, 1, 5.901, 6.744),
+    ("l20-8", 8, 2, 2, 6.155, 7.009), ("h800-8", 32, 4, 1, 1.146, 1.863), ("h800-8", 8, 2, 1, 0.657, 1.019),
+)  # fmt: skip
+"""Machine, experts, top k, groups of experts, ms of layers 0 and 1: 8,192 tokens, k and n 8,192, bfloat16.
+
+Source: bytedance/flux, docs/performance.md, Flux's columns.
 """
 
 
@@ -63,16 +83,53 @@ def transfers() -> Iterator[tuple[str, float, float]]:
         yield f"{kind.kind} of {ranks}", 1e-9 * most / umm.run(schedule).makespan_s, published
 
 
+def low_latency() -> Iterator[tuple[str, float, float]]:
+    """Yield name, us predicted and published."""
+    for kind, dtype, nodes, published in LATENCY:
+        yield f"{kind.kind} of {8 * nodes}", _by_choice(kind, dtype, nodes), published
+
+
+def exchanges() -> Iterator[tuple[str, float, float]]:
+    """Yield name, us predicted and published."""
+    predicted = _by_choice(Dispatch, "float8_e4m3:128", 4)
+    for name, published in zip(("Triton-distributed", "DeepEP"), EXCHANGE, strict=True):
+        yield name, predicted, published
+
+
+def _by_choice(kind: type[Dispatch | Combine], dtype: str, nodes: int) -> float:
+    """Return the us of moving 128 tokens a rank, each choice by itself."""
+    routed, inward = Routing(128 * 8 * nodes, 256, 8), kind is Dispatch
+    tokens = Shape("X", routed.tokens, 7168, dtype, "input" if inward else "output")
+    edges = tuple(routed.edges.tolist())
+    rows = Shape("R", routed.rows, 7168, dtype, "output" if inward else "input", edges, True)
+    ends = ("R", "X") if inward else ("X", "R")
+    statement = kind(*ends, str(routed), parts=0)
+    chain = Outline("transfer", (tokens, rows), (statement,)).laid_out({"R": "experts"}, 8 * nodes)
+    return 1e6 * umm.run(lower(chain, umm.machine("h800-8", nodes=nodes))).makespan_s
+
+
+def fused() -> Iterator[tuple[str, float, float]]:
+    """Yield name, ms predicted and published."""
+    for name, experts, top_k, groups, *layers in FUSED:
+        for number, (what, published) in enumerate(zip((GATHER, SCATTER), layers, strict=True)):
+            took = fused_experts(umm.machine(name), 8192, 8192, 8192, experts, top_k, what, groups=groups)
+            yield f"{name}, {experts} top {top_k}, {groups} groups, layer {number}", 1e3 * took, published
+
+
 def main() -> None:
     """Print the tables."""
     print("# Mixtures of experts: predicted beside published\n")
     print(
         "Grouped kernels: `devices.grouped` of h800-8, fitted on six of these rows. Transfers: the number of"
     )
-    print("parts that pass a relay, 8, was chosen of two (4 gives 45 to 56 GB/s), nothing else.\n")
+    print("parts that pass a relay, 8, was chosen of two (4 gives 45 to 56 GB/s), nothing else. Low latency:")
+    print("`direct_start` of h800-8, fitted on the dispatch of 16. Flux: nothing fitted.\n")
     for title, unit, rows in (
         ("DeepGEMM, grouped, fp8, H800", "Tflop/s", grouped()),
         ("DeepEP, H800", "GB/s", transfers()),
+        ("DeepEP, low latency, H800", "us", low_latency()),
+        ("All-to-all of 32 H800", "us", exchanges()),
+        ("Flux, mixtures", "ms", fused()),
     ):
         print(f"## {title}\n\n| what | predicted {unit} | published | off by |\n|---|---|---|---|")
         off = []

@@ -16,6 +16,7 @@ import numpy as np
 import umm
 from umm.algorithms.chains.lower import lower
 from umm.checks import random_inputs
+from umm.program.mixture import in_parts
 from umm.program.routing import Routing
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
@@ -49,9 +50,9 @@ def case(number):
         "experts that ranks do not divide": experts % ranks > 0,
         "ranks that experts do not divide": ranks % experts > 0,
     }
-    return outline.laid_out(layouts(draw, outline, ranks), ranks), [
-        kind for kind, is_so in kinds.items() if is_so
-    ]
+    texts = layouts(draw, outline, ranks)
+    outline = in_parts(outline, int(draw.choice([1, 0, 2, 3])))
+    return outline.laid_out(texts, ranks), [kind for kind, is_so in kinds.items() if is_so]
 
 
 def layouts(draw, outline, ranks):

@@ -96,6 +96,9 @@ class DeviceNumbers:
     collective_start_s: float = stated(
         "Seconds", "time before the first bytes of a collective move: a small all-gather"
     )
+    direct_start_s: float = stated(
+        "Seconds", "time before rows of experts move that a kernel for low latency puts straight into place"
+    )
     step_fence_s: float = stated(
         "Seconds", "time between two steps of a ring that multiplies while it passes on"
     )

@@ -6,7 +6,7 @@ every executor's results are compared with.
 
 from umm.program.attention import Attention, AttentionGrad
 from umm.program.chain import Chain
-from umm.program.experts import Combine, Dispatch, Grouped
+from umm.program.experts import Combine, Dispatch, Grouped, SumCopies
 from umm.program.files import load_chain, save_chain
 from umm.program.multiply import Multiply
 from umm.program.outline import Outline, Shape
@@ -26,6 +26,7 @@ __all__ = [
     "Shape",
     "Statement",
     "Sum",
+    "SumCopies",
     "load_chain",
     "save_chain",
 ]

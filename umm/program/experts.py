@@ -18,6 +18,8 @@ from umm.program.multiply import Tensors, Values
 from umm.program.routing import Routing, routing
 from umm.program.tensors import LARGEST
 
+MOST_PARTS = 2**16
+"""In which a rank's experts are moved: as many as there can be experts."""
 Array = NDArray[np.float64]
 Shape = tuple[int, int]
 
@@ -33,6 +35,8 @@ class Dispatch:
         x: Tokens.
         routing: The text of a routing.
         gates: Whether the number of the row's expert alone is taken.
+        parts: Parts of each rank's experts whose rows are moved one behind another, so that multiplies can
+            begin; 0 for each choice of a token by itself in one kernel for low latency.
     """
 
     kind: ClassVar[str] = "dispatch"
@@ -42,6 +46,7 @@ class Dispatch:
     x: str
     routing: str
     gates: bool = False
+    parts: int = 1
 
     @property
     def outs(self) -> tuple[str, ...]:
@@ -57,6 +62,11 @@ class Dispatch:
     def routed(self) -> Routing:
         """The routing."""
         return routing(self.routing)
+
+    @property
+    def moved_by(self) -> Routing:
+        """The routing by which rows travel: with each choice of a token by itself, if so."""
+        return self.routed if self.parts else self.routed.by_choice
 
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes or types do not fit."""
@@ -89,6 +99,8 @@ class Combine:
         routing: The text of a routing.
         scale: A number for each routed row; nothing for 1.
         gates: Whether each number is put in the column of its expert.
+        parts: Parts of each rank's experts that are added up and moved one behind another; 0 for each row
+            by itself, in one kernel for low latency.
     """
 
     kind: ClassVar[str] = "combine"
@@ -99,6 +111,7 @@ class Combine:
     routing: str
     scale: str = ""
     gates: bool = False
+    parts: int = 1
 
     @property
     def outs(self) -> tuple[str, ...]:
@@ -114,6 +127,11 @@ class Combine:
     def routed(self) -> Routing:
         """The routing."""
         return routing(self.routing)
+
+    @property
+    def moved_by(self) -> Routing:
+        """The routing by which rows travel: with each choice of a token by itself, if so."""
+        return self.routed if self.parts else self.routed.by_choice
 
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes or types do not fit."""
@@ -269,7 +287,59 @@ class Grouped:
         return f"{self.out} = {a}·{b}{f' + {self.out}' * self.add} (by expert)"
 
 
-OfExperts = Dispatch | Combine | Grouped
+@dataclass(frozen=True)
+class SumCopies:
+    """Every copy of an expert in out holds the sum of all copies of it: gradients of copied weights.
+
+    Attributes:
+        out: Rows for each slot, each expert's alike.
+        routing: The text of a routing with copies.
+    """
+
+    kind: ClassVar[str] = "sum_copies"
+    READS: ClassVar[tuple[str, ...]] = ()
+    WRITES: ClassVar[tuple[str, ...]] = ("out",)
+    out: str
+    routing: str
+
+    @property
+    def outs(self) -> tuple[str, ...]:
+        """The tensors it writes."""
+        return (self.out,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors it reads."""
+        return (self.out,)
+
+    @property
+    def routed(self) -> Routing:
+        """The routing."""
+        return routing(self.routing)
+
+    def check(self, tensors: Tensors) -> None:
+        """Refuse a tensor that the slots do not share equally."""
+        rows, slots = tensors[self.out].shape[0], self.routed.slots
+        if rows % slots:
+            raise ProblemError(f"{rows} rows of {self.out} are not as many for each of {slots} experts")
+
+    def flop(self, tensors: Tensors) -> int:
+        """Return 0: only multiplies count."""
+        return 0
+
+    def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
+        """Return what out holds afterwards."""
+        known = self.routed
+        parts = values[self.out].reshape(known.slots, -1)
+        sums = np.zeros((known.experts, parts.shape[1]))
+        np.add.at(sums, known.expert_of_slot, parts)
+        return {self.out: sums[known.expert_of_slot].reshape(values[self.out].shape)}
+
+    def __str__(self) -> str:
+        return f"{self.out} = sum over copies of {self.out}"
+
+
+OfExperts = Dispatch | Combine | Grouped | SumCopies
 
 
 def _check(wanted: Mapping[str, Shape], tensors: Tensors) -> None:

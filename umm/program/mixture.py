@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from umm.errors import ProblemError
-from umm.program.experts import Combine, Dispatch, Grouped
+from umm.program.experts import Combine, Dispatch, Grouped, SumCopies
 from umm.program.outline import Outline, Shape
 from umm.program.parts import GatedMlp, Writing
 from umm.program.routing import Routing
@@ -118,18 +118,61 @@ def outline(w: Writing, name: str, routed: Routing) -> Outline:
     )
 
 
+def in_parts(outline: Outline, parts: int) -> Outline:
+    """Return a mixture whose ranks' experts are served in parts, so that moving rows hides behind multiplies.
+
+    Args:
+        outline: The mixture.
+        parts: Of each rank's experts; 0 for every expert by itself.
+    """
+
+    def cut(statement: Statement) -> Statement:
+        if isinstance(statement, Dispatch | Combine) and not statement.gates:
+            return replace(statement, parts=parts)
+        return statement
+
+    return replace(outline, statements=tuple(map(cut, outline.statements)))
+
+
+EIGHT_BITS = "float8_e4m3:128"
+
+
+def in_8_bits(outline: Outline) -> Outline:
+    """Return a mixture whose tokens travel to experts in 8 bits, with a scale for each 128 elements.
+
+    They are cast before and back after; sums come back in the type they have, as DeepSeek-V3 does it.
+    """
+    tensors, statements = {x.name: x for x in outline.tensors}, list[Statement]()
+    for statement in outline.statements:
+        if not isinstance(statement, Dispatch) or statement.gates:
+            statements.append(statement)
+            continue
+        sent = {name: f"{name}.fp8" for name in (statement.x, statement.out)}
+        cast = [] if sent[statement.x] in tensors else [Map(sent[statement.x], "cast", (statement.x,))]
+        for name, short in sent.items():
+            tensors[short] = replace(tensors[name], name=short, dtype=EIGHT_BITS, role="work")
+        moved = replace(statement, x=sent[statement.x], out=sent[statement.out])
+        statements += [*cast, moved, Map(statement.out, "cast", (moved.out,))]
+    layouts = {
+        name: {**texts, **{short: texts[x] for x in texts if (short := f"{x}.fp8") in tensors}}
+        for name, texts in outline.layouts.items()
+    }
+    return replace(outline, tensors=tuple(tensors.values()), statements=tuple(statements), layouts=layouts)
+
+
 def with_copies(outline: Outline, spare: int, groups: int) -> Outline:
     """Return a mixture with copies of its experts that have most rows, as slots beside one for each.
 
-    Weights of copies are inputs that hold the same, placed before. Groups of slots have about as many rows.
+    Weights of copies are inputs that hold the same, placed before; their gradients are summed over copies.
+    Groups of slots have about as many rows.
 
     Args:
-        outline: The mixture, forward.
+        outline: The mixture.
         spare: How many copies.
         groups: How many groups of slots there are, such as ranks.
 
     Raises:
-        ProblemError: if it has no experts, or gradients, whose sums over copies are not modelled.
+        ProblemError: if it has no experts, or copies already.
 
     >>> from umm.program.presets import chain
     >>> sizes = {"hidden": 2, "ffn": 2, "tokens": 6, "experts": 3, "top_k": 1}
@@ -138,10 +181,8 @@ def with_copies(outline: Outline, spare: int, groups: int) -> Outline:
     [(0, 2, 3, 5, 6)]
     """
     texts = {x.routing for x in outline.statements if isinstance(x, Grouped)}
-    if len(texts) != 1 or outline.kept:
-        raise ProblemError(
-            f"copies of experts are of a mixture without --backward, not of {outline.name}; leave them out"
-        )
+    if len(texts) != 1:
+        raise ProblemError(f"copies of experts are of a mixture, not of {outline.name}; leave them out")
     before = Routing.parse(texts.pop())
     after = replace(before, spare=spare, groups=groups)
     edges = tuple(after.edges.tolist())
@@ -152,6 +193,12 @@ def with_copies(outline: Outline, spare: int, groups: int) -> Outline:
         if isinstance(statement, Map) and "routing" in statement.parameters:
             return replace(statement, parameters={**statement.parameters, "routing": str(after)})
         return statement
+
+    def summed(statement: Statement) -> list[Statement]:
+        done = moved(statement)
+        if isinstance(done, Grouped) and done.trans == ("a",):
+            return [done, SumCopies(done.out, str(after))]
+        return [done]
 
     def sized(x: Shape) -> Shape:
         if not x.experts:
@@ -165,5 +212,5 @@ def with_copies(outline: Outline, spare: int, groups: int) -> Outline:
     return replace(
         outline,
         tensors=tuple(map(sized, outline.tensors)),
-        statements=tuple(map(moved, outline.statements)),
+        statements=tuple(x for statement in outline.statements for x in summed(statement)),
     )

@@ -22,7 +22,7 @@ MOST_EXPERTS = 2**16
 """Of a routing, each of which has a range of rows; models have up to some hundreds."""
 _TEXT = re.compile(
     r"(\d{1,12})x(\d{1,9})x(\d{1,9}):(.+?):(\d{1,9})"
-    r"(?::capacity=(\d{1,6}(?:\.\d{1,6})?))?(?::spare=(\d{1,6})/([1-9]\d{0,5}))?"
+    r"(?::capacity=(\d{1,6}(?:\.\d{1,6})?))?(?::spare=(\d{1,6})/([1-9]\d{0,5}))?(:each)?"
 )
 AT_ONCE = 2**24
 """Random numbers that exist at once while choices are drawn."""
@@ -45,6 +45,7 @@ class Routing:
         spare: Copies of the experts with most rows for each copy, one after another: *slots* beside one for
             each expert. A copy takes an equal share of its expert's rows, those of tokens beside each other.
         groups: Groups of slots, equal in number, that have about as many rows each, if there are copies.
+        each: Whether a token travels once for each of its rows, even where a rank has several.
 
     >>> print(Routing(4, 3, 2, "balanced"), Routing(4, 3, 2, "balanced").edges.tolist())
     4x3x2:balanced:0 [0, 3, 6, 8]
@@ -58,6 +59,7 @@ class Routing:
     capacity: float = 0.0
     spare: int = 0
     groups: int = 1
+    each: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers and the rule."""
@@ -114,12 +116,19 @@ class Routing:
         tokens, experts, top_k, rule, *others = match.groups()
         seed, spare, groups = (int(others[x] or 0) for x in (0, 2, 3))
         capacity = float(others[1] or 0)
-        return cls(int(tokens), int(experts), int(top_k), rule, seed, capacity, spare, groups or 1)
+        each = bool(others[4])
+        return cls(int(tokens), int(experts), int(top_k), rule, seed, capacity, spare, groups or 1, each)
 
     def __str__(self) -> str:
         said = f"{self.tokens}x{self.experts}x{self.top_k}:{self.rule}:{self.seed}"
         said += f":capacity={self.capacity:g}" if self.capacity else ""
-        return said + (f":spare={self.spare}/{self.groups}" if self.spare else "")
+        said += f":spare={self.spare}/{self.groups}" if self.spare else ""
+        return said + ":each" * self.each
+
+    @cached_property
+    def by_choice(self) -> "Routing":
+        """The same routing, by which a token travels once for each of its rows."""
+        return routing(f"{self}:each") if not self.each else self
 
     @property
     def rows(self) -> int:
@@ -134,7 +143,7 @@ class Routing:
     @cached_property
     def choices(self) -> Ints:
         """The experts of each token, in order, dropped or not: an array of shape (tokens, top_k)."""
-        return _choices(replace(self, capacity=0.0, spare=0, groups=1))
+        return _choices(replace(self, capacity=0.0, spare=0, groups=1, each=False))
 
     @cached_property
     def _sorted(self) -> tuple[Ints, Ints, Ints]:
@@ -201,6 +210,17 @@ class Routing:
         return self._sorted[2]
 
     @cached_property
+    def expert_of_slot(self) -> Ints:
+        """The expert of each slot."""
+        if not self.spare:
+            return np.arange(self.experts, dtype=np.int64)
+        counts = np.bincount(self.expert_of, minlength=self.experts)
+        copies = self._copies(counts)
+        found = np.empty(self.slots, dtype=np.int64)
+        found[self._placed(counts, copies)] = np.repeat(np.arange(self.experts), copies)
+        return found
+
+    @cached_property
     def _tokens(self) -> dict[Interval, Ints]:
         """The different tokens of ranges of rows that were asked for before."""
         return {}
@@ -228,9 +248,10 @@ class Routing:
         return range(int(self.slot_of[rows.start]), int(self.slot_of[rows.stop - 1]) + 1)
 
     def tokens_of(self, rows: Interval, within: Interval | None = None) -> Ints:
-        """Return the different tokens of some rows, in order; those of a range alone if one is given."""
+        """Return the tokens that travel for some rows, in order; those of a range alone if one is given."""
         if rows not in self._tokens:
-            self._tokens[rows] = np.unique(self.token_of[rows.start : rows.stop])
+            of = self.token_of[rows.start : rows.stop]
+            self._tokens[rows] = np.sort(of) if self.each else np.unique(of)
         found = self._tokens[rows]
         if within is None:
             return found

@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.dtypes import is_float8, rounded_under_scales
 from umm.errors import ProblemError
-from umm.files import fields_of, shown
+from umm.files import fields_of, shown, whole_number
 from umm.program.attention import Attention, AttentionGrad
-from umm.program.experts import Combine, Dispatch, Grouped
+from umm.program.experts import MOST_PARTS, Combine, Dispatch, Grouped, OfExperts, SumCopies
 from umm.program.functions import function
 from umm.program.multiply import Multiply, Tensors, Values
 from umm.program.tensors import Tensor
@@ -70,7 +71,8 @@ class Map:
         rows, cols = whole = self._whole(tensors)
         reads = (values[x] for x in self.reads)
         result = function(self.fn)(*reads, rows=(0, rows), cols=(0, cols), shape=whole, **self.parameters)
-        return {self.out: result.astype(np.float64)}
+        wide, dtype = result.astype(np.float64), tensors[self.out].dtype
+        return {self.out: rounded_under_scales(wide, dtype) if is_float8(dtype) else wide}
 
     def __str__(self) -> str:
         return f"{self.out} = {self.fn}({', '.join(self.reads)})"
@@ -156,7 +158,7 @@ class Sum:
         return f"{self.out} = sum of {self.x} over replicas"
 
 
-Statement = Multiply | Map | Copy | Sum | Attention | AttentionGrad | Dispatch | Combine | Grouped
+Statement = Multiply | Map | Copy | Sum | Attention | AttentionGrad | OfExperts
 
 
 def reading(statement: Statement, names: Mapping[str, str]) -> Statement:
@@ -188,7 +190,8 @@ def _with_names(statement: Statement, names: Mapping[str, str], of: tuple[str, .
 
 
 KINDS: dict[str, type[Statement]] = {
-    x.kind: x for x in (Multiply, Map, Copy, Sum, Attention, AttentionGrad, Dispatch, Combine, Grouped)
+    x.kind: x
+    for x in (Multiply, Map, Copy, Sum, Attention, AttentionGrad, Dispatch, Combine, Grouped, SumCopies)
 }
 
 
@@ -231,6 +234,8 @@ def statement_from_dict(data: Any) -> Statement:
             _check_list(value, int, f"{key} of a {kind}", "whole numbers")
         elif key in ("gates", "add") and not isinstance(value, bool):
             raise ProblemError(f"{key} = {shown(value)} of a {kind} is not true or false")
+        elif key == "parts":
+            whole_number(value, f"parts of a {kind}", 0, MOST_PARTS)
         elif key in ("scale", "beside") and not isinstance(value, str):
             raise ProblemError(f"{key} = {shown(value)} of a {kind} is not a name")
         elif key == "parameters" and not isinstance(value, dict):

@@ -8,7 +8,7 @@ from functools import partial
 from umm.errors import ProblemError
 from umm.program.attention import Attention, AttentionGrad
 from umm.program.chain import Chain
-from umm.program.mixture import with_copies
+from umm.program.mixture import in_8_bits, in_parts, with_copies
 from umm.program.multiply import Multiply
 from umm.program.outline import DEFAULT, Outline
 from umm.program.statements import Copy, Statement, reading, renamed
@@ -134,24 +134,33 @@ CHANGES: Mapping[str, Callable[[Outline], Outline]] = {
 """Schemes that change what a chain does, not only where its tensors lie: each gives it in its own layouts."""
 
 
-_COPIES = re.compile(r"ep([1-9]\d{0,5})(?:-tp([1-9]\d{0,5}))?\+([1-9]\d{0,5})")
+_EXPERTS = re.compile(
+    r"ep([1-9]\d{0,5})(?:-tp([1-9]\d{0,5}))?(?:\+([1-9]\d{0,5}))?(?:/(each|[1-9]\d{0,4}))?(:fp8)?"
+)
 
 
-def with_hot_experts(name: str, outline: Outline) -> Outline | None:
-    """Return a mixture as ``ep8+4`` or ``ep4-tp2+4`` runs it: with 4 copies of experts that have most rows.
+def of_experts(name: str, outline: Outline) -> Outline | None:
+    """Return a mixture as a scheme of experts runs it that changes what it does.
 
-    Its layouts of that name are those of ``ep8-tp1`` or ``ep4-tp2``. None if the name is not such a scheme.
+    ``ep8+4`` and ``ep4-tp2+4`` have 4 copies of the experts that have most rows. ``ep8/2`` moves the rows of
+    each rank's experts in 2 parts, one behind another, ``ep8/each`` each choice of a token by itself, and
+    ``ep8:fp8`` tokens in 8 bits. Layouts of that name are those of ``ep8-tp1`` or ``ep4-tp2``. None if the
+    name is not such a scheme.
 
     Raises:
-        ProblemError: if the program has no experts, or has gradients.
+        ProblemError: if copies are asked for and the program has no experts.
     """
-    match = _COPIES.fullmatch(name)
-    if match is None:
+    match = _EXPERTS.fullmatch(name)
+    if match is None or not any(match.groups()[2:]):
         return None
-    groups, parts, spare = int(match[1]), int(match[2] or 1), int(match[3])
-    found = with_copies(outline, spare, groups)
-    within = found.layouts_of(f"ep{groups}-tp{parts}", groups * parts)
-    return found.with_layouts(name, within)
+    groups, cuts, found = int(match[1]), int(match[2] or 1), outline
+    if match[3]:
+        found = with_copies(found, int(match[3]), groups)
+    if match[4]:
+        found = in_parts(found, 0 if match[4] == "each" else int(match[4]))
+    if match[5]:
+        found = in_8_bits(found)
+    return found.with_layouts(name, found.layouts_of(f"ep{groups}-tp{cuts}", groups * cuts))
 
 
 def gradients_by_tokens(outline: Outline | Chain) -> dict[str, str]:

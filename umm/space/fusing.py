@@ -9,13 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from umm.algorithms.collectives.collective import collective
-from umm.cost import gemm_seconds
+from umm.cost import gemm_seconds, grouped_seconds
 from umm.dtypes import PRICED, accumulated_in, canonical, element_bytes, is_float8, itemsize, rated
 from umm.errors import InputError
 from umm.executor import executor
 from umm.machines import Machine
 from umm.schedules.schedule import Schedule
+from umm.schedules.writer.builder import COLLECTIVE
 from umm.units import format_seconds
 
 GATHER, SCATTER = "all-gather", "reduce-scatter"
@@ -186,6 +189,43 @@ def fusing(
         what, m, n, k, dtype, of_c, p, machine.name, product, collective_s, schedule.stationary,
         tuple(sorted(ways, key=lambda way: way.seconds)),
     )  # fmt: skip
+
+
+def fused_experts(
+    machine: Machine, tokens: int, n: int, k: int, experts: int, top_k: int, what: str = GATHER, *,
+    groups: int = 1, dtype: str = "bfloat16", ranks: int | None = None,
+) -> float:  # fmt: skip
+    """Return the seconds of a mixture's multiply in one kernel with its collective, rows spread evenly.
+
+    Either tokens are gathered and multiplied with their experts' weights, or products are added up for each
+    token and scattered. Blocks of the kernel communicate and the others multiply, so multiplies lose what a
+    collective's kernels take; sums have a pass of their own, so what is sent is contiguous.
+
+    Args:
+        machine: Where.
+        tokens: Over all ranks.
+        n: Columns of the product, over the ranks of a group.
+        k: Length of the sums, over the ranks of a group.
+        experts: How many.
+        top_k: Experts of a token.
+        what: ``all-gather`` of tokens before, or ``reduce-scatter`` of their sums after.
+        groups: Groups of experts; the ranks of one share each expert's columns.
+        dtype: Of all matrices.
+        ranks: How many; all devices if None.
+
+    Source: Zhang et al. (2025), Comet: fine-grained computation-communication overlapping for mixtures.
+    """
+    p = machine.default_ranks if ranks is None else ranks
+    parts, inward = p // groups, what == GATHER
+    local = (n // parts, k) if inward else (n, k // parts)
+    rows = np.full(experts // groups, tokens * top_k // experts)
+    item = itemsize(dtype)
+    product = float(grouped_seconds(machine, dtype, rows, *local, item).sum())
+    nbytes = tokens * (k if inward else n) * item
+    copy = nbytes / p / machine.bandwidth_matrix()[0, min(1, p - 1)] + machine.transfer_overhead_s
+    taken = machine.means[COLLECTIVE].interference if COLLECTIVE in machine.means else 0.0
+    passes = 0.0 if inward else nbytes * (top_k / groups + 2.0 + 1.0 / p) / machine.work_bandwidth
+    return float(max(product / (1.0 - taken), copy * (p - 1)) + copy + machine.step_fence_s + passes)
 
 
 def _unsplit(machine: Machine, dtype: str) -> Machine:

@@ -15,6 +15,7 @@ without padding.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -27,21 +28,25 @@ from umm.arrays import Ints
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.program import Combine, Dispatch, Grouped
+from umm.program import Combine, Dispatch, Grouped, SumCopies
 from umm.program.experts import Part
-from umm.program.routing import routing
+from umm.program.routing import Routing, routing
 from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.builder import Builder, How
+from umm.schedules.writer.builder import COLLECTIVE, Builder, How
 
 Region = tuple[Interval, Interval]
 Of = dict[str, Any]
 """Parameters of a function that say which rows."""
 GATES, GATE_LANES = "gates", 4
 """Lanes of what is done with gates."""
-SMALL_LANES = 6
-"""Small messages of a rank that are under way at once."""
+SMALL_LANES, DIRECT_LANES = 6, 64
+"""Small messages of a rank that are under way at once; those of a kernel for low latency, all of whose blocks
+send."""
 NETWORK = "network"
 """The lane of what relays get and send: network cards need no copy engine."""
+PACKING, UNPACKING = "packing", "unpacking"
+"""Lanes of the passes before tokens and sums leave, and after they arrive: kernels of communication run on
+a stream of their own, so what is multiplied next does not wait for them; both take of the device."""
 LAST = 2**30
 """The phase of what is sent inside a node."""
 AT_ONCE, LEAST_PART = 8, 2**20
@@ -51,28 +56,35 @@ AT_ONCE, LEAST_PART = 8, 2**20
 def dispatch(build: Builder, statement: Dispatch) -> None:
     """Write a dispatch; every replica of what it writes is complete afterwards."""
     # A token's gates go beside its row, so their small messages wait for no other.
-    known, moved, moves = statement.routed, _Passes(build), _Moves(build.ranks)
+    known, moved, moves = statement.moved_by, _Passes(build), _Moves(build)
     relays = (
         None
-        if statement.gates
+        if statement.gates or statement.parts != 1
         else _Relays.chosen(build, statement.out, statement.x, statement.routing, sums=False)
     )
-    lane = GATES if statement.gates else "compute"
+    lane = GATES if statement.gates else PACKING
     expanded: list[tuple[Slice, Slice, bool, Of]] = []
-    for number, (rank, tile, replica) in enumerate(tiles_by_rank(build.layout(statement.out))):
-        target = build.tile(statement.out, *tile, replica)
+    tiles = (
+        build.tile(statement.out, *tile, to) for _, tile, to in tiles_by_rank(build.layout(statement.out))
+    )
+    pieces = (piece for tile in tiles for piece in enumerate(_by_experts(known, tile, statement.parts)))
+    for number, (part, target) in enumerate(pieces):
         cols = target.cols
         if statement.gates:
             experts = known.experts_of(target.rows)
             cols = Interval(experts.start, experts.stop)
-        of: Of = {"routing": statement.routing, "first": target.rows.start, "last": target.rows.stop}
-        writing = _Packing(build, moves, moved, relays, lane, statement.x, number)
-        held, packed = writing.tokens(rank, cols, of)
+        # Packed rows are numbered as tokens are, so of more rows each token comes once.
+        many = target.rows.size > known.tokens
+        by = str(statement.routed if many else known)
+        of: Of = {"routing": by, "first": target.rows.start, "last": target.rows.stop}
+        writing = _Packing(build, moves, moved, relays, lane, statement.x, number, part, not statement.parts)
+        held, packed = writing.tokens(target.rank, cols, of)
         expanded.append((target, held, packed, of))
-    moves.write()
+    moves.write(not statement.parts)
     fn = "pick_gates" if statement.gates else "expand_tokens"
     for target, held, packed, of in expanded:
         seconds = moved.seconds(target.rank, 2 * target.elements, target)
+        lane = GATES if statement.gates else UNPACKING
         build.map(fn, target, held, lane=lane, seconds=seconds, packed=int(packed), **of)
 
 
@@ -83,18 +95,24 @@ class _Moves:
     relays is written in two phases, 0 and 1.
     """
 
-    def __init__(self, ranks: int) -> None:
-        self._ranks = ranks
+    def __init__(self, build: Builder) -> None:
+        self._build, self._ranks = build, build.ranks
         self._steps: list[tuple[int, int, Callable[[], object]]] = []
 
     def add(self, src: int, dst: int, written: Callable[[], object], phase: int = 0) -> None:
         """Add what a pair of ranks does."""
         self._steps.append((phase, (dst - src) % self._ranks, written))
 
-    def write(self) -> None:
-        """Write all, phase by phase, pairs at the same distance after each other."""
-        for _, _, written in sorted(self._steps, key=lambda x: x[:2]):
-            written()
+    def write(self, direct: bool) -> None:
+        """Write all, phase by phase, pairs at the same distance after each other.
+
+        Args:
+            direct: Whether one kernel for low latency does it, which takes a time to start.
+        """
+        steps = [written for _, _, written in sorted(self._steps, key=lambda x: x[:2])]
+        with self._build.collective(self._build.machine.direct_start_s) if direct else nullcontext():
+            for written in steps:
+                written()
 
 
 class _Relays:
@@ -208,7 +226,9 @@ class _Packing(NamedTuple):
         relays: By which they go between nodes, if so.
         lane: Of what is computed.
         name: The tensor of tokens.
-        number: Of the tile that needs them, for its room.
+        number: Of the rows that need them, for their room.
+        part: Of its rank's rows; earlier parts are moved first.
+        direct: Whether one kernel for low latency moves them.
     """
 
     build: Builder
@@ -218,6 +238,8 @@ class _Packing(NamedTuple):
     lane: str
     name: str
     number: int
+    part: int
+    direct: bool
 
     def tokens(self, rank: int, cols: Interval, of: Of) -> tuple[Slice, bool]:
         """Return the tokens of some routed rows in a rank's memory, and whether they are packed.
@@ -225,21 +247,22 @@ class _Packing(NamedTuple):
         If all between the first and the last are needed, or the rank has them, they are read as they are.
         """
         build, name, relays = self.build, self.name, self.relays
-        tokens = routing(of["routing"]).tokens_of(Interval(of["first"], of["last"]))
+        known = routing(of["routing"])
+        tokens = known.tokens_of(Interval(of["first"], of["last"]))
         hull = Interval(int(tokens[0]), int(tokens[-1]) + 1)
         layout = build.layout(name)
         replica = layout.replica(rank)
         tiles = layout.overlapping_tiles(hull, cols)
         if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
             return build.tile(name, *tiles[0], replica).cut(hull, cols), False
-        packed = len(tokens) < hull.size or relays is not None
+        packed = len(tokens) < hull.size or known.each or relays is not None
         held = Interval(0, len(tokens)) if packed else hull
         whole = build.temporary(rank, name, held, cols, slot=("experts", name, self.number))
         for tile in tiles:
             source = build.tile(name, *tile, replica).cut(hull, cols)
             if not packed:
                 got = partial(self._got, source, whole.cut(source.rows, source.cols))
-                self.moves.add(source.rank, rank, got)
+                self.moves.add(source.rank, rank, got, 1 + self.part)
                 continue
             if relays is not None and relays.apart(source.rank, rank):
                 there = build.tile(name, *tile, replica).cut(layout.tile_bounds(tile)[0], cols)
@@ -256,7 +279,7 @@ class _Packing(NamedTuple):
             else:
                 into = whole.cut(_places(tokens, source.rows), source.cols)
                 sent = partial(self._sent, "pack_tokens", source, into, ("packed", tile), of)
-                self.moves.add(source.rank, rank, sent, phase=1)
+                self.moves.add(source.rank, rank, sent, 1 + self.part)
         return whole, packed
 
     def _relayed(self, relays: _Relays, source: Slice, node: int) -> Slice:
@@ -274,7 +297,7 @@ class _Packing(NamedTuple):
         return relays.held[key]
 
     def _got(self, source: Slice, into: Slice) -> None:
-        self.build.get(source, into, **self._how(into, source.rank))
+        self.build.get(source, into, **self._how(source, into))
 
     def _sent(self, fn: str, source: Slice, into: Slice, key: Hashable, of: Of, lane: str = "") -> None:
         """Write that a rank packs what is needed of what it holds, and sends it."""
@@ -287,21 +310,20 @@ class _Packing(NamedTuple):
         seconds = self.moved.seconds(source.rank, 2 * piece.elements, piece)
         build.map(fn, piece, source, lane=self.lane, seconds=seconds, **of)
         if piece != into:
-            how: How = {"lane": lane} if lane else self._how(piece, into.rank)
-            build.put(piece, into, **how)
+            build.put(piece, into, **self._how(piece, into, lane))
 
-    def _how(self, piece: Slice, other: int) -> How:
+    def _how(self, source: Slice, into: Slice, lane: str = "") -> How:
         if self.lane == GATES:
-            return {"lane": f"{GATES}.{other % GATE_LANES}"}
-        return _small(self.build, piece, other)
+            return {"lane": f"{GATES}.{(into.rank + source.rank) % GATE_LANES}"}
+        return _how(self.build, source, into, lane, direct=self.direct)
 
 
 def combine(build: Builder, statement: Combine) -> None:
     """Write a combine; every replica of what it writes is complete afterwards."""
-    moved, moves = _Passes(build), _Moves(build.ranks)
+    moved, moves = _Passes(build), _Moves(build)
     relays = (
         None
-        if statement.gates
+        if statement.gates or statement.parts != 1
         else _Relays.chosen(build, statement.x, statement.out, statement.routing, sums=True)
     )
     added: list[tuple[str, Slice, Slice, Of]] = []
@@ -315,9 +337,16 @@ def combine(build: Builder, statement: Combine) -> None:
         if not target.elements:
             continue
         cols = Interval(0, 1) if statement.gates else target.cols
-        of: Of = {"routing": statement.routing, "first": target.rows.start, "last": target.rows.stop}
-        every = _sources(build, statement.x, rank, cols)
-        sources = [x for x in every if _rows_for(statement, x.rows, target.rows)]
+        of: Of = {
+            "routing": str(statement.moved_by), "first": target.rows.start, "last": target.rows.stop,
+        }  # fmt: skip
+        every = [
+            (piece, number)
+            for tile in _sources(build, statement.x, rank, cols)
+            for number, piece in enumerate(_by_experts(statement.routed, tile, statement.parts))
+        ]
+        order = {x: number for x, number in every if _rows_for(statement, x.rows, target.rows)}
+        sources = list(order)
         if not sources:
             build.map("zero", target)
             continue
@@ -333,17 +362,30 @@ def combine(build: Builder, statement: Combine) -> None:
             held = Interval(0, sum(total.values()))
             whole = build.temporary(rank, statement.x, held, cols, slot=("combine", number))
         sending = _Sending(build, statement, moves, moved, number)
-        sending.add(near, whole, starts, of, LAST)
+        for source in near:
+            sending.add([source], whole, starts, of, LAST + order[source])
         for node, group in far.items():
             if relays is not None:
                 sending.relay(relays, node, group, whole, starts[relays.spans[node]], of, part)
         if not alone:
-            cuts = {"routing": statement.routing, "cuts": _cuts(spans)}
+            cuts = {"routing": str(statement.moved_by), "cuts": _cuts(spans)}
             added.append(("spread_gates" if statement.gates else "add_parts", target, whole, cuts))
-    moves.write()
+    moves.write(not statement.parts)
     for fn, target, whole, of in added:
         seconds = moved.seconds(target.rank, whole.elements + target.elements, target)
-        build.map(fn, target, whole, seconds=seconds, **of)
+        build.map(fn, target, whole, lane=UNPACKING, seconds=seconds, **of)
+
+
+def _by_experts(known: Routing, tile: Slice, parts: int) -> list[Slice]:
+    """Return a tile of a routed tensor cut between experts into so many parts, as far as it has experts."""
+    if parts <= 1:
+        return [tile]
+    slots = known.slots_of(tile.rows)
+    count = min(parts, len(slots))
+    firsts = [slots[len(slots) * part // count] for part in range(count)] + [slots.stop]
+    spans = (Interval(int(known.edges[a]), int(known.edges[b])) for a, b in pairwise(firsts))
+    pieces = (tile.cut(tile.rows.intersect(span), tile.cols) for span in spans)
+    return [piece for piece in pieces if piece.elements]
 
 
 def _by_node(
@@ -359,10 +401,18 @@ def _by_node(
     return near, far
 
 
-def _small(build: Builder, piece: Slice, other: int) -> How:
-    """Return the lane of a message: small ones are sent by threads of one kernel, to many ranks at once."""
-    nbytes = piece.elements * build.tensors[piece.tensor].itemsize
-    return {"lane": f"small.{other % SMALL_LANES}"} if nbytes < LEAST_PART else {}
+def _how(build: Builder, source: Slice, into: Slice, lane: str = "", direct: bool = False) -> How:
+    """Return how a message goes: a kernel moves it, whose blocks take of the device beside multiplies.
+
+    Small ones are sent by threads of one kernel, to many ranks at once.
+    """
+    if direct:  # in a collective
+        return {"lane": f"direct.{(into.rank + source.rank) % DIRECT_LANES}"}
+    nbytes = into.elements * build.tensors[into.tensor].itemsize
+    how: How = {"means": COLLECTIVE} if COLLECTIVE in build.machine.means and source.rank != into.rank else {}
+    if not lane and nbytes < LEAST_PART:
+        lane = f"small.{(into.rank + source.rank) % SMALL_LANES}"
+    return {**how, "lane": lane} if lane else how
 
 
 def _places(tokens: Ints, rows: Interval) -> Interval:
@@ -433,8 +483,8 @@ class _Sending(NamedTuple):
         build, tensor = self.build, self.build.tensors[into.tensor].name
         piece = build.temporary(held.rank, tensor, into.rows, into.cols, slot=key)
         seconds = self.moved.seconds(held.rank, held.elements + piece.elements, piece)
-        build.map("add_packed", piece, held, seconds=seconds, **of)
-        build.put(piece, into, lane=NETWORK)
+        build.map("add_packed", piece, held, lane=PACKING, seconds=seconds, **of)
+        build.put(piece, into, **_how(build, piece, into, NETWORK))
 
 
 def _sent(
@@ -447,12 +497,12 @@ def _sent(
         piece = build.temporary(source.rank, name, into.rows, into.cols, slot=key)
     _add_up(build, statement, piece, source, of, moved)
     if piece != into:
-        build.put(piece, into, **_small(build, piece, into.rank))
+        build.put(piece, into, **_how(build, piece, into, direct=not statement.parts))
 
 
 def _rows_for(statement: Combine, rows: Interval, tokens: Interval) -> int:
     """Return how many rows some tokens get from some routed rows."""
-    known = statement.routed
+    known = statement.moved_by
     return len(known.rows_for(rows, tokens) if statement.gates else known.tokens_of(rows, tokens))
 
 
@@ -471,7 +521,7 @@ def _add_up(build: Builder, statement: Combine, piece: Slice, source: Slice, of:
     """Write the sums of the rows of one tile for some tokens, or with gates these rows."""
     if statement.gates:
         seconds = moved.seconds(source.rank, 2 * piece.elements, piece)
-        build.map("pick_rows", piece, source, seconds=seconds, **of)
+        build.map("pick_rows", piece, source, lane=PACKING, seconds=seconds, **of)
         return
     reads = [source]
     if statement.scale:
@@ -479,7 +529,8 @@ def _add_up(build: Builder, statement: Combine, piece: Slice, source: Slice, of:
         reads.append(gathered(build, statement.scale, source.rank, source.rows, one, ("scale", source.rows)))
     count = len(statement.routed.rows_for(source.rows, Interval(of["first"], of["last"])))
     seconds = moved.seconds(source.rank, count * piece.cols.size + piece.elements, piece)
-    build.map("add_weighted_rows" if statement.scale else "add_rows", piece, *reads, seconds=seconds, **of)
+    fn = "add_weighted_rows" if statement.scale else "add_rows"
+    build.map(fn, piece, *reads, lane=PACKING, seconds=seconds, **of)
 
 
 # Grouped multiplies ----------------------------------------------------------------------------------
@@ -508,6 +559,32 @@ def grouped(build: Builder, statement: Grouped, again: bool) -> None:
         again: Whether an earlier statement has written to its output, so that it is not zero.
     """
     _Multiplying(build, statement).write(again)
+
+
+def sum_copies(build: Builder, statement: SumCopies) -> None:
+    """Write that every copy of an expert becomes the sum of all copies; the others stay as they are.
+
+    All are got before any is changed.
+    """
+    known, name, got = statement.routed, statement.out, list[tuple[Slice, Slice]]()
+    layout, of = build.layout(name), known.expert_of_slot
+    height = layout.shape[0] // known.slots
+    for rank, tile, replica in tiles_by_rank(layout):
+        whole = build.tile(name, *tile, replica)
+        for slot in range(whole.rows.start // height, -(-whole.rows.stop // height)):
+            target = whole.cut(whole.rows.intersect(Interval(slot * height, (slot + 1) * height)), whole.cols)
+            for other in np.flatnonzero(of == of[slot]).tolist():
+                if other == slot:
+                    continue
+                first = target.rows.start + (other - slot) * height
+                rows = Interval(first, first + target.rows.size)
+                held = build.temporary(rank, name, rows, target.cols)
+                for piece in layout.overlapping_tiles(rows, target.cols):
+                    source = build.tile(name, *piece, layout.replica(rank)).cut(rows, target.cols)
+                    build.get(source, held.cut(source.rows, source.cols))
+                got.append((target, held))
+    for target, held in got:
+        build.map("add_copy", target, target, held)
 
 
 class _Multiplying:

@@ -6,7 +6,7 @@ from typing import Any
 
 from umm.algorithms.algorithm import check_names
 from umm.algorithms.chains.attention import attention
-from umm.algorithms.chains.experts import combine, dispatch, grouped
+from umm.algorithms.chains.experts import combine, dispatch, grouped, sum_copies
 from umm.algorithms.chains.maps import map_tiles
 from umm.algorithms.chains.movement import Moved, in_turns, moved_by, plans_of
 from umm.algorithms.chains.multiplies import multiply
@@ -31,6 +31,7 @@ from umm.program import (
     Multiply,
     Outline,
     Sum,
+    SumCopies,
 )
 from umm.program.layers import copies, of_layers, parts_of, repeated
 from umm.schedules.schedule import Schedule
@@ -107,6 +108,8 @@ def _write(
                 combine(build, statement)
             case Grouped():
                 grouped(build, statement, again)
+            case SumCopies():
+                sum_copies(build, statement)
         written.update(statement.outs)
         moved.forget(statement.outs)
 

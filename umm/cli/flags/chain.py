@@ -17,7 +17,7 @@ from umm.program.files import MODELS
 from umm.program.files import model as find_model
 from umm.program.layers import RECOMPUTE
 from umm.program.presets import PRESETS, chain
-from umm.program.systems import CHANGES, WHOLE, gradients_by_tokens, with_hot_experts
+from umm.program.systems import CHANGES, WHOLE, gradients_by_tokens, of_experts
 
 SIZES = (
     "tokens",
@@ -113,9 +113,9 @@ def chain_options(
         flags.append(
             option("--layouts", metavar="NAME|TENSOR=LAYOUT,…",
                    help="Layouts of a chain: megatron, sequence, data, context, ring, gather, ulysses, a "
-                        "scheme such as tp8-dp4, fsdp32, hsdp8x4 or, of experts, ep4-tp2 or ep8+8 (8 "
-                        "copies of those with most rows), or best, what a search finds; then "
-                        "others for some tensors.")
+                        "scheme such as tp8-dp4, fsdp32 or hsdp8x4, or best, what a search finds; then "
+                        "others for some tensors. Of experts ep4-tp2, ep8+8 (8 copies of those with "
+                        "most rows) or ep8/2 (rows moved in 2 parts).")
         )  # fmt: skip
     return all_of(flags)
 
@@ -283,9 +283,9 @@ def in_scheme(outline: Outline, text: str | None, machine: Machine, ranks: int) 
     """
     name = (text or "").partition(",")[0].strip()
     in_a_node = machine.fabric.near in (1, machine.device_count) and name == f"fsdp{ranks}"
-    copied = with_hot_experts(name, outline)
-    if copied is not None:
-        return copied
+    changed = of_experts(name, outline)
+    if changed is not None:
+        return changed
     change = CHANGES.get("fsdp" if in_a_node else name)
     if change is None or name in outline.layouts:
         return outline

@@ -185,6 +185,7 @@ FUNCTIONS = (
     Function("add_parts", "kc->rc", add_parts, _CUTS, indexed=True),
     Function("repack_tokens", "kc->rc", repack_tokens, _OF | _OUTER, indexed=True),
     Function("add_packed", "kc->rc", add_packed, _OF | _CUTS | _OUTER | _BASE, indexed=True),
+    Function("add_copy", "rc,kc->rc", lambda x, y: x + y),
     Function("pick_rows", "kc->rc", pick_rows, _OF | _BASE, indexed=True),
     Function("spread_gates", "k1->rc", spread_gates, _CUTS, indexed=True),
     Function("routed_softmax", "rc->rc", routed_softmax, {"routing": Text()}, indexed=True, column_unit=0),

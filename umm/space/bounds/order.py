@@ -12,7 +12,7 @@ import numpy as np
 
 from umm.algorithms.chains.movement import gathers_anew, in_turns
 from umm.arrays import Floats
-from umm.program import Map, Multiply, Statement
+from umm.program import Combine, Dispatch, Grouped, Map, Multiply, Statement
 from umm.schedules.bound import ROUNDING
 from umm.space.bounds.statement_work import StatementWork
 
@@ -75,6 +75,7 @@ def in_order(
     statements = [statements[number] for number in order]
     works, waits = [works[number] for number in order], [waits[number] for number in order]
     there: dict[str, There] = {}
+    done: dict[str, float] = {}  # when the first rank has multiplied all its rows of a tensor
     ended: dict[str, float] = {}  # the last gemm before the sums of a tensor
     anew = gathers_anew(statements, {i: work.how for i, work in enumerate(works) if work.how is not None})
     jobs: list[Job] = []
@@ -99,13 +100,27 @@ def in_order(
                         start = np.maximum(start, found.part + work.gathers(x, start_s))
                 elif x in work.in_whole:
                     start = np.maximum(start, np.where(work.in_whole[x], found.whole, 0.0))
+        elif isinstance(statement, Grouped) and work.aligned[0]:
+            start = np.maximum(start, there.get(statement.a, There()).whole)
         elif isinstance(statement, Map):
             for name, aligned in zip(statement.reads, work.aligned, strict=True):
                 found = there.get(name, There())
                 start = np.maximum(start, found.whole if aligned else found.part)
         computes = work.span > 0
+        if isinstance(statement, Dispatch | Combine):
+            # Its passes are beside multiplies: what was multiplied is sent when all of it is there.
+            if isinstance(statement, Combine) and statement.x in done:
+                start = np.maximum(start, done[statement.x])
+            packs = work.span - work.unpacks if isinstance(statement, Combine) else work.unpacks
+            finish = finish + np.maximum(packs, 0.0)
+            arrived = start + (0.0 if work.arrives is None else work.arrives + work.unpacks)
+            there[statement.out] = There(float(arrived.min()), arrived)
+            end = max(end, float(arrived.max()))
+            continue
         head = np.where(np.isnan(head) & computes, start, head)
         finish = np.where(computes, np.maximum(finish, start) + work.span, finish)
+        if isinstance(statement, Grouped) and computes.any():
+            done[statement.out] = float(finish[computes].min())
         last = float(finish[computes].max(initial=start.min()))
         if work.summed:
             ended[statement.out] = last
@@ -122,7 +137,7 @@ def in_order(
     return max(end, _links(jobs, works, ranks), _slowed(works, anew, np.nan_to_num(head), loss))
 
 
-IN_LINE = 15
+IN_LINE = 16
 """Sums over statements that :func:`in_line` has a part of."""
 
 
@@ -134,12 +149,14 @@ class Around(NamedTuple):
         everywhere: Whether all ranks compute in the next one.
         later: The statements of the chain that may come later than they are written.
         earlier: Those that may come before these.
+        in_place: Whether experts multiply rows at the ranks to which these were moved.
     """
 
     at_once: bool
     everywhere: bool
     later: Collection[int] = ()
     earlier: Collection[int] = ()
+    in_place: bool = True
 
 
 def in_line(
@@ -150,13 +167,14 @@ def in_line(
     start_s: float,
     loss: tuple[float, float] = (0.0, 0.0),
 ) -> Floats:
-    """Return what a statement adds to bounds that are sums over statements, shape (15,).
+    """Return what a statement adds to bounds that are sums over statements, shape (16,).
 
     The first is the line of statements one after another: what a statement takes on every rank, what of its
     sum the next one has to wait for, and what it gathers of what the one before has made. Six are loads of
     links, in a node and between: the sums of all multiplies from one on, after what comes before that; and
-    what all gather, before the last. A mean over ranks is no more than the most of one. The last eight
-    are those of :func:`_slowed`: work, what moves beside it and slows it down, and the last sum after it.
+    what all gather, before the last. A mean over ranks is no more than the most of one. Eight are those of
+    :func:`_slowed`: work, what moves beside it and slows it down, and the last sum after it. The last is what
+    a mixture's rows take: to experts, through their multiplies, and back.
 
     Args:
         statements: Of the chain.
@@ -181,6 +199,11 @@ def in_line(
         found[0] += work.settled
     elif around.everywhere and number + 1 not in later and _waits_for(statements[number + 1], statement.out):
         found[0] += work.part
+    there, back = _way_of_rows(statements)
+    if number in (there, back) and work.arrives is not None and around.in_place:
+        found[15] = float((work.arrives + work.unpacks).min())
+    elif there < number < back and isinstance(statement, Grouped | Map):
+        found[15] = takes
     multiplies = [i for i, x in enumerate(statements) if isinstance(x, Multiply)]
     if not multiplies:
         return found
@@ -197,16 +220,23 @@ def in_line(
         for x in work.paid - {"C"}:
             found[5:7] += work.inward[x][:2].mean(axis=1)
     if number <= final:
-        found[7:] += takes
+        found[7:15] += takes
         for x in work.paid - {"C"}:
             found[7:11] += loss[0] * work.inward[x].min(axis=1)
         if "C" in work.paid and work.copies is not None and work.adds is not None:
             last = number == final and not moves
             gets = work.inward["C"] if last else work.copies
             found[7:11] += loss[0] * gets.min(axis=1)
-            found[11:] += loss[1] * work.adds.min(axis=1)
-            found[7:] += last * (1.0 - np.repeat(loss, 4)) * work.settled
+            found[11:15] += loss[1] * work.adds.min(axis=1)
+            found[7:15] += last * (1.0 - np.repeat(loss, 4)) * work.settled
     return found
+
+
+def _way_of_rows(statements: Sequence[Statement]) -> tuple[int, int]:
+    """Return the numbers of the statements that first move rows to experts and back; (0, 0) if none does."""
+    there = [i for i, x in enumerate(statements) if isinstance(x, Dispatch) and not x.gates]
+    back = [i for i, x in enumerate(statements) if isinstance(x, Combine) and not x.gates]
+    return (there[0], back[0]) if there and back and there[0] < back[0] else (0, 0)
 
 
 def _waits_for(statement: Statement, name: str) -> bool:

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from umm.algorithms.chains.experts import UNPACKING
 from umm.algorithms.chains.lower import lower
 from umm.algorithms.chains.multiplies import as_problem, completing, without_starts
+from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.collectives.hierarchical import CARD
 from umm.algorithms.movement.choice import Chosen, chosen
 from umm.algorithms.movement.multiply import Gathered
@@ -20,8 +22,9 @@ from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import lowered
 from umm.algorithms.universal.replicas import how_summed
 from umm.arrays import Bools, Floats
+from umm.interval import Interval
 from umm.machines import Machine
-from umm.program import Chain, Map, Multiply, Statement
+from umm.program import Chain, Combine, Dispatch, Grouped, Map, Multiply, Statement
 from umm.program.problem import MATRICES
 from umm.program.tensors import Tensor
 from umm.schedules.bound import ROUNDING, seconds_alone
@@ -64,7 +67,13 @@ class StatementWork:
         settled: The same until all has arrived everywhere.
         how: How it is done, if by collectives.
         in_whole: For A and B whether each rank multiplies all that it owns of it, in place.
-        aligned: Of a map, for each tensor it reads whether its tiles are those that are written.
+        aligned: Of a map, for each tensor it reads whether its tiles are those that are written; of a grouped
+            multiply for the first.
+        moved: Of what is no plain multiply, for each tensor that it reads and then those it writes the bytes
+            that reach the rank that gets most of it.
+        arrives: Of what moves rows to experts or back, the seconds that the busiest link needs for all that
+            each rank waits for; None of others, and of what moves in parts.
+        unpacks: What each rank then takes to put it in place.
     """
 
     seconds: Floats
@@ -86,6 +95,9 @@ class StatementWork:
     how: Gathered | None = None
     in_whole: Mapping[str, Bools] = field(default_factory=dict)
     aligned: tuple[bool, ...] = ()
+    moved: tuple[int, ...] = ()
+    arrives: Floats | None = None
+    unpacks: Floats | float = 0.0
 
     def gathers(self, operand: str, start_s: float) -> Floats:
         """Return the least seconds in which each rank has gathered A or B.
@@ -123,6 +135,13 @@ def statement_work(
     if not isinstance(statement, Multiply):
         written = _written(statement, tensors, machine, options)
         work = _work(written, machine, chosen_options, appended=False)
+        moving, names = written.src != written.dst, [x.name for x in written.tensors]
+        most = _moved(written, moving, names)
+        work = replace(work, moved=tuple(most.get(name, 0) for name in names))
+        if isinstance(statement, Dispatch | Combine) and statement.parts <= 1:
+            return _with_arrivals(work, written, machine)
+        if isinstance(statement, Grouped):
+            return replace(work, aligned=(_has_rows(tensors[statement.a], tensors[statement.out]),))
         if not isinstance(statement, Map):
             return work
         once = np.bincount(written.rank[written.kind == MAP], minlength=written.ranks).max(initial=0) <= 1
@@ -142,6 +161,47 @@ def statement_work(
     if found is None:
         return work
     return replace(work, ready=found.ready, whole=found.whole, summed=found.seconds[found.way])
+
+
+def _has_rows(a: Tensor, out: Tensor) -> bool:
+    """Return whether every rank has all columns of the rows of one tensor that it has of another."""
+    if a.layout.grid_shape()[1] > 1:
+        return False
+    held: dict[int, Interval] = {}
+    for rank, tile, _ in tiles_by_rank(a.layout):
+        held[rank] = Interval(0, 0) if rank in held else a.layout.tile_bounds(tile)[0]
+    return all(
+        rank in held and held[rank].intersect(rows := out.layout.tile_bounds(tile)[0]) == rows
+        for rank, tile, _ in tiles_by_rank(out.layout)
+    )
+
+
+def _with_arrivals(work: StatementWork, schedule: Schedule, machine: Machine) -> StatementWork:
+    """Return work with what the links need for all that each rank waits for, and what unpacking then takes.
+
+    A rank waits for what its passes over it read, and for what that has waited for, such as what a relay got.
+    """
+    p, last = schedule.ranks, dict[int, int]()
+    waited, offsets, after = [0] * len(schedule), schedule.after_offsets.tolist(), schedule.after.tolist()
+    on = [name == UNPACKING for name in schedule.lanes.names]
+    unpacking = np.array(on, dtype=bool)[schedule.lane] & (schedule.lane >= 0)
+    for i in np.flatnonzero(unpacking).tolist():
+        rank = int(schedule.rank[i])
+        last[rank], waited[i] = i, 1 << rank
+    for i in range(len(schedule) - 1, -1, -1):
+        if waited[i]:
+            for x in after[offsets[i] : offsets[i + 1]]:
+                waited[x] |= waited[i]
+    moving = np.flatnonzero(schedule.src != schedule.dst)
+    pair, nbytes = (schedule.src * p + schedule.dst)[moving], schedule.nbytes[moving]
+    by = [waited[i] for i in moving.tolist()]
+    arrives, unpacks = np.zeros((2, p))
+    for rank, i in last.items():
+        its = np.array([x >> rank & 1 for x in by], dtype=bool)
+        between = np.bincount(pair[its], nbytes[its], p * p)
+        arrives[rank] = _carried(between.astype(np.float64), machine, p).max(initial=0.0)
+        unpacks[rank] = schedule.seconds[i]
+    return replace(work, arrives=arrives * ROUNDING, unpacks=unpacks * ROUNDING)
 
 
 def _aligned(statement: Map, tensors: Mapping[str, Tensor], name: str) -> bool:

@@ -14,7 +14,7 @@ from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import how_summed_as
 from umm.arrays import Floats
 from umm.machines import Machine
-from umm.program import Copy, Map, Multiply, Outline, Statement
+from umm.program import Copy, Dispatch, Grouped, Map, Multiply, Outline, Statement
 from umm.program.layers import copies
 from umm.program.problem import MATRICES
 from umm.program.statements import statement_to_dict
@@ -207,12 +207,14 @@ def tables_of(
     loss = by_kind if means is None else (means.interference, means.interference)
     shared = len({machine.device_of(rank, ranks) for rank in range(ranks)}) < ranks
     loss = (0.0, 0.0) if shared else loss
-    tables, turns = [], may_change_turns(points.outline.statements)
+    statements = points.outline.statements
+    tables, turns, in_place = [], may_change_turns(statements), _in_place(statements, found)
     for number, (groups, works, waits) in enumerate(found):
         around = Around(
             number > 0 and all(x.single for x in found[number - 1].works.values()),
             number + 1 < len(found) and all(x.span.min() > 0 for x in found[number + 1].works.values()),
             *turns,
+            in_place,
         )
         start_s = machine.collective_start_s
         seconds = np.array(
@@ -240,6 +242,15 @@ def tables_of(
     return Tables(
         points, tuple(tables), tuple(moves), tuple(held), tuple(beside), machine.collective_start_s, loss,
     )  # fmt: skip
+
+
+def _in_place(statements: Sequence[Statement], found: Sequence[_Priced]) -> bool:
+    """Whether whatever experts multiply first is at their ranks, in every layout there is."""
+    moved = {x.out for x in statements if isinstance(x, Dispatch) and not x.gates and x.parts <= 1}
+    readers = [
+        x.works for of, x in zip(statements, found, strict=True) if isinstance(of, Grouped) and of.a in moved
+    ]
+    return all(work.aligned[0] for works in readers for work in works.values())
 
 
 def _distinct(tables: Sequence[StatementTable]) -> list[StatementTable]:

@@ -19,8 +19,8 @@ from umm.program.systems import (
     CHANGES,
     fully_sharded,
     gradients_by_tokens,
+    of_experts,
     over_mesh,
-    with_hot_experts,
 )
 from umm.schedules.schedule import Schedule
 from umm.space.search.robustness import Spread
@@ -201,6 +201,9 @@ def chosen(timed: Sequence[Timed], start: Any, preferred: str = "") -> Contender
 
 
 BEST = "universal"
+CHANGED, LATENCY, FEW_TOKENS = ("/2", ":fp8"), ("/each",), 1024
+"""How schemes of experts end that move rows in parts or in 8 bits; each choice by itself, of at most so many
+tokens a rank."""
 
 
 @dataclass(frozen=True)
@@ -243,9 +246,9 @@ class Scheme:
         return self.name
 
 
-def _with_hot_experts(name: str, outline: Outline) -> Outline:
-    """Return a mixture with copies; see :func:`umm.program.systems.with_hot_experts`."""
-    return with_hot_experts(name, outline) or outline
+def _of_experts(name: str, outline: Outline) -> Outline:
+    """Return a mixture as a scheme of experts runs it; see :func:`umm.program.systems.of_experts`."""
+    return of_experts(name, outline) or outline
 
 
 def over_routings(rows: Sequence[Row], starts: Sequence[Outline], machine: Machine) -> list[Spread]:
@@ -271,10 +274,12 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
             if ranks % parts == 0:
                 name = f"ep{ranks // parts}-tp{parts}"
                 yield Scheme(name, outline.layouts_of(name, ranks), ranks)
-        for parts in (1, 2):
-            name = f"ep{ranks // parts}" + ("-tp2" if parts > 1 else "") + f"+{ranks // parts}"
-            if ranks % parts == 0 and ranks > parts and not outline.kept:
-                change = partial(_with_hot_experts, name)
+        few = outline.tensors[0].rows <= FEW_TOKENS * ranks
+        names = [f"ep{ranks}+{ranks}", *(f"ep{ranks}{x}" for x in CHANGED + LATENCY * few)]
+        names += [f"ep{ranks // 2}-tp2+{ranks // 2}"] if ranks > 2 and ranks % 2 == 0 else []
+        for name in names:
+            if ranks > 1:
+                change = partial(_of_experts, name)
                 yield Scheme(name, change(outline).layouts[name], ranks, change)
         return
     for name in ("ring", "gather", "ulysses"):

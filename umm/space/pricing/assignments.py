@@ -14,6 +14,7 @@ from umm.arrays import Bools, Ints
 from umm.errors import InfeasibleError
 from umm.executor import executor
 from umm.machines import Machine
+from umm.program import Multiply
 from umm.schedules.schedule import Schedule
 from umm.space.assignments import Assignments, Place
 from umm.space.bounds.closed_form import Bounds
@@ -154,9 +155,19 @@ class AssignmentPricer:
         found: list[tuple[str, Mapping[str, int]]] = []
         tensors = {x.name: x for x in chain.tensors}
         assert isinstance(choice.stationary, Mapping)
+        place = self.points.place(choice.layouts)
+        works = {} if place is None else {
+            of: table.work(place)
+            for of, table in zip(self.points.outline.statements, self.tables.statements, strict=True)
+        }  # fmt: skip
         for statement in chain.statements:
             stays = choice.stationary.get(statement.out, "auto")
-            nbytes = moved_bytes(statement, tensors, self.machine, self._options, stays)
+            if statement in works and not isinstance(statement, Multiply):
+                names = dict.fromkeys((*statement.reads, *statement.outs))
+                most = zip(names, works[statement].moved, strict=True)
+                nbytes = {name: size for name, size in most if size}
+            else:
+                nbytes = moved_bytes(statement, tensors, self.machine, self._options, stays)
             if nbytes:
                 way = movement_of(statement, tensors, self.machine, stays, self.points.options.movement)
                 found.append((f"{statement} ({way})" if way else str(statement), nbytes))
