@@ -231,6 +231,7 @@ class Moment:
         return kind is KeyboardInterrupt  # before the command began, or once it had ended
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a file that nobody had yet
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("command", LONG)
 def test_what_is_ended_at_a_random_moment_answers_or_says_so_and_leaves_nothing_half_written(

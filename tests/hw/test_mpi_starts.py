@@ -12,6 +12,7 @@ import mpi_programs
 import pytest
 
 from umm.errors import UmmError
+from umm.host.launcher import children
 from umm_hw.mpi.job import job
 from umm_hw.mpi.job.job import MpiJob, find_mpiexec, job_environment, meeting_place
 
@@ -172,6 +173,21 @@ def test_a_command_that_ends_while_mpi_begins_leaves_neither_segment_nor_folder(
         process.wait()
     assert until(lambda: not any(x.exists() for x in begun()))
     assert until(lambda: not list(temporary.iterdir()))
+
+
+def test_ctrl_c_while_the_keeper_starts_ends_it_in_a_process_that_goes_on(temporary, monkeypatch):
+    """It comes once the keeper is there and nobody has it yet: on a busy host for hundredths of a second."""
+    before, usual = set(children(os.getpid())), os.read
+
+    def interrupted(*_):
+        monkeypatch.setattr(os, "read", usual)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "read", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        MpiJob(2)
+    assert set(children(os.getpid())) == before
+    assert not list(temporary.iterdir())
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])

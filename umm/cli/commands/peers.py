@@ -135,8 +135,9 @@ def peers(
     try:
         if noise is not None and not output.early:
             simulator = executor("sim")
-            made = (row.contender.schedule(found.start, found.machine) for row in found.rows)
-            spreads = [spread(schedule, noise, simulator) for schedule in made]
+            with output.tracking("draws of each row") as track:
+                made = (found.rows[i].contender for i in track(range(len(found.rows))))
+                spreads = [spread(x.schedule(found.start, found.machine), noise, simulator) for x in made]
         if routings is not None and not output.early:
             first = flags["routing_seed"]
             starts = [asked_outline(ctx, flags | {"routing_seed": first + x}) for x in range(routings)]

@@ -68,7 +68,7 @@ class MpiJob:
             )
             try:
                 self._start(mpiexec, folder, output)
-            except OSError:
+            except BaseException:
                 self._close()
                 raise
         except OSError as error:
@@ -82,7 +82,8 @@ class MpiJob:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(folder / "socket"))
             listener.listen(1)
-            self._keeper = subprocess.Popen(
+            self._keeper = _Keeper(
+                self._keepers,
                 [*keeper, mpiexec, "-n", str(self.size), *worker],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -90,7 +91,6 @@ class MpiJob:
                 env=job_environment(os.environ),
                 start_new_session=True,
             )
-            self._keepers.append(self._keeper)
             self._connection = self._accept(listener)
         self._connections.append(self._connection)
         shutil.rmtree(folder, ignore_errors=True)  # which shows the keeper that the ranks watch each other
@@ -175,6 +175,14 @@ class MpiJob:
         return UmmError(f"the MPI job of {self.size} ranks {how}: {why}")
 
 
+class _Keeper(subprocess.Popen[bytes]):
+    """A process that is in a list before it begins, so that Ctrl-C meanwhile does not leave it behind."""
+
+    def __init__(self, keepers: list[subprocess.Popen[bytes]], command: list[str], **how: Any) -> None:
+        keepers.append(self)
+        super().__init__(command, **how)
+
+
 def meeting_place() -> Path:
     """Return a new folder, readable by this user alone, in which a socket can have a name.
 
@@ -222,7 +230,7 @@ def _end(
     for connection in connections:
         connection.close()
     patience = END_WITHIN if connections else 0
-    for keeper in keepers:
+    for keeper in (x for x in keepers if getattr(x, "pid", None)):  # which has begun
         for stop in (keeper.terminate, keeper.kill):
             try:
                 keeper.wait(patience)
