@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import umm
+from umm.algorithms.collectives.hierarchical import MANY
 from umm.machines.files import resized
 from umm.program.schemes import on_nodes
 from umm.schedules.table.details import NO_INTERFERENCE
@@ -26,6 +27,8 @@ COLLECTIONS = [
     ("mi300x-8 nodes=2", 16, 20, 1, 5000, WAYS),
     ("frontera-rtx nodes=3", 12, 20, 1, 5000, WAYS),
     ("dgx-h100x4 nodes=2", 16, 20, 1, 8000, CHAINS),
+    ("dgx-h100x4 nodes=5", 40, 6, 1, 20000, CHAINS),
+    ("dgx-h100x4 nodes=9", 72, 4, 1, 40000, CHAINS),
 ]
 
 
@@ -56,7 +59,8 @@ def scheme(random_numbers, machine, ranks):
     name = random_numbers.choice(("mlp", "gated-mlp"))
     chain = umm.chain(name, backward=random_numbers.random() < 0.7, dtype="bfloat16", **sizes)
     nodes = ranks // machine.fabric.near
-    layouts = random_numbers.choice(on_nodes(nodes, machine.fabric.near))
+    over_all = ("megatron", "sequence") if nodes >= MANY else ()  # in waves, and in rounds
+    layouts = random_numbers.choice((*on_nodes(nodes, machine.fabric.near), *over_all))
     movement = random_numbers.choice(("auto", "chunks"))
     return umm.schedule(chain.laid_out(layouts, ranks=ranks), machine, movement=movement)
 

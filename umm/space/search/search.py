@@ -251,7 +251,7 @@ def _found(
         top=best,
         priced=pricer.points.written,
         distinct=pricer.points.count,
-        pruned=settled - found.simulated,
+        pruned=max(0, settled - found.simulated),  # schemes are simulated before they are settled
         bounded=pricer.built,
         simulated=found.simulated,
         proven=pricer.respected and gap == 0.0,
