@@ -269,7 +269,7 @@ def price_of(how: Gathered, machine: Machine) -> Price:
     blocks, problem = how.blocks, how.blocks.problem
     some = (np.where(blocks.works, size, 1) for size in blocks.sizes)  # kernels have no time for nothing
     sizes = dict(zip("mnk", some, strict=True))
-    sizes[how.along] = sizes[how.along] // how.chunks
+    sizes[how.along] = np.maximum(1, sizes[how.along] // how.chunks)
     took = cost.gemm_seconds(
         machine, problem.dtype, sizes["m"], sizes["n"], sizes["k"], problem.itemsize("C")
     )
