@@ -6,7 +6,7 @@ COMPILED := build/compiled
 DOCS := build/sphinx
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-ways test-routings test-simgrid test-browser screenshots test-frameworks test-gpu test-opencl test-opencl-races test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-ways test-routings test-attention test-simgrid test-browser screenshots test-frameworks test-gpu test-opencl test-opencl-races test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 
@@ -44,6 +44,10 @@ kill: venv  ## 1,000 kills of sweeps, runs, starts, saves, long commands and the
 test-routings: venv  ## 2,000 mixtures of experts of random routings, forward and backward, in NumPy; 200 more on MPI
 	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.routings
 	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.routings --mpi --first 2000 --cases 200
+
+test-attention: venv  ## 1,000 random fused attentions, gradients and caches included, in NumPy, and 100 on MPI: exact, race-free
+	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.attention
+	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.attention --mpi --seed 1 --cases 100
 
 test-ways: venv  ## 2,000 random chains by every way that operands come and sums go, 100 of them on processes: lawful, race-free, right
 	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.ways

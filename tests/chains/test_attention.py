@@ -2,20 +2,19 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from conformance.executor_suite import MACHINE, laws
+from drawn_attention import assert_right, attentions
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import layout_texts
 
 import umm
 from umm.algorithms.chains.lower import lower
 from umm.checks import random_inputs
 from umm.errors import InputError
 from umm.interval import Interval
-from umm.program import Attention, AttentionGrad, Multiply, Outline
+from umm.program import Attention, Multiply, Outline
 from umm.program.functions.attention import Heads
 from umm.program.outline import Shape
 from umm.schedules.races import races
@@ -23,49 +22,6 @@ from umm.schedules.rules.invariants import check
 from umm.schedules.schedule import Schedule
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.mpi.job.job import MpiJob
-
-WAYS = ("auto", "gather", "ring")
-
-
-@st.composite
-def attentions(draw):
-    """Attention, perhaps its gradients or a cache of earlier keys, on some ranks, in any layouts."""
-    ranks, sequences = draw(st.integers(1, 6)), draw(st.integers(1, 3))
-    head, share, of_keys = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    queries, more = draw(st.integers(1, 9)), draw(st.integers(0, 3))
-    backward, cached = draw(st.booleans()), draw(st.booleans())
-    how = {"head": head, "share": share, "sequences": sequences, "causal": draw(st.booleans())}
-    how["way"] = draw(st.sampled_from(WAYS))
-    rows, keys = queries * sequences, (queries + more) * sequences
-    wide, narrow = head * share * of_keys, head * of_keys
-    cache = () if backward or not cached else ("Kc", "Vc")
-    shapes = {"Q": (rows, wide), "K": (keys, narrow), "V": (keys, narrow)}
-    earlier = draw(st.integers(1, 5)) * sequences
-    shapes |= dict.fromkeys(cache, (earlier, narrow)) | ({"dO": (rows, wide)} if backward else {})
-    inputs = [Shape(name, *shape, "float64", "input") for name, shape in shapes.items()]
-    results = {"O": (rows, wide), "L": (rows, wide // head)}
-    statements = [Attention("O", "Q", "K", "V", "L", cache=cache, **how)]
-    if backward:
-        results |= {"dQ": (rows, wide), "dK": (keys, narrow), "dV": (keys, narrow)}
-        statements.append(AttentionGrad("dQ", "dK", "dV", "Q", "K", "V", "O", "L", "dO", **how))
-    outputs = [Shape(name, *shape, "float64", "output") for name, shape in results.items()]
-    tensors = (*inputs, *outputs)
-    if draw(st.booleans()):  # so that keys can go round
-        texts = dict.fromkeys((x.name for x in tensors), draw(st.sampled_from(ALIKE)).format(sequences))
-    else:
-        texts = {x.name: draw(layout_texts((x.rows, x.cols), ranks)) for x in tensors}
-    return Outline("attention", tensors, tuple(statements)).laid_out(texts, ranks)
-
-
-ALIKE = ("row", "zigzag", "zigzag:{}", "row:balanced", "col")
-
-
-def assert_right(chain, operands, results):
-    expected = chain.reference(operands)
-    for name, replicas in results.items():
-        most = 1 + np.abs(expected[name]).max()
-        for replica in replicas:
-            assert np.abs(replica - expected[name]).max() <= 1e-11 * most, name
 
 
 @settings(laws, max_examples=examples(60))
