@@ -163,7 +163,7 @@ def ended(*words: object, most: float = 15.0) -> Kind:
 
 
 def saver(folder: Path, *words: str) -> list[str]:
-    return [sys.executable, "-m", "tests.checkpoint_saver", str(folder / "kept"), *words]
+    return [sys.executable, "-m", "checkpoint_saver", str(folder / "kept"), *words]
 
 
 KINDS = {
