@@ -2,10 +2,12 @@
 
 import random
 import sys
+from importlib.util import find_spec
 
 import pytest
 
-from tests.campaigns.kills.kinds import nothing
+from tests.campaigns.kills.__main__ import COUNTS
+from tests.campaigns.kills.kinds import KINDS, nothing
 from tests.campaigns.kills.one import NOBODY, Kind, kill
 
 
@@ -24,3 +26,15 @@ def test_a_command_that_ends_by_itself_is_nothing_wrong_unless_it_fails(tmp_path
     never = Kind(lambda folder: [sys.executable, "-c", program], lambda *_: False, nothing)
     found = kill(never, tmp_path, random.Random(0))
     assert (found.role, found.wrong) == (NOBODY, wrong)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_command_of_every_kind_is_there(tmp_path, name):
+    """A module that had moved was killed 70 times before it began."""
+    words = KINDS[name].command(tmp_path)
+    assert find_spec(words[words.index("-m") + 1])
+
+
+def test_there_are_1000_kills_of_all_kinds_but_of_opencl():
+    assert sum(COUNTS.values()) == 1000
+    assert set(COUNTS) == set(KINDS) - {"opencl"}
