@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 import umm
 from umm.algorithms.chains.lower import lower
 from umm.algorithms.chains.movement import in_turns, may_change_turns, plans_of
-from umm.algorithms.movement.prices import NEAR, NEAR_APART, Exchange, Given
+from umm.algorithms.movement.choice import _by_collectives
+from umm.algorithms.movement.prices import NEAR, NEAR_APART, Exchange, Given, _added_up, _gathered
 from umm.layouts.layout import Layout
 from umm.program import Chain, Map, Multiply
 from umm.program.tensors import Tensor
@@ -73,6 +74,28 @@ def test_an_all_reduce_over_many_nodes_is_right_and_race_free(nodes, size, rows,
     for order in ({"order": "rows"}, {"order": "random", "seed": nodes}):
         trace = umm.run(schedule, executor="numpy", operands=operands, replica=None, **order)
         assert all((replica == expected).all() for replica in trace.results["Y"])
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("layouts", ["megatron", "sequence", "fsdp4"])
+def test_waves_and_rounds_are_right_on_processes(nodes, mpi, monkeypatch, layouts):
+    """As over five nodes and more, on two nodes of two; prices that other tests have are forgotten."""
+    monkeypatch.setattr("umm.algorithms.movement.gathers.MANY", 2)
+    monkeypatch.setattr("umm.algorithms.movement.gathers.WAVES", 1)
+    for known in (_gathered, _added_up, _by_collectives):
+        known.cache_clear()
+    chain = umm.chain("gated-mlp", hidden=12, ffn=16, tokens=20, backward=True)
+    chain = chain.laid_out(layouts, ranks=4)
+    schedule = lower(chain, nodes[4][0], movement="gathered")
+    assert any(name.startswith("near.") for name in schedule.lanes.names)
+    rng = np.random.default_rng(4)
+    operands = {x.name: rng.integers(-3, 4, x.shape).astype(float) for x in chain.tensors if x.is_input}
+    expected, trace = chain.reference(operands), mpi.run(schedule, operands)
+    for name in chain.outputs:
+        near = 1e-5 * np.abs(expected[name]).max()
+        assert all(np.allclose(x, expected[name], rtol=1e-5, atol=near) for x in trace.results[name])
+    for known in (_gathered, _added_up, _by_collectives):
+        known.cache_clear()
 
 
 def test_what_is_summed_is_multiplied_before_gradients_that_nothing_waits_for():
