@@ -174,8 +174,11 @@ class Found(Shown):
 
     @cached_property
     def starts(self) -> Starts | None:
-        """What the best takes where assumed latencies are half or twice as long; None if none is assumed."""
-        if not self.whole:
+        """What the best takes where assumed latencies are half or twice as long; None if none is assumed.
+
+        None too for a schedule that takes as long to write again as the search did.
+        """
+        if not self.whole or (not self.space.is_multiply and self.top[0].actions > MOST_RANGED):
             return None
         return assumed_starts(self.pricer.machine, self.top[0].schedule, self.pricer.makespan)
 
