@@ -23,6 +23,8 @@ EVERY = 100_000
 """Assignments up to which all are gone through; of more, those near a bound below all."""
 MOST_ACTIONS = 150_000
 """Actions that a search of several statements simulates before it stops with a gap."""
+MOST_OF_EXPERTS = 90_000
+"""The same of a mixture of experts, whose many small messages take longer to simulate each."""
 HASTY_S = 1.0
 """Of processor time, for an answer where points were still being bounded when a search was ended."""
 SECONDS = 60.0
@@ -75,7 +77,7 @@ def search(
         progress: Called now and then with the number of points settled and of all points.
         standing: Called now and then with the best makespan so far and a bound below all, in seconds.
         most: Actions simulated after which it stops with a gap; for one multiply without end if not given,
-            for several statements 150,000.
+            for several statements 150,000, for mixtures of experts 90,000.
         seconds: Of processor time after which it does too; 60 for several statements.
 
     Raises:
@@ -268,7 +270,8 @@ def _found(
 def _effort(space: Space, most: float | None, seconds: float | None) -> Effort:
     """Return what a search may spend where the defaults hold if nothing is said."""
     if not space.is_multiply:
-        most, seconds = MOST_ACTIONS if most is None else most, SECONDS if seconds is None else seconds
+        usual = MOST_OF_EXPERTS if getattr(space.program, "has_experts", False) else MOST_ACTIONS
+        most, seconds = usual if most is None else most, SECONDS if seconds is None else seconds
     effort = Effort()
     if most is not None:
         effort.actions = most
