@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from umm.executor import executor
 from umm.space import Space, search
 from umm.space.search.found import front
 from umm.space.what_if.advice import LEAST, advise, decides
+from umm_sim.executor import SimExecutor
 
 SIZES = st.sampled_from((96, 512, 1000, 4096))
 
@@ -93,3 +95,12 @@ def _known(node):
     if isinstance(node, dict):
         return {name: _known(x) for name, x in node.items() if name != "assumed"}
     return node
+
+
+def test_no_advice_is_given_where_its_search_would_take_too_long(monkeypatch):
+    """``umm simulate -m 16 -n 12 -k 8 --movement two-level`` searched for minutes."""
+    slow = umm.schedule(umm.Problem(m=16, n=12, k=8, ranks=8), umm.machine("h100-8"))
+    ask = partial(advise, slow, umm.machine("h100-8"), SimExecutor().makespan)
+    assert ask() is not None
+    monkeypatch.setattr("umm.space.what_if.advice.SECONDS", 0.0)
+    assert ask() is None

@@ -192,7 +192,8 @@ class BestFirst:
                 heapq.heappop(waiting)
                 pricer.drop(point)
                 continue
-            of_schedule = bound if built else max(bound, pricer.bound(point))
+            hasty = found.effort.late  # and nothing is found yet: the next point has to do
+            of_schedule = bound if built or hasty else max(bound, pricer.bound(point))
             if of_schedule > bound:
                 heapq.heapreplace(waiting, (of_schedule, True, point))
                 continue

@@ -26,6 +26,9 @@ from umm.units import format_bytes, format_seconds, range_in_words
 MOST_ACTIONS = 20_000
 """No advice is given where finding it would take longer than an answer should: above this many actions."""
 
+SECONDS = 6.0
+"""Nor where its search takes more processor time, as it may by ways of moving that bounds know little of."""
+
 MOST_PAIRS = 2e8
 """Nor above this many points times pairs of ranks, which all are priced."""
 
@@ -97,8 +100,12 @@ def advise(
         return None
     now, held = makespan(schedule), int(schedule.memory_bytes.max())
     try:
-        found = search(space, machine, memory=DEVICE, makespan=makespan, top=1, progress=progress)
+        found = search(
+            space, machine, memory=DEVICE, makespan=makespan, top=1, progress=progress, seconds=SECONDS
+        )
     except InfeasibleError:
+        return None
+    if found.gap > 0:
         return None
     return advice_among(front(found.pricer, found.limit, reach=1 + LEAST), now, held)
 
