@@ -12,7 +12,7 @@ from page_looks import drawn, opened, painted, proven, settled, show
 from umm.machines.files import named_file
 
 pytestmark = pytest.mark.timeout(900)
-SCHEDULE = "/?tab=schedule&a=row&b=row"
+SCHEDULE = "/?tab=schedule&a=row&b=row&c=2d"
 
 # In the page itself, from a key on a control until what is watched, every answer of the server and the figure
 # are new and two more frames have passed. The page tells that it is not busy once the frame with all of it is
@@ -116,7 +116,7 @@ def test_a_change_with_256_ranks(page, address, tmp_path):
     file.write_text(
         named_file("h100-8").read_text().replace("count = { value = 8,", "count = { value = 256,")
     )
-    opened(page, address, "/?tab=schedule&m=16384&n=16384&k=16384&machine=h100-8")
+    opened(page, address, "/?tab=schedule&m=16384&n=16384&k=16384&machine=h100-8&a=2d&b=2d&c=2d")
     page.set_input_files("#drop-machine input[type=file]", str(file))
     page.wait_for_function("location.search.includes('machine=many')")
     page.wait_for_function("document.getElementById('a-words').innerText.endsWith('256')")
