@@ -100,6 +100,25 @@ def test_sizes_that_ranks_do_not_share_and_other_collectives_are_refused():
         fusing(shipped("h100-8"), 1024, 4096, 4096, "broadcast")
 
 
+def test_ranks_of_one_device_are_compared_too():
+    asked = (
+        "fuse",
+        "--machine",
+        "h200-1",
+        "--ranks",
+        "2",
+        "-m",
+        "64",
+        "-n",
+        "64",
+        "-k",
+        "64",
+        "--dtype",
+        "bf16",
+    )
+    assert umm(*asked).exit_code == 0
+
+
 def test_the_command_prints_a_row_a_way_and_a_verdict():
     asked = ("fuse", "--machine", "h800-8", "-m", "8K", "-n", "28K", "-k", "8K", "--dtype", "bf16")
     lines = umm(*asked).stdout.splitlines()

@@ -162,7 +162,8 @@ def fusing(
 
     product, whole, fence = gemm(m), _unsplit(machine, dtype), machine.step_fence_s
     chunk, shard = max(gemm(m // p, whole), product / p), nbytes / p
-    copy = shard / machine.bandwidth_matrix()[0, min(1, p - 1)] + machine.transfer_overhead_s
+    between = machine.bandwidth_matrix()
+    copy = shard / between[0, min(1, p - 1, len(between) - 1)] + machine.transfer_overhead_s
     summed = nbytes * (1.0 + 1.0 / p) / machine.work_bandwidth if what == SCATTER else 0.0
     copies = copy * (p - 1)
     library = collective_s + product

@@ -100,7 +100,8 @@ def trace(random: Random, folder: Path) -> str:
             return REFUSED
         data = json.loads(text)
         assert said(json.loads(to_json(found.schedule))) == said(data["schedule"])
-        assert (found.start.tolist(), found.end.tolist()) == (data["start"], data["end"])
+        times = [list(map(float, data[x])) for x in ("start", "end")]
+        assert [found.start.tolist(), found.end.tolist()] == times
         assert found.source == data["source"]
         assert found.times == data.get("times", "measured")
         found.breakdown(), found.verdict, umm.compare(found, found)

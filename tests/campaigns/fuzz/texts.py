@@ -42,6 +42,10 @@ FOREIGN = (
     "Replicate",
 )  # fmt: skip
 
+DIMENSIONS = {
+    "": 1, "k": 1024, "K": 1024, "Ki": 1024, "M": 10**6, "Mi": 1024**2, "G": 10**9, "Gi": 1024**3
+}  # fmt: skip
+
 
 def quantity(random: Random, _folder: object) -> str:
     """A size, a rate, a time or a budget is the number that exact arithmetic makes of it."""
@@ -67,7 +71,7 @@ def quantity(random: Random, _folder: object) -> str:
     if parse is parse_seconds:
         meant = number * TIMES[unit]
     elif parse is parse_dimension:
-        meant = number * {"": 1, "k": 1024, "K": 1024, "M": 10**6}[unit]
+        meant = number * DIMENSIONS[unit]
     else:
         bare = unit.removesuffix({parse_bandwidth: "B/s", parse_bytes: "B", parse_rate: "flop/s"}[parse])
         meant = number * SCALES[bare]
