@@ -212,7 +212,7 @@ WHOLE_S = {"machine calibrate": 6.0}
 
 
 class Moment:
-    """A signal comes some seconds from now, unless what is ended has ended by then."""
+    """A signal comes some seconds from now, unless what it ends is done before."""
 
     def __init__(self, seconds, number):
         self.seconds, self.number = seconds, number

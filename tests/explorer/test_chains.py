@@ -88,11 +88,11 @@ def test_a_page_that_waits_for_a_search_shows_what_is_used_today_as_it_comes(mon
         ({"megatron": 3e-5, "data": 2e-5}, 2),
     ):
         priced.take({"named": named})
-        told = answered(Asked(SMALL, stage=stage), sources)
-        stage = told.shown["status.title"]
-        tables = [x for x in told.shown.get("leaders.children", []) if x.className == "tensors"]
+        shown = answered(Asked(SMALL, stage=stage), sources).shown
+        stage = shown["status.title"]
+        tables = [x for x in shown.get("leaders.children", []) if x.className == "tensors"]
         assert sum(len(x.children[1].children) for x in tables) == rows
-    assert told.shown["verdict.children"] == "Searching… The fastest known scheme, data, takes 20.00 µs."
+    assert shown["verdict.children"] == "Searching… The fastest known scheme, data, takes 20.00 µs."
 
 
 def test_addresses_of_the_page_that_chains_once_had_lead_to_the_same_here():

@@ -101,21 +101,7 @@ def test_sizes_that_ranks_do_not_share_and_other_collectives_are_refused():
 
 
 def test_ranks_of_one_device_are_compared_too():
-    asked = (
-        "fuse",
-        "--machine",
-        "h200-1",
-        "--ranks",
-        "2",
-        "-m",
-        "64",
-        "-n",
-        "64",
-        "-k",
-        "64",
-        "--dtype",
-        "bf16",
-    )
+    asked = ("fuse", "--machine", "h200-1", "--ranks", "2", "-m64", "-n64", "-k64")
     assert umm(*asked).exit_code == 0
 
 

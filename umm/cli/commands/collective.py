@@ -45,8 +45,8 @@ ALL = "all"
     metavar="NAME",
     help="ring, direct, tree, star, halving-doubling, hierarchical, grid; library, or its name, as in nccl "
     "or nccl-ring; one-shot, two-shot, multimem; or all that can do it. If not given, for each size the "
-    "fastest of the machine's library, as it chooses, and of the kernels for small all-reduces that serving "
-    "engines bring; without a library of all.",
+    "fastest of what the machine's library chooses and of serving engines' kernels for small all-reduces; "
+    "without a library, the fastest of all.",
 )
 @option("-b", "--begin", callback=nbytes, default="1MiB", show_default=True, help="Smallest buffer.")
 @option("-e", "--end", callback=nbytes, default="64MiB", show_default=True, help="Largest buffer.")

@@ -57,8 +57,8 @@ class StatementWork:
         inward: Of a multiply by collectives, for A, B and C that move, the seconds that each rank is busy
             with what arrives: its links from its node, those from others, its lanes, and that for what goes
             between nodes; shape (4, ranks).
-        hops: For these the seconds of a round inside nodes after what A and B bring from other nodes, and
-            before what C does; 0 where there may be none.
+        hops: For these the seconds of a round inside nodes: after A and B arrive from other nodes, before C
+            leaves for them; 0 where there may be none.
         adds: Of its sums the seconds that each rank's links are busy with what it adds to others, alike.
         copies: Of its sums what of ``inward`` is copies, which ranks get.
         single: Whether each rank does one gemm or map, whose result is complete nowhere before.
