@@ -47,6 +47,13 @@ def amid_sweep(folder: Path, processes: dict[int, str], share: float) -> bool:
     return len(processes) > 1 and rows(folder) >= int(1.3 * share * POINTS) - 60
 
 
+def amid_mpi_sweep(folder: Path, processes: dict[int, str], share: float) -> bool:
+    """As amid a sweep, once mpiexec's proxy runs: mpiexec waits for ever for one that died before."""
+    return any("hydra_pmi_proxy" in words for words in processes.values()) and amid_sweep(
+        folder, processes, share
+    )
+
+
 def unfinished(folder: Path) -> str | None:
     """What is stored is whole, stays, and a second sweep does the rest."""
     path = folder / "s.db"
@@ -169,7 +176,9 @@ def saver(folder: Path, *words: str) -> list[str]:
 KINDS = {
     "sweep": Kind(lambda folder: swept(folder, "--jobs", 2), amid_sweep, unfinished),
     "mpi-sweep": Kind(
-        lambda folder: [find_mpiexec(), "-n", "3", *swept(folder, "--pool", "mpi")], amid_sweep, unfinished
+        lambda folder: [find_mpiexec(), "-n", "3", *swept(folder, "--pool", "mpi")],
+        amid_mpi_sweep,
+        unfinished,
     ),
     "run": Kind(lambda folder: command(*RUN), running, nothing),
     "start": Kind(lambda folder: command(*RUN), starting, nothing),
