@@ -3,6 +3,8 @@
 import json
 import random
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -279,3 +281,20 @@ def assert_whole(folder):
             with Store(path) as store:
                 frame = store.frame("all_runs")
             assert frame.config_id.nunique() == len(frame)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_amid_the_imports_of_a_command_ends_it_in_a_line(number):
+    code = f"""
+import importlib.abc, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "umm.cli.main":
+            os.kill(os.getpid(), {int(number)})
+sys.meta_path.insert(0, Finder())
+from umm.cli import start
+start()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")

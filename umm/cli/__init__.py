@@ -1,1 +1,23 @@
-"""The umm command."""
+"""The command ``umm``, from its first moment on."""
+
+import os
+import signal
+from typing import Any
+
+
+def start() -> None:
+    """Run the command line; a signal that comes while it is still imported ends it in a line."""
+    taken = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    taken = {number: default for number, default in taken.items() if signal.getsignal(number) is default}
+    for number in taken:
+        signal.signal(number, _end)
+    from umm.cli.main import main
+
+    for number, default in taken.items():
+        signal.signal(number, default)
+    main()
+
+
+def _end(*_: Any) -> None:
+    os.write(2, b"error: interrupted\n")
+    os._exit(130)
