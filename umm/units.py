@@ -127,6 +127,18 @@ def short_seconds(seconds: float) -> str:
     return f"{seconds * 1e9:.0f} ns" if seconds else "0 s"
 
 
+def time_unit(seconds: float) -> tuple[str, float]:
+    """Return the unit that suits times up to this many seconds, and how many of it a second has.
+
+    >>> time_unit(0.02)
+    ('ms', 1000.0)
+    """
+    for unit, per_second in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * per_second >= 1:
+            return unit, per_second
+    return "ns", 1e9
+
+
 def format_bytes(nbytes: float) -> str:
     """Return a size in binary units.
 

@@ -21,13 +21,12 @@ from umm.figures.style import (
     as_figure,
     drawing,
     round_ticks,
-    time_unit,
 )
 from umm.schedules.table.details import GEMM
 from umm.traces.breakdown import PARTS, Breakdown
 from umm.traces.trace import Trace
 from umm.traces.traffic import crossings, link_utilisation
-from umm.units import format_bandwidth, format_rate
+from umm.units import format_bandwidth, format_rate, time_unit
 
 if TYPE_CHECKING:
     from umm.arrays import Floats

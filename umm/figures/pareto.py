@@ -17,10 +17,9 @@ from umm.figures.style import (
     as_figure,
     drawing,
     round_ticks,
-    time_unit,
 )
 from umm.space import Found
-from umm.units import format_bytes
+from umm.units import format_bytes, time_unit
 
 SLOWEST = 4.0  # points that take more times the best are left out: nobody chooses among them
 COLUMNS, ROWS = 150, 100  # of points that would share a spot of so many across and down one is drawn

@@ -17,8 +17,8 @@ from umm.figures.style import (
     as_figure,
     drawing,
     round_ticks,
-    time_unit,
 )
+from umm.units import time_unit
 
 if TYPE_CHECKING:
     import pandas as pd

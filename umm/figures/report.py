@@ -9,14 +9,13 @@ from umm.figures.lanes import lane_table, timeline
 from umm.figures.links import breakdown_bars, link_map
 from umm.figures.page import Section, write_page
 from umm.figures.predicted_measured import agreement
-from umm.figures.style import time_unit
 from umm.program.problem import MATRICES
 from umm.space.peers.contender import Row
 from umm.space.peers.table import Peers
 from umm.traces.breakdown import percent
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind, link_frame
-from umm.units import format_bytes, format_seconds
+from umm.units import format_bytes, format_seconds, time_unit
 
 
 def write_html(trace: Trace, path: str | Path, verdict: str = "") -> None:

@@ -158,18 +158,6 @@ def _darkened(part: Any) -> Any:
 _LONG = 500  # a column of values has no colours
 
 
-def time_unit(seconds: float) -> tuple[str, float]:
-    """Return the unit that suits times up to this many seconds, and how many of it a second has.
-
-    >>> time_unit(0.02)
-    ('ms', 1000.0)
-    """
-    for unit, per_second in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if seconds * per_second >= 1:
-            return unit, per_second
-    return "ns", 1e9
-
-
 def round_ticks(low: float, high: float) -> list[float]:
     """Return the numbers of a logarithmic axis from low to high that are easy to read, each in full.
 

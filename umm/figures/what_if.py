@@ -21,9 +21,9 @@ from umm.figures.style import (
     drawing,
     round_ticks,
     styled,
-    time_unit,
 )
 from umm.space.scaling import Scaling
+from umm.units import time_unit
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

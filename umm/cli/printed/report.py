@@ -15,7 +15,6 @@ from umm.algorithms.scheduling import choices_in_words
 from umm.cli.printed.output import Output
 from umm.comparison import Comparison
 from umm.errors import InfeasibleError, MachineError
-from umm.figures.style import time_unit
 from umm.machines import machine as find_machine
 from umm.measure import Measured, Needs
 from umm.program.problem import MATRICES
@@ -25,7 +24,7 @@ from umm.space.budget import device_share
 from umm.space.what_if.advice import Beside
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
-from umm.units import counted, duration, format_bytes, format_rate, format_seconds
+from umm.units import counted, duration, format_bytes, format_rate, format_seconds, time_unit
 
 BAR = 36  # columns of the bar that stands for the whole makespan
 
