@@ -7,14 +7,14 @@ from typing import Any
 
 def start() -> None:
     """Run the command line; a signal that comes while it is still imported ends it in a line."""
-    taken = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    taken = {number: default for number, default in taken.items() if signal.getsignal(number) is default}
+    usual: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    taken = [number for number in usual if signal.getsignal(number) is usual[number]]
     for number in taken:
         signal.signal(number, _end)
     from umm.cli.main import main
 
-    for number, default in taken.items():
-        signal.signal(number, default)
+    for number in taken:
+        signal.signal(number, usual[number])
     main()
 
 
