@@ -235,7 +235,7 @@ def test_a_function_from_outside_is_named_like_any_other():
     [
         ("rx->rc", "'rx->rc' of odd is not a signature; write it like rc,1c->rc"),
         ("rc", "is not a signature"),
-        ("rc," * 7 + "rc->rc", "odd reads 8 operands; a map reads at most 7"),
+        ("rc," * 9 + "rc->rc", "odd reads 10 operands; a map reads at most 9"),
     ],
 )
 def test_what_a_map_cannot_call_is_refused(signature, why):

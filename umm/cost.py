@@ -147,10 +147,9 @@ def attention_seconds(
     pairs, item = heads.pairs(rows, keys), itemsize(dtype)
     rate = machine.attention_rate(dtype, backward)
     share = rate.share(heads, rows, count, keys)
-    flop = (10 if backward else 4) * heads.head * count * pairs
+    flop = heads.flop(backward) * count * pairs
     # Queries, the result and, backward, both their gradients; keys and values, and theirs; a number a query.
-    queries, of_keys = rows.size * count, keys.size * -(-count // heads.share)
-    traffic = (queries * heads.head * 2 + of_keys * heads.head * 2) * (2 if backward else 1) + queries
+    traffic = heads.moved(rows.size, keys.size, count) * (2 if backward else 1) + rows.size * count
     return machine.launch_s + max(
         float(flop / (machine.peak(dtype) * share) / pace.peak),
         float(traffic * item / machine.work_bandwidth / pace.memory),

@@ -19,6 +19,10 @@ SIZES = {
     "transformer-layer": {
         "tokens": 6, "hidden": 16, "ffn": 6, "heads": 4, "kv_heads": 2, "sequences": 2,
     },
+    "latent": {
+        "tokens": 6, "hidden": 10, "heads": 4, "head_dim": 3, "q_rank": 6, "kv_rank": 5, "rope_dim": 2,
+        "sequences": 2,
+    },
     "attention-stored": {"tokens": 5, "hidden": 16, "heads": 4, "kv_heads": 2},
     "summa25-layer": {"tokens": 6, "hidden": 16, "ffn": 6, "heads": 4, "sequences": 3},
 }  # fmt: skip
@@ -26,7 +30,8 @@ SCHEMES = ("megatron", "sequence", "data")
 
 
 def outlined(name):
-    return umm.chain(name, **SIZES[name], backward=True, dtype="float64")
+    preset = "attention" if name == "latent" else name
+    return umm.chain(preset, **SIZES[name], backward=True, dtype="float64")
 
 
 def operands_of(chain, seed=0):
@@ -154,6 +159,28 @@ def test_a_file_that_is_not_a_chain_is_refused_in_one_line(old, new, message, tm
     assert "\n" not in str(refused.value)
     with pytest.raises(InputError, match="cannot read"):
         load_chain(tmp_path / "none.toml")
+
+
+def test_a_token_decoded_by_latent_vectors_is_the_last_of_its_sequence():
+    """Two sequences of 4 tokens, whole and with the first 3 as a cache of latents: the same last rows."""
+    sizes = SIZES["latent"] | {"dtype": "float64"}
+    sizes = {x: size for x, size in sizes.items() if x not in ("tokens", "sequences")}
+    whole = umm.chain("attention", tokens=8, sequences=2, **sizes).laid_out()
+    given = operands_of(whole)
+    found, last, earlier = whole.reference(given), [3, 7], [0, 1, 2, 4, 5, 6]
+    cache = {f"{x}.cache": found[x][earlier] for x in ("Nk", "Kr")}
+    for layouts in ("megatron", "data"):
+        decoded = umm.chain("attention", decode=True, batch=2, context=3, **sizes).laid_out(layouts, 2)
+        operands = given | cache | {"X": given["X"][last]}
+        run = umm.run(lower(decoded, "dgx-h100x4"), executor="numpy", operands=operands, replica=None)
+        for replica in run.results["Y"]:
+            assert np.allclose(replica, found["Y"][last], rtol=1e-12)
+
+
+def test_the_cache_of_deepseek_v3_holds_576_numbers_a_token():
+    """61 layers of 128 heads: 1,152 bytes a token and layer in bf16, where 128 heads would hold 64 KiB."""
+    outline = umm.chain("moe-layer", model="deepseek-v3", decode=True, batch=1, context=100, dtype="bf16")
+    assert sum(x.cols for x in outline.tensors if x.name.endswith(".cache")) == 512 + 64
 
 
 def test_sequences_attend_to_themselves_alone():
@@ -334,10 +361,13 @@ def test_experts_and_heads_of_their_own_width_are_read_from_a_config():
     latent = """{"hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048,
     "num_attention_heads": 128, "num_key_value_heads": 128, "num_hidden_layers": 61, "vocab_size": 129280,
     "hidden_act": "silu", "n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1,
-    "kv_lora_rank": 512}"""
+    "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128}"""
     assert read_config(latent, "config.json") == MODELS["deepseek-v3"]
-    with pytest.raises(InputError, match="latent vectors"):
-        umm.chain("moe-layer", model="deepseek-v3", tokens=8)
+    with pytest.raises(InputError, match="not as wide as those of keys"):
+        read_config(latent.replace('"v_head_dim": 128', '"v_head_dim": 64'), "config.json")
+    with pytest.raises(InputError, match="attention of deepseek-v3 is by latent vectors, which chain att"):
+        umm.chain("attention-stored", model="deepseek-v3", tokens=8)
 
 
 @pytest.mark.parametrize(

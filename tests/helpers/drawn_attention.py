@@ -19,17 +19,27 @@ def attentions(draw):
     backward, cached = draw(st.booleans()), draw(st.booleans())
     how = {"head": head, "share": share, "sequences": sequences, "causal": draw(st.booleans())}
     how["way"] = draw(st.sampled_from(WAYS))
+    rotary, values = draw(st.sampled_from([0, 0, 1, 2])), "K" if draw(st.booleans()) and not backward else "V"
     rows, keys = queries * sequences, (queries + more) * sequences
     wide, narrow = head * share * of_keys, head * of_keys
-    cache = () if backward or not cached else ("Kc", "Vc")
-    shapes = {"Q": (rows, wide), "K": (keys, narrow), "V": (keys, narrow)}
+    cache = () if backward or not cached else ("Kc", f"{values}c")
+    shapes = {"Q": (rows, wide), "K": (keys, narrow), values: (keys, narrow)}
     earlier = draw(st.integers(1, 5)) * sequences
     shapes |= dict.fromkeys(cache, (earlier, narrow)) | ({"dO": (rows, wide)} if backward else {})
+    turned = {"Qr": (rows, wide // head * rotary), "Kr": (keys, rotary)} if rotary else {}
+    shapes |= turned
+    if rotary:
+        how |= {"rotary": tuple(turned), "scaled": draw(st.sampled_from([0, 3]))}
+    if rotary and cache:
+        cache, shapes["Krc"] = (*cache, "Krc"), (earlier, rotary)
     inputs = [Shape(name, *shape, "float64", "input") for name, shape in shapes.items()]
     results = {"O": (rows, wide), "L": (rows, wide // head)}
-    statements = [Attention("O", "Q", "K", "V", "L", cache=cache, **how)]
+    statements = [Attention("O", "Q", "K", values, "L", cache=cache, **how)]
     if backward:
         results |= {"dQ": (rows, wide), "dK": (keys, narrow), "dV": (keys, narrow)}
+        gradients = {f"d{name}": shape for name, shape in turned.items()}
+        results |= gradients
+        how |= {"drotary": tuple(gradients)} if rotary else {}
         statements.append(AttentionGrad("dQ", "dK", "dV", "Q", "K", "V", "O", "L", "dO", **how))
     outputs = [Shape(name, *shape, "float64", "output") for name, shape in results.items()]
     tensors = (*inputs, *outputs)

@@ -69,7 +69,8 @@ def page(dropped: str = "", presets: Sizes | None = None) -> Any:
         dropped: The name of a file that is dropped in from the start.
         presets: Values of m, n and k by name.
     """
-    multiplies, models = presets or {}, {name: x.sizes(SIZES) for name, x in MODELS.items()}
+    models = {name: x.sizes(SIZES) for name, x in MODELS.items() if not x.kv_rank}
+    multiplies = presets or {}
     return html.Div(
         [
             *_kept(usual_values(), {**multiplies, **models}),

@@ -20,7 +20,7 @@ WAYS = ("auto", "gather", "ring")
 
 @dataclass(frozen=True)
 class Attention:
-    """out = softmax(q · kᵀ / √head) · v within each sequence and head, no scores stored.
+    """out = softmax(q · kᵀ / √columns) · v within each sequence and head, no scores stored.
 
     Rows are tokens, those of one sequence after those of another; columns are heads side by side. The last
     query of a sequence stands at its last key.
@@ -35,15 +35,19 @@ class Attention:
         share: Query heads that share a head of keys and values.
         sequences: Equal parts of the rows that attend to themselves alone.
         causal: Whether a query sees no later key.
-        cache: Keys and values of earlier tokens, which every query sees: two tensors, or none.
+        cache: Keys and values of earlier tokens, which every query sees: two tensors, or none; and their
+            rotary columns, if there are such.
         way: One of :data:`WAYS`.
+        rotary: Rotary columns of queries, head by head, and of keys, which all heads share: two tensors whose
+            products count to the scores, or none.
+        scaled: Scores are divided by its root; 0 for all columns of a head.
 
     >>> print(Attention("O", "Q", "K", "V", "L", head=64, share=4))
     O = attention(Q, K, V)
     """
 
     kind: ClassVar[str] = "attention"
-    READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "cache")
+    READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "cache", "rotary")
     WRITES: ClassVar[tuple[str, ...]] = ("out", "lse")
     out: str
     q: str
@@ -56,13 +60,19 @@ class Attention:
     causal: bool = True
     cache: tuple[str, ...] = ()
     way: str = "auto"
+    rotary: tuple[str, ...] = ()
+    scaled: int = 0
 
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""
-        object.__setattr__(self, "cache", tuple(self.cache))
-        if len(self.cache) not in (0, 2):
-            raise ProblemError(f"cache = {shown(self.cache)} of {self} is not one of keys and one of values")
+        for name in ("cache", "rotary"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_numbers(self)
+        if len(self.cache) not in (0, 3 if self.rotary else 2):
+            beside = ", and one of their rotary columns" if self.rotary else ""
+            raise ProblemError(
+                f"cache = {shown(self.cache)} of {self} is not one of keys and one of values{beside}"
+            )
 
     @property
     def outs(self) -> tuple[str, ...]:
@@ -72,7 +82,7 @@ class Attention:
     @property
     def reads(self) -> tuple[str, ...]:
         """The tensors it reads."""
-        return (self.q, self.k, self.v, *self.cache)
+        return tuple(dict.fromkeys((self.q, self.k, self.v, *self.cache, *self.rotary)))
 
     def heads(self, tensors: Tensors, k: str | None = None) -> Heads:
         """Return how queries and keys belong together; ``k`` if not those of this pass but the cache's.
@@ -81,29 +91,32 @@ class Attention:
         >>> from umm.program.tensors import Tensor
         >>> of = {x: Tensor(x, Layout.parse("row", (16, 64), 1), "float32") for x in "OQKV"}
         >>> Attention("O", "Q", "K", "V", "L", head=32, sequences=2).heads(of)
-        Heads(head=32, share=1, queries=8, keys=8, causal=True)
+        Heads(head=32, share=1, queries=8, keys=8, causal=True, rotary=0, scaled=0, alike=False)
         """
-        rows, keys = (tensors[x].shape[0] // self.sequences for x in (self.q, k or self.k))
-        return Heads(self.head, self.share, rows, keys, self.causal and k in (None, self.k))
+        return _heads(self, tensors, k or self.k)
 
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes or types do not fit."""
-        _check_shapes(self, tensors, (self.q, self.out), (self.k, self.v), self.lse)
+        _check_shapes(self, tensors, (self.q, self.out), (self.k, self.v), self.lse, self.rotary)
         if self.cache:
-            _check_shapes(self, tensors, (self.q,), self.cache, "")
+            keys, turned = self.cache[:2], (*self.rotary[:1], *self.cache[2:])
+            _check_shapes(self, tensors, (self.q,), keys, "", turned)
         clash = set(self.outs) & set(self.reads)
         if clash:
             raise ProblemError(f"it reads {clash.pop()} while it writes it; write to another tensor")
 
     def flop(self, tensors: Tensors) -> int:
-        """Return its floating-point operations: 4 times the columns of a head for each visible pair."""
-        return 4 * self.head * _pairs(self, tensors)
+        """Return its floating-point operations: 4 times the columns of a head for each visible pair.
+
+        Rotary columns, of the scores alone, count twice.
+        """
+        return self.heads(tensors).flop(backward=False) * _pairs(self, tensors)
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
         """Return what it writes, by plain attention that stores the scores."""
         out = np.zeros(tensors[self.q].shape)
         lse = np.zeros((len(out), out.shape[1] // self.head))
-        for rows, cols, number, scores, _, v in _members(self, values, tensors):
+        for rows, cols, number, scores, _, v, _ in _members(self, values, tensors):
             most = scores.max(axis=1, keepdims=True)
             weights = np.exp(scores - most)
             total = weights.sum(axis=1, keepdims=True)
@@ -129,12 +142,13 @@ class AttentionGrad:
         o: What attention gave.
         lse: The logarithms of its sums.
         do: The gradient by what it gave.
-        head: As of :class:`Attention`, and so are share, sequences, causal and way.
+        head: As of :class:`Attention`, and so are share, sequences, causal, way, rotary and scaled.
+        drotary: The gradients by the rotary columns of queries and of keys, if there are such.
     """
 
     kind: ClassVar[str] = "attention_grad"
-    READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "o", "lse", "do")
-    WRITES: ClassVar[tuple[str, ...]] = ("out", "dk", "dv")
+    READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "o", "lse", "do", "rotary")
+    WRITES: ClassVar[tuple[str, ...]] = ("out", "dk", "dv", "drotary")
     out: str
     dk: str
     dv: str
@@ -149,43 +163,56 @@ class AttentionGrad:
     sequences: int = 1
     causal: bool = True
     way: str = "auto"
+    rotary: tuple[str, ...] = ()
+    drotary: tuple[str, ...] = ()
+    scaled: int = 0
 
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""
+        for name in ("rotary", "drotary"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_numbers(self)
+        if len(self.drotary) != len(self.rotary):
+            raise ProblemError(
+                f"drotary = {shown(self.drotary)} of {self} is not a gradient by each of rotary"
+            )
 
     @property
     def outs(self) -> tuple[str, ...]:
         """The tensors it writes."""
-        return (self.out, self.dk, self.dv)
+        return (self.out, self.dk, self.dv, *self.drotary)
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The tensors it reads."""
-        return (self.q, self.k, self.v, self.o, self.lse, self.do)
+        return (self.q, self.k, self.v, self.o, self.lse, self.do, *self.rotary)
 
     def heads(self, tensors: Tensors) -> Heads:
         """Return how queries and keys belong together."""
-        rows, keys = (tensors[x].shape[0] // self.sequences for x in (self.q, self.k))
-        return Heads(self.head, self.share, rows, keys, self.causal)
+        return _heads(self, tensors, self.k)
 
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes or types do not fit."""
         alike = (self.q, self.o, self.do, self.out), (self.k, self.v, self.dk, self.dv)
-        _check_shapes(self, tensors, *alike, self.lse)
+        _check_shapes(self, tensors, *alike, self.lse, self.rotary)
+        for name, like in zip(self.drotary, self.rotary, strict=True):
+            if (tensors[name].shape, tensors[name].dtype) != (tensors[like].shape, tensors[like].dtype):
+                raise ProblemError(f"{name} has not the shape and type of {like}, by which it is a gradient")
         clash = set(self.outs) & set(self.reads)
-        if clash or len(set(self.outs)) < 3:
-            raise ProblemError("its three results must be three tensors that it does not read")
+        if clash or len(set(self.outs)) < len(self.outs):
+            raise ProblemError(
+                f"its {len(self.outs)} results must be tensors of their own that it does not read"
+            )
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations: five products where attention has two."""
-        return 10 * self.head * _pairs(self, tensors)
+        return self.heads(tensors).flop(backward=True) * _pairs(self, tensors)
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
         """Return what it writes, by plain attention that stores the scores."""
-        dq, dk, dv = (np.zeros(tensors[x].shape) for x in self.outs)
-        scale = self.head**-0.5
-        for rows, cols, number, scores, keys, v in _members(self, values, tensors):
+        dq, dk, dv, *turned = (np.zeros(tensors[x].shape) for x in self.outs)
+        scale = self.heads(tensors).scale
+        for rows, cols, number, scores, keys, v, own in _members(self, values, tensors):
             there, of_keys = keys
             p = np.exp(scores - values[self.lse][rows, number : number + 1])
             do, o = values[self.do][rows, cols], values[self.o][rows, cols]
@@ -193,7 +220,10 @@ class AttentionGrad:
             dq[rows, cols] = ds @ values[self.k][there, of_keys]
             dk[there, of_keys] += ds.T @ values[self.q][rows, cols]
             dv[there, of_keys] += p.T @ do
-        return dict(zip(self.outs, (dq, dk, dv), strict=True))
+            if self.rotary:
+                turned[0][rows, own] = ds @ values[self.rotary[1]][there]
+                turned[1][there] += ds.T @ values[self.rotary[0]][rows, own]
+        return dict(zip(self.outs, (dq, dk, dv, *turned), strict=True))
 
     def __str__(self) -> str:
         return f"{', '.join(self.outs)} = attention_grad({', '.join(self.reads)}){_said(self)}"
@@ -212,6 +242,11 @@ def _said(statement: Fused) -> str:
 def _check_numbers(statement: Fused) -> None:
     for name in ("head", "share", "sequences"):
         whole_number(getattr(statement, name), f"{name} of {statement.out}", 1, 2**31)
+    whole_number(statement.scaled, f"scaled of {statement.out}", 0, 2**31)
+    if len(statement.rotary) not in (0, 2):
+        raise ProblemError(
+            f"rotary = {shown(statement.rotary)} of {statement.out} is not one of queries and one of keys"
+        )
     if not isinstance(statement.causal, bool):
         raise ProblemError(f"causal = {shown(statement.causal)} of {statement.out} is not true or false")
     if statement.way not in WAYS:
@@ -220,9 +255,19 @@ def _check_numbers(statement: Fused) -> None:
         )
 
 
+def _heads(statement: Fused, tensors: Tensors, k: str) -> Heads:
+    """Return how queries and some keys belong together."""
+    rows, keys = (tensors[x].shape[0] // statement.sequences for x in (statement.q, k))
+    rotary = tensors[statement.rotary[1]].shape[1] if statement.rotary else 0
+    causal = statement.causal and k == statement.k
+    alike = statement.k == statement.v
+    return Heads(statement.head, statement.share, rows, keys, causal, rotary, statement.scaled, alike)
+
+
 def _check_shapes(
-    statement: Fused, tensors: Tensors, queries: tuple[str, ...], keys: tuple[str, ...], lse: str
-) -> None:
+    statement: Fused, tensors: Tensors, queries: tuple[str, ...], keys: tuple[str, ...], lse: str,
+    rotary: tuple[str, ...] = (),
+) -> None:  # fmt: skip
     """Refuse tensors that are not queries, keys, and one number a query and head, of one type."""
     first = tensors[queries[0]]
     (rows, cols), head = first.shape, statement.head
@@ -232,6 +277,9 @@ def _check_shapes(
         )
     wanted = dict.fromkeys(queries, (rows, cols)) | ({lse: (rows, cols // head)} if lse else {})
     wanted |= dict.fromkeys(keys, (tensors[keys[0]].shape[0], cols // statement.share))
+    if rotary:
+        turned, width = rotary[0], tensors[rotary[1]].shape[1]
+        wanted |= {turned: (rows, cols // head * width), rotary[1]: (tensors[keys[0]].shape[0], width)}
     for name, shape in wanted.items():
         if tensors[name].shape != shape:
             got = "x".join(map(str, tensors[name].shape))
@@ -263,8 +311,11 @@ def _pairs(statement: Fused, tensors: Tensors) -> int:
 
 def _members(
     statement: Fused, values: Values, tensors: Tensors
-) -> Iterator[tuple[slice, slice, int, Array, tuple[slice, slice], Array]]:
-    """Yield for each sequence and head its rows, columns and number, scores, where its keys lie, values."""
+) -> Iterator[tuple[slice, slice, int, Array, tuple[slice, slice], Array, slice]]:
+    """Yield for each sequence and head its rows, columns and number, scores, where its keys lie, values.
+
+    Last come the columns of its queries' rotary columns, none if there are no such.
+    """
     heads = statement.heads(tensors)
     cache = statement.cache if isinstance(statement, Attention) else ()
     earlier = tensors[cache[0]].shape[0] // statement.sequences if cache else 0
@@ -277,12 +328,19 @@ def _members(
         for number in range(q.shape[1] // heads.head):
             cols = slice(number * heads.head, (number + 1) * heads.head)
             mine = slice(number // heads.share * heads.head, (number // heads.share + 1) * heads.head)
-            scores = q[rows, cols] @ k[there, mine].T * heads.head**-0.5
+            own = slice(number * heads.rotary, (number + 1) * heads.rotary)
+            mine_q, mine_k = q[rows, cols], k[there, mine]
+            if statement.rotary:
+                turned = values[statement.rotary[0]][rows, own]
+                mine_q = np.concatenate([mine_q, turned], axis=1)
+                mine_k = np.concatenate([mine_k, values[statement.rotary[1]][there]], axis=1)
+            scores = mine_q @ mine_k.T * heads.scale
             if heads.causal:
                 scores[np.arange(heads.keys)[None, :] > position] = -np.inf
             of_values = v[there, mine]
             if cache:
-                of_cache = q[rows, cols] @ values[cache[0]][before, mine].T * heads.head**-0.5
+                earlier_k = [values[cache[0]][before, mine], *(values[x][before] for x in cache[2:])]
+                of_cache = mine_q @ np.concatenate(earlier_k, axis=1).T * heads.scale
                 scores = np.concatenate([of_cache, scores], axis=1)
                 of_values = np.concatenate([values[cache[1]][before, mine], of_values])
-            yield rows, cols, number, scores, (there, mine), of_values
+            yield rows, cols, number, scores, (there, mine), of_values, own

@@ -25,6 +25,9 @@ class Model(NamedTuple):
         top_k: How many each token takes.
         shared: Experts that all tokens take beside.
         head_dim: Columns of a head; 0 where all heads make up hidden.
+        q_rank: Columns of the latent vector of queries; 0 where attention is not by latent vectors.
+        kv_rank: Columns of that of keys and values.
+        rope_dim: Columns of positions beside those of a head.
     """
 
     hidden: int
@@ -38,6 +41,9 @@ class Model(NamedTuple):
     top_k: int = 0
     shared: int = 0
     head_dim: int = 0
+    q_rank: int = 0
+    kv_rank: int = 0
+    rope_dim: int = 0
 
     def sizes(self, names: tuple[str, ...]) -> dict[str, int]:
         """Return those of some sizes that it has."""
@@ -58,9 +64,23 @@ MODELS: Mapping[str, Model] = {
     # config.json of mistralai/Mixtral-8x7B-v0.1 and Mixtral-8x22B-v0.1 on Hugging Face.
     "mixtral-8x7b": Model(4096, 14336, 32, 8, 32, 32000, experts=8, top_k=2),
     "mixtral-8x22b": Model(6144, 16384, 48, 8, 56, 32000, experts=8, top_k=2),
-    # config.json of deepseek-ai/DeepSeek-V3 (58 of 61 layers; heads are 0, for its attention is by latent
-    # vectors), Qwen/Qwen3-235B-A22B and openai/gpt-oss-120b (half of whose layers see 128 tokens alone).
-    "deepseek-v3": Model(7168, 2048, 0, 0, 61, 129280, experts=256, top_k=8, shared=1),
+    # config.json of deepseek-ai/DeepSeek-V3 (58 of 61 layers), Qwen/Qwen3-235B-A22B and openai/gpt-oss-120b
+    # (half of whose layers see 128 tokens alone).
+    "deepseek-v3": Model(
+        7168,
+        2048,
+        128,
+        128,
+        61,
+        129280,
+        experts=256,
+        top_k=8,
+        shared=1,
+        head_dim=128,
+        q_rank=1536,
+        kv_rank=512,
+        rope_dim=64,
+    ),
     "qwen3-235b-a22b": Model(4096, 1536, 64, 4, 94, 151936, experts=128, top_k=8, head_dim=128),
     "gpt-oss-120b": Model(2880, 2880, 64, 8, 36, 201088, experts=128, top_k=4, head_dim=64),
 }
@@ -79,6 +99,11 @@ _OF_EXPERTS = {  # 0 where a config does not say them
     "top_k": ("num_experts_per_tok", "experts_per_token"),
     "shared": ("n_shared_experts",),
 }
+
+_LATENT = {
+    "head_dim": "qk_nope_head_dim", "q_rank": "q_lora_rank", "kv_rank": "kv_lora_rank",
+    "rope_dim": "qk_rope_head_dim",
+}  # fmt: skip
 
 
 def model(name: str) -> Model:
@@ -130,9 +155,13 @@ def read_config(text: str, path: str) -> Model:
         if of_shared:
             of_shared = whole_number(of_shared, f"shared_expert_intermediate_size of {path}", 1)
             sizes["shared"] = -(-of_shared // sizes["ffn"])
-    if config.get("kv_lora_rank"):  # attention by latent vectors
-        sizes["heads"] = sizes["kv_heads"] = 0
     head = config.get("head_dim") or 0
+    if config.get("kv_lora_rank"):  # attention by latent vectors
+        for size, name in _LATENT.items():
+            sizes[size] = whole_number(config.get(name), f"{name} of {path}", 1)
+        if config.get("v_head_dim") != sizes["head_dim"]:
+            raise ProblemError(f"{path} has heads of values that are not as wide as those of keys")
+        head = 0
     if sizes["heads"] and head and head * sizes["heads"] != sizes["hidden"]:
         sizes["head_dim"] = whole_number(head, f"head_dim of {path}", 1)
     act = config.get("hidden_act") or config.get("activation_function") or "silu"

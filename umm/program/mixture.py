@@ -23,6 +23,7 @@ PLACES = {
     "product": ("experts", "col", "row"),
     "routed inner": ("experts", "col", "row"),
     "weight": ("experts", "col", "row@p"),
+    "cache": ("row", "row@p", "row"),
     # What is dense beside them: by tokens, or cut as by Korthikanti et al. (2022).
     "inner": ("row", "col", "row"),
     "first weight": ("row@p", "col", "row@p"),

@@ -19,6 +19,7 @@ PLACES = {
     "first weight": ("col", "col", "row@p"),
     "second weight": ("row", "row", "row@p"),
     "scale": ("row@p", "row@p", "row@p"),
+    "cache": ("row@p", "row", "row"),  # of latent vectors, which all heads read
 }
 SCHEMES = ("megatron", "sequence", "data")
 # SUMMA2.5 (Tesseract), section 3.1: activations on dq×q ranks, weights on q×q in each of d layers; section
@@ -276,6 +277,112 @@ class Attention:
             w.multiply(w.gradient(out, "output"), self.x, f"d{out[1].upper()}", "a")
         for number, out in enumerate(("Wq", "Wk", "Wv")):
             w.multiply(dx, f"d{out[1].upper()}", out, "b", beta=float(number > 0))
+
+
+class LatentAttention:
+    """Attention whose keys and values are made of one latent vector a token, as short as a head's or two.
+
+    Queries come of a latent vector too. Positions are in columns of their own: those of keys are one head's,
+    which all share. A decoded token attends to the latent vectors themselves: what would make keys of them
+    multiplies the queries, and what would make values the result, so that the cache holds no head's keys.
+
+    Args:
+        w: Where it is written.
+        x: What it reads.
+        y: What it writes.
+        hidden: Columns of both.
+        heads: Heads of queries, keys and values.
+        sequences: Equal parts that the tokens are of.
+        head: Columns of a head without those of positions.
+        latents: Columns of the latent vector of queries, of that of keys and values, and of positions.
+
+    Source: DeepSeek-AI (2024), DeepSeek-V2, section 2.1 and appendix C.
+    """
+
+    def __init__(
+        self, w: Writing, x: str, y: str, hidden: int, heads: int, sequences: int, head: int,
+        latents: tuple[int, int, int],
+    ) -> None:  # fmt: skip
+        self.w, self.x, self.heads, self.head, self.sequences = w, x, heads, head, sequences
+        of_queries, of_keys, self.rotary = latents
+        self.of_keys, self.wide, self.length = of_keys, heads * head, w.tokens // sequences
+        for name, cols in (("Cq", of_queries), ("Ck", of_keys), ("Kr", self.rotary)):
+            w.weight(f"W{name.lower()}", hidden, cols, "scale")
+            w.multiply(w.tensor(name, w.tokens, cols, "tokens"), x, f"W{name.lower()}")
+        self.norms = [
+            Norm(w, name, f"N{name[1]}", f"g{name[1]}", cols)
+            for name, cols in (("Cq", of_queries), ("Ck", of_keys))
+        ]
+        w.map("Kr", "rope", "Kr", **self._turn(w.context))
+        self.made = [("Q", "Nq", self.wide), ("Qr", "Nq", heads * self.rotary)]
+        for out, of, cols in self.made:
+            w.weight(f"W{out.lower()}", w.shapes[of].cols, cols, "first weight")
+            w.multiply(w.inner(out, cols), of, f"W{out.lower()}")
+        w.epilogue("Qr", "rope", "Qr", **self._turn(w.context))
+        for name in ("Wk", "Wv"):
+            w.weight(name, of_keys, self.wide, "first weight")
+        w.weight("Wo", self.wide, hidden, "second weight")
+        (self._decoded if w.decode else self._attend)()
+        w.multiply(y, "O", "Wo")
+
+    def _turn(self, first: int = 0) -> dict[str, int]:
+        return {"head": self.rotary, "positions": self.length, "first": first}
+
+    def _how(self) -> dict[str, Any]:
+        return {"head": self.head, "sequences": self.sequences, "rotary": ("Qr", "Kr")}
+
+    def _attend(self) -> None:
+        """Write O by keys and values of each head."""
+        w = self.w
+        for out in "KV":
+            self.made.append((out, "Nk", self.wide))
+            w.multiply(w.inner(out, self.wide), "Nk", f"W{out.lower()}")
+        for out, cols in (("O", self.wide), ("L", self.heads)):
+            w.inner(out, cols)
+        w.statements.append(Fused("O", "Q", "K", "V", "L", **self._how()))
+        w.front_and_back = "zigzag" if self.sequences == 1 else f"zigzag:{self.sequences}"
+
+    def _decoded(self) -> None:
+        """Write O by the latent vectors, which all heads share as keys and as values."""
+        w, wide = self.w, self.heads * self.of_keys
+        heads = {"batch": self.heads, "batch_axes": (1, 1, 1)}
+        w.multiply(w.inner("Qk", wide), "Q", "Wk", "b", **heads)
+        cache = {f"{x}.cache": w.shapes[x].cols for x in ("Nk", "Kr")} if w.context else {}
+        for name, cols in cache.items():
+            w.tensor(name, w.context * self.sequences, cols, "cache", "input")
+        for out, cols in (("Ov", wide), ("L", self.heads)):
+            w.inner(out, cols)
+        how = self._how() | {
+            "head": self.of_keys, "share": self.heads, "scaled": self.head + self.rotary,
+            "cache": [x for x in ("Nk.cache", "Nk.cache", "Kr.cache") if cache],
+        }  # fmt: skip
+        w.statements.append(Fused("Ov", "Qk", "Nk", "Nk", "L", **how))
+        w.multiply(w.inner("O", self.wide), "Ov", "Wv", **heads)
+
+    def backward(self, dy: str, dx: str) -> None:
+        """Write the gradients by the weights and by X."""
+        w = self.w
+        w.multiply(w.gradient("Wo", "output"), "O", dy, "a")
+        w.multiply(w.gradient("O"), dy, "Wo", "b")
+        d = {x: w.gradient(x) for x in ("Q", "K", "V", "Qr", "Kr")}
+        grad = AttentionGrad(
+            d["Q"], d["K"], d["V"], "Q", "K", "V", "O", "L", "dO",
+            drotary=(d["Qr"], d["Kr"]), **self._how(),
+        )  # fmt: skip
+        w.statements.append(grad)
+        for out in ("dQr", "dKr"):
+            w.map(out, "rope_grad", out, **self._turn())
+        written = set[str]()
+        for out, of, _ in self.made:
+            w.multiply(w.gradient(f"W{out.lower()}", "output"), of, f"d{out}", "a")
+            into = f"d{of}" if of in written else w.gradient(of)
+            w.multiply(into, f"d{out}", f"W{out.lower()}", "b", beta=float(of in written))
+            written.add(of)
+        for norm in self.norms:
+            norm.backward(f"d{norm.out}", w.gradient(norm.x))
+        for number, out in enumerate(("Cq", "Ck", "Kr")):
+            w.multiply(w.gradient(f"W{out.lower()}", "output"), self.x, f"d{out}", "a")
+            w.multiply(dx, f"d{out}", f"W{out.lower()}", "b", beta=float(number > 0))
 
 
 class StoredAttention(Attention):

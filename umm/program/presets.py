@@ -1,6 +1,6 @@
 """Blocks of transformers as chains, by name: sizes in, an outline out; and the sizes of public models."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from umm.program.parts import (
     LAYERED,
     Attention,
     GatedMlp,
+    LatentAttention,
     LayerNorm,
     Mlp,
     Norm,
@@ -25,11 +26,13 @@ from umm.program.parts import (
 from umm.program.routing import Routing
 from umm.program.tensors import LARGEST
 
-_Writes = Callable[[Writing, str, str], Attention | Mlp | GatedMlp | Mixture]
+_Writes = Callable[[Writing, str, str], Attention | LatentAttention | Mlp | GatedMlp | Mixture]
 """Writes a part of a layer from one tensor to another."""
-_ATTENTION = ("heads", "kv_heads", "sequences", "head_dim")
+_LATENT = ("q_rank", "kv_rank", "rope_dim")
+_ATTENTION = ("heads", "kv_heads", "sequences", "head_dim", *_LATENT)
+_STORED = _ATTENTION[:4]
 _EXPERTS = ("hidden", "ffn", "experts", "top_k", "shared")
-_OPTIONAL = {"sequences": 1, "shared": 0, "head_dim": 0}
+_OPTIONAL = {"sequences": 1, "shared": 0, "head_dim": 0, **dict.fromkeys(_LATENT, 0)}
 """Sizes that need not be given, and what they are then."""
 
 
@@ -47,23 +50,31 @@ def _gated_mlp(w: Writing, backward: bool, hidden: int, ffn: int) -> None:
         part.backward(*_gradients(w))
 
 
-def _attention(
-    w: Writing, backward: bool, hidden: int, heads: int, kv_heads: int, sequences: int,
-    head: int, of: type[Attention] = Attention,
-) -> None:  # fmt: skip
+def _attends(of: type[Attention], hidden: int, sizes: Sequence[int]) -> _Writes:
+    """Return what writes attention of some sizes, stored or fused, by latent vectors where they say such."""
+    heads, kv_heads, sequences, head, *latents = sizes
+    if any(latents):
+        of_queries, of_keys, rotary = latents
+        return partial(
+            LatentAttention, hidden=hidden, heads=heads, sequences=sequences, head=head or hidden // heads,
+            latents=(of_queries, of_keys, rotary),
+        )  # fmt: skip
+    return partial(of, hidden=hidden, heads=heads, kv_heads=kv_heads, sequences=sequences, head=head)
+
+
+def _attention(w: Writing, backward: bool, hidden: int, *sizes: int, of: type[Attention] = Attention) -> None:
     _ends(w, hidden)
-    part = of(w, "X", "Y", hidden, heads, kv_heads, sequences, head)
+    part = _attends(of, hidden, sizes)(w, "X", "Y")
     if backward:
         part.backward(*_gradients(w))
 
 
 def _layer(
-    w: Writing, backward: bool, hidden: int, ffn: int, heads: int, kv_heads: int, sequences: int,
-    head: int, of: type[Attention] = Attention,
-) -> None:  # fmt: skip
+    w: Writing, backward: bool, hidden: int, ffn: int, *sizes: int, of: type[Attention] = Attention
+) -> None:
     """Write R = X + attention(norm(X)), Y = R + mlp(norm(R)): Touvron et al. (2023), LLaMA, section 2.2."""
-    attend = partial(of, hidden=hidden, heads=heads, kv_heads=kv_heads, sequences=sequences, head=head)
-    _residual(w, backward, hidden, "R", attend, partial(GatedMlp if w.gated else Mlp, hidden=hidden, ffn=ffn))
+    expand = partial(GatedMlp if w.gated else Mlp, hidden=hidden, ffn=ffn)
+    _residual(w, backward, hidden, "R", _attends(of, hidden, sizes), expand)
 
 
 def _residual(w: Writing, backward: bool, hidden: int, middle: str, attend: _Writes, expand: _Writes) -> None:
@@ -143,14 +154,12 @@ def _mixture(
 
 
 def _mixture_layer(
-    w: Writing, backward: bool, hidden: int, ffn: int, experts: int, top_k: int, shared: int, heads: int,
-    kv_heads: int, sequences: int, head: int,
-) -> Outline:  # fmt: skip
+    w: Writing, backward: bool, hidden: int, ffn: int, experts: int, top_k: int, shared: int, *sizes: int
+) -> Outline:
     """Write A = X + attention(norm(X)), Y = A + experts(norm(A)): Jiang et al. (2024), Mixtral, section 2."""
     routed = Routing(w.tokens, experts, top_k, *w.routing)
-    attend = partial(Attention, hidden=hidden, heads=heads, kv_heads=kv_heads, sequences=sequences, head=head)
     expand = partial(Mixture, hidden=hidden, ffn=ffn, routed=routed, shared=shared)
-    _residual(w, backward, hidden, "A", attend, expand)
+    _residual(w, backward, hidden, "A", _attends(Attention, hidden, sizes), expand)
     return mixture_outline(w, "moe-layer", routed)
 
 
@@ -189,8 +198,8 @@ PRESETS: Mapping[str, Preset] = {
     "moe-layer": Preset(_mixture_layer, (*_EXPERTS, *_ATTENTION)),
     "attention": Preset(_attention, ("hidden", *_ATTENTION)),
     "transformer-layer": Preset(_layer, ("hidden", "ffn", *_ATTENTION)),
-    "attention-stored": Preset(partial(_attention, of=StoredAttention), ("hidden", *_ATTENTION)),
-    "transformer-layer-stored": Preset(partial(_layer, of=StoredAttention), ("hidden", "ffn", *_ATTENTION)),
+    "attention-stored": Preset(partial(_attention, of=StoredAttention), ("hidden", *_STORED)),
+    "transformer-layer-stored": Preset(partial(_layer, of=StoredAttention), ("hidden", "ffn", *_STORED)),
     "summa25-layer": Preset(
         _summa25, ("hidden", "ffn", "heads", "sequences"), wider=4, layouts={"summa2.5": LAYERED}
     ),
@@ -232,8 +241,10 @@ def chain(
             0 for no limit.
         sizes: ``tokens``, ``hidden``, ``ffn``, ``heads``, ``kv_heads`` (all heads if not given),
             ``sequences`` (equal parts of the tokens; 1 if not given), ``head_dim`` (columns of a head, as
-            many as make up hidden if not given), ``experts``, ``top_k`` and ``shared`` (experts that all
-            tokens take; none if not given), as the preset needs them.
+            many as make up hidden if not given), ``q_rank``, ``kv_rank`` and ``rope_dim`` (columns of the
+            latent vectors of queries, of keys and values, and of positions; none if attention is by heads
+            alone), ``experts``, ``top_k`` and ``shared`` (experts that all tokens take; none if not given),
+            as the preset needs them.
 
     Raises:
         InputError: in one line, for an unknown name, model or size, or sizes that do not fit.
@@ -263,9 +274,15 @@ def chain(
         raise ProblemError(f"chain {name} needs {', '.join(needed)}; give {' and '.join(missing)}")
     for key, size in sizes.items():
         whole_number(size, f"{key} of chain {name}", _OPTIONAL.get(key, 1), LARGEST)
+    latents = [sizes.get(x, 0) for x in _LATENT]
+    if any(latents) and not all(latents):
+        raise ProblemError(f"attention by latent vectors needs {', '.join(_LATENT)}; give all three or none")
+    if any(latents) and sizes["kv_heads"] != sizes["heads"]:
+        raise ProblemError("latent vectors make keys and values for each head; leave out kv_heads")
     if "heads" in needed:
         wide = sizes["head_dim"] * sizes["heads"] if sizes.get("head_dim") else sizes["hidden"]
-        _check_heads(wide, sizes["heads"], sizes.get("kv_heads", sizes["heads"]))
+        if not any(latents):
+            _check_heads(wide, sizes["heads"], sizes.get("kv_heads", sizes["heads"]))
         if sizes["tokens"] % sizes["sequences"]:
             raise ProblemError(
                 f"{sizes['tokens']} tokens cannot be {sizes['sequences']} sequences of one length; "
@@ -291,10 +308,8 @@ def _check_model(name: str, called: str, model: Model, needed: tuple[str, ...]) 
         raise ProblemError(
             f"{called} has {model.experts} experts, which chain {name} has not; take chain moe"
         )
-    if "heads" in needed and not model.heads:
-        raise ProblemError(
-            f"attention of {called} is by latent vectors, which is not modelled; take chain moe"
-        )
+    if "heads" in needed and model.kv_rank and "kv_rank" not in needed:
+        raise ProblemError(f"attention of {called} is by latent vectors, which chain {name} has not")
 
 
 def _decoded(name: str, needed: tuple[str, ...], sizes: dict[str, int], backward: bool) -> int:

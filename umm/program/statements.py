@@ -228,7 +228,7 @@ def statement_from_dict(data: Any) -> Statement:
         named = key in needed and key != "head"
         if named and not (isinstance(value, str) and value.isprintable()):
             raise ProblemError(f"{key} = {shown(value)} of a {kind} is not a name")
-        if key in ("trans", "reads", "cache", "fused"):
+        if key in ("trans", "reads", "cache", "fused", "rotary", "drotary"):
             _check_list(value, str, f"{key} of a {kind}", "names")
         elif key in ("batch_axes", "groups"):
             _check_list(value, int, f"{key} of a {kind}", "whole numbers")

@@ -77,12 +77,14 @@ def by_heads(outline: Outline) -> Outline:
         if not isinstance(statement, Attention | AttentionGrad):
             statements.append(statement)
             continue
-        names = {x: f"{x}.heads" for x in (*statement.reads, *statement.outs)}
+        shared = statement.rotary[1:]  # by all heads
+        shared += statement.drotary[1:] if isinstance(statement, AttentionGrad) else ()
+        names = {x: f"{x}.heads" for x in (*statement.reads, *statement.outs) if x not in shared}
         # The gradients read by heads what attention has had by heads.
-        statements += [Copy(names[x], x) for x in dict.fromkeys(statement.reads) if x not in there]
+        statements += [Copy(names[x], x) for x in statement.reads if x in names and x not in there]
         there |= names
         statements.append(renamed(statement, names))
-        statements += [Copy(x, names[x]) for x in statement.outs if _is_read(outline, x)]
+        statements += [Copy(x, names[x]) for x in statement.outs if x in names and _is_read(outline, x)]
     if not there:
         raise ProblemError(f"chain {outline.name} has no fused attention to do by heads; use attention")
     layouts |= dict.fromkeys(there.values(), "col")

@@ -87,7 +87,9 @@ class Assignments:
         alike = [(one, other) for one, other in alike if shapes[one] == shapes[other]]
         for x in self.outline.statements:
             if isinstance(x, Attention):  # one number a query and head lies with the query, if narrower
-                alike += [(x.out, x.q), (x.out, x.lse), *((x.k, y) for y in (x.v, *x.cache))]
+                keys = (x.v, *x.cache[:2], *(x.rotary[1:] if x.k == x.v else ()))
+                alike += [(x.out, x.q), (x.out, x.lse), *((x.k, y) for y in keys)]
+                alike += [(x.q, y) for y in x.rotary[:1]] + list(zip(x.rotary[1:], x.cache[2:], strict=False))
         alike += self._with_experts
         group = {name: name for name in shapes}
         for one, other in alike:
@@ -198,7 +200,9 @@ class Assignments:
                     found[name] = lcm(found.get(name, 1), unit)
             elif isinstance(x, Attention):
                 for name in (x.out, *x.reads):
-                    found[name] = lcm(found.get(name, 1), x.head)
+                    turned = name in (*x.rotary, *x.cache[2:])
+                    unit = self._shapes[x.rotary[1]].cols if turned else x.head
+                    found[name] = lcm(found.get(name, 1), unit)
         return found
 
     @cached_property

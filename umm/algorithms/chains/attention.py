@@ -75,7 +75,6 @@ class _Writing:
         self.tensors = {tensor.name: tensor for tensor in build.tensors}
         self.heads = statement.heads(self.tensors)
         self.jobs = list(self._jobs(statement.out))
-        self.keys = statement.k, statement.v
 
     def _jobs(self, name: str) -> Iterator[Job]:
         for rank, tile, replica in tiles_by_rank(self.build.layout(name)):
@@ -87,7 +86,7 @@ class _Writing:
 
     def ring(self) -> "Ring | None":
         """Return the rings along which keys go; None where they are gathered instead."""
-        if self.statement.way == "gather":
+        if self.statement.way == "gather" or self.statement.rotary or self.heads.alike:
             return None
         ring = rings(self.build, self.statement, self.jobs, self.heads)
         if ring is None or self.statement.way == "ring":
@@ -101,11 +100,25 @@ class _Writing:
         return gathered(self.build, name, job.rank, job.rows, cols, ("attention", what))
 
     def write_map(
-        self, fn: str, heads: Heads, out: Slice, reads: Sequence[Slice], seconds: float | None
+        self,
+        fn: str,
+        heads: Heads,
+        out: Slice,
+        reads: Sequence[Slice],
+        seconds: float | None,
+        rotary: Sequence[Slice] = (),
+        before: Sequence[Slice] = (),
     ) -> None:
-        """Write one function of attention, in so many seconds."""
-        of: dict[str, Any] = {**heads._asdict(), "causal": int(heads.causal)}
-        self.build.map(fn, out, *reads, seconds=seconds, **of)
+        """Write one function of attention, in so many seconds; it goes on where there is something before."""
+        name = fn + "_rotary" * bool(rotary) + "_more" * bool(before)
+        self.build.map(name, out, *reads, *rotary, *before, seconds=seconds, **heads.parameters)
+
+    def turned(self, job: Job, number: int) -> list[Slice]:
+        """Return the rotary columns of a job's queries in its rank's memory; none if there are no such."""
+        return [
+            self.at(x, job, self.heads.of_rotary(job.cols), f"{x} {number}")
+            for x in self.statement.rotary[:1]
+        ]
 
     def seconds(self, heads: Heads, job: Job, keys: Interval, backward: bool) -> float:
         """Return how long a kernel attends for the queries of a job to some keys."""
@@ -115,22 +128,53 @@ class _Writing:
             machine, tensor.dtype, heads, job.rows, job.cols.size // heads.head, keys, backward, pace
         )
 
+    def becoming(self, name: str, job: Job, cols: Interval) -> Slice:
+        """Return where some columns of a job's queries become: in a tile of its rank if it has just these."""
+        layout = self.build.layout(name)
+        tiles = layout.overlapping_tiles(job.rows, cols)
+        replica = layout.replica(job.rank)
+        whole = job.cols == job.target.cols  # of a cut head several jobs of a rank have the logarithms
+        if whole and len(tiles) == 1 and layout.owner(tiles[0], replica) == job.rank:
+            return self.build.tile(name, *tiles[0], replica).cut(job.rows, cols)
+        return self.build.temporary(job.rank, name, job.rows, cols)
+
+    def deliver(self, name: str, job: Job, became: Slice) -> None:
+        """Put columns of a job's queries to their owners, where these are not where they became."""
+        layout = self.build.layout(name)
+        for replica, owners in enumerate(layout.replica_owners):
+            if self.build.layout(self.statement.out).replica(int(owners[0])) != job.replica:
+                continue
+            for tile in layout.overlapping_tiles(became.rows, became.cols):
+                target = self.build.tile(name, *tile, replica)
+                piece = target.cut(became.rows, became.cols)
+                if target.buffer != became.buffer and piece.elements:
+                    self.build.put(became.cut(piece.rows, piece.cols), piece)
+
     def gathered_keys(self, names: Sequence[str], heads: Heads) -> dict[tuple[int, Interval], list[Slice]]:
         """Return for each rank and columns of keys all of them that its queries see, got once.
 
         The queries of a rank may lie apart, as two parts of a sequence do that share the work of a mask.
+
+        Args:
+            names: Keys and values, perhaps one tensor; then rotary columns of keys, if there are such.
+            heads: How queries and keys belong together.
         """
         hulls: dict[tuple[int, Interval], Interval] = {}
         for job in self.jobs:
             place, seen = (job.rank, heads.of_keys(job.cols)), heads.seen(job.rows)
             hulls[place] = _hull((hulls.get(place, seen), seen))
-        return {
-            (rank, cols): [
-                gathered(self.build, name, rank, hull, cols, ("attention", name, rank, cols))
-                for name in names
-            ]
-            for (rank, cols), hull in hulls.items()
-        }
+        found, got = {}, dict[tuple[str, int, Interval, Interval], Slice]()
+        for (rank, cols), hull in hulls.items():
+            pieces = []
+            for number, name in enumerate(names):
+                its = cols if number < 2 else Interval(0, heads.rotary)
+                key = name, rank, its, hull
+                if key not in got:
+                    slot = ("attention", name, rank, its, *(hull if number == 2 else ()))
+                    got[key] = gathered(self.build, name, rank, hull, its, slot)
+                pieces.append(got[key])
+            found[rank, cols] = pieces
+        return found
 
 
 class _Forward(_Writing):
@@ -141,77 +185,58 @@ class _Forward(_Writing):
     def write(self) -> None:
         """Write it."""
         one, cache = self.statement, self.statement.cache
-        self._queries: dict[int, Slice] = {}
+        self._queries: dict[int, list[Slice]] = {}
         passes = [(cache, one.heads(self.tensors, cache[0]))] if cache else []
-        passes.append(((one.k, one.v), self.heads))
+        passes.append(((one.k, one.v, *one.rotary[1:]), self.heads))
         ring = None if cache else self.ring()
         states = [self._state(job) for job in self.jobs]
         begun: set[int] = set()
         if ring:
             for _, pieces in ring.steps(self.build, (one.k, one.v)):
                 for number, job in enumerate(self.jobs):
-                    for k, v in pieces.get(job.rank, ()):
-                        self._attend(number, states[number], self.heads, k, v, begun)
+                    for piece in pieces.get(job.rank, ()):
+                        self._attend(number, states[number], self.heads, piece, begun)
         for names, heads in [] if ring else passes:
             held = self.gathered_keys(names, heads)
             for number, job in enumerate(self.jobs):
-                k, v = held[job.rank, heads.of_keys(job.cols)]
-                self._attend(number, states[number], heads, k, v, begun)
+                keys = held[job.rank, heads.of_keys(job.cols)]
+                self._attend(number, states[number], heads, keys, begun)
         for job, (out, lse) in zip(self.jobs, states, strict=True):
-            self._deliver(job, out, lse)
+            if out != job.target:  # a part of cut heads
+                self.build.get(out.cut(job.target.rows, job.target.cols), job.target)
+            self.deliver(self.statement.lse, job, lse)
 
     def _state(self, job: Job) -> tuple[Slice, Slice]:
         """Return where a job's result and its logarithms become: their own tiles if it has just these."""
-        target, rows, cols = job.target, job.rows, self.heads.of_rows(job.cols)
-        out = target
-        if target.cols != job.cols:
-            out = self.build.temporary(job.rank, self.statement.out, rows, job.cols)
-        return out, self._own_rows(job, rows, cols)
-
-    def _own_rows(self, job: Job, rows: Interval, cols: Interval) -> Slice:
-        name = self.statement.lse
-        layout = self.build.layout(name)
-        tiles = layout.overlapping_tiles(rows, cols)
-        replica = layout.replica(job.rank)
-        whole = job.cols == job.target.cols  # of a cut head several jobs of a rank have the logarithms
-        if whole and len(tiles) == 1 and layout.owner(tiles[0], replica) == job.rank:
-            return self.build.tile(name, *tiles[0], replica).cut(rows, cols)
-        return self.build.temporary(job.rank, name, rows, cols)
+        out = job.target
+        if out.cols != job.cols:
+            out = self.build.temporary(job.rank, self.statement.out, job.rows, job.cols)
+        return out, self.becoming(self.statement.lse, job, self.heads.of_rows(job.cols))
 
     def _attend(
-        self, number: int, state: tuple[Slice, Slice], heads: Heads, k: Slice, v: Slice, begun: set[int]
+        self,
+        number: int,
+        state: tuple[Slice, Slice],
+        heads: Heads,
+        keys: Sequence[Slice],
+        begun: set[int],
     ) -> None:
         """Write that a job attends to some keys, if it sees any; afterwards it has begun."""
         job, (out, lse) = self.jobs[number], state
-        seen = heads.seen(job.rows).intersect(k.rows)
+        seen = heads.seen(job.rows).intersect(keys[0].rows)
         if not seen.size or not heads.pairs(job.rows, seen):
             return
-        k, v = k.cut(seen, k.cols), v.cut(seen, v.cols)
+        k, v, *shared = (x.cut(seen, x.cols) for x in keys)
         if number not in self._queries:
-            self._queries[number] = self.at(self.statement.q, job, job.cols, f"q {number}")
-        q = self._queries[number]
-        more, seconds = number in begun, self.seconds(heads, job, seen, backward=False)
-        if more:
-            self.write_map("attend_more", heads, out, (q, k, v, out, lse), seconds)
-            self.write_map("attend_lse_more", heads, lse, (q, k, lse), 0.0)  # the same kernel writes it
-        else:
-            self.write_map("attend", heads, out, (q, k, v), seconds)
-            self.write_map("attend_lse", heads, lse, (q, k), 0.0)
+            own = self.at(self.statement.q, job, job.cols, f"q {number}")
+            self._queries[number] = [own, *self.turned(job, number)]
+        q, *turned = self._queries[number]
+        seconds = self.seconds(heads, job, seen, backward=False)
+        results, sums = ((out, lse), (lse,)) if number in begun else ((), ())
+        rotary = (*turned, *shared)
+        self.write_map("attend", heads, out, (q, k, v), seconds, rotary, results)
+        self.write_map("attend_lse", heads, lse, (q, k), 0.0, rotary, sums)  # the same kernel writes it
         begun.add(number)
-
-    def _deliver(self, job: Job, out: Slice, lse: Slice) -> None:
-        """Put what is not where it belongs there: parts of cut heads, logarithms that others own."""
-        if out != job.target:
-            self.build.get(out.cut(job.target.rows, job.target.cols), job.target)
-        layout = self.build.layout(self.statement.lse)
-        for replica, owners in enumerate(layout.replica_owners):
-            if self.build.layout(self.statement.out).replica(int(owners[0])) != job.replica:
-                continue
-            for tile in layout.overlapping_tiles(lse.rows, lse.cols):
-                target = self.build.tile(self.statement.lse, *tile, replica)
-                piece = target.cut(lse.rows, lse.cols)
-                if target.buffer != lse.buffer and piece.elements:
-                    self.build.put(lse.cut(piece.rows, piece.cols), piece)
 
 
 class _Backward(_Writing):
@@ -229,101 +254,144 @@ class _Backward(_Writing):
             self._round(ring, states, begun)
         else:
             self._at_once(states, begun)
-        for job, out in zip(self.jobs, states, strict=True):
+        for job, (out, *turned) in zip(self.jobs, states, strict=True):
             if out != job.target:
                 self.build.get(out.cut(job.target.rows, job.target.cols), job.target)
+            for name, piece in zip(self.statement.drotary, turned, strict=False):
+                self.deliver(name, job, piece.cut(piece.rows, self.heads.of_rotary(job.own)))
 
-    def _state(self, job: Job) -> Slice:
-        if job.target.cols == job.cols:
-            return job.target
-        return self.build.temporary(job.rank, self.statement.out, job.rows, job.cols)
+    def _state(self, job: Job) -> list[Slice]:
+        """Return where the gradient by a job's queries becomes, and that by their rotary columns."""
+        out = job.target
+        if out.cols != job.cols:
+            out = self.build.temporary(job.rank, self.statement.out, job.rows, job.cols)
+        cols = self.heads.of_rotary(job.cols)
+        return [out, *(self.becoming(x, job, cols) for x in self.statement.drotary[:1])]
 
-    def _queries(self, number: int, cols: Interval) -> list[Slice]:
-        """Return columns of a job's queries, of its result's gradient, its logarithms, and their products."""
+    def _queries(self, number: int, cols: Interval) -> tuple[list[Slice], list[Slice]]:
+        """Return columns of a job's queries, of its result's gradient, its logarithms, and their products.
+
+        Rotary columns of the queries, if there are such, come apart.
+        """
         job, one, rows = self.jobs[number], self.statement, self.heads.of_rows(self.jobs[number].cols)
         if number not in self._rows:
             q, o, do = (self.at(x, job, job.cols, f"{x} {number}") for x in (one.q, one.o, one.do))
             lse = self.at(one.lse, job, rows, f"lse {number}")
             dot = self.build.temporary(job.rank, one.lse, job.rows, rows, slot=("attention", "dot", number))
-            self.write_map("attend_dot", self.heads, dot, (o, do), None)
-            self._rows[number] = [q, do, lse, dot]
-        some = self.heads.of_rows(cols)
-        return [x.cut(job.rows, cols if i < 2 else some) for i, x in enumerate(self._rows[number])]
+            self.write_map("attend_dot", self.heads._replace(rotary=0), dot, (o, do), None)
+            self._rows[number] = [q, do, lse, dot, *self.turned(job, number)]
+        some, rotary = self.heads.of_rows(cols), self.heads.of_rotary(cols)
+        spans = (cols, cols, some, some, rotary)
+        found = [x.cut(job.rows, span) for x, span in zip(self._rows[number], spans, strict=False)]
+        return found[:4], found[4:]
 
-    def _by_queries(self, number: int, out: Slice, k: Slice, v: Slice, begun: set[int]) -> float:
+    def _by_queries(
+        self, number: int, state: Sequence[Slice], keys: Sequence[Slice], begun: set[int]
+    ) -> float:
         """Write the gradient by the queries of a job through some keys; return the whole kernel's seconds."""
-        job = self.jobs[number]
-        q, do, lse, dot = self._queries(number, job.cols)
+        job, (k, v, *shared) = self.jobs[number], keys
+        (q, do, lse, dot), turned = self._queries(number, job.cols)
         took = self.seconds(self.heads, job, k.rows, backward=True)
-        more = number in begun
-        self.write_map(
-            "attend_dq_more" if more else "attend_dq", self.heads, out,
-            (q, k, v, do, lse, dot, *([out] if more else [])), DQ * took,
-        )  # fmt: skip
+        for fn, out, share in zip(("attend_dq", "attend_dqr"), state, (DQ, 0.0), strict=False):
+            before = (out,) if number in begun else ()
+            rotary = (*turned, *shared)
+            self.write_map(fn, self.heads, out, (q, k, v, do, lse, dot), share * took, rotary, before)
         begun.add(number)
         return took
 
     def _by_keys(
-        self, number: int, into: Sequence[Slice], k: Slice, v: Slice, took: float, more: bool
+        self, number: int, into: Sequence[Slice], keys: Sequence[Slice], took: float, more: bool
     ) -> None:
-        """Write the gradients by keys and values through a job's queries, of heads that start in its tile."""
-        q, do, lse, dot = self._queries(number, self.jobs[number].own)
-        for fn, out, reads, share in (
-            ("attend_dk", into[0], (q, k, v, do, lse, dot), DK),
-            ("attend_dv", into[1], (q, k, do, lse), DV),
+        """Write the gradients by keys and values through a job's queries, of heads that start in its tile.
+
+        Into one slice alone goes that by rotary columns of keys.
+        """
+        (q, do, lse, dot), turned = self._queries(number, self.jobs[number].own)
+        k, v, *shared = keys
+        reads: tuple[Slice, ...] = (q, k, v, do, lse, dot)
+        fns = [("attend_dk", reads, DK), ("attend_dv", (q, k, do, lse), DV)]
+        for (fn, read, share), out in zip(
+            fns if len(into) > 1 else [("attend_dkr", reads, 0.0)], into, strict=True
         ):
-            name, before = (f"{fn}_more", (out,)) if more else (fn, ())
-            self.write_map(name, self.heads, out, (*reads, *before), share * took)
+            before = (out,) if more else ()
+            self.write_map(fn, self.heads, out, read, share * took, (*turned, *shared), before)
 
     def _seen(self, number: int, keys: Interval) -> Interval:
         job = self.jobs[number]
         seen = self.heads.seen(job.rows).intersect(keys)
         return seen if seen.size and self.heads.pairs(job.rows, seen) else Interval(keys.start, keys.start)
 
-    def _at_once(self, states: Sequence[Slice], begun: set[int]) -> None:
+    def _at_once(self, states: Sequence[Sequence[Slice]], begun: set[int]) -> None:
         """Write all gradients with the keys gathered; parts by keys are added where they belong."""
         one, heads = self.statement, self.heads
-        held = self.gathered_keys((one.k, one.v), heads)
+        held = self.gathered_keys((one.k, one.v, *one.rotary[1:]), heads)
+        took = []
+        for number, job in enumerate(self.jobs):
+            keys = [x.cut(heads.seen(job.rows), x.cols) for x in held[job.rank, heads.of_keys(job.cols)]]
+            took.append(self._by_queries(number, states[number], keys, begun))
+        for names in ((one.dk, one.dv), one.drotary[1:]):
+            if names:
+                self._gathered_gradients(names, held, took)
+
+    def _gathered_gradients(
+        self,
+        names: Sequence[str],
+        held: dict[tuple[int, Interval], list[Slice]],
+        took: Sequence[float],
+    ) -> None:
+        """Write the gradients by keys and values, or that by the rotary columns of keys.
+
+        Args:
+            names: Their tensors.
+            held: By rank and columns the keys that it has got.
+            took: Seconds of each job's kernel.
+        """
+        heads, shared = self.heads, len(names) == 1
         parts: dict[tuple[int, int, Interval], list[int]] = {}
         for number, job in enumerate(self.jobs):
             if job.own.size:
-                parts.setdefault((job.replica, job.rank, heads.of_keys(job.own)), []).append(number)
-        alone = self._alone(parts)
+                cols = Interval(0, heads.rotary) if shared else heads.of_keys(job.own)
+                parts.setdefault((job.replica, job.rank, cols), []).append(number)
+        alone = self._alone(names, parts)
         if not alone:
-            self._clear()
-        took = []
-        for number, job in enumerate(self.jobs):
-            k, v = (x.cut(heads.seen(job.rows), x.cols) for x in held[job.rank, heads.of_keys(job.cols)])
-            took.append(self._by_queries(number, states[number], k, v, begun))
+            self._clear(names)
         for (replica, rank, cols), numbers in parts.items():
             hull = _hull(heads.seen(self.jobs[x].rows) for x in numbers)
             into = [
                 (self._target(name, rank, hull, cols) if alone else None)
                 or self.build.temporary(rank, name, hull, cols, slot=("attention", name, rank, cols))
-                for name in (one.dk, one.dv)
+                for name in names
             ]
             for place, number in enumerate(numbers):
                 job = self.jobs[number]
-                keys = heads.seen(job.rows) if place else hull  # the first one writes all, zero where unseen
-                k, v = (x.cut(keys, cols) for x in held[rank, heads.of_keys(job.cols)])
-                spans = [x.cut(keys, cols) for x in into]
-                self._by_keys(number, spans, k, v, took[number], more=place > 0)
+                rows = heads.seen(job.rows) if place else hull  # the first one writes all, zero where unseen
+                of_keys = heads.of_keys(job.own)
+                keys = [
+                    x.cut(rows, x.cols if i == 2 else of_keys)
+                    for i, x in enumerate(held[rank, heads.of_keys(job.cols)])
+                ]
+                self._by_keys(number, [x.cut(rows, cols) for x in into], keys, took[number], more=place > 0)
             if not alone:
-                self._add(replica, into)
+                self._add(replica, names, into)
 
-    def _alone(self, parts: dict[tuple[int, int, Interval], list[int]]) -> bool:
+    def _alone(self, names: Sequence[str], parts: dict[tuple[int, int, Interval], list[int]]) -> bool:
         """Whether each part's keys are a tile of its rank with all queries that see it, and none is left."""
-        one, heads = self.statement, self.heads
-        layout = self.build.layout(one.dk)
-        if layout != self.build.layout(one.dv) or len(parts) != sum(1 for _ in tiles_by_rank(layout)):
+        heads = self.heads
+        layout = self.build.layout(names[0])
+        if any(self.build.layout(x) != layout for x in names):
+            return False
+        if len(parts) != sum(1 for _ in tiles_by_rank(layout)):
             return False
         for (_, rank, cols), numbers in parts.items():
             jobs = [self.jobs[x] for x in numbers]
             hull = _hull(heads.seen(job.rows) for job in jobs)
             queries = sum(job.rows.size * job.own.size for job in jobs)
-            if self._target(one.dk, rank, hull, cols) is None or hull.size % heads.keys:
+            if self._target(names[0], rank, hull, cols) is None or hull.size % heads.keys:
                 return False
-            if queries != hull.size // heads.keys * heads.queries * cols.size * heads.share:
+            seeing = cols.size * heads.share
+            if len(names) == 1:  # all heads
+                seeing = self.build.layout(self.statement.out).shape[1]
+            if queries != hull.size // heads.keys * heads.queries * seeing:
                 return False
         return True
 
@@ -337,17 +405,17 @@ class _Backward(_Writing):
                 return target
         return None
 
-    def _clear(self) -> None:
+    def _clear(self, names: Sequence[str]) -> None:
         """Set to zero what is added to, where something was written to it before."""
-        for name in (self.statement.dk, self.statement.dv):
+        for name in names:
             for _, tile, replica in tiles_by_rank(self.build.layout(name)):
                 if name in self.written:
                     self.build.map("zero", self.build.tile(name, *tile, replica))
 
-    def _add(self, replica: int, parts: Sequence[Slice]) -> None:
+    def _add(self, replica: int, names: Sequence[str], parts: Sequence[Slice]) -> None:
         """Add parts to the tiles of each replica of the gradients that takes them from this replica."""
         out = self.build.layout(self.statement.out)
-        for name, part in zip((self.statement.dk, self.statement.dv), parts, strict=True):
+        for name, part in zip(names, parts, strict=True):
             layout = self.build.layout(name)
             for number, owners in enumerate(layout.replica_owners):
                 if out.replica(int(owners[0])) != replica:
@@ -356,7 +424,7 @@ class _Backward(_Writing):
                     target = self.build.tile(name, *tile, number).cut(part.rows, part.cols)
                     self.build.accumulate(part.cut(target.rows, target.cols), target)
 
-    def _round(self, ring: "Ring", states: Sequence[Slice], begun: set[int]) -> None:
+    def _round(self, ring: "Ring", states: Sequence[Sequence[Slice]], begun: set[int]) -> None:
         """Write all gradients with keys going round, and the gradients by keys and values behind them."""
         one, build = self.statement, self.build
         travelling: dict[tuple[int, int], list[Slice]] = {}  # by owner and tile: where its gradients are now
@@ -378,12 +446,12 @@ class _Backward(_Writing):
                         if not mine.size:
                             continue
                         seen = k.cut(mine, k.cols), v.cut(mine, v.cols)
-                        took = self._by_queries(number, states[number], *seen, begun)
+                        took = self._by_queries(number, states[number], seen, begun)
                         if more:
                             some = [x.cut(mine, k.cols) for x in here]
-                            self._by_keys(number, some, *seen, took, more)
+                            self._by_keys(number, some, seen, took, more)
                         else:  # the first one writes all keys, zero where nothing is seen
-                            self._by_keys(number, here, k, v, took, more)
+                            self._by_keys(number, here, (k, v), took, more)
                         more = True
                     if more:
                         arrived[owner, place] = here

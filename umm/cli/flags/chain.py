@@ -33,6 +33,9 @@ SIZES = (
     "top_k",
     "shared",
     "head_dim",
+    "q_rank",
+    "kv_rank",
+    "rope_dim",
 )
 SCALED = ("tokens", "hidden", "ffn")
 """Those that ``--scale`` changes; heads stay as many, and become as much smaller."""
@@ -79,6 +82,9 @@ def chain_options(
         "top_k": "Experts that each token goes to.",
         "shared": "Experts that every token goes to beside; none if not given.",
         "head_dim": "Columns of a head; as many as make up hidden if not given.",
+        "q_rank": "Columns of the latent vector of queries; none if attention is by heads alone.",
+        "kv_rank": "Columns of that of keys and values.",
+        "rope_dim": "Columns of a head's positions beside those latent vectors.",
     }
     flags = [
         option("--chain", metavar="NAME|FILE.toml",

@@ -5,9 +5,14 @@ query sees the keys of its own sequence, with ``causal`` those up to its own pos
 a sequence stands at its last key, so fewer queries than keys are the last ones, as in decoding. Several query
 heads may share one head of keys and values.
 
-In signatures queries are ``rc``, keys and values ``kg``, and one number a query and head ``rh``.
+A head may have columns of rotary positions beside, whose keys all heads share; their products count to the
+scores.
 
-Source: Dao (2023), FlashAttention-2, algorithms 1 and 2; Milakov & Gimelshein (2018), online softmax.
+In signatures queries are ``rc``, keys and values ``kg``, one number a query and head ``rh``; rotary columns
+of queries ``rp`` and of keys ``ke``.
+
+Source: Dao (2023), FlashAttention-2, algorithms 1 and 2; Milakov & Gimelshein (2018), online softmax;
+DeepSeek-AI (2024), DeepSeek-V2, section 2.1.3, decoupled rotary positions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +36,9 @@ class Heads(NamedTuple):
         queries: Queries of a sequence.
         keys: Keys of a sequence.
         causal: Whether a query sees no later key.
+        rotary: Rotary columns that each head of queries has beside.
+        scaled: Scores are divided by its root; 0 for all columns of a head.
+        alike: Whether values are the keys, so that a kernel reads them once.
     """
 
     head: int
@@ -38,6 +46,36 @@ class Heads(NamedTuple):
     queries: int
     keys: int
     causal: bool
+    rotary: int = 0
+    scaled: int = 0
+    alike: bool = False
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What functions of attention take of it."""
+        names = ("head", "share", "queries", "keys", "causal")
+        return {x: int(getattr(self, x)) for x in (*names, *(("rotary", "scaled") if self.rotary else ()))}
+
+    @property
+    def scale(self) -> float:
+        """What scores are multiplied by."""
+        return float((self.scaled or self.head + self.rotary) ** -0.5)
+
+    def flop(self, backward: bool) -> int:
+        """Return the operations of a pair of a query and a key: two products, or five with the gradients."""
+        scores = self.head + self.rotary
+        return 2 * (3 * scores + 2 * self.head) if backward else 2 * (scores + self.head)
+
+    def moved(self, queries: int, keys: int, count: int) -> int:
+        """Return the elements of queries and their result, and of keys and values, that a kernel moves.
+
+        Args:
+            queries: How many queries.
+            keys: How many keys.
+            count: Heads of queries.
+        """
+        of_keys = keys * -(-count // self.share) * self.head * (1 if self.alike else 2)
+        return queries * count * (2 * self.head + self.rotary) + of_keys + keys * self.rotary
 
     def of_keys(self, cols: Interval) -> Interval:
         """Return the columns of the keys that some columns of queries need."""
@@ -47,6 +85,11 @@ class Heads(NamedTuple):
     def of_rows(self, cols: Interval) -> Interval:
         """Return the columns of one number a head that some columns of queries have."""
         return Interval(cols.start // self.head, cols.stop // self.head)
+
+    def of_rotary(self, cols: Interval) -> Interval:
+        """Return the rotary columns of some columns of queries, whole heads."""
+        heads = self.of_rows(cols)
+        return Interval(heads.start * self.rotary, heads.stop * self.rotary)
 
     def seen(self, rows: Interval) -> Interval:
         """Return the keys from the first to the last that some queries see.
@@ -112,34 +155,86 @@ def _cut_rows(first: int, queries: int, keys: int, step: int) -> int:
 def heads_of(parameters: Mapping[str, Any]) -> Heads:
     """Return what the parameters of a function of attention say."""
     head, share, queries, keys = (int(parameters[x]) for x in ("head", "share", "queries", "keys"))
-    return Heads(head, share, queries, keys, bool(parameters["causal"]))
+    rotary, scaled = (int(parameters.get(x, 0)) for x in ("rotary", "scaled"))
+    return Heads(head, share, queries, keys, bool(parameters["causal"]), rotary, scaled)
 
 
-def attend(q: Array, k: Array, v: Array, *before: Array, at: Place, **parameters: Any) -> Array:
+class _Scored(NamedTuple):
+    """What scores are made of.
+
+    Attributes:
+        heads: How queries and keys belong together.
+        q: Queries.
+        k: Keys.
+        rotary: Rotary columns of both, or none.
+        at: Where all of them lie.
+    """
+
+    heads: Heads
+    q: Array
+    k: Array
+    rotary: Sequence[Array]
+    at: Place
+
+    @classmethod
+    def read(
+        cls, q: Array, k: Array, more: Sequence[Array], at: Place, parameters: Mapping[str, Any]
+    ) -> tuple["_Scored", Sequence[Array]]:
+        """Return it, and what is read beside, such as what was got before."""
+        heads = heads_of(parameters)
+        count = 2 if heads.rotary else 0
+        return cls(heads, q, k, more[:count], at), more[count:]
+
+    def sides(self, cols: slice, keys: slice, place: slice) -> tuple[Array, Array]:
+        """Return all columns of the queries and keys of a head."""
+        q, k = self.q[:, cols], self.k[:, keys]
+        if not self.rotary:
+            return q, k
+        turned, shared = self.rotary
+        return np.concatenate([q, turned[:, self.turned(place)]], axis=1), np.concatenate([k, shared], axis=1)
+
+    def turned(self, place: slice) -> slice:
+        """Return the rotary columns of a head of queries."""
+        return slice(place.start * self.heads.rotary, place.stop * self.heads.rotary)
+
+    def gradients(
+        self, v: Array, do: Array, lse: Array, dot: Array
+    ) -> Iterator[tuple[slice, slice, slice, slice, Array]]:
+        """Yield by head and block its columns, those of its keys, place, the keys, scores' gradient."""
+        for cols, keys, place in _by_head(self.heads, self.at, 1):
+            q, k = self.sides(cols, keys, place)
+            for span, seen in _blocks(self.heads, self.at, 2):
+                p = _shares(self.heads, q, k[span], lse[:, place], seen)
+                ds = p * (do[:, cols] @ v[span, keys].T - dot[:, place])
+                yield cols, keys, place, span, ds * q.dtype.type(self.heads.scale)
+
+
+def attend(q: Array, k: Array, v: Array, *more: Array, at: Place, **parameters: Any) -> Array:
     """Return what queries get of the values of some keys, after what they got of others.
 
     Args:
         q: Queries.
         k: Keys.
         v: Values.
-        before: What queries have got of other keys, and the logarithms of their sums; none at first.
+        more: Rotary columns of queries and keys, if there are; then what queries have got of other keys, and
+            the logarithms of their sums; none at first.
         at: Where all of them lie.
         parameters: As :class:`Heads`.
     """
-    heads, result = heads_of(parameters), np.empty_like(q)
-    for cols, keys, place in _by_head(heads, at, 1):
+    (scored, before), result = _Scored.read(q, k, more, at, parameters), np.empty_like(q)
+    for cols, keys, place in _by_head(scored.heads, at, 1):
         mine = [before[0][:, cols], before[1][:, place]] if before else []
-        result[:, cols], _ = _online(heads, q[:, cols], k[:, keys], v[:, keys], mine, at)
+        result[:, cols], _ = _online(scored.heads, *scored.sides(cols, keys, place), v[:, keys], mine, at)
     return result
 
 
-def attend_lse(q: Array, k: Array, *before: Array, at: Place, **parameters: Any) -> Array:
+def attend_lse(q: Array, k: Array, *more: Array, at: Place, **parameters: Any) -> Array:
     """Return the logarithm of each query's sum of exponentials of its scores, per head."""
-    heads = heads_of(parameters)
-    result = np.empty_like(q, shape=(len(q), q.shape[1] // heads.head))
-    for cols, keys, place in _by_head(heads, at, 1):
+    scored, before = _Scored.read(q, k, more, at, parameters)
+    result = np.empty_like(q, shape=(len(q), q.shape[1] // scored.heads.head))
+    for cols, keys, place in _by_head(scored.heads, at, 1):
         mine = [np.zeros_like(q[:, cols]), before[0][:, place]] if before else []
-        _, result[:, place] = _online(heads, q[:, cols], k[:, keys], None, mine, at)
+        _, result[:, place] = _online(scored.heads, *scored.sides(cols, keys, place), None, mine, at)
     return result
 
 
@@ -151,44 +246,63 @@ def attend_dot(o: Array, do: Array, *, at: Place, **parameters: Any) -> Array:
 
 
 def attend_dq(
-    q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *before: Array, at: Place,
+    q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *more: Array, at: Place,
     **parameters: Any,
 ) -> Array:  # fmt: skip
     """Return the gradient by queries that comes through some keys, added to that through others."""
-    heads = heads_of(parameters)
+    scored, before = _Scored.read(q, k, more, at, parameters)
     result = before[0].copy() if before else np.zeros_like(q)
-    for cols, keys, place in _by_head(heads, at, 1):
-        for span, seen in _blocks(heads, at, 2):
-            p = _shares(heads, q[:, cols], k[span, keys], lse[:, place], seen)
-            ds = p * (do[:, cols] @ v[span, keys].T - dot[:, place])
-            result[:, cols] += ds @ k[span, keys] * q.dtype.type(heads.head**-0.5)
+    for cols, keys, _, span, ds in scored.gradients(v, do, lse, dot):
+        result[:, cols] += ds @ k[span, keys]
     return result
 
 
 def attend_dk(
-    q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *before: Array, at: Place,
+    q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *more: Array, at: Place,
     **parameters: Any,
 ) -> Array:  # fmt: skip
     """Return the gradient by keys that comes through some queries, added to that through others."""
-    heads = heads_of(parameters)
+    scored, before = _Scored.read(q, k, more, at, parameters)
     result = before[0].copy() if before else np.zeros_like(k)
-    for cols, keys, place in _by_head(heads, at, 1):
-        for span, seen in _blocks(heads, at, 2):
-            p = _shares(heads, q[:, cols], k[span, keys], lse[:, place], seen)
-            ds = p * (do[:, cols] @ v[span, keys].T - dot[:, place])
-            result[span, keys] += ds.T @ q[:, cols] * q.dtype.type(heads.head**-0.5)
+    for cols, keys, _, span, ds in scored.gradients(v, do, lse, dot):
+        result[span, keys] += ds.T @ q[:, cols]
     return result
 
 
-def attend_dv(
-    q: Array, k: Array, do: Array, lse: Array, *before: Array, at: Place, **parameters: Any
-) -> Array:
+def attend_dqr(
+    q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *more: Array, at: Place,
+    **parameters: Any,
+) -> Array:  # fmt: skip
+    """Return the gradient by the rotary columns of queries, as :func:`attend_dq` does."""
+    scored, before = _Scored.read(q, k, more, at, parameters)
+    turned, shared = scored.rotary
+    result = before[0].copy() if before else np.zeros_like(turned)
+    for _, _, place, span, ds in scored.gradients(v, do, lse, dot):
+        result[:, scored.turned(place)] += ds @ shared[span]
+    return result
+
+
+def attend_dkr(
+    q: Array, k: Array, v: Array, do: Array, lse: Array, dot: Array, *more: Array, at: Place,
+    **parameters: Any,
+) -> Array:  # fmt: skip
+    """Return the gradient by the rotary columns of keys, the sum over all heads."""
+    scored, before = _Scored.read(q, k, more, at, parameters)
+    turned, shared = scored.rotary
+    result = before[0].copy() if before else np.zeros_like(shared)
+    for _, _, place, span, ds in scored.gradients(v, do, lse, dot):
+        result[span] += ds.T @ turned[:, scored.turned(place)]
+    return result
+
+
+def attend_dv(q: Array, k: Array, do: Array, lse: Array, *more: Array, at: Place, **parameters: Any) -> Array:
     """Return the gradient by values that comes through some queries, added to that through others."""
-    heads = heads_of(parameters)
+    scored, before = _Scored.read(q, k, more, at, parameters)
     result = before[0].copy() if before else np.zeros_like(k)
-    for cols, keys, place in _by_head(heads, at, 1):
-        for span, seen in _blocks(heads, at, 2):
-            p = _shares(heads, q[:, cols], k[span, keys], lse[:, place], seen)
+    for cols, keys, place in _by_head(scored.heads, at, 1):
+        of_queries, of_keys = scored.sides(cols, keys, place)
+        for span, seen in _blocks(scored.heads, at, 2):
+            p = _shares(scored.heads, of_queries, of_keys[span], lse[:, place], seen)
             result[span, keys] += p.T @ do[:, cols]
     return result
 
@@ -218,7 +332,7 @@ def _blocks(heads: Heads, at: Place, keys: int) -> Iterator[tuple[slice, Array]]
 
 
 def _scores(heads: Heads, q: Array, k: Array, seen: Array) -> Array:
-    scores: Array = q @ k.T * q.dtype.type(heads.head**-0.5)
+    scores: Array = q @ k.T * q.dtype.type(heads.scale)
     return np.where(np.asarray(seen, like=q), scores, scores.dtype.type(-np.inf))
 
 
@@ -237,7 +351,7 @@ def _online(
     """
     total = np.zeros_like(q[:, :1])
     most = np.full_like(total, -np.inf)
-    result = np.zeros_like(q)
+    result = np.zeros_like(q[:, : heads.head])
     if before:
         result, most = before[0].copy(), before[1].copy()
         total = np.where(np.isneginf(most), total, 1)
@@ -254,11 +368,12 @@ def _online(
     return result / some, np.where(total > 0, most + np.log(some), -np.inf)
 
 
-def _fits(keys: int | None) -> Callable[[Spans, Mapping[str, Any]], str | None]:
+def _fits(keys: int | None, rotary: int | None = None) -> Callable[[Spans, Mapping[str, Any]], str | None]:
     """Return what refuses slices that do not belong together.
 
     Args:
         keys: An operand with the columns of keys; None if there is none.
+        rotary: That with the rotary columns of queries, before those of keys; None if there is none.
     """
 
     def refuses(spans: Spans, parameters: Mapping[str, Any]) -> str | None:
@@ -268,38 +383,53 @@ def _fits(keys: int | None) -> Callable[[Spans, Mapping[str, Any]], str | None]:
         wanted = heads.of_keys(cols)
         if keys is not None and spans[keys][1] != wanted:
             return f"needs columns {wanted.start}:{wanted.stop} of the keys for these heads"
+        if rotary is not None:
+            columns = heads.of_rotary(cols), Interval(0, heads.rotary)
+            if (spans[rotary][1], spans[rotary + 1][1]) != columns:
+                return f"needs rotary columns {columns[0].start}:{columns[0].stop} for these heads"
         return None
 
     return refuses
 
 
-_ONE, _MANY = Parameter(1, whole=True, least=1), Parameter(whole=True, least=1)
+_ONE, _MANY, _NONE = (
+    Parameter(1, whole=True, least=1),
+    Parameter(whole=True, least=1),
+    Parameter(0, whole=True),
+)
 _PARAMETERS = {
     "head": _MANY, "share": _ONE, "queries": _MANY, "keys": _MANY, "causal": Parameter(1, whole=True),
 }  # fmt: skip
 _PASS = "rc,kg,kg,rc,rh,rh"
+_ROTARY = "rp,ke"
 _OF: tuple[tuple[str, str, str, Callable[..., Array]], ...] = (  # name, reads, result, form
     ("attend", "rc,kg,kg", "rc", attend),
-    ("attend_more", "rc,kg,kg,rc,rh", "rc", attend),
     ("attend_lse", "rc,kg", "rh", attend_lse),
-    ("attend_lse_more", "rc,kg,rh", "rh", attend_lse),
-    ("attend_dot", "rc,rc", "rh", attend_dot),
     ("attend_dq", _PASS, "rc", attend_dq),
-    ("attend_dq_more", f"{_PASS},rc", "rc", attend_dq),
     ("attend_dk", _PASS, "kg", attend_dk),
-    ("attend_dk_more", f"{_PASS},kg", "kg", attend_dk),
     ("attend_dv", "rc,kg,rc,rh", "kg", attend_dv),
-    ("attend_dv_more", "rc,kg,rc,rh,kg", "kg", attend_dv),
+    ("attend_dqr", _PASS, "rp", attend_dqr),
+    ("attend_dkr", _PASS, "ke", attend_dkr),
 )
-FUNCTIONS = tuple(
-    Function(
-        name,
-        f"{reads}->{result}",
-        form,
-        _PARAMETERS,
-        indexed=True,
-        misfit=_fits(2 if "kg" in reads else None),
-    )
-    for name, reads, result, form in _OF
-)
-"""What the kernels of fused attention compute, one result each; ``_more`` goes on with what is there."""
+_BEFORE = {"attend": "rc,rh"}
+"""What a function that goes on reads beside, if it is not its result alone."""
+
+
+def _functions() -> Iterator[Function]:
+    """Yield the functions: each from nothing and going on, without and with rotary columns."""
+    yield Function("attend_dot", "rc,rc->rh", attend_dot, _PARAMETERS, indexed=True, misfit=_fits(None))
+    for name, reads, result, form in _OF:
+        for rotary in (True,) if result in _ROTARY else (False, True):
+            parameters = _PARAMETERS | ({"rotary": _MANY, "scaled": _NONE} if rotary else {})
+            named, all_reads = (f"{name}_rotary", f"{reads},{_ROTARY}") if rotary else (name, reads)
+            for ending, before in (("", ""), ("_more", f",{_BEFORE.get(name, result)}")):
+                fits = _fits(2, len(reads.split(",")) + 1 if rotary else None)
+                yield Function(
+                    named + ending, f"{all_reads}{before}->{result}", form, parameters,
+                    indexed=True, misfit=fits,
+                )  # fmt: skip
+
+
+FUNCTIONS = tuple(_functions())
+"""What the kernels of fused attention compute, one result each; ``_more`` goes on with what is there, and
+``_rotary`` reads rotary columns beside."""

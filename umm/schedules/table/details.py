@@ -14,7 +14,7 @@ GET, PUT, GEMM, ACCUMULATE, REDUCE, BROADCAST, LOCAL, BARRIER, MAP = range(len(K
 TRANSFERS = (GET, PUT, ACCUMULATE, REDUCE, BROADCAST)
 OPERANDS = 4
 """Operand 0 is written, the others are read; a table has room for more only where an action needs more."""
-MOST_OPERANDS = 8
+MOST_OPERANDS = 10
 """Of an action."""
 NO_INTERFERENCE: Mapping[str, float] = {"get": 0.0, "accumulate": 0.0, "reduce": 0.0}
 
