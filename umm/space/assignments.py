@@ -90,7 +90,7 @@ class Assignments:
                 keys = (x.v, *x.cache[:2], *(x.rotary[1:] if x.k == x.v else ()))
                 alike += [(x.out, x.q), (x.out, x.lse), *((x.k, y) for y in keys)]
                 alike += [(x.q, y) for y in x.rotary[:1]] + list(zip(x.rotary[1:], x.cache[2:], strict=False))
-        alike += self._with_experts
+        alike += self._with_experts + self._in_one_kernel
         group = {name: name for name in shapes}
         for one, other in alike:
             if group[one] != group[other]:
@@ -120,6 +120,28 @@ class Assignments:
         if self.ranks > FEW_RANKS and kinds[0]:
             kinds = ([*kinds[0], *kinds[1]], kinds[2])
         return [(kind[0], name) for kind in kinds for name in kind[1:] if name != kind[0]]
+
+    @property
+    def _in_one_kernel(self) -> list[tuple[str, str]]:
+        """Pairs that lie alike beside experts on many ranks, where every pair would be priced.
+
+        They are weights of one operand, which engines keep side by side, and what they give if it can be cut
+        by the same columns; what is multiplied head by head, and what that gives; keys and their queries.
+        """
+        found: list[tuple[str, str]] = []
+        first: dict[str, Multiply] = {}
+        for x in () if self.few else self.outline.statements:
+            if isinstance(x, Attention) and x.share == 1:
+                found.append((x.q, x.k))
+            elif isinstance(x, Multiply) and x.is_batch:
+                found.append((x.a, x.out))
+            elif isinstance(x, Multiply) and not x.trans and x.b not in self._gates:
+                one = first.setdefault(x.a, x)
+                found.append((one.b, x.b))
+                whole = all(self._units.get(y) in (0, self._shapes[y].cols) for y in (one.out, x.out))
+                if whole or self._shapes[one.out].cols == self._shapes[x.out].cols:
+                    found.append((one.out, x.out))
+        return found
 
     @property
     def _moves(self) -> list[Dispatch | Combine]:
@@ -180,6 +202,8 @@ class Assignments:
                 usual.append(DEFAULT[-1])
         elif self._gates & set(names):
             usual = [DEFAULT[-1]]  # the gate's weight is small
+        elif not self.few and all(self._shapes[name].rows == 1 for name in names):
+            usual = [DEFAULT[-1]]  # and so is what columns are scaled by
         return [x for text in said or usual for x in (family if text == ALL else [text])]
 
     def _balanced(self, names: Sequence[str]) -> list[str]:
@@ -187,6 +211,7 @@ class Assignments:
         rows = self._shapes[names[0]].rows
         masks = [x for x in self.outline.statements if isinstance(x, Attention) and x.causal and not x.cache]
         found = {x.sequences for x in masks if self._shapes[x.q].rows == rows > 1}
+        found -= {x for x in found if x % self.ranks == 0}  # ranks have whole sequences as it is
         return ["zigzag" if x == 1 else f"zigzag:{x}" for x in sorted(found)]
 
     @cached_property
