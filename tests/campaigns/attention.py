@@ -9,16 +9,11 @@ import sys
 import time
 from collections import Counter
 
-from conformance.executor_suite import MACHINE
-from drawn_attention import assert_right, attentions
+from drawn_attention import attentions
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from performed import assert_performed
 
-import umm
-from umm.algorithms.chains.lower import lower
-from umm.checks import random_inputs
-from umm.schedules.races import races
-from umm.schedules.rules.invariants import check
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.mpi.job.job import MpiJob
 
@@ -42,18 +37,10 @@ def main() -> int:
     )  # fmt: skip
     @given(attentions(), st.integers(0, 99))
     def case(chain, number):
-        schedule = lower(chain, MACHINE)
-        check(schedule)
-        assert races(schedule) == []
-        operands = random_inputs(chain, number)
-        if mpi is not None:
-            results = mpi.run(schedule, operands).results
-        else:
-            how = {"replica": None, "order": "random", "seed": number}
-            results = umm.run(schedule, executor="numpy", operands=operands, **how).results
-        assert_right(chain, operands, results)
+        assert_performed(chain, number, mpi)
         first, *more = chain.statements
-        seen.update([f"way {first.way}", *["backward"] * bool(more), *["a cache"] * bool(first.cache)])
+        kinds = {"backward": more, "a cache": first.cache, "rotary columns": first.rotary}
+        seen.update([f"way {first.way}", *(kind for kind, so in kinds.items() if so)])
         seen["cases"] += 1
 
     try:

@@ -3,22 +3,20 @@
 from dataclasses import replace
 
 import pytest
-from conformance.executor_suite import MACHINE, laws
-from drawn_attention import assert_right, attentions
+from conformance.executor_suite import laws
+from drawn_attention import attentions
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from performed import assert_performed
 
 import umm
 from umm.algorithms.chains.lower import lower
-from umm.checks import random_inputs
 from umm.errors import InputError
 from umm.interval import Interval
 from umm.program import Attention, Multiply, Outline
 from umm.program.functions.attention import Heads
 from umm.program.outline import Shape
-from umm.schedules.races import races
-from umm.schedules.rules.invariants import check
 from umm.schedules.schedule import Schedule
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.mpi.job.job import MpiJob
@@ -28,20 +26,14 @@ from umm_hw.mpi.job.job import MpiJob
 @given(attentions(), st.integers(0, 99))
 def test_attention_is_exact_by_every_layout_and_way_and_never_races(chain, seed):
     """Block by block, with the softmax going on from rank to rank, it is the plain one that stores scores."""
-    schedule = lower(chain, MACHINE)
-    check(schedule)
-    assert races(schedule) == []
-    operands = random_inputs(chain, seed)
-    run = umm.run(schedule, executor="numpy", operands=operands, replica=None, order="random", seed=seed)
-    assert_right(chain, operands, run.results)
+    assert_performed(chain, seed)
 
 
 @pytest.mark.mpi
 @settings(laws, max_examples=examples(10))
 @given(chain=attentions(), seed=st.integers(0, 99))
 def test_attention_is_exact_on_processes(mpi, chain, seed):
-    operands = random_inputs(chain, seed)
-    assert_right(chain, operands, mpi.run(lower(chain, MACHINE), operands).results)
+    assert_performed(chain, seed, mpi)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from conformance.executor_suite import MACHINE, laws
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from performed import assert_performed, assert_right
 from strategies import layout_texts
 
 import umm
@@ -19,10 +20,9 @@ from umm.cost import grouped_seconds
 from umm.errors import InputError
 from umm.executor import executor
 from umm.program import Chain, Outline
-from umm.program.mixture import in_8_bits, in_parts, with_copies
+from umm.program.mixture import each_by_itself, in_8_bits, in_parts, with_copies
 from umm.program.routing import Routing
 from umm.schedules.races import races
-from umm.schedules.rules.invariants import check
 from umm.schedules.schedule import Schedule
 from umm.space.assignments import Assignments
 from umm.space.pricing.assignments import AssignmentPricer
@@ -48,7 +48,8 @@ def mixtures(draw):
         "moe", dtype="float64", backward=draw(st.booleans()), experts=experts, top_k=top_k,
         routing=draw(rules(tokens, experts, top_k)), routing_seed=draw(st.integers(0, 9)), **sizes,
     )  # fmt: skip
-    outline = in_parts(outline, draw(st.sampled_from((1, 0, 2, 3))))
+    parts = draw(st.sampled_from((1, 0, 2, 3)))
+    outline = in_parts(outline, parts) if parts else each_by_itself(outline)
     parts = [x for x in range(1, ranks + 1) if ranks % x == 0]
     name = draw(st.sampled_from([*outline.layouts, "cut", "any"]))
     if name in outline.layouts:
@@ -62,31 +63,18 @@ def mixtures(draw):
     return outline.laid_out(texts, ranks)
 
 
-def assert_right(chain, operands, results):
-    expected = chain.reference(operands)
-    for name, replicas in results.items():
-        for replica in replicas:
-            assert np.abs(replica - expected[name]).max() <= 1e-11 * (1 + np.abs(expected[name]).max()), name
-
-
 @settings(laws, max_examples=examples(30))
 @given(mixtures(), st.integers(0, 99))
 def test_a_mixture_is_exact_for_any_routing_and_layout_and_never_races(chain, seed):
     """Empty experts, one that gets all, more ranks than experts: as plain products expert by expert."""
-    schedule = lower(chain, MACHINE)
-    check(schedule)
-    assert races(schedule) == []
-    operands = random_inputs(chain, seed)
-    run = umm.run(schedule, executor="numpy", operands=operands, replica=None, order="random", seed=seed)
-    assert_right(chain, operands, run.results)
+    assert_performed(chain, seed)
 
 
 @pytest.mark.mpi
 @settings(laws, max_examples=examples(5))
 @given(chain=mixtures(), seed=st.integers(0, 99))
 def test_a_mixture_is_exact_on_processes(mpi, chain, seed):
-    operands = random_inputs(chain, seed)
-    assert_right(chain, operands, mpi.run(lower(chain, MACHINE), operands).results)
+    assert_performed(chain, seed, mpi)
 
 
 @pytest.fixture(scope="module")

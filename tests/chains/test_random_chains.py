@@ -9,6 +9,7 @@ from drawn_chains import drawn_chains
 from examples import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from performed import assert_right
 from reference import exact_replay
 from strategies import offsets
 
@@ -39,16 +40,6 @@ def lowered(chain, chosen):
     assume(len(schedule) <= MOST_ACTIONS)
     check(schedule)
     return schedule
-
-
-def assert_right(chain, operands, results):
-    """Every output, in every replica, to the rounding of float64."""
-    expected = chain.reference(operands)
-    assert set(results) == set(chain.outputs)
-    for name, replicas in results.items():
-        most = 1 + np.abs(expected[name]).max()
-        for replica in replicas:
-            assert np.abs(replica - expected[name]).max() <= 1e-11 * most, name
 
 
 @settings(laws, max_examples=examples(60))

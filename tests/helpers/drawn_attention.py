@@ -1,6 +1,5 @@
 """Random fused attention, perhaps with gradients or a cache, on some ranks and in any layouts."""
 
-import numpy as np
 from hypothesis import strategies as st
 from strategies import layout_texts
 
@@ -51,11 +50,3 @@ def attentions(draw):
 
 
 ALIKE = ("row", "zigzag", "zigzag:{}", "row:balanced", "col")
-
-
-def assert_right(chain, operands, results):
-    expected = chain.reference(operands)
-    for name, replicas in results.items():
-        most = 1 + np.abs(expected[name]).max()
-        for replica in replicas:
-            assert np.abs(replica - expected[name]).max() <= 1e-11 * most, name

@@ -18,7 +18,7 @@ from strategies import SIZES, layout_texts
 
 from umm import Interval, Layout, Problem
 from umm.errors import LayoutError
-from umm.layouts.frameworks.text import split
+from umm.layouts.frameworks import split
 
 GUIDE = Path(__file__).parents[2] / "docs/reference/frameworks.md"
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from umm.arrays import Ints, summed_before
 from umm.errors import LayoutError
+from umm.layouts import frameworks
 from umm.layouts.edges import MOST_TILES, RULES, Tile
-from umm.layouts.frameworks import text as frameworks
 from umm.layouts.frameworks.mesh import Parts, counted_mesh
 from umm.layouts.places import USES, arranged, check_replicas, listed, on_mesh, usual
 from umm.layouts.spoken import Spoken

@@ -36,7 +36,8 @@ class Dispatch:
         routing: The text of a routing.
         gates: Whether the number of the row's expert alone is taken.
         parts: Parts of each rank's experts whose rows are moved one behind another, so that multiplies can
-            begin; 0 for each choice of a token by itself in one kernel for low latency.
+            begin.
+        each: Whether each choice of a token moves by itself, in one kernel for low latency.
     """
 
     kind: ClassVar[str] = "dispatch"
@@ -47,6 +48,7 @@ class Dispatch:
     routing: str
     gates: bool = False
     parts: int = 1
+    each: bool = False
 
     @property
     def outs(self) -> tuple[str, ...]:
@@ -66,7 +68,7 @@ class Dispatch:
     @property
     def moved_by(self) -> Routing:
         """The routing by which rows travel: with each choice of a token by itself, if so."""
-        return self.routed if self.parts else self.routed.by_choice
+        return self.routed.by_choice if self.each else self.routed
 
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes or types do not fit."""
@@ -99,8 +101,8 @@ class Combine:
         routing: The text of a routing.
         scale: A number for each routed row; nothing for 1.
         gates: Whether each number is put in the column of its expert.
-        parts: Parts of each rank's experts that are added up and moved one behind another; 0 for each row
-            by itself, in one kernel for low latency.
+        parts: Parts of each rank's experts that are added up and moved one behind another.
+        each: Whether each row moves by itself, in one kernel for low latency.
     """
 
     kind: ClassVar[str] = "combine"
@@ -112,6 +114,7 @@ class Combine:
     scale: str = ""
     gates: bool = False
     parts: int = 1
+    each: bool = False
 
     @property
     def outs(self) -> tuple[str, ...]:
@@ -131,7 +134,7 @@ class Combine:
     @property
     def moved_by(self) -> Routing:
         """The routing by which rows travel: with each choice of a token by itself, if so."""
-        return self.routed if self.parts else self.routed.by_choice
+        return self.routed.by_choice if self.each else self.routed
 
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes or types do not fit."""

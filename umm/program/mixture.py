@@ -6,6 +6,7 @@ multiply is read transposed. So one cut by experts and by columns of ``ffn`` ser
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from umm.errors import ProblemError
 from umm.program.experts import Combine, Dispatch, Grouped, SumCopies
@@ -120,19 +121,24 @@ def outline(w: Writing, name: str, routed: Routing) -> Outline:
 
 
 def in_parts(outline: Outline, parts: int) -> Outline:
-    """Return a mixture whose ranks' experts are served in parts, so that moving rows hides behind multiplies.
+    """Return a mixture that serves each rank's experts in parts, so that moves hide behind multiplies."""
+    return _moved(outline, parts=parts)
 
-    Args:
-        outline: The mixture.
-        parts: Of each rank's experts; 0 for every expert by itself.
-    """
 
-    def cut(statement: Statement) -> Statement:
+def each_by_itself(outline: Outline) -> Outline:
+    """Return a mixture that moves each choice of a token by itself, in one kernel for low latency."""
+    return _moved(outline, each=True)
+
+
+def _moved(outline: Outline, **how: Any) -> Outline:
+    """Return a mixture that moves rows another way; gates as before."""
+
+    def changed(statement: Statement) -> Statement:
         if isinstance(statement, Dispatch | Combine) and not statement.gates:
-            return replace(statement, parts=parts)
+            return replace(statement, **how)
         return statement
 
-    return replace(outline, statements=tuple(map(cut, outline.statements)))
+    return replace(outline, statements=tuple(map(changed, outline.statements)))
 
 
 EIGHT_BITS = "float8_e4m3:128"

@@ -232,10 +232,10 @@ def statement_from_dict(data: Any) -> Statement:
             _check_list(value, str, f"{key} of a {kind}", "names")
         elif key in ("batch_axes", "groups"):
             _check_list(value, int, f"{key} of a {kind}", "whole numbers")
-        elif key in ("gates", "add") and not isinstance(value, bool):
+        elif key in ("gates", "add", "each") and not isinstance(value, bool):
             raise ProblemError(f"{key} = {shown(value)} of a {kind} is not true or false")
         elif key == "parts":
-            whole_number(value, f"parts of a {kind}", 0, MOST_PARTS)
+            whole_number(value, f"parts of a {kind}", 1, MOST_PARTS)
         elif key in ("scale", "beside") and not isinstance(value, str):
             raise ProblemError(f"{key} = {shown(value)} of a {kind} is not a name")
         elif key == "parameters" and not isinstance(value, dict):

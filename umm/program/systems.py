@@ -8,7 +8,7 @@ from functools import partial
 from umm.errors import ProblemError
 from umm.program.attention import Attention, AttentionGrad
 from umm.program.chain import Chain
-from umm.program.mixture import in_8_bits, in_parts, with_copies
+from umm.program.mixture import each_by_itself, in_8_bits, in_parts, with_copies
 from umm.program.multiply import Multiply
 from umm.program.outline import DEFAULT, Outline
 from umm.program.statements import Copy, Statement, reading, renamed
@@ -136,8 +136,10 @@ CHANGES: Mapping[str, Callable[[Outline], Outline]] = {
 """Schemes that change what a chain does, not only where its tensors lie: each gives it in its own layouts."""
 
 
+EACH = "each"
+"""In a scheme of experts: each choice of a token by itself."""
 _EXPERTS = re.compile(
-    r"ep([1-9]\d{0,5})(?:-tp([1-9]\d{0,5}))?(?:\+([1-9]\d{0,5}))?(?:/(each|[1-9]\d{0,4}))?(:fp8)?"
+    rf"ep([1-9]\d{{0,5}})(?:-tp([1-9]\d{{0,5}}))?(?:\+([1-9]\d{{0,5}}))?(?:/({EACH}|[1-9]\d{{0,4}}))?(:fp8)?"
 )
 
 
@@ -159,7 +161,7 @@ def of_experts(name: str, outline: Outline) -> Outline | None:
     if match[3]:
         found = with_copies(found, int(match[3]), groups)
     if match[4]:
-        found = in_parts(found, 0 if match[4] == "each" else int(match[4]))
+        found = each_by_itself(found) if match[4] == EACH else in_parts(found, int(match[4]))
     if match[5]:
         found = in_8_bits(found)
     return found.with_layouts(name, found.layouts_of(f"ep{groups}-tp{cuts}", groups * cuts))

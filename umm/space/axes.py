@@ -9,7 +9,7 @@ from umm.algorithms.algorithm import check_names
 from umm.algorithms.universal.options import Options, known
 from umm.errors import ScheduleError
 from umm.layouts.edges import square_grid
-from umm.layouts.frameworks.text import split
+from umm.layouts.frameworks import split
 from umm.layouts.text import FLAGS
 
 

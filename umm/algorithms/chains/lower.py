@@ -6,7 +6,8 @@ from typing import Any
 
 from umm.algorithms.algorithm import check_names
 from umm.algorithms.chains.attention import attention
-from umm.algorithms.chains.experts import combine, dispatch, grouped, sum_copies
+from umm.algorithms.chains.experts import combine, dispatch
+from umm.algorithms.chains.grouped import grouped, sum_copies
 from umm.algorithms.chains.maps import map_tiles
 from umm.algorithms.chains.movement import Moved, in_turns, moved_by, plans_of
 from umm.algorithms.chains.multiplies import multiply

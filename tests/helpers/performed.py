@@ -1,0 +1,37 @@
+"""A chain performed in NumPy or on processes, once it is lawful and free of races, against its reference."""
+
+import numpy as np
+from conformance.executor_suite import MACHINE
+
+import umm
+from umm.algorithms.chains.lower import lower
+from umm.checks import random_inputs
+from umm.schedules.races import races
+from umm.schedules.rules.invariants import check
+
+EXACT = 1e-11
+"""Of the largest value of a tensor: float64 sums in another order."""
+
+
+def assert_right(chain, operands, results):
+    """Every output, in every replica, to the rounding of float64."""
+    expected = chain.reference(operands)
+    assert set(results) == set(chain.outputs)
+    for name, replicas in results.items():
+        most = 1 + np.abs(expected[name]).max()
+        for replica in replicas:
+            assert np.abs(replica - expected[name]).max() <= EXACT * most, f"{name} is wrong"
+
+
+def assert_performed(chain, number, mpi=None):
+    """Perform a chain on operands of a number, in NumPy in any order, or on the processes of an executor."""
+    schedule = lower(chain, MACHINE)
+    check(schedule)
+    assert races(schedule) == []
+    operands = random_inputs(chain, number)
+    if mpi is None:
+        how = {"replica": None, "order": "random", "seed": number}
+        run = umm.run(schedule, executor="numpy", operands=operands, **how)
+    else:
+        run = mpi.run(schedule, operands)
+    assert_right(chain, operands, run.results)

@@ -1,0 +1,224 @@
+"""Grouped multiplies over ranks: one multiply for each expert of a mixture, and sums over its copies.
+
+A *grouped multiply* is done by the owners of the product, of its left or of its right operand, whichever is
+estimated to take least; others get what they lack, and parts of sums are added where they belong.
+
+Source: Gale et al. (2022), MegaBlocks, on rows without padding.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from umm import cost
+from umm.algorithms.chains.pieces import gathered, tiles_by_rank
+from umm.interval import Interval
+from umm.layouts.layout import Layout
+from umm.program import Grouped, SumCopies
+from umm.program.experts import Part
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import Builder
+
+Region = tuple[Interval, Interval]
+
+
+class Job(NamedTuple):
+    """What one rank multiplies for one replica of the product: parts that are one kernel.
+
+    Attributes:
+        rank: Who.
+        replica: Of the product.
+        parts: An expert each.
+    """
+
+    rank: int
+    replica: int
+    parts: tuple[Part, ...]
+
+
+def grouped(build: Builder, statement: Grouped, again: bool) -> None:
+    """Write a grouped multiply; every replica of what it writes is complete afterwards.
+
+    Args:
+        build: Where the actions go.
+        statement: The multiply.
+        again: Whether an earlier statement has written to its output, so that it is not zero.
+    """
+    _Multiplying(build, statement).write(again)
+
+
+def sum_copies(build: Builder, statement: SumCopies) -> None:
+    """Write that every copy of an expert becomes the sum of all copies; the others stay as they are.
+
+    All are got before any is changed.
+    """
+    known, name, got = statement.routed, statement.out, list[tuple[Slice, Slice]]()
+    layout, of = build.layout(name), known.expert_of_slot
+    height = layout.shape[0] // known.slots
+    for rank, tile, replica in tiles_by_rank(layout):
+        whole = build.tile(name, *tile, replica)
+        for slot in range(whole.rows.start // height, -(-whole.rows.stop // height)):
+            target = whole.cut(whole.rows.intersect(Interval(slot * height, (slot + 1) * height)), whole.cols)
+            for other in np.flatnonzero(of == of[slot]).tolist():
+                if other == slot:
+                    continue
+                first = target.rows.start + (other - slot) * height
+                rows = Interval(first, first + target.rows.size)
+                held = build.temporary(rank, name, rows, target.cols)
+                for piece in layout.overlapping_tiles(rows, target.cols):
+                    source = build.tile(name, *piece, layout.replica(rank)).cut(rows, target.cols)
+                    build.get(source, held.cut(source.rows, source.cols))
+                got.append((target, held))
+    for target, held in got:
+        build.map("add_copy", target, target, held)
+
+
+class _Multiplying:
+    """A grouped multiply on the ranks of a builder."""
+
+    def __init__(self, build: Builder, statement: Grouped) -> None:
+        self.build, self.statement, self.known = build, statement, statement.routed
+        self.names = statement.out, statement.a, statement.b
+        shapes = {x: build.layout(x).shape for x in self.names}
+        self.heights = tuple(statement.height(shapes, x) for x in self.names)
+        self.sizes: dict[str, int] = {}
+        for name, letters, height in zip(self.names, statement.letters, self.heights, strict=True):
+            self.sizes[letters[1]] = shapes[name][1]
+            if height:
+                self.sizes[letters[0]] = height
+
+    def write(self, again: bool) -> None:
+        """Write it."""
+        statement = self.statement
+        jobs = min((self.jobs(x) for x in range(3) if self.able(x)), key=self.estimate)
+        added = any(not self.is_whole(part) for job in jobs for part in job.parts)
+        cleared = again and not statement.add
+        out = self.build.layout(statement.out)
+        if cleared and (added or "a" in statement.trans):
+            for _, tile, replica in tiles_by_rank(out):
+                self.build.map("zero", self.build.tile(statement.out, *tile, replica))
+        plus = added or statement.add
+        delivered: list[tuple[Slice, Slice]] = []
+        for job in jobs:
+            self._multiply(job, 1.0 if plus else 0.0, delivered)
+        for piece, target in delivered:
+            (self.build.accumulate if plus else self.build.put)(piece, target)
+
+    def able(self, operand: int) -> bool:
+        """Whether the owners of an operand can do it: each replica of the product has one of the operand."""
+        layout = self.build.layout(self.names[operand])
+        return layout.replicas % self.build.layout(self.statement.out).replicas == 0
+
+    def full(self, letter: str, expert: int) -> Interval:
+        """Return all of m, n or k for an expert."""
+        if letter in self.sizes:
+            return Interval(0, self.sizes[letter])
+        return self.known.rows_of(expert)
+
+    def is_whole(self, part: Part) -> bool:
+        """Whether a part's sums are complete."""
+        return part.k == self.full("k", part.expert)
+
+    def jobs(self, operand: int) -> list[Job]:
+        """Return who multiplies what if the owners of an operand, by number, do it."""
+        name, letters, height = self.names[operand], self.statement.letters[operand], self.heights[operand]
+        layout, out = self.build.layout(name), self.build.layout(self.statement.out)
+        found = []
+        for rank, tile, replica in tiles_by_rank(layout):
+            if operand and replica >= out.replicas:
+                continue  # others have all that is needed
+            rows, cols = layout.tile_bounds(tile)
+            parts = []
+            for expert, span in self._by_expert(rows, height):
+                given = {letters[0]: span, letters[1]: cols}
+                part = Part(expert, *(given.get(x) or self.full(x, expert) for x in "mnk"))
+                if part.m.size and part.n.size and part.k.size:
+                    parts.append(part)
+            if parts:
+                found.append(Job(rank, replica, tuple(parts)))
+        return found
+
+    def _by_expert(self, rows: Interval, height: int) -> Iterator[tuple[int, Interval]]:
+        """Yield the experts of some rows, and which rows: within the expert of weights, else of all."""
+        if not height:
+            for expert in self.known.slots_of(rows):
+                yield expert, rows.intersect(self.known.rows_of(expert))
+            return
+        for expert in range(rows.start // height, -(-rows.stop // height)):
+            its = rows.intersect(Interval(expert * height, (expert + 1) * height))
+            yield expert, Interval(its.start - expert * height, its.stop - expert * height)
+
+    def region(self, operand: int, part: Part) -> Region:
+        """Return the rows and columns of an operand that a part is of."""
+        letters = self.statement.letters[operand]
+        cols: Interval = getattr(part, letters[1])
+        return self.statement.rows(part, letters[0], self.heights[operand]), cols
+
+    def estimate(self, jobs: Sequence[Job]) -> float:
+        """Return about how long some jobs take: the rank with most to multiply and to move."""
+        machine, ranks = self.build.machine, self.build.ranks
+        flop, moved = np.zeros(ranks), np.zeros(ranks)
+        item = self.build.tensors[self.build.number(self.statement.a)].itemsize
+        for job in jobs:
+            for part in job.parts:
+                flop[job.rank] += 2.0 * part.m.size * part.n.size * part.k.size
+                for operand in range(3):
+                    moved[job.rank] += item * self._missing(operand, job, self.region(operand, part))
+        dtype = self.build.tensors[self.build.number(self.statement.a)].dtype
+        return float((flop / machine.peak(dtype) + moved / self._bandwidth()).max())
+
+    def _bandwidth(self) -> float:
+        return float(self.build.machine.link_bandwidth.min(initial=self.build.machine.work_bandwidth))
+
+    def _missing(self, operand: int, job: Job, region: Region) -> int:
+        """Return the elements of an operand's rows and columns that a job's rank does not own."""
+        layout = self.build.layout(self.names[operand])
+        replica = layout.replica(job.rank) if operand else job.replica
+        return sum(
+            _elements(layout, tile, region)
+            for tile in layout.overlapping_tiles(*region)
+            if layout.owner(tile, replica) != job.rank
+        )
+
+    def _multiply(self, job: Job, beta: float, delivered: list[tuple[Slice, Slice]]) -> None:
+        """Write the gemms of a job; what is to be delivered afterwards is noted."""
+        build, statement = self.build, self.statement
+        for part, seconds in zip(job.parts, self._seconds(job), strict=True):
+            a, b = (
+                gathered(
+                    build, self.names[x], job.rank, *self.region(x, part), ("grouped", x, part.expert % 2)
+                )
+                for x in (1, 2)
+            )
+            rows, cols = self.region(0, part)
+            out = build.layout(statement.out)
+            tiles = out.overlapping_tiles(rows, cols)
+            targets = [build.tile(statement.out, *x, job.replica).cut(rows, cols) for x in tiles]
+            targets = [x for x in targets if x.elements]
+            if len(targets) == 1 and targets[0].rank == job.rank:
+                build.gemm(targets[0], a, b, beta=beta, trans=statement.trans, seconds=float(seconds))
+                continue
+            piece = build.temporary(job.rank, statement.out, rows, cols)
+            build.gemm(piece, a, b, beta=0.0, trans=statement.trans, seconds=float(seconds))
+            delivered += [(piece.cut(x.rows, x.cols), x) for x in targets]
+
+    def _seconds(self, job: Job) -> Sequence[float]:
+        """Return the seconds of each part of a job's kernel, by its routed rows."""
+        build = self.build
+        tensors = [build.tensors[build.number(x)] for x in self.names]
+        pace = cost.pace_of(build.machine, np.array(job.rank), build.ranks)
+        first = job.parts[0]
+        if "a" in self.statement.trans:
+            rows = np.array([x.k.size for x in job.parts])
+            n, k = first.n.size, max(x.m.size for x in job.parts)
+        else:
+            rows = np.array([x.m.size for x in job.parts])
+            n, k = first.n.size, first.k.size
+        took = cost.grouped_seconds(build.machine, tensors[1].dtype, rows, n, k, tensors[0].itemsize, pace)
+        return [float(x) for x in took]
+
+
+def _elements(layout: Layout, tile: tuple[int, int], region: Region) -> int:
+    rows, cols = layout.tile_bounds(tile)
+    return rows.intersect(region[0]).size * cols.intersect(region[1]).size
