@@ -63,7 +63,7 @@ def near_the_bound(
     attempt_schemes(pricer, found)
     rounds = list(relaxed.rounds(ROUNDS))
     starts = dict.fromkeys(x.place for x in rounds)
-    bound = by_cases(relaxed, max(rounds, key=lambda x: x.bound))
+    found.lowest = bound = by_cases(relaxed, max(rounds, key=lambda x: x.bound))
     own = (points.place(texts) for texts in points.outline.layouts.values())
     starts |= dict.fromkeys(place for place in own if place is not None)
     starts[one_by_one(tables, found.limit)] = None

@@ -246,6 +246,7 @@ def _found(
 ) -> Found:
     """Return what has been found; before the end, what is open yet counts as neither."""
     pricer, best = found.pricer, found.choices()
+    so_far = max(0.0, 1 - found.lowest / best[0].makespan_s) if best else 1.0
     return Found(
         space=space,
         machine=pricer.machine.name,
@@ -257,7 +258,7 @@ def _found(
         bounded=pricer.built,
         simulated=found.simulated,
         proven=pricer.respected and gap == 0.0,
-        gap=1.0 if gap is None else gap,
+        gap=so_far if gap is None else gap,
         reserves=reserves,
         named=named.makespans if named else {},
         left_out=named.left_out if named else {},

@@ -65,6 +65,7 @@ class Incumbents:
         top: How many of the best to keep.
         effort: What may be spent.
         simulated: How many points were simulated.
+        lowest: A bound below all points, in seconds; 0 while none is known.
     """
 
     pricer: Pricer
@@ -72,6 +73,7 @@ class Incumbents:
     top: int
     effort: Effort = field(default_factory=Effort)
     simulated: int = 0
+    lowest: float = 0.0
     _best: list[tuple[tuple[Any, ...], Hashable, Choice]] = field(default_factory=list)
     _fitting: dict[Point, Choice | None] = field(default_factory=dict)
 
