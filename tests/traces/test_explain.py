@@ -20,12 +20,13 @@ def explained(policy, **options):
 def test_direct_in_steps_waits_for_the_first_tiles_of_the_list():
     """Rank 1's list starts with 256 ns of gets that nothing hides; the link is the port of rank 0."""
     assert explained("direct", max_gemms=1) == [
-        "direct: 768 ns by the step model, 768 ns by sim",
-        "rank 1 costs most: 3 steps if it waited after each, 768 ns; gemms 512 ns, communication 256 ns, "
-        "0 s of it overlapped",
-        "  step 0: communication bound by 256 ns; longest: get A(0,0) r0 → r1 on g0 up, 128 ns",
-        "  step 1: computation bound by 256 ns",
-        "  step 2: computation bound by 256 ns",
+        "direct: 768 ns by sim",
+        "rank 1 has the longest steps: 3, of 768 ns if none overlapped the next",
+        "  multiplies 512 ns, transfers 256 ns, 0 s of them overlapped",
+        "  step 0: transfers last 256 ns longer than multiplies",
+        "    longest: get A(0,0) r0 → r1 on g0 up, 128 ns",
+        "  step 1: multiplies last 256 ns longer than transfers",
+        "  step 2: multiplies last 256 ns longer than transfers",
         "critical path: gemm 67 %, get 33 %",
         "  rank 1 waited 256 ns for get A(0,0) r0 → r1 on g0 up",
     ]
@@ -34,7 +35,10 @@ def test_direct_in_steps_waits_for_the_first_tiles_of_the_list():
 def test_greedy_multiplies_what_is_there_while_it_gets_the_rest():
     """Rank 1's second op needs nothing: both ranks take the 512 ns of their gemms."""
     lines = explained("greedy", max_gemms=1)
-    assert lines[0] == "greedy: 512 ns by the step model, 512 ns by sim"
+    assert lines[:2] == [
+        "greedy: 512 ns by sim",
+        "rank 0 has the longest steps: 2, of 512 ns without latency and contention",
+    ]
     assert lines[-1] == "critical path: gemm 100 %"
 
 
@@ -43,9 +47,40 @@ ASKED = ["-m", 96, "-n", 96, "-k", 96, "--ranks", 4, "--machine", "pvc-12", "--p
 
 def test_simulate_explains_on_demand():
     out = good("simulate", *ASKED, "--explain")
-    assert re.search(r"exhaustive: .* by the step model, .* by sim", out)
+    assert re.search(r"exhaustive: .* by sim\nrank \d+ has the longest steps", out)
     assert "% of the best steps" in " ".join(out.split())
-    assert "by the step model" not in good("simulate", *ASKED)
+    assert "longest steps" not in good("simulate", *ASKED)
+
+
+def test_a_chain_is_explained_by_its_statements():
+    """One decoded token: weights are read, sums over ranks take their latency; no line is over 80 columns."""
+    asked = ("--chain", "transformer-layer", "--model", "llama-3-70b", "--decode", "--context", "8K")
+    out = good("simulate", *asked, "--dtype", "bf16", "--explain")
+    assert re.search(
+        r"verdict +Bound by memory bandwidth \(0\.97 flop/byte\), 5\d % of the critical path", out
+    )
+    assert re.search(r"\d+\.\d % +\d.* µs  Y = G·W2: memory bandwidth\n", out)
+    assert re.search(r"% +\d.* µs  summing R: latency\n", out)
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_statements_into_one_tensor_have_a_line_each():
+    """dX is the sum of three products; each has a line."""
+    chain = umm.chain("attention", hidden=512, heads=4, tokens=256, backward=True).laid_out(
+        "megatron", ranks=2
+    )
+    lines = explain(schedule := umm.schedule(chain, "h100-8"), umm.run(schedule))
+    assert {x for x in ("dQ·Wqᵀ", "dK·Wkᵀ", "dV·Wvᵀ") if x in lines} == {"dQ·Wqᵀ", "dK·Wkᵀ", "dV·Wvᵀ"}
+
+
+def test_a_machine_from_a_file_has_a_verdict_of_its_own(tmp_path):
+    """Decoding waits for memory whatever the machine's file is called."""
+    from umm.machines.files import named_file
+
+    path = tmp_path / "mine.toml"
+    path.write_text(named_file("h100-8").read_text(encoding="utf-8"), encoding="utf-8")
+    schedule = umm.schedule(umm.Problem(m=16, n=8192, k=8192, dtype="bfloat16", ranks=1), umm.machine(path))
+    assert umm.run(schedule).bound_by == "memory bandwidth"
 
 
 def test_simulate_explains_in_json_too():

@@ -13,7 +13,7 @@ from strategies import problems, stationaries
 
 import umm
 from umm.schedules.table.details import BROADCAST, GEMM, REDUCE
-from umm.traces.breakdown import below_peak, critical_path, path_times
+from umm.traces.bottleneck import below_peak, critical_path, path_times
 from umm.traces.perfetto import touched_words
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind, link_bytes, link_frame, link_utilisation
@@ -182,7 +182,7 @@ def test_the_breakdown_is_exact(problem, stationary):
 def test_peak_and_what_is_lost_of_it_are_the_whole(problem, stationary):
     """The fraction of peak and the shares that keep ranks below it add up to 1; no share is negative."""
     trace = simulated(problem, stationary)
-    lost = below_peak(trace.breakdown(), trace.fraction_of_peak)
+    lost = below_peak(trace)
     assert trace.fraction_of_peak + sum(lost.values()) == pytest.approx(1, rel=1e-9)
     assert list(lost.values()) == sorted(lost.values(), reverse=True)
     assert min(lost.values()) >= -1e-9

@@ -1,7 +1,6 @@
 """Everything the page shows for a state, by ``id.property``."""
 
 from collections.abc import Mapping
-from math import isnan
 from typing import Any
 
 from dash import html
@@ -17,7 +16,7 @@ from umm.layouts.places import replication_factors
 from umm.machines import machine_names
 from umm.space.space import KEPT
 from umm.space.what_if.advice import Beside
-from umm.traces.breakdown import below_peak, percent
+from umm.traces.bottleneck import lost_in_words, percent
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
 from umm.units import format_bytes, format_seconds
@@ -197,10 +196,8 @@ def facts(trace: Trace | None) -> Shown:
 
 def _rest(trace: Trace) -> str:
     """Return where the rest of the peak goes; nothing where the peak is unknown or reached."""
-    peak = trace.fraction_of_peak
-    shares = {} if isnan(peak) or not trace.makespan_s else below_peak(trace.breakdown(), peak)
-    lost = [f"{name} {percent(x)}" for name, x in shares.items() if x >= LEAST]
-    return f"The other {percent(1 - peak)} of peak: {', '.join(lost)}." if lost else ""
+    lost = lost_in_words(trace, LEAST)
+    return f"The other {percent(1 - trace.fraction_of_peak)} of peak: {lost}." if lost else ""
 
 
 def compared(view: View, files: Files, chains: Files = NONE) -> Any:

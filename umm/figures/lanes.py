@@ -8,7 +8,7 @@ import numpy as np
 from umm.arrays import Floats, Ints
 from umm.figures.style import BLACK, KIND_COLOURS, KIND_WIDTHS, PAPER, Parts, as_figure, drawing
 from umm.schedules.table.details import KINDS
-from umm.traces.breakdown import critical_path
+from umm.traces.bottleneck import critical_path
 from umm.traces.perfetto import touched_words
 from umm.traces.trace import Trace
 from umm.units import format_bytes, format_seconds, time_unit

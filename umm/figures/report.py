@@ -12,7 +12,7 @@ from umm.figures.predicted_measured import agreement
 from umm.program.problem import MATRICES
 from umm.space.peers.contender import Row
 from umm.space.peers.table import Peers
-from umm.traces.breakdown import percent
+from umm.traces.bottleneck import percent
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind, link_frame
 from umm.units import format_bytes, format_seconds, time_unit

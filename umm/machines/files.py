@@ -17,6 +17,7 @@ from umm.machines.machine import Machine
 TF32 = ":tf32"
 _read: dict[tuple[Path, int, int], Machine] = {}
 _set: dict[tuple[Machine, tuple[tuple[str, str], ...]], Machine] = {}
+_last: dict[str, Machine] = {}
 
 
 @functools.cache
@@ -93,7 +94,8 @@ def machine(
     expect(name_or_path, (str, Path), "machine", "a name or the path of a topology file")
     name, named = split_settings(os.fspath(name_or_path))
     if name.endswith(TF32):
-        return machine(name.removesuffix(TF32), {**named, **(settings or {})}, nodes=nodes).with_tf32()
+        plain = machine(name.removesuffix(TF32), {**named, **(settings or {})}, nodes=nodes)
+        return _kept(plain.with_tf32())
     all_settings = named | {key: "".join(text.split()) for key, text in (settings or {}).items()}
     if nodes is not None:
         all_settings = {"nodes": str(nodes)} | all_settings | {"nodes": str(nodes)}
@@ -102,7 +104,21 @@ def machine(
     key = (_found(name), tuple(all_settings.items()))
     if key not in _set:
         _set[key] = with_settings(key[0], all_settings)
-    return _set[key]
+    return _kept(_set[key])
+
+
+def last_named(name: str) -> Machine:
+    """Return the machine of a name that was asked for last, which may have come from any file.
+
+    Raises:
+        MachineError: None was, and there is no such machine.
+    """
+    return _last[name] if name in _last else machine(name)
+
+
+def _kept(machine: Machine) -> Machine:
+    _last[machine.name] = machine
+    return machine
 
 
 def file_of(name_or_path: str | Path) -> Path:
@@ -146,7 +162,7 @@ def _found(name_or_path: str | Path) -> Machine:
     key = (path, stat.st_mtime_ns, stat.st_size)
     if key not in _read:
         _read[key] = _load(path)
-    return _read[key]
+    return _kept(_read[key])
 
 
 def _load(path: Path) -> Machine:

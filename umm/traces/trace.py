@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from umm.notebook import Shown
-from umm.traces.breakdown import Breakdown, bottleneck, breakdown, verdict
+from umm.traces.bottleneck import bottleneck, verdict
+from umm.traces.breakdown import Breakdown, breakdown
 from umm.traces.perfetto import action_frame
 from umm.traces.traffic import Spans, bytes_by_kind
 from umm.units import format_seconds
@@ -72,7 +73,7 @@ class Trace(Spans, Shown):
 
     @property
     def bound_by(self) -> str:
-        """What most of the critical path is: ``compute``, such as ``accumulate on g3→g5``, or ``waiting``."""
+        """What most of the critical path waits for, such as ``arithmetic`` or ``accumulate on g3→g5``."""
         return str(bottleneck(self))
 
     @property

@@ -62,7 +62,8 @@ def ways() -> dict[str, Way]:
     """Return all ways by name, sorted: every file of this package that has one."""
     package = umm.algorithms.collectives
     modules = [import_module(f"{package.__name__}.{x.name}") for x in pkgutil.iter_modules(package.__path__)]
-    found = [module.WAY for module in modules if hasattr(module, "WAY")] + [*library.WAYS]
+    found = [way for module in modules for way in vars(module).get("WAYS", ())]
+    found += [module.WAY for module in modules if hasattr(module, "WAY")]
     return {way.name: way for way in sorted(found, key=lambda way: way.name)}
 
 

@@ -1,7 +1,8 @@
-"""Collectives down and up a binomial tree: in each step as many ranks again have it, or have added to it."""
+"""Collectives down and up a tree: binomial, where as many ranks again have it in each step, or a star."""
 
 from collections.abc import Iterator, Sequence
 
+from umm.algorithms.collectives import direct
 from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Sums, Way, copied, one_collective, sum_places
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
@@ -65,9 +66,27 @@ def branches(ranks: Sequence[int], root: int) -> Iterator[tuple[int, int]]:
         distance *= 2
 
 
-WAY = Way(
-    "tree",
-    "A binomial tree: as many ranks again in each step.",
-    "Thakur, Rabenseifner and Gropp (2005)",
-    {"all-reduce": all_reduce, "broadcast": broadcast, "reduce": reduce},
+@one_collective
+def by_star(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Piece,
+    into: Piece,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """To the first rank and back: the fewest steps there are, for sums of a few bytes."""
+    direct.reduce(build, ranks, given, into(ranks[0]), into, zeroed, manner)
+    direct.broadcast(build, ranks, into(ranks[0]), into, manner)
+
+
+_SOURCE = "Thakur, Rabenseifner and Gropp (2005)"
+WAYS = (
+    Way(
+        "tree",
+        "A binomial tree: as many ranks again in each step.",
+        _SOURCE,
+        {"all-reduce": all_reduce, "broadcast": broadcast, "reduce": reduce},
+    ),
+    Way("star", "To one rank and back, in two steps.", _SOURCE, {"all-reduce": by_star}, relays=False),
 )

@@ -1,5 +1,6 @@
-"""Why a schedule takes its time: the steps of its table by the step model, and what its trace waited for."""
+"""Why a schedule takes its time: steps of the slowest rank or statements, and what its trace waited for."""
 
+from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -10,11 +11,12 @@ from umm.algorithms.universal.steps.graph import seconds_per_byte
 from umm.arrays import Floats
 from umm.errors import ScheduleError
 from umm.machines.fabric import narrowest
+from umm.program.chain import Chain
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, KINDS, MAP
-from umm.traces.breakdown import critical_path, path_times
+from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, KINDS, MAP, REDUCE, TRANSFERS
+from umm.traces.bottleneck import critical_path, path_times, waits_for
 from umm.traces.trace import Trace
-from umm.units import counted, format_seconds
+from umm.units import format_seconds
 
 
 class TableStep(NamedTuple):
@@ -22,7 +24,7 @@ class TableStep(NamedTuple):
 
     Attributes:
         actions: Its actions.
-        communication: Seconds of its gets and accumulates, one after another, by the step model.
+        communication: Seconds of its gets and accumulates, one after another, without latency and contention.
         computation: Seconds of its gemms.
     """
 
@@ -66,8 +68,9 @@ def steps(schedule: Schedule) -> list[list[TableStep]]:
 
 
 def model_cost(schedule: Schedule) -> float:
-    """Return the step model's seconds: the rank whose steps take longest, then the same of each phase after.
+    """Return seconds without latency and contention: the rank whose steps take longest, then what follows.
 
+    A step takes the longer of its communication and its computation.
     Replicas of C come together after barriers; there a rank's transfers follow each other.
 
     Raises:
@@ -89,7 +92,7 @@ def _barriers(schedule: Schedule) -> list[int]:
 
 
 def action_seconds(schedule: Schedule) -> Floats:
-    """Return the step model's seconds of each action: bytes over the narrowest link, or its own seconds."""
+    """Return the seconds of each action alone: bytes over the narrowest link, or its own seconds."""
     moving = schedule.src != schedule.dst
     seconds = schedule.seconds.copy()
     src, dst = schedule.src[moving], schedule.dst[moving]
@@ -144,15 +147,18 @@ def _natural(schedule: Schedule, actions: list[int]) -> list[list[int]]:
 MOST = 12
 """Steps listed one by one."""
 WAITS = 5
-"""Actions of the critical path listed one by one."""
+"""Transfers of the critical path listed one by one."""
+WIDEST = 42
+"""Columns of a statement."""
 
 
 def explain(schedule: Schedule, trace: Trace) -> str:
     """Return why a schedule takes the time it takes, in lines of text.
 
-    First the rank whose steps cost most by the step model: what its time consists of and, step by step,
-    whether communication or computation bounds it, by how much, and which transfer over which link is the
-    longest. Then what the trace's critical path consists of, and what on it was waited for longest.
+    Of one multiply first the rank whose steps take longest without latency and contention: what its time
+    consists of and, step by step, whether multiplies or transfers last longer, by how much, and which
+    transfer over which link is the longest. Of a chain the statements that its critical path is spent on,
+    each with what it waits for. Then what the critical path consists of, and its longest transfers.
 
     Args:
         schedule: A schedule that a policy made; of direct execution its natural steps are shown.
@@ -165,34 +171,38 @@ def explain(schedule: Schedule, trace: Trace) -> str:
     >>> problem = umm.Problem(m=4096, n=4096, k=4096, a="col", b="row", c="row", ranks=2)
     >>> schedule = umm.schedule(problem, "pvc-12", stationary="B", policy="greedy", max_gemms=1)
     >>> print(explain(schedule, umm.run(schedule)))
-    greedy: 3.38 ms by the step model, 3.38 ms by sim
-    rank 0 costs most: 3 steps, 3.38 ms; gemms 3.20 ms, communication 243.8 µs, 61.44 µs of it overlapped
-      step 0: computation bound by 1.60 ms
-      step 1: computation bound by 1.54 ms
-      step 2: communication bound by 182.4 µs; longest: accumulate C(1,0) r0 → r1 on 0.0→0.1, 182.4 µs
+    greedy: 3.38 ms by sim
+    rank 0 has the longest steps: 3, of 3.38 ms without latency and contention
+      multiplies 3.20 ms, transfers 243.8 µs, 61.44 µs of them overlapped
+      step 0: multiplies last 1.60 ms longer than transfers
+      step 1: multiplies last 1.54 ms longer than transfers
+      step 2: transfers last 182.4 µs longer than multiplies
+        longest: accumulate C(1,0) r0 → r1 on 0.0→0.1, 182.4 µs
     critical path: gemm 94 %, accumulate 6 %
       rank 0 waited 188.4 µs for accumulate C(1,0) r0 → r1 on 0.0→0.1
     """
     if schedule.program.kind == "chain":
-        return "\n".join(_by_tensor(trace) + _held_up(trace))
+        return "\n".join(_by_statement(trace) + _held_up(trace))
     by_rank = steps(schedule)
     rank = int(np.argmax([sum(step.seconds for step in of_rank) for of_rank in by_rank]))
     of_rank = by_rank[rank]
     total = sum(step.seconds for step in of_rank)
     gemms, communication = sum(s.computation for s in of_rank), sum(s.communication for s in of_rank)
-    as_if = "" if POLICIES[schedule.options["policy"]].method else " if it waited after each"
+    policy = schedule.options["policy"]
+    as_if = "without latency and contention" if POLICIES[policy].method else "if none overlapped the next"
     lines = [
-        f"{schedule.options['policy']}: {format_seconds(model_cost(schedule))} by the step model, "
-        f"{format_seconds(trace.makespan_s)} by {trace.source}",
-        f"rank {rank} costs most: {counted(len(of_rank), 'step')}{as_if}, {format_seconds(total)}; "
-        f"gemms {format_seconds(gemms)}, communication {format_seconds(communication)}, "
-        f"{format_seconds(gemms + communication - total)} of it overlapped",
+        f"{policy}: {format_seconds(trace.makespan_s)} by {trace.source}",
+        f"rank {rank} has the longest steps: {len(of_rank)}, of {format_seconds(total)} {as_if}",
+        f"  multiplies {format_seconds(gemms)}, transfers {format_seconds(communication)}, "
+        f"{format_seconds(gemms + communication - total)} of them overlapped",
     ]
     differs = [abs(step.communication - step.computation) for step in of_rank]
     listed = sorted(range(len(of_rank)), key=lambda t: -differs[t])[:MOST]
     lines += [f"  step {t}: {_step(schedule, of_rank[t])}" for t in sorted(listed)]
     if len(of_rank) > MOST:
         lines.append(f"  {len(of_rank) - MOST} more steps, balanced better")
+    if (replicas := model_cost(schedule) - total) > 0:
+        lines.append(f"  replicas of C: {format_seconds(replicas)} more")
     return "\n".join(lines + _held_up(trace))
 
 
@@ -200,12 +210,12 @@ def _step(schedule: Schedule, step: TableStep) -> str:
     """Return what bounds a step and by how much."""
     apart = format_seconds(abs(step.communication - step.computation))
     if step.communication <= step.computation:
-        return f"computation bound by {apart}"
+        return f"multiplies last {apart} longer than transfers"
     took = action_seconds(schedule)
     longest = max((i for i in step.actions if schedule.kind[i] != GEMM), key=lambda i: float(took[i]))
     return (
-        f"communication bound by {apart}; longest: {_named(schedule, longest)}, "
-        f"{format_seconds(float(took[longest]))}"
+        f"transfers last {apart} longer than multiplies\n"
+        f"    longest: {_named(schedule, longest)}, {format_seconds(float(took[longest]))}"
     )
 
 
@@ -228,27 +238,46 @@ def _named(schedule: Schedule, action: int) -> str:
     return f"{moved} r{src} → r{dst} on {schedule.links.names[link]}"
 
 
-def _by_tensor(trace: Trace) -> list[str]:
-    """Return which results the critical path of several statements is spent on."""
+def _by_statement(trace: Trace) -> list[str]:
+    """Return which statements the critical path of a chain is spent on, and what each waits for."""
     schedule, total = trace.schedule, trace.makespan_s
     path = critical_path(trace)
     seconds, _ = path_times(trace, path)
-    spent: dict[str, float] = {}
-    for action, took in zip(path.tolist(), seconds.tolist(), strict=True):
-        target = int(schedule.operand_tensors(0)[action])
-        verb = "moving" if schedule.src[action] >= 0 else "computing"
-        what = f"{verb} {schedule.tensors[target].name}" if target >= 0 else "starting collectives"
-        spent[what] = spent.get(what, 0.0) + took
-    longest = sorted(spent, key=lambda x: -spent[x])[:MOST]
+    spent: dict[str, Counter[str]] = {}
+    for action, took, what in zip(path.tolist(), seconds.tolist(), waits_for(schedule, path), strict=True):
+        spent.setdefault(_statement(schedule, action), Counter())[what] += took
+    longest = sorted(spent, key=lambda x: -spent[x].total())[:MOST]
     lines = [f"{format_seconds(total)} by {trace.source}, along the critical path:"]
-    lines += [
-        f"  {100 * spent[x] / total:4.1f} % {x}, {format_seconds(spent[x])}" for x in longest if spent[x] > 0
-    ]
+    for said in longest:
+        took = spent[said].total()
+        what = spent[said].most_common(1)[0][0]
+        if took > 0:
+            lines.append(
+                f"  {100 * took / total:4.1f} % {format_seconds(took):>8}  {shortened(said)}: {what}"
+            )
     return lines
 
 
+def _statement(schedule: Schedule, action: int) -> str:
+    """Return what an action is a part of: a statement, or the sum or the movement of a tensor."""
+    target = int(schedule.operand_tensors(0)[action])
+    if target < 0:
+        return "starting collectives"
+    name, kind = schedule.tensors[target].name, schedule.kind[action]
+    if kind in TRANSFERS:
+        return f"{'summing' if kind in (ACCUMULATE, REDUCE) else 'moving'} {name}"
+    fn = schedule.functions[schedule.details.fn[action]].name if kind == MAP else ""
+    assert isinstance(schedule.program, Chain)
+    of = [x for x in schedule.program.statements if name in x.outs]
+    alike = [x for x in of if (x.kind == "multiply") == (kind == GEMM) and getattr(x, "fn", fn) == fn] or of
+    tensors = (int(schedule.operand_tensors(x)[action]) for x in range(1, schedule.details.operands))
+    read = {schedule.tensors[x].name for x in tensors if x >= 0}
+    alike.sort(key=lambda x: len(read - set(x.reads)))  # of several into one tensor, the one that reads these
+    return str(alike[0]) if alike else f"{fn or 'computing'} {name}"
+
+
 def _held_up(trace: Trace) -> list[str]:
-    """Return what the critical path consists of, and its longest waits for anything but gemms."""
+    """Return what the critical path consists of, and its longest waits for transfers and collectives."""
     schedule, total = trace.schedule, trace.makespan_s
     path = critical_path(trace)
     seconds, waiting = path_times(trace, path)
@@ -260,10 +289,25 @@ def _held_up(trace: Trace) -> list[str]:
         shares.append(f"nothing {100 * waiting / total:.0f} %")
     lines = [f"critical path: {', '.join(shares)}"]
     order = np.argsort(-seconds, kind="stable")
-    waits = [(int(path[x]), float(seconds[x])) for x in order if schedule.kind[path[x]] != GEMM]
-    lines += [
-        f"  rank {schedule.rank[action]} waited {format_seconds(took)} for {_named(schedule, action)}"
-        for action, took in waits[:WAITS]
-        if took > 0
-    ]
+    waits: dict[str, list[float]] = {}
+    for place in order.tolist():
+        action = int(path[place])
+        if schedule.kind[action] in (GEMM, MAP) or seconds[place] <= 0:
+            continue
+        said = f"  rank {schedule.rank[action]} waited {{}} for {_named(schedule, action)}"
+        if said not in waits and len(waits) == WAITS:
+            break
+        waits.setdefault(said, []).append(float(seconds[place]))
+    for said, times in waits.items():
+        often = f", {len(times)} times" if len(times) > 1 else ""
+        lines.append(said.format(format_seconds(sum(times))) + often)
     return lines
+
+
+def shortened(text: str) -> str:
+    """Return a text cut to what a line of a terminal has for it.
+
+    >>> shortened("O = attention(Q, K, V, K.cache, V.cache) (64 sequences)")
+    'O = attention(Q, K, V, K.cache, V.cache)…'
+    """
+    return text if len(text) <= WIDEST else text[: WIDEST - 1].rstrip() + "…"

@@ -15,13 +15,14 @@ from umm.algorithms.scheduling import choices_in_words
 from umm.cli.printed.output import Output
 from umm.comparison import Comparison
 from umm.errors import InfeasibleError, MachineError
-from umm.machines import machine as find_machine
+from umm.machines.files import last_named
 from umm.measure import Measured, Needs
 from umm.program.problem import MATRICES
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import GEMM, KINDS
 from umm.space.budget import device_share
 from umm.space.what_if.advice import Beside
+from umm.traces.bottleneck import lost_in_words, percent
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
 from umm.units import counted, duration, format_bytes, format_rate, format_seconds, time_unit
@@ -130,7 +131,7 @@ def given_words(schedule: Schedule) -> str:
 def device_room(schedule: Schedule) -> int | None:
     """Return the bytes a rank has of its device's memory; None if no machine here has the schedule's name."""
     try:
-        machine = find_machine(schedule.machine)
+        machine = last_named(schedule.machine)
     except MachineError:
         return None
     return device_share(machine, schedule.ranks)
@@ -158,6 +159,8 @@ def print_prediction(console: Console, trace: Trace, beside: Beside) -> None:
         share = seconds / trace.makespan_s if trace.makespan_s else 0.0
         bar = "█" * round(share * BAR)
         table.add_row("", f"{100 * share:5.1f} % {part.replace('_', ' '):21} {bar}")
+    if lost := lost_in_words(trace):
+        table.add_row("off peak", f"{percent(1 - peak)}: {lost}")
     table.add_row("moved", moved(trace))
     over, room = "", beside.room
     if room is not None and trace.memory_bytes > room:

@@ -14,7 +14,7 @@ from umm.figures.links import beside
 from umm.figures.pareto import pareto
 from umm.figures.replication import parallel_coordinates
 from umm.space import Choice
-from umm.traces.breakdown import percent
+from umm.traces.bottleneck import percent
 from umm.units import format_bytes, format_seconds, range_in_words, short_seconds
 
 if TYPE_CHECKING:

@@ -1,0 +1,313 @@
+"""What binds: the critical path of a trace, what its actions wait for, and the sentence that says so."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from umm.arrays import Bools, Floats, Ints, neighbours_within
+from umm.errors import MachineError
+from umm.machines.fabric import narrowest
+from umm.machines.files import last_named
+from umm.machines.kernels import WIDE
+from umm.schedules.schedule import Schedule
+from umm.schedules.table.details import BARRIER, GEMM, KINDS, LOCAL, MAP
+from umm.traces.breakdown import Breakdown, breakdown
+from umm.traces.traffic import Spans, link_utilisation
+
+ARITHMETIC, MEMORY, LAUNCHES, LATENCY, IDLE = "arithmetic", "memory bandwidth", "launches", "latency", "idle"
+
+
+def lane_predecessors(lane: Ints) -> Ints:
+    """Return for every action the one before it on its lane; −1 for the first, and for barriers."""
+    before = np.full(len(lane), -1, dtype=np.int64)
+    earlier, later = neighbours_within(lane)
+    before[later] = earlier
+    return before
+
+
+def critical_path(spans: Spans) -> Ints:
+    """Return the critical path as action numbers, first to last, without barriers.
+
+    It is followed back from the last finish: an action was held up by whichever finished last of what it
+    waits for and of what its lane did before it.
+    """
+    schedule, end = spans.schedule, spans.end
+    if not len(schedule):
+        return np.zeros(0, dtype=np.int64)
+    ends, offsets, after = end.tolist(), schedule.after_offsets.tolist(), schedule.after.tolist()
+    on_lane = lane_predecessors(schedule.lane).tolist()
+    path = [int(np.argmax(end))]
+    while True:
+        action = path[-1]
+        # The lane first: of equally late ones it is what would have held the action up anyway.
+        held_up, latest = on_lane[action], ends[on_lane[action]] if on_lane[action] >= 0 else -np.inf
+        for before in after[offsets[action] : offsets[action + 1]]:
+            if ends[before] > latest:
+                held_up, latest = before, ends[before]
+        if held_up < 0:
+            break
+        path.append(held_up)
+    found = np.array(path[::-1], dtype=np.int64)
+    without_barriers: Ints = found[schedule.kind[found] != BARRIER]
+    return without_barriers
+
+
+def path_times(spans: Spans, path: Ints) -> tuple[Floats, float]:
+    """Return the seconds each action of a critical path adds to it, and the seconds nothing of it runs.
+
+    The second is 0 in a simulation; in a measured trace it is the time between what an action waited for
+    and its start. Both together add up to the last finish.
+    """
+    end = spans.end[path]
+    ready = np.concatenate(([0.0], end[:-1]))
+    began = np.maximum(spans.start[path], ready)
+    return end - began, float((began - ready).sum())
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """What a trace spends most of its critical path on.
+
+    Attributes:
+        kind: Of kernels ``arithmetic``, ``memory bandwidth`` or ``launches``; a kind of transfer where a link
+            binds; ``latency`` where transfers and collectives take longer to begin than their bytes take;
+            ``idle`` where nothing of the path runs.
+        share: Its share of the critical path, 0 to 1.
+        link: Of a transfer, the link it spends most of that time on; empty if it crosses none.
+        links: On how many links it spends that time.
+        intensity: Of kernels that wait for memory bandwidth, the flop for each byte they read and write.
+    """
+
+    kind: str
+    share: float
+    link: str = ""
+    links: int = 0
+    intensity: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.kind} on {self.link}" if self.link else self.kind
+
+
+def bottleneck(spans: Spans) -> Bottleneck:
+    """Return what bounds a trace: what most of its critical path waits for."""
+    schedule, total = spans.schedule, spans.makespan_s
+    path = critical_path(spans)
+    seconds, idle = path_times(spans, path)
+    kind = schedule.kind[path]
+    latency = np.minimum(_latency(schedule, path), seconds)
+    by_kind = np.bincount(kind, weights=seconds - latency, minlength=len(KINDS))
+    kernels = float(by_kind[GEMM] + by_kind[MAP])
+    by_kind[[GEMM, MAP]] = 0.0
+    moving = int(np.argmax(by_kind))
+    longest = max(kernels, float(by_kind[moving]))
+    if total <= 0 or idle > max(longest, latency.sum()):
+        return Bottleneck(IDLE, idle / total if total > 0 else 1.0)
+    if latency.sum() > longest:
+        return Bottleneck(LATENCY, float(latency.sum()) / total)
+    if kernels >= by_kind[moving]:
+        what, share, intensity = _resource(schedule, path[np.isin(kind, (GEMM, MAP))])
+        return Bottleneck(what, share * kernels / total, intensity=intensity)
+    share = float(by_kind[moving]) / total
+    used = link_utilisation(spans)
+    on_link: dict[int, float] = {}
+    for action, lasts in zip(path.tolist(), seconds.tolist(), strict=True):
+        src, dst = int(schedule.src[action]), int(schedule.dst[action])
+        if schedule.kind[action] == moving and src != dst:
+            link = max(schedule.routes[src, dst], key=lambda x: float(used[x]))
+            on_link[link] = on_link.get(link, 0.0) + lasts
+    if not on_link:
+        return Bottleneck(KINDS[moving], share)
+    first = max(on_link, key=on_link.__getitem__)
+    return Bottleneck(KINDS[moving], share, schedule.links.names[first], len(on_link))
+
+
+def _latency(schedule: Schedule, actions: Ints) -> Floats:
+    """Return the seconds actions take to begin: transfers their wait and route, starts of collectives all."""
+    found = np.where(schedule.kind[actions] == LOCAL, schedule.seconds[actions], 0.0)
+    src, dst = schedule.src[actions], schedule.dst[actions]
+    for place in np.flatnonzero(src != dst).tolist():
+        route = list(schedule.routes[int(src[place]), int(dst[place])])
+        found[place] = schedule.seconds[actions[place]] + schedule.links.latency[route].sum()
+    return found
+
+
+def waits_for(schedule: Schedule, actions: Ints) -> list[str]:
+    """Return what each of some actions waits for: a resource of its device, a link or a latency."""
+    latency = _latency(schedule, actions)
+    kernels = np.flatnonzero(np.isin(schedule.kind[actions], (GEMM, MAP)))
+    work = work_of(schedule, actions[kernels])
+    found = [LATENCY] * len(actions)
+    for place in np.flatnonzero(schedule.src[actions] >= 0).tolist():
+        src, dst = (int(x[actions[place]]) for x in (schedule.src, schedule.dst))
+        link = narrowest(schedule.routes[src, dst], schedule.links.bandwidth) if src != dst else -1
+        alone = schedule.nbytes[actions[place]] / schedule.links.bandwidth[link] if src != dst else 0.0
+        if src == dst:
+            found[place] = MEMORY
+        elif alone > latency[place]:
+            found[place] = f"link {schedule.links.names[link]}"
+    for i, place in enumerate(kernels.tolist()):
+        found[place] = ARITHMETIC
+        if work is not None:
+            body = schedule.seconds[actions[place]] - work.launch[i]
+            found[place] = LAUNCHES if work.launch[i] > body else MEMORY if work.by_memory[i] else ARITHMETIC
+    return found
+
+
+def _resource(schedule: Schedule, actions: Ints) -> tuple[str, float, float]:
+    """Return what most of some gemms and maps wait for, its share, and of memory their flop for each byte."""
+    work = work_of(schedule, actions)
+    if work is None:
+        return ARITHMETIC, 1.0, 0.0
+    shares = work.shares(schedule.seconds[actions])
+    what = max(shares, key=shares.__getitem__)
+    intensity = float(schedule.flop[actions].sum() / work.nbytes.sum()) if what == MEMORY else 0.0
+    return what, shares[what], intensity
+
+
+class Work(NamedTuple):
+    """What some gemms and maps wait for, each with a device to itself, in seconds.
+
+    Attributes:
+        launch: Until they begin: the launch, or the start of a kernel that is queued.
+        peak: Arithmetic at the device's peak; none is counted of a map.
+        rate: Arithmetic at the best rate that kernels reach, of fused attention all its arithmetic.
+        memory: Reading and writing their bytes.
+        by_memory: Whether they wait for their bytes rather than for arithmetic.
+        nbytes: Bytes they read and write, each once.
+    """
+
+    launch: Floats
+    peak: Floats
+    rate: Floats
+    memory: Floats
+    by_memory: Bools
+    nbytes: Floats
+
+    def shares(self, seconds: Floats) -> dict[str, float]:
+        """Return the share of some seconds that is arithmetic, memory bandwidth and launches."""
+        body, total = seconds - self.launch, float(seconds.sum()) or 1.0
+        return {
+            ARITHMETIC: float(body[~self.by_memory].sum()) / total,
+            MEMORY: float(body[self.by_memory].sum()) / total,
+            LAUNCHES: float(self.launch.sum()) / total,
+        }
+
+
+def work_of(schedule: Schedule, actions: Ints) -> Work | None:
+    """Return what some gemms and maps wait for; None if the machine or its peak is unknown here."""
+    peak = _peak(schedule)
+    try:
+        of = last_named(schedule.machine)
+    except MachineError:  # an algorithm's own, or a file that is not here
+        return None
+    if not peak:
+        return None
+    details, seconds = schedule.details, schedule.seconds[actions]
+    gemm = schedule.kind[actions] == GEMM
+    tensors = np.stack([schedule.operand_tensors(x)[actions] for x in range(details.operands)], axis=1)
+    sized = np.prod(details.shape[actions], axis=2) * schedule.itemsizes[tensors] * (tensors >= 0)
+    start, bandwidth = np.full(len(actions), of.launch_s), np.full(len(actions), of.work_bandwidth)
+    best, again = np.ones(len(actions)), np.zeros(len(actions))
+    for a, c in np.unique(tensors[gemm][:, [1, 0]], axis=0).tolist():
+        rows = gemm & (tensors[:, 1] == a) & (tensors[:, 0] == c)
+        dtype = schedule.tensors[a].dtype
+        best[rows] = of.most_efficiency(dtype, details.multiplied[actions[rows], 2])
+        kernels = of.kernels(dtype)
+        if kernels is None:
+            again[rows] = 1  # C is read too
+        else:
+            wide = kernels.wide if kernels.wide and schedule.itemsizes[c] >= WIDE else kernels
+            start[rows], bandwidth[rows] = wide.start_s, wide.memory
+    nbytes = sized.sum(axis=1).astype(np.float64)
+    memory = np.minimum((nbytes + again * sized[:, 0]) / bandwidth, seconds)
+    at_peak = np.minimum(schedule.flop[actions] / peak, seconds)
+    # What runs as part of another kernel has no launch of its own.
+    launch = np.minimum(start, seconds - np.maximum(memory, at_peak))
+    body = seconds - launch
+    rate = np.where(gemm, np.minimum(at_peak / best, body), np.where(memory < body / 2, body, 0.0))
+    return Work(launch, at_peak, rate, memory, memory > rate, nbytes)
+
+
+def _peak(schedule: Schedule) -> float:
+    """Return flop/s of one device; 0 if unknown."""
+    devices = len(np.unique(schedule.lanes.engine[schedule.lanes.engine >= 0]))
+    return schedule.peak / max(devices, 1)
+
+
+def below_peak(spans: Spans, found: Breakdown | None = None) -> dict[str, float]:
+    """Return what keeps ranks below their peak, as shares of the makespan, the largest first.
+
+    Together with the fraction of peak they add up to 1.
+
+    Args:
+        spans: A prediction with a peak.
+        found: Where its time goes, if that is known.
+    """
+    schedule, total = spans.schedule, spans.makespan_s
+    mean = (found or breakdown(spans)).mean
+    peak = _peak(schedule)
+    could = total * schedule.peak
+    shares = {part.replace("_", " "): seconds / total for part, seconds in mean.items()}
+    slower = shares.pop("compute") - schedule.program.flop / could
+    actions = np.flatnonzero(np.isin(schedule.kind, (GEMM, MAP)))
+    work = work_of(schedule, actions)
+    if work is None:
+        return _sorted(shares | {"compute slower than peak": slower})
+    body = schedule.seconds[actions] - work.launch
+    # Of fused attention the actions do not say the flop; the program does.
+    unsaid = schedule.program.flop - float(schedule.flop[actions].sum())
+    lost = {
+        "memory bandwidth": (work.memory - work.peak)[work.by_memory].sum(),
+        "launches": work.launch.sum(),
+        "kernels' rate": (work.rate - work.peak)[~work.by_memory].sum() - max(unsaid, 0.0) / peak,
+        "waves and tile edges": (body - np.maximum(work.rate, work.memory)).sum(),
+        "repeated work": max(-unsaid, 0.0) / peak,
+    }
+    devices = schedule.peak / peak
+    of_total = {what: max(float(seconds), 0.0) / devices / total for what, seconds in lost.items()}
+    known = sum(of_total.values())
+    if known < slower:
+        of_total["slowed by transfers"] = slower - known
+    elif known > 0:  # several at once on a device
+        of_total = {what: share * slower / known for what, share in of_total.items()}
+    return _sorted(shares | of_total)
+
+
+def _sorted(shares: dict[str, float]) -> dict[str, float]:
+    return dict(sorted(shares.items(), key=lambda x: -x[1]))
+
+
+def lost_in_words(spans: Spans, least: float = 0.01) -> str:
+    """Return what keeps ranks below their peak, where it is at least some share; empty if that is unknown."""
+    if not (spans.schedule.peak and spans.makespan_s):
+        return ""
+    return ", ".join(f"{what} {percent(x)}" for what, x in below_peak(spans).items() if x >= least)
+
+
+def verdict(spans: Spans) -> str:
+    """Return one sentence: what bounds the trace, and how much of its communication gemms hide.
+
+    Of one process in place of all ranks nothing is said about its time.
+    """
+    overlapped = breakdown(spans).overlapped
+    quiet = bool(np.isnan(overlapped))
+    if spans.times == "meaningless":
+        return "Order and bytes are real, times are not: one process in place of all ranks" + (
+            "; nothing is communicated." if quiet else "."
+        )
+    found = bottleneck(spans)
+    others = f" and {found.links - 1} more" if found.links > 1 else ""
+    rate = f" ({found.intensity:.2g} flop/byte)" if found.intensity else ""
+    return f"Bound by {found}{rate}{others}, {percent(found.share)} of the critical path; " + (
+        "nothing is communicated." if quiet else f"{percent(overlapped)} overlapped."
+    )
+
+
+def percent(share: float) -> str:
+    """Return a share as text.
+
+    >>> percent(0.714)
+    '71 %'
+    """
+    return f"{100 * share:.0f} %"
