@@ -224,7 +224,7 @@ def test_the_page_says_where_the_rest_of_the_peak_goes():
     shown = answer.words(view, {}, {})
     assert shown["fact-of-peak.children"] == "40 %"
     assert shown["rest.children"] == (
-        "The other 60 % of peak: compute slower than peak 45 %, exposed communication 15 %."
+        "The other 60 % of peak: launches 30 %, kernels' rate 15 %, exposed communication 15 %."
     )
     assert answer.facts(None)["rest.children"] == ""
 

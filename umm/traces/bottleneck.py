@@ -11,11 +11,13 @@ from umm.machines.fabric import narrowest
 from umm.machines.files import last_named
 from umm.machines.kernels import WIDE
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import BARRIER, GEMM, KINDS, LOCAL, MAP
+from umm.schedules.table.details import BARRIER, GEMM, KINDS, LOCAL, MAP, TRANSFERS
 from umm.traces.breakdown import Breakdown, breakdown
 from umm.traces.traffic import Spans, link_utilisation
 
 ARITHMETIC, MEMORY, LAUNCHES, LATENCY, IDLE = "arithmetic", "memory bandwidth", "launches", "latency", "idle"
+QUANTIZATION = "tile and wave quantization"
+"""Units of a device without a tile, or with a cut one: NVIDIA, Matrix multiplication background guide."""
 
 
 def lane_predecessors(lane: Ints) -> Ints:
@@ -70,8 +72,8 @@ class Bottleneck:
     """What a trace spends most of its critical path on.
 
     Attributes:
-        kind: Of kernels ``arithmetic``, ``memory bandwidth`` or ``launches``; a kind of transfer where a link
-            binds; ``latency`` where transfers and collectives take longer to begin than their bytes take;
+        kind: Of kernels ``arithmetic``, ``memory bandwidth``, ``launches`` or ``tile and wave quantization``;
+            a kind of transfer where a link binds; ``latency``, what transfers and collectives take to begin;
             ``idle`` where nothing of the path runs.
         share: Its share of the critical path, 0 to 1.
         link: Of a transfer, the link it spends most of that time on; empty if it crosses none.
@@ -96,19 +98,23 @@ def bottleneck(spans: Spans) -> Bottleneck:
     seconds, idle = path_times(spans, path)
     kind = schedule.kind[path]
     latency = np.minimum(_latency(schedule, path), seconds)
+    kernels = np.isin(kind, (GEMM, MAP))
     by_kind = np.bincount(kind, weights=seconds - latency, minlength=len(KINDS))
-    kernels = float(by_kind[GEMM] + by_kind[MAP])
-    by_kind[[GEMM, MAP]] = 0.0
-    moving = int(np.argmax(by_kind))
-    longest = max(kernels, float(by_kind[moving]))
-    if total <= 0 or idle > max(longest, latency.sum()):
-        return Bottleneck(IDLE, idle / total if total > 0 else 1.0)
-    if latency.sum() > longest:
-        return Bottleneck(LATENCY, float(latency.sum()) / total)
-    if kernels >= by_kind[moving]:
-        what, share, intensity = _resource(schedule, path[np.isin(kind, (GEMM, MAP))])
-        return Bottleneck(what, share * kernels / total, intensity=intensity)
-    share = float(by_kind[moving]) / total
+    shares = {
+        what: share * float(by_kind[[GEMM, MAP]].sum())
+        for what, share in _shares(schedule, path[kernels]).items()
+    }
+    shares |= {LATENCY: float(latency.sum()), IDLE: idle}
+    shares |= {KINDS[x]: float(by_kind[x]) for x in TRANSFERS}
+    what = max(shares, key=shares.__getitem__)
+    if total <= 0:
+        return Bottleneck(IDLE, 1.0)
+    share = shares[what] / total
+    if what == MEMORY:
+        return Bottleneck(what, share, intensity=_intensity(schedule, path[kernels]))
+    if what not in KINDS:
+        return Bottleneck(what, share)
+    moving = KINDS.index(what)
     used = link_utilisation(spans)
     on_link: dict[int, float] = {}
     for action, lasts in zip(path.tolist(), seconds.tolist(), strict=True):
@@ -117,9 +123,9 @@ def bottleneck(spans: Spans) -> Bottleneck:
             link = max(schedule.routes[src, dst], key=lambda x: float(used[x]))
             on_link[link] = on_link.get(link, 0.0) + lasts
     if not on_link:
-        return Bottleneck(KINDS[moving], share)
+        return Bottleneck(what, share)
     first = max(on_link, key=on_link.__getitem__)
-    return Bottleneck(KINDS[moving], share, schedule.links.names[first], len(on_link))
+    return Bottleneck(what, share, schedule.links.names[first], len(on_link))
 
 
 def _latency(schedule: Schedule, actions: Ints) -> Floats:
@@ -146,23 +152,25 @@ def waits_for(schedule: Schedule, actions: Ints) -> list[str]:
             found[place] = MEMORY
         elif alone > latency[place]:
             found[place] = f"link {schedule.links.names[link]}"
-    for i, place in enumerate(kernels.tolist()):
-        found[place] = ARITHMETIC
-        if work is not None:
-            body = schedule.seconds[actions[place]] - work.launch[i]
-            found[place] = LAUNCHES if work.launch[i] > body else MEMORY if work.by_memory[i] else ARITHMETIC
+    parts = {ARITHMETIC: np.ones(len(kernels))}
+    if work is not None:
+        parts = work.parts(schedule.seconds[actions[kernels]])
+    names, longest = list(parts), np.argmax(list(parts.values()), axis=0)
+    for place, what in zip(kernels.tolist(), longest.tolist(), strict=True):
+        found[place] = names[what]
     return found
 
 
-def _resource(schedule: Schedule, actions: Ints) -> tuple[str, float, float]:
-    """Return what most of some gemms and maps wait for, its share, and of memory their flop for each byte."""
+def _shares(schedule: Schedule, actions: Ints) -> dict[str, float]:
+    """Return the share of some gemms and maps by what they wait for."""
     work = work_of(schedule, actions)
-    if work is None:
-        return ARITHMETIC, 1.0, 0.0
-    shares = work.shares(schedule.seconds[actions])
-    what = max(shares, key=shares.__getitem__)
-    intensity = float(schedule.flop[actions].sum() / work.nbytes.sum()) if what == MEMORY else 0.0
-    return what, shares[what], intensity
+    return {ARITHMETIC: 1.0} if work is None else work.shares(schedule.seconds[actions])
+
+
+def _intensity(schedule: Schedule, actions: Ints) -> float:
+    """Return the flop of some gemms and maps for each byte they read and write."""
+    work = work_of(schedule, actions)
+    return float(schedule.flop[actions].sum() / work.nbytes.sum()) if work else 0.0
 
 
 class Work(NamedTuple):
@@ -185,12 +193,17 @@ class Work(NamedTuple):
     nbytes: Floats
 
     def shares(self, seconds: Floats) -> dict[str, float]:
-        """Return the share of some seconds that is arithmetic, memory bandwidth and launches."""
-        body, total = seconds - self.launch, float(seconds.sum()) or 1.0
+        """Return each of their parts as a share of all their seconds."""
+        total = float(seconds.sum()) or 1.0
+        return {what: float(x.sum()) / total for what, x in self.parts(seconds).items()}
+
+    def parts(self, seconds: Floats) -> dict[str, Floats]:
+        """Return the parts of their seconds: arithmetic, memory bandwidth, launches, and what is left."""
         return {
-            ARITHMETIC: float(body[~self.by_memory].sum()) / total,
-            MEMORY: float(body[self.by_memory].sum()) / total,
-            LAUNCHES: float(self.launch.sum()) / total,
+            ARITHMETIC: np.where(self.by_memory, 0.0, self.rate),
+            MEMORY: np.where(self.by_memory, self.memory, 0.0),
+            LAUNCHES: self.launch,
+            QUANTIZATION: seconds - self.launch - np.maximum(self.rate, self.memory),
         }
 
 
@@ -254,14 +267,14 @@ def below_peak(spans: Spans, found: Breakdown | None = None) -> dict[str, float]
     work = work_of(schedule, actions)
     if work is None:
         return _sorted(shares | {"compute slower than peak": slower})
-    body = schedule.seconds[actions] - work.launch
+    parts = work.parts(schedule.seconds[actions])
     # Of fused attention the actions do not say the flop; the program does.
     unsaid = schedule.program.flop - float(schedule.flop[actions].sum())
     lost = {
-        "memory bandwidth": (work.memory - work.peak)[work.by_memory].sum(),
-        "launches": work.launch.sum(),
+        MEMORY: (work.memory - work.peak)[work.by_memory].sum(),
+        LAUNCHES: work.launch.sum(),
         "kernels' rate": (work.rate - work.peak)[~work.by_memory].sum() - max(unsaid, 0.0) / peak,
-        "waves and tile edges": (body - np.maximum(work.rate, work.memory)).sum(),
+        QUANTIZATION: parts[QUANTIZATION].sum(),
         "repeated work": max(-unsaid, 0.0) / peak,
     }
     devices = schedule.peak / peak
@@ -298,7 +311,7 @@ def verdict(spans: Spans) -> str:
         )
     found = bottleneck(spans)
     others = f" and {found.links - 1} more" if found.links > 1 else ""
-    rate = f" ({found.intensity:.2g} flop/byte)" if found.intensity else ""
+    rate = f" ({found.intensity:.3g} flop/byte)" if found.intensity else ""
     return f"Bound by {found}{rate}{others}, {percent(found.share)} of the critical path; " + (
         "nothing is communicated." if quiet else f"{percent(overlapped)} overlapped."
     )

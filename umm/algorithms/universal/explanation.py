@@ -14,7 +14,7 @@ from umm.machines.fabric import narrowest
 from umm.program.chain import Chain
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, KINDS, MAP, REDUCE, TRANSFERS
-from umm.traces.bottleneck import critical_path, path_times, waits_for
+from umm.traces.bottleneck import critical_path, path_times, percent, waits_for
 from umm.traces.trace import Trace
 from umm.units import format_seconds
 
@@ -148,6 +148,8 @@ MOST = 12
 """Steps listed one by one."""
 WAITS = 5
 """Transfers of the critical path listed one by one."""
+LEAST = 0.005
+"""Share of the critical path of a kind that is named."""
 WIDEST = 42
 """Columns of a statement."""
 
@@ -161,11 +163,9 @@ def explain(schedule: Schedule, trace: Trace) -> str:
     each with what it waits for. Then what the critical path consists of, and its longest transfers.
 
     Args:
-        schedule: A schedule that a policy made; of direct execution its natural steps are shown.
+        schedule: Of one that no policy made, such as Cannon's, there are no steps; of direct execution its
+            natural ones are shown.
         trace: A trace of it.
-
-    Raises:
-        ScheduleError: for a schedule that no policy made.
 
     >>> import umm
     >>> problem = umm.Problem(m=4096, n=4096, k=4096, a="col", b="row", c="row", ranks=2)
@@ -183,6 +183,9 @@ def explain(schedule: Schedule, trace: Trace) -> str:
     """
     if schedule.program.kind == "chain":
         return "\n".join(_by_statement(trace) + _held_up(trace))
+    took = f"{format_seconds(trace.makespan_s)} by {trace.source}"
+    if "policy" not in schedule.options:
+        return "\n".join([f"{schedule.stationary}: {took}", *_held_up(trace)])
     by_rank = steps(schedule)
     rank = int(np.argmax([sum(step.seconds for step in of_rank) for of_rank in by_rank]))
     of_rank = by_rank[rank]
@@ -191,7 +194,7 @@ def explain(schedule: Schedule, trace: Trace) -> str:
     policy = schedule.options["policy"]
     as_if = "without latency and contention" if POLICIES[policy].method else "if none overlapped the next"
     lines = [
-        f"{policy}: {format_seconds(trace.makespan_s)} by {trace.source}",
+        f"{policy}: {took}",
         f"rank {rank} has the longest steps: {len(of_rank)}, of {format_seconds(total)} {as_if}",
         f"  multiplies {format_seconds(gemms)}, transfers {format_seconds(communication)}, "
         f"{format_seconds(gemms + communication - total)} of them overlapped",
@@ -283,10 +286,12 @@ def _held_up(trace: Trace) -> list[str]:
     seconds, waiting = path_times(trace, path)
     by_kind = np.bincount(schedule.kind[path], weights=seconds, minlength=len(KINDS))
     shares = [
-        f"{KINDS[kind]} {100 * by_kind[kind] / total:.0f} %" for kind in np.argsort(-by_kind) if by_kind[kind]
+        f"{KINDS[kind]} {percent(by_kind[kind] / total)}"
+        for kind in np.argsort(-by_kind)
+        if by_kind[kind] >= LEAST * total
     ]
     if waiting > 0:
-        shares.append(f"nothing {100 * waiting / total:.0f} %")
+        shares.append(f"nothing {percent(waiting / total)}")
     lines = [f"critical path: {', '.join(shares)}"]
     order = np.argsort(-seconds, kind="stable")
     waits: dict[str, list[float]] = {}

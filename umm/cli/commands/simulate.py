@@ -102,7 +102,7 @@ def simulate(
     if flags["layers"] is not None:
         if noise is not None:
             raise InputError("--jitter and --straggler are for one schedule; leave out --layers")
-        trace = simulate_layers(ctx, flags, output)
+        trace = simulate_layers(ctx, flags, output, explain)
         save_files(trace, output, save_schedule, save_trace, perfetto)
         return
     with output.progress() as bar:
@@ -143,7 +143,7 @@ def simulate(
     save_files(trace, output, html=html, verdict=beside.page(trace))
 
 
-def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output) -> "Trace":
+def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, explain: bool) -> "Trace":
     """Predict a model of many layers; return the trace of a few of them.
 
     Raises:
@@ -151,6 +151,7 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output) -
     """
     from umm.algorithms.chains.lower import steady
     from umm.algorithms.scheduling import UNIVERSAL
+    from umm.algorithms.universal.explanation import explain as explained
     from umm.cli.flags.asked import asked_machine
     from umm.cli.flags.chain import asked_layer, kept_in_place
     from umm.cli.flags.schedule import asked_choices
@@ -167,10 +168,14 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output) -
             layer, layouts, ranks, machine, flags["layers"],
             recompute=flags["recompute"], state=flags["optimizer"], **choices,
         )  # fmt: skip
+    reasons = explained(found.trace.schedule, found.trace) if explain else ""
     if output.as_json:
-        output.json("simulate", layers_record(found, machine))
+        more = {"explained": reasons.splitlines()} if explain else {}
+        output.json("simulate", layers_record(found, machine) | more)
     else:
         print_layers(output.console(), found, machine)
+        if explain:
+            output.console().print(reasons, highlight=False, markup=False, soft_wrap=True)
     return found.trace
 
 
