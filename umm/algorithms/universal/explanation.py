@@ -1,5 +1,6 @@
 """Why a schedule takes its time: steps of the slowest rank or statements, and what its trace waited for."""
 
+import re
 from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
@@ -248,7 +249,7 @@ def _by_statement(trace: Trace) -> list[str]:
     seconds, _ = path_times(trace, path)
     spent: dict[str, Counter[str]] = {}
     for action, took, what in zip(path.tolist(), seconds.tolist(), waits_for(schedule, path), strict=True):
-        spent.setdefault(_statement(schedule, action), Counter())[what] += took
+        spent.setdefault(_OF_LAYER.sub(r"\1", _statement(schedule, action)), Counter())[what] += took
     longest = sorted(spent, key=lambda x: -spent[x].total())[:MOST]
     lines = [f"{format_seconds(total)} by {trace.source}, along the critical path:"]
     for said in longest:
@@ -277,6 +278,10 @@ def _statement(schedule: Schedule, action: int) -> str:
     read = {schedule.tensors[x].name for x in tensors if x >= 0}
     alike.sort(key=lambda x: len(read - set(x.reads)))  # of several into one tensor, the one that reads these
     return str(alike[0]) if alike else f"{fn or 'computing'} {name}"
+
+
+_OF_LAYER = re.compile(r"(?<!\w)([A-Za-z]\w*)\.\d+\b")
+"""A tensor of one of several layers, such as W1.2; they have one line."""
 
 
 def _held_up(trace: Trace) -> list[str]:

@@ -47,7 +47,9 @@ def print_layers(console: "Console", found: Steady, machine: Machine) -> None:
     if found.memory_bytes > room:
         held += f"; more than the {format_bytes(room)} it has of a device of {schedule.machine}"
     table.add_row("memory", held)
-    table.add_row("verdict", Text(f"Of {few + 1} layers: {found.trace.verdict}", style="bold"))
+    table.add_row(
+        "verdict", Text(f"{found.trace.verdict.removesuffix('.')} (of {few + 1} layers).", style="bold")
+    )
     console.print(table)
 
 
