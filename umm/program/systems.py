@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from umm.errors import ProblemError
 from umm.program.attention import Attention, AttentionGrad
@@ -172,6 +173,14 @@ def gradients_by_tokens(outline: Outline | Chain) -> dict[str, str]:
     given = {x.name for x in outline.tensors if x.role == "input"}
     gradients = {f"d{x}" for x in given if f"d{x}" not in given}
     return {x.out: "A" for x in outline.statements if isinstance(x, Multiply) and x.out in gradients}
+
+
+def sharded_choices(outline: Outline | Chain) -> dict[str, Any]:
+    """Return how FSDP multiplies: the gradient of a weight whole on every rank, then reduce-scattered.
+
+    Tile by tile it would be added at its owners one-sided, and multiplies would wait for room.
+    """
+    return {"stationary": gradients_by_tokens(outline), "movement": "gathered"}
 
 
 def over_mesh(outline: Outline, data: int, tensor: int) -> Mapping[str, str]:

@@ -153,7 +153,7 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
     from umm.algorithms.scheduling import UNIVERSAL
     from umm.algorithms.universal.explanation import explain as explained
     from umm.cli.flags.asked import asked_machine
-    from umm.cli.flags.chain import asked_layer, kept_in_place
+    from umm.cli.flags.chain import asked_layer, scheme_choices
     from umm.cli.flags.schedule import asked_choices
     from umm.cli.printed.tables import layers_record, print_layers
 
@@ -161,7 +161,7 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
     layer, layouts, ranks = asked_layer(ctx, flags, machine)
     if flags["algorithm"] != UNIVERSAL:
         raise InputError("layers are simulated by the universal algorithm; leave out --algorithm")
-    choices = asked_choices(ctx, flags) | {"stationary": kept_in_place(flags, layer)}
+    choices = asked_choices(ctx, flags) | scheme_choices(flags, layer)
     with output.progress() as bar:
         bar.add_task(f"simulating a few of {flags['layers']} layers", total=None)
         found = steady(

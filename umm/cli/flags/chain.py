@@ -17,7 +17,7 @@ from umm.program.files import MODELS
 from umm.program.files import model as find_model
 from umm.program.layers import RECOMPUTE
 from umm.program.presets import PRESETS, chain
-from umm.program.systems import CHANGES, WHOLE, gradients_by_tokens, of_experts
+from umm.program.systems import CHANGES, WHOLE, of_experts, sharded_choices
 
 SIZES = (
     "tokens",
@@ -274,12 +274,10 @@ def asked_layer(
     return outline, _layouts(outline, flags["layouts"], machine, ranks), ranks
 
 
-def kept_in_place(flags: dict[str, Any], outline: Outline | Chain) -> str | dict[str, str]:
-    """Return what multiplies keep in place: for gradients of weights that are gathered, what is by tokens."""
+def scheme_choices(flags: dict[str, Any], outline: Outline | Chain) -> dict[str, Any]:
+    """Return what a chain whose weights are gathered sets of the choices that are left to ``auto``."""
     sharded = any(x.name.endswith(WHOLE) for x in outline.tensors)
-    if flags.get("stationary") != "auto" or not sharded:
-        return str(flags.get("stationary"))
-    return gradients_by_tokens(outline)
+    return {x: y for x, y in sharded_choices(outline).items() if sharded and flags.get(x) == "auto"}
 
 
 def in_scheme(outline: Outline, text: str | None, machine: Machine, ranks: int) -> Outline:

@@ -21,6 +21,7 @@ from umm.program.systems import (
     gradients_by_tokens,
     of_experts,
     over_mesh,
+    sharded_choices,
 )
 from umm.schedules.schedule import Schedule
 from umm.space.search.robustness import Spread
@@ -216,6 +217,7 @@ class Scheme:
         ranks: Ranks that share the work.
         change: What becomes of the program's statements before.
         stationary: Of multiplies by what they write, or for all.
+        movement: How multiplies move what they need and make.
     """
 
     name: str
@@ -223,11 +225,12 @@ class Scheme:
     ranks: int
     change: Callable[[Outline], Outline] = field(default=lambda outline: outline)
     stationary: str | Mapping[str, str] = "auto"
+    movement: str = "auto"
 
     def schedule(self, start: Outline, machine: Machine) -> Schedule:
         """Return the schedule of a program with these tensors."""
         chain = self.change(start).laid_out(self.layouts, self.ranks)
-        return lower(chain, machine, stationary=self.stationary)
+        return lower(chain, machine, stationary=self.stationary, movement=self.movement)
 
     def works_in(self, start: Outline) -> Mapping[str, str]:
         """Return its layouts."""
@@ -295,7 +298,7 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
                 yield Scheme(name, outline.layouts_of(name, ranks), ranks)
             return
         sharded = fully_sharded(outline)
-        yield Scheme("fsdp", sharded.default_layouts, ranks, fully_sharded, gradients_by_tokens(outline))
+        yield Scheme("fsdp", sharded.default_layouts, ranks, fully_sharded, **sharded_choices(outline))
         for data in range(2, ranks):
             if ranks % data == 0:
                 meshed = over_mesh(outline, data, ranks // data)
