@@ -7,6 +7,7 @@ import pytest
 
 import umm
 from umm.errors import ProblemError
+from umm.machines.settings import with_settings
 from umm.program.outline import Outline
 from umm.program.schemes import on_nodes
 
@@ -30,6 +31,7 @@ def milliseconds(tokens, name):
         ("hsdp8x4", "row", "row", "row@4x8:-r", "row@4x8:-r"),
         ("fsdp4-tp8", "row@4x8:r-", "2d@4x8:rc", "2d@4x8:rc", "2d@4x8:cr"),
         ("2d8x4", "2d@8x4:rc", "2d@8x4:rc", "2d@8x4:rc", "2d@8x4:rc"),
+        ("tp16x2", "2d@2x16:rc", "2d@2x16:cr", "2d@2x16:cr", "2d@2x16:rc"),
         ("tp32", "row@32", "col", "col", "row"),
         ("dp32", "row", "row", "row@32", "row@32"),
     ],
@@ -41,7 +43,7 @@ def test_a_scheme_lays_tokens_and_weights_over_its_mesh(name, x, h, w1, w2):
         assert laid[tensor] == umm.Layout.parse(text, laid[tensor].shape, 32), tensor
 
 
-@pytest.mark.parametrize("name", on_nodes(2, 8))
+@pytest.mark.parametrize("name", [*on_nodes(2, 8), "tp8x2", "tp4x4"])
 def test_every_scheme_computes_the_chain(name):
     """Sixteen ranks in two nodes, whole numbers: what comes out is the reference, in every replica."""
     chain = umm.chain("mlp", hidden=16, ffn=32, tokens=16, backward=True).laid_out(name, ranks=16)
@@ -82,3 +84,14 @@ def test_sequence_takes_about_what_megatron_takes_on_four_nodes():
 def test_with_32k_tokens_schemes_are_in_the_bands_an_expert_reckons(name, least, most):
     """Milliseconds of the gated MLP of llama-3-70b, forward and backward, on 32 H100 in four nodes."""
     assert least <= milliseconds(32768, name) <= most
+
+
+def test_weights_cut_both_ways_are_fastest_on_many_nodes():
+    """256 ranks: a rank of ``tp16x16`` moves a sixteenth of the tokens' rows twice, of ``sp256`` all of them."""
+    machine = with_settings(umm.machine("dgx-h100x4"), {"nodes": "32"})
+    chain = umm.chain("gated-mlp", hidden=8192, ffn=28672, tokens=8192, dtype="bfloat16")
+    took = {
+        name: umm.run(umm.schedule(chain.laid_out(name, ranks=256), machine)).makespan_s
+        for name in ("tp16x16", "megatron")
+    }
+    assert took["tp16x16"] < 0.9 * took["megatron"]

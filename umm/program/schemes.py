@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from umm.errors import ProblemError
 
-WORDS = "tp8-dp4, sp8-dp4, fsdp32, hsdp8x4, fsdp4-tp8, fsdp4-sp8, 2d8x4, or tp, sp and dp alone"
+WORDS = "tp8-dp4, sp8-dp4, tp16x8, fsdp32, hsdp8x4, fsdp4-tp8, fsdp4-sp8, 2d8x4, or tp, sp and dp alone"
 KNOWN = ("megatron", "sequence", "data")
 """The layouts that depend on a tensor's kind."""
 KINDS = {
@@ -31,6 +31,14 @@ NODES = {
     "second": ("row", "-r"),
     "scale": ("row", "--"),
 }
+# Ranks that follow each other cut what activations have in common with weights, or an inner one's rows.
+BOTH = {
+    "tokens": ("2d", "rc"),
+    "inner": ("2d", "cr"),
+    "first": ("2d", "cr"),
+    "second": ("2d", "rc"),
+    "scale": ("row", "--"),
+}
 GRID = dict.fromkeys(("tokens", "inner", "first", "second"), ("2d", "rc")) | {"scale": ("row", "--")}
 SCHEMES: tuple[tuple[str, tuple[int, int], Mapping[str, tuple[str, str]], str], ...] = (
     (
@@ -40,6 +48,7 @@ SCHEMES: tuple[tuple[str, tuple[int, int], Mapping[str, tuple[str, str]], str], 
         "Shoeybi et al. (2019); Narayanan et al. (2021)",
     ),
     (r"sp(\d+)-dp(\d+)", (1, 0), TENSOR | {"tokens": BY_ALL}, "Korthikanti et al. (2022), section 4.2.2"),
+    (r"tp(\d+)x(\d+)", (1, 0), BOTH, "Pope et al. (2022), section 3.2.2: 2D weight-stationary"),
     (
         r"fsdp(\d+)-tp(\d+)",
         (0, 1),
@@ -147,11 +156,23 @@ def on_nodes(nodes: int, size: int) -> list[str]:
 
     >>> on_nodes(4, 8)
     ['tp8-dp4', 'sp8-dp4', 'fsdp32', 'hsdp8x4', 'fsdp4-tp8', '2d8x4']
+    >>> on_nodes(128, 8)[-2:]
+    ['tp32x32', '2d8x128']
     """
     return [
         f"tp{size}-dp{nodes}", f"sp{size}-dp{nodes}", f"fsdp{nodes * size}", f"hsdp{size}x{nodes}",
-        f"fsdp{nodes}-tp{size}", f"2d{size}x{nodes}",
+        f"fsdp{nodes}-tp{size}", *_cut_both_ways(nodes, size), f"2d{size}x{nodes}",
     ]  # fmt: skip
+
+
+def _cut_both_ways(nodes: int, size: int) -> list[str]:
+    """Return the scheme that cuts weights about as often by rows as by columns, several nodes either way.
+
+    With p ranks each moves a share of activations that falls as the root of p, where all by columns it is
+    always the same; on fewer nodes than a node has devices that does not pay yet.
+    """
+    able = [k for k in range(2, nodes) if nodes % k == 0 and (k * size) ** 2 >= nodes * size]
+    return [f"tp{able[0] * size}x{nodes // able[0]}"] if nodes > size and able else []
 
 
 def mesh_choices(
