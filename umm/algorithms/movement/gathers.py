@@ -199,8 +199,8 @@ def _gather(build: Builder, ranks: list[int], pieces: dict[int, Slice], there: M
         piece = pieces[origin]
         return there[rank].cut(piece.rows, piece.cols)
 
-    way = by_level(build.machine, ranks, build.ranks)
-    if way is not None and set(pieces) <= set(ranks):
+    way, among = by_level(build.machine, ranks, build.ranks), set(pieces) <= set(ranks)
+    if way is not None and among:
         nothing = next(iter(pieces.values()))._replace(rows=Interval(0, 0), cols=Interval(0, 0))
         way.writers["all-gather"](
             build, ranks, lambda rank: pieces.get(rank, nothing),
@@ -208,12 +208,12 @@ def _gather(build: Builder, ranks: list[int], pieces: dict[int, Slice], there: M
             manner_of(build.machine, ranks, build.ranks),
         )  # fmt: skip
         return
-    owners = sorted(pieces)
+    owners, manner = sorted(pieces), manner_of(build.machine, ranks, build.ranks) if among else PLAIN
     for step in range(len(owners)):
         for rank in ranks:
             first = bisect_left(owners, rank)  # the rank's own first, then the next one's
             origin = owners[(first + step) % len(owners)]
-            how: How = {"lane": OWN} if origin == rank else {}
+            how: How = {"lane": OWN} if origin == rank else manner.to(step)
             build.get(pieces[origin], into(rank, origin), **how)
 
 
@@ -228,8 +228,15 @@ def many_nodes(machine: Machine, ranks: Sequence[int], total: int) -> bool:
     return _levels(machine, key, total) and _node_count(machine, key, total) >= MANY
 
 
+def far_apart(machine: Machine, ranks: Sequence[int], total: int) -> bool:
+    """Whether these ranks are in many nodes, one in each."""
+    return machine.fabric.near > 1 and MANY <= len(ranks) == _node_count(machine, tuple(ranks), total)
+
+
 def manner_of(machine: Machine, ranks: Sequence[int], total: int) -> Manner:
     """Return how the bytes of a collective among these ranks go."""
+    if far_apart(machine, ranks, total):
+        return OF_MANY.across
     if not many_nodes(machine, ranks, total):
         return PLAIN
     return OF_MANY if _node_count(machine, tuple(ranks), total) > WAVES else IN_WAVES

@@ -12,7 +12,7 @@ from umm import cost
 from umm.algorithms.collectives.hierarchical import WAVES
 from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.movement.blocks import Needed, groups_of, held
-from umm.algorithms.movement.gathers import by_level, many_nodes
+from umm.algorithms.movement.gathers import by_level, far_apart, many_nodes
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.movement.sums import Summed, Sums, size_of
 from umm.arrays import Floats, Ints
@@ -73,7 +73,7 @@ class Exchange(NamedTuple):
         some = (has > 0).astype(np.float64)
         for of, into in ((has, nbytes), (some, number)):
             if self.nodes is None:
-                _directly(of, self.group, node_of, into)
+                _directly(of, self.group, node_of, into, self.apart)
             else:
                 _by_level(of, self.nodes, into, self.apart)
         if self.waves and self.nodes is not None:
@@ -138,16 +138,17 @@ class Pairs(NamedTuple):
         return nbytes, number
 
 
-def _directly(has: Floats, group: Ints, node_of: Ints, into: Floats) -> None:
+def _directly(has: Floats, group: Ints, node_of: Ints, into: Floats, apart: bool) -> None:
     """Add what direct exchanges in some groups move to the sums at each rank."""
+    far = FAR_APART if apart else FAR
     some = np.flatnonzero(group >= 0)
     has, number = has[some], group[some]
     in_node = np.unique(number * (node_of.max() + 1) + node_of[some], return_inverse=True)[1]
     (near, mates), (all_of, others) = ((np.bincount(x, has)[x], np.bincount(x)[x]) for x in (in_node, number))
     into[IN, NEAR, some] += near - has
-    into[IN, FAR, some] += all_of - near
+    into[IN, far, some] += all_of - near
     into[OUT, NEAR, some] += has * (mates - 1)
-    into[OUT, FAR, some] += has * (others - mates)
+    into[OUT, far, some] += has * (others - mates)
 
 
 def _by_level(has: Floats, nodes: Ints, into: Floats, apart: bool) -> None:
@@ -314,8 +315,8 @@ def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
         return np.asarray(elements * float(itemsize))
 
     for rect, ranks in groups:
-        nodes, _ = _levels_of(machine, ranks, p)
-        if nodes is None and p <= MOST:
+        nodes, apart = _levels_of(machine, ranks, p)
+        if nodes is None and not apart and p <= MOST:
             directly += ranks
             continue
         given = has(np.array([rect[:4]]), np.array(rect[4:]))[:, 0]
@@ -357,7 +358,7 @@ def _among(
 def _levels_of(machine: Machine, ranks: Sequence[int], total: int) -> tuple[Ints | None, bool]:
     """Return ranks by node and place if collectives among them go by level, and whether over many nodes."""
     if by_level(machine, ranks, total) is None:
-        return None, False
+        return None, far_apart(machine, ranks, total)
     return np.array(nodes_of(machine, ranks, total)), many_nodes(machine, ranks, total)
 
 
