@@ -12,7 +12,7 @@ from umm import cost
 from umm.algorithms.collectives.hierarchical import WAVES
 from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.movement.blocks import Needed, groups_of, held
-from umm.algorithms.movement.gathers import by_level, far_apart, many_nodes
+from umm.algorithms.movement.gathers import by_level, lanes_apart
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.movement.sums import Summed, Sums, size_of
 from umm.arrays import Floats, Ints
@@ -315,11 +315,11 @@ def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
         return np.asarray(elements * float(itemsize))
 
     for rect, ranks in groups:
-        nodes, apart = _levels_of(machine, ranks, p)
+        given = has(np.array([rect[:4]]), np.array(rect[4:]))[:, 0]
+        nodes, apart = _levels_of(machine, ranks, p, given.max())
         if nodes is None and not apart and p <= MOST:
             directly += ranks
             continue
-        given = has(np.array([rect[:4]]), np.array(rect[4:]))[:, 0]
         if np.isin(np.flatnonzero(given), ranks).all():
             theirs[ranks] = given[ranks]
             among.append(ranks)
@@ -337,12 +337,20 @@ def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
 
 
 def _among(
-    groups: Sequence[Sequence[int]], has: Floats, machine: Machine, back: bool = False, waves: int = 0
+    groups: Sequence[Sequence[int]], has: Floats, machine: Machine, back: bool = False, in_place: bool = False
 ) -> list[Exchange]:
-    """Return the exchanges in some groups of ranks, none in two of them: those alike at once."""
+    """Return the exchanges in some groups of ranks, none in two of them: those alike at once.
+
+    Args:
+        groups: The groups.
+        has: Bytes of each rank.
+        machine: Where.
+        back: Whether the bytes go to the owners.
+        in_place: Whether all is where it was given: such sums go in waves, or as they do over few nodes.
+    """
     p, alike = len(has), dict[tuple[bool, tuple[int, ...]], list[tuple[Sequence[int], Ints | None]]]()
     for ranks in groups:
-        nodes, apart = _levels_of(machine, ranks, p)
+        nodes, apart = _levels_of(machine, ranks, p, np.inf if in_place else has[ranks].max())
         shape = () if nodes is None else nodes.shape
         alike.setdefault((apart, shape), []).append((ranks, nodes))
     found = []
@@ -351,15 +359,16 @@ def _among(
         for number, (ranks, _) in enumerate(some):
             group[ranks] = number
         nodes = np.stack([x for _, x in some if x is not None]) if shape else None
-        found.append(Exchange(has, group, nodes, apart, back, waves * apart))
+        found.append(Exchange(has, group, nodes, apart, back, WAVES * (in_place and apart)))
     return found
 
 
-def _levels_of(machine: Machine, ranks: Sequence[int], total: int) -> tuple[Ints | None, bool]:
-    """Return ranks by node and place if collectives among them go by level, and whether over many nodes."""
+def _levels_of(machine: Machine, ranks: Sequence[int], total: int, nbytes: float) -> tuple[Ints | None, bool]:
+    """Return ranks by node and place if their collectives go by level, and whether messages have lanes."""
+    apart = lanes_apart(machine, ranks, total, nbytes)
     if by_level(machine, ranks, total) is None:
-        return None, far_apart(machine, ranks, total)
-    return np.array(nodes_of(machine, ranks, total)), many_nodes(machine, ranks, total)
+        return None, apart
+    return np.array(nodes_of(machine, ranks, total)), apart
 
 
 def _charge(machine: Machine, adds: bool) -> float:
@@ -380,8 +389,7 @@ def _added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[
     share, own = np.zeros(total), np.zeros((2, 2, 5, total))
     for x in sums.groups:
         share[x.ranks] = size_of(x.own) * (itemsize / x.copies)
-    waves = WAVES * sums.in_place  # only sums to which every rank adds what is then its own go in waves
-    added = _among([x.ranks for x in sums.groups], share, machine, back=True, waves=waves)
+    added = _among([x.ranks for x in sums.groups], share, machine, back=True, in_place=sums.in_place)
     for of in added:
         if of.nodes is None:
             own[0, IN] += of.at_ranks(_node_of(machine, total))[0][IN]
@@ -390,7 +398,7 @@ def _added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[
             own[0, IN, NEAR, ranks] += share[ranks] * (places - 1)
             own[0, IN, FAR, ranks] += share[ranks] * (nodes - 1)
     same = [ranks for x in sums.groups if x.copies > 1 for _, ranks in groups_of_rows(x)]
-    copied = _among(same, share, machine, waves=waves)
+    copied = _among(same, share, machine, in_place=sums.in_place)
     add, copy = _charge(machine, True), _charge(machine, False)
     return (
         Flow.of(added, machine, total, add),

@@ -118,7 +118,9 @@ def add_up(
         piece = part(owner)
         return product[rank].cut(piece.rows, piece.cols)
 
-    manner = manner_of(build.machine, ranks, build.ranks)
+    tensor = build.tensors[next(iter(product.values())).tensor]
+    nbytes = float(size_of(group.own).max()) * (tensor.itemsize / copies)
+    manner = manner_of(build.machine, ranks, build.ranks, nbytes)
     _writer(way, "reduce-scatter")(build, ranks, given, part, room=given, zeroed=adds, manner=manner)
     if copies == 1:
         return
@@ -130,7 +132,7 @@ def add_up(
         def into(rank: int, origin: int) -> Slice:
             return parted(own(rank), number[origin], copies)
 
-        manner = manner_of(build.machine, same, build.ranks)
+        manner = manner_of(build.machine, same, build.ranks, nbytes)
         _writer(by_level(build.machine, same, build.ranks), "all-gather")(build, same, part, into, manner)
 
 
