@@ -174,7 +174,7 @@ def in_line(
     links, in a node and between: the sums of all multiplies from one on, after what comes before that; and
     what all gather, before the last. A mean over ranks is no more than the most of one. Eight are those of
     :func:`_slowed`: work, what moves beside it and slows it down, and the last sum after it. The last is what
-    a mixture's rows take: to experts, through their multiplies, and back.
+    a mixture's rows take: until their tokens are there, to experts, through their multiplies, and back.
 
     Args:
         statements: Of the chain.
@@ -202,7 +202,7 @@ def in_line(
     there, back = _way_of_rows(statements)
     if number in (there, back) and work.arrives is not None and around.in_place:
         found[15] = float((work.arrives + work.unpacks).min())
-    elif there < number < back and isinstance(statement, Grouped | Map):
+    elif _on_the_way(statements, number, there, back, work.single) and number not in later:
         found[15] = takes
     multiplies = [i for i, x in enumerate(statements) if isinstance(x, Multiply)]
     if not multiplies:
@@ -237,6 +237,24 @@ def _way_of_rows(statements: Sequence[Statement]) -> tuple[int, int]:
     there = [i for i, x in enumerate(statements) if isinstance(x, Dispatch) and not x.gates]
     back = [i for i, x in enumerate(statements) if isinstance(x, Combine) and not x.gates]
     return (there[0], back[0]) if there and back and there[0] < back[0] else (0, 0)
+
+
+def _on_the_way(statements: Sequence[Statement], number: int, there: int, back: int, single: bool) -> bool:
+    """Whether a mixture's rows wait for a statement: before they are moved, between moves, or after both.
+
+    Tokens are moved when the first of them are there: after all that their ranks compute before, and after
+    what makes them if it makes all at once. What is then added to the sums in place waits for them.
+    """
+    if not there:
+        return False
+    statement = statements[number]
+    if number < there:
+        tokens = statements[there].reads[0]
+        makes = [i for i, x in enumerate(statements[:there]) if tokens in x.outs]
+        return bool(makes) and (number < makes[-1] or (number == makes[-1] and single))
+    if number < back:
+        return isinstance(statement, Grouped | Map)
+    return isinstance(statement, Map) and statement.out == statements[back].out in statement.reads
 
 
 def _waits_for(statement: Statement, name: str) -> bool:
