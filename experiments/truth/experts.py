@@ -103,7 +103,7 @@ def _by_choice(kind: type[Dispatch | Combine], dtype: str, nodes: int) -> float:
     edges = tuple(routed.edges.tolist())
     rows = Shape("R", routed.rows, 7168, dtype, "output" if inward else "input", edges, True)
     ends = ("R", "X") if inward else ("X", "R")
-    statement = kind(*ends, str(routed), parts=0)
+    statement = kind(*ends, str(routed), each=True)
     chain = Outline("transfer", (tokens, rows), (statement,)).laid_out({"R": "experts"}, 8 * nodes)
     return 1e6 * umm.run(lower(chain, umm.machine("h800-8", nodes=nodes))).makespan_s
 

@@ -255,14 +255,16 @@ def test_a_token_travels_once_to_a_rank_that_has_both_of_its_experts():
     assert moved == 4 * 6 * 8
 
 
-@pytest.mark.parametrize(("parts", "times"), [(1, 2), (2, 4), (0, 4)])
-def test_a_token_travels_for_each_part_or_choice_of_its_experts(parts, times):
+@pytest.mark.parametrize(
+    ("moved", "times"), [(lambda x: x, 2), (lambda x: in_parts(x, 2), 4), (each_by_itself, 4)]
+)
+def test_a_token_travels_for_each_part_or_choice_of_its_experts(moved, times):
     """Two tokens of rank 0 go to both experts of rank 1: once each, or once for each expert, 8 B times 3."""
     routing = "choices:2.3-2.3-0.1-0.1"
     outline = umm.chain(
         "moe", hidden=3, ffn=2, tokens=4, experts=4, top_k=2, dtype="float64", routing=routing
     )
-    schedule = lower(in_parts(outline, parts).laid_out("expert", 2), MACHINE)
+    schedule = lower(moved(outline).laid_out("expert", 2), MACHINE)
     x = [t.name for t in schedule.tensors].index("X")
     sent = (schedule.src == 0) & (schedule.dst == 1) & (schedule.operand_tensors(0) == x)
     assert schedule.payload[sent].sum() == times * 3 * 8
@@ -288,20 +290,30 @@ def test_parts_of_rows_hide_behind_multiplies_and_low_latency_serves_few_tokens(
     outline = umm.chain("moe", model="deepseek-v3", tokens=2**15, dtype="bf16")
     whole, parts, each = (
         umm.run(lower(changed.laid_out("expert", 8), machine)).makespan_s
-        for changed in (outline, in_parts(outline, 4), in_parts(outline, 0))
+        for changed in (outline, in_parts(outline, 4), each_by_itself(outline))
     )
     assert 0.93 * whole < parts < 0.97 * whole
     assert each > 1.15 * whole
 
 
-@pytest.mark.parametrize(("nodes", "backward"), [(1, True), (2, False)])
-def test_no_assignment_of_a_mixture_beats_its_bound(nodes, backward):
-    """Also where rows wait for relays, and where experts multiply elsewhere than their rows lie."""
+LATENT = {"heads": 16, "head_dim": 16, "q_rank": 64, "kv_rank": 32, "rope_dim": 8}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "chain", "more"),
+    [
+        (1, "moe", {"tokens": 1024, "backward": True}),
+        (2, "moe", {"tokens": 1024}),
+        (3, "moe-layer", {"tokens": 1536, "sequences": 48, **LATENT}),
+        (3, "moe-layer", {"decode": True, "batch": 96, "context": 16, **LATENT}),
+    ],
+)
+def test_no_assignment_of_a_mixture_beats_its_bound(nodes, chain, more):
+    """Also where rows wait for relays or for attention, and where experts multiply at other ranks."""
     machine = umm.machine("h800-8", nodes=nodes)
     outline = umm.chain(
-        "moe", hidden=256, ffn=128, tokens=1024, experts=16, top_k=2, shared=1, dtype="bf16",
-        backward=backward, routing="zipf:0.5",
-    )  # fmt: skip
+        chain, hidden=256, ffn=128, experts=16, top_k=2, shared=1, dtype="bf16", routing="zipf:0.5", **more
+    )
     points = Assignments(outline, 8 * nodes, more={"Z": ("row",)} if nodes == 1 else None)
     pricer = AssignmentPricer(points, machine, executor("sim").makespan)
     for number in np.random.default_rng(0).integers(points.count, size=2).tolist():

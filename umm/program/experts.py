@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.errors import ProblemError
-from umm.files import shown
+from umm.files import shown, whole_number
 from umm.interval import Interval
 from umm.program.multiply import Tensors, Values
 from umm.program.routing import Routing, routing
@@ -49,6 +49,10 @@ class Dispatch:
     gates: bool = False
     parts: int = 1
     each: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the parts."""
+        whole_number(self.parts, f"parts of {self.out}", 1, MOST_PARTS)
 
     @property
     def outs(self) -> tuple[str, ...]:
@@ -115,6 +119,10 @@ class Combine:
     gates: bool = False
     parts: int = 1
     each: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the parts."""
+        whole_number(self.parts, f"parts of {self.out}", 1, MOST_PARTS)
 
     @property
     def outs(self) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from umm.dtypes import is_float8, rounded_under_scales
 from umm.errors import ProblemError
-from umm.files import fields_of, shown, whole_number
+from umm.files import fields_of, shown
 from umm.program.attention import Attention, AttentionGrad
-from umm.program.experts import MOST_PARTS, Combine, Dispatch, Grouped, OfExperts, SumCopies
+from umm.program.experts import Combine, Dispatch, Grouped, OfExperts, SumCopies
 from umm.program.functions import function
 from umm.program.multiply import Multiply, Tensors, Values
 from umm.program.tensors import Tensor
@@ -234,8 +234,6 @@ def statement_from_dict(data: Any) -> Statement:
             _check_list(value, int, f"{key} of a {kind}", "whole numbers")
         elif key in ("gates", "add", "each") and not isinstance(value, bool):
             raise ProblemError(f"{key} = {shown(value)} of a {kind} is not true or false")
-        elif key == "parts":
-            whole_number(value, f"parts of a {kind}", 1, MOST_PARTS)
         elif key in ("scale", "beside") and not isinstance(value, str):
             raise ProblemError(f"{key} = {shown(value)} of a {kind} is not a name")
         elif key == "parameters" and not isinstance(value, dict):

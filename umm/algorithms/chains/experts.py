@@ -159,7 +159,10 @@ class _Relays:
         return one // self.size != other // self.size
 
     def _gain(self, build: Builder, routed: str, tokens: str) -> float:
-        """Return about how many seconds relays save: the rank with most to send, over its card and inside."""
+        """Return about how many seconds relays save: the rank with most to send, over its card and inside.
+
+        What is passed on inside goes behind what comes from the next node, all but the last message.
+        """
         machine, known = build.machine, routing(self.routing)
         owned = list(_held_rows(build.layout(tokens)))
         edges = np.array([rows for _, (rows, _) in owned]).T
@@ -177,10 +180,11 @@ class _Relays:
         row = tensor.layout.shape[1] * tensor.itemsize
         card, inside = (_rate(machine, 0, other) for other in (self.size, 1))
         step = machine.launch_s + machine.transfer_overhead_s
-        saved = (direct.max() - once.max()) * row / card
         others = len(self.spans) - 1  # whose messages are parts already
         self.parts = max(1, min(round(AT_ONCE / others), int(once.max() * row / others / LEAST_PART)))
-        return float(saved - direct.max() * row / inside - (len(self.spans) - 1) * step)
+        passed, hidden = direct.max() * row / inside, (others - 1) * once.max() * row / card / others
+        last = max(passed / others, passed - hidden)
+        return float((direct.max() - once.max()) * row / card - last - others * step)
 
 
 def _held_rows(layout: Layout) -> Iterator[tuple[int, Region]]:
