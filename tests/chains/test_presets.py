@@ -352,6 +352,18 @@ def test_sizes_are_read_from_a_hugging_face_config():
     assert read_config(old, "config.json")[:7] == (768, 3072, 12, 12, 12, 50257, False)
 
 
+def test_configs_that_leave_sizes_to_their_family_are_read():
+    """Falcon-7B's has one head of keys by multi_query; Gemma 3's nests its text and says no vocabulary."""
+    falcon = """{"model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71, "multi_query": true,
+    "num_hidden_layers": 32, "vocab_size": 65024, "activation": "gelu"}"""
+    assert read_config(falcon, "config.json")[:7] == (4544, 18176, 71, 1, 32, 65024, False)
+    gemma = """{"model_type": "gemma3", "vision_config": {"hidden_size": 1152}, "text_config": {
+    "hidden_size": 5376, "intermediate_size": 21504, "num_attention_heads": 32, "num_key_value_heads": 16,
+    "num_hidden_layers": 62, "head_dim": 128, "hidden_activation": "gelu_pytorch_tanh"}}"""
+    found = read_config(gemma, "config.json")
+    assert (*found[:7], found.head_dim) == (5376, 21504, 32, 16, 62, 0, True, 128)
+
+
 def test_experts_and_heads_of_their_own_width_are_read_from_a_config():
     """The numbers of Qwen3-235B-A22B's config.json, and DeepSeek-V3's of what differs."""
     text = """{"hidden_size": 4096, "intermediate_size": 12288, "moe_intermediate_size": 1536,
@@ -370,9 +382,14 @@ def test_experts_and_heads_of_their_own_width_are_read_from_a_config():
         umm.chain("attention-stored", model="deepseek-v3", tokens=8)
 
 
+GPT = """{"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "activation_function": "gelu"}"""
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
+        ('{"text_config": [1]}', "text_config of config.json is not an object"),
+        (GPT.replace('"gelu"', '["gelu"]'), "names its activation"),
         ("[]", "is not an object"),
         ("{", "is not JSON"),
         ('{"hidden_size": 64}', "does not say heads"),

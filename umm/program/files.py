@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from umm.errors import InputError, ProblemError, did_you_mean
-from umm.files import MOST_TOML, parse_toml, read_text, whole_file, whole_number
+from umm.files import MOST_TOML, parse_toml, read_text, shown, whole_file, whole_number
 from umm.program.outline import Outline
 
 
@@ -19,7 +19,7 @@ class Model(NamedTuple):
         heads: Heads of queries.
         kv_heads: Heads of keys and values.
         layers: How many layers there are.
-        vocab: Different tokens.
+        vocab: Different tokens; 0 if unknown.
         gated: Whether the MLP has a gate, three weights instead of two.
         experts: MLPs of a layer of which each token takes some; 0 if it has just one. ffn is of one expert.
         top_k: How many each token takes.
@@ -88,10 +88,11 @@ _KEYS = {  # of config.json: what several families call it
     "hidden": ("hidden_size", "n_embd", "d_model"),
     "ffn": ("intermediate_size", "n_inner", "ffn_dim"),
     "heads": ("num_attention_heads", "n_head"),
-    "kv_heads": ("num_key_value_heads",),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads"),
     "layers": ("num_hidden_layers", "n_layer"),
     "vocab": ("vocab_size",),
 }
+_ACTIVATIONS = ("hidden_act", "activation_function", "hidden_activation", "activation")
 _GATES = ("silu", "swish", "swiglu", "gelu_pytorch_tanh")
 """Activations that configs of models with a gate name; those without have gelu, gelu_new or relu."""
 _OF_EXPERTS = {  # 0 where a config does not say them
@@ -135,13 +136,18 @@ def read_config(text: str, path: str) -> Model:
     if not isinstance(found, dict):
         raise ProblemError(f"{path} is not an object of a model's sizes")
     config: dict[str, Any] = found.get("text_config") or found
+    if not isinstance(config, dict):
+        raise ProblemError(f"text_config of {path} is not an object of a model's sizes")
     sizes: dict[str, int] = {}
     for size, names in _KEYS.items():
         value = next((config[x] for x in names if config.get(x) is not None), None)
         if value is None and size == "ffn" and "hidden" in sizes:
             value = 4 * sizes["hidden"]  # as GPT-2's configs mean where they leave it out
         if value is None and size == "kv_heads":
-            value = sizes["heads"]
+            value = 1 if config.get("multi_query") is True else sizes["heads"]
+        if value is None and size == "vocab":  # which a layer does not need
+            sizes[size] = 0
+            continue
         if value is None:
             raise ProblemError(f"{path} does not say {size}; it needs one of {', '.join(names)}")
         sizes[size] = whole_number(value, f"{size} of {path}", 1)
@@ -164,7 +170,9 @@ def read_config(text: str, path: str) -> Model:
         head = 0
     if sizes["heads"] and head and head * sizes["heads"] != sizes["hidden"]:
         sizes["head_dim"] = whole_number(head, f"head_dim of {path}", 1)
-    act = config.get("hidden_act") or config.get("activation_function") or "silu"
+    act = next((config[x] for x in _ACTIVATIONS if config.get(x) is not None), "silu")
+    if not isinstance(act, str):
+        raise ProblemError(f"{path} names its activation as {shown(act)}, which is not a text")
     return Model(**sizes, gated=act in _GATES)
 
 

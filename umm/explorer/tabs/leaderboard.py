@@ -133,9 +133,7 @@ def _known(priced: Priced) -> list[Any]:
 
 
 def _alike(view: View, ranked: list[tuple[int, Choice]]) -> list[list[tuple[int, Choice]]]:
-    """Return rows of the ranking, those of a chain with equal numbers together."""
-    if not view.state.chain:
-        return [[x] for x in ranked]
+    """Return rows of the ranking, those with equal numbers together."""
     return [list(group) for _, group in groupby(ranked, key=lambda x: _numbers(view, *x))]
 
 
@@ -165,7 +163,8 @@ def _row(view: View, group: list[tuple[int, Choice]], columns: Sequence[str]) ->
     cells = [html.Td(word, className=look) for word, look in zip(words, looks, strict=True)]
     if not chain:
         ties = f"{len(choice.ties) + 1} points of the space are this schedule" if choice.ties else ""
-        cells = [html.Td(how(choice), className="layout", title=ties), *cells]
+        more = f"; {len(group) - 1} more as fast" if len(group) > 1 else ""
+        cells = [html.Td(how(choice) + more, className="layout", title=ties), *cells]
     if not columns:
         cells.append(html.Td(_said(view, [x for _, x in group]), className="layout wraps"))
     chosen = any(is_here(view, *x) for x in group)
