@@ -7,7 +7,7 @@ from umm.program.attention import Attention as Fused
 from umm.program.attention import AttentionGrad
 from umm.program.multiply import Multiply
 from umm.program.outline import Outline, Shape
-from umm.program.statements import Map, Statement
+from umm.program.statements import Copy, Map, Statement
 
 # Where a tensor lies by the layouts megatron (Shoeybi et al. 2019, section 3), sequence (Korthikanti et al.
 # 2022, section 4.2.2) and data, which cuts tokens alone. Weights are cut by columns, then by rows.
@@ -91,6 +91,10 @@ class Writing:
     def map(self, out: str, fn: str, *reads: str, **parameters: Any) -> None:
         """Add a map: a pass over memory."""
         self.statements.append(Map(out, fn, reads, parameters))
+
+    def copy(self, out: str, x: str) -> None:
+        """Add a copy to another layout."""
+        self.statements.append(Copy(out, x))
 
     def epilogue(self, out: str, fn: str, *reads: str, **parameters: float) -> None:
         """Add a map that goes on with what the statement before has written or read of its reads."""

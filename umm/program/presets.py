@@ -1,6 +1,7 @@
 """Blocks of transformers as chains, by name: sizes in, an outline out; and the sizes of public models."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -118,6 +119,19 @@ def _head(w: Writing, backward: bool, hidden: int, vocab: int) -> None:
         norm.backward("dN", dx)
 
 
+def _embedding(w: Writing, backward: bool, hidden: int, vocab: int) -> None:
+    """Write the rows Y of an embedding's table E for tokens T, each rank its columns of the table."""
+    w.tensor("T", w.tokens, 1, "statistics", "input")
+    w.shapes["T"] = replace(w.shapes["T"], dtype="float32")  # whole numbers up to 2^24
+    w.weight("E", vocab, hidden, "first weight")
+    w.map(w.tensor("P", w.tokens, hidden, "inner"), "embed", "E", "T")
+    w.copy(w.tensor("Y", w.tokens, hidden, "tokens", "output"), "P")
+    if backward:
+        w.backward()
+        w.copy(w.gradient("P"), w.gradient("Y", "input"))
+        w.map(w.gradient("E", "output"), "embed_grad", "dP", "T")
+
+
 def _summa25(w: Writing, backward: bool, hidden: int, ffn: int, heads: int, sequences: int) -> None:
     """Write R = norm(X + attention(X)), Y = norm(R + mlp(R)): an encoder's layer of SUMMA2.5, section 3.2."""
     _ends(w, hidden)
@@ -193,6 +207,7 @@ class Preset(NamedTuple):
 PRESETS: Mapping[str, Preset] = {
     "mlp": Preset(_mlp, ("hidden", "ffn")),
     "gated-mlp": Preset(_gated_mlp, ("hidden", "ffn")),
+    "embedding": Preset(_embedding, ("hidden", "vocab")),
     "head": Preset(_head, ("hidden", "vocab")),
     "moe": Preset(_mixture, _EXPERTS),
     "moe-layer": Preset(_mixture_layer, (*_EXPERTS, *_ATTENTION)),

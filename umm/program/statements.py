@@ -46,7 +46,7 @@ class Map:
         for name in self.fused:
             if name not in self.reads:
                 raise ProblemError(f"{name} is fused into {self}, which does not read it")
-        if not function(self.fn).is_plain:
+        if not function(self.fn).is_map:
             raise ProblemError(f"{self.fn} is a step of fused attention; write a statement of kind attention")
         object.__setattr__(self, "parameters", function(self.fn).checked(self.parameters))
 

@@ -52,6 +52,11 @@ def _reads(
     build: Builder, statement: Map, known: Function, rank: int, rows: Interval, cols: Interval
 ) -> list[Slice]:
     ranges = known.ranges(rows, cols)[1:]
+    if known.uncut:
+        ranges = [
+            (Interval(0, build.layout(name).shape[0]), spans[1]) if letters[0] == known.uncut else spans
+            for name, letters, spans in zip(statement.reads, known.operands[1:], ranges, strict=True)
+        ]
     return [
         gathered(build, name, rank, *spans, slot=("map", number))
         for number, (name, spans) in enumerate(zip(statement.reads, ranges, strict=True))
@@ -82,6 +87,9 @@ def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice]) -> No
         more = {piece for piece in (out, *reads) if piece not in at_hand}
         nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in more)
         seconds = nbytes / build.machine.work_bandwidth
+    elif function(statement.fn).looks_up:
+        nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in (out, out, *reads[1:]))
+        seconds = build.machine.launch_s + nbytes / build.machine.work_bandwidth
     build.map(statement.fn, out, *reads, seconds=seconds, **statement.parameters)
 
 

@@ -43,7 +43,7 @@ def function(name: str) -> Function:
         ProblemError: listing those there are.
     """
     if name not in FUNCTIONS:
-        plain = sorted(x for x, of in FUNCTIONS.items() if of.is_plain)
+        plain = sorted(x for x, of in FUNCTIONS.items() if of.is_map)
         raise ProblemError(f"function {name!r} is unknown; choose from {', '.join(plain)}")
     return FUNCTIONS[name]
 
@@ -104,6 +104,8 @@ for _function in (
         column_unit=0,
     ),
     Function("rms_scale_grad", "rc,rc->1c", forms.rms_scale_grad, {"epsilon": _EPSILON}, column_unit=0),
+    Function("embed", "kc,r1->rc", forms.embed, uncut="k", looks_up=True),
+    Function("embed_grad", "kc,k1->rc", forms.embed_grad, indexed=True, uncut="k"),
     Function("dropout", "rc->rc", forms.dropout, _DROPOUT, indexed=True),
     Function("row_sum", "rc->r1", lambda x: x.sum(axis=1, keepdims=True)),
     Function("row_sum_squares", "rc->r1", lambda x: (x * x).sum(axis=1, keepdims=True)),

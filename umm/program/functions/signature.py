@@ -86,6 +86,8 @@ class Function:
             parameter it is what that says.
         refuses: Says why a whole of this shape cannot be had with these parameters, or None.
         misfit: Says why some slices do not belong together with these parameters, or None.
+        uncut: A letter besides r and c of which a map of a chain reads all lines, such as ``k``.
+        looks_up: Whether of its first read it reads no more than it writes.
     """
 
     name: str
@@ -96,11 +98,18 @@ class Function:
     column_unit: int | str = 1
     refuses: Callable[[Shape, Mapping[str, Any]], str | None] = lambda shape, parameters: None
     misfit: Callable[[Spans, Mapping[str, Any]], str | None] = lambda spans, parameters: None
+    uncut: str = ""
+    looks_up: bool = False
 
     @property
     def is_plain(self) -> bool:
-        """Whether its operands have rows r and columns c alone, so that a map of a chain can cut them."""
+        """Whether its operands have rows r and columns c alone."""
         return set("".join(self.operands)) <= set("rc1")
+
+    @property
+    def is_map(self) -> bool:
+        """Whether a map of a chain can cut its operands."""
+        return set("".join(self.operands)) <= {*"rc1", self.uncut}
 
     @property
     def operands(self) -> tuple[str, ...]:
