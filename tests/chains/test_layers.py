@@ -147,6 +147,38 @@ def test_the_command_answers_for_80_layers():
     assert found["makespan_s"] == pytest.approx(80 * found["layer_s"], rel=0.1)
 
 
+@pytest.mark.parametrize("layouts", ["megatron", "sequence", "data", "fsdp4"])
+def test_an_embedding_is_rows_of_its_table_and_its_gradient_their_sums(layouts):
+    """37 rows for 16 tokens, some twice: every rank looks up its columns, exactly and without races."""
+    chain = umm.chain("embedding", hidden=24, vocab=37, tokens=16, backward=True).laid_out(layouts, ranks=4)
+    tokens = np.random.default_rng(1).integers(0, 37, (16, 1)).astype(np.float32)
+    operands = {x.name: tokens if x.name == "T" else whole(x) for x in chain.tensors if x.is_input}
+    schedule = umm.schedule(chain, "h100-8")
+    found, wanted = umm.run(schedule, executor="numpy", operands=operands), chain.reference(operands)
+    assert wanted["Y"].tolist() == operands["E"][tokens[:, 0].astype(int)].tolist()
+    for name in ("Y", "dE"):
+        assert (found.results[name] == wanted[name]).all()
+    assert not races(schedule)
+
+
+def whole(tensor):
+    return np.random.default_rng(2).integers(-3, 4, tensor.shape).astype(np.float32)
+
+
+def test_a_known_vocabulary_adds_an_embedding_and_a_head():
+    """llama-3-8b on 8 ranks: two weights of 128,256 x 4096 in bfloat16 are 250 MiB a rank."""
+    asked = ("--chain", "transformer-layer", "--tokens", "4K", "--dtype", "bf16", "--layers", "32")
+    found = record("simulate", *asked, "--model", "llama-3-8b")["predicted"]
+    assert list(found["ends"]) == ["embedding", "head"]
+    ends = sum(found["ends"].values())
+    assert found["makespan_s"] - ends == pytest.approx(32 * found["layer_s"], rel=0.02)
+    sizes = ("--hidden", "4K", "--ffn", "14336", "--heads", "32", "--kv-heads", "8")
+    without = record("simulate", *asked, *sizes)["predicted"]
+    assert without["ends"] == {}
+    assert found["memory_bytes"] - without["memory_bytes"] > 2 * 128256 * 4096 * 2 / 8
+    assert "beside the layers" in good("simulate", *asked, "--model", "llama-3-8b", "--layouts", "fsdp8")
+
+
 @pytest.mark.parametrize(
     ("layers", "recompute", "why"),
     [(0, "none", "layers"), (2, "some", "recompute 'some' is unknown"), (2, "attention", "has no attention")],

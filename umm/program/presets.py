@@ -315,6 +315,26 @@ def chain(
     return written or writing.outline(name, preset.layouts)
 
 
+def ends(layer: Outline, vocab: int) -> dict[str, Outline]:
+    """Return the embedding before and the head after layers like this one, with gradients where it has them.
+
+    Args:
+        layer: A chain from X to Y of one shape.
+        vocab: Different tokens.
+
+    >>> [*map(str, ends(chain("mlp", hidden=8, ffn=16, tokens=4), 32).values())]
+    ['embedding: P = embed(E, T); Y = copy of P', 'head: N = rms_norm(X, g); Y = N·Wv']
+    """
+    shapes = {x.name: x for x in layer.tensors}
+    if "X" not in shapes:
+        raise ProblemError(f"chain {layer.name} has no X, so no embedding gives it")
+    x, backward = shapes["X"], "dY" in shapes
+    return {
+        name: chain(name, dtype=x.dtype, backward=backward, tokens=x.rows, hidden=x.cols, vocab=vocab)
+        for name in ("embedding", "head")
+    }
+
+
 def _check_model(name: str, called: str, model: Model, needed: tuple[str, ...]) -> None:
     """Refuse a model whose layers a chain does not compute."""
     if "experts" in needed and not model.experts:

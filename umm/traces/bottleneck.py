@@ -208,13 +208,11 @@ class Work(NamedTuple):
 
 
 def work_of(schedule: Schedule, actions: Ints) -> Work | None:
-    """Return what some gemms and maps wait for; None if the machine or its peak is unknown here."""
+    """Return what some gemms and maps wait for; None if the machine is unknown here."""
     peak = _peak(schedule)
     try:
         of = last_named(schedule.machine)
     except MachineError:  # an algorithm's own, or a file that is not here
-        return None
-    if not peak:
         return None
     details, seconds = schedule.details, schedule.seconds[actions]
     gemm = schedule.kind[actions] == GEMM
@@ -234,7 +232,7 @@ def work_of(schedule: Schedule, actions: Ints) -> Work | None:
             start[rows], bandwidth[rows] = wide.start_s, wide.memory
     nbytes = sized.sum(axis=1).astype(np.float64)
     memory = np.minimum((nbytes + again * sized[:, 0]) / bandwidth, seconds)
-    at_peak = np.minimum(schedule.flop[actions] / peak, seconds)
+    at_peak = np.minimum(schedule.flop[actions] / peak, seconds) if peak else 0.0 * seconds
     # What runs as part of another kernel has no launch of its own.
     launch = np.minimum(start, seconds - np.maximum(memory, at_peak))
     body = seconds - launch

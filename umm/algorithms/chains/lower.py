@@ -1,7 +1,7 @@
 """From a chain to one schedule, and the time of one layer among many in steady state."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from umm.algorithms.algorithm import check_names
@@ -166,6 +166,7 @@ class Steady:
         weights: Elements of the weights of a layer.
         kept_bytes: Of it what a layer keeps for the backward part on the fullest rank.
         trace: Of a few layers.
+        ends: Seconds of the embedding and the head, which are part of all seconds; empty without them.
     """
 
     layers: int
@@ -177,10 +178,36 @@ class Steady:
     weights: int
     kept_bytes: int
     trace: Trace
+    ends: Mapping[str, float] = field(default_factory=dict)
+
+    def with_end(
+        self, name: str, chain: Chain, weights: Collection[str], machine: Machine, state: float, **how: Any
+    ) -> "Steady":
+        """Return it with a chain before or after all layers, which nothing of them overlaps.
+
+        Args:
+            name: What it is called.
+            chain: Laid out.
+            weights: Its tensors with optimizer state.
+            machine: Where.
+            state: Bytes of optimizer state for each element of these.
+            how: As :func:`lower` takes it.
+        """
+        trace = run(lower(chain, machine, **how))
+        held = trace.memory_bytes + sum(
+            int(state * x.layout.elements_of_rank.max()) for x in chain.tensors if x.name in weights
+        )
+        return replace(
+            self,
+            makespan_s=self.makespan_s + trace.makespan_s,
+            memory_bytes=self.memory_bytes + held,
+            ends={**self.ends, name: trace.makespan_s},
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
         return {
+            "ends": dict(self.ends),
             "layers": self.layers, "recompute": self.recompute, "layer_s": self.layer_s,
             "makespan_s": self.makespan_s, "layer_parts": dict(self.parts),
             "memory_bytes": self.memory_bytes, "kept_bytes": self.kept_bytes,

@@ -153,7 +153,7 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
     from umm.algorithms.scheduling import UNIVERSAL
     from umm.algorithms.universal.explanation import explain as explained
     from umm.cli.flags.asked import asked_machine
-    from umm.cli.flags.chain import asked_layer, scheme_choices
+    from umm.cli.flags.chain import asked_ends, asked_layer, scheme_choices
     from umm.cli.flags.schedule import asked_choices
     from umm.cli.printed.tables import layers_record, print_layers
 
@@ -161,13 +161,18 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
     layer, layouts, ranks = asked_layer(ctx, flags, machine)
     if flags["algorithm"] != UNIVERSAL:
         raise InputError("layers are simulated by the universal algorithm; leave out --algorithm")
-    choices = asked_choices(ctx, flags) | scheme_choices(flags, layer)
+    asked = asked_choices(ctx, flags)
     with output.progress() as bar:
         bar.add_task(f"simulating a few of {flags['layers']} layers", total=None)
         found = steady(
             layer, layouts, ranks, machine, flags["layers"],
-            recompute=flags["recompute"], state=flags["optimizer"], **choices,
+            recompute=flags["recompute"], state=flags["optimizer"],
+            **asked | scheme_choices(flags, layer),
         )  # fmt: skip
+        for name, end, texts in asked_ends(flags, layer, machine, ranks):
+            chain, state = end.laid_out(texts, ranks), flags["optimizer"]
+            how = asked | scheme_choices(flags, end)
+            found = found.with_end(name, chain, end.weights, machine, state, **how)
     reasons = explained(found.trace.schedule, found.trace) if explain else ""
     if output.as_json:
         more = {"explained": reasons.splitlines()} if explain else {}

@@ -1,6 +1,6 @@
 """The flags of a chain, which takes the place of one multiply: a preset or a file, its sizes, its layouts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,14 @@ import click
 
 from umm.cli.flags.options import Command, all_of, given, option
 from umm.cli.flags.values import Finite, dimension, dimension_list
-from umm.errors import InputError
+from umm.errors import InputError, ProblemError
 from umm.files import read_text
 from umm.machines import Machine
 from umm.program import Chain, Outline, load_chain
 from umm.program.files import MODELS
 from umm.program.files import model as find_model
 from umm.program.layers import RECOMPUTE
-from umm.program.presets import PRESETS, chain
+from umm.program.presets import PRESETS, chain, ends
 from umm.program.systems import CHANGES, WHOLE, of_experts, sharded_choices
 
 SIZES = (
@@ -272,6 +272,23 @@ def asked_layer(
     machine.check_ranks(ranks)
     outline = in_scheme(outline, flags["layouts"], machine, ranks)
     return outline, _layouts(outline, flags["layouts"], machine, ranks), ranks
+
+
+def asked_ends(
+    flags: dict[str, Any], layer: Outline, machine: Machine, ranks: int
+) -> Iterator[tuple[str, Outline, Mapping[str, str]]]:
+    """Yield the embedding and the head of a model whose vocabulary is known, with their layouts.
+
+    They have those of the layers where they have such, else ``sequence``.
+    """
+    vocab = find_model(flags["model"]).vocab if flags["model"] else 0
+    for name, outline in ends(layer, vocab).items() if vocab else ():
+        try:
+            found = in_scheme(outline, flags["layouts"], machine, ranks)
+            texts = _layouts(found, flags["layouts"], machine, ranks)
+        except ProblemError:  # of attention's, such as ring
+            found, texts = outline, outline.layouts_of("sequence", ranks)
+        yield name, found, texts
 
 
 def scheme_choices(flags: dict[str, Any], outline: Outline | Chain) -> dict[str, Any]:

@@ -40,6 +40,9 @@ def print_layers(console: "Console", found: Steady, machine: Machine) -> None:
     for part, seconds in found.parts.items():
         share = 100 * seconds / found.layer_s if found.layer_s else 0.0
         table.add_row("", f"{share:5.1f} % {part.replace('_', ' '):21} {format_seconds(max(seconds, 0.0))}")
+    if found.ends:
+        of_ends = (f"{name} {format_seconds(seconds)}" for name, seconds in found.ends.items())
+        table.add_row("ends", f"{', '.join(of_ends)}, beside the layers")
     table.add_row("all", format_seconds(found.makespan_s))
     held = f"{format_bytes(found.memory_bytes)} on the fullest rank"
     if found.kept_bytes:
