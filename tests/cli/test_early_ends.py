@@ -298,3 +298,15 @@ start()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
+
+
+def test_a_signal_that_numpy_makes_a_type_error_of_ends_a_command_in_a_line(monkeypatch, ended_at):
+    def compared(self, *args, **named):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise TypeError("Cannot compare structured arrays") from None
+
+    monkeypatch.setattr(SimExecutor, "run", compared)
+    done = umm("simulate", *ON)
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "error: interrupted\n")

@@ -76,8 +76,9 @@ class LazyGroup(click.Group):
         """Run the command line and exit; every failure is one line on stderr and its exit code."""
         extra = {"prog_name": "umm", **extra, "standalone_mode": False}
         open_streams()
+        came: list[int] = []
         try:
-            with _interrupted_by_signals():
+            with _interrupted_by_signals() as came:
                 code = super().main(*args, **extra)
         except UmmError as error:
             code = _fail(str(error), error.exit_code)
@@ -97,6 +98,10 @@ class LazyGroup(click.Group):
         except OSError as error:
             named = f"{os.fspath(error.filename)}: " if isinstance(error.filename, str) else ""
             code = _fail(f"{named}{error.strerror or error}", USAGE if named else RUNTIME)
+        except TypeError:  # numpy makes one of a signal amid a comparison of records
+            if not came:
+                raise
+            code = _ended(answered=False)
         code, said = flushed(code if isinstance(code, int) else 0)
         sys.exit(_fail(said, code) if said else code)
 
@@ -117,23 +122,30 @@ def _ended(answered: bool) -> int:
 
 
 @contextmanager
-def _interrupted_by_signals() -> Iterator[None]:
-    """Have SIGTERM, which batch systems send first, end a command as Ctrl-C does: with what it has found.
+def _interrupted_by_signals() -> Iterator[list[int]]:
+    """Give the signals that have come, and have SIGTERM, which batch systems send first, end a command as Ctrl-C does: with what it has found.
 
     So does SIGHUP, of a terminal that closes. Ranks that mpiexec has started, and who ignores a signal, keep
     what they do with it.
     """
+    came: list[int] = []
     if launched_rank() is not None or current_thread() is not main_thread():
-        yield
+        yield came
         return
-    taken = [x for x in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(x) is signal.SIG_DFL]
+
+    def interrupt(number: int, frame: Any) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    usual = {x: signal.getsignal(x) for x in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    taken = [x for x, does in usual.items() if does in (signal.SIG_DFL, signal.default_int_handler)]
     for number in taken:
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, interrupt)
     try:
-        yield
+        yield came
     finally:
         for number in taken:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, usual[number])
 
 
 def _no_option(error: click.NoSuchOption) -> str:
