@@ -70,7 +70,8 @@ def nudged(value, random):
     if isinstance(value, bool) or value is None:
         return random.choice((0, 1, "null", not value))
     if isinstance(value, int):
-        return random.choice((value + 1, value - 1, -value, float(value), str(value), [value], value * 2))
+        as_float = float(max(-(10**300), min(value, 10**300)))
+        return random.choice((value + 1, value - 1, -value, as_float, str(value), [value], value * 2))
     if isinstance(value, float):
         return random.choice((value * 2, -value, str(value), round(min(value, 1e9)), value + 1e-9))
     if isinstance(value, str):
