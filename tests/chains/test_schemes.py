@@ -87,7 +87,7 @@ def test_with_32k_tokens_schemes_are_in_the_bands_an_expert_reckons(name, least,
 
 
 def test_weights_cut_both_ways_are_fastest_on_many_nodes():
-    """256 ranks: what a rank moves falls with the ranks of a row or a column, where ``megatron`` moves all."""
+    """256 ranks: what a rank moves falls with the length of rows and columns of ranks."""
     machine = with_settings(umm.machine("dgx-h100x4"), {"nodes": "32"})
     chain = umm.chain("gated-mlp", hidden=8192, ffn=28672, tokens=8192, dtype="bfloat16")
     took = {
