@@ -36,13 +36,14 @@ def reduce_scatter(
     manner: Manner = PLAIN,
 ) -> None:
     """Every rank adds what it gives for each owner to the owner's sum, the next owner's first."""
-    sums = Sums(build, zeroed)
+    sums, held = Sums(build, zeroed), {rank: into(rank) for rank in ranks}
     for rank in ranks:
-        sums.begun(given(rank, rank), into(rank))
+        sums.begun(given(rank, rank), held[rank])
     for step in range(1, len(ranks)):
+        how = manner.to(step)
         for place, rank in enumerate(ranks):
             owner = ranks[(place + step) % len(ranks)]
-            build.accumulate(given(rank, owner), into(owner), **manner.to(step))
+            build.accumulate(given(rank, owner), held[owner], **how)
 
 
 @one_collective
@@ -58,9 +59,10 @@ def all_to_all(
 def exchange(build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, manner: Manner) -> None:
     """Every rank gets its pieces of all others; its own is left where it is."""
     for step in range(1, len(ranks)):
+        how = manner.to(step)
         for place, rank in enumerate(ranks):
             origin = ranks[(place + step) % len(ranks)]
-            build.get(given(origin, rank), into(rank, origin), **manner.to(step))
+            build.get(given(origin, rank), into(rank, origin), **how)
 
 
 @one_collective

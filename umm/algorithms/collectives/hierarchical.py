@@ -92,7 +92,8 @@ def _share(
     def there(rank: int, holder: int) -> Slice:
         return into(rank, nodes.like(holder, other))
 
-    direct.exchange(build, node, lambda holder, _: there(holder, holder), there, manner)
+    held = {rank: there(rank, rank) for rank in node}
+    direct.exchange(build, node, lambda holder, _: held[holder], there, manner)
 
 
 @one_collective

@@ -111,11 +111,12 @@ def add_up(
         _writer(way, "all-reduce")(build, ranks, product.__getitem__, product.__getitem__)
         return
 
-    def part(rank: int) -> Slice:
-        return parted(own(rank), number[rank], copies)
+    held = {rank: own(rank) for rank in ranks}
+    parts = {rank: parted(held[rank], number[rank], copies) for rank in ranks}
+    part = parts.__getitem__
 
     def given(rank: int, owner: int) -> Slice:
-        piece = part(owner)
+        piece = parts[owner]
         return product[rank].cut(piece.rows, piece.cols)
 
     tensor = build.tensors[next(iter(product.values())).tensor]
@@ -130,7 +131,7 @@ def add_up(
     for same in pieces.values():
 
         def into(rank: int, origin: int) -> Slice:
-            return parted(own(rank), number[origin], copies)
+            return parted(held[rank], number[origin], copies)
 
         manner = manner_of(build.machine, same, build.ranks, nbytes)
         _writer(by_level(build.machine, same, build.ranks), "all-gather")(build, same, part, into, manner)

@@ -343,11 +343,10 @@ class Builder(Room):
 
     def _transfer(self, kind: int, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
         alike = source.rows == into.rows and source.cols == into.cols
-        shape = source.shape
-        if 0 in shape and (alike or not into.elements):
+        if not source.elements and (alike or not into.elements):
             return None
-        if not alike and shape != into.shape:
-            raise ScheduleError(f"cannot move {shape} elements to {into.shape}")
+        if not alike and source.shape != into.shape:
+            raise ScheduleError(f"cannot move {source.shape} elements to {into.shape}")
         if not alike and source.tensor == into.tensor:
             raise ScheduleError(
                 f"cannot move rows {tuple(source.rows)} and columns {tuple(source.cols)} of "
@@ -382,7 +381,9 @@ class Builder(Room):
         """Add a collective's transfer, after its rank has started it unless it relays."""
         into, source = action.pieces
         self._check(action)
-        waits = {row for row in after if row is not None} | self._order.conflicts(how, action.pieces)
+        waits = self._order.conflicts(how, action.pieces)
+        if after:
+            waits = waits | {row for row in after if row is not None}
         relays, moves = not self._relayed.isdisjoint(waits), into.rank != source.rank
         if moves and not relays:
             if action.rank not in started:
