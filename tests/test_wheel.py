@@ -1,4 +1,4 @@
-"""A wheel built from the tree works by itself, topology files included."""
+"""A wheel built from the tree works by itself, machine files included."""
 
 import json
 import subprocess

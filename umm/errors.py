@@ -51,7 +51,7 @@ class ProblemError(InputError):
 
 
 class MachineError(InputError):
-    """A machine that is unknown, or a topology file that does not describe one."""
+    """A machine that is unknown, or a machine file that does not describe one."""
 
 
 class ScheduleError(InputError):

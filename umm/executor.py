@@ -201,7 +201,7 @@ class Calibrator(Protocol):
     def calibrate(
         self, dtypes: Sequence[str], note: Callable[[str], None], rounds: Rounds | None = None
     ) -> str:
-        """Measure this machine with microbenchmarks and return its topology file.
+        """Measure this machine with microbenchmarks and return its machine file.
 
         Args:
             dtypes: Types whose multiplies are measured.

@@ -24,7 +24,7 @@ from umm_hw.mpi.executor import MpiExecutor, core_count
     "--machine",
     "file",
     type=click.Path(path_type=Path),
-    help="Calibrated topology file; if not given, one is measured between the runs.",
+    help="Calibrated machine file; if not given, one is measured between the runs.",
 )
 @click.option("--ranks", type=int, help="Ranks; one per core if not given.")
 @click.option("--seconds", default=600.0, show_default=True, help="How long to execute; 0 only predicts.")

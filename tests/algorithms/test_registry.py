@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import good
-from machine_text import GOOD, SWITCH, write
 
 import umm
 from umm.algorithms.algorithm import Algorithm
@@ -18,8 +17,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 TURNS = re.findall(
     r"```python\n(.*?)```", (DOCS / "how-to/add-an-algorithm.md").read_text(encoding="utf-8"), re.DOTALL
 )[0]
-PAGE = DOCS / "reference/algorithms.md"
-OWN = {name: found for name, found in algorithms().items() if found.native.__module__.startswith("umm.")}
 
 
 @pytest.fixture
@@ -69,53 +66,3 @@ def test_sizes_that_an_algorithm_refuses_are_told_in_its_words():
     even.check(umm.Problem(m=4, n=4, k=4, ranks=4), machine, {})
     with pytest.raises(ProblemError, match="even cannot multiply this: k is 3; choose 4"):
         even.check(umm.Problem(m=4, n=4, k=3, ranks=4), machine, {})
-
-
-# The page -----------------------------------------------------------------------------------------
-
-
-N, RANKS = 1536, 64  # n for which all tiles are equal, on a number of ranks that is a square and a cube
-
-
-def row(*cells):
-    return f"| {' | '.join(str(x).replace('|', chr(92) + '|') for x in cells)} |"
-
-
-def what_they_are():
-    """A row an algorithm; the layouts are those on 8 ranks, or the next number it takes."""
-    for name, algorithm in sorted(OWN.items()):
-        options = algorithm.chosen({})
-        ranks = next(p for p in range(8, 65) if algorithm.mesh(p, **options))
-        native = algorithm.native(umm.Problem(m=64, n=64, k=64, ranks=ranks), **options)
-        layouts = ", ".join(f"`{x}`" for x in native)
-        yield row(f"`{name}`", algorithm.takes, f"{layouts} ({ranks} ranks)", algorithm.source)
-
-
-def what_they_move(machine):
-    """A row an algorithm that says it in a formula: as published, as its formula has it, and as counted."""
-    for name, algorithm in sorted(OWN.items()):
-        if algorithm.words is None:
-            continue
-        options = algorithm.chosen({})
-        native = algorithm.native(umm.Problem(m=N, n=N, k=N, ranks=RANKS), **options)
-        problem = umm.Problem(m=N, n=N, k=N, a=native.a, b=native.b, c=native.c)
-        moved = counted(umm.schedule(problem, machine, algorithm=name))
-        said = algorithm.published, algorithm.words.text, algorithm.messages.text
-        words, messages = moved.words_received.max(), moved.messages_received.max()
-        yield row(f"`{name}`", *said, f"{words:,}", messages)
-
-
-@pytest.fixture(scope="module")
-def wide(tmp_path_factory):
-    """A machine of 64 devices."""
-    text = GOOD.replace("count = { value = 4", f"count = {{ value = {RANKS}") + SWITCH
-    return umm.machine(write(tmp_path_factory.mktemp("machines"), text))
-
-
-def test_the_page_lists_every_algorithm_and_what_it_moves(wide):
-    """If a change is meant, write the missing rows into the page; the site itself lists options."""
-    page = PAGE.read_text(encoding="utf-8").splitlines()
-    rows = [*what_they_are(), *what_they_move(wide)]
-    assert [x for x in rows if x not in page] == []
-    listed = [line for line in page if line.startswith("| `")]
-    assert [line for line in listed if line not in rows and not line.startswith("| `universal`")] == []

@@ -222,7 +222,7 @@ def test_machine_list_show_and_check():
     out = good("machine", "show", "pvc-12")
     assert re.search(r"0\.0 +· +230 +20 +20", out)
     assert "Brock & Golin 2025, section" in out
-    published, assumed = out.split("Published:")[1].split("Assumed, until somebody measures:")
+    published, assumed = out.split("Published:")[1].split("Assumed, not measured:")
     assert "Brock & Golin" in published
     assert "copy_engines" in assumed
     assert "copy_engines" not in published

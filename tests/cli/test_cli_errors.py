@@ -36,7 +36,7 @@ def refused(*args, env=None):
         ),
         (["-k", "12.5"], "Invalid value for '-k': '12.5' is not a matrix dimension"),
         (["--machine", "h100"], "unknown machine 'h100'; did you mean 'h100-8'?"),
-        (["--machine", "no/such.toml"], "no such topology file: no/such.toml; known machines: "),
+        (["--machine", "no/such.toml"], "no such machine file: no/such.toml; known machines: "),
         (["--a", "rows"], "'rows' is not a layout; write row, col, 2d, "),
         (
             ["-m", "256Mi", "--a", "cyclic:1x1:8x1"],

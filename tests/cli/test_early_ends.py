@@ -136,7 +136,7 @@ def test_a_sweep_that_is_ended_early_says_what_is_stored(monkeypatch, tmp_path):
     result = umm(*asked)
     first = int(result.stderr.split()[0])
     assert result.exit_code == 130
-    assert result.stderr.splitlines()[0].endswith("s.db; the same command goes on")
+    assert result.stderr.splitlines()[0].endswith("s.db; the same command continues")
     assert first == 16
     assert f" points: {first} were in " in umm(*asked).stderr
 

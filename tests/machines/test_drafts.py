@@ -126,7 +126,7 @@ def test_a_file_that_is_there_is_not_written_over_unless_asked():
     before = named_file("mine").read_bytes()
     result = umm("machine", "new", "mine", "--from", "h100-8")
     assert (result.exit_code, named_file("mine").read_bytes()) == (2, before)
-    assert "is there already; choose another name, or write over it with --force" in result.stderr
+    assert "exists; choose another name, or overwrite it with --force" in result.stderr
     assert umm("machine", "new", "h100-8", "--from", "a100-8").exit_code == 2  # it would hide the shipped one
     good("machine", "new", "mine", "--from", "h100-8", "--force")
     assert machine("mine").peak("bfloat16") == 989e12

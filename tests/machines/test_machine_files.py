@@ -1,4 +1,4 @@
-"""Topology files: how they are found, and what a wrong one answers."""
+"""Machine files: how they are found, and what a wrong one answers."""
 
 import pickle
 import time
@@ -59,7 +59,7 @@ def test_an_unknown_name_suggests_the_nearest():
         MachineError, match=r"^unknown machine 'h100_8'; did you mean 'h100-8'\? choose from a100"
     ):
         machine("h100_8")
-    with pytest.raises(MachineError, match=r"^no such topology file: nowhere\.toml; known machines: a100"):
+    with pytest.raises(MachineError, match=r"^no such machine file: nowhere\.toml; known machines: a100"):
         machine("nowhere.toml")
 
 
@@ -283,7 +283,7 @@ def test_a_folder_that_cannot_be_looked_into_hides_no_shipped_machine(monkeypatc
     assert "pvc-12" in machine_names()
     with pytest.raises(MachineError, match="unknown machine 'mine'"):
         machine("mine")
-    with pytest.raises(MachineError, match="no such topology file"):
+    with pytest.raises(MachineError, match="no such machine file"):
         machine("x" * 300 + ".toml")
 
 

@@ -88,7 +88,7 @@ def schedule(
             elsewhere are moved first, and C is moved out at the end. Of a chain every multiply that is
             not a batch is by the universal algorithm, with the same options; an outline gets the machine's
             number of ranks and the first of its layouts.
-        machine: A machine, its name, or the path of its topology file.
+        machine: A machine, its name, or the path of its machine file.
         algorithm: ``universal``, or another of ``umm.algorithms.names()``; it redistributes in and out of its
             own layouts.
         stationary: For the universal algorithm: A, B, C or ``auto`` for the largest matrix; of a chain for

@@ -158,7 +158,7 @@ def _rail(presets: Sizes, models: Sizes) -> Any:
                 html.Legend("Machine"),
                 _field("machine", _select("machine", ())),
                 _field("ranks"),
-                _drop("drop-machine", "Drop a topology file, or "),
+                _drop("drop-machine", "Drop a machine file, or "),
                 html.P(id="drop-words", className="hint", **{"aria-live": "polite"}),
             ]
         ),
@@ -184,7 +184,7 @@ def _program(presets: Sizes, models: Sizes) -> list[Any]:
     return [
         html.Legend("Program"),
         _pills("chain", programs(())),
-        _drop("drop-chain", "Drop a chain's file, or "),
+        _drop("drop-chain", "Drop a chain file, or "),
         _presets("multiplies", presets, "presets of m, n and k"),
         *(
             _field(x)
@@ -248,7 +248,7 @@ def _operand(x: str) -> Any:
 
 def _limits() -> Any:
     """Return the controls of the budget, of the points beside this one, and those seldom used."""
-    spaces = [{"label": "all of a search", "value": "search"}, {"label": "the paper's", "value": "paper"}]
+    spaces = [{"label": "a search's", "value": "search"}, {"label": "the paper's", "value": "paper"}]
     space = html.Div(
         [html.Span("compare with", id="space-label"), _pills("space", spaces)],
         title="A search has every process grid, whole tiles and slices, every way to end a replicated C; the "

@@ -34,7 +34,7 @@ from umm.traces.trace import Trace
 Files = Mapping[str, str]
 """Files that are there, as text by name: topologies, and chains, whose names end in .toml."""
 NONE: Files = MappingProxyType({})
-MOST_FILE = 256 * 1024  # characters of a topology file
+MOST_FILE = 256 * 1024  # characters of a machine file
 MOST_CHAIN = 128 * 1024  # and of a chain's
 MOST_PARTS = 200  # tensors of a chain, and statements: three layers, forward and backward
 MOST_RANKS = 256  # of a chain, whose search prices pairs of layouts
@@ -137,7 +137,7 @@ def machine_of(name: str, files: Files) -> Machine:
 
 @lru_cache(maxsize=32)
 def machine_from(text: str, name: str) -> Machine:
-    """Return the machine that the text of a topology file describes.
+    """Return the machine that the text of a machine file describes.
 
     Raises:
         InputError: if it is not TOML.
@@ -147,7 +147,7 @@ def machine_from(text: str, name: str) -> Machine:
 
     if len(text) > MOST_FILE:
         raise MachineError(
-            f"{name}: {len(text)} characters are too many for a topology file; {MOST_FILE} are read"
+            f"{name}: {len(text)} characters are too many for a machine file; {MOST_FILE} are read"
         )
     return build(parse_toml(text, name), Path(f"{name}.toml"), name)
 
@@ -195,7 +195,7 @@ def case_of(state: State, files: Files = NONE, chains: Files = NONE) -> Case:
 
     Args:
         state: The state.
-        files: Topology files that are there.
+        files: Machine files that are there.
         chains: Files of chains that are there.
 
     Raises:

@@ -89,8 +89,8 @@ def topology(name: str, content: bytes) -> tuple[str, str]:
     """
     stem = Path(name).stem[:40]
     if not stem.isprintable() or not stem:
-        raise InputError("give the topology file a plain name, such as my-cluster.toml")
-    text = text_of(content, stem, "a topology file")
+        raise InputError("give the machine file a plain name, such as my-cluster.toml")
+    text = text_of(content, stem, "a machine file")
     machine_from(text, stem)
     return stem, text
 
@@ -148,7 +148,7 @@ def _runs(path: Path) -> "pd.DataFrame":
         ).fetchall()
     except (sqlite3.Error, UnicodeDecodeError) as error:
         said = visible(str(error).splitlines()[0][:120])
-        raise InputError(f"no store that can be read: {said}") from None
+        raise InputError(f"this store cannot be read: {said}") from None
     finally:
         connection.close()
     frame = pd.DataFrame(rows, columns=list(STORE_COLUMNS))

@@ -118,7 +118,7 @@ def turned(what: str, factors: Sequence[float], words: Sequence[str], times: Map
         f"Makespan when {what} changes",
         height=460,
         xaxis={
-            "title": {"text": f"{what}, times what it is"},
+            "title": {"text": f"{what}, times its value"},
             "type": "log",
             "tickvals": list(factors),
             "ticktext": ticks,
@@ -136,7 +136,7 @@ def sensitivity_figure(answer: "Sensitivity") -> "go.Figure":
     labels = [f"{move.what}<br>{move.now}" for move in moves]
     figure = go.Figure()
     for name, colour, pattern, seconds in (
-        ("half of it", ORANGE, "/", [move.half_s for move in moves]),
+        ("half", ORANGE, "/", [move.half_s for move in moves]),
         ("twice as much, or all of it", BLUE, "", [move.most_s for move in moves]),
     ):
         figure.add_bar(
@@ -168,7 +168,7 @@ def write_sensitivity(answer: "Sensitivity", machine: str, path: str | Path) -> 
         Section(figure=sensitivity_figure(answer), table=answer.moves_frame()),
         Section(heading="Where the choice flips", table=answer.to_frame()),
     ]
-    write_page(path, f"What if {machine} were otherwise", sections)
+    write_page(path, f"What if numbers of {machine} change", sections)
 
 
 def write_map(decisions: "DecisionMap", path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""Machines: devices, links and routes, read from topology files."""
+"""Machines: devices, links and routes, read from machine files."""
 
 from umm.machines.files import machine, machine_names, user_folder
 from umm.machines.machine import Link, Machine

@@ -1,4 +1,4 @@
-"""From a topology file's content to a Machine: check it and build it."""
+"""From a machine file's content to a Machine: check it and build it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

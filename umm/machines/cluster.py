@@ -176,7 +176,7 @@ class Cluster(Fabric):
 
 
 def clustered(document: Mapping[str, Any], nodes: int, machine: str) -> dict[str, Any]:
-    """Return a topology file's content with so many nodes.
+    """Return a machine file's content with so many nodes.
 
     Args:
         document: The content: of a machine with nodes, or of one node that says under ``network`` what cards

@@ -1,4 +1,4 @@
-"""The topology file: its tables and keys."""
+"""The machine file: its tables and keys."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
@@ -197,7 +197,7 @@ else:
 
 
 class MachineFile(Table):
-    """A whole topology file; ``network`` is what would join several nodes of a machine that is one node.
+    """A whole machine file; ``network`` is what would join several nodes of a machine that is one node.
 
     ``apart`` has what is not like the others, see :mod:`umm.machines.unequal`.
     """

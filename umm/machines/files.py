@@ -1,4 +1,4 @@
-"""Find topology files by name or path, keep machines already read, and scale one to more devices."""
+"""Find machine files by name or path, keep machines already read, and scale one to more devices."""
 
 import difflib
 import functools
@@ -22,14 +22,14 @@ _last: dict[str, Machine] = {}
 
 @functools.cache
 def shipped_folder() -> Path:
-    """Return the folder of shipped topology files: inside the installed package, or in the checkout."""
+    """Return the folder of shipped machine files: inside the installed package, or in the checkout."""
     package = Path(str(importlib.resources.files("umm")))
     inside = package / "topologies"
     return inside if inside.is_dir() else package.parent / "topologies"
 
 
 def user_folder() -> Path:
-    """Return the user's folder of topology files; one of a shipped name takes that one's place."""
+    """Return the user's folder of machine files; one of a shipped name takes that one's place."""
     return platformdirs.user_config_path("umm") / "machines"
 
 
@@ -43,13 +43,13 @@ def machine_names() -> list[str]:
 
 
 def named_file(name: str) -> Path:
-    """Return where the topology file of a name is, the user's before the shipped one; it may not exist."""
+    """Return where the machine file of a name is, the user's before the shipped one; it may not exist."""
     path = user_folder() / f"{name}.toml"
     return path if _is_file(path) else shipped_folder() / path.name
 
 
 def _stems(folder: Path) -> list[str]:
-    """Return the names of a folder's topology files, none of one that cannot be looked into."""
+    """Return the names of a folder's machine files, none of one that cannot be looked into."""
     try:
         with os.scandir(folder) as entries:  # glob takes ten times as long, and the page asks at every change
             return [x.name.removesuffix(".toml") for x in entries if x.name.endswith(".toml") and _is_file(x)]
@@ -68,7 +68,7 @@ def _is_file(path: "Path | os.DirEntry[str]") -> bool:
 def machine(
     name_or_path: str | Path, settings: Mapping[str, str] | None = None, *, nodes: int | None = None
 ) -> Machine:
-    """Return a machine by name, or from a topology file; read once per version of the file.
+    """Return a machine by name, or from a machine file; read once per version of the file.
 
     Args:
         name_or_path: A shipped or user's name such as `"h100-8"`, or a path to a `.toml` file. The name of a
@@ -91,7 +91,7 @@ def machine(
     """
     from umm.machines.settings import split_settings, with_settings
 
-    expect(name_or_path, (str, Path), "machine", "a name or the path of a topology file")
+    expect(name_or_path, (str, Path), "machine", "a name or the path of a machine file")
     name, named = split_settings(os.fspath(name_or_path))
     if name.endswith(TF32):
         plain = machine(name.removesuffix(TF32), {**named, **(settings or {})}, nodes=nodes)
@@ -122,7 +122,7 @@ def _kept(machine: Machine) -> Machine:
 
 
 def file_of(name_or_path: str | Path) -> Path:
-    """Return the topology file of a name, or a path as it is.
+    """Return the machine file of a name, or a path as it is.
 
     Raises:
         MachineError: There is none.
@@ -132,7 +132,7 @@ def file_of(name_or_path: str | Path) -> Path:
         path = Path(text)
         if not _is_file(path):
             raise MachineError(
-                f"no such topology file: {visible(text)}; known machines: {', '.join(machine_names())}"
+                f"no such machine file: {visible(text)}; known machines: {', '.join(machine_names())}"
             )
         return path.absolute()
     path = named_file(text)
@@ -145,7 +145,7 @@ def file_of(name_or_path: str | Path) -> Path:
 
 
 def mistakes(name_or_path: str | Path) -> list[str]:
-    """Return all that is wrong with a topology file, a line each; [] if nothing is.
+    """Return all that is wrong with a machine file, a line each; [] if nothing is.
 
     Raises:
         MachineError: There is no such file, or it is not TOML.

@@ -1,4 +1,4 @@
-"""What is wrong with a topology file, said in one line: the first mistake, or all of them."""
+"""What is wrong with a machine file, said in one line: the first mistake, or all of them."""
 
 import copy
 import difflib

@@ -1,4 +1,4 @@
-"""The numbers of a topology file: as written with sources, and the optional ones, declared once."""
+"""The numbers of a machine file: as written with sources, and the optional ones, declared once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Fact(NamedTuple):
-    """One number of a topology file, as written.
+    """One number of a machine file, as written.
 
     Attributes:
         key: Where in the file it is.

@@ -1,4 +1,4 @@
-"""The tables of a topology file that hold numbers: values with unit and source, and the rates GEMMs reach."""
+"""The tables of a machine file that hold numbers: values with unit and source, and the rates GEMMs reach."""
 
 import re
 from collections.abc import Iterable

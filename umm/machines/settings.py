@@ -22,7 +22,7 @@ _AMOUNT = re.compile(rf"\s*({_NUMBER})\s*(.*)", re.DOTALL)
 
 
 class Numbered(NamedTuple):
-    """A number of a topology file, or a word.
+    """A number of a machine file, or a word.
 
     Attributes:
         key: Its dotted name: ``devices.memory``, ``devices.efficiency.float32``, ``fabric.nic.bandwidth``.
@@ -36,7 +36,7 @@ class Numbered(NamedTuple):
 
 
 def numbers(document: Mapping[str, Any]) -> list[Numbered]:
-    """Return the numbers of a topology file's content that can be set.
+    """Return the numbers of a machine file's content that can be set.
 
     >>> from umm.machines import machine
     >>> [x.key for x in numbers(machine("h100-8").document) if x.key.startswith("fabric")]

@@ -1,4 +1,4 @@
-"""A calibration as a topology file: every number with its measurement, date, versions and uncertainty."""
+"""A calibration as a machine file: every number with its measurement, date, versions and uncertainty."""
 
 import os
 import platform
@@ -23,7 +23,7 @@ SHARES_CORE = 0.5  # of its GEMM rate lost beside a rank's own accumulates, from
 
 
 def topology_text(found: Calibration) -> str:
-    """Return the text of a topology file.
+    """Return the text of a machine file.
 
     The model: a device for each core, a port each into one backplane, which is the host's memory.
     """

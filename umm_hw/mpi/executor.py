@@ -174,7 +174,7 @@ class MpiExecutor:
     def calibrate(
         self, dtypes: Sequence[str], note: Callable[[str], None], rounds: Rounds | None = None
     ) -> str:
-        """Measure this host, a rank on each core unless ranks are given, and return its topology file.
+        """Measure this host, a rank on each core unless ranks are given, and return its machine file.
 
         Args:
             dtypes: Types whose multiplies are measured.

@@ -51,7 +51,7 @@ def lower(
 
     Args:
         chain: The statements and their tensors.
-        machine: A machine, its name, or the path of its topology file.
+        machine: A machine, its name, or the path of its machine file.
         stationary: A, B, C or ``auto`` for every multiply that is not a batch, or one for each by the name of
             what it writes; ``auto`` is the largest matrix.
         options: The universal algorithm's, for its multiplies.

@@ -209,7 +209,7 @@ def collective(
         what: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast or reduce.
         nbytes: V as nccl-tests counts it: the whole gathered or reduced buffer; a rank's buffer for an
             all-to-all.
-        machine: A machine, its name, or the path of its topology file.
+        machine: A machine, its name, or the path of its machine file.
         algorithm: ring, direct, tree, star, halving-doubling, hierarchical, grid; where the machine's file
             has a library, ``library`` or its name, and for all-reduces one-shot, two-shot, multimem. None for
             the fastest that is known of the machine: of its library, as that chooses, and the kernels for

@@ -1,4 +1,4 @@
-"""``umm machine calibrate``: measure this machine and write its topology file."""
+"""``umm machine calibrate``: measure this machine and write its machine file."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,27 +22,29 @@ if TYPE_CHECKING:
     default="mpi",
     show_default=True,
     metavar="NAME",
-    help="What is measured: mpi the cores of this host, cuda, nvshmem and opencl its devices.",
+    help="What to measure: mpi measures the cores of this host; cuda, nvshmem and opencl its devices.",
 )
 @executor_options()
 @option(
     "--ranks",
     type=click.IntRange(min=1),
     metavar="P",
-    help="Ranks measured together; one per core. cuda has none.",
+    help="Ranks to measure together; one per core if not given. Not for cuda.",
 )
-@option("--dtype", metavar="LIST", help="Types to multiply; all that the executor does if not given.")
+@option("--dtype", metavar="LIST", help="Types to measure; all that the executor supports if not given.")
 @option(
     "-o",
     "--output",
     "path",
     type=WRITE,
     metavar="FILE",
-    help="Topology file to write; if not given, localhost.toml in your own folder of machines, and for "
-    "another executor than mpi one of its name.",
+    help="Machine file to write; if not given, localhost.toml in your folder of machines, or "
+    "EXECUTOR.toml for other executors than mpi.",
 )
 @option(
-    "--quick", is_flag=True, help="About one minute: fewer rounds of smaller multiplies; of executor mpi."
+    "--quick",
+    is_flag=True,
+    help="Take about one minute, with fewer rounds and smaller multiplies; for executor mpi.",
 )
 @output_options(file=False)
 @click.pass_context
@@ -58,14 +60,14 @@ def calibrate(
     quiet: bool,
     no_color: bool,
 ) -> None:
-    """Measure this machine with microbenchmarks and write its topology file.
+    """Measure this machine with microbenchmarks and write its machine file.
 
     Multiplies of many shapes, gets and accumulates by size, what an action costs beside its work: each number
     of the file with its measurement, date, versions and uncertainty. Nothing else should run meanwhile.
     Calibrate with the options that you run with: --option accumulate=landing makes a file of its own.
 
     Executor mpi measures in rounds, says how long they take, and keeps each in NAME.rounds.json beside the
-    file until all are there: ended early, the same command goes on.
+    file until all are there: ended early, the same command continues.
 
     A file that is there already is kept beside the new one, as NAME-before; what changed against it is said,
     and for which of a few problems the best layouts are others now.
@@ -109,7 +111,7 @@ def calibrate(
             text = performer.calibrate(dtypes, note, rounds)
         except KeyboardInterrupt:
             if rounds.path.exists():
-                output.note(f"finished rounds are kept in {rounds.path}; the same command goes on")
+                output.note(f"finished rounds are kept in {rounds.path}; the same command continues")
             raise
     kept = _keep(path)
     with whole_file(path) as partial:

@@ -36,33 +36,38 @@ ALL = "all"
 @option(
     "--machine",
     metavar="NAME|FILE",
-    help="A machine of 'umm machine list' or a topology file; h100-8 to predict, localhost to execute.",
+    help="A machine of 'umm machine list' or a machine file; h100-8 to predict, localhost to execute.",
 )
 @nodes_option()
 @set_option()
 @option(
     "--algorithm",
     metavar="NAME",
-    help="ring, direct, tree, star, halving-doubling, hierarchical, grid; library, or its name, as in nccl "
-    "or nccl-ring; one-shot, two-shot, multimem; or all that can do it. If not given, for each size the "
-    "fastest of what the machine's library chooses and of serving engines' kernels for small all-reduces; "
-    "without a library, the fastest of all.",
+    help="ring, direct, tree, star, halving-doubling, hierarchical, grid; library, or its name, as in "
+    "nccl or nccl-ring; one-shot, two-shot, multimem; or all. If not given, for each size the faster "
+    "of the library's own choice and the kernels for small all-reduces; without a library, the "
+    "fastest of all.",
 )
 @option("-b", "--begin", callback=nbytes, default="1MiB", show_default=True, help="Smallest buffer.")
 @option("-e", "--end", callback=nbytes, default="64MiB", show_default=True, help="Largest buffer.")
-@option("-f", "--factor", type=click.IntRange(min=2), default=2, show_default=True, help="From size to size.")
-@option("--ranks", type=int, metavar="P", help="Processes; the machine's own number if not given.")
+@option(
+    "-f", "--factor", type=click.IntRange(min=2), default=2, show_default=True, help="Factor between sizes."
+)
+@option("--ranks", type=int, metavar="P", help="Number of ranks; the machine's own number if not given.")
 @option("--dtype", default="float32", show_default=True, metavar="TYPE", help="Type of the elements.")
 @option(
     "--root", type=int, default=0, show_default=True, help="Rank a broadcast starts from, a reduce ends at."
 )
 @option("--directions", type=int, default=2, show_default=True, help="Both directions of a ring, or one.")
-@option("--means", metavar="NAME", help="A way to move bytes that the machine's file names.")
+@option("--means", metavar="NAME", help="A transfer method named in the machine file.")
 @option(
-    "--chunks", type=int, metavar="C", help="Parts that follow each other along a ring; by size if not given."
+    "--chunks",
+    type=int,
+    metavar="C",
+    help="Chunks of a pipelined broadcast or reduce; chosen by size if not given.",
 )
 @measure_options(executor="sim")
-@option("--check", is_flag=True, help="Compare all that comes out with float64 NumPy; exit code 4 if wrong.")
+@option("--check", is_flag=True, help="Compare all results with float64 NumPy; exit code 4 if wrong.")
 @output_options()
 @click.pass_context
 def collective(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--fail-above",
     callback=share,
     metavar="SHARE",
-    help="Exit with 4 if the makespan is predicted this far off.",
+    help="Exit with code 4 if the predicted makespan is off by more than this.",
 )
 @problem_options(machine="localhost")
 @chain_options()

@@ -88,7 +88,7 @@ def _query(ctx: click.Context, file: Path | None, flags: dict[str, Any]) -> str:
     else:
         state = changed(state, "chain", Path(flags["chain"]).name)
         others = {*"mnk", *OPERANDS, "preset", "algorithm", *(x.name for x in known())}
-        stated = _stated(ctx, flags, every - others, "it is not of a chain")
+        stated = _stated(ctx, flags, every - others, "it does not apply to chains")
     for name in sorted(stated, key=lambda x: x != "model"):  # other sizes stand before those of a model
         if name not in ("preset", "chain") and (name, flags[name]) != ("layouts", BEST):
             state = changed(state, name, as_text(flags[name]))  # a preset has set m, n and k

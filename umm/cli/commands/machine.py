@@ -54,7 +54,7 @@ def list_machines(as_json: bool, quiet: bool, no_color: bool) -> None:
 
 @machine.command()
 @click.argument("name_or_file")
-@option("--toml", "as_toml", is_flag=True, help="Its file instead, to begin another with.")
+@option("--toml", "as_toml", is_flag=True, help="Print its machine file, as a start for another.")
 @output_options()
 def show(name_or_file: str, as_toml: bool, as_json: bool, quiet: bool, no_color: bool) -> None:
     """Show a machine: its devices, the bandwidth between them, and the source of every number."""
@@ -116,7 +116,7 @@ def export(name_or_file: str, xla: bool, platform: str | None, nccl_tuner: bool,
 def check(
     ctx: click.Context, names_or_files: tuple[str, ...], as_json: bool, quiet: bool, no_color: bool
 ) -> None:
-    """Check topology files: all that is missing or wrong, at once.
+    """Check machine files: all that is missing or wrong, at once.
 
     Every key, every number, and a route between every two devices; of a right file, which of its numbers are
     still another machine's.

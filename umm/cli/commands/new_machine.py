@@ -36,7 +36,7 @@ def file_options(required: bool = True) -> Callable[[Command], Command]:
                 required=required,
                 metavar="NAME|FILE",
                 shell_complete=among(machines),
-                help="Machine whose numbers stand in until others are known; the most similar one.",
+                help="Machine to take all other numbers from; the most similar one.",
             ),
             option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes."),
             set_option(),
@@ -73,10 +73,15 @@ def new(devices: int | None, nodes: int | None, source: str, **flags: Any) -> No
     show_default=True,
     callback=bandwidth,
     metavar="RATE",
-    help="One NVLink, one direction: 25GB/s of NVLink 2 to 4, 50GB/s of NVLink 5; for nvidia-smi, which does "
-    "not say.",
+    help="Bandwidth of one NVLink in one direction, which nvidia-smi does not print: 25GB/s for NVLink 2 "
+    "to 4, 50GB/s for NVLink 5.",
 )
-@option("--ranks", type=click.IntRange(2), metavar="P", help="Ranks, if a log such as OSU's does not say.")
+@option(
+    "--ranks",
+    type=click.IntRange(2),
+    metavar="P",
+    help="Number of ranks, if a log does not state it, as OSU's.",
+)
 @file_options(required=False)
 def import_machine(
     files: tuple[str, ...],
@@ -160,7 +165,7 @@ def _fit(
     logs = {each: read_log(text, Path(each).name, ranks) for each, text in texts.items()}
     other = other or gpu_of(logs.values())
     if other is None:
-        raise MachineError("the logs name no one device that is known; give --from the most similar machine")
+        raise MachineError("the logs name no known device; give --from the most similar machine")
     said = source or f"fitted to {', '.join(Path(each).name for each in texts)}"
     stands_in, template = find_machine(other, nodes=nodes), find_machine(LIBRARY_OF)
     answer: list[Fitted] = []
@@ -213,7 +218,7 @@ def _write(
     path = Path(name) if is_path else user_folder() / f"{name}.toml"
     there = path if is_path else named_file(name)
     if there.exists() and not force:
-        raise InputError(f"{there} is there already; choose another name, or write over it with --force")
+        raise InputError(f"{there} exists; choose another name, or overwrite it with --force")
     card = marked(find_machine(CARD_OF).document["fabric"]["nic"], CARD_OF)
     content = content_of(find_machine(other), card, dict(map(read_setting, changes)))
     made = build(content, path, path.stem)

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 @option(
     "--memory",
     default="device",
-    show_default="the device less a tenth",
+    show_default="90 % of the device",
     metavar="BUDGET",
-    help="Most a rank may hold: 16GiB, a multiple of the unreplicated share such as 2x, or none: all of the "
-    "device.",
+    help="Memory limit of a rank: 16GiB, a multiple of the unreplicated share such as 2x, or none: all of "
+    "the device.",
 )
 @option("--refused", is_flag=True, help="Also list algorithms that do not apply, and what would work.")
 @option("--crossover/--no-crossover", default=None,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     "--routings",
     type=click.IntRange(2, 1000),
     metavar="COUNT",
-    help="Add p50 and p95 over so many routings of a mixture of experts, with one seed after another.",
+    help="Add p50 and p95 over this many routings of a mixture of experts, with consecutive seeds.",
 )
 @time_limit()
 @option("--html", type=WRITE, help="Write a standalone page with all timelines side by side.")

@@ -41,8 +41,9 @@ from umm.cli.printed.output import Output
 @option(
     "--delay",
     metavar="SHARE",
-    help="Delay ranks by random shares: 30%, gemm=30%,link=10%, 1:0.8 for one rank, any of them, at 80 %, or "
-    "5%,1:0.8. Each counted run is a draw, the same as of --jitter 30%,delay. Adds p50 and p95.",
+    help="Delay ranks at random: 30%, or gemm=30%,link=10%; 1:0.8 slows one random rank to 80 %; 5%,1:0.8 "
+    "does both. Each measured run is a draw, the same draws as of --jitter 30%,delay. Adds p50 and "
+    "p95.",
 )
 @option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of --delay.")
 @option("--save-schedule", type=WRITE, help="Write the schedule, .json or .npz.")

@@ -49,27 +49,31 @@ EMITTED = ("torch", "jax", "umm")
 @chain_options(layouts=False)
 @chain_search_options()
 @option("--layers", callback=dimension, metavar="COUNT",
-        help="Memory of this many of a chain's layers; times are of one.")  # fmt: skip
+        help="Count the memory of this many layers of a chain; times are of one layer.")  # fmt: skip
 @option(
     "--save-chain", type=WRITE, metavar="FILE.toml",
     help="Write the chain with the best layouts, called best, for --chain of other commands.",
 )  # fmt: skip
 @axis_options(searched=True)
 @option("--grids", type=click.Choice(["all", "square"]), default="all", show_default=True,
-        help="Process grids of 2d and cyclic without one: every one, or the most square.")  # fmt: skip
-@option("--balanced", is_flag=True, help="Also row, col and 2d with tiles that differ by one row or column.")
-@option("--interleaved", is_flag=True, help="Also replicas on every c-th rank in place of neighbours.")
+        help="Process grids to try for 2d and cyclic: every one, or the most square.")  # fmt: skip
+@option(
+    "--balanced",
+    is_flag=True,
+    help="Also try balanced row, col and 2d, whose tiles differ by one row or column at most.",
+)
+@option("--interleaved", is_flag=True, help="Also try interleaved replicas, on every c-th rank.")
 @option(
     "--memory",
     default="device",
-    show_default="the device less a tenth",
+    show_default="90 % of the device",
     metavar="BUDGET",
-    help="Most a rank may hold: 16GiB, a multiple of the unreplicated share such as 2x, or none: all of the "
-    "device.",
+    help="Memory limit of a rank: 16GiB, a multiple of the unreplicated share such as 2x, or none: all of "
+    "the device.",
 )
-@option("--top", type=int, help="Rank this many of the fastest in place of the front of time and memory.")
+@option("--top", type=int, help="List this many of the fastest instead of the front of time and memory.")
 @noise_options()
-@option("--emit", type=click.Choice(EMITTED), help="Print a program that sets up the winner, nothing else.")
+@option("--emit", type=click.Choice(EMITTED), help="Print only a program that sets up the winner.")
 @option("--html", type=WRITE, help="Write a standalone page: time against memory of the whole space.")
 @time_limit()
 @output_options()

@@ -50,12 +50,12 @@ if TYPE_CHECKING:
 @given_option()
 @ranks_option(several=True)
 @option("--machine", default="h100-8", show_default=True, metavar="LIST",
-        help="Machines of 'umm machine list' or topology files.")  # fmt: skip
+        help="Machines of 'umm machine list' or machine files.")  # fmt: skip
 @nodes_option(several=True)
 @set_option()
 @scaling_options()
 @chain_options(layouts=False, axes=True)
-@option("--layouts", metavar="LIST", help="A chain's own layouts by name: all of them if not given.")
+@option("--layouts", metavar="LIST", help="Schemes of a chain by name; all of them if not given.")
 @option(
     "--choices", metavar="LIST", help="Layouts to choose from: every assignment of them to a chain's tensors."
 )
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     default="none",
     show_default=True,
     metavar="BUDGET",
-    help="Most a rank may hold; points that need more are stored as too large.",
+    help="Memory limit of a rank; points that need more are stored as too large.",
 )
 @option("--executor", default="sim", show_default=True, metavar="NAME",
         help="Executor of the schedules; bound stores lower bounds.")  # fmt: skip
@@ -74,9 +74,15 @@ if TYPE_CHECKING:
     default="process",
     show_default=True,
     metavar="NAME",
-    help="process: of this host; mpi: the ranks of mpiexec; dask: a cluster; none: this process alone.",
+    help="process: processes of this host; mpi: the ranks of mpiexec; dask: a cluster; none: this process "
+    "alone.",
 )
-@option("--jobs", type=int, metavar="N", help="Processes; one per core, or what the pool has, if not given.")
+@option(
+    "--jobs",
+    type=int,
+    metavar="N",
+    help="Number of processes; one per core, or what the pool has, if not given.",
+)
 @option(
     "-o",
     "store",
@@ -85,7 +91,7 @@ if TYPE_CHECKING:
     metavar="STORE",
     help="SQLite file; an existing one is continued.",
 )
-@option("--export", type=WRITE, metavar="FILE", help="Then write all of the store as .csv or .parquet.")
+@option("--export", type=WRITE, metavar="FILE", help="Afterwards export the whole store as .csv or .parquet.")
 @time_limit()
 @output_options(file=False)
 @click.pass_context
@@ -145,7 +151,9 @@ def sweep(
             for spaces, machines in asked:
                 swepts.append(perform(spaces, machines, store, progress=report, **how))
         except KeyboardInterrupt:
-            output.note(f"{there[0]} of {there[1] or 'the'} points are in {store}; the same command goes on")
+            output.note(
+                f"{there[0]} of {there[1] or 'the'} points are in {store}; the same command continues"
+            )
             raise click.Abort from None
     done = [swept for swept in swepts if swept is not None]
     if len(done) < len(swepts):

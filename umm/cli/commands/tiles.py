@@ -39,7 +39,7 @@ def tiles(
     chain = asked_chain(ctx, flags, asked_machine(flags)) if flags["chain"] is not None else None
     if chain is not None:
         if words is not None:
-            raise InputError("--as is of one multiply; leave it out, or leave out --chain")
+            raise InputError("--as applies to one multiply; leave out --as or --chain")
         if as_json:
             output.json("tiles", tensors_record(chain))
             return

@@ -21,16 +21,17 @@ MEMORY = "memory"
 @option(
     "--memory",
     default="device",
-    show_default="the device less a tenth",
+    show_default="90 % of the device",
     metavar="BUDGET",
-    help="Most a rank may hold: 16GiB, a multiple of the unreplicated share such as 2x, or none: all of the "
-    "device.",
+    help="Memory limit of a rank: 16GiB, a multiple of the unreplicated share such as 2x, or none: all of "
+    "the device.",
 )
 @option(
     "--map",
     "over",
     metavar="memory|KEY",
-    help="The best over -m and the memory, or over -m and a number of the machine such as fabric*bandwidth.",
+    help="Map the best choice over -m and the memory, or over -m and a machine number such as "
+    "fabric*bandwidth.",
 )
 @option(
     "--reach",
@@ -38,7 +39,7 @@ MEMORY = "memory"
     default=4.0,
     show_default=True,
     metavar="X",
-    help="Largest factor that is tried of a number, and one over the smallest.",
+    help="Largest factor to try for a number; the smallest is its inverse.",
 )
 @option(
     "--margin",
@@ -46,7 +47,7 @@ MEMORY = "memory"
     default=0.01,
     show_default=True,
     metavar="SHARE",
-    help="How much better another choice has to be.",
+    help="How much better another choice must be to be reported.",
 )
 @option("--html", type=WRITE, help="Write a standalone page with the figure.")
 @time_limit()
@@ -85,7 +86,7 @@ def what_if(
     if outline is not None:
         typed = given(ctx, SCHEDULE) + (["--map"] if over else [])
         if typed:
-            raise InputError(f"{', '.join(typed)} is not of a chain; leave it out")
+            raise InputError(f"{', '.join(typed)} does not apply to chains; leave it out")
     sizes = dimensions(flags) if outline is None else {"m": [0]}
     rows = sizes.pop("m")
     budget = None if memory == "none" else memory

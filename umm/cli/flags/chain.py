@@ -74,42 +74,42 @@ def chain_options(
         "ffn": "Columns between the multiplies of an MLP.",
         "heads": "Attention heads.",
         "kv_heads": "Heads of keys and values; all heads if not given.",
-        "sequences": "Equal parts of the tokens that attend to themselves alone; 1 if not given.",
-        "vocab": "Different tokens of a head's logits.",
-        "context": "Tokens before the one that --decode computes.",
-        "batch": "Sequences that --decode computes a token of; 1 if not given.",
+        "sequences": "Sequences that the tokens are split into; each attends to itself only. 1 if not given.",
+        "vocab": "Vocabulary of a language model's head.",
+        "context": "Tokens of context before the one that --decode computes.",
+        "batch": "Sequences for which --decode computes one token each; 1 if not given.",
         "experts": "Experts of a mixture.",
         "top_k": "Experts that each token goes to.",
-        "shared": "Experts that every token goes to beside; none if not given.",
-        "head_dim": "Columns of a head; as many as make up hidden if not given.",
-        "q_rank": "Columns of the latent vector of queries; none if attention is by heads alone.",
-        "kv_rank": "Columns of that of keys and values.",
-        "rope_dim": "Columns of a head's positions beside those latent vectors.",
+        "shared": "Shared experts, to which every token goes; none if not given.",
+        "head_dim": "Columns of a head; hidden / heads if not given.",
+        "q_rank": "Columns of the latent vector of queries; if not given, attention is by heads alone.",
+        "kv_rank": "Columns of the latent vector of keys and values.",
+        "rope_dim": "Columns of a head's positions, beside the latent vectors.",
     }
     flags = [
         option("--chain", metavar="NAME|FILE.toml",
-               help=f"A chain in place of one multiply: {', '.join(PRESETS)}, or a file."),
+               help=f"A chain instead of one multiply: {', '.join(PRESETS)}, or a file."),
         option("--model", metavar="NAME|config.json",
                help=f"Sizes of a public model, {', '.join(MODELS)}, or of a Hugging Face config.json."),
         *(option(f"--{name.replace('_', '-')}", help=text, **size)
           for name, text in sizes.items()),
-        option("--backward", is_flag=True, help="Gradients too, given dY."),
+        option("--backward", is_flag=True, help="Add the gradients, given dY."),
         option("--decode", is_flag=True,
-               help="One token of each sequence of --batch, with --context tokens before it."),
+               help="Compute one token of each of --batch sequences, after --context tokens."),
         option("--dropout", type=float, default=0.0, metavar="RATE",
                help="Share of an MLP's activations that are dropped, the same ones in every layout."),
         option("--routing", default="uniform", metavar="RULE|FILE",
-               help="Which experts tokens go to: uniform, zipf:1.2, balanced, or a file of the rows of each "
-                    "expert in one line, or of the experts of each token line by line."),
+               help="How tokens are routed to experts: uniform, zipf:1.2, balanced, or a file: one line "
+                    "with the rows of each expert, or a line per token with its experts."),
         option("--routing-seed", type=click.IntRange(0, 2**29), default=0, metavar="SEED",
-               help="Of what --routing draws."),
+               help="Seed of --routing."),
         option("--capacity", type=Finite(min=0, max=1e6), default=0.0, metavar="TIMES",
-               help="Rows that an expert takes at most, in means of all; what comes later is dropped."),
+               help="Most rows of an expert, as a multiple of the mean; later rows are dropped."),
     ]  # fmt: skip
     if layers:
         flags += [
             option("--layers", callback=dimension, metavar="COUNT",
-                   help="Layers of the model: the memory of all, and the time of one in the middle."),
+                   help="Report the memory of this many layers, and the time of a middle one."),
             option("--recompute", type=click.Choice(RECOMPUTE), default=RECOMPUTE[0],
                    help="What the backward part computes again instead of keeping it."),
             option("--optimizer", type=Finite(min=0, max=1024), default=0.0, metavar="BYTES",
@@ -118,10 +118,10 @@ def chain_options(
     if layouts:
         flags.append(
             option("--layouts", metavar="NAME|TENSOR=LAYOUT,…",
-                   help="Layouts of a chain: megatron, sequence, data, context, ring, gather, ulysses, a "
-                        "scheme such as tp8-dp4, fsdp32 or hsdp8x4, or best, what a search finds; then "
-                        "others for some tensors. Of experts ep4-tp2, ep8+8 (8 copies of those with "
-                        "most rows) or ep8/2 (rows moved in 2 parts).")
+                   help="Scheme of a chain: megatron, sequence, data, context, ring, gather, ulysses, "
+                        "tp8-dp4, fsdp32, hsdp8x4, …, or best, found by a search; then layouts of single "
+                        "tensors. For experts: ep4-tp2, ep8+8 (8 copies of the fullest experts), ep8/2 "
+                        "(rows move in 2 parts).")
         )  # fmt: skip
     return all_of(flags)
 
@@ -130,8 +130,8 @@ def chain_search_options() -> Callable[[Command], Command]:
     """Return a decorator that adds what a search over a chain's layouts chooses from, and what it counts."""
     choices = option(
         "--choices", default=None, metavar="LIST",
-        help="Layouts of a chain's tensors to choose from; all is row, col and 2d with every number of "
-        "replicas; row,col,2d,row@p if not given.",
+        help="Layouts of a chain's tensors to choose from; all is row, col and 2d with every replication "
+             "factor; row,col,2d,row@p if not given.",
     )  # fmt: skip
     optimizer = option(
         "--optimizer", type=Finite(min=0, max=1024), metavar="BYTES",

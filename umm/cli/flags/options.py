@@ -114,7 +114,7 @@ def problem_options(
         ranks_option(many_ranks),
         option("--machine", default=machine, show_default=True, metavar="NAME|FILE",
                shell_complete=among(machines),
-               help="A machine of 'umm machine list' or a topology file."),
+               help="A machine of 'umm machine list' or a machine file."),
         nodes_option(many_ranks),
         set_option(),
     ]  # fmt: skip
@@ -132,7 +132,7 @@ def problem_options(
 
 def ranks_option(several: bool = False) -> Callable[[Any], Any]:
     """Return the flag for the number of ranks, or several of them."""
-    said = "Processes; the machine's own number if not given."
+    said = "Number of ranks; the machine's own number if not given."
     if not several:
         return option("--ranks", type=int, metavar="P", help=said)
     return option("--ranks", callback=ranks, metavar="LIST", help=f"{said} A list compares numbers: 8,16,32.")
@@ -140,7 +140,7 @@ def ranks_option(several: bool = False) -> Callable[[Any], Any]:
 
 def nodes_option(several: bool = False) -> Callable[[Any], Any]:
     """Return the flag for the number of nodes, or several of them."""
-    said = "Nodes of the machine, if its file has their network cards; the file's own number if not given."
+    said = "Number of nodes, for machines whose file has network cards; the file's own number if not given."
     return option(
         "--nodes", metavar="LIST" if several else "N",
         help=f"{said} A list compares numbers: 1,2,4." if several else said,
@@ -151,7 +151,7 @@ def set_option() -> Callable[[Any], Any]:
     """Return the flag that sets numbers of the machine."""
     return option(
         "--set", "changes", multiple=True, metavar="KEY=VALUE",
-        help="A number of the machine set to another, or times a factor: fabric.bandwidth=x0.5.",
+        help="Set a machine number to a value or times a factor: fabric.bandwidth=x0.5.",
     )  # fmt: skip
 
 
@@ -161,9 +161,9 @@ def type_options() -> list[Callable[[Any], Any]]:
         option("--dtype", default="float32", show_default=True, metavar="TYPE",
                shell_complete=among(lambda: DTYPES),
                help=f"Type of A and B: {', '.join(DTYPES)}, or short: bf16, fp16, f32, f64, fp8 (e4m3); "
-                    "fp8xe5m2 for unlike ones, fp8:128 for a scale for each 128 elements along k."),
+                    "fp8xe5m2 if A and B differ, fp8:128 for a scale per 128 elements along k."),
         option("--c-dtype", default="", metavar="TYPE", shell_complete=among(lambda: DTYPES),
-               help="Type of C; that of A and B, float32 if they have 16 bits."),
+               help="Type of C; if not given, that of A and B, or float32 if they have 16 bits."),
     ]  # fmt: skip
 
 
@@ -193,9 +193,9 @@ def measure_options(executor: str) -> Callable[[Command], Command]:
                    help="Executor; 'umm doctor' lists what can run here."),
             executor_options(),
             option("--iters", type=click.IntRange(max=MOST_RUNS), default=10, show_default=True,
-                   help="Runs that count."),
+                   help="Measured runs."),
             option("--warmup", type=click.IntRange(0, MOST_RUNS), default=1, show_default=True,
-                   help="Runs before them."),
+                   help="Warm-up runs before them."),
             option("--scale", callback=scale, metavar="1/16",
                    help="Scale m, n and k by this factor, to fit this host."),
         ]
@@ -207,13 +207,13 @@ def noise_options() -> Callable[[Command], Command]:
     return all_of(
         [
             option("--jitter", metavar="SHARE",
-                   help="Random variation of every rank: 3%, or gemm=2%,link=5%,launch=10%; add normal for a "
-                   "normal law in place of a lognormal one, delay for ranks that are late but never early; "
-                   "gemm=FILE picks from measured seconds. Adds p50 and p95 over draws."),
+                   help="Random variation of every rank: 3%, or gemm=2%,link=5%,launch=10%. normal: a "
+                        "normal distribution, not a lognormal one; delay: ranks are late but never early; "
+                        "gemm=FILE draws from measured seconds. Adds p50 and p95 over draws."),
             option("--straggler", metavar="COUNT:RATE",
-                   help="Slow ranks: 1:0.8 is one rank, any of them, that computes at 80 %."),
+                   help="Slow ranks: 1:0.8 is one random rank that computes at 80 %."),
             option("--draws", type=click.IntRange(1, 100_000), default=200, show_default=True,
-                   help="Draws of --jitter and --straggler."),
+                   help="Number of draws of --jitter and --straggler."),
             option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
                    help="Seed of the draws; all candidates have the same draws."),
         ]
@@ -279,7 +279,7 @@ def output_options(file: bool = True) -> Callable[[Command], Command]:
     """
     to_file = option(
         "-o", "--output", type=WRITE, callback=into_file, expose_value=False, metavar="FILE",
-        help="Write what goes to stdout to a file.",
+        help="Write stdout to a file.",
     )  # fmt: skip
     return all_of(
         [

@@ -25,7 +25,7 @@ def schedule_options() -> Callable[[Command], Command]:
     )  # fmt: skip
     algorithm = option(
         "--algorithm", default=UNIVERSAL, show_default=True, metavar="NAME", shell_complete=among(names),
-        help="Another that redistributes in and out of its own layouts: cannon, summa, …",
+        help="Another algorithm, which redistributes in and out of its own layouts: cannon, summa, …",
     )  # fmt: skip
     settings = option(
         "--with", "settings", multiple=True, metavar="NAME=VALUE",
@@ -40,7 +40,7 @@ def axis_options(searched: bool = False) -> Callable[[Command], Command]:
     Args:
         searched: Whether the choices that a search tries all values of have all of them as their default.
     """
-    form = "Layouts of A; all, also among others, is row, col and 2d with every replication factor."
+    form = "Layouts of A; all adds row, col and 2d with every replication factor."
     axes = {
         "a": ("all", form),
         "b": ("all", "Layouts of B."),

@@ -25,7 +25,7 @@ MOST_DEVICES = 12
 BASES = {
     "measured": "Measured on such a machine:",
     "published": "Published:",
-    "assumed": "Assumed, until somebody measures:",
+    "assumed": "Assumed, not measured:",
 }
 
 

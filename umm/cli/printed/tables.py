@@ -186,7 +186,7 @@ def print_collectives(
     """
     first, checked = rows[0].asked, rows[0].ok is not None
     heard = format_bandwidth(bandwidth(machine, first.ranks))
-    hears = f"; a rank hears from the others by {heard}" if first.ranks > 1 else ""
+    hears = f"; {heard} into a rank from the others" if first.ranks > 1 else ""
     lines = [
         f"# {first.what} among {counted(first.ranks, 'rank')} of {machine.name}, times from {source}{hears}",
         *([f"# each size by {chosen}"] if chosen else []),

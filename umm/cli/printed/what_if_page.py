@@ -43,7 +43,7 @@ def print_sensitivity(
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("number", no_wrap=True)
     table.add_column("now", no_wrap=True)
-    table.add_column("half of it", justify="right", no_wrap=True)
+    table.add_column("half", justify="right", no_wrap=True)
     table.add_column("twice", justify="right", no_wrap=True)
     for move, half, most in changes:
         if (half, most) != (SAME, SAME):

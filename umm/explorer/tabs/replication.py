@@ -112,7 +112,7 @@ def _said(view: View, mine: Ints, down: int, across: int) -> str:
     """Return what replicas of the operand across save at this m, once the best of every factor is proven."""
     priced = view.priced
     if priced.stage not in ("factors", "all") or view.point is None:
-        return "≥ on grey is a lower bound; the best of every two factors is being proven."
+        return "≥ on grey is a lower bound; the best of each pair of factors is being proven."
     assert priced.points
     every = priced.points.factors
     factors, name = replication_factors(view.point.problem.p), MATRICES[across]
@@ -207,9 +207,9 @@ def controls() -> list[Any]:
 TAB = Tab(
     "replication",
     "Replication",
-    "The best time for every two replication factors under the memory budget, with the partitions that reach "
-    "it (of a multiply those of A, B, C and the stationary matrix). Click a cell to show its point. As m "
-    "grows: the same up to 64 times this m.",
+    "The best time for each pair of replication factors under the memory budget, with the partitions that "
+    "reach it (of a multiply those of A, B, C and the stationary matrix). Click a cell to show its point. As "
+    "m grows: the same up to 64 times this m.",
     ("replicas",),
     show,
     controls,

@@ -179,8 +179,8 @@ SCHEDULE = Tab(
     "schedule",
     "Schedule",
     "When each rank multiplies and when it communicates; the black line under the bars is the critical path. "
-    "A click on a bar lights its slices on the tab Tiles. A trace dropped in on Predicted vs measured stands "
-    "below.",
+    "A click on a bar lights its slices on the tab Tiles. A trace dropped in on Predicted vs measured is "
+    "shown below.",
     ("lanes", "lanes-measured", "parts"),
     schedule,
     rank_control,

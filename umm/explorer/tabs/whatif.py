@@ -136,8 +136,8 @@ def controls() -> list[Any]:
 TAB = Tab(
     "whatif",
     "What if",
-    "One number of the machine, a quarter to four times what it is: how this point and the fastest on the "
-    "front of time against memory change, and where another becomes the fastest.",
+    "One machine number from a quarter to four times its value: how this point and the fastest on the front "
+    "of time against memory change, and where another becomes the fastest.",
     ("turned",),
     show,
     controls,

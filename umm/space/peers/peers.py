@@ -45,7 +45,7 @@ def peers(
 
     Args:
         program: A problem, or a chain with the layouts of a preset.
-        machine: A machine, its name, or the path of its topology file.
+        machine: A machine, its name, or the path of its machine file.
         ranks: Ranks that share the work where the program does not say; the machine's own number if None.
         memory: Budget a rank, as in ``umm.search``. A row above it is in the table but never the one to take.
         crossover: Whether other sizes are simulated for where the verdict changes: other m of a multiply.

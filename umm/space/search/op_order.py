@@ -84,7 +84,7 @@ def best_order(
 
     Args:
         problem: What is multiplied; without ranks it gets the machine's own number.
-        machine: A machine, its name, or the path of its topology file.
+        machine: A machine, its name, or the path of its machine file.
         makespan: What simulates a schedule, in seconds.
         stationary: A, B, C or ``auto`` for the largest matrix.
         options: Choices of direct execution.

@@ -68,7 +68,7 @@ def search(
 
     Args:
         space: What may be chosen, see :attr:`Space.searched`; without ranks it gets the machine's own number.
-        machine: A machine, its name, or the path of its topology file.
+        machine: A machine, its name, or the path of its machine file.
         makespan: What simulates a schedule, in seconds; None for the executor ``sim``. The proof holds
             for anything that never beats the bounds.
         memory: Budget per rank: bytes (``16GiB``), a multiple of the unreplicated share (``2x``), ``device``

@@ -110,7 +110,7 @@ def sweep(
     Args:
         spaces: What may be chosen, of multiplies or of chains; one without ranks gets each machine's own
             number.
-        machines: Machines, their names, or paths of topology files.
+        machines: Machines, their names, or paths of machine files.
         store: Path of the SQLite file.
         executor: Who performs the schedules; ``bound`` stores the closed-form lower bound instead.
         memory: Budget per rank as in :func:`umm.space.search`; points above it, or above what a

@@ -106,7 +106,7 @@ def map_over_memory(
 
     Args:
         space: What may be chosen; its m is replaced.
-        machine: A machine, its name, or the path of its topology file.
+        machine: A machine, its name, or the path of its machine file.
         rows: Values of m.
         most: Largest budget, as a multiple of the unreplicated share.
         makespan: What simulates a schedule; None for the executor ``sim``.
@@ -149,7 +149,7 @@ def map_over_number(
 
     Args:
         space: What may be chosen; its m is replaced.
-        machine: A machine, its name, or the path of its topology file.
+        machine: A machine, its name, or the path of its machine file.
         rows: Values of m.
         number: Its name, or a pattern whose numbers are scaled together, as ``--set`` takes it.
         memory: Budget per rank as in :func:`umm.space.search`.

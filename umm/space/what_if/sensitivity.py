@@ -128,7 +128,7 @@ def sensitivity(
 
     Args:
         space: What may be chosen.
-        machine: A machine, its name, or the path of its topology file.
+        machine: A machine, its name, or the path of its machine file.
         memory: Budget per rank as in :func:`umm.space.search`.
         makespan: What simulates a schedule; None for the executor ``sim``.
         margin: How much better than the choice another point has to be, as a share of its makespan.
@@ -246,7 +246,7 @@ def frontier(
 
     Args:
         space: What may be chosen.
-        machine: A machine, its name, or the path of its topology file.
+        machine: A machine, its name, or the path of its machine file.
         most: Largest budget of interest, as in :func:`umm.space.search`.
         makespan: What simulates a schedule; None for the executor ``sim``.
     """
