@@ -196,6 +196,16 @@ def test_what_a_chain_is_not_searched_by_is_refused(flags, message):
 MIXTURE = ["--chain", "moe", "--experts", 4, "--top-k", 1, "--hidden", 64, "--ffn", 64, "--tokens", 512]
 
 
+def test_a_group_of_experts_per_rank_is_named_and_its_edges_are_shown_in_short():
+    """Eight experts on eight ranks: ``ep8`` is ``ep8-tp1``, W1's rows are cut at 64, 128 … 512."""
+    asked = ["--machine", "h100-8", *MIXTURE, "--experts", 8]
+    short, long = (good("simulate", *asked, "--layouts", name) for name in ("ep8", "ep8-tp1"))
+    assert short == long
+    assert "edges:0-64-…-512x0-64:8x1: W1 512x64" in " ".join(short.split())
+    refused = umm("simulate", *asked, "--layouts", "ep").stderr
+    assert "choose from expert, tensor, whole, or a scheme such as ep8 or ep4-tp2" in refused
+
+
 def test_peers_of_a_mixture_have_p50_and_p95_over_routings():
     """Nearly all tokens go to one of four experts: p50 and p95 of every row over three draws."""
     asked = ["--machine", "h100-8", "--ranks", 4, *MIXTURE, "--routing", "zipf:6", "--routings", 3]

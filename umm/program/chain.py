@@ -1,5 +1,6 @@
 """A program of several statements over named tensors, and what it gives in float64."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -13,6 +14,7 @@ from umm.program.statements import Statement, Sum, statement_from_dict, statemen
 from umm.program.tensors import MOST_RANKS, Tensor, by_name
 
 _KEYS = ("name", "ranks", "tensors", "statements")
+_MANY_EDGES = re.compile(r"(\d+-\d+)(?:-\d+){5,}(-\d+)")
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,11 @@ class Chain:
 
     @property
     def layout_words(self) -> str:
-        """Each tensor with its sizes and layout, those of one layout together."""
+        """Each tensor with its sizes and layout, those of one layout together; … for all but few edges."""
         alike: dict[str, list[str]] = {}
         for x in self.tensors:
-            alike.setdefault(str(x.layout), []).append(f"{x.name} {x.shape[0]}x{x.shape[1]}")
+            layout = _MANY_EDGES.sub(r"\1-…\2", str(x.layout))
+            alike.setdefault(layout, []).append(f"{x.name} {x.shape[0]}x{x.shape[1]}")
         return "; ".join(f"{layout}: {', '.join(names)}" for layout, names in alike.items())
 
     def facts(self, where: str) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ from umm.program.tensors import Tensor
 
 DEFAULT = "row"
 BY_EXPERT = "experts"
-_EXPERT_SCHEME = re.compile(r"ep[1-9]\d{0,5}-tp[1-9]\d{0,5}")
+_EXPERT_SCHEME = re.compile(r"ep([1-9]\d{0,5})(?:-tp([1-9]\d{0,5}))?")
 _EVERY_RANK = re.compile(r"@p(?=$|:)")
 _LAYERED = {
     "2d:dqxq": lambda d, q: f"2d:{d * q}x{q}",
@@ -249,6 +249,7 @@ class Outline:
             texts = scheme_layouts(first, self.layouts, shapes, ranks, self.name)
         elif first not in self.layouts:
             works = did_you_mean(first, self.layouts) if self.layouts else "give a text for each tensor"
+            works += ", or a scheme such as ep8 or ep4-tp2" if self.has_experts else ""
             raise ProblemError(f"chain {self.name} has no layouts {first!r}; {works}")
         else:
             texts = dict(self.layouts[first])
@@ -263,12 +264,13 @@ class Outline:
         return any(x.experts for x in self.tensors)
 
     def _experts_within(self, name: str, ranks: int) -> dict[str, str]:
-        """Return the layouts that ``ep4-tp2`` means: 4 groups of experts, each cut over 2 ranks.
+        """Return the layouts of ``ep4-tp2``: 4 groups of experts, each cut over 2 ranks; ``ep8`` cuts none.
 
         Raises:
             ProblemError: if it is not for so many ranks.
         """
-        groups, parts = (int(x) for x in name.removeprefix("ep").split("-tp"))
+        match = _EXPERT_SCHEME.fullmatch(name)
+        groups, parts = (int(x or 1) for x in match.groups()) if match else (0, 0)
         if groups * parts != ranks:
             raise ProblemError(f"{name} is for {groups * parts} ranks, not for {ranks}; change its numbers")
         texts = dict(self.default_layouts)
