@@ -123,10 +123,10 @@ def _ended(answered: bool) -> int:
 
 @contextmanager
 def _interrupted_by_signals() -> Iterator[list[int]]:
-    """Give the signals that have come, and have SIGTERM, which batch systems send first, end a command as Ctrl-C does: with what it has found.
+    """Give the signals that have come; SIGTERM and SIGHUP end a command as Ctrl-C does: with what it found.
 
-    So does SIGHUP, of a terminal that closes. Ranks that mpiexec has started, and who ignores a signal, keep
-    what they do with it.
+    Batch systems send the first, a terminal that closes the second. Ranks that mpiexec has started, and who
+    ignores a signal, keep what they do with it.
     """
     came: list[int] = []
     if launched_rank() is not None or current_thread() is not main_thread():
