@@ -178,13 +178,13 @@ def test_collectives_of_rows_and_columns_compose():
         assert np.array_equal(found, np.broadcast_to(given_.sum(axis=0), found.shape))
 
 
-@pytest.mark.parametrize("way", [ring, tree, direct, hierarchical])
+@pytest.mark.parametrize("way", [ring.WAY, tree.WAYS[0], direct.WAY, hierarchical.WAY], ids=lambda x: x.name)
 def test_what_is_given_is_kept_where_running_sums_have_room_of_their_own(made, way):
     """Without room a rank takes temporaries for running sums: X is as before but at rank 1."""
     build = in_place(made("tiers", 4), (1, 8))
     held = whole(build)
     into = build.temporary(1, "X", *held[1][-2:])
-    way.WAY.writers["reduce"](build, range(4), held.__getitem__, into)
+    way.writers["reduce"](build, range(4), held.__getitem__, into)
     build.get(into, held[1])
     given_ = np.random.default_rng(0).integers(-8, 9, (4, 1, 8)).astype(float)
     expected = given_.copy()
