@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from umm.algorithms.chains.multiplies import as_problem
 from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.movement.choice import chosen, in_words
-from umm.algorithms.movement.gathers import Copies, Operand
+from umm.algorithms.movement.gathers import Copies, Operand, bytes_of
 from umm.algorithms.movement.multiply import Gathered, Products, gather_operands, multiply_blocks
 from umm.machines import Machine
 from umm.program import Chain, Multiply, Statement
@@ -105,7 +105,7 @@ def gathers_anew(statements: Sequence[Statement], plans: Mapping[int, Gathered])
             kept += [names[y].key(how.blocks) for y in how.collects]
             key = names[x].key(how.blocks)
             if x in how.collects and copies.find(key) is None:
-                copies.held[key] = copies.room(kept), {}
+                copies.held[key] = copies.room(kept, bytes_of(how.blocks, x)), {}
                 found[number].add(x)
 
     for number, statement in enumerate(statements):

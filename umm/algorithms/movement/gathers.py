@@ -24,6 +24,8 @@ COPIES, STREAMS = "copy_engine", 2
 SHORT = 2 * 2**20
 """Bytes of messages of which two at a time leave links idle while they start: 4 µs at 374 GB/s are 1.5 MB."""
 NO_TURNS: Mapping[int, Sequence[int]] = MappingProxyType({})
+LITTLE = 32 * 2**20
+"""Bytes of a copy that is kept until its tensor changes, rather than gathered again."""
 SLOTS = 2
 """Gathered copies that a rank keeps at least: one to multiply with while the next one comes."""
 
@@ -54,9 +56,14 @@ class Copies:
         self.used.append(slot)
         return there
 
-    def room(self, busy: Iterable[tuple[str, bytes]]) -> int:
-        """Return the slot for a new copy, that used longest ago except those of some copies still needed."""
-        kept = {self.held[key][0] for key in busy if key in self.held}
+    def room(self, busy: Iterable[tuple[str, bytes]], nbytes: int) -> int:
+        """Return the slot for a new copy: one that is free, or a new one, or that used longest ago.
+
+        Args:
+            busy: Copies still needed, whose slots are not to be had.
+            nbytes: Bytes of the new one at the rank that needs most; for few of them no other copy goes.
+        """
+        kept = {self.held[key][0] for key in (self.held if nbytes <= LITTLE else busy) if key in self.held}
         slot = next((x for x in self.used if x not in kept), None) if len(self.used) >= SLOTS else None
         if slot is None:
             slot = len(self.used)
@@ -135,7 +142,7 @@ def gather(
     there = copies.find(key)
     if there is not None:
         return found | there
-    slot, there = copies.room(busy), {}
+    slot, there = copies.room(busy, bytes_of(blocks, operand.matrix)), {}
     for rank in lacks.nonzero()[0].tolist():
         there[rank] = build.temporary(rank, operand.tensor, *spans[rank], ("gathered", slot))
     copies.held[key] = slot, there
@@ -161,6 +168,13 @@ def gather(
                 }
                 _gather(build, ranks, pieces, there, manners[tuple(ranks)])
     return found | there
+
+
+def bytes_of(blocks: Blocks, matrix: str) -> int:
+    """Return the bytes of an operand at the rank that needs most of it."""
+    rects = blocks.of(matrix)
+    sides = rects[:, 1::2] - rects[:, ::2]
+    return int(sides.prod(axis=1).max()) * blocks.problem.itemsize(matrix)
 
 
 def _gather_in_turn(
