@@ -6,6 +6,7 @@ another. So the busiest resource's work, summed over the statements, is a bound 
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,14 +45,16 @@ class StatementWork:
 
     Attributes:
         seconds: For each device its gemms and maps, for each rank its gemms as its transfers slow them down,
-            for each link its bytes, for each rank and lane its transfers. Added over statements, the largest
-            is a lower bound of their joined schedule.
+            its gemms and maps as what it sends and what it gets does, for each link its bytes, for each rank
+            and lane its transfers. Added over statements, the largest is a lower bound of their joined
+            schedule.
         span: For each rank the seconds from its first gemm or map to the end of its last; a rank takes
             statements in their order.
         ready: Seconds after the last gemm before any of a replicated result is summed; else 0.
         whole: Seconds after the last gemm before any tile of it is whole; else 0.
         summed: Seconds after the last gemm before all of it is; else 0.
         stationary: The matrix that stays in place.
+        leaves: Of a one-sided multiply the seconds that the link out of each rank carries of what it makes.
         actions: How many actions it is, about.
         paid: Of these the matrices that it has to gather or sum itself, whatever the layouts of others.
         inward: Of a multiply by collectives, for A, B and C that move, the seconds that each rank is busy
@@ -82,6 +85,7 @@ class StatementWork:
     whole: float = 0.0
     summed: float = 0.0
     stationary: str = "auto"
+    leaves: Floats | float = 0.0
     actions: int = 0
     paid: frozenset[str] = frozenset()
     inward: Mapping[str, Floats] = field(default_factory=dict)
@@ -156,7 +160,10 @@ def statement_work(
     part = lowered(problem, machine, stationary, **completing(options))
     if statement.beside:  # whatever the layout of what the other multiply writes
         part = without_starts(part, machine, problem.dtype)
+    made = (part.src != part.dst) & (part.operand_tensors(0) == MATRICES.index("C"))
+    leaves = np.bincount(part.src[made], part.nbytes[made], part.ranks) / _ports(machine, part.ranks)[0]
     work = replace(_work(part, machine, chosen_options, appended=True), stationary=stationary)
+    work = replace(work, leaves=leaves * ROUNDING)
     found = how_summed(problem, machine, chosen_options)
     if found is None:
         return work
@@ -269,7 +276,9 @@ def _work(schedule: Schedule, machine: Machine, options: Options, appended: bool
     # A rank that shares its engine may wait for others meanwhile; only its gemms are sure then.
     shared = np.bincount(device, minlength=machine.device_count)[device] > 1
     lanes = _lanes(schedule, machine, options, alone, appended)
-    work = np.concatenate((engines, gemms + np.where(shared, 0.0, lost), carried, *lanes)).astype(np.float64)
+    slowed = compute + np.where(shared, 0.0, _lost_at_ports(schedule, moving, machine))
+    slowed = np.concatenate((gemms + np.where(shared, 0.0, lost), *np.where(shared, gemms, slowed)))
+    work = np.concatenate((engines, slowed, carried, *lanes)).astype(np.float64)
     follows = appended and len(schedule) <= MOST_FOLLOWED
     span = np.maximum(compute, _spans(schedule, alone)) if follows else compute
     return StatementWork(work * ROUNDING, span.astype(np.float64) * ROUNDING, actions=len(schedule))
@@ -284,7 +293,7 @@ def _batch(
     engines = np.bincount(links.device, found.gemms, machine.device_count)
     moved = found.nbytes * least_slowdown(machine.message_sizes, int(found.nbytes.max()))
     lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
-    work = np.concatenate((engines, found.gemms, _carried(moved.reshape(-1), machine, p), lanes))
+    work = np.concatenate((engines, np.tile(found.gemms, 3), _carried(moved.reshape(-1), machine, p), lanes))
     return StatementWork(work.astype(np.float64) * ROUNDING, found.span * ROUNDING, actions=found.actions)
 
 
@@ -297,7 +306,7 @@ def _collective(
     engines = np.bincount(device, price.gemms, machine.device_count)
     moved = [of for x, of in (*price.gathered.items(), ("C", price.adds + price.copied)) if x in paid]
     lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
-    work = np.concatenate((engines, price.gemms, _links_of(moved, machine, p), lanes))
+    work = np.concatenate((engines, np.tile(price.gemms, 3), _links_of(moved, machine, p), lanes))
     seconds = np.asarray(work * ROUNDING, dtype=np.float64)
     assert by.how is not None
     single = by.how.chunks == 1
@@ -462,6 +471,44 @@ def _lost(schedule: Schedule, moving: Bools, alone: Floats, lanes: int) -> Float
         return np.zeros(schedule.ranks)
     loss = np.array([schedule.interference.get(name, 0.0) for name in KINDS])[schedule.kind[moving]]
     return np.bincount(schedule.rank[moving], loss * alone[moving], schedule.ranks) / lanes
+
+
+def _lost_at_ports(schedule: Schedule, moving: Bools, machine: Machine) -> Floats:
+    """Return the seconds of work that each rank loses to what it sends, and to what it gets, shape (2, p).
+
+    All that a rank sends leaves by one link on many machines. While that is busy, some of it is in flight,
+    and the largest loss of that is no less than the mean.
+    """
+    if schedule.means_of is not None:
+        return np.zeros((2, schedule.ranks))
+    loss = np.array([schedule.interference.get(name, 0.0) for name in KINDS])[schedule.kind]
+    ports, found = _ports(machine, schedule.ranks), []
+    for end, port in zip((schedule.src, schedule.dst), ports, strict=True):
+        own = moving & (end == schedule.rank)
+        lost = np.bincount(schedule.rank[own], (loss * schedule.nbytes)[own], schedule.ranks)
+        found.append(lost / port)
+    return np.array(found)
+
+
+@lru_cache(maxsize=64)
+def _ports(machine: Machine, ranks: int) -> Floats:
+    """Return the bandwidth of the link by which all leaves a rank, and of that by which all reaches it.
+
+    It is infinite where there are several.
+    """
+    devices = sorted({machine.device_of(rank, ranks) for rank in range(ranks)})
+    found = np.full((2, machine.device_count), np.inf)
+    for here in devices:
+        leaving, reaching = set[int](), set[int]()
+        for there in (x for x in devices if x != here):
+            leaving.add(machine.route(here, there)[0])
+            reaching.add(machine.route(there, here)[-1])
+            if len(leaving) > 1 and len(reaching) > 1:
+                break
+        for way, links in enumerate((leaving, reaching)):
+            if len(links) == 1:
+                found[way, here] = machine.link_bandwidth[links.pop()]
+    return np.asarray(found[:, [machine.device_of(rank, ranks) for rank in range(ranks)]])
 
 
 def _moved(schedule: Schedule, moving: Bools, names: Sequence[str]) -> dict[str, int]:

@@ -33,7 +33,7 @@ class StatementTable:
     Attributes:
         groups: Numbers of these groups, ascending.
         seconds: By choice of each group, then by resource: those of :class:`StatementWork`, the ranks in
-            their order, and those of ``in_line``.
+            their order, these and then their links, and those of ``in_line``.
         works: By choice of each group.
         waits: By choice of each group, for each tensor that it reads and that is summed over replicas, the
             seconds from the last gemm before its sums to the first action of each rank that reads it.
@@ -283,7 +283,9 @@ def _move(
         else:
             held[choice] = there.nbytes_of_rank
         works[choice,] = replace(work, span=np.zeros(ranks))
-    seconds = np.array([np.concatenate((x.seconds, x.span, np.zeros(IN_LINE))) for x in works.values()])
+    seconds = np.array(
+        [np.concatenate((x.seconds, x.span, x.span, np.zeros(IN_LINE))) for x in works.values()]
+    )
     return StatementTable((group,), seconds, works, {x: {} for x in works}), held
 
 
@@ -318,16 +320,23 @@ def _seconds(
     start_s: float,
     loss: tuple[float, float],
 ) -> Floats:
-    """Return the seconds of a statement by resource; the last ones are ranks in their order.
+    """Return the seconds of a statement by resource; of the last ones many are ranks in their order.
 
     A rank's spans of statements do not overlap. Where one reads a replicated result of the one before,
-    a rank waits for its sums between the two; and all is over when the last statement's are.
+    a rank waits for its sums between the two; and all is over when the last statement's are. The link out of
+    a rank carries products after all that the rank computes before the first of them.
     """
     statements = points.outline.statements
     before = waits.get(statements[number - 1].out, 0.0) if number else 0.0
     order = work.span + np.where(work.span > 0, before, 0.0)
     order += work.summed if number + 1 == len(statements) else 0.0
-    return np.concatenate((work.seconds, order, in_line(statements, number, work, around, start_s, loss)))
+    multiplies = [i for i, x in enumerate(statements) if isinstance(x, Multiply)]
+    first = multiplies[len(multiplies) // 3] if multiplies else len(statements)  # a gradient, of a layer
+    before_first = number < first or (number == first and bool(work.summed))
+    leaving = work.span * (before_first and number not in around.later) + work.leaves * (number >= first)
+    return np.concatenate(
+        (work.seconds, order, leaving, in_line(statements, number, work, around, start_s, loss))
+    )
 
 
 def _waits(
