@@ -5,8 +5,9 @@ So for given weights the least sum over all assignments is a bound, found exactl
 tensors after another; better weights give a better one.
 """
 
+import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from umm.space.bounds.tables import Tables
 
 MOST = 1_000_000  # entries of one table while eliminating
 ROUNDS = 80
-CASE_ROUNDS = 15
+BRANCH_ROUNDS = 8
+ENOUGH = 1.25
+"""Times the bound of all, at which a choice counts as ruled out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,27 +112,92 @@ class Round:
     price: float
 
 
-def by_cases(relaxed: Relaxed, root: Round) -> float:
-    """Return a bound below every assignment that fits, better than that of one set of weights for all.
+@dataclass(frozen=True, eq=False)
+class _Node:
+    """Assignments that share the choices of some groups.
+
+    Attributes:
+        chosen: By group the choice.
+        relaxed: The sums that are left.
+        best: The best bound below them.
+    """
+
+    chosen: dict[int, int]
+    relaxed: Relaxed
+    best: Round
+
+
+class Branches:
+    """A bound below every assignment that fits, better than that of one set of weights for all.
 
     Whatever a group of tensors is laid out like, it is one of its choices, and each choice alone has better
-    weights. So the least of their bounds is one for all; that of the group for which it is best is returned.
+    weights. So the assignments with the lowest bound are divided by the choice of one more group.
+
+    Source: Land and Doig (1960), branch and bound, with Lagrangian bounds.
 
     Args:
         relaxed: The sums.
-        root: The best bound without cases.
+        root: The best bound without choices.
     """
-    shape, found = [len(of) for of in relaxed.held], root.bound
-    read = [sum(group in groups for groups, _ in relaxed.tables) for group in range(len(shape))]
-    for group in sorted(range(len(shape)), key=lambda x: -read[x]):
-        least = np.inf
-        for choice in sorted(range(shape[group]), key=lambda x: x != root.place[group]):
-            rounds = relaxed.chosen(group, choice).rounds(CASE_ROUNDS, root)
-            least = min(least, max(x.bound for x in rounds))
-            if least <= found:
-                break
-        found = max(found, least)
-    return found
+
+    def __init__(self, relaxed: Relaxed, root: Round) -> None:
+        self._number, self._waiting = 0, list[tuple[float, int, _Node]]()
+        self._order = _most_telling(relaxed, root)
+        self._wait(root.bound, _Node({}, relaxed, root))
+
+    @property
+    def lowest(self) -> float:
+        """The bound, in seconds, of all assignments that no choice has ruled out; infinite without any."""
+        return self._waiting[0][0] if self._waiting else np.inf
+
+    def next(self, most: float) -> Place | None:
+        """Divide the assignments with the lowest bound; return it if it is one alone, which is left out now.
+
+        Args:
+            most: Seconds from which on a bound is of no interest.
+        """
+        least, _, node = heapq.heappop(self._waiting)
+        if len(node.chosen) == len(self._order):
+            return node.best.place
+        group = self._order[len(node.chosen)]
+        for choice in range(len(node.relaxed.held[group])):
+            relaxed = node.relaxed.chosen(group, choice)
+            best = _best(relaxed.rounds(BRANCH_ROUNDS, node.best), most)
+            bound, chosen = max(least, best.bound), {**node.chosen, group: choice}
+            if bound < most:
+                place = tuple(chosen.get(x, y) for x, y in enumerate(best.place))
+                self._wait(bound, _Node(chosen, relaxed, replace(best, place=place)))
+        return None
+
+    def again(self, place: Place, bound: float) -> None:
+        """Let an assignment wait with a better bound."""
+        alone = dict(enumerate(place))
+        self._wait(bound, _Node(alone, Relaxed((), ()), Round(bound, place, np.zeros(0), 0.0)))
+
+    def _wait(self, bound: float, node: _Node) -> None:
+        self._number += 1
+        heapq.heappush(self._waiting, (bound, self._number, node))
+
+
+def _best(rounds: Iterator[Round], most: float) -> Round:
+    """Return the round with the best bound, or the first whose bound is enough."""
+    best = next(rounds)
+    for x in rounds:
+        if best.bound >= most:
+            break
+        best = max(best, x, key=lambda x: x.bound)
+    return best
+
+
+def _most_telling(relaxed: Relaxed, root: Round) -> list[int]:
+    """Return the groups, those first whose choices raise the bound most."""
+
+    def raised(group: int) -> float:
+        choices = range(len(relaxed.held[group]))
+        bounds = [next(relaxed.chosen(group, x).rounds(1, root)).bound for x in choices]
+        return float(np.mean(np.minimum(bounds, ENOUGH * root.bound)))
+
+    return sorted(range(len(relaxed.held)), key=lambda x: -raised(x))
 
 
 def cheapest(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[float, Place]:

@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from time import process_time
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +13,14 @@ from umm.errors import InputError
 from umm.program import Multiply
 from umm.program.schemes import on_nodes
 from umm.space.assignments import Place
-from umm.space.bounds.dual import ROUNDS, Relaxed, by_cases
+from umm.space.bounds.dual import ROUNDS, Branches, Relaxed
 from umm.space.bounds.tables import Tables
+from umm.space.choice import Choice
 from umm.space.pricing.assignments import AssignmentPricer
 from umm.space.search.walk import Incumbents, Progress, Standing
+
+BRANCH_S = 8.0
+"""Seconds of processor time for dividing the assignments of a space."""
 
 
 def attempt_schemes(pricer: AssignmentPricer, found: Incumbents) -> None:
@@ -63,7 +68,8 @@ def near_the_bound(
     attempt_schemes(pricer, found)
     rounds = list(relaxed.rounds(ROUNDS))
     starts = dict.fromkeys(x.place for x in rounds)
-    found.lowest = bound = by_cases(relaxed, max(rounds, key=lambda x: x.bound))
+    root = max(rounds, key=lambda x: x.bound)
+    found.lowest = root.bound
     own = (points.place(texts) for texts in points.outline.layouts.values())
     starts |= dict.fromkeys(place for place in own if place is not None)
     starts[one_by_one(tables, found.limit)] = None
@@ -81,13 +87,39 @@ def near_the_bound(
         if progress is not None:
             progress(found.simulated, points.count)
         if standing is not None and found.first:
-            standing(found.first.makespan_s, bound)
+            standing(found.first.makespan_s, root.bound)
         if choice is not None and found.first and choice.makespan_s <= found.first.makespan_s:
             for other in _beside(tables, place):
                 if other not in seen and _fits(tables, other, found.limit):
                     seen.add(other)
                     heapq.heappush(waiting, (tables.bound(other), other))
-    return bound
+    if found.first:
+        found.lowest = _divided(pricer, found, Branches(relaxed, root), found.first, standing)
+    return found.lowest
+
+
+def _divided(
+    pricer: AssignmentPricer, found: Incumbents, branches: Branches, best: Choice, standing: Standing | None
+) -> float:
+    """Return the bound that dividing assignments gives, simulating those that are left alone.
+
+    It ends at what there is no time to simulate, or once nothing is left that could be faster than the best.
+    """
+    tables, until = pricer.tables, min(found.effort.until, process_time() + BRANCH_S)
+    while (least := branches.lowest) < best.makespan_s and process_time() < until:
+        place = branches.next(best.makespan_s)
+        if place is None:
+            continue
+        better = tables.bound(place)
+        if better > least:
+            branches.again(place, better)
+        elif place not in pricer.choices and not found.effort.affords(pricer.actions(place)):
+            return least
+        elif (choice := found.attempt(place, least)) and choice.makespan_s < best.makespan_s:
+            best = choice
+        if standing is not None:
+            standing(best.makespan_s, least)
+    return min(branches.lowest, best.makespan_s)
 
 
 def one_by_one(tables: Tables, limit: int) -> Place:
