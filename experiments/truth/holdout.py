@@ -15,7 +15,7 @@ import numpy as np
 from experiments.common.ledger import Entry, reproduced
 from experiments.common.machines import shipped
 from umm.arrays import Bools, Floats
-from umm.machines.library import BLEND, Pace, considered
+from umm.machines.library import BLEND, GiB, Pace, considered
 
 MACHINE, DEVICE = "gb200-nvl72", "sm_100_GB200"
 GROUPS = (4, 8, 32, 36, 72)
@@ -67,9 +67,10 @@ class Law:
         ])  # fmt: skip
 
     def seconds(self, numbers: Sequence[Floats]) -> Floats:
-        """Return the seconds of each row, each way with its start, step, link, blocks and fading."""
+        """Return the seconds of each row, each way with its start, step, link, blocks, fading and drift."""
         p, found = self.rows.ranks, []
-        for i, (pace, (start, step, link, blocks, fading)) in enumerate(
+        passed = self.rows.nbytes * (p - 1) / p
+        for i, (pace, (start, step, link, blocks, fading, drift)) in enumerate(
             zip(self.paces, numbers, strict=True)
         ):
             steps = np.log2(p) if pace.steps == "doublings" else p - 1
@@ -77,17 +78,21 @@ class Law:
             if blocks:
                 of_blocks = blocks * self.used[i]
                 rate = (rate**-BLEND + of_blocks**-BLEND) ** (-1 / BLEND)
-            found.append(self.batches[i] * start + step * steps + self.moved[i] / rate)
+            longer = self.moved[i] * (1 / rate + drift / np.sqrt(passed * GiB))
+            if pace.hides:
+                longer = ((longer**BLEND) + (step * steps) ** BLEND) ** (1 / BLEND) - step * steps
+            found.append(self.batches[i] * start + step * steps + longer)
         return np.asarray(np.min(np.where(self.closed, np.inf, found), axis=0))
 
 
 def numbers_of(pace: Pace) -> Floats:
-    """Return a way's start, step, link, blocks and fading, 0 for what it has not."""
+    """Return a way's start, step, link, blocks, fading and drift, 0 for what it has not."""
     return np.array(
         [
             pace.start.number, 0.0 if pace.step is None else pace.step.number, pace.link.value,
             0.0 if pace.blocks is None else pace.blocks.number,
             0.0 if pace.fading is None else pace.fading.value,
+            0.0 if pace.drift is None else pace.drift.number,
         ]
     )  # fmt: skip
 

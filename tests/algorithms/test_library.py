@@ -65,6 +65,34 @@ def test_between_nodes_too(nodes, what):
     assert seconds(what, 2**28, machine) == pytest.approx(law, rel=0.06)
 
 
+@pytest.mark.parametrize("ranks", [8, 18, 64])
+def test_pieces_that_hide_in_a_step_cross_links_all_the_same(ranks):
+    """By LL a rack's reduce-scatter waits less for what its links carry meanwhile; the time is the law's."""
+    machine = machine_of("gb200-nvl72")
+    for nbytes in (2**16, 2**20, 2**23):
+        law = choose(machine, "reduce-scatter", tuple(range(ranks)), ranks, nbytes, "ll").seconds
+        took = seconds("reduce-scatter", nbytes, "gb200-nvl72", ranks, "nccl-ll")
+        assert took == pytest.approx(law, rel=0.03)
+
+
+@given(nbytes=st.integers(2**10, 2**33), ranks=st.integers(2, 72))
+def test_a_step_takes_the_longer_of_its_latency_and_its_bytes(nbytes, ranks):
+    """Never less than either, never more than both together."""
+    pace, width = machine_of("gb200-nvl72").library.reduce_scatter["ll"], 9e11
+    latency = pace.step.number * (ranks - 1)
+    crossing = pace.moved("reduce-scatter", nbytes, ranks) / pace.rate(ranks, width)
+    took = pace.seconds("reduce-scatter", nbytes, ranks, width) - pace.start.number
+    assert max(latency, crossing) * (1 - 1e-6) <= took <= (latency + crossing) * (1 + 1e-6)
+
+
+def test_blocks_drift_apart_with_the_root_of_the_bytes():
+    """On 2 H100 the last 1.5 of 2 GiB are gathered at 282 GB/s, from 64 MiB to 256 MiB at 259."""
+    took = {n: seconds("all-gather", n * 2**20, "h100-8", 2) for n in (64, 256, 512, 2048)}
+    rates = [(n - m) * 2**19 / (took[n] - took[m]) / 1e9 for m, n in ((64, 256), (512, 2048))]
+    assert rates == pytest.approx([259, 282], rel=0.05)
+    assert rates[0] < rates[1]
+
+
 def test_two_ranks_reach_less_than_eight():
     """Blocks send in one of two steps of a ring, and in seven of eight: 275 and 352 GB/s were measured."""
     bus = [2**31 * (p - 1) / p / seconds("all-gather", 2**31, "h100-8", p) / 1e9 for p in (2, 4, 8)]

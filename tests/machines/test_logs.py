@@ -52,7 +52,9 @@ def law(what, start=1.0, rate=1.0, machine="h100-8"):
         paces = m.library.ways(what)
         names = considered(paces, what, nbytes, 8)
         pace = min((paces[x] for x in names), key=lambda x: x.seconds(what, nbytes, 8, 374e9))
-        return start * pace.start_s(8) + pace.moved(what, nbytes, 8) / (rate * pace.rate(8, 374e9))
+        return start * pace.start_s(8) + pace.moved(what, nbytes, 8) / (
+            rate * pace.rate(8, 374e9, nbytes / 8)
+        )
 
     return seconds
 

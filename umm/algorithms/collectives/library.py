@@ -119,6 +119,10 @@ def choose(
     # Kernels that start sooner than the links' latencies allow make up for it in what they charge.
     sooner = max(0.1, 1.0 + min(0.0, wait) / takes)
     over = charge(pace, what, p, width, nbytes / p)
+    if pace.hides:
+        # What hides in a step's latency crosses the links nevertheless, and the wait is so much shorter.
+        crossing = over * pace.moved(what, nbytes, p) / width
+        wait, takes = wait - max(0.0, crossing - takes), max(crossing, takes)
     return Choice(name, max(0.0, wait), over * sooner, 0.0, 1, seconds[name])
 
 
@@ -157,7 +161,8 @@ def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tupl
     paces = [pace for pace in machine.library.ways(what).values() if pace.joins(len(ranks))]
     if what == "all-reduce":
         paces += machine.library.kernels.values()
-    waits = [pace.start_s(len(ranks)) - _phases(what) * latency for pace in paces]
+    starts = [pace.start.number if pace.hides else pace.start_s(len(ranks)) for pace in paces]
+    waits = [start - _phases(what) * latency for start in starts]
     return min(charge(pace, what, len(ranks), width) for pace in paces), min(waits)
 
 

@@ -254,6 +254,7 @@ def _of_one(found: Fitted, machine: Machine, what: str, rows: list[Timed], sourc
         for key, factor in (
             ("start", factors[2 * number]), ("step", factors[2 * number]),
             ("link", factors[2 * number + 1]), ("blocks", factors[2 * number + 1]),
+            ("drift", 1.0 / factors[2 * number + 1]),
         ):  # fmt: skip
             if key in table[name]:
                 old = table[name][key]
