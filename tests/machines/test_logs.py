@@ -158,9 +158,11 @@ LOGS = Path(__file__).parent / "logs"
     ("name", "ranks", "tool", "rows"),
     [
         ("aws-k8s-tester-503-all_reduce.log", 16, "nccl-tests", 3),
+        ("aws-k8s-tester-585-all_reduce.log", 16, "nccl-tests", 5),
         ("eessi-716-osu_bw.txt", None, "OSU micro-benchmarks", 7),
         ("hpc-ai-envs-30-all_reduce.log", None, "nccl-tests", 1),
         ("mooncake-3484.log", None, "nccl-tests", 7),
+        ("mpich-7448-osu_allreduce.txt", None, "OSU micro-benchmarks", 1),
         ("nccl-1264-p2p.txt", None, "p2pBandwidthLatencyTest", 7),
         ("nvbandwidth-50.txt", None, "nvbandwidth", 30),
         ("rccl-1490-all_gather.log", 32, "nccl-tests", 5),
@@ -183,6 +185,21 @@ def test_a_log_without_header_says_its_ranks_by_its_columns():
     short = "# size count type redop root time algbw busbw\n 1024 256 float sum -1 20.0 0.05 0.09 0\n"
     with pytest.raises(umm.errors.MachineError, match="does not list the ranks: give --ranks"):
         read_log(short, "all_reduce.log")
+
+
+@pytest.mark.parametrize("start", ["mpirun -np 192", "mpiexec -n 192 -ppn 96", "srun --ntasks=192"])
+def test_the_command_before_osus_table_says_its_ranks(start):
+    text = f"$ {start} osu_allreduce -d cuda\n# OSU MPI-CUDA Allreduce Latency Test v7.3\n2048 58.17 25.93\n"
+    assert [(x.ranks, x.nbytes) for x in read_log(text, "x").collectives] == [(192, 2048)]
+    with pytest.raises(umm.errors.MachineError, match="does not say the ranks: give --ranks"):
+        read_log(text.partition("\n")[2], "x")
+
+
+def test_a_list_of_ranks_with_dots_for_the_middle_ends_with_the_last():
+    rows = [f"#  Rank {rank:2} Group  0 Pid  3 on  g100 device  {rank} [0x5] NVIDIA H100" for rank in (0, 7)]
+    text = "\n".join([rows[0], "#  ...", rows[1], "# size count type redop root time algbw busbw"])
+    text += "\n 2097152 2097152 f8e5m2 sum -1 42.52 49.32 86.30 0\n"
+    assert [(x.what, x.ranks) for x in read_log(text, "x").collectives] == [("all-reduce", 8)]
 
 
 @pytest.mark.parametrize(

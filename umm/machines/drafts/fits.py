@@ -208,7 +208,7 @@ def _collectives(found: Fitted, timed: list[Timed], template: Mapping[str, Any],
     if most > machine.device_count:
         raise MachineError(
             f"the logs have collectives among {most} ranks, but {counted(machine.device_count, 'device')} "
-            "stand in; take --from a machine with as many, or --devices"
+            "stand in; give --nodes, or --from a machine with as many"
         )
     for what in dict.fromkeys(x.what for x in rows):
         _of_one(found, machine, what, [x for x in rows if x.what == what], source)

@@ -94,8 +94,8 @@ class Log(NamedTuple):
     unsaid: tuple[str, ...] = ()
 
 
-LABELS = re.compile(r"^(?:\s*\d+: |\[\d+,\d+\]<std(?:out|err)>:|\[\d+\] ?(?=[#\s\d]))", re.MULTILINE)
-"""What ``srun --label`` and ``mpirun --tag-output`` put before each line."""
+LABELS = re.compile(r"^(?:[ \t]*\d+: |[ \t]*\[\d+,\d+\]<std(?:out|err)>:|\[\d+\] ?(?=[#\s\d]))", re.MULTILINE)
+"""What ``srun --label`` and ``mpirun --tag-output`` put before each line, within another log or not."""
 
 ROW = r"[ \t]*\d+[ \t]+\d+[ \t]+[a-z]\w*[ \t]+[a-z]\w*[ \t]+(?:-?\d+[ \t]+)?(?:[\d.]+[ \t]+){3}\S+"
 """A row of nccl-tests: size, count, type, operation, in newer versions a root, time and two rates, errors."""
@@ -212,13 +212,13 @@ def _tables(text: str) -> Iterator[list[str]]:
 def _table(lines: list[str], name: str, given: int | None) -> tuple[list[Timed], list[str]]:
     """Return the rows of a table, and what it leaves open.
 
-    Ranks are those that the header lists; of a table without one those that are given, that a heading states,
-    or that follow from the columns.
+    Ranks are those that the header lists, to the last; of a table without one those that are given, that a
+    heading states, or that follow from the columns.
     """
-    devices = [re.match(r"#\s+Rank\s+\d+.*?\bon\s+(\S+)\s+device", line) for line in lines]
-    hosts = [found[1] for found in devices if found]
+    devices = [re.match(r"#\s+Rank\s+(\d+).*?\bon\s+(\S+)\s+device", line) for line in lines]
+    hosts = [found[2] for found in devices if found]
     unsaid = []
-    ranks, nodes = len(hosts), len(set(hosts))
+    ranks, nodes = max((int(found[1]) + 1 for found in devices if found), default=0), len(set(hosts))
     cells = [row for line in lines if (row := _cells(line)) is not None]
     heading = "\n".join(line for line in lines if _cells(line) is None)
     if not hosts:
@@ -347,7 +347,10 @@ def _matrix(text: str) -> Iterator[float]:
 
 
 def _osu(text: str, ranks: int | None) -> Log:
-    """Read osu_latency, osu_bw, osu_get_… and the collectives' latencies."""
+    """Read osu_latency, osu_bw, osu_get_… and the collectives' latencies.
+
+    Ranks are those that are given, or that the command before the table starts: ``mpirun -np 192``.
+    """
     title = next(line for line in text.splitlines() if line.startswith("# OSU MPI"))
     rows = []
     for line in text.splitlines():
@@ -355,8 +358,10 @@ def _osu(text: str, ranks: int | None) -> Log:
         if len(cells) >= 2 and cells[0].isdigit() and re.fullmatch(r"[\d.]+", cells[1]):
             rows.append((int(cells[0]), float(cells[1])))
     what = _named(title)
+    started = re.search(r"\b(?:mpirun|mpiexec|srun)\b.*?\s(?:--?np?|--ntasks)[ =](\d+)\b", text)
     if what:
-        if not ranks:
+        ranks = ranks or (int(started[1]) if started else 0)
+        if ranks < 2:
             return Log(
                 "OSU micro-benchmarks", _gpu(text), unsaid=("it does not say the ranks: give --ranks",)
             )
