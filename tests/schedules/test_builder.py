@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from readable import MACHINE
 from strategies import edge_texts
 
+import umm
 from umm.errors import ScheduleError
 from umm.interval import Interval
 from umm.layouts.layout import Layout
@@ -211,3 +212,15 @@ def test_a_local_copy_waits_for_the_signal_of_another_rank():
     build.put(build.own("X", 1), build.own("Y", 0))
     build.get(build.own("Y", 0), build.own("Z", 0))
     assert build.schedule().seconds.tolist() == [0, pytest.approx((10 + 128 / 30) * 1e-9)]
+
+
+def test_actions_become_columns_part_by_part(monkeypatch):
+    """Three actions at a time or all at once: the same schedule, row by row."""
+    chain = umm.chain("mlp", hidden=16, ffn=32, tokens=16, backward=True).laid_out("sequence", ranks=4)
+    whole = umm.schedule(chain, "h100-8", movement="gathered")
+    monkeypatch.setattr("umm.schedules.writer.builder.MOST_OBJECTS", 3)
+    parts = umm.schedule(chain, "h100-8", movement="gathered")
+    assert len(parts) == len(whole) > 30
+    for name in ("kind", "rank", "lane", "src", "dst", "nbytes", "seconds", "after_offsets", "after"):
+        assert (getattr(parts, name) == getattr(whole, name)).all(), name
+    assert (parts.details.buffer == whole.details.buffer).all()

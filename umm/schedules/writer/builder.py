@@ -41,6 +41,8 @@ from umm.schedules.writer.costs import UNSAID, Action, Lines, Written, lines_joi
 
 COLLECTIVE = "collective"
 """The means by which a collective's bytes go, where a machine has one of this name."""
+MOST_OBJECTS = 50_000
+"""Actions after which they become columns, which take a fifth of the memory."""
 Row = int | None
 """Number of an action, None where empty work was left out."""
 
@@ -319,13 +321,14 @@ class Builder(Room):
         """Return the schedule of all actions so far."""
         functions = tuple(Function(name, dict(parameters)) for name, parameters in self._functions)
         self._close_lines()
+        self._lines = [lines_joined(self._lines)]
         rows, waits = self._order.size()
         offsets, after = np.zeros(rows + 1, dtype=np.int64), np.zeros(waits, dtype=np.int64)
         self._order.fill(offsets, after)
         return priced(
             Written(
                 self.name, self.program, self.machine, self.work, self.lanes, self.options,
-                lines_joined(self._lines), offsets, after, self.temporaries, functions,
+                self._lines[0], offsets, after, self.temporaries, functions,
             )
         )  # fmt: skip
 
@@ -412,6 +415,8 @@ class Builder(Room):
             else:
                 action.seconds += self.machine.signal_s
         self._actions.append(action)
+        if len(self._actions) >= MOST_OBJECTS:
+            self._close_lines()
         return row
 
     def _check(self, action: Action) -> None:
