@@ -109,28 +109,37 @@ class Heads(NamedTuple):
         >>> Heads(64, 1, 8, 8, True).pairs(Interval(0, 16), Interval(0, 16)), 2 * (8 * 9 // 2)
         (72, 72)
         """
-        return sum(_pairs(*part) for part in self._parts(rows, keys))
+        return sum(alike * _pairs(*part) for alike, part in self._parts(rows, keys))
 
     def masked(self, rows: Interval, keys: Interval) -> int:
         """Return how many of the queries the mask leaves some but not all of the keys of their sequence."""
-        return sum(_cut_rows(*part) for part in self._parts(rows, keys))
+        return sum(alike * _cut_rows(*part) for alike, part in self._parts(rows, keys))
 
-    def _parts(self, rows: Interval, keys: Interval) -> Iterator[tuple[int, int, int, int]]:
+    def _parts(self, rows: Interval, keys: Interval) -> Iterator[tuple[int, tuple[int, int, int, int]]]:
         """Yield for each sequence the keys that its first and last query see, at most all, and how many.
 
-        What is yielded are the keys of the piece that the first query sees if the mask were not cut off at
-        either end, how many queries and how many keys, and 1 more key that each next query sees, or 0.
+        What is yielded is how many whole sequences are alike, and then the keys of the piece that the first
+        query sees if the mask were not cut off at either end, how many queries and how many keys, and 1 more
+        key that each next query sees, or 0.
         """
-        for sequence in range(rows.start // self.queries, -(-rows.stop // self.queries)):
+        first = max(rows.start // self.queries, keys.start // self.keys)
+        last = min(-(-rows.stop // self.queries), -(-keys.stop // self.keys))
+        begin = max(first, -(-rows.start // self.queries), -(-keys.start // self.keys))
+        alike = max(0, min(rows.stop // self.queries, keys.stop // self.keys, last) - begin)
+        if alike:
+            yield alike, (self.keys - self.queries + 1 if self.causal else self.keys, self.queries, self.keys,
+                          int(self.causal))  # fmt: skip
+        for sequence in (*range(first, begin), *range(begin + alike, last)):
             here = rows.intersect(Interval(sequence * self.queries, (sequence + 1) * self.queries))
             there = keys.intersect(Interval(sequence * self.keys, (sequence + 1) * self.keys))
             if not here.size or not there.size:
                 continue
             if not self.causal:
-                yield there.size, here.size, there.size, 0
+                yield 1, (there.size, here.size, there.size, 0)
                 continue
             position = here.start - sequence * self.queries + self.keys - self.queries
-            yield position + 1 - (there.start - sequence * self.keys), here.size, there.size, 1
+            seen = position + 1 - (there.start - sequence * self.keys)
+            yield 1, (seen, here.size, there.size, 1)
 
 
 def _pairs(first: int, queries: int, keys: int, step: int) -> int:
