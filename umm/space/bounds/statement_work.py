@@ -4,14 +4,16 @@ A statement's actions are the same in the joined schedule as alone, and a resour
 another. So the busiest resource's work, summed over the statements, is a bound for any overlap of parts.
 """
 
+import heapq
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from umm.algorithms.chains.experts import UNPACKING
+from umm.algorithms.chains.experts import OWN_LANES, UNPACKING
 from umm.algorithms.chains.lower import lower
 from umm.algorithms.chains.multiplies import as_problem, completing, without_starts
 from umm.algorithms.chains.pieces import tiles_by_rank
@@ -187,28 +189,61 @@ def _with_arrivals(work: StatementWork, schedule: Schedule, machine: Machine) ->
     """Return work with what the links need for all that each rank waits for, and what unpacking then takes.
 
     A rank waits for what its passes over it read, and for what that has waited for, such as what a relay got.
+    A link carries nothing of it before the first message can start, and after the last the least that must
+    follow any of them is left (the one-machine bound of scheduling theory). Nor is any path shorter along
+    what waits for what and the lanes that are these messages' own.
     """
-    p, last = schedule.ranks, dict[int, int]()
-    waited, offsets, after = [0] * len(schedule), schedule.after_offsets.tolist(), schedule.after.tolist()
-    on = [name == UNPACKING for name in schedule.lanes.names]
-    unpacking = np.array(on, dtype=bool)[schedule.lane] & (schedule.lane >= 0)
-    for i in np.flatnonzero(unpacking).tolist():
-        rank = int(schedule.rank[i])
-        last[rank], waited[i] = i, 1 << rank
-    for i in range(len(schedule) - 1, -1, -1):
-        if waited[i]:
-            for x in after[offsets[i] : offsets[i + 1]]:
-                waited[x] |= waited[i]
-    moving = np.flatnonzero(schedule.src != schedule.dst)
-    pair, nbytes = (schedule.src * p + schedule.dst)[moving], schedule.nbytes[moving]
-    by = [waited[i] for i in moving.tolist()]
+    p, links = schedule.ranks, link_times(machine, schedule.ranks)
+    moving = schedule.src != schedule.dst
+    latency = np.where(moving, links.latency[schedule.src, schedule.dst], 0.0)
+    alone = seconds_alone(schedule, latency, links.inverse[schedule.src, schedule.dst])
+    offsets, after = schedule.after_offsets.tolist(), schedule.after.tolist()
+    waits = [after[a:b] for a, b in pairwise(offsets)]
+    takes, start, free = alone.tolist(), [0.0] * len(schedule), dict[int, float]()
+    named = [name.partition(".")[0] in OWN_LANES for name in schedule.lanes.names]
+    for i, (before, lane) in enumerate(zip(waits, schedule.lane.tolist(), strict=True)):
+        start[i] = max((start[x] + takes[x] for x in before), default=0.0)
+        if lane >= 0 and named[lane]:
+            start[i] = max(start[i], free.get(lane, 0.0))
+            free[lane] = start[i] + takes[i]
+    flows = np.array(start) + schedule.seconds + latency
+    on = np.array([name == UNPACKING for name in schedule.lanes.names], dtype=bool)
+    passes = np.flatnonzero(on[schedule.lane] & (schedule.lane >= 0))
     arrives, unpacks = np.zeros((2, p))
-    for rank, i in last.items():
-        its = np.array([x >> rank & 1 for x in by], dtype=bool)
-        between = np.bincount(pair[its], nbytes[its], p * p)
-        arrives[rank] = _carried(between.astype(np.float64), machine, p).max(initial=0.0)
-        unpacks[rank] = schedule.seconds[i]
+    for rank in np.unique(schedule.rank[passes]).tolist():
+        its = passes[schedule.rank[passes] == rank]
+        follows = _follows(its.tolist(), waits, takes)
+        rows = np.array([x for x in follows if moving[x]], dtype=np.int64)
+        unpacks[rank] = schedule.seconds[its[-1]]
+        if not len(rows):
+            continue
+        pair = (schedule.src * p + schedule.dst)[rows]
+        between = np.bincount(pair, schedule.nbytes[rows], p * p)
+        first, last = np.full((2, p * p), np.inf)
+        np.minimum.at(first, pair, flows[rows])
+        np.minimum.at(last, pair, [follows[x] for x in rows.tolist()])
+        ends = links.least(first) + links.least(last)
+        carried = links.carried(between.astype(np.float64))
+        path = max(start[x] + takes[x] + follows[x] for x in rows.tolist())
+        arrives[rank] = max(path, float((carried + np.where(carried > 0, ends, 0.0)).max(initial=0.0)))
     return replace(work, arrives=arrives * ROUNDING, unpacks=unpacks * ROUNDING)
+
+
+def _follows(
+    passes: Sequence[int], waits: Sequence[Sequence[int]], takes: Sequence[float]
+) -> dict[int, float]:
+    """Return what some passes wait for, and the least seconds from the end of each to a pass's start."""
+    found = dict.fromkeys(passes, 0.0)
+    heap = [-x for x in passes]
+    heapq.heapify(heap)
+    while heap:  # what waits comes after what it waits for, so the largest number first
+        i = -heapq.heappop(heap)
+        behind = 0.0 if i in passes else found[i] + takes[i]
+        for x in waits[i]:
+            if x not in found:
+                heapq.heappush(heap, -x)
+            found[x] = max(found.get(x, 0.0), behind)
+    return found
 
 
 def _aligned(statement: Map, tensors: Mapping[str, Tensor], name: str) -> bool:

@@ -100,6 +100,17 @@ class LinkTimes:
             np.add.reduceat(nbytes.reshape(-1)[loads.cell], loads.starts[loads.links]) * loads.inverse
         )
 
+    def least(self, seconds: Floats) -> Floats:
+        """Return for each of :attr:`used` the least of some numbers of the pairs of ranks that cross it.
+
+        Args:
+            seconds: A number from rank to rank, infinite for none, p·p of them.
+        """
+        loads = self.inward
+        if not len(self.used):
+            return np.zeros(0)
+        return np.asarray(np.minimum.reduceat(seconds[loads.cell], loads.starts[loads.links]))
+
     def by_rank(self, nbytes: Floats, outward: bool = False) -> Floats:
         """Return bytes between pairs as :meth:`busy` takes them: summed where they have one link and rank.
 
