@@ -32,6 +32,7 @@ include_patterns = [
     "docs/**",
     "experiments/*.md",
     "experiments/*/README.md",
+    "experiments/truth/*.md",
 ]
 exclude_patterns = [".venv", "build", "dist", "docs/_*", "docs/conf.py"]
 
