@@ -312,7 +312,7 @@ def test_a_token_of_8b_on_8_gpus_takes_what_a_serving_engine_took():
 
 
 def test_a_decoded_layer_has_a_range_for_the_latencies_it_is_made_of():
-    """Launches and hops of 70B are assumed, so 124 µs are 115 to 137."""
+    """Launches and hops of 70B are assumed, and its kernels known within a tenth: 124 µs are 102 to 157."""
     middle = decoded("llama-3-70b", 8192).makespan_s
     ends = [decoded("llama-3-70b", 8192, x).makespan_s for x in corners(umm.machine("h100-8"))]
     assert min(ends) < 0.96 * middle < 1.04 * middle < max(ends)

@@ -1,14 +1,17 @@
 """Machines at the ends of their numbers' ranges."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import umm
+from umm.machines import machine_names
 from umm.machines.build import build
 from umm.machines.corners import corners
 from umm.machines.settings import with_settings
+from umm.space.search.uncertainty import STARTS
 
 
 def test_numbers_move_together_gemms_and_transfers_each_fast_or_slow():
@@ -19,7 +22,16 @@ def test_numbers_move_together_gemms_and_transfers_each_fast_or_slow():
 
 
 def test_a_machine_whose_links_have_no_range_has_two_corners():
-    found = corners(umm.machine("pvc-12"))
+    """pvc-12 without the ranges of what is assumed: only the share that GEMMs reach is left."""
+    document = {**umm.machine("pvc-12").document}
+    launch = {"value": "5 us", "source": "assumed"}
+    bandwidth = {"value": "1638.4 GB/s", "source": "data sheet"}
+    bare = {"launch": launch, "transfer_overhead": launch, "memory_bandwidth": bandwidth}
+    latency = {"value": "1 us", "source": "assumed"}
+    group = {**document["fabric"]["group"], "latency": latency}
+    document["devices"] = {**document["devices"], **bare}
+    document["fabric"] = {**document["fabric"], "latency": latency, "group": group}
+    found = corners(build(document, Path("pvc-12.toml"), "pvc-12"))
     assert sorted(float(x.efficiency["float32"].values.max()) for x in found) == [0.93, 0.97]
     assert len({x.sha for x in found}) == len(found) == 2
 
@@ -77,3 +89,24 @@ def test_less_of_a_time_and_of_a_loss_is_faster_and_counts_stay():
     fast = corners(build(content, machine.source_path, "x"))[0]
     assert (fast.launch_s, fast.interference["get"], fast.copy_engines) == (3e-6, 0.1, 2)
     assert float(fast.efficiency["bfloat16"].values.max()) == 0.95
+
+
+@pytest.mark.parametrize("name", [x for x in machine_names() if x != "localhost"])
+def test_no_shipped_machine_rests_on_an_assumed_start_without_a_range(name):
+    """Nobody measured how long it takes to start, so a decoded token's time has a range."""
+    lacking = [x.key for x in umm.machine(name).facts if _is_start(x) and x.range is None]
+    assert lacking == []
+
+
+def _is_start(fact):
+    return fact.assumed and fact.key.split(".")[-1] in STARTS
+
+
+def test_kernels_are_as_uncertain_as_their_table_says():
+    """By half: 1.5 times the memory rate after two thirds of the start, or the other way round."""
+    document = {**umm.machine("h100-8").document}
+    kernels = {**document["devices"]["kernels"], "uncertainty": 0.5, "start": "3 us", "memory": "3 TB/s"}
+    document["devices"] = {**document["devices"], "kernels": kernels}
+    found = [x.kernels("bfloat16") for x in corners(build(document, Path("h100-8.toml"), "h100-8"))]
+    assert {round(x.start_s * 1e6, 6) for x in found} == {2.0, 4.5}
+    assert {round(x.memory / 1e12, 6) for x in found} == {2.0, 4.5}

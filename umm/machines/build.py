@@ -116,7 +116,7 @@ def _kernels(table: Efficiency, devices: doc.Devices) -> Kernels:
     return _kernels_of(table, devices.peak[table.dtype].number, parts)
 
 
-NO_NUMBERS = {"source", "measured", "assumed", "wide", "unlike"}
+NO_NUMBERS = {"source", "uncertainty", "measured", "assumed", "wide", "unlike"}
 
 
 def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) -> Kernels:

@@ -8,8 +8,12 @@ from typing import Any
 from umm.machines.build import build
 from umm.machines.machine import Machine, content_sha
 
-COMPUTE = ("peak", "efficiency", "attention", "grouped", "launch")
+COMPUTE = ("peak", "efficiency", "attention", "grouped", "kernels", "launch")
 """Keys of numbers that make GEMMs fast or slow; all others make transfers so."""
+
+RATES = ("feed", "expected_feed", "store", "memory", "reduce", "parts", "transposes", "cached")
+TIMES = ("start", "ramp", "split", "small")
+"""Of GEMM kernels the bytes/s, and the seconds, that are as uncertain as the kernels."""
 
 _TIME = re.compile(r"[\d.eE+-]+\s*(s|ms|us|µs|ns)")  # of a time less is faster, as of interference
 
@@ -76,6 +80,9 @@ def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> 
     if node.get("uncertainty"):
         share = float(node["uncertainty"])
         factor = 1.0 + share if higher else 1.0 / (1.0 + share)
+        if keys[-1:] == ("kernels",):
+            rates = {x: _times(node[x], factor, 1.0) for x in RATES if x in node}
+            return sure | rates | {x: _times(node[x], 1.0 / factor, 1.0) for x in TIMES if x in node}
         if "value" in node:
             return sure | {"value": _times(value, factor, 0.95 if less else 1.0)}
         if not higher:  # of messages, whose link stays the link it is

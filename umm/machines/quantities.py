@@ -264,6 +264,7 @@ class KernelNumbers(Table):
     small_k: Positive | None = None
     cache: str | None = None
     cached: str | None = None
+    uncertainty: Uncertainty = None
     measured: bool | None = None
     assumed: bool = False
     value: ShareOfPeak | None = None

@@ -12,7 +12,7 @@ from umm.machines import Machine
 from umm.program import Chain
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
-from umm.units import format_bytes
+from umm.units import format_bytes, format_seconds
 
 FIGURES = ("makespan_s", "bound_s", "fraction_of_peak", "memory_bytes")
 OF_A_MULTIPLY = ("makespan_s", "fraction_of_peak", "memory_bytes", "pool_bytes", "bound_s", "steps_gap")
@@ -133,6 +133,6 @@ class Choice:
 
     def __str__(self) -> str:
         return (
-            f"{self.words}, {self.way}: {self.makespan_s * 1e3:.4g} ms, "
-            f"{self.fraction_of_peak:.1%} of peak, {format_bytes(self.memory_bytes)} per rank"
+            f"{self.words}, {self.way}: {format_seconds(self.makespan_s)}, "
+            f"{100 * self.fraction_of_peak:.1f} % of peak, {format_bytes(self.memory_bytes)} per rank"
         )

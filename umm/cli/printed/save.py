@@ -90,7 +90,7 @@ def program_of(choice: Choice, machine: Machine, named: str, target: str) -> str
     """
     note = (
         f"umm predicts {format_seconds(choice.makespan_s)} for its own schedule of these layouts on {named}, "
-        f"{choice.fraction_of_peak:.1%} of peak, {format_bytes(choice.memory_bytes)} a rank"
+        f"{100 * choice.fraction_of_peak:.1f} % of peak, {format_bytes(choice.memory_bytes)} a rank"
     )
     theirs = {"umm": "", "jax": XLA, "torch": _of_torch(choice, machine) if target == "torch" else ""}
     note += theirs.get(target, "") + "."

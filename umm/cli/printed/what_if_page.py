@@ -50,7 +50,8 @@ def print_sensitivity(
             table.add_row(
                 move.what, move.now, half, most + ("" if move.most == 2 else f" at x{move.most:.3g}")
             )
-    console.print(table)
+    if table.row_count:
+        console.print(table)
     same = [move.what for move, half, most in changes if (half, most) == (SAME, SAME)]
     if same:
         console.print(f"Its time is the same with half and twice of {', '.join(same)}.")
