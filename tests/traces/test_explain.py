@@ -21,7 +21,7 @@ def test_direct_in_steps_waits_for_the_first_tiles_of_the_list():
     """Rank 1's list starts with 256 ns of gets that nothing hides; the link is the port of rank 0."""
     assert explained("direct", max_gemms=1) == [
         "direct: 768 ns by sim",
-        "rank 1 has the longest steps: 3, of 768 ns if none overlapped the next",
+        "rank 1 has the longest steps, 3 in 768 ns if none overlapped the next",
         "  multiplies 512 ns, transfers 256 ns, 0 s of them overlapped",
         "  step 0: transfers last 256 ns longer than multiplies",
         "    longest: get A(0,0) r0 → r1 on g0 up, 128 ns",
@@ -37,7 +37,7 @@ def test_greedy_multiplies_what_is_there_while_it_gets_the_rest():
     lines = explained("greedy", max_gemms=1)
     assert lines[:2] == [
         "greedy: 512 ns by sim",
-        "rank 0 has the longest steps: 2, of 512 ns without latency and contention",
+        "rank 0 has the longest steps, 2 in 512 ns without latency and contention",
     ]
     assert lines[-1] == "critical path: gemm 100 %"
 

@@ -173,7 +173,7 @@ def explain(schedule: Schedule, trace: Trace) -> str:
     >>> schedule = umm.schedule(problem, "pvc-12", stationary="B", policy="greedy", max_gemms=1)
     >>> print(explain(schedule, umm.run(schedule)))
     greedy: 3.38 ms by sim
-    rank 0 has the longest steps: 3, of 3.38 ms without latency and contention
+    rank 0 has the longest steps, 3 in 3.38 ms without latency and contention
       multiplies 3.20 ms, transfers 243.8 µs, 61.44 µs of them overlapped
       step 0: multiplies last 1.60 ms longer than transfers
       step 1: multiplies last 1.54 ms longer than transfers
@@ -196,7 +196,7 @@ def explain(schedule: Schedule, trace: Trace) -> str:
     as_if = "without latency and contention" if POLICIES[policy].method else "if none overlapped the next"
     lines = [
         f"{policy}: {took}",
-        f"rank {rank} has the longest steps: {len(of_rank)}, of {format_seconds(total)} {as_if}",
+        f"rank {rank} has the longest steps, {len(of_rank)} in {format_seconds(total)} {as_if}",
         f"  multiplies {format_seconds(gemms)}, transfers {format_seconds(communication)}, "
         f"{format_seconds(gemms + communication - total)} of them overlapped",
     ]
