@@ -1,17 +1,19 @@
 """Machines at the ends of their numbers' ranges."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import umm
+from umm.executor import executor
 from umm.machines import machine_names
 from umm.machines.build import build
 from umm.machines.corners import corners
 from umm.machines.settings import with_settings
-from umm.space.search.uncertainty import STARTS
+from umm.space.search.uncertainty import STARTS, assumed_starts
 
 
 def test_numbers_move_together_gemms_and_transfers_each_fast_or_slow():
@@ -110,3 +112,18 @@ def test_kernels_are_as_uncertain_as_their_table_says():
     found = [x.kernels("bfloat16") for x in corners(build(document, Path("h100-8.toml"), "h100-8"))]
     assert {round(x.start_s * 1e6, 6) for x in found} == {2.0, 4.5}
     assert {round(x.memory / 1e12, 6) for x in found} == {2.0, 4.5}
+
+
+def test_an_assumed_start_without_a_range_is_taken_at_half_and_at_twice_what_it_is():
+    """One hop of 1 us between 2 of 4 TPUs in a file that says no range: 0.5 or 2 us instead."""
+    document = {**umm.machine("tpu-v5e-4").document}
+    document["fabric"] = {
+        **document["fabric"],
+        "latency": {"value": "1 us", "source": "order of one hop", "assumed": True},
+    }
+    machine = build(document, Path("mine.toml"), "mine")
+    problem = umm.Problem(m=8, n=8, k=8, dtype="bfloat16", a="row", b="row", c="row", ranks=2)
+    found = assumed_starts(machine, partial(umm.schedule, problem), executor("sim").makespan)
+    now = umm.run(umm.schedule(problem, machine)).makespan_s
+    assert found.keys == ("fabric.latency",)
+    assert [x - now for x in found.range_s] == pytest.approx([-0.5e-6, 1e-6])

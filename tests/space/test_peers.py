@@ -217,9 +217,7 @@ def test_rows_have_the_ranges_of_their_corners_and_the_verdict_says_who_may_be_f
     best = found.best
     ahead = [row for row in found.rows if row is not best and row.fits and best.lead(row) < -0.008]
     assert bool(ahead) == ("measure these two to decide" in found.verdict)
-    low, high = found.starts.range_s
-    assert low < best.makespan_s < high
-    assert "fabric.latency" in found.starts.keys
+    assert found.starts is None  # every assumed start of the file has a range
 
 
 def test_a_rival_that_leads_at_a_corner_is_named():
