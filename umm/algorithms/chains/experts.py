@@ -163,7 +163,8 @@ class _Relays:
     def _gain(self, build: Builder, routed: str, tokens: str) -> float:
         """Return about how many seconds relays save: the rank with most to send, over its card and inside.
 
-        What is passed on inside goes behind what comes from the next node, all but the last message.
+        What is passed on inside goes behind what comes from the next node, all but the last message. To each
+        other node goes one message, where each of its ranks would get one, some of them at once.
         """
         machine, known = build.machine, routing(self.routing)
         owned = list(_held_rows(build.layout(tokens)))
@@ -186,7 +187,8 @@ class _Relays:
         self.parts = max(1, min(round(AT_ONCE / others), int(once.max() * row / others / LEAST_PART)))
         passed, hidden = direct.max() * row / inside, (others - 1) * once.max() * row / card / others
         last = max(passed / others, passed - hidden)
-        return float((direct.max() - once.max()) * row / card - last - others * step)
+        starts = (others - others * self.size / SMALL_LANES) * step
+        return float((direct.max() - once.max()) * row / card - last - starts)
 
 
 def _held_rows(layout: Layout) -> Iterator[tuple[int, Region]]:
