@@ -176,6 +176,16 @@ def test_what_is_empty_is_left_out_and_a_sum_of_nothing_is_zero():
     assert results(schedule, X=np.ones((4, 6)))["S"].ravel().tolist() == [0, 0, 6, 6]
 
 
+def test_a_schedule_has_as_many_functions_as_it_needs():
+    """Rows of a mixture that move by themselves have one each: 128 ranks have more than 32,768."""
+    build = builder(1, X=(1, 1, "row", "input"), Y=(1, 1, "row", "output"))
+    for i in range(2**15 + 1):
+        build.map("scale", build.own("Y", 0), build.own("X", 0), factor=float(i))
+    schedule = build.schedule()
+    assert len(schedule.functions) == 2**15 + 1
+    assert schedule.details.fn.max() == 2**15
+
+
 def test_what_cannot_be_done_is_refused_where_it_is_written():
     build = builder(2, X=(4, 4, "row", "input"), Y=(4, 4, "row", "output"), Z=(4, 4, "col", "output"))
     x, y, z = (build.own(name, 0) for name in "XYZ")

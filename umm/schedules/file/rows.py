@@ -159,7 +159,7 @@ class Actions:
         details.trans[:] = self._whole("trans", 0, below=8)
         details.alpha[:], details.beta[:] = self._real("alpha", 1.0), self._real("beta", 0.0)
         details.batch[:] = self._whole("batch", 1, 1, 2**31)
-        details.fn[:] = self._whole("fn", below=2**15)
+        details.fn[:] = self._whole("fn", below=2**31)
         for name, least, below in (("batch_axes", 0, 2), ("groups", 1, 2**31)):
             for i, row in enumerate(self.rows):
                 if name in row:

@@ -43,7 +43,7 @@ _COLUMNS: dict[str, tuple[tuple[int, ...], Any, Any]] = {  # shape of a row, typ
     "batch": ((), np.int32, 1),
     "batch_axes": ((3,), np.int8, 0),
     "groups": ((3,), np.int32, 1),
-    "fn": ((), np.int16, -1),
+    "fn": ((), np.int32, -1),
 }
 
 
@@ -88,7 +88,7 @@ class Details:
     batch: NDArray[np.int32]
     batch_axes: NDArray[np.int8]
     groups: NDArray[np.int32]
-    fn: NDArray[np.int16]
+    fn: NDArray[np.int32]
 
     @classmethod
     def empty(cls, actions: int, operands: int = OPERANDS) -> "Details":

@@ -311,7 +311,7 @@ def part_lines(
         cols=np.where(swap, d.rows, d.cols),
         trans=np.where(gemm, d.trans ^ trans, d.trans).astype(np.int8),
         alpha=np.where(gemm, d.alpha * alpha, d.alpha),
-        fn=np.append(np.array(functions, dtype=np.int16), np.int16(-1))[d.fn],
+        fn=np.append(np.array(functions, dtype=np.int32), np.int32(-1))[d.fn],
     )
     ways = np.full(len(part), -1) if part.means_of is None else part.means_of
     means, way = _named([x.name for x in part.means], ways)
