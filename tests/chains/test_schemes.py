@@ -95,3 +95,16 @@ def test_weights_cut_both_ways_are_fastest_on_many_nodes():
         for name in ("tp16x16", "megatron")
     }
     assert took["tp16x16"] < 0.9 * took["megatron"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("ep4", "ep4 is for 4 ranks, not for 8; write ep8 or ep4-tp2"),
+        ("ep3-tp2", "ep3-tp2 is for 6 ranks, not for 8; write ep8"),
+    ],
+)
+def test_a_scheme_of_experts_for_other_ranks_is_answered_with_those_for_them(name, why):
+    outline = umm.chain("moe", tokens=8, hidden=8, ffn=8, experts=8, top_k=2)
+    with pytest.raises(ProblemError, match=f"{re.escape(why)}$"):
+        outline.laid_out(name, ranks=8)

@@ -229,3 +229,8 @@ def test_a_rival_that_leads_at_a_corner_is_named():
     rows = [replace(x, corners_s=sooner) if x is rival else x for x in found.rows]
     said = f"{rival.algorithm} may be 10 % faster than {best.algorithm}; measure these two"
     assert said in replace(found, rows=rows).verdict
+
+
+def test_a_machine_without_assumed_numbers_has_ranges_without_a_width():
+    row = peers(Problem(m=64, n=64, k=64, ranks=2), "h100-8", crossover=False).best
+    assert replace(row, corners_s=()).range_s == (row.makespan_s, row.makespan_s)

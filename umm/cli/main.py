@@ -116,7 +116,7 @@ def _ended(answered: bool) -> int:
     if seconds is None:
         return _fail("interrupted", INTERRUPTED)
     if not answered:
-        return _fail(f"nothing was found in {seconds:g} s; allow more --seconds", RUNTIME)
+        return _fail(f"nothing was found in {seconds:g} s; allow more --seconds or fewer layouts", RUNTIME)
     click.echo(f"stopped after {seconds:g} s, as asked; what is shown is the best so far", err=True)
     return 0
 

@@ -272,7 +272,10 @@ class Outline:
         match = _EXPERT_SCHEME.fullmatch(name)
         groups, parts = (int(x or 1) for x in match.groups()) if match else (0, 0)
         if groups * parts != ranks:
-            raise ProblemError(f"{name} is for {groups * parts} ranks, not for {ranks}; change its numbers")
+            works = f"ep{ranks}"
+            if groups < ranks and ranks % groups == 0:
+                works += f" or ep{groups}-tp{ranks // groups}"
+            raise ProblemError(f"{name} is for {groups * parts} ranks, not for {ranks}; write {works}")
         texts = dict(self.default_layouts)
         return texts | {x.name: f"{BY_EXPERT}/{parts}" for x in self.tensors if x.experts}
 

@@ -102,7 +102,8 @@ class Row:
         """The least and the most makespan within the ranges of the machine's numbers; None if not known."""
         if self.corners_s is None:
             return None
-        return min(self.makespan_s, *self.corners_s), max(self.makespan_s, *self.corners_s)
+        seconds = (self.makespan_s, *self.corners_s)
+        return min(seconds), max(seconds)
 
     def lead(self, other: "Row") -> float | None:
         """Return how much longer another takes, as a share, at the corner where that is least.
