@@ -281,3 +281,11 @@ def test_import_reads_a_pipe_and_refuses_what_several_nodes_cannot_be(tmp_path):
     result = umm("machine", "import", path, "there", "--from", "a100-8", "--nodes", 2)
     assert result.exit_code == 2
     assert "links of several kinds, which --nodes 2 cannot join" in result.stderr
+
+
+def test_a_list_in_the_place_of_a_word_is_one_mistake(tmp_path):
+    """The rest of the file is then checked with a right word in its place."""
+    text_ = (shipped_folder() / "h100-8.toml").read_text(encoding="utf-8")
+    path = tmp_path / "listed.toml"
+    path.write_text(text_.replace('rails = { value = "rails"', "rails = { value = [1, 1]"), encoding="utf-8")
+    assert mistakes(path) == ["network.rails.value: input should be 'rails' or 'together', not [1, 1]"]

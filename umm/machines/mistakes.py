@@ -18,7 +18,7 @@ from umm.machines.quantities import Number
 MOST_ROUNDS = 8
 MOST_ROUTES = 8
 REPAIRED = "repaired"
-RIGHT = (1, 0.5, [1], "beside", "switch", "1 s", "1 B", "1 B/s", "1 flop/s")
+RIGHT = (1, 0.5, [1], "beside", "switch", "rails", "1 s", "1 B", "1 B/s", "1 flop/s")
 """Values among which every kind of number has one that is right."""
 
 
