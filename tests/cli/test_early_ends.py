@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -310,3 +311,23 @@ def test_a_signal_that_numpy_makes_a_type_error_of_ends_a_command_in_a_line(monk
     monkeypatch.setattr(SimExecutor, "run", compared)
     done = umm("simulate", *ON)
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
+
+
+def test_a_signal_amid_a_callback_of_python_s_imports_comes_again(monkeypatch, ended_at):
+    """What a callback raises is lost, with a line on stderr."""
+    code = compile(
+        "def cb(_):\n    signal.raise_signal(signal.SIGINT)", "<frozen importlib._bootstrap>", "exec"
+    )
+    names = {"signal": signal}
+    exec(code, names)
+
+    def waits(self, *args, **named):
+        lock = type("Lock", (), {})()
+        watched = weakref.ref(lock, names["cb"])
+        del lock
+        time.sleep(10)
+        return watched
+
+    monkeypatch.setattr(SimExecutor, "run", waits)
+    done = umm("simulate", *ON)
+    assert (done.exit_code, done.stdout, done.stderr.strip()) == (130, "", "error: interrupted")

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from threading import current_thread, main_thread
+from threading import Timer, current_thread, main_thread
 from typing import Any
 
 import click
@@ -19,6 +19,7 @@ from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean, short_wo
 from umm.files import shortened, visible
 from umm.host.launcher import launched_rank
 
+AGAIN_S = 0.01  # seconds after which a signal that came in a callback of Python's imports comes again
 RUNTIME, USAGE = UmmError.exit_code, InputError.exit_code
 
 
@@ -129,15 +130,20 @@ def _interrupted_by_signals() -> Iterator[list[int]]:
     ignores a signal, keep what they do with it.
     """
     came: list[int] = []
-    if launched_rank() is not None or current_thread() is not main_thread():
+    if current_thread() is not main_thread():
         yield came
         return
 
     def interrupt(number: int, frame: Any) -> None:
+        where = frame.f_code
+        if where.co_name == "cb" and where.co_filename.startswith("<frozen importlib"):
+            Timer(AGAIN_S, os.kill, (os.getpid(), number)).start()  # what a callback raises is lost
+            return
         came.append(number)
         raise KeyboardInterrupt
 
-    usual = {x: signal.getsignal(x) for x in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if launched_rank() is None else (signal.SIGINT,)
+    usual = {x: signal.getsignal(x) for x in ends}
     taken = [x for x, does in usual.items() if does in (signal.SIG_DFL, signal.default_int_handler)]
     for number in taken:
         signal.signal(number, interrupt)

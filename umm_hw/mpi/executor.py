@@ -18,7 +18,7 @@ from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 from umm.traces.traffic import Times
 from umm_hw.cores.pace import Paced, together
-from umm_hw.mpi.job.supervisor import supervise
+from umm_hw.mpi.job.supervisor import ended_by_ctrl_c, supervise
 from umm_hw.mpi.program import Run, Runs, perform
 from umm_hw.performance import Arrays, check_replica, operands_of
 
@@ -259,6 +259,8 @@ def _team() -> "Team":
     os.environ.setdefault("UCX_LOG_LEVEL", "error")
     if "mpi4py.MPI" not in sys.modules:  # else it is too late to fork
         supervise()
+        with ended_by_ctrl_c():
+            import mpi4py.MPI  # noqa: F401
     from umm_hw.mpi.job.team import Team
 
     team = Team()

@@ -3,13 +3,16 @@
 import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
+from threading import current_thread, main_thread
 from time import sleep
 
 from umm.host.launcher import die_with, end_with_launcher, launched_rank, stay_on_loopback, watch_over
 
 AMID_DEATH = 2.0  # seconds the watchdogs of other ranks have to say who died
+ENDS = (signal.SIGINT, signal.SIGTERM)
 OUTLIVED = 0.2  # seconds after which mpiexec's pipes close, so that it asks how this process has ended
 
 
@@ -25,8 +28,10 @@ def supervise() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     supervisor = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # Python forgets those that come to a child amid its start
     child = os.fork()
     if child == 0:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
         die_with(supervisor)
         watch_over()
         return
@@ -37,15 +42,30 @@ def supervise() -> None:
         with suppress(ProcessLookupError):  # it has just ended
             os.kill(child, number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDS:
         signal.signal(number, forward)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status < 0 and -status not in forwarded:
         sleep(AMID_DEATH)
         name = signal.Signals(-status).name
         os.write(2, f"error: rank {launched_rank()} (process {child}) was ended by {name}\n".encode())
         _die_by(-status)
+    if status == -signal.SIGINT and not launched_rank():
+        os.write(2, b"error: interrupted\n")  # of all ranks the first says so
     os._exit(status if status >= 0 else 128 - status)
+
+
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """Have Ctrl-C end this rank at once while MPI starts, as it waits for ranks that are gone."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual == signal.SIG_IGN or current_thread() is not main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGINT, usual)
 
 
 def _die_by(number: int) -> None:
