@@ -92,8 +92,8 @@ def sharded(name, **sizes):
 def test_a_sharded_layer_exposes_what_its_links_take_beyond_its_multiplies(name, sizes):
     """Of 8K tokens, at most 15 % more; and no less, for links that are always busy take as long."""
     found, links = sharded(name, tokens=8192, **sizes)
-    reckoned = links - found.parts["compute"]
-    assert reckoned < found.parts["exposed_communication"] < 1.15 * reckoned
+    beyond = links - found.parts["compute"]
+    assert beyond < found.parts["exposed_communication"] < 1.15 * beyond
 
 
 def test_gathers_of_the_next_layer_hide_behind_a_large_batch():

@@ -12,7 +12,7 @@ from umm.machines.files import last_named
 from umm.machines.kernels import WIDE
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, GEMM, KINDS, LOCAL, MAP, TRANSFERS
-from umm.traces.breakdown import Breakdown, breakdown
+from umm.traces.breakdown import breakdown
 from umm.traces.traffic import Spans, link_utilisation
 
 ARITHMETIC, MEMORY, LAUNCHES, LATENCY, IDLE = "arithmetic", "memory bandwidth", "launches", "latency", "idle"
@@ -99,19 +99,19 @@ def bottleneck(spans: Spans) -> Bottleneck:
     kind = schedule.kind[path]
     latency = np.minimum(_latency(schedule, path), seconds)
     kernels = np.isin(kind, (GEMM, MAP))
+    work = work_of(schedule, path[kernels])
+    of_kernels = {ARITHMETIC: 1.0} if work is None else work.shares(schedule.seconds[path[kernels]])
     by_kind = np.bincount(kind, weights=seconds - latency, minlength=len(KINDS))
-    shares = {
-        what: share * float(by_kind[[GEMM, MAP]].sum())
-        for what, share in _shares(schedule, path[kernels]).items()
-    }
+    shares = {what: share * float(by_kind[[GEMM, MAP]].sum()) for what, share in of_kernels.items()}
     shares |= {LATENCY: float(latency.sum()), IDLE: idle}
     shares |= {KINDS[x]: float(by_kind[x]) for x in TRANSFERS}
     what = max(shares, key=shares.__getitem__)
     if total <= 0:
         return Bottleneck(IDLE, 1.0)
     share = shares[what] / total
-    if what == MEMORY:
-        return Bottleneck(what, share, intensity=_intensity(schedule, path[kernels]))
+    if what == MEMORY and work is not None:
+        flop = float(schedule.flop[path[kernels]].sum())
+        return Bottleneck(what, share, intensity=flop / float(work.nbytes.sum()))
     if what not in KINDS:
         return Bottleneck(what, share)
     moving = KINDS.index(what)
@@ -146,11 +146,11 @@ def waits_for(schedule: Schedule, actions: Ints) -> list[str]:
     found = [LATENCY] * len(actions)
     for place in np.flatnonzero(schedule.src[actions] >= 0).tolist():
         src, dst = (int(x[actions[place]]) for x in (schedule.src, schedule.dst))
-        link = narrowest(schedule.routes[src, dst], schedule.links.bandwidth) if src != dst else -1
-        alone = schedule.nbytes[actions[place]] / schedule.links.bandwidth[link] if src != dst else 0.0
         if src == dst:
             found[place] = MEMORY
-        elif alone > latency[place]:
+            continue
+        link = narrowest(schedule.routes[src, dst], schedule.links.bandwidth)
+        if schedule.nbytes[actions[place]] / schedule.links.bandwidth[link] > latency[place]:
             found[place] = f"link {schedule.links.names[link]}"
     parts = {ARITHMETIC: np.ones(len(kernels))}
     if work is not None:
@@ -159,18 +159,6 @@ def waits_for(schedule: Schedule, actions: Ints) -> list[str]:
     for place, what in zip(kernels.tolist(), longest.tolist(), strict=True):
         found[place] = names[what]
     return found
-
-
-def _shares(schedule: Schedule, actions: Ints) -> dict[str, float]:
-    """Return the share of some gemms and maps by what they wait for."""
-    work = work_of(schedule, actions)
-    return {ARITHMETIC: 1.0} if work is None else work.shares(schedule.seconds[actions])
-
-
-def _intensity(schedule: Schedule, actions: Ints) -> float:
-    """Return the flop of some gemms and maps for each byte they read and write."""
-    work = work_of(schedule, actions)
-    return float(schedule.flop[actions].sum() / work.nbytes.sum()) if work else 0.0
 
 
 class Work(NamedTuple):
@@ -246,17 +234,13 @@ def _peak(schedule: Schedule) -> float:
     return schedule.peak / max(devices, 1)
 
 
-def below_peak(spans: Spans, found: Breakdown | None = None) -> dict[str, float]:
+def below_peak(spans: Spans) -> dict[str, float]:
     """Return what keeps ranks below their peak, as shares of the makespan, the largest first.
 
     Together with the fraction of peak they add up to 1.
-
-    Args:
-        spans: A prediction with a peak.
-        found: Where its time goes, if that is known.
     """
     schedule, total = spans.schedule, spans.makespan_s
-    mean = (found or breakdown(spans)).mean
+    mean = breakdown(spans).mean
     peak = _peak(schedule)
     could = total * schedule.peak
     shares = {part.replace("_", " "): seconds / total for part, seconds in mean.items()}

@@ -9,7 +9,7 @@ import numpy as np
 
 from umm.algorithms.universal.policies import POLICIES
 from umm.algorithms.universal.steps.graph import seconds_per_byte
-from umm.arrays import Floats
+from umm.arrays import Floats, Ints
 from umm.errors import ScheduleError
 from umm.machines.fabric import narrowest
 from umm.program.chain import Chain
@@ -183,10 +183,11 @@ def explain(schedule: Schedule, trace: Trace) -> str:
       rank 0 waited 188.4 µs for accumulate C(1,0) r0 → r1 on 0.0→0.1
     """
     if schedule.program.kind == "chain":
-        return "\n".join(_by_statement(trace) + _held_up(trace))
+        path = critical_path(trace)
+        return "\n".join(_by_statement(trace, path) + _held_up(trace, path))
     took = f"{format_seconds(trace.makespan_s)} by {trace.source}"
     if "policy" not in schedule.options:
-        return "\n".join([f"{schedule.stationary}: {took}", *_held_up(trace)])
+        return "\n".join([f"{schedule.stationary}: {took}", *_held_up(trace, critical_path(trace))])
     by_rank = steps(schedule)
     rank = int(np.argmax([sum(step.seconds for step in of_rank) for of_rank in by_rank]))
     of_rank = by_rank[rank]
@@ -207,7 +208,7 @@ def explain(schedule: Schedule, trace: Trace) -> str:
         lines.append(f"  {len(of_rank) - MOST} more steps, balanced better")
     if (replicas := model_cost(schedule) - total) > 0:
         lines.append(f"  replicas of C: {format_seconds(replicas)} more")
-    return "\n".join(lines + _held_up(trace))
+    return "\n".join(lines + _held_up(trace, critical_path(trace)))
 
 
 def _step(schedule: Schedule, step: TableStep) -> str:
@@ -242,10 +243,9 @@ def _named(schedule: Schedule, action: int) -> str:
     return f"{moved} r{src} → r{dst} on {schedule.links.names[link]}"
 
 
-def _by_statement(trace: Trace) -> list[str]:
+def _by_statement(trace: Trace, path: Ints) -> list[str]:
     """Return which statements the critical path of a chain is spent on, and what each waits for."""
     schedule, total = trace.schedule, trace.makespan_s
-    path = critical_path(trace)
     seconds, _ = path_times(trace, path)
     spent: dict[str, Counter[str]] = {}
     for action, took, what in zip(path.tolist(), seconds.tolist(), waits_for(schedule, path), strict=True):
@@ -284,10 +284,9 @@ _OF_LAYER = re.compile(r"(?<!\w)([A-Za-z]\w*)\.\d+\b")
 """A tensor of one of several layers, such as W1.2; they have one line."""
 
 
-def _held_up(trace: Trace) -> list[str]:
+def _held_up(trace: Trace, path: Ints) -> list[str]:
     """Return what the critical path consists of, and its longest waits for transfers and collectives."""
     schedule, total = trace.schedule, trace.makespan_s
-    path = critical_path(trace)
     seconds, waiting = path_times(trace, path)
     by_kind = np.bincount(schedule.kind[path], weights=seconds, minlength=len(KINDS))
     shares = [
