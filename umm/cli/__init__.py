@@ -4,25 +4,21 @@ import os
 import signal
 from typing import Any
 
-from umm.host.launcher import launched_rank
+from umm.errors import INTERRUPTED
+from umm.host.launcher import handled, launched_rank
 
 
 def start() -> None:
     """Run the command line; a signal that comes while it is still imported ends it in a line.
 
-    Ranks that mpiexec has started keep what they do with a signal, as they do when the command runs.
+    Ranks that mpiexec has started keep what they do with a signal until then.
     """
-    usual: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    taken = [x for x in usual if signal.getsignal(x) is usual[x]] if launched_rank() is None else []
-    for number in taken:
-        signal.signal(number, _end)
-    from umm.cli.main import main
-
-    for number in taken:
-        signal.signal(number, usual[number])
+    ends = (signal.SIGINT, signal.SIGTERM) if launched_rank() is None else ()
+    with handled(ends, _end):
+        from umm.cli.main import main
     main()
 
 
 def _end(*_: Any) -> None:
     os.write(2, b"error: interrupted\n")
-    os._exit(130)
+    os._exit(INTERRUPTED)

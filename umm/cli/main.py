@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from threading import Timer, current_thread, main_thread
+from threading import Timer
 from typing import Any
 
 import click
@@ -17,7 +17,7 @@ from umm.cli.flags.values import CONFIG
 from umm.cli.printed.streams import flushed, open_streams, reader_left, time_is_up
 from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean, short_words
 from umm.files import shortened, visible
-from umm.host.launcher import launched_rank
+from umm.host.launcher import handled, launched_rank
 
 AGAIN_S = 0.01  # seconds after which a signal that came in a callback of Python's imports comes again
 RUNTIME, USAGE = UmmError.exit_code, InputError.exit_code
@@ -126,13 +126,10 @@ def _ended(answered: bool) -> int:
 def _interrupted_by_signals() -> Iterator[list[int]]:
     """Give the signals that have come; SIGTERM and SIGHUP end a command as Ctrl-C does: with what it found.
 
-    Batch systems send the first, a terminal that closes the second. Ranks that mpiexec has started, and who
-    ignores a signal, keep what they do with it.
+    Batch systems send the first, a terminal that closes the second. Ranks that mpiexec has started keep what
+    they do with these two.
     """
     came: list[int] = []
-    if current_thread() is not main_thread():
-        yield came
-        return
 
     def interrupt(number: int, frame: Any) -> None:
         where = frame.f_code
@@ -143,15 +140,8 @@ def _interrupted_by_signals() -> Iterator[list[int]]:
         raise KeyboardInterrupt
 
     ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if launched_rank() is None else (signal.SIGINT,)
-    usual = {x: signal.getsignal(x) for x in ends}
-    taken = [x for x, does in usual.items() if does in (signal.SIG_DFL, signal.default_int_handler)]
-    for number in taken:
-        signal.signal(number, interrupt)
-    try:
+    with handled(ends, interrupt):
         yield came
-    finally:
-        for number in taken:
-            signal.signal(number, usual[number])
 
 
 def _no_option(error: click.NoSuchOption) -> str:

@@ -6,14 +6,30 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import current_thread, main_thread
 from time import sleep, time
+from typing import Any
 
 # What prctl calls PR_SET_PDEATHSIG, PR_SET_NAME and PR_SET_CHILD_SUBREAPER.
 _PARENT_DEATH_SIGNAL, _NAME, _CHILD_SUBREAPER = 1, 15, 36
 _PROC = Path("/proc")
+
+
+@contextmanager
+def handled(numbers: tuple[signal.Signals, ...], handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Call a function on signals meanwhile, but for those that are ignored or have a handler already."""
+    usual = {x: signal.getsignal(x) for x in numbers} if current_thread() is main_thread() else {}
+    taken = [x for x, does in usual.items() if does in (signal.SIG_DFL, signal.default_int_handler)]
+    for number in taken:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, usual[number])
 
 
 def children(number: int) -> list[int]:

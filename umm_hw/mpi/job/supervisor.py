@@ -64,8 +64,10 @@ def ended_by_ctrl_c() -> Iterator[None]:
         yield
         return
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGINT, usual)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def _die_by(number: int) -> None:
