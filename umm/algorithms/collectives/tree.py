@@ -3,7 +3,17 @@
 from collections.abc import Iterator, Sequence
 
 from umm.algorithms.collectives import direct
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Sums, Way, copied, one_collective, sum_places
+from umm.algorithms.collectives.way import (
+    PLAIN,
+    Manner,
+    Piece,
+    Sums,
+    Way,
+    Writer,
+    copied,
+    one_collective,
+    sum_places,
+)
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
@@ -38,18 +48,23 @@ def reduce(
     sums.begun(given(root), into)
 
 
-@one_collective
-def all_reduce(
-    build: Builder,
-    ranks: Sequence[int],
-    given: Piece,
-    into: Piece,
-    zeroed: bool = False,
-    manner: Manner = PLAIN,
-) -> None:
-    """A reduce to the first rank, then a broadcast from it."""
-    reduce(build, ranks, given, into(ranks[0]), into, zeroed, manner)
-    broadcast(build, ranks, into(ranks[0]), into, manner)
+def _by_way_of_first(reduce: Writer, broadcast: Writer) -> Writer:
+    """Return what writes an all-reduce to the first rank and back, from what writes the two."""
+
+    @one_collective
+    def all_reduce(
+        build: Builder,
+        ranks: Sequence[int],
+        given: Piece,
+        into: Piece,
+        zeroed: bool = False,
+        manner: Manner = PLAIN,
+    ) -> None:
+        """A reduce to the first rank, then a broadcast from it."""
+        reduce(build, ranks, given, into(ranks[0]), into, zeroed, manner)
+        broadcast(build, ranks, into(ranks[0]), into, manner)
+
+    return all_reduce
 
 
 def branches(ranks: Sequence[int], root: int) -> Iterator[tuple[int, int]]:
@@ -66,27 +81,19 @@ def branches(ranks: Sequence[int], root: int) -> Iterator[tuple[int, int]]:
         distance *= 2
 
 
-@one_collective
-def by_star(
-    build: Builder,
-    ranks: Sequence[int],
-    given: Piece,
-    into: Piece,
-    zeroed: bool = False,
-    manner: Manner = PLAIN,
-) -> None:
-    """To the first rank and back: the fewest steps there are, for sums of a few bytes."""
-    direct.reduce(build, ranks, given, into(ranks[0]), into, zeroed, manner)
-    direct.broadcast(build, ranks, into(ranks[0]), into, manner)
-
-
 _SOURCE = "Thakur, Rabenseifner and Gropp (2005)"
 WAYS = (
     Way(
         "tree",
         "A binomial tree: as many ranks again in each step.",
         _SOURCE,
-        {"all-reduce": all_reduce, "broadcast": broadcast, "reduce": reduce},
+        {"all-reduce": _by_way_of_first(reduce, broadcast), "broadcast": broadcast, "reduce": reduce},
     ),
-    Way("star", "To one rank and back, in two steps.", _SOURCE, {"all-reduce": by_star}, relays=False),
+    Way(  # the fewest steps there are, for sums of a few bytes
+        "star",
+        "To one rank and back, in two steps.",
+        _SOURCE,
+        {"all-reduce": _by_way_of_first(direct.reduce, direct.broadcast)},
+        relays=False,
+    ),
 )
