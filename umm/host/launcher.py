@@ -20,7 +20,7 @@ _PROC = Path("/proc")
 
 @contextmanager
 def handled(numbers: tuple[signal.Signals, ...], handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Call a function on signals meanwhile, but for those that are ignored or have a handler already."""
+    """Call a function on signals meanwhile, except those that are ignored or have a handler already."""
     usual = {x: signal.getsignal(x) for x in numbers} if current_thread() is main_thread() else {}
     taken = [x for x, does in usual.items() if does in (signal.SIG_DFL, signal.default_int_handler)]
     for number in taken:
