@@ -147,18 +147,35 @@ def test_the_command_answers_for_80_layers():
     assert found["makespan_s"] == pytest.approx(80 * found["layer_s"], rel=0.1)
 
 
-@pytest.mark.parametrize("layouts", ["megatron", "sequence", "data", "fsdp4"])
-def test_an_embedding_is_rows_of_its_table_and_its_gradient_their_sums(layouts):
-    """37 rows for 16 tokens, some twice: every rank looks up its columns, exactly and without races."""
-    chain = umm.chain("embedding", hidden=24, vocab=37, tokens=16, backward=True).laid_out(layouts, ranks=4)
-    tokens = np.random.default_rng(1).integers(0, 37, (16, 1)).astype(np.float32)
-    operands = {x.name: tokens if x.name == "T" else whole(x) for x in chain.tensors if x.is_input}
-    schedule = umm.schedule(chain, "h100-8")
+ANY = ("row", "col", "2d", "row@8", "row@2", "col@2:interleaved", "row@4", "2d:2x2@2", "cyclic:5x3:2x4")
+
+
+@pytest.mark.parametrize("machine", ["h100-8", "a100-2x4"])
+@pytest.mark.parametrize("seed", range(20))
+def test_an_embedding_is_rows_of_its_table_and_its_gradient_their_sums(seed, machine):
+    """In any layouts, of a few tokens or of many, exactly and without races."""
+    random = np.random.default_rng(seed)
+    tokens, vocab, hidden = (int(random.choice(x)) for x in ((1, 7, 33), (1, 16, 100), (1, 7, 24)))
+    outline = umm.chain("embedding", hidden=hidden, vocab=vocab, tokens=tokens, backward=True)
+    layouts = {x.name: str(random.choice(ANY)) for x in outline.tensors}
+    chain = outline.with_layouts("any", layouts).laid_out("any", ranks=8)
+    given = random.integers(0, vocab, (tokens, 1)).astype(np.float32)
+    operands = {x.name: given if x.name == "T" else whole(x) for x in chain.tensors if x.is_input}
+    schedule = umm.schedule(chain, machine)
     found, wanted = umm.run(schedule, executor="numpy", operands=operands), chain.reference(operands)
-    assert wanted["Y"].tolist() == operands["E"][tokens[:, 0].astype(int)].tolist()
+    assert wanted["Y"].tolist() == operands["E"][given[:, 0].astype(int)].tolist()
     for name in ("Y", "dE"):
         assert (found.results[name] == wanted[name]).all()
     assert not races(schedule)
+
+
+def test_a_table_sharded_over_nodes_crosses_between_them_once_a_node():
+    """32,000 x 4096 in bfloat16 over 4 nodes: each gathers and sums the 3/4 that it has not by 8 cards."""
+    outline = umm.chain("embedding", dtype="bfloat16", backward=True, hidden=4096, vocab=32000, tokens=65536)
+    machine = umm.machine("dgx-h100x4")
+    trace = umm.run(umm.schedule(outline.laid_out("fsdp32", ranks=32), machine))
+    cards = 2 * 0.75 * 32000 * 4096 * 2 / (8 * 50e9)
+    assert cards < trace.makespan_s < 3 * cards
 
 
 def whole(tensor):

@@ -120,16 +120,17 @@ def _head(w: Writing, backward: bool, hidden: int, vocab: int) -> None:
 
 
 def _embedding(w: Writing, backward: bool, hidden: int, vocab: int) -> None:
-    """Write the rows Y of an embedding's table E for tokens T, each rank its columns of the table."""
+    """Write the rows Y of an embedding's table E for tokens T, each rank its rows of the table.
+
+    Source: Shoeybi et al. (2019), section 3: the table cut by vocabulary.
+    """
     w.tensor("T", w.tokens, 1, "statistics", "input")
     w.shapes["T"] = replace(w.shapes["T"], dtype="float32")  # whole numbers up to 2^24
-    w.weight("E", vocab, hidden, "first weight")
-    w.map(w.tensor("P", w.tokens, hidden, "inner"), "embed", "E", "T")
-    w.copy(w.tensor("Y", w.tokens, hidden, "tokens", "output"), "P")
+    w.weight("E", vocab, hidden, "second weight")
+    w.map(w.tensor("Y", w.tokens, hidden, "tokens", "output"), "embed", "E", "T")
     if backward:
         w.backward()
-        w.copy(w.gradient("P"), w.gradient("Y", "input"))
-        w.map(w.gradient("E", "output"), "embed_grad", "dP", "T")
+        w.map(w.gradient("E", "output"), "embed_grad", w.gradient("Y", "input"), "T")
 
 
 def _summa25(w: Writing, backward: bool, hidden: int, ffn: int, heads: int, sequences: int) -> None:
@@ -323,7 +324,7 @@ def ends(layer: Outline, vocab: int) -> dict[str, Outline]:
         vocab: Different tokens.
 
     >>> [*map(str, ends(chain("mlp", hidden=8, ffn=16, tokens=4), 32).values())]
-    ['embedding: P = embed(E, T); Y = copy of P', 'head: N = rms_norm(X, g); Y = N·Wv']
+    ['embedding: Y = embed(E, T)', 'head: N = rms_norm(X, g); Y = N·Wv']
     """
     shapes = {x.name: x for x in layer.tensors}
     if "X" not in shapes:

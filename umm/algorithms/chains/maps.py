@@ -1,6 +1,14 @@
 """The maps of a chain: each tile of the output by its owner, with what it needs of others brought there."""
 
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
 from umm.algorithms.chains.pieces import gathered, tiles_by_rank
+from umm.algorithms.movement.blocks import Needed, held
+from umm.algorithms.movement.gathers import gather_among, manner_of
+from umm.algorithms.movement.sums import add_up, sums_to
 from umm.interval import Interval
 from umm.program import Map
 from umm.program.functions import Function, function
@@ -17,6 +25,9 @@ def map_tiles(build: Builder, statement: Map, written: bool) -> None:
         written: Whether an earlier statement has written to its output, so that it is not zero.
     """
     known = function(statement.fn)
+    if known.inner:
+        _over_lines(build, statement, known, written)
+        return
     if known.adds_over and statement.out not in statement.reads:
         if known.unit(statement.parameters) == 0 and "c" in known.adds_over:
             _of_whole_rows(build, statement, known)
@@ -51,15 +62,11 @@ def _splits_units(build: Builder, statement: Map, known: Function) -> bool:
 def _reads(
     build: Builder, statement: Map, known: Function, rank: int, rows: Interval, cols: Interval
 ) -> list[Slice]:
-    ranges = known.ranges(rows, cols)[1:]
-    if known.uncut:
-        ranges = [
-            (Interval(0, build.layout(name).shape[0]), spans[1]) if letters[0] == known.uncut else spans
-            for name, letters, spans in zip(statement.reads, known.operands[1:], ranges, strict=True)
-        ]
     return [
         gathered(build, name, rank, *spans, slot=("map", number))
-        for number, (name, spans) in enumerate(zip(statement.reads, ranges, strict=True))
+        for number, (name, spans) in enumerate(
+            zip(statement.reads, known.ranges(rows, cols)[1:], strict=True)
+        )
     ]
 
 
@@ -167,3 +174,154 @@ def _spans(build: Builder, known: Function, piece: Slice, tensor: str) -> bool:
     """Whether a piece of the first read has all of the letters that the result lacks."""
     both = zip(known.operands[1], (piece.rows, piece.cols), build.layout(tensor).shape, strict=True)
     return all(span.size == size for letter, span, size in both if letter in known.adds_over)
+
+
+class _Part(NamedTuple):
+    """What the owner of a piece of the first read makes of it.
+
+    Attributes:
+        piece: Some lines of the first read.
+        rows: The rows of the result.
+        targets: Tiles of the result, cut to what is made of them.
+        whole: Whether the piece has all lines, so that nothing is added.
+    """
+
+    piece: Slice
+    rows: Interval
+    targets: list[Slice]
+    whole: bool
+
+    @property
+    def local(self) -> bool:
+        """Whether its owner alone gets what it makes, and all of it."""
+        return self.whole and {x.rank for x in self.targets} == {self.piece.rank}
+
+
+def _over_lines(build: Builder, statement: Map, known: Function, written: bool) -> None:
+    """Write a map that adds over the lines of its first read, where fewer elements move.
+
+    Either the owner of each tile of the result gets all lines, or the owners of lines make parts of the
+    result, which are added up: lookups in a table cut by vocabulary.
+    """
+    parts = list(_parts(build, statement))
+    added = max((x.piece.cols.size * x.rows.size for x in parts if not x.local), default=0)
+    if added < _lacked(build, statement):
+        _sum_parts(build, statement, known, parts, written)
+        return
+    lines = Interval(0, build.layout(statement.reads[0]).shape[0])
+    there = _gathered_lines(build, statement, lines)
+    for rank, tile, replica in tiles_by_rank(build.layout(statement.out)):
+        target = build.tile(statement.out, *tile, replica)
+        spans = known.ranges(target.rows, target.cols, lines)[1:]
+        reads = [
+            there[rank] if number == 0 and rank in there
+            else gathered(build, name, rank, *spans[number], slot=("map", number))
+            for number, name in enumerate(statement.reads)
+        ]  # fmt: skip
+        _write(build, statement, target, reads)
+
+
+def _parts(build: Builder, statement: Map) -> Iterator[_Part]:
+    """Yield what each owner of lines makes for the tiles whose owners are of the same replica of them."""
+    name, out = statement.reads[0], build.layout(statement.out)
+    read = build.layout(name)
+    served: dict[int, list[Slice]] = {}
+    for rank, tile, replica in tiles_by_rank(out):
+        served.setdefault(read.replica(rank), []).append(build.tile(statement.out, *tile, replica))
+    for _, tile, replica in tiles_by_rank(read):
+        piece = build.tile(name, *tile, replica)
+        targets = [x.cut(x.rows, piece.cols) for x in served.get(replica, ())]
+        targets = [x for x in targets if x.elements]
+        if targets:
+            rows = Interval(min(x.rows.start for x in targets), max(x.rows.stop for x in targets))
+            yield _Part(piece, rows, targets, piece.rows.size == read.shape[0])
+
+
+def _lacked(build: Builder, statement: Map) -> int:
+    """Return the most elements of the first read that the owner of a tile of the result has not."""
+    name = statement.reads[0]
+    read, most = build.layout(name), 0
+    for rank, tile, replica in tiles_by_rank(build.layout(statement.out)):
+        cols = build.tile(statement.out, *tile, replica).cols
+        near = read.replica(rank)
+        own = (build.tile(name, *x, near) for x in read.tiles_of(rank))
+        most = max(most, read.shape[0] * cols.size - sum(x.cut(x.rows, cols).elements for x in own))
+    return most
+
+
+def _gathered_lines(build: Builder, statement: Map, lines: Interval) -> Mapping[int, Slice]:
+    """Write gathers of all lines of the first read by ranks that need the same; return them by rank.
+
+    None where ranks hold several tiles, which get them one by one.
+    """
+    name = statement.reads[0]
+    read, out = build.layout(name), build.layout(statement.out)
+    own, made = held(read), held(out)
+    there: dict[int, Slice] = {}
+    if own is None or made is None:
+        return there
+    together: dict[tuple[int, Interval], list[int]] = {}
+    for rank, (top, bottom, left, right) in enumerate(made.tolist()):
+        if top < bottom and left < right:
+            together.setdefault((read.replica(rank), Interval(left, right)), []).append(rank)
+    with build.collective():
+        for (replica, cols), ranks in together.items():
+            tiles = read.overlapping_tiles(lines, cols)
+            pieces = {
+                x.rank: x.cut(lines, cols) for x in (build.tile(name, *tile, replica) for tile in tiles)
+            }
+            if len(tiles) == 1:
+                ranks = [x for x in ranks if x not in pieces]
+            for rank in ranks:
+                there[rank] = build.temporary(rank, name, lines, cols, slot=("map", 0))
+            most = max(x.elements for x in pieces.values()) * build.tensors[build.number(name)].itemsize
+            gather_among(build, ranks, pieces, there, manner_of(build.machine, ranks, build.ranks, most))
+    return there
+
+
+def _sum_parts(build: Builder, statement: Map, known: Function, parts: list[_Part], written: bool) -> None:
+    """Write the parts of a result that the owners of lines make, and their sums."""
+    out = build.layout(statement.out)
+    rects, works = np.zeros((build.ranks, 4), dtype=np.int64), np.zeros(build.ranks, dtype=np.bool_)
+    for part in parts:
+        rects[part.piece.rank] = (*part.rows, *part.piece.cols)
+        works[part.piece.rank] = True
+    alone = len(parts) == works.sum() and held(out) is not None
+    sums = sums_to(Needed.of(out, rects, works)) if alone and not all(x.whole for x in parts) else None
+    copy = build.layout(statement.reads[0]).replica_of_rank
+    if sums is not None and any(len({*copy[[r for r in x.ranks if works[r]]]}) > 1 for x in sums.groups):
+        sums = None  # copies of the lines have made the same, which is not to be added twice
+    if sums is None and written and not all(x.whole for x in parts):
+        _zero(build, statement.out, range(build.ranks))
+    made: dict[int, Slice] = {}
+    for piece, rows, targets, is_whole in parts:
+        rank, spans = piece.rank, known.ranges(rows, piece.cols, piece.rows)[1:]
+        mine = [x for x in targets if x.rank == rank and (x.rows, x.cols) == (rows, piece.cols)]
+        result = (
+            mine[0]
+            if mine and (is_whole or (sums is not None and sums.in_place))
+            else build.temporary(rank, statement.out, rows, piece.cols, slot=("map", "part"))
+        )
+        reads = [
+            piece if number == 0 else gathered(build, name, rank, *spans[number], slot=("map", number))
+            for number, name in enumerate(statement.reads)
+        ]
+        _write(build, statement, result, reads)
+        made[rank] = result
+        for target in targets if sums is None else ():
+            if target != result:
+                (build.put if is_whole else build.accumulate)(result.cut(target.rows, target.cols), target)
+    for group in sums.groups if sums is not None else ():
+        idle = [rank for rank in group.ranks if rank not in made]
+        _zero(build, statement.out, idle)
+        own = {rank: build.own(statement.out, rank) for rank in group.ranks}
+        product = {rank: made.get(rank, own[rank]) for rank in group.ranks}
+        of = product[group.ranks[0]]
+        held_there = {rank: own[rank].cut(of.rows, of.cols) for rank in group.ranks}
+        add_up(build, group, product, held_there.__getitem__, adds=False)
+
+
+def _zero(build: Builder, name: str, ranks: Collection[int]) -> None:
+    for rank, tile, replica in tiles_by_rank(build.layout(name)):
+        if rank in ranks:
+            build.map("zero", build.tile(name, *tile, replica))

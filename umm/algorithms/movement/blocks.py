@@ -50,9 +50,7 @@ class Blocks:
 
     def needed(self, matrix: str) -> "Needed":
         """Return what each rank multiplies of A or B, or makes of C."""
-        layout, rects = self.problem.layout(matrix), self.of(matrix)
-        said = blake2b(rects.tobytes() + self.works.tobytes()).digest()
-        return Needed(layout, layout.cuts, said, rects, self.works)
+        return Needed.of(self.problem.layout(matrix), self.of(matrix), self.works)
 
     @cached_property
     def lacks(self) -> dict[str, Bools]:
@@ -100,6 +98,12 @@ class Needed:
     said: bytes
     rects: Ints = field(compare=False, repr=False)
     works: Bools = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, layout: Layout, rects: Ints, works: Bools) -> "Needed":
+        """Return what some ranks need of a layout's matrix."""
+        said = blake2b(rects.tobytes() + works.tobytes()).digest()
+        return cls(layout, layout.cuts, said, rects, works)
 
     @cached_property
     def lacks(self) -> Bools:

@@ -166,7 +166,7 @@ def gather(
                     rank: _own(build, operand.tensor, layout, rank).cut(whole.rows, whole.cols)
                     for rank in owners
                 }
-                _gather(build, ranks, pieces, there, manners[tuple(ranks)])
+                gather_among(build, ranks, pieces, there, manners[tuple(ranks)])
     return found | there
 
 
@@ -215,7 +215,7 @@ def _own(build: Builder, tensor: str, layout: Layout, rank: int) -> Slice:
     return build.tile(tensor, i, j, replica)
 
 
-def _gather(
+def gather_among(
     build: Builder, ranks: list[int], pieces: dict[int, Slice], there: Mapping[int, Slice], manner: Manner
 ) -> None:
     """Write the gather of a group: by level where its nodes hold as many of it, else from the owners.

@@ -55,11 +55,12 @@ class Sums:
 
 def sums_of(blocks: Blocks) -> Sums | None:
     """Return the sums of a multiply; None if others own a sum than those who add to it."""
-    return Sums((), True) if blocks.whole else _sums(blocks.needed("C"))
+    return Sums((), True) if blocks.whole else sums_to(blocks.needed("C"))
 
 
 @lru_cache(maxsize=2048)
-def _sums(products: Needed) -> Sums | None:
+def sums_to(products: Needed) -> Sums | None:
+    """Return the sums of what ranks make of a matrix; None if others own a sum than those who add to it."""
     made, in_place, works = products.rects, products.in_place, products.works
     own, replica = held(products.layout), products.layout.replica_of_rank
     assert own is not None

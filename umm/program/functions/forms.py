@@ -107,23 +107,21 @@ def dropout(x: Array, rate: float, seed: int, at: Place) -> Array:
     return scaled
 
 
-def embed(table: Array, tokens: Array) -> Array:
-    """Return the row of a table for each token, a whole number; what is beyond the table begins again."""
-    found: Array = table[_lines(tokens, table.shape[0])]
+def embed(table: Array, tokens: Array, at: Place) -> Array:
+    """Return the row of a table for each token, a whole number; zeros where the piece has no such row."""
+    lines = tokens[:, 0].astype(np.int64) - (at.spans[1][0].start if at.spans else 0)
+    here = (lines >= 0) & (lines < table.shape[0])
+    found: Array = np.where(here[:, None], table[np.where(here, lines, 0)], 0.0)
     return found
 
 
 def embed_grad(dy: Array, tokens: Array, at: Place) -> Array:
     """Return the gradient of :func:`embed` by its table: for each row the sum over its tokens."""
-    lines = _lines(tokens, at.shape[0])
+    lines = tokens[:, 0].astype(np.int64)
     here = (lines >= at.rows.start) & (lines < at.rows.stop)
     total = np.zeros((at.rows.size, dy.shape[1]), dtype=dy.dtype, like=dy)
     np.add.at(total, lines[here] - at.rows.start, dy[here])
     return total
-
-
-def _lines(tokens: Array, count: int) -> NDArray[np.int64]:
-    return np.abs(tokens[:, 0]).astype(np.int64) % count
 
 
 def softmax(x: Array, keys: int) -> Array:

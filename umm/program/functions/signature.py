@@ -86,7 +86,7 @@ class Function:
             parameter it is what that says.
         refuses: Says why a whole of this shape cannot be had with these parameters, or None.
         misfit: Says why some slices do not belong together with these parameters, or None.
-        uncut: A letter besides r and c of which a map of a chain reads all lines, such as ``k``.
+        inner: A letter besides r and c over whose lines a map of a chain adds up, such as ``k``.
         looks_up: Whether of its first read it reads no more than it writes.
     """
 
@@ -98,7 +98,7 @@ class Function:
     column_unit: int | str = 1
     refuses: Callable[[Shape, Mapping[str, Any]], str | None] = lambda shape, parameters: None
     misfit: Callable[[Spans, Mapping[str, Any]], str | None] = lambda spans, parameters: None
-    uncut: str = ""
+    inner: str = ""
     looks_up: bool = False
 
     @property
@@ -109,7 +109,7 @@ class Function:
     @property
     def is_map(self) -> bool:
         """Whether a map of a chain can cut its operands."""
-        return set("".join(self.operands)) <= {*"rc1", self.uncut}
+        return set("".join(self.operands)) <= {*"rc1", self.inner}
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ class Function:
         'c'
         """
         result, *reads = self.operands
-        return "".join(x for x in "rc" if x not in result and any(x in read for read in reads))
+        return "".join(x for x in f"rc{self.inner}" if x not in result and any(x in read for read in reads))
 
     def unit(self, parameters: Mapping[str, Any]) -> int:
         """Return the multiples at which columns are cut with these parameters; 0 if rows must stay whole."""
@@ -137,13 +137,16 @@ class Function:
             return self.column_unit
         return int(parameters.get(self.column_unit, self.parameters[self.column_unit].default))
 
-    def ranges(self, rows: Interval, cols: Interval) -> list[tuple[Interval, Interval]]:
-        """Return the rows and columns of each operand, the result first, for a piece of r and c.
+    def ranges(
+        self, rows: Interval, cols: Interval, inner: Interval = ONE
+    ) -> list[tuple[Interval, Interval]]:
+        """Return the rows and columns of each operand, the result first, for a piece of r, c and inner.
 
         >>> Function("row_sum", "rc->r1", lambda x: x.sum(axis=1)).ranges(Interval(2, 4), Interval(0, 8))[0]
         (Interval(start=2, stop=4), Interval(start=0, stop=1))
         """
-        return [(rows if x[0] == "r" else ONE, cols if x[1] == "c" else ONE) for x in self.operands]
+        lines = {"r": rows, "c": cols, self.inner: inner}
+        return [(lines.get(x[0], ONE), lines.get(x[1], ONE)) for x in self.operands]
 
     def whole(self, shapes: Sequence[Shape]) -> Shape:
         """Return r and c, given the shapes of the operands, the result first.
