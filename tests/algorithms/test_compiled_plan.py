@@ -71,9 +71,16 @@ def test_its_numbers_of_kinds_are_the_table_s():
 @settings(max_examples=examples(40))
 @given(problem=problems(dtype="float32"), stationary=stationaries, final=finals, slices=st.booleans())
 def test_what_is_moved_and_multiplied_needs_no_details(problem, stationary, final, slices):
-    """Payload and flop from the plan are those from the slices that each action touches."""
+    """Payload, flop and bytes of gemms from the plan are those from the slices that each action touches."""
     options = {"final": final, "granularity": "slice" if slices else "tile"}
     schedule = umm.schedule(problem, MACHINE, stationary=stationary, **options)
     by_details = replace(schedule, make_amounts=None)
     assert schedule.payload.tolist() == by_details.payload.tolist()
     assert schedule.flop.tolist() == by_details.flop.tolist()
+    gemms = (schedule.kind == GEMM).nonzero()[0]
+    tensors, nbytes, inner = schedule.kernel_operands(gemms)
+    of_all, of_all_bytes, of_all_inner = by_details.kernel_operands(gemms)
+    assert tensors.tolist() == of_all[:, :3].tolist()
+    assert not (of_all[:, 3:] >= 0).any()
+    assert nbytes.tolist() == of_all_bytes[:, :3].tolist()
+    assert inner.tolist() == of_all_inner.tolist()

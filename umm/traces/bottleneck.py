@@ -1,9 +1,11 @@
 """What binds: the critical path of a trace, what its actions wait for, and the sentence that says so."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from umm.arrays import Bools, Floats, Ints, neighbours_within
 from umm.errors import MachineError
@@ -12,6 +14,7 @@ from umm.machines.files import last_named
 from umm.machines.kernels import WIDE
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, GEMM, KINDS, LOCAL, MAP, TRANSFERS
+from umm.schedules.table.resources import Links
 from umm.traces.breakdown import breakdown
 from umm.traces.traffic import Spans, link_utilisation
 
@@ -98,7 +101,7 @@ def bottleneck(spans: Spans) -> Bottleneck:
     seconds, idle = path_times(spans, path)
     kind = schedule.kind[path]
     latency = np.minimum(_latency(schedule, path), seconds)
-    kernels = np.isin(kind, (GEMM, MAP))
+    kernels = _are_kernels(kind)
     work = work_of(schedule, path[kernels])
     of_kernels = {ARITHMETIC: 1.0} if work is None else work.shares(schedule.seconds[path[kernels]])
     by_kind = np.bincount(kind, weights=seconds - latency, minlength=len(KINDS))
@@ -115,12 +118,15 @@ def bottleneck(spans: Spans) -> Bottleneck:
     if what not in KINDS:
         return Bottleneck(what, share)
     moving = KINDS.index(what)
-    used = link_utilisation(spans)
     on_link: dict[int, float] = {}
-    for action, lasts in zip(path.tolist(), seconds.tolist(), strict=True):
-        src, dst = int(schedule.src[action]), int(schedule.dst[action])
-        if schedule.kind[action] == moving and src != dst:
-            link = max(schedule.routes[src, dst], key=lambda x: float(used[x]))
+    used: list[float] = []
+    pairs = zip(schedule.src[path].tolist(), schedule.dst[path].tolist(), strict=True)
+    for of, (src, dst), lasts in zip(kind.tolist(), pairs, seconds.tolist(), strict=True):
+        if of == moving and src != dst:
+            link, *others = schedule.routes[src, dst]
+            if others:
+                used = used or link_utilisation(spans).tolist()
+                link = max((link, *others), key=used.__getitem__)
             on_link[link] = on_link.get(link, 0.0) + lasts
     if not on_link:
         return Bottleneck(what, share)
@@ -128,20 +134,32 @@ def bottleneck(spans: Spans) -> Bottleneck:
     return Bottleneck(what, share, schedule.links.names[first], len(on_link))
 
 
+def _are_kernels(kind: NDArray[np.int8]) -> Bools:
+    """Return which of some kinds run on a GEMM engine."""
+    kernels: Bools = (kind == GEMM) | (kind == MAP)
+    return kernels
+
+
 def _latency(schedule: Schedule, actions: Ints) -> Floats:
     """Return the seconds actions take to begin: transfers their wait and route, starts of collectives all."""
-    found = np.where(schedule.kind[actions] == LOCAL, schedule.seconds[actions], 0.0)
-    src, dst = schedule.src[actions], schedule.dst[actions]
-    for place in np.flatnonzero(src != dst).tolist():
-        route = list(schedule.routes[int(src[place]), int(dst[place])])
-        found[place] = schedule.seconds[actions[place]] + schedule.links.latency[route].sum()
+    src, dst, seconds = schedule.src[actions], schedule.dst[actions], schedule.seconds[actions]
+    found = np.where(schedule.kind[actions] == LOCAL, seconds, 0.0)
+    places = (src != dst).nonzero()[0]
+    pairs = zip(src[places].tolist(), dst[places].tolist(), strict=True)
+    route_s = [_route_latency(schedule.links, schedule.routes[pair]) for pair in pairs]
+    found[places] = seconds[places] + route_s
     return found
+
+
+@lru_cache(maxsize=4096)
+def _route_latency(links: Links, route: tuple[int, ...]) -> float:
+    return float(links.latency[list(route)].sum())
 
 
 def waits_for(schedule: Schedule, actions: Ints) -> list[str]:
     """Return what each of some actions waits for: a resource of its device, a link or a latency."""
     latency = _latency(schedule, actions)
-    kernels = np.flatnonzero(np.isin(schedule.kind[actions], (GEMM, MAP)))
+    kernels = np.flatnonzero(_are_kernels(schedule.kind[actions]))
     work = work_of(schedule, actions[kernels])
     found = [LATENCY] * len(actions)
     for place in np.flatnonzero(schedule.src[actions] >= 0).tolist():
@@ -202,16 +220,15 @@ def work_of(schedule: Schedule, actions: Ints) -> Work | None:
         of = last_named(schedule.machine)
     except MachineError:  # an algorithm's own, or a file that is not here
         return None
-    details, seconds = schedule.details, schedule.seconds[actions]
-    gemm = schedule.kind[actions] == GEMM
-    tensors = np.stack([schedule.operand_tensors(x)[actions] for x in range(details.operands)], axis=1)
-    sized = np.prod(details.shape[actions], axis=2) * schedule.itemsizes[tensors] * (tensors >= 0)
+    seconds, gemm = schedule.seconds[actions], schedule.kind[actions] == GEMM
+    tensors, sized, inner = schedule.kernel_operands(actions)
     start, bandwidth = np.full(len(actions), of.launch_s), np.full(len(actions), of.work_bandwidth)
     best, again = np.ones(len(actions)), np.zeros(len(actions))
-    for a, c in np.unique(tensors[gemm][:, [1, 0]], axis=0).tolist():
-        rows = gemm & (tensors[:, 1] == a) & (tensors[:, 0] == c)
+    pairs = set(map(tuple, tensors[gemm][:, 1::-1].tolist()))  # of A and C
+    for a, c in pairs:
+        rows = gemm if len(pairs) == 1 else gemm & (tensors[:, 1] == a) & (tensors[:, 0] == c)
         dtype = schedule.tensors[a].dtype
-        best[rows] = of.most_efficiency(dtype, details.multiplied[actions[rows], 2])
+        best[rows] = of.most_efficiency(dtype, inner[rows])
         kernels = of.kernels(dtype)
         if kernels is None:
             again[rows] = 1  # C is read too
@@ -230,8 +247,7 @@ def work_of(schedule: Schedule, actions: Ints) -> Work | None:
 
 def _peak(schedule: Schedule) -> float:
     """Return flop/s of one device; 0 if unknown."""
-    devices = len(np.unique(schedule.lanes.engine[schedule.lanes.engine >= 0]))
-    return schedule.peak / max(devices, 1)
+    return schedule.peak / max(schedule.lanes.engines, 1)
 
 
 def below_peak(spans: Spans) -> dict[str, float]:
@@ -245,7 +261,7 @@ def below_peak(spans: Spans) -> dict[str, float]:
     could = total * schedule.peak
     shares = {part.replace("_", " "): seconds / total for part, seconds in mean.items()}
     slower = shares.pop("compute") - schedule.program.flop / could
-    actions = np.flatnonzero(np.isin(schedule.kind, (GEMM, MAP)))
+    actions = np.flatnonzero(_are_kernels(schedule.kind))
     work = work_of(schedule, actions)
     if work is None:
         return _sorted(shares | {"compute slower than peak": slower})

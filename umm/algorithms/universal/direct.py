@@ -144,11 +144,12 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         return joined(writer.temporaries)
 
     def amounts() -> Amounts:
-        payload, flop = np.zeros((2, len(plan.kind)), dtype=np.int64)
+        found = np.zeros((4, len(plan.kind)), dtype=np.int64)
+        payload, multiplied = found[0], found[1:]
         payload[get_row] = plan.elements * problem.itemsize("A")
         payload[c_row] = (m * n)[slot_ops] * problem.itemsize("C")
-        flop[gemm_row] = 2 * m * n * k
-        return Amounts(payload, flop)
+        multiplied[:, gemm_row] = m, n, k
+        return Amounts(payload, multiplied)
 
     table = Rows(plan.kind, plan.numbers, plan.waits, plan.after, seconds, fill, amounts)
     return assemble(

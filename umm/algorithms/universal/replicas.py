@@ -132,13 +132,15 @@ def _unawaited(parts: list[Rows]) -> Ints:
     return (~awaited).nonzero()[0]
 
 
-def _no_amounts() -> Amounts:
-    return Amounts(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
+def _only_moved(payload: Ints) -> Amounts:
+    """Return the amounts of actions none of which multiplies."""
+    return Amounts(payload, np.zeros((3, len(payload)), dtype=np.int64))
 
 
 def _barrier(after: Ints) -> Rows:
     """Return a barrier that waits for some actions."""
-    return Rows(_BARRIERS, _OF_BARRIER, np.array([len(after)]), after, _NO_SECONDS, no_data, _no_amounts)
+    amounts = partial(_only_moved, np.zeros(1, dtype=np.int64))
+    return Rows(_BARRIERS, _OF_BARRIER, np.array([len(after)]), after, _NO_SECONDS, no_data, amounts)
 
 
 def _collective(part: Schedule, shared: Platform) -> Rows:
@@ -156,7 +158,7 @@ def _collective(part: Schedule, shared: Platform) -> Rows:
     lanes = part.rank * shared.lanes_per_rank + lane[part.lane]
     numbers = np.stack((part.rank, lanes, part.src, part.dst, part.nbytes))
     waits = np.maximum(own, 1)
-    amounts = partial(Amounts, part.payload, np.zeros(len(part), dtype=np.int64))
+    amounts = partial(_only_moved, part.payload)
     return Rows(kind, numbers, waits, after, part.seconds, no_data, amounts)
 
 
@@ -180,7 +182,7 @@ def _replica_traffic(
     lane[:] = src * shared.lanes_per_rank + shared.first_accumulate + (used[src] + x.number) % lanes
     waits[0] = len(after)
     after = np.concatenate((after, np.full(len(src), barrier, dtype=np.int64)))
-    amounts = partial(Amounts, x.payload, np.zeros(len(x.kind), dtype=np.int64))
+    amounts = partial(_only_moved, x.payload)
     return Rows(x.kind, numbers, waits, after, x.seconds, partial(x.fill, problem), amounts)
 
 

@@ -64,10 +64,14 @@ class Lanes:
         return len(self.names)
 
     @cached_property
+    def engines(self) -> int:
+        """How many engines they run on."""
+        return len(np.unique(self.engine[self.engine >= 0]))
+
+    @cached_property
     def own_engines(self) -> bool:
         """Whether no engine is that of two lanes."""
-        engines = self.engine[self.engine >= 0]
-        return len(np.unique(engines)) == len(engines)
+        return self.engines == int((self.engine >= 0).sum())
 
 
 def machine_lanes(ranks: int, engines: list[int], others: Sequence[str], shared: bool = False) -> Lanes:

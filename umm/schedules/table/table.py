@@ -46,10 +46,16 @@ class Data(NamedTuple):
 
 
 class Amounts(NamedTuple):
-    """What actions move and multiply: the payload of each transfer in bytes, and each gemm's flop; else 0."""
+    """What the actions of one multiply move, and what its gemms multiply.
+
+    Attributes:
+        payload: Bytes of each transfer, 0 of other kinds.
+        multiplied: m, n and k of each gemm, which reads pieces of A and B and writes one of C; 0 of other
+            kinds, shape (3, actions).
+    """
 
     payload: Ints
-    flop: Ints
+    multiplied: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +88,7 @@ class Table:
         functions: What maps do.
         means: Ways to move bytes.
         means_of: Which of them each action uses, −1 for its kind's own; None if every action does.
-        make_amounts: Makes the payload and the flop of each action; None if they follow from the details.
+        make_amounts: Makes what each action moves or multiplies; None if that follows from the details.
     """
 
     program: Program
@@ -187,6 +193,24 @@ class Table:
             return np.full(len(self), -1, dtype=np.int64)
         return np.where(buffer >= 0, self.buffers.tensor[buffer], -1)
 
+    def kernel_operands(self, actions: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return what some gemms and maps work on: what they write first, then what they read.
+
+        Returns:
+            The tensor of each operand, −1 for none, and its bytes, shape (actions, operands) both; and the k
+            of each gemm, meaningless for maps.
+        """
+        if self._amounts is not None:  # there are no maps
+            m, n, k = self._amounts.multiplied[:, actions]
+            tensors = np.empty((len(actions), 3), dtype=np.int64)
+            tensors[:] = 2, 0, 1
+            return tensors, np.array((m * n, m * k, k * n)).T * self.itemsizes[[2, 0, 1]], k
+        some = self.details.taken(actions)
+        number = np.append(self.buffers.tensor, -1)  # the last is that of buffer −1
+        tensors = number[some.buffer]
+        sized = np.prod(some.shape, axis=2) * self.itemsizes[tensors] * (tensors >= 0)
+        return tensors, sized, some.multiplied[:, 2]
+
     def touched_tiles(self, tensor: int) -> Ints:
         """Return the tile of a tensor that each action reads, writes or moves a piece of, −1 for none.
 
@@ -214,7 +238,9 @@ class Table:
     def flop(self) -> Ints:
         """Floating-point operations of each gemm; 0 for other kinds."""
         if self._amounts is not None:
-            return self._amounts.flop
+            m, n, k = self._amounts.multiplied
+            flop: Ints = 2 * m * n * k
+            return flop
         gemm = self.kind == GEMM
         return np.where(gemm, 2 * np.prod(self.details.multiplied, axis=1) * self.details.batch, 0)
 
