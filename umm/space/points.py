@@ -1,6 +1,6 @@
 """The points of a space, numbered: those of one multiply after equal ones are merged."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -131,10 +131,18 @@ class MultiplyPoints:
 
     def parts(self, point: int) -> tuple[Options, str, Layout, Layout, Layout]:
         """Return the options, stationary matrix and layouts of a point; one replica of C just is complete."""
-        o, s, a, b, c = (int(i) for i in np.unravel_index(point, self.shape))
+        o, s, a, b, c = self._numbers(point)
         of_a, of_b, of_c = self.choices
         options = (self.options if of_c[c].replicas > 1 else self._complete)[o]
         return options, self.stationary[s], of_a[a], of_b[b], of_c[c]
+
+    def _numbers(self, point: int) -> tuple[int, int, int, int, int]:
+        """Return the numbers of its options, stationary matrix and layouts; NumPy takes ten times as long."""
+        _, stationary, a, b, c = self.shape
+        point, of_c = divmod(int(point), c)
+        point, of_b = divmod(point, b)
+        point, of_a = divmod(point, a)
+        return (*divmod(point, stationary), of_a, of_b, of_c)
 
     @cached_property
     def _complete(self) -> list[Options]:
@@ -158,7 +166,7 @@ class MultiplyPoints:
             point: One of them.
             most: How many layouts to choose from.
         """
-        _, s, *layouts = (int(i) for i in np.unravel_index(point, self.shape))
+        _, s, *layouts = self._numbers(point)
         last = max(i for i in range(3) if MATRICES[i] != self.stationary[s])
         start = layouts[last] // most * most
         starts = [start if i == last else number for i, number in enumerate(layouts)]
@@ -195,15 +203,21 @@ class MultiplyPoints:
         """Return what makes a run of the point at a place the one it is, by the columns of a store."""
         point = int(self.allowed[place])
         options, stationary, *layouts = self.parts(point)
-        bare = self.bare
-        said: Mapping[str, Any] = bare.to_dict()
+        bare, said = self._said
         return {
-            **{name: getattr(bare, name) for name in ("m", "n", "k", "dtype")},
+            **bare,
             **{x.lower(): str(layout) for x, layout in zip(MATRICES, layouts, strict=True)},
             "stationary": stationary,
-            **{name: said[name] for name in ("c_dtype", "given") if name in said},
+            **said,
             **options.to_dict(),
         }
+
+    @cached_property
+    def _said(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What all points have in common by the columns of a store, what goes without saying left out."""
+        said = self.bare.to_dict()
+        always, if_said = ("m", "n", "k", "dtype"), ("c_dtype", "given")
+        return {x: said[x] for x in always}, {x: said[x] for x in if_said if x in said}
 
     @cached_property
     def given(self) -> dict[str, Layout]:
@@ -213,13 +227,12 @@ class MultiplyPoints:
 
     def layout_numbers(self, point: int) -> tuple[int, int, int]:
         """Return which layouts of A, B and C a point has."""
-        _, _, a, b, c = np.unravel_index(point, self.shape)
-        return int(a), int(b), int(c)
+        return self._numbers(point)[2:]
 
     def text(self, point: int) -> tuple[Any, ...]:
         """Return layouts, stationary matrix and the number of its options; a ranking's last tie-break."""
         _, stationary, a, b, c = self.parts(point)
-        return (str(a), str(b), str(c), stationary, int(np.unravel_index(point, self.shape)[0]))
+        return (str(a), str(b), str(c), stationary, self._numbers(point)[0])
 
 
 def _allowed(equal: bool, layouts: Sequence[Sequence[Layout]]) -> Bools:

@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 from umm.algorithms.universal.options import known
 from umm.errors import InputError, UmmError
 from umm.files import csv_cell, of_csv_cell, target_of, visible, whole_file
-from umm.space.store.schema import Row, added, all_columns, columns, config_id, migrate, quoted, stored
+from umm.space.store.schema import (
+    Row,
+    added,
+    all_columns,
+    all_stored,
+    columns,
+    config_id,
+    migrate,
+    quoted,
+    stored,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,7 +143,7 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 with self._connection:
-                    self._connection.executemany(statement, (_values(row) for row in rows))
+                    self._connection.executemany(statement, _values(rows))
             except sqlite3.IntegrityError as error:
                 raise InputError(f"a run cannot be stored: {error}") from None
 
@@ -276,9 +286,18 @@ def _on_texts(change: Callable[[str], str]) -> Callable[[Any], Any]:
     return lambda value: change(value) if isinstance(value, str) else value
 
 
-def _values(row: Row) -> list[Any]:
-    _known(row, dict.fromkeys((*columns(), *all_columns())))
-    return list(stored(row).values())
+def _values(rows: Iterable[Row]) -> Iterator[list[Any]]:
+    """Yield the values of some rows as table ``all_runs`` keeps them."""
+    there = dict.fromkeys((*columns(), *all_columns()))
+    yield from (list(row.values()) for row in all_stored(_with_known(rows, there)))
+
+
+def _with_known(rows: Iterable[Row], there: Mapping[str, None]) -> Iterator[Row]:
+    """Yield some rows, all of whose columns have to be there."""
+    for row in rows:
+        if not row.keys() <= there.keys():
+            _known(row, there)
+        yield row
 
 
 def _known(names: Iterable[str], there: Iterable[str]) -> None:

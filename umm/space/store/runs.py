@@ -11,6 +11,7 @@ from umm.algorithms.scheduling import UNIVERSAL
 from umm.errors import UmmError
 from umm.executor import Executor, executor
 from umm.machines import Machine
+from umm.schedules.writer.assembly import without_collector
 from umm.space.bounds.closed_form import closed_form
 from umm.space.bounds.statement_work import schedule_work
 from umm.space.budget import limit_of
@@ -45,9 +46,10 @@ class Task:
     def perform(self) -> list[dict[str, Any]]:
         """Perform the task and return its rows."""
         points, rows = points_of(self.space), []
-        for place, key, bounds in zip(self.points, self.ids, self.bounds or repeat(None), strict=False):
-            of_run = {"config_id": key} | asked_of(points, place, self.machine, self.source)
-            rows.append(recorded(of_run, partial(self._results, points, place, bounds)))
+        with without_collector():
+            for place, key, bounds in zip(self.points, self.ids, self.bounds or repeat(None), strict=False):
+                of_run = {"config_id": key} | asked_of(points, place, self.machine, self.source)
+                rows.append(recorded(of_run, partial(self._results, points, place, bounds)))
         return rows
 
     def _results(self, points: Points, place: int, bounds: tuple[float, float] | None) -> Mapping[str, Any]:

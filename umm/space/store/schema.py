@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -106,10 +106,19 @@ def columns() -> list[str]:
 
 def stored(row: Row) -> dict[str, Any]:
     """Return a row as ``all_runs`` keeps it: its layouts, or a, b and c, as JSON; numbers of plain types."""
-    kept = {name: row.get(name) for name in all_columns()}
-    kept["layouts"], kept["algorithm"] = _layouts(row), kept["algorithm"] or UNIVERSAL
-    types = dict.fromkeys(WHOLE, "INTEGER") | added()
-    return kept | {name: OF_TYPE[kind](kept[name]) for name, kind in types.items() if kept[name] is not None}
+    return next(all_stored([row]))
+
+
+def all_stored(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
+    """Yield some rows as ``all_runs`` keeps them."""
+    names, types = all_columns(), dict.fromkeys(WHOLE, "INTEGER") | added()
+    for row in rows:
+        kept = {name: row.get(name) for name in names}
+        kept["layouts"], kept["algorithm"] = _layouts(row), kept["algorithm"] or UNIVERSAL
+        for name, kind in types.items():
+            if kept[name] is not None:
+                kept[name] = OF_TYPE[kind](kept[name])
+        yield kept
 
 
 def config_id(row: Row) -> str:
@@ -122,10 +131,18 @@ def config_id(row: Row) -> str:
 
 def _layouts(row: Row) -> str | None:
     """Return the layouts of a row as JSON, None if it does not have them all."""
-    layouts = row.get("layouts") or {x: row.get(x.lower()) for x in MATRICES}
+    layouts = row.get("layouts") or tuple([row.get(x.lower()) for x in MATRICES])
     if isinstance(layouts, str):
         return layouts
+    if isinstance(layouts, tuple):
+        return None if None in layouts else _of_multiply(*layouts)
     return None if None in layouts.values() else _COMPACT.encode(layouts)
+
+
+@lru_cache(maxsize=2**13)
+def _of_multiply(*layouts: str) -> str:
+    """Return the layouts of A, B and C as JSON."""
+    return _COMPACT.encode(dict(zip(MATRICES, layouts, strict=True)))
 
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
