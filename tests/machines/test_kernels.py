@@ -32,6 +32,7 @@ KERNELS = st.builds(
     cache=st.sampled_from([0, 50_000_000]),
     cached=st.sampled_from([1e12, 5e12]),
     split_total=st.sampled_from([np.inf, 512.0]),
+    split_rate=st.sampled_from([1.0, 1.4]),
     parts=st.sampled_from([None, 1e11]),
 )
 TEXT = """[devices.kernels]
@@ -158,3 +159,12 @@ def test_hipblaslt_splits_k_by_the_size_of_a_whole_batch():
         each = float(gemm_seconds(found, "bfloat16", m, n, 2048, 2, batch))
         start = found.gemm_start("bfloat16")
         assert start + batch * (each - start) == pytest.approx(measured * 1e-6, rel=0.15)
+
+
+def test_kernels_that_split_k_may_be_faster_ones():
+    """k of 1,024 in two parts on two units: 512 steps of a 64 x 64 tile at 1 Tflop/s are 4.19 us, or half."""
+    common = {"units": 2, "tiles": ((64, 64),), "splits": (1, 2), "rate": 1e12, "itemsize": 4, "feed": 1e15}
+    common |= {"start_s": 0.0, "ramp_s": 0.0, "store": 1e15, "memory": 1e15}
+    for rate, us in ((1.0, 4.19), (2.0, 2.1)):
+        kernels = Kernels(**common, split_rate=rate)
+        assert float(kernels.seconds(64, 64, 1024, c_itemsize=4)) * 1e6 == pytest.approx(us, abs=0.01)

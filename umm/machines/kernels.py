@@ -46,6 +46,7 @@ class Kernels:
         split_k: Length of k from which it may be split.
         split_area: Elements of C for each element of k up to which k is split.
         split_total: The same with C of a whole batch, and below it.
+        split_rate: By how much kernels that split k run faster than the others.
         parts: Bytes/s at which a unit writes its part of a split, which stays in a cache; None for ``store``.
         caution: By how much a split must be faster to be chosen.
         batched: Share of the rate that kernels of a batch reach.
@@ -77,6 +78,7 @@ class Kernels:
     split_k: int = 0
     split_area: float = np.inf
     split_total: float = np.inf
+    split_rate: float = 1.0
     parts: float | None = None
     caution: float = 1.0
     batched: float = 1.0
@@ -176,6 +178,7 @@ class Kernels:
         added = batch * m * n * 4 * s / self.reduce if self.reduce else 0.0
         rest = rest + np.where(s > 1, self.split_s + added, 0.0)
         steps = waves * np.ceil(k / s / STEP) * STEP / np.where(batch > 1, self.batched, 1.0)
+        steps = steps / np.where(s > 1, self.split_rate, 1.0)
         arithmetic, loaded = r * c * 2.0 / self.rate, (r + c) * self.itemsize
         took = steps * np.maximum(arithmetic, loaded / self.feed) + rest
         expected = took
@@ -213,6 +216,7 @@ class Kernels:
         best = np.zeros(k.shape)
         for rows, cols in self.tiles:
             step = max(rows * cols * 2.0 / self.rate, (rows + cols) * self.itemsize / self.feed)
+            step = step / np.where(k >= 2 * STEP, max(1.0, self.split_rate), 1.0)
             ends = (1.0 - self.overlap) * self.ramp_s / np.maximum(k, 1.0)
             np.maximum(best, rows * cols * 2.0 / (step + ends) / self.rate, out=best)
         for other in (self.wide, self.unlike):

@@ -255,6 +255,7 @@ class KernelNumbers(Table):
     split_k: Positive | None = None
     split_area: Annotated[float | None, Field(gt=0)] = None
     split_total: Annotated[float | None, Field(gt=0)] = None
+    split_rate: Annotated[float | None, Field(gt=0)] = None
     parts: str | None = None
     caution: Annotated[float | None, Field(gt=0)] = None
     batched: Annotated[float | None, Field(gt=0, le=1)] = None
