@@ -1,5 +1,11 @@
-"""The rows judged, as the tables of README.md and as rows.csv."""
+"""The rows judged, as the tables of README.md and as rows.csv.
 
+Sources that measured the same quantity may differ by more than a prediction may be off. Then no prediction
+can be right for all of them: their rows are marked as contradicted, and from three sources on judged by the
+median. Two sources have no median that anybody measured; then each judges alone.
+"""
+
+from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
@@ -13,9 +19,12 @@ from umm.machines.corners import corners
 
 START, END = "<!-- rows -->\n", "<!-- end of rows -->\n"
 BRIEF = (
-    "XLA's table, bfloat16", "XLA, ", "nccl-tests 309", "Vultr", "Google", "CoreWeave", "Oracle",
+    "XLA's table, bfloat16", "XLA, ", "nccl-tests 309", "Vultr", "Google", "CoreWeave", "Oracle", "AWS",
 )  # fmt: skip
 """Groups begin so whose many rows are in rows.csv alone."""
+
+DECIDED = 3
+"""Sources from which on their median judges."""
 
 
 class Judged(NamedTuple):
@@ -26,17 +35,30 @@ class Judged(NamedTuple):
         predicted: Seconds.
         least: Seconds at the faster ends.
         most: Seconds at the slower ends.
+        sources: Seconds by every source of the same quantity, one of several of a source.
     """
 
     row: Row
     predicted: float
     least: float
     most: float
+    sources: tuple[float, ...] = ()
 
     @property
     def error(self) -> float:
         """How far the prediction is off, as a share of what was measured; below zero if too fast."""
         return self.predicted / self.row.measured - 1.0
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether sources of the same quantity differ by more than a prediction may be off."""
+        return bool(self.sources) and max(self.sources) > (1.0 + self.row.tolerance) * min(self.sources)
+
+    @property
+    def by_median(self) -> float:
+        """How far the prediction is off, of a row that three sources contradict from their median."""
+        decided = self.contradicted and len(self.sources) >= DECIDED
+        return self.predicted / float(np.median(self.sources)) - 1.0 if decided else self.error
 
     @property
     def inside(self) -> bool:
@@ -52,11 +74,23 @@ def _ends(name: str) -> list[Machine]:
 
 def judged() -> list[Judged]:
     """Return all rows, predicted."""
-    found = []
-    for row in [*rows(), *collectives()]:
+    found, every = [], [*rows(), *collectives()]
+    sources = _sources(every)
+    for row in every:
         seconds = [row.predict(machine) for machine in _ends(row.machine)]
-        found.append(Judged(row, seconds[0], min(seconds), max(seconds)))
+        others = sources.get(row.quantity, ())
+        found.append(Judged(row, seconds[0], min(seconds), max(seconds), others))
     return found
+
+
+def _sources(found: Iterable[Row]) -> dict[tuple[str | int, ...], tuple[float, ...]]:
+    """Return what each source measured, of quantities that several did; the mean of a source's own rows."""
+    each: dict[tuple[str | int, ...], dict[str, list[float]]] = {}
+    for row in found:
+        if row.quantity:
+            each.setdefault(row.quantity, {}).setdefault(row.group, []).append(row.measured)
+    means = {of: tuple(float(np.mean(x)) for x in said.values()) for of, said in each.items()}
+    return {of: said for of, said in means.items() if len(said) > 1}
 
 
 def table(found: list[Judged]) -> str:
@@ -74,35 +108,62 @@ def table(found: list[Judged]) -> str:
 
 def summary(found: list[Judged]) -> str:
     """Return each group's mean and worst error, and how many of its rows lie in the predicted range."""
-    lines = ["| group | rows | mean | worst | in range | |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| group | rows | mean | worst | in range | contradicted | by the median | |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for group in dict.fromkeys(x.row.group for x in found):
         own = [x for x in found if x.row.group == group]
-        errors = [abs(x.error) for x in own]
         used = "fitted" if all(x.row.fitted for x in own) else ""
+        errors, median = [x.error for x in own], _mean(x.by_median for x in own)
         lines.append(
-            f"| {group} | {len(own)} | {100 * np.mean(errors):.1f} % | {100 * max(errors):.1f} % "
-            f"| {sum(x.inside for x in own)} | {used} |"
+            f"| {group} | {len(own)} | {_mean(errors)} | {_mean([max(errors, key=abs)])} "
+            f"| {sum(x.inside for x in own)} | {sum(x.contradicted for x in own) or ''} "
+            f"| {median if any(x.by_median != x.error for x in own) else ''} | {used} |"
         )
-    return "\n".join(lines) + "\n"
+    return totals(found) + "\n" + "\n".join(lines) + "\n"
+
+
+def totals(found: list[Judged]) -> str:
+    """Return how far collectives are off: all rows, by the median of sources, without contradicted rows."""
+    own = [x for x in found if x.row.quantity and not x.row.fitted]
+    agreed = [x for x in own if not x.contradicted]
+    return (
+        f"{len(own)} rows of collectives were not fitted; they are off {_mean(x.error for x in own)} in the "
+        f"mean. {len(own) - len(agreed)} of them are contradicted by another source: by the median, where "
+        f"three measured, it is {_mean(x.by_median for x in own)}, and without contradicted rows "
+        f"{_mean(x.error for x in agreed)}.\n"
+    )
+
+
+def _mean(errors: Iterable[float]) -> str:
+    return f"{100 * np.mean([abs(x) for x in errors]):.1f} %"
 
 
 def csv_rows(found: list[Judged]) -> list[dict[str, object]]:
-    """Return the rows of rows.csv."""
+    """Return the rows of rows.csv; six digits, for the last bits of a power hang on the processor."""
     return [
         {
             "group": x.row.group,
             "row": x.row.name,
             "machine": x.row.machine,
-            "predicted_s": x.predicted,
-            "least_s": x.least,
-            "most_s": x.most,
+            "predicted_s": float(f"{x.predicted:.6g}"),
+            "least_s": float(f"{x.least:.6g}"),
+            "most_s": float(f"{x.most:.6g}"),
             "measured_s": x.row.measured,
             "error": f"{x.error:.4f}",
             "fitted": int(x.row.fitted),
             "source": x.row.source,
+            "contradicted": _why(x) if x.contradicted else "",
         }
         for x in found
     ]
+
+
+def _why(found: Judged) -> str:
+    """Return what a quantity's sources say, and that it is more than a prediction may be off."""
+    said = ", ".join(f"{1e6 * x:.4g}" for x in sorted(found.sources))
+    return f"sources say {said} us, {100 * found.row.tolerance:g} % is asked"
 
 
 def with_tables(text: str, found: list[Judged], fitted: str) -> str:

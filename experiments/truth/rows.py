@@ -28,6 +28,8 @@ class Row(NamedTuple):
         measured: Seconds, as published.
         source: Where.
         fitted: Whether a number of the machine file was found from this row.
+        quantity: What was measured, equal for all sources that measured the same; empty if nobody else did.
+        tolerance: How far a prediction of it may be off, as a share.
     """
 
     group: str
@@ -37,6 +39,8 @@ class Row(NamedTuple):
     measured: float
     source: str
     fitted: bool = False
+    quantity: tuple[str | int, ...] = ()
+    tolerance: float = 0.1
 
 
 def dtensors() -> Iterator[Row]:
