@@ -8,7 +8,8 @@ from umm.figures.style import BLUE, DARK_GREY, GREY, ORANGE, drawn
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-ENDS = [-97.0, 27.0]
+ENDS = [-60.0, 140.0]
+EACH = 17  # pixels of a group
 LOOKS = (
     ("judges the machine file, in the stated range", BLUE, "circle"),
     ("judges it, outside", ORANGE, "diamond"),
@@ -50,9 +51,10 @@ def figure(found: list[Judged], within: float) -> "go.Figure":
     ]  # fmt: skip
     counts = [sum(_of(x) == group for x in found) for group in groups]
     names = [f"{group} ({count})" for group, count in zip(groups, counts, strict=True)]
+    height = 220 + EACH * len(groups)
     return drawn(
-        data, "What the shipped machines predict, beside what others measured: how far off", 600,
-        xaxis={"title": {"text": "predicted over measured time, less one (%); left is too fast"},
+        data, "What the shipped machines predict, beside what others measured: how far off", height,
+        xaxis={"title": {"text": "predicted over measured, less one (%)"},
                "range": ENDS, "tickangle": 0},
         yaxis={"tickvals": list(range(len(groups))), "ticktext": names, "ticks": "", "showgrid": True,
                "range": [len(groups) - 0.4, -0.6], "zeroline": False},
