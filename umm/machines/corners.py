@@ -1,7 +1,7 @@
 """A machine at the ends of its numbers' ranges: as fast, or as slow, as its file says it may be."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -37,19 +37,23 @@ def corners(machine: Machine) -> tuple[Machine, ...]:
     return tuple(found.values())[1:]
 
 
-def moved_alone(machine: Machine) -> dict[str, tuple[Machine, Machine]]:
+def moved_alone(machine: Machine, unused: Collection[str] = ()) -> dict[str, tuple[Machine, Machine]]:
     """Return by key the machine with one number or table at either end of its range, all else as it is.
 
     Only those that have a range; none if the machine is not as its file has it.
+
+    Args:
+        machine: The machine.
+        unused: Keys of tables and numbers that need not be moved.
     """
     if machine.sha != content_sha(machine.document):
         return {}
     found = {}
     content = dict(machine.document)
-    tables = {name: node for name, node in content.items() if isinstance(node, Mapping)}
+    tables = {x: node for x, node in content.items() if isinstance(node, Mapping) and x not in unused}
     for table, node in tables.items():
         whole = "source" in node
-        for key in (table,) if whole else node:
+        for key in (table,) if whole else [x for x in node if x not in unused]:
             ends = []
             for fast in (True, False):
                 keys = (table,) if whole else (table, key)

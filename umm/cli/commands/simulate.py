@@ -206,7 +206,7 @@ def sure_of(trace: "Trace", request: "Asked | None") -> "Beside":
     """Return the range of a prediction, and what a rank has of its device's memory."""
     from umm.cli.printed.report import device_room
     from umm.executor import executor
-    from umm.space.search.uncertainty import WIDE, makespan_range, widest
+    from umm.space.search.uncertainty import WIDE, makespan_range, unused, widest
     from umm.space.what_if.advice import Beside
 
     room = device_room(trace.schedule)
@@ -215,7 +215,10 @@ def sure_of(trace: "Trace", request: "Asked | None") -> "Beside":
     makespan = executor("sim").makespan
     ends = makespan_range(request.machine, request.on, makespan, trace.makespan_s)
     wide = ends[1] - ends[0] > WIDE * trace.makespan_s
-    return Beside(ends, room=room, widest=widest(request.machine, request.on, makespan) if wide else None)
+    if not wide:
+        return Beside(ends, room=room)
+    measure = widest(request.machine, request.on, makespan, unused(trace.schedule))
+    return Beside(ends, room=room, widest=measure)
 
 
 def better_than(trace: "Trace", request: "Asked | None", beside: "Beside", progress: "Progress") -> "Beside":

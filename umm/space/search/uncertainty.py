@@ -1,8 +1,9 @@
 """How sure predictions are: makespans at the corners of a machine's numbers, and what ties within them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from umm.algorithms.universal.options import Options, known
 from umm.machines import Machine
 from umm.machines.corners import corners, moved_alone
 from umm.machines.settings import numbers, with_settings
@@ -109,11 +110,39 @@ class Widest(NamedTuple):
         )
 
 
-def widest(machine: Machine, lower: Callable[[Machine], Schedule], makespan: Makespan) -> Widest | None:
-    """Return which number to measure next; None if none has a range."""
+def unused(schedule: Schedule) -> tuple[str, ...]:
+    """Return the keys of a machine file that a schedule does not depend on; not all of them.
+
+    One multiply whose operands start in place, that is one-sided and does not sum replicas of C needs no
+    collective, and no kernel but those of its own multiplies.
+    """
+    if schedule.program.kind != "problem" or "policy" not in schedule.options or schedule.problem.given:
+        return ()
+    one_sided = Options(**{x.name: schedule.options[x.name] for x in known()}).one_sided
+    return OF_OTHERS if one_sided and schedule.problem.layout("C").replicas == 1 else ()
+
+
+OF_OTHERS = ("attention", "grouped", "means", "direct_start", "library")
+"""Keys of what collectives, fused attention and grouped multiplies take."""
+
+
+def widest(
+    machine: Machine,
+    lower: Callable[[Machine], Schedule],
+    makespan: Makespan,
+    without: Collection[str] = (),
+) -> Widest | None:
+    """Return which number to measure next; None if none has a range.
+
+    Args:
+        machine: With its numbers as they are.
+        lower: Makes the schedule for a machine.
+        makespan: Simulates a schedule.
+        without: Keys that do not matter to the schedule.
+    """
     found = [
         Widest(key, (min(seconds), max(seconds)))
-        for key, ends in moved_alone(machine).items()
+        for key, ends in moved_alone(machine, without).items()
         if (seconds := [makespan(lower(end)) for end in ends])
     ]
     return max(found, key=lambda x: x.range_s[1] - x.range_s[0], default=None)

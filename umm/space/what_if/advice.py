@@ -1,6 +1,6 @@
 """What would be better than a schedule, which assumptions decide that, and how certain it is."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from umm.space.search.found import front
 from umm.space.search.noise import Noise
 from umm.space.search.robustness import Spread
 from umm.space.search.search import search
-from umm.space.search.uncertainty import TOLERANCE, Widest
+from umm.space.search.uncertainty import TOLERANCE, Widest, unused
 from umm.space.search.walk import Progress
 from umm.space.space import Space
 from umm.traces.trace import Trace
@@ -190,7 +190,7 @@ def deciding(
         makespan: Predicts the seconds of a schedule.
     """
     ways = {f"stationary {x}": partial(lower, stationary=x) for x in MATRICES}
-    number = decides(machine, problem.dtype, ways, makespan)
+    number = decides(machine, problem.dtype, ways, makespan, unused)
     if number or found is None:
         return number
     both = {"what was asked": lower, "what the search finds now": found}
@@ -198,7 +198,11 @@ def deciding(
 
 
 def decides(
-    machine: Machine, dtype: str, lower: Mapping[str, Lower], makespan: Callable[[Schedule], float]
+    machine: Machine,
+    dtype: str,
+    lower: Mapping[str, Lower],
+    makespan: Callable[[Schedule], float],
+    without: Callable[[Schedule], Sequence[str]] = lambda schedule: (),
 ) -> Decides | None:
     """Return the assumed number that turns round which of some schedules is the fastest; the worst of them.
 
@@ -209,6 +213,7 @@ def decides(
         dtype: Of the problem; peaks and efficiencies of others do not matter.
         lower: Makes each schedule for a machine, by what it is to be called.
         makespan: Predicts the seconds of a schedule.
+        without: Returns the keys that do not matter to a schedule.
     """
     now = {name: of(machine) for name, of in lower.items()}
     if len(now) < 2 or sum(map(len, now.values())) > MOST_ACTIONS_CHANGED:
@@ -217,7 +222,8 @@ def decides(
     first = min(seconds, key=seconds.__getitem__)
     slower = [x for x in lower if 1 + TOLERANCE < seconds[x] / seconds[first] < REACH]
     found: list[Decides] = []
-    for key, value, then, there in _changed(machine, dtype) if slower else ():
+    keys = set.intersection(*(set(without(x)) for x in now.values()))
+    for key, value, then, there in _changed(machine, dtype, keys) if slower else ():
         changed = {name: makespan(lower[name](there)) for name in (first, *slower)}
         best = min(changed, key=changed.__getitem__)
         saving = 1 - changed[best] / changed[first]
@@ -226,12 +232,16 @@ def decides(
     return max(found, key=lambda x: x.saving, default=None)
 
 
-def _changed(machine: Machine, dtype: str) -> Iterator[tuple[str, str, str, Machine]]:
+def _changed(
+    machine: Machine, dtype: str, without: Collection[str] = ()
+) -> Iterator[tuple[str, str, str, Machine]]:
     """Yield the machine with each assumed number changed: its name, its value, the change in words."""
     for number in numbers(machine.document):
         node = _at(machine.document, number.path)
         of_other = number.path[1] in ("peak", "efficiency") and number.key.split(".")[-1] != dtype
         if not node.get("assumed") or of_other or number.key == "devices.count":
+            continue
+        if not set(without).isdisjoint(map(str, number.path)):
             continue
         ends = node.get("range")
         changes = [("half of it", "x0.5"), ("twice that", "x2")]
