@@ -237,3 +237,16 @@ def test_no_shipped_machine_takes_its_peak_for_granted():
             assert table.values.max() < (1.1 if (name, dtype[:6]) == ("h100-8", "float8") else 1)
         rates = [fact for fact in m.facts if fact.key.startswith("devices.efficiency")]
         assert all(fact.range for fact in rates if not fact.key.endswith((".tiles", ".kernels")))
+
+
+@pytest.mark.parametrize("name", ["pvc-12", "pvc-12-planes", "h100-8", "dgx-h100x4", "tpu-v5e-16"])
+def test_routes_of_many_pairs_at_once_are_those_of_each(name):
+    found = machine(name)
+    src, dst = np.divmod(np.arange(found.device_count**2), found.device_count)
+    for which in (src != dst, src >= 0):  # with a device's own memory too
+        lengths, links = found.routes(src[which], dst[which])
+        one_by_one = [
+            found.route(*pair) for pair in zip(src[which].tolist(), dst[which].tolist(), strict=True)
+        ]
+        assert lengths.tolist() == [len(route) for route in one_by_one]
+        assert links.tolist() == [link for route in one_by_one for link in route]

@@ -2,9 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
-from umm.arrays import Floats
+import numpy as np
+
+from umm.arrays import Floats, Ints
 from umm.errors import MachineError
 
 
@@ -33,6 +36,17 @@ class Ends(NamedTuple):
     names: tuple[str, ...]
     overhead: float
     memory_bandwidth: float
+
+
+def listed(routes: Iterable[tuple[int, ...]]) -> tuple[Ints, Ints]:
+    """Return the lengths of some routes, and their links, one route's after another's.
+
+    >>> [x.tolist() for x in listed([(3, 1), (2,)])]
+    [[2, 1], [3, 1, 2]]
+    """
+    routes = list(routes)
+    lengths = np.fromiter(map(len, routes), np.int64, len(routes))
+    return lengths, np.fromiter(chain.from_iterable(routes), np.int64, int(lengths.sum()))
 
 
 class Fabric(ABC):
@@ -75,6 +89,10 @@ class Fabric(ABC):
     @abstractmethod
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the links from a device to another one, src ≠ dst."""
+
+    def routes(self, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
+        """Return how many links each route crosses, and the links of all, for pairs of different devices."""
+        return listed(map(self.route, src.tolist(), dst.tolist()))
 
     def lose_card(self, card: int) -> None:
         """Let a network card be down: what would cross it crosses the next card of its node.

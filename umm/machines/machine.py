@@ -15,7 +15,7 @@ from umm.arrays import Floats, Ints
 from umm.dtypes import factors, rated
 from umm.errors import MachineError
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
-from umm.machines.fabric import Fabric, narrowest
+from umm.machines.fabric import Fabric, listed, narrowest
 from umm.machines.kernels import AttentionRate, GroupedRate, Kernels
 from umm.machines.numbers import DeviceNumbers, Fact, facts_of
 from umm.machines.unequal import Paces
@@ -331,6 +331,12 @@ class Machine(DeviceNumbers):
                 f"{self.name} cannot hold {ranks} ranks: it has {devices} for {each} each; "
                 f"choose from 1 to {most}"
             )
+
+    def routes(self, src_devices: Ints, dst_devices: Ints) -> tuple[Ints, Ints]:
+        """Return how many links each of some routes crosses, and the links of all; see :meth:`route`."""
+        if self.fabric.searches or (src_devices == dst_devices).any():
+            return listed(map(self.route, src_devices.tolist(), dst_devices.tolist()))
+        return self.fabric.routes(src_devices, dst_devices)
 
     def bandwidth_matrix(self, devices: Sequence[int] | None = None) -> Floats:
         """Return the bandwidth of the narrowest link from each device (row) to each (column), in bytes/s.

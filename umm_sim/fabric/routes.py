@@ -1,8 +1,6 @@
 """The transfers of a schedule as a fabric sees them: bytes from pair to pair, over the links of a route."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -60,19 +58,22 @@ class Columns(NamedTuple):
     latency: Floats
 
     @classmethod
-    def of(cls, routes: Iterable[tuple[int, ...]], bandwidth: Floats, latency: Floats) -> "Columns":
-        """Return the columns of some routes, given by their links and what is known of all links.
+    def of(cls, lengths: Ints, links: Ints, bandwidth: Floats, latency: Floats) -> "Columns":
+        """Return the columns of some routes.
+
+        Args:
+            lengths: How many links each crosses.
+            links: The links of all, one route's after another's.
+            bandwidth: Bytes/s of every link.
+            latency: Seconds of every link.
 
         Raises:
             ScheduleError: if one of them has no links.
         """
-        routes = list(routes)
-        lengths = np.fromiter(map(len, routes), np.int64, len(routes))
         if not lengths.all():
             raise ScheduleError("bytes travel between two ranks that nothing joins")
-        links = np.fromiter(chain.from_iterable(routes), np.int64, int(lengths.sum()))
         starts = lengths.cumsum() - lengths
-        slowest, took = links[starts], np.zeros(len(routes))
+        slowest, took = links[starts], np.zeros(len(lengths))
         for step in range(
             int(lengths.max(initial=0))
         ):  # in the order of the links, as one route is summed up
@@ -101,14 +102,16 @@ class RouteBook(dict[int, Route]):
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()
-        self._source, self._ranks = schedule.routes.links, schedule.ranks
+        self._source, self._of_many = schedule.routes.links, schedule.routes.of_many
+        self._ranks = schedule.ranks
         self.bandwidth: Floats = np.ascontiguousarray(schedule.links.bandwidth, dtype=np.float64)
         self.link_bandwidth: list[float] = self.bandwidth.tolist()
         self._latency: list[float] = schedule.links.latency.tolist()
         self._link_latency = np.array(self._latency)
-        self._used, self._seen = np.zeros(len(self._latency), dtype=bool), set[int]()
+        self._used, self._seen = np.zeros(len(self._latency), dtype=bool), np.zeros(0, dtype=np.int64)
         self.disjoint = True
-        self._columns = Columns.of((), self.bandwidth, self._link_latency)
+        none = np.zeros(0, dtype=np.int64)
+        self._columns = Columns.of(none, none, self.bandwidth, self._link_latency)
         self._number: NDArray[np.int32] | None = None
         if self._ranks**2 <= MOST_NUMBERED:
             self._number = np.full(self._ranks**2 + 1, UNKNOWN, dtype=np.int32)
@@ -123,7 +126,9 @@ class RouteBook(dict[int, Route]):
         numbers = self._number[codes]
         new = codes[numbers == UNKNOWN]
         if len(new):
-            pairs = np.unique(new)
+            is_new = np.zeros(self._ranks**2, dtype=bool)  # sooner than to sort or hash them
+            is_new[new] = True
+            pairs = is_new.nonzero()[0]
             self._number[pairs] = len(self._columns.slowest) + np.arange(len(pairs))
             self._columns = self._columns.then(self._found(pairs))
             numbers = self._number[codes]
@@ -139,14 +144,14 @@ class RouteBook(dict[int, Route]):
 
     def _found(self, pairs: Ints) -> Columns:
         """Return the routes of some pairs, having seen whether one shares a link with another so far."""
-        ends = (x.tolist() for x in np.divmod(pairs, self._ranks))
-        found = Columns.of(map(self._source, *ends), self.bandwidth, self._link_latency)
+        lengths, of_all = self._of_many(*np.divmod(pairs, self._ranks))
+        found = Columns.of(lengths, of_all, self.bandwidth, self._link_latency)
         if self.disjoint:
-            new = np.array([pair not in self._seen for pair in pairs.tolist()], dtype=bool)
-            links = found.links[new.repeat(found.offsets[1:] - found.offsets[:-1])]
-            self.disjoint = not self._used[links].any() and len(np.unique(links)) == len(links)
+            new = np.isin(pairs, self._seen, invert=True)
+            links = of_all[new.repeat(lengths)]
+            self.disjoint = not self._used[links].any() and bool(np.bincount(links).max(initial=0) <= 1)
             self._used[links] = True
-            self._seen.update(pairs.tolist())
+            self._seen = np.concatenate((self._seen, pairs[new])) if self.disjoint else pairs[:0]
         return found
 
     def route(self, code: int) -> Route:

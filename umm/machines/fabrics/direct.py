@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+
+from umm.arrays import Ints
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kind import Kind, LinkNumbers, expect_devices, expect_links
 from umm.machines.quantities import Bandwidth, Count
@@ -71,6 +74,10 @@ class Pairs(Fabric):
         """Return the pair's own link."""
         return (src * (self._count - 1) + dst - (dst > src),)
 
+    def routes(self, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
+        """Return the same of many pairs at once."""
+        return np.ones(len(src), dtype=np.int64), src * (self._count - 1) + dst - (dst > src)
+
 
 class SwitchFabric(Kind, LinkNumbers):
     """A port up and down per device; `backplane` is shared by all transfers."""
@@ -105,3 +112,9 @@ class Switch(Fabric):
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the source's port up, the backplane if there is one, the target's port down."""
         return (self._ports[2 * src], *self._middle, self._ports[2 * dst + 1])
+
+    def routes(self, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
+        """Return the same of many pairs at once."""
+        middle = [np.full(len(src), link) for link in self._middle]
+        links = np.stack((2 * src, *middle, 2 * dst + 1), axis=1)
+        return np.full(len(src), links.shape[1]), links.reshape(-1)

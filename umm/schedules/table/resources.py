@@ -8,6 +8,7 @@ import numpy as np
 
 from umm.arrays import Floats, Ints
 from umm.machines import Machine
+from umm.machines.fabric import listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +33,16 @@ class Routes:
 
     Attributes:
         links: Returns the links from a source rank to a destination rank, () if nothing joins them.
+        of_many: Returns the same for many pairs: how many links each route crosses, and the links of all.
     """
 
-    def __init__(self, links: Callable[[int, int], tuple[int, ...]]) -> None:
+    def __init__(
+        self,
+        links: Callable[[int, int], tuple[int, ...]],
+        of_many: Callable[[Ints, Ints], tuple[Ints, Ints]] | None = None,
+    ) -> None:
         self.links = links
+        self.of_many = of_many or (lambda src, dst: listed(map(links, src.tolist(), dst.tolist())))
         self._known: dict[tuple[int, int], tuple[int, ...]] = {}
 
     @classmethod
@@ -118,6 +125,7 @@ class Platform:
 def platform(machine: Machine, ranks: int, accumulate_lanes: int, more: tuple[str, ...] = ()) -> Platform:
     """Return what all schedules for these ranks of a machine share, with some more lanes by name."""
     devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
+    device = np.array(devices, dtype=np.int64)
     names = [
         *(f"copy_in.{i}" for i in range(machine.copy_engines)),
         *(f"accumulate.{i}" for i in range(accumulate_lanes)),
@@ -126,7 +134,10 @@ def platform(machine: Machine, ranks: int, accumulate_lanes: int, more: tuple[st
     return Platform(
         machine,
         Links(machine.link_names, machine.link_bandwidth, machine.link_latency),
-        Routes(lambda src, dst: machine.route(devices[src], devices[dst])),
+        Routes(
+            lambda src, dst: machine.route(devices[src], devices[dst]),
+            lambda src, dst: machine.routes(device[src], device[dst]),
+        ),
         machine_lanes(ranks, devices, names, machine.local_on_engine),
         1 + len(names),
         1 + machine.copy_engines,
