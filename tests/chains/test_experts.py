@@ -70,6 +70,19 @@ def test_a_mixture_is_exact_for_any_routing_and_layout_and_never_races(chain, se
     assert_performed(chain, seed)
 
 
+@pytest.mark.parametrize("machine", ["h100-8", "a100-2x4"])
+@pytest.mark.parametrize("layouts", ["tensor", "whole"])
+def test_what_many_ranks_hold_is_multiplied_once_and_summed_by_level(layouts, machine):
+    """8 ranks, also of two nodes, with gradients: no flop is done twice, and the results are right."""
+    outline = umm.chain(
+        "moe", hidden=64, ffn=96, tokens=512, experts=4, top_k=2, dtype="float64", backward=True
+    )
+    chain = outline.laid_out(layouts, 8)
+    schedule = lower(chain, machine)
+    assert schedule.flop.sum() == chain.flop
+    assert_performed(chain, 7, machine=machine)
+
+
 @pytest.mark.mpi
 @settings(laws, max_examples=examples(5))
 @given(chain=mixtures(), seed=st.integers(0, 99))

@@ -23,9 +23,9 @@ def assert_right(chain, operands, results):
             assert np.abs(replica - expected[name]).max() <= EXACT * most, f"{name} is wrong"
 
 
-def assert_performed(chain, number, mpi=None):
+def assert_performed(chain, number, mpi=None, machine=MACHINE):
     """Perform a chain on operands of a number, in NumPy in any order, or on the processes of an executor."""
-    schedule = lower(chain, MACHINE)
+    schedule = lower(chain, machine)
     check(schedule)
     assert races(schedule) == []
     operands = random_inputs(chain, number)

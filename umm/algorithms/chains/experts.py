@@ -141,6 +141,8 @@ class _Relays:
             span = spans.get(rank // size, rows)
             spans[rank // size] = Interval(min(span.start, rows.start), max(span.stop, rows.stop))
         ordered = sorted(spans.values())
+        if len(ordered) < 2:  # all rows are in one node
+            return None
         if any(one.stop > other.start and one != other for one, other in pairwise(ordered)):
             return None
         if sums and len(set(ordered)) < len(ordered):  # nodes have different columns of the same rows

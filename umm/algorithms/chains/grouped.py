@@ -1,18 +1,23 @@
 """Grouped multiplies over ranks: one multiply for each expert of a mixture, and sums over its copies.
 
 A *grouped multiply* is done by the owners of the product, of its left or of its right operand, whichever is
-estimated to take least; others get what they lack, and parts of sums are added where they belong.
+estimated to take least; others get what they lack, and parts of sums are added where they belong. Where every
+replica of the product wants sums of what one replica of an operand has, such as the gradient of weights that
+are whole on every rank, each sum is made once and then gathered by all.
 
 Source: Gale et al. (2022), MegaBlocks, on rows without padding.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from umm import cost
 from umm.algorithms.chains.pieces import gathered, tiles_by_rank
+from umm.algorithms.movement.blocks import Needed, held
+from umm.algorithms.movement.gathers import by_level, gather_among, manner_of
+from umm.algorithms.movement.sums import Summed, add_up, sums_to
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.program import Grouped, SumCopies
@@ -92,6 +97,10 @@ class _Multiplying:
         """Write it."""
         statement = self.statement
         jobs = min((self.jobs(x) for x in range(3) if self.able(x)), key=self.estimate)
+        once = min((self.jobs(x) for x in (1, 2) if self.spreads(x)), key=self.estimate, default=None)
+        if once is not None and self.estimate(once) + self.spreading() < self.estimate(jobs):
+            self._spread(once, again)
+            return
         added = any(not self.is_whole(part) for job in jobs for part in job.parts)
         cleared = again and not statement.add
         out = self.build.layout(statement.out)
@@ -100,10 +109,105 @@ class _Multiplying:
                 self.build.map("zero", self.build.tile(statement.out, *tile, replica))
         plus = added or statement.add
         delivered: list[tuple[Slice, Slice]] = []
+        summed = self._summed(jobs) if added else {}
         for job in jobs:
-            self._multiply(job, 1.0 if plus else 0.0, delivered)
+            self._multiply(job, 1.0 if plus else 0.0, delivered, summed)
+        for group, products in summed.values():
+            of = next(iter(products.values()))
+            own = {x: self.build.own(statement.out, x).cut(of.rows, of.cols) for x in group.ranks}
+            add_up(self.build, group, products, own.__getitem__, adds=statement.add)
         for piece, target in delivered:
             (self.build.accumulate if plus else self.build.put)(piece, target)
+
+    def _summed(self, jobs: Sequence[Job]) -> dict[int, tuple[Summed, dict[int, Slice]]]:
+        """Return by expert who adds up its products by level, and room for them; none where all is near."""
+        build, layout = self.build, self.build.layout(self.statement.out)
+        found: dict[int, tuple[Summed, dict[int, Slice]]] = {}
+        if held(layout) is None or layout.replicas > 1:
+            return {}
+        made: dict[int, list[tuple[int, Region]]] = {}
+        for job in jobs:
+            for part in job.parts:
+                made.setdefault(part.expert, []).append((job.rank, self.region(0, part)))
+        for expert, products in made.items():
+            ranks = [rank for rank, _ in products]
+            if len({*ranks}) < len(ranks):
+                return {}
+            rects, works = np.zeros((build.ranks, 4), dtype=np.int64), np.zeros(build.ranks, dtype=np.bool_)
+            for rank, (rows, cols) in products:
+                rects[rank], works[rank] = (*rows, *cols), True
+            sums = sums_to(Needed.of(layout, rects, works))
+            if sums is None or sums.in_place or len(sums.groups) != 1:
+                return {}
+            (group,) = sums.groups
+            if by_level(build.machine, group.ranks, build.ranks) is None:
+                return {}
+            room = {x: build.temporary(x, self.statement.out, *region) for x, region in products}
+            found[expert] = group, room
+        return found
+
+    def spreads(self, operand: int) -> bool:
+        """Whether an operand's owners can make each sum once, which all replicas of the product then get."""
+        out, layout = self.build.layout(self.statement.out), self.build.layout(self.names[operand])
+        return not self.statement.add and layout.replicas == 1 < out.replicas
+
+    def spreading(self) -> float:
+        """Return about how long all replicas of the product take to get it."""
+        out = self.build.tensors[self.build.number(self.statement.out)]
+        return float(out.nbytes_of_rank.max() / self._bandwidth())
+
+    def _spread(self, jobs: Sequence[Job], cleared: bool) -> None:
+        """Write products by few, the sum of each region by who adds to it, and what all others get of it."""
+        build, name = self.build, self.statement.out
+        if cleared:
+            for _, tile, replica in tiles_by_rank(build.layout(name)):
+                build.map("zero", build.tile(name, *tile, replica))
+        together: dict[Region, dict[int, Slice]] = {}
+        for job in jobs:
+            for part, (a, b, seconds) in self._operands(job):
+                region = self.region(0, part)
+                products = together.setdefault(region, {})
+                again = job.rank in products  # of other tiles of its operand
+                if not again:
+                    products[job.rank] = build.temporary(job.rank, name, *region)
+                piece = products[job.rank]
+                build.gemm(piece, a, b, beta=float(again), trans=self.statement.trans, seconds=seconds)
+        complete: dict[int, list[Slice]] = {}
+        for products in together.values():
+            ranks = sorted(products)
+            parts = {x: products[x].part(i, len(ranks)) for i, x in enumerate(ranks)}
+            if len(ranks) > 1:
+                held_there = {x: build.temporary(x, name, of.rows, of.cols) for x, of in parts.items()}
+                own = np.array([(*of.rows, *of.cols) for of in parts.values()])
+                group = Summed(ranks, own, 1, np.zeros(len(ranks), dtype=np.int64))
+                add_up(build, group, products, held_there.__getitem__, adds=False)
+                parts = held_there
+            for rank, piece in parts.items():
+                complete.setdefault(rank, []).append(piece)
+        for number in range(max(map(len, complete.values()))):
+            self._replicate({x: of[number] for x, of in complete.items() if number < len(of)})
+
+    def _replicate(self, pieces: dict[int, Slice]) -> None:
+        """Write that every replica of the product gets some pieces of it, one or none of each rank."""
+        build, name = self.build, self.statement.out
+        layout = build.layout(name)
+        own, there = held(layout), dict[Region, dict[int, Slice]]()
+        for rank, tile, replica in tiles_by_rank(layout):
+            target = build.tile(name, *tile, replica)
+            if own is not None:
+                there.setdefault((target.rows, target.cols), {})[rank] = target
+                continue
+            for piece in pieces.values():
+                build.get(piece.cut(target.rows, target.cols), target.cut(piece.rows, piece.cols))
+        item = build.tensors[build.number(name)].itemsize
+        with build.collective():
+            for region, into in there.items():
+                cut = {x: of.cut(*region) for x, of in pieces.items()}
+                cut = {x: of for x, of in cut.items() if of.elements}
+                if cut:
+                    most = max(of.elements for of in cut.values()) * item
+                    manner = manner_of(build.machine, [*into], build.ranks, most)
+                    gather_among(build, sorted(into), cut, into, manner)
 
     def able(self, operand: int) -> bool:
         """Whether the owners of an operand can do it: each replica of the product has one of the operand."""
@@ -181,26 +285,45 @@ class _Multiplying:
             if layout.owner(tile, replica) != job.rank
         )
 
-    def _multiply(self, job: Job, beta: float, delivered: list[tuple[Slice, Slice]]) -> None:
-        """Write the gemms of a job; what is to be delivered afterwards is noted."""
-        build, statement = self.build, self.statement
+    def _operands(self, job: Job) -> Iterator[tuple[Part, tuple[Slice, Slice, float]]]:
+        """Yield the parts of a job, where their factors lie at its rank, and what they take."""
         for part, seconds in zip(job.parts, self._seconds(job), strict=True):
             a, b = (
                 gathered(
-                    build, self.names[x], job.rank, *self.region(x, part), ("grouped", x, part.expert % 2)
+                    self.build,
+                    self.names[x],
+                    job.rank,
+                    *self.region(x, part),
+                    ("grouped", x, part.expert % 2),
                 )
                 for x in (1, 2)
             )
+            yield part, (a, b, float(seconds))
+
+    def _multiply(
+        self,
+        job: Job,
+        beta: float,
+        delivered: list[tuple[Slice, Slice]],
+        summed: Mapping[int, tuple[Summed, Mapping[int, Slice]]],
+    ) -> None:
+        """Write the gemms of a job; what is to be delivered afterwards is noted."""
+        build, statement = self.build, self.statement
+        for part, (a, b, seconds) in self._operands(job):
             rows, cols = self.region(0, part)
+            if part.expert in summed:
+                piece = summed[part.expert][1][job.rank]
+                build.gemm(piece, a, b, beta=0.0, trans=statement.trans, seconds=seconds)
+                continue
             out = build.layout(statement.out)
             tiles = out.overlapping_tiles(rows, cols)
             targets = [build.tile(statement.out, *x, job.replica).cut(rows, cols) for x in tiles]
             targets = [x for x in targets if x.elements]
             if len(targets) == 1 and targets[0].rank == job.rank:
-                build.gemm(targets[0], a, b, beta=beta, trans=statement.trans, seconds=float(seconds))
+                build.gemm(targets[0], a, b, beta=beta, trans=statement.trans, seconds=seconds)
                 continue
             piece = build.temporary(job.rank, statement.out, rows, cols)
-            build.gemm(piece, a, b, beta=0.0, trans=statement.trans, seconds=float(seconds))
+            build.gemm(piece, a, b, beta=0.0, trans=statement.trans, seconds=seconds)
             delivered += [(piece.cut(x.rows, x.cols), x) for x in targets]
 
     def _seconds(self, job: Job) -> Sequence[float]:

@@ -246,6 +246,8 @@ def gather_among(
         for rank in ranks:
             first = bisect_left(owners, rank)  # the rank's own first, then the next one's
             origin = owners[(first + step) % len(owners)]
+            if pieces[origin] == into(rank, origin):
+                continue
             how: How = {"lane": OWN} if origin == rank else manner.to(step)
             build.get(pieces[origin], into(rank, origin), **how)
 
