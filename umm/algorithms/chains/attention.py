@@ -9,7 +9,7 @@ needs is its own.
 Source: Liu et al. (2023), Ring Attention; Brandon et al. (2023), Striped Attention, for balance under a mask.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm import cost
-from umm.algorithms.chains.pieces import gathered, tiles_by_rank
+from umm.algorithms.chains.pieces import gather_together, gathered, pieces_by_owner, tiles_by_rank
 from umm.algorithms.collectives.collective import Fastest, fastest_of
+from umm.algorithms.movement.gathers import by_level
+from umm.algorithms.movement.sums import Summed, add_up
 from umm.interval import Interval
 from umm.machines import Machine
 from umm.program import Attention, AttentionGrad, Chain
@@ -28,6 +30,8 @@ from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 Fused = Attention | AttentionGrad
+KEYS = ("attention", "all")
+"""The pool slots of keys that ranks of several nodes gather together."""
 DQ, DK, DV = 0.6, 0.2, 0.2
 """Shares of the one kernel of the gradients for its three results.
 
@@ -164,6 +168,16 @@ class _Writing:
             place, seen = (job.rank, heads.of_keys(job.cols)), heads.seen(job.rows)
             hulls[place] = _hull((hulls.get(place, seen), seen))
         found, got = {}, dict[tuple[str, int, Interval, Interval], Slice]()
+        for ranks, cols in self._between_nodes(names[:2], hulls):
+            hull = _hull(hulls[rank, cols] for rank in ranks)
+            hulls |= {(rank, cols): hull for rank in ranks}
+            for name in dict.fromkeys(names[:2]):
+                into = {x: self.build.temporary(x, name, hull, cols, (*KEYS, name, cols)) for x in ranks}
+                replica = self.build.layout(name).replica(ranks[0])
+                gather_together(
+                    self.build, ranks, pieces_by_owner(self.build, name, replica, hull, cols), into
+                )
+                got |= {(name, rank, cols, hull): piece for rank, piece in into.items()}
         for (rank, cols), hull in hulls.items():
             pieces = []
             for number, name in enumerate(names):
@@ -175,6 +189,36 @@ class _Writing:
                 pieces.append(got[key])
             found[rank, cols] = pieces
         return found
+
+    def _between_nodes(
+        self, names: Sequence[str], hulls: Iterable[tuple[int, Interval]]
+    ) -> Iterator[tuple[list[int], Interval]]:
+        """Yield ranks of several nodes, and the columns of keys that they share out and all need.
+
+        Args:
+            names: The tensors of that columns.
+            hulls: Ranks, and columns that they need.
+        """
+        build, by_cols = self.build, dict[tuple[int, Interval], list[int]]()
+        for rank, cols in hulls:
+            by_cols.setdefault((build.layout(names[0]).replica(rank), cols), []).append(rank)
+        for (_, cols), ranks in by_cols.items():
+            if by_level(build.machine, sorted(ranks), build.ranks) is None:
+                continue
+            owners = {
+                piece.rank
+                for name in names
+                for of in pieces_by_owner(
+                    build, name, build.layout(name).replica(ranks[0]), self._all_rows(name), cols
+                ).values()
+                for piece in of
+            }
+            replicas = {(name, build.layout(name).replica(rank)) for name in names for rank in ranks}
+            if owners <= {*ranks} and len(replicas) == len({*names}):
+                yield sorted(ranks), cols
+
+    def _all_rows(self, name: str) -> Interval:
+        return Interval(0, self.build.layout(name).shape[0])
 
 
 class _Forward(_Writing):
@@ -355,8 +399,11 @@ class _Backward(_Writing):
         alone = self._alone(names, parts)
         if not alone:
             self._clear(names)
+        seen = {x: _hull(heads.seen(self.jobs[y].rows) for y in numbers) for x, numbers in parts.items()}
+        together = {} if alone or shared else self._summed_together(names, seen)
+        made: dict[tuple[int, Interval], list[Slice]] = {}
         for (replica, rank, cols), numbers in parts.items():
-            hull = _hull(heads.seen(self.jobs[x].rows) for x in numbers)
+            hull = together.get(cols, seen[replica, rank, cols])
             into = [
                 (self._target(name, rank, hull, cols) if alone else None)
                 or self.build.temporary(rank, name, hull, cols, slot=("attention", name, rank, cols))
@@ -371,8 +418,40 @@ class _Backward(_Writing):
                     for i, x in enumerate(held[rank, heads.of_keys(job.cols)])
                 ]
                 self._by_keys(number, [x.cut(rows, cols) for x in into], keys, took[number], more=place > 0)
-            if not alone:
+            made[rank, cols] = into
+            if not alone and cols not in together:
                 self._add(replica, names, into)
+        for cols in together:
+            self._add_up(names, {rank: into for (rank, of), into in made.items() if of == cols})
+
+    def _summed_together(
+        self, names: Sequence[str], seen: Mapping[tuple[int, int, Interval], Interval]
+    ) -> dict[Interval, Interval]:
+        """Return the columns of keys whose gradients ranks of several nodes add up by level, their rows."""
+        layouts = [self.build.layout(x) for x in (*names, self.statement.out)]
+        if any(x.replicas > 1 for x in layouts):
+            return {}
+        of = {(rank, cols): rows for (_, rank, cols), rows in seen.items()}
+        return {
+            cols: _hull(of[rank, cols] for rank in ranks) for ranks, cols in self._between_nodes(names, of)
+        }
+
+    def _add_up(self, names: Sequence[str], parts: Mapping[int, Sequence[Slice]]) -> None:
+        """Write the sums of the gradients that ranks have of the same keys, at who owns them."""
+        ranks = sorted(parts)
+        for number, name in enumerate(names):
+            product = {x: of[number] for x, of in parts.items()}
+            rows, cols = product[ranks[0]].rows, product[ranks[0]].cols
+            owned = pieces_by_owner(self.build, name, 0, rows, cols)
+            nothing = Interval(rows.start, rows.start)
+            for turn in range(max(map(len, owned.values()))):
+                own = {
+                    x: owned[x][turn] if turn < len(owned.get(x, ())) else product[x].cut(nothing, cols)
+                    for x in ranks
+                }
+                rects = np.array([(*of.rows, *of.cols) for of in own.values()])
+                group = Summed(ranks, rects, 1, np.zeros(len(ranks), dtype=np.int64))
+                add_up(self.build, group, product, own.__getitem__, adds=False)
 
     def _alone(self, names: Sequence[str], parts: dict[tuple[int, int, Interval], list[int]]) -> bool:
         """Whether each part's keys are a tile of its rank with all queries that see it, and none is left."""

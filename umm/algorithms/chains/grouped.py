@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from umm import cost
-from umm.algorithms.chains.pieces import gathered, tiles_by_rank
+from umm.algorithms.chains.pieces import gather_together, gathered, tiles_by_rank
 from umm.algorithms.movement.blocks import Needed, held
-from umm.algorithms.movement.gathers import by_level, gather_among, manner_of
+from umm.algorithms.movement.gathers import by_level
 from umm.algorithms.movement.sums import Summed, add_up, sums_to
 from umm.interval import Interval
 from umm.layouts.layout import Layout
@@ -184,11 +184,10 @@ class _Multiplying:
                 parts = held_there
             for rank, piece in parts.items():
                 complete.setdefault(rank, []).append(piece)
-        for number in range(max(map(len, complete.values()))):
-            self._replicate({x: of[number] for x, of in complete.items() if number < len(of)})
+        self._replicate(complete)
 
-    def _replicate(self, pieces: dict[int, Slice]) -> None:
-        """Write that every replica of the product gets some pieces of it, one or none of each rank."""
+    def _replicate(self, pieces: Mapping[int, Sequence[Slice]]) -> None:
+        """Write that every replica of the product gets the pieces of it that ranks have."""
         build, name = self.build, self.statement.out
         layout = build.layout(name)
         own, there = held(layout), dict[Region, dict[int, Slice]]()
@@ -197,17 +196,12 @@ class _Multiplying:
             if own is not None:
                 there.setdefault((target.rows, target.cols), {})[rank] = target
                 continue
-            for piece in pieces.values():
+            for piece in (x for of in pieces.values() for x in of):
                 build.get(piece.cut(target.rows, target.cols), target.cut(piece.rows, piece.cols))
-        item = build.tensors[build.number(name)].itemsize
         with build.collective():
             for region, into in there.items():
-                cut = {x: of.cut(*region) for x, of in pieces.items()}
-                cut = {x: of for x, of in cut.items() if of.elements}
-                if cut:
-                    most = max(of.elements for of in cut.values()) * item
-                    manner = manner_of(build.machine, [*into], build.ranks, most)
-                    gather_among(build, sorted(into), cut, into, manner)
+                cut = {x: [piece.cut(*region) for piece in of] for x, of in pieces.items()}
+                gather_together(build, sorted(into), cut, into)
 
     def able(self, operand: int) -> bool:
         """Whether the owners of an operand can do it: each replica of the product has one of the operand."""

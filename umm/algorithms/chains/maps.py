@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from umm.algorithms.chains.pieces import gathered, tiles_by_rank
+from umm.algorithms.chains.pieces import gather_together, gathered, pieces_by_owner, tiles_by_rank
 from umm.algorithms.movement.blocks import Needed, held
-from umm.algorithms.movement.gathers import gather_among, manner_of
 from umm.algorithms.movement.sums import add_up, sums_to
 from umm.interval import Interval
 from umm.program import Map
@@ -266,16 +265,12 @@ def _gathered_lines(build: Builder, statement: Map, lines: Interval) -> Mapping[
             together.setdefault((read.replica(rank), Interval(left, right)), []).append(rank)
     with build.collective():
         for (replica, cols), ranks in together.items():
-            tiles = read.overlapping_tiles(lines, cols)
-            pieces = {
-                x.rank: x.cut(lines, cols) for x in (build.tile(name, *tile, replica) for tile in tiles)
-            }
-            if len(tiles) == 1:
+            pieces = pieces_by_owner(build, name, replica, lines, cols)
+            if len(pieces) == 1:
                 ranks = [x for x in ranks if x not in pieces]
             for rank in ranks:
                 there[rank] = build.temporary(rank, name, lines, cols, slot=("map", 0))
-            most = max(x.elements for x in pieces.values()) * build.tensors[build.number(name)].itemsize
-            gather_among(build, ranks, pieces, there, manner_of(build.machine, ranks, build.ranks, most))
+            gather_together(build, ranks, pieces, there)
     return there
 
 

@@ -1,8 +1,9 @@
 """Pieces of tensors in a rank's memory, and sums over replicas that hold partial sums."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from umm.algorithms.collectives.replicas import SUMMED, summed
+from umm.algorithms.movement.gathers import gather_among, manner_of
 from umm.interval import Interval
 from umm.layouts.edges import Tile
 from umm.layouts.layout import Layout
@@ -41,6 +42,36 @@ def gathered(build: Builder, tensor: str, rank: int, rows: Interval, cols: Inter
         piece = build.tile(tensor, *tile, replica).cut(rows, cols)
         build.get(piece, whole.cut(piece.rows, piece.cols))
     return whole
+
+
+def pieces_by_owner(
+    build: Builder, tensor: str, replica: int, rows: Interval, cols: Interval
+) -> dict[int, list[Slice]]:
+    """Return what each owner has of some rows and columns of a replica of a tensor."""
+    found: dict[int, list[Slice]] = {}
+    for tile in build.layout(tensor).overlapping_tiles(rows, cols):
+        piece = build.tile(tensor, *tile, replica).cut(rows, cols)
+        found.setdefault(piece.rank, []).append(piece)
+    return found
+
+
+def gather_together(
+    build: Builder, ranks: Sequence[int], pieces: Mapping[int, Sequence[Slice]], into: Mapping[int, Slice]
+) -> None:
+    """Write that ranks get the same pieces of a tensor, by level where they are in several nodes.
+
+    Args:
+        build: Where the actions go.
+        ranks: Who gets them, ascending.
+        pieces: By owner; all of them give one at a time.
+        into: Where they go, at each rank.
+    """
+    with build.collective():
+        for number in range(max(map(len, pieces.values()), default=0)):
+            some = {x: of[number] for x, of in pieces.items() if number < len(of)}
+            item = build.tensors[next(iter(some.values())).tensor].itemsize
+            most = max(x.elements for x in some.values()) * item
+            gather_among(build, [*ranks], some, into, manner_of(build.machine, ranks, build.ranks, most))
 
 
 def sum_replicas(build: Builder, statement: Sum, written: bool) -> None:
